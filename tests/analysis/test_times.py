@@ -22,7 +22,7 @@ from ketscale.analysis.intervals import Estimate, typical
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config
-from ketscale.grid import POINT, Run, Study
+from ketscale.grid import POINT, Run, Study, layout
 from tests import record_maker
 from tests import records_factory as factory
 from tests.analysis import simulated_times as simulated
@@ -142,6 +142,27 @@ def test_three_slow_seeds_of_thirty_do_not_move_the_typical_ratio() -> None:
     assert found["speedup_same"] == pytest.approx(1.0, abs=0.01) and found["speedup_same_high"] < 1.02
 
 
+def test_outliers_are_counted_where_the_answer_is(tmp_path: Path) -> None:
+    point = factory.point(simulator="fused", backend=["cpu-n1r1t1", "cpu-n1r1t2"], seed=list(range(7)))
+    made = factory.small_config({"strong": {"kind": "strong", "question": "?", "axes": point}})
+
+    def change(run: Run) -> dict[str, Any]:
+        step = slow_in((4,), noisy(1 / run.threads, 0.01, run.threads))
+        return {"step_s": step(run.seed) if run.threads == 2 else noisy(1.0, 0.01, 1)(run.seed)}
+
+    factory.write_all(made, tmp_path, change)
+    _, two = factory.collect(made, tmp_path).parts[0].answer.rows
+    assert two.verdict == verdicts.PAYS and two.more["left out"] == "1 outlier"
+
+
+def test_a_comparison_of_devices_names_both_classes_of_host() -> None:
+    gpu = {"layout": "gpu-n1r1t1", "hardware": "b: CPU, 2 cores, H100", "packages": "torch=2.9"}
+    core, fast = ([row(seed=seed, **changes) for seed in range(3)] for changes in ({}, gpu))
+    found = Times({}).speedup(fast, core)
+    assert found.ratio is not None and found.hosts == ("CPU, 2 cores", "b: CPU, 2 cores, H100")
+    assert Times({}).speedup([{**each, **layout("cpu-n1r1t2")} for each in fast], core).why
+
+
 def test_seeds_of_two_codes_have_no_median() -> None:
     found = told(rows_of(DOCTORED["seeds of two codes"]))
     assert (found["step_s"], found["flag"], found["n"]) == (None, "mixed", 6)
@@ -230,11 +251,11 @@ def test_whoever_asks_gets_the_same_pool(tmp_path: Path) -> None:
 
 def test_three_equal_times_are_no_proof_of_no_noise() -> None:
     points: dict[Any, Any] = {}
-    for number, layout in enumerate(("cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1", "mpi-n1r4t1")):
+    for number, name in enumerate(("cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1", "mpi-n1r4t1")):
         step = noisy(1.0, 0.03, number) if number else steady(1.0)
         for seed in range(3):
-            made = row(layout=layout, seed=seed, step_s=step(seed))
-            points.setdefault(tuple(made[name] for name in POINT), []).append(made)
+            made = row(layout=name, seed=seed, step_s=step(seed))
+            points.setdefault(tuple(made[axis] for axis in POINT), []).append(made)
     assert Times(points).least > RESOLUTION
     assert Times({}).least == RESOLUTION
 

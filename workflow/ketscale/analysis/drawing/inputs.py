@@ -8,7 +8,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.comparison import Compared, Times
-from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.points import Row
 from ketscale.config import Config
 from ketscale.grid import POINT
@@ -90,11 +89,6 @@ class Inputs:
     def compared(self, point: pd.Series, other: pd.Series) -> Compared:
         """How many times as fast a point is as another, or why that is not known."""
         return self.times.speedup(self.rows(point), self.rows(other))
-
-    def faster(self, point: pd.Series, other: pd.Series) -> Estimate:
-        """How many times as fast a point is as another; without a pair of seeds, of medians and with n = 0."""
-        found = self.compared(point, other).ratio
-        return found or Estimate(other["step_s"] / point["step_s"], None, None, 0)
 
     def points_of(self, kind: str) -> pd.DataFrame:
         """The points of all studies of this kind in one table, which may be empty."""

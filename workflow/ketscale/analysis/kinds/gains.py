@@ -26,7 +26,7 @@ from ketscale.analysis.wording import (
     where,
 )
 from ketscale.grid import POINT
-from ketscale.words import duration
+from ketscale.words import counted, duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -91,12 +91,13 @@ def entries(
     for name, other, each, word, (_, point) in zip(
         names, beside, found, words, points.iterrows(), strict=True
     ):
-        why = each.why if each else ""
         cells = {
             "step": duration(point["step_s"]) if point["step_s"] > 0 else "",
             **more(point),
-            "left out": left_out(point, why),
+            "left out": left_out(point, each),
         }
+        if each and len(each.hosts) > 1:
+            cells["hosts"] = listed(each.hosts)
         effect = each.ratio if each else None
         told = (
             Told(name, other, effect, unit if effect else "", word, cells)
@@ -122,10 +123,13 @@ def judged(found: Sequence[Compared | None], **words: str) -> list[str]:
     return [next(known) if each else verdicts.OPEN for each in found]
 
 
-def left_out(point: pd.Series, why: str = "") -> str:
-    """Why seeds of a point are in no median, or the point in no comparison, such as '1 busy, 2 failed'."""
+def left_out(point: pd.Series, found: Compared | None = None) -> str:
+    """Why seeds of a point are in no median or ratio, or the point in no comparison, such as '1 busy, 2 failed'."""
     counts = [f"{point[name]:.0f} {words}" for name, words in LEFT_OUT.items() if point[name] > 0]
-    return "; ".join(filter(None, (", ".join(counts), why)))
+    counts += (
+        [counted(found.ratio.outliers, "outlier")] if found and found.ratio and found.ratio.outliers else []
+    )
+    return "; ".join(filter(None, (", ".join(counts), found.why if found else "")))
 
 
 def with_one(points: pd.DataFrame, inputs: Inputs, but: Sequence[str] = ()) -> list[Entry]:
