@@ -231,6 +231,17 @@ def test_several_comparisons_are_counted(tmp_path: Path) -> None:
     assert found.verdict == verdicts.BETTER and len(found.rows) == 4
 
 
+def test_several_comparisons_with_guessing_are_counted(tmp_path: Path) -> None:
+    study = given(controls=())
+    study["workloads"]["second"] = {"kind": "digits", **study["workloads"]["digits"], "split_seed": 1}
+    study["studies"]["asked"]["axes"]["workload"] = ["digits", "second"]
+    found, _ = asked(
+        analysis.of(study), tmp_path,
+        lambda run: (0.5, right(0.9 if run.workload == "second" else 0.8, 180, run.seed)),
+    )  # fmt: skip
+    assert found.text == "Of 2 comparisons with guessing 2 are better, most of all vqc on second, none worse."
+
+
 def test_an_error_is_compared_by_its_ratio(tmp_path: Path) -> None:
     """Of the metric of gates, smaller is better: infidelities that differ by a factor of four."""
     effect = Estimate(0.25, 0.2, 0.4, 5)

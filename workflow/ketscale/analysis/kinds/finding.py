@@ -166,16 +166,20 @@ class Finding:
 
 def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
     """A sentence, and a short one, about several findings, of which one leads."""
+    compared = [each for each in found if each.beside]
+    if not compared:
+        return f"None of {len(found)} models has a control to be compared with.", "no model has a control"
     better, worse, equal = (
-        sum(each.verdict == word for each in found)
+        sum(each.verdict == word for each in compared)
         for word in (verdicts.BETTER, verdicts.WORSE, verdicts.EQUAL)
     )
-    others, name = len(found) - better - worse, f"{lead.row['model']} on {lead.data}"
+    control = "guessing" if {each.beside for each in compared} == {GUESSING} else "the best control"
+    others, name = len(compared) - better - worse, f"{lead.row['model']} on {lead.data}"
     named = f" ({name})" if better == 1 else f", most of all {name}" if better else ""
     word = "equal" if equal == others else "undecided" if not equal else "equal or undecided"
     rest = f", the other{' is' if others == 1 else 's are'} {word}" if others else ""
-    short = f"{better or 'none'} of {len(found)} better than the best control, {worse or 'none'} worse"
-    start = f"Of {len(found)} comparisons with the best control {better or 'none'} {'is' if better < 2 else 'are'} better"
+    short = f"{better or 'none'} of {len(compared)} better than {control}, {worse or 'none'} worse"
+    start = f"Of {len(compared)} comparisons with {control} {better or 'none'} {'is' if better < 2 else 'are'} better"
     return f"{start}{named}, {worse or 'none'} worse{rest}.", short
 
 
