@@ -43,7 +43,9 @@ def main() -> None:
         made = {f"tables/{table}.csv": f"{'--partial' in sys.argv}\n".encode() for table in TABLES}
         made |= {CONFIG_FILE: config.text.encode(), stamp.PAGE: f"<!doctype html>{config.text}".encode()}
         for figure in figures_of(config):
-            made[f"figures/{figure.name}.svg"] = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+            # Of a second class of hosts, and for phones.
+            for name in (figure.name, f"{figure.name}@2", f"{figure.name}.narrow"):
+                made[f"figures/{name}.svg"] = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
         found = stamp.Sources.of(config, results)
         stamp.write(results, made, found, complete=len(found.records) == len(config.runs))
     with Path("calls.jsonl").open("a") as file:
