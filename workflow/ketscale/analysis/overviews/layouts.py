@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -58,7 +59,8 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         _panel(axes, part, colours, inputs)
         told = dict(zip(PANEL, map(str, of), strict=True)) | {"device": f"{of[4]}s"}
         more = [told[name] for name in PANEL[2:] if told[name] != "none" and drawn[name].nunique() > 1]
-        axes.set_title(", ".join([f"{told['model']} on {told['workload']}", *more]))
+        title = ", ".join([f"{told['model']} on {told['workload']}", *more])
+        axes.set_title(textwrap.fill(title, int(8 * style.width())))
     patches = [
         Patch(color=colours[name], alpha=_alpha(name), lw=0, label=name)
         for name in names

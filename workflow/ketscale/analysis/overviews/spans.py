@@ -95,25 +95,15 @@ def table(inputs: Inputs, studies: set[str]) -> pd.DataFrame:
         return pd.DataFrame()
     some_quiet = rows.groupby(BAR)["quiet"].transform("any")
     rows = rows[rows["quiet"].astype(bool) | ~some_quiet.astype(bool)]
-    sizes = {name: (name, "first") for name in size_axes(inputs.config)}
-    found = rows.groupby([*BAR, "span"], as_index=False).agg(
-        median_s=("median_s", "median"),
-        sampled_step_s=("sampled_step_s", "median"),
-        quiet=("quiet", "all"),
-        n=("seed", "nunique"),
-        **sizes,
-    )
-    covered = found.groupby(BAR, as_index=False).agg(
-        covered_s=("median_s", "sum"),
-        sampled_step_s=("sampled_step_s", "max"),
-        quiet=("quiet", "all"),
-        n=("n", "max"),
-        **sizes,
-    )
-    covered["median_s"] = (covered["sampled_step_s"] - covered["covered_s"]).clip(lower=0)
-    found = pd.concat([found, covered.drop(columns="covered_s").assign(span=OTHER)])
-    total = found.groupby(BAR)["median_s"].transform("sum")
-    return found.assign(share=found["median_s"] / total).sort_values([*BAR, "span"], ignore_index=True)
+    sizes = list(size_axes(inputs.config))
+    of_step = {"sampled_step_s": "median", "quiet": "all", "seed": "nunique", **dict.fromkeys(sizes, "first")}
+    steps = rows.groupby(BAR, as_index=False).agg(of_step).rename(columns={"seed": "n"})
+    parts = rows.groupby([*BAR, "span"], as_index=False)["median_s"].median()
+    covered = steps[BAR].merge(parts.groupby(BAR, as_index=False)["median_s"].sum(), on=BAR)["median_s"]
+    rest = steps[BAR].assign(span=OTHER, median_s=(steps["sampled_step_s"] - covered).clip(lower=0))
+    found = pd.concat([parts, rest]).merge(steps, on=BAR)
+    found["share"] = found["median_s"] / found.groupby(BAR)["median_s"].transform("sum")
+    return found.sort_values([*BAR, "span"], ignore_index=True)
 
 
 def _labels(steps: pd.DataFrame, inputs: Inputs) -> list[str]:
