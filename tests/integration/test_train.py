@@ -8,9 +8,12 @@ import sys
 import pytest
 
 from ketscale import grid
+from ketscale.analysis.comparability import modules
+from ketscale.jobs import provenance
 from ketscale.measure.record import check
 from tests.integration import study
 from tests.parallel import worlds
+from tests.record_maker import typed
 
 
 def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
@@ -18,7 +21,7 @@ def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
     trace = tmp_path / "trace.json"
     record = study.train(tmp_path, run, digits_features, "--trace", str(trace))
     settings, features = study.settings(run), json.loads(digits_features.read_text())["hash"]
-    assert check(tmp_path / study.record(run), settings, features).record == record
+    assert check(tmp_path / study.record(run), settings, features).record == typed(record)
     assert grid.Run.of(record["run"]) == run and record["sizes"] == {"qubits": 2, "layers": 1}
     assert record["config"] == settings.content and record["features_hash"] == features
     assert record["status"] == "completed" and record["resumed"] == 0 and record["quality"] is None
@@ -35,6 +38,14 @@ def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
     )
     assert rank["samples"] == 12 * 16 and rank["peak_rss_bytes"] > 1e8
     assert record["gradient_bytes"] == 4 * record["parameters"]
+    assert record["machine"]["node_type"] is None
+    imported = {name for name, _ in modules(record["code"]["imported"])}
+    own, others = (
+        ("training/loop.py", "problems/images/vqc.py"),
+        ("problems/eeg/hydra.py", "analysis/tables.py"),
+    )
+    assert {provenance.short(name) for name in own} <= imported
+    assert not {provenance.short(name) for name in others} & imported
     events = json.loads(trace.read_text())["traceEvents"]
     assert sum(event["name"] == "step" for event in events) == 2
     with (study.results(tmp_path, run) / "history.csv").open() as file:

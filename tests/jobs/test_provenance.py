@@ -192,7 +192,7 @@ def test_only_the_code_of_imported_modules_tells_two_runs_apart(
 
 def test_no_two_modules_have_the_same_short_name():
     names = list(provenance._read())
-    assert len({provenance._short(name.encode(), provenance.NAME) for name in names}) == len(names)
+    assert len({provenance.short(name) for name in names}) == len(names)
 
 
 def test_what_does_not_train_is_still_there_under_its_name():

@@ -89,7 +89,7 @@ def imported() -> str:
     for name, source in _first().items():
         module = ".".join((SOURCES.name, *name.removesuffix(".py").split("/"))).removesuffix(".__init__")
         if module in sys.modules:
-            found.append(_short(name.encode(), NAME) + _short(_tree(source), TREE))
+            found.append(short(name) + _short(_tree(source), TREE))
     return "".join(sorted(found))
 
 
@@ -125,6 +125,11 @@ def _tree(source: bytes) -> bytes:
             ):
                 node.body = node.body[1:]
     return ast.dump(tree).encode()
+
+
+def short(name: str) -> str:
+    """A source file's name, such as 'training/loop.py', as `imported` has it."""
+    return _short(name.encode(), NAME)
 
 
 def _short(content: bytes, characters: int) -> str:
