@@ -282,17 +282,26 @@ def test_a_row_for_each_point_says_its_step_and_what_was_left_out(tmp_path: Path
     )
 
 
-def test_times_of_different_hosts_are_not_compared_and_the_row_says_so(tmp_path: Path) -> None:
-    config = factory.small_config(study("simulator", simulator=["fused", "default.qubit"]))
-
-    def change(run: Run) -> dict[str, Any]:
-        machine = factory.record(config, run)["machine"]
-        return {"machine": {**machine, "host": run.simulator, "cpu": run.simulator}}
-
-    factory.write_all(config, tmp_path, change)
-    (answer,) = answers_of(config, tmp_path).values()
-    assert answer.verdict == verdicts.OPEN and answer.effect is None
-    assert answer.rows[1].verdict == verdicts.APART and "host" in answer.rows[1].more["left out"]
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        (lambda record: {"machine": {**record["machine"], "host": "b"}}, "hosts"),
+        (
+            lambda record: {"code": {**record["code"], "imported": {"ketscale.training.loop": "f" * 16}}},
+            "code",
+        ),
+        (lambda record: {"packages": {**record["packages"], "torch": "2.13"}}, "torch"),
+    ],
+)
+def test_times_that_share_no_host_code_or_packages_are_not_compared_and_it_says_why(
+    change: Callable[[dict[str, Any]], dict[str, Any]], why: str, tmp_path: Path
+) -> None:
+    studies = study("strong", backend=LAYOUTS[:2])
+    config = factory.small_config(studies)
+    answer = said(tmp_path, studies, lambda run: change(factory.record(config, run)) if run.ranks > 1 else {})
+    assert answer.verdict == verdicts.APART and answer.effect is None
+    assert answer.rows[1].verdict == verdicts.APART and why in answer.rows[1].more["left out"]
+    assert answer.text.startswith("Undecided (not comparable): two MPI ranks beside one core")
 
 
 def test_a_gpu_is_compared_with_cores(tmp_path: Path) -> None:

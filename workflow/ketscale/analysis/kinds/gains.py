@@ -248,6 +248,16 @@ def tallied(known: Sequence[Entry]) -> tuple[str, ...]:
     return (f"Of {len(words)} comparisons: {', '.join(counts)}.",) if len(words) > 1 else ()
 
 
-def nothing(rows: Sequence[Told], why: str) -> Answer:
-    """The answer of a study that has no comparison yet."""
-    return Answer(f"Open: {why} yet.", verdicts.OPEN, short="Open: nothing to compare yet", rows=tuple(rows))
+def nothing(rows: Sequence[Told], missing: str) -> Answer:
+    """The answer of a study without a comparison: that it is open, or what stands in the way of those that were tried."""
+    words = sorted({row.verdict for row in rows} - {"", verdicts.OPEN})
+    if not words:
+        return Answer(
+            f"Open: {why} yet.", verdicts.OPEN, short="Open: nothing to compare yet", rows=tuple(rows)
+        )
+    row = next(row for row in rows if row.verdict == words[0])
+    clause = capital(said(words[0]))
+    compared, why = f"{row.point} beside {row.beside}", row.more["left out"]
+    told = (f"{compared}, {why}", f"{compared}, {why.split(' (')[0]}", compared)
+    texts = (f"{clause}: {each}." for each in told)
+    return Answer(fitting(*texts), words[0], short=clause, rows=tuple(rows))
