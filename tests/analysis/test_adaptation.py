@@ -111,7 +111,7 @@ def test_the_answer_has_the_gain_of_adaptation_and_the_optimum(results: Path) ->
     found = factory.collect(config(), results).parts[0].answer
     # Nothing here is a control; the optimum is better, but does not adapt.
     assert found.verdict == verdicts.NO_CONTROL
-    assert found.text == "None of 4 models has a control to be compared with."
+    assert found.text == "Of 4 models none has a control to be compared with."
     rows = {row.point.split(",")[0]: row for row in found.rows}
     assert set(rows) == {
         f"{name} (generated data): {model}"

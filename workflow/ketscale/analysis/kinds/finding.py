@@ -168,7 +168,7 @@ def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
     """A sentence, and a short one, about several findings, of which one leads."""
     compared = [each for each in found if each.beside]
     if not compared:
-        return f"None of {len(found)} models has a control to be compared with.", "no model has a control"
+        return f"Of {len(found)} models none has a control to be compared with.", "no model has a control"
     better, worse, equal = (
         sum(each.verdict == word for each in compared)
         for word in (verdicts.BETTER, verdicts.WORSE, verdicts.EQUAL)
