@@ -253,7 +253,7 @@ def nothing(rows: Sequence[Told], missing: str) -> Answer:
     words = sorted({row.verdict for row in rows} - {"", verdicts.OPEN})
     if not words:
         return Answer(
-            f"Open: {why} yet.", verdicts.OPEN, short="Open: nothing to compare yet", rows=tuple(rows)
+            f"Open: {missing} yet.", verdicts.OPEN, short="Open: nothing to compare yet", rows=tuple(rows)
         )
     row = next(row for row in rows if row.verdict == words[0])
     clause = capital(said(words[0]))
