@@ -63,8 +63,7 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
     'device'. A layout decides how cores are shared, a protocol the precision, a workload the data.
     """
     return Key(
-        modules(row["imported"]),
-        _packages(row["packages"], row["mpi_library"] or ""),
+        *_software(row),
         hosts="" if "device" in varied else row["hardware"],
         cores="" if "layout" in varied or row["shared_cores"] is None else SHARED[bool(row["shared_cores"])],
         data="" if "workload" in varied else _data(row),
@@ -74,8 +73,7 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
 
 def quality(row: Row) -> Key:
     """The key of what a run has learned; the same data and the same split for all that is compared."""
-    code, packages = modules(row["imported"]), _packages(row["packages"], row["mpi_library"] or "")
-    return Key(code, packages, data=_data(row), splits=f"{row['split']} {row['folds']}")
+    return Key(*_software(row), data=_data(row), splits=f"{row['split']} {row['folds']}")
 
 
 def software(record: Record) -> Key:
@@ -123,6 +121,10 @@ def _apart(what: str, one: Any, two: Any) -> str:
     differing = sorted(part for part in first.keys() & second.keys() if first[part] != second[part])
     told = ", ".join(f"{part} {first[part]} and {second[part]}" for part in differing)
     return "" if not differing else what if what == "other code" else f"{what} ({told})"
+
+
+def _software(row: Row) -> tuple[Versions, Versions]:
+    return modules(row["imported"] or ""), _packages(row["packages"] or "", row["mpi_library"] or "")
 
 
 def _data(row: Row) -> str:

@@ -84,12 +84,15 @@ class Surroundings:
 
 
 def node_type(run: Run) -> str | None:
-    """The type of the cluster's nodes that the run is on, as the site file names it; None outside of a job."""
+    """The type of the cluster's nodes that the run is on, as the site file names it; None outside of a job or without one."""
     if process.slurm_job() is None:
         return None
     from ketscale.jobs.slurm import site
 
-    file = site.read_file()
+    # A run that is started by hand inside a job needs none.
+    if not site.PATH.exists():
+        return None
+    file = site.read_file(site.PATH)
     return file.gpu_node_type if site.gpus_per_node(run) else file.node_type
 
 
