@@ -129,7 +129,9 @@ class Speed(Kind):
         group = sorted(group, key=lambda row: row["seed"])
         (used, flag), first, count = usable(group), group[0], _workers(group[0])
         typical = collected.times.typical(group)
-        time = None if typical.why or not used else statistics.median(row["step_s"] for row in used)
+        # No median of runs that are not comparable.
+        alike = [] if typical.why else used
+        time = _median(row["step_s"] for row in alike)
         same = self.reference(first, asked, collected.points)
         compared, to_best, best = Compared(None), Compared(None), None
         if same:
@@ -151,9 +153,9 @@ class Speed(Kind):
             "step_s": time,
             "step_low_s": typical.ratio and typical.ratio.low,
             "step_high_s": typical.ratio and typical.ratio.high,
-            "circuit_s": _median(row["circuit_s"] for row in used),
-            "epoch_s": _median(row["epoch_s"] for row in used),
-            "epoch_estimated": any(row["epoch_estimated"] for row in used),
+            "circuit_s": _median(row["circuit_s"] for row in alike),
+            "epoch_s": _median(row["epoch_s"] for row in alike),
+            "epoch_estimated": any(row["epoch_estimated"] for row in alike),
             "samples_per_s": time and used[0]["samples_per_s"] * used[0]["step_s"] / time,
             # Core-seconds, or GPU-seconds, of 1,000 samples.
             "cost_s": time and 1000 * count * time / first["batch"],
