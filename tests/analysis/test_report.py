@@ -212,6 +212,9 @@ def test_all_text_is_escaped(shown: str) -> None:
     [
         (1.5432, "times as fast", "1.54 times as fast"),
         (1234.4, "times as long", "1,234 times as long"),
+        (1.001, "times as fast", "as fast"),
+        (0.139, "times as fast", "7.19 times as long"),
+        (0.5, "times as long", "2 times as fast"),
         (1.72, "points", "+1.7 points"),
         (-1.72, "points", "-1.7 points"),
         (-0.02, "points", "0.0 points"),
@@ -220,7 +223,11 @@ def test_all_text_is_escaped(shown: str) -> None:
     ],
 )
 def test_an_effect_is_said_with_its_unit(value: float, unit: str, said: str) -> None:
-    assert cells.effect(value, unit) == said
+    assert cells.said(Estimate(value, None, None, 1), unit) == (said, "")
+
+
+def test_the_interval_of_a_slowdown_is_one_of_slowdowns() -> None:
+    assert cells.said(Estimate(0.5, 0.4, 0.625, 3), "times as fast") == ("2 times as long", "1.6 to 2.5")
 
 
 def test_numbers_of_runs_have_four_digits() -> None:

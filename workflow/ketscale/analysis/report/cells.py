@@ -12,6 +12,7 @@ from ketscale.analysis.wording import digits
 
 # Rows that are on the page without a script, which has this number on each of its pages.
 FIRST = 12
+OPPOSITE = {"times as fast": "times as long", "times as long": "times as fast"}
 NUMBER, WORD, LONG, VERDICT, RECORD = "number", "word", "long", "verdict", "record"
 
 
@@ -90,31 +91,29 @@ def told(name: str, rows: Sequence[Told], file: str, room: Room) -> Table:
 
 
 def _told(row: Told, more: Iterable[str]) -> list[Cell]:
-    found = row.effect
-    return [
-        row.point,
-        row.beside,
-        "" if found is None else effect(found.value, row.unit),
-        "" if found is None else interval(found, row.unit),
-        str(found.n) if found and found.n else "",
-        row.verdict,
-        *(row.more.get(heading, "") for heading in more),
-    ]
+    effect, interval = said(row.effect, row.unit)
+    n = str(row.effect.n) if row.effect and row.effect.n else ""
+    cells = [row.point, row.beside, effect, interval, n, row.verdict]
+    return [*cells, *(row.more.get(heading, "") for heading in more)]
 
 
-def effect(value: float, unit: str) -> str:
-    """A number with its unit: '1.54 times as fast', '+1.7 points' of a difference of shares, '95.0 %' of a share."""
-    number = _number(value, unit)
+def said(found: Estimate | None, unit: str) -> tuple[str, str]:
+    """A number with its unit, and its interval in this unit; empty where there is none.
+
+    For example '1.54 times as fast', '+1.7 points' of a difference of shares, '95.0 %' of a share. A factor below one is
+    that of the opposite: 0.5 times as fast is 2 times as long.
+    """
+    if found is None:
+        return "", ""
+    if unit in OPPOSITE and found.value < 1:
+        return said(found.inverse(), OPPOSITE[unit])
+    number = _number(found.value, unit)
     if unit == "points" and not number.startswith(("-", "0.0")):
         number = f"+{number}"
-    return f"{number} {unit}".rstrip()
-
-
-def interval(found: Estimate, unit: str) -> str:
-    """'1.55 to 1.7' in the unit of `effect`, empty if there is none."""
+    text = unit.removeprefix("times ") if unit in OPPOSITE and number == "1" else f"{number} {unit}".rstrip()
     if found.low is None or found.high is None:
-        return ""
-    return f"{_number(found.low, unit)} to {_number(found.high, unit)}"
+        return text, ""
+    return text, f"{_number(found.low, unit)} to {_number(found.high, unit)}"
 
 
 def _number(value: float, unit: str) -> str:

@@ -62,8 +62,8 @@ class Chapter:
 class Folder:
     """A results folder on the page.
 
-    key: its name there, and prefix: what its ids begin with; both '' on a page of one folder. state: how many runs ended how; whole: whether all have a record that can be used. verdicts: the
-    words that occur.
+    key: its name there, and prefix: what its ids begin with; both '' on a page of one folder. state: how many runs ended
+    how; whole: whether all have a record that can be used. files: its tables, by name. verdicts: the words that occur.
     """
 
     key: str
@@ -149,8 +149,7 @@ def _effect(answer: Answer) -> tuple[str, str]:
     if answer.effect is None:
         return "", ""
     unit = next((row.unit for row in answer.rows if row.effect and row.effect.value == answer.effect), "")
-    found = Estimate(answer.effect, answer.low, answer.high, answer.n)
-    return cells.effect(answer.effect, unit), cells.interval(found, unit)
+    return cells.said(Estimate(answer.effect, answer.low, answer.high, answer.n), unit)
 
 
 def _said(chapters: Sequence[Chapter]) -> Iterator[str]:

@@ -25,8 +25,8 @@ def of(runs: pd.DataFrame) -> dict[str, list[str]]:
         "machine": _distinct(runs, "hardware"),
         "MPI": _distinct(runs, "mpi_library"),
         "code": [_code(text) for text in _distinct(runs, "code")],
-        # The tables' stamp has the version of this package, whatever trained the runs.
-        "tables": [f"KetScale {ketscale.__version__}"],
+        # The version of this package, whatever trained the runs.
+        "page": [f"KetScale {ketscale.__version__}"],
         "prepared data": [f"SHA-256 {value[:16]}…" for value in _distinct(runs, "features_hash")],
         "cost": [f"{runs['node_hours'].sum():.3g} node-hours, {runs['gpu_hours'].sum():.3g} GPU-hours"],
     }
