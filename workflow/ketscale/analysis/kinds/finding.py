@@ -23,7 +23,10 @@ CEILING = 0.95
 # From this ratio on, two numbers of parameters are unequal.
 UNEQUAL = 1.1
 # The verdicts of which the first leads a study's answer.
-_ORDER = (verdicts.BETTER, verdicts.WORSE, verdicts.EQUAL, verdicts.CANNOT_TELL, verdicts.FAILED)
+_ORDER = (
+    verdicts.BETTER, verdicts.WORSE, verdicts.EQUAL, verdicts.CANNOT_TELL, verdicts.FAILED, verdicts.FEW, verdicts.APART,
+    verdicts.NO_CONTROL,
+)  # fmt: skip
 _SENTENCES = {
     verdicts.BETTER: "the {metric} of {model} is {amount} than {theirs}",
     verdicts.WORSE: "the {metric} of {model} is {amount} than {theirs}",
@@ -71,11 +74,10 @@ class Finding:
 
     def order(self) -> tuple[Any, ...]:
         """The finding that leads is the smallest."""
-        place = _ORDER.index(self.verdict) if self.verdict in _ORDER else len(_ORDER)
         size = 0.0
         if self.effect:
             size = abs(math.log(self.effect.value) if self.unit == "times" else self.effect.value)
-        return place, -round(size, 9), self.data, self.row["model"], self.row["size"]
+        return _ORDER.index(self.verdict), -round(size, 9), self.data, self.row["model"], self.row["size"]
 
     def said(self) -> tuple[str, str]:
         """A sentence, and a short one of at most twelve words."""
