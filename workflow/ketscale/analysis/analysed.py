@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -46,9 +46,10 @@ class Analysed:
             UserError: a run is missing, stale or refused, and the config is not `partial`.
         """
         sources = stamp.Sources.of(config, results)
-        filled = tables.of(config, results, records.read(config, results))
+        collected, filled = tables.of(config, results, records.read(config, results))
         frames = {name: found.frame() for name, found in filled.items()}
-        inputs = Inputs.from_tables(config, frames)
+        # Records take much memory, and all that is read of them is in the rows.
+        inputs = Inputs.of_tables(replace(collected, records={}), frames)
         parts = tuple(answers.given(inputs))
         filled["answers"] = Filled.of(columns.ANSWERS, config, answers.table(parts))
         frames["answers"] = filled["answers"].frame()

@@ -33,9 +33,11 @@ def given(inputs: Inputs) -> Iterator[Part]:
     """The answers in the config's order, with a note where runs are missing or points were disturbed."""
     known = kinds(inputs.config.families)
     for study in inputs.config.studies:
-        for number, host in enumerate(inputs.hosts(study.name), 1):
+        kind = known[study.kind]
+        hosts = inputs.collected.hosts(study) if kind.table == "scaling" else ("",)
+        for number, host in enumerate(hosts, 1):
             own = inputs.only(study.name, host)
-            answer = known[study.kind].answer(study, own)
+            answer = kind.answer(study, own)
             noted = replace(answer, notes=(*answer.notes, *_cautions(study, own)))
             yield Part(study, host, noted, f"{study.name}@{number}" if host else study.name)
 

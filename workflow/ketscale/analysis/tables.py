@@ -24,8 +24,8 @@ from ketscale.grid import CURVES, HISTORY
 from ketscale.jobs.records import Records
 
 
-def of(config: Config, results: Path, found: Records) -> dict[str, Filled]:
-    """Every table but the answers, by name.
+def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[str, Filled]]:
+    """The runs by point, and every table but the answers, by name.
 
     Args:
         config: the config of the studies; with `partial` the existing records are enough.
@@ -62,7 +62,8 @@ def of(config: Config, results: Path, found: Records) -> dict[str, Filled]:
         "scaling": _of_studies("scaling", collected),
         "quality": _of_studies("quality", collected),
     }
-    return {name: Filled.of(columns.TABLES[name], config, found) for name, found in made.items()}
+    filled = {name: Filled.of(columns.TABLES[name], config, found) for name, found in made.items()}
+    return collected, filled
 
 
 def _of_studies(table: str, collected: Collected) -> Iterator[Row]:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ketscale.analysis.comparison import Compared, Times
-from ketscale.analysis.points import Row
+from ketscale.analysis.collected import Collected
+from ketscale.analysis.comparison import Compared
+from ketscale.analysis.points import Group
 from ketscale.config import Config
 from ketscale.grid import POINT
 
@@ -18,9 +18,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Inputs:
-    """The tables that figures are drawn from and answers computed from, and the config of their studies."""
+    """The tables that figures are drawn from and answers computed from, and the config of their studies.
+
+    collected: the runs by point, with what compares their times.
+    """
 
     config: Config
+    collected: Collected
     runs: pd.DataFrame
     scaling: pd.DataFrame
     laws: pd.DataFrame
@@ -32,29 +36,21 @@ class Inputs:
     parity: pd.DataFrame
 
     @classmethod
-    def from_tables(cls, config: Config, tables: Mapping[str, pd.DataFrame]) -> Inputs:
+    def of_tables(cls, collected: Collected, tables: Mapping[str, pd.DataFrame]) -> Inputs:
         """Those of the tables that they are."""
         names = ("runs", "scaling", "laws", "quality", "spans", "history", "curves", "completeness", "parity")
-        return cls(config, **{name: tables[name] for name in names})
-
-    def hosts(self, study: str) -> list[str]:
-        """The classes of hosts that a study is told for: '' for all at once, unless a point was measured on several."""
-        return sorted(self.scaling[self.scaling["study"] == study]["on"].dropna().unique()) or [""]
+        return cls(collected.config, collected, **{name: tables[name] for name in names})
 
     def only(self, study: str, host: str = "") -> Inputs:
         """What asks about one study gets: its rows, and of a class of hosts only what it measured."""
         studies = tuple(each for each in self.config.studies if each.name == study)
-        found = replace(self, config=replace(self.config, studies=studies))
-        if host:
-            runs, scaling = (
-                table[table[name] == host] for table, name in ((self.runs, "hardware"), (self.scaling, "on"))
-            )
-            found = replace(found, runs=runs, scaling=scaling)
-        else:
-            vars(found)["_rows"] = self._rows
-        # Of the whole folder, so that an interval does not depend on who asks.
-        vars(found)["times"] = self.times
-        return found
+        found = replace(self, config=replace(self.config, studies=studies), collected=self.collected.on(host))
+        if not host:
+            return found
+        runs, scaling = (
+            table[table[name] == host] for table, name in ((self.runs, "hardware"), (self.scaling, "on"))
+        )
+        return replace(found, runs=runs, scaling=scaling)
 
     def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
         """The studies of this kind: each name with the points that have a step time."""
@@ -66,29 +62,13 @@ class Inputs:
         """The points of one study that have a step time."""
         return self.scaling[(self.scaling["study"] == study) & self.scaling["step_s"].notna()]
 
-    @cached_property
-    def _rows(self) -> dict[tuple[Any, ...], list[Row]]:
-        """The rows of runs.csv by point, since every point is asked for."""
-        found = self.runs.astype(object)
-        plain = found.where(found.notna(), None)
-        points: dict[tuple[Any, ...], list[Row]] = {}
-        for values in plain.itertuples(index=False):
-            row = dict(zip(map(str, plain.columns), values, strict=True))
-            points.setdefault(tuple(row[name] for name in POINT), []).append(row)
-        return points
-
-    def rows(self, point: Mapping[Hashable, Any] | pd.Series) -> list[Row]:
+    def rows(self, point: Mapping[Hashable, Any] | pd.Series) -> Group:
         """The runs of a point, as rows of runs.csv with None where there is no value."""
-        return self._rows.get(tuple(point[name] for name in POINT), [])
-
-    @cached_property
-    def times(self) -> Times:
-        """The times of all points."""
-        return Times(self._rows)
+        return self.collected.points.get(tuple(point[name] for name in POINT), [])
 
     def compared(self, point: pd.Series, other: pd.Series) -> Compared:
         """How many times as fast a point is as another, or why that is not known."""
-        return self.times.speedup(self.rows(point), self.rows(other))
+        return self.collected.times.speedup(self.rows(point), self.rows(other))
 
     def points_of(self, kind: str) -> pd.DataFrame:
         """The points of all studies of this kind in one table, which may be empty."""
