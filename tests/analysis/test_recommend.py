@@ -12,6 +12,8 @@ from ketscale import cli
 from ketscale.analysis import comparison
 from ketscale.analysis.advice import recommend, trials
 from ketscale.analysis.advice.recommend import Choice, Recommendation
+from ketscale.analysis.analysed import Analysed
+from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs.costs import samples
@@ -37,11 +39,13 @@ def study(**axes):
     return maker.config(one=maker.study(**{"simulator": "fused", "seed": [0, 1, 2], **axes}))
 
 
-def finish(config, run, step_s):
+def finish(config, run, step_s, **changes):
     train_s = 40 * step_s
     stopped = f"2026-01-01T00:00:{train_s + 1:09.6f}+00:00"
     timing = maker.timed(run, train_s)
-    maker.write(Path("results"), config.settings(run), timing=timing, stopped=stopped, **maker.used(run))
+    maker.write(
+        Path("results"), config.settings(run), timing=timing, stopped=stopped, **maker.used(run), **changes
+    )
 
 
 def advised(config, limit_s=0.0, only=EVERY):
@@ -81,6 +85,34 @@ def test_equal_layouts_are_not_told_apart_and_the_one_with_fewer_cores_is_taken(
     text = recommend.as_text(said)
     assert "fused on cpu-n1r1t2 and the runner-up, fused on cpu-n1r1t1, cannot be told apart" in text
     assert "take fused on cpu-n1r1t1, which needs the fewest cores" in text
+
+
+@pytest.mark.parametrize(
+    ("factor", "words"),
+    [
+        (4.0, "take fused on cpu-n1r1t2. The runner-up, fused on cpu-n1r1t1, takes 4.00 times (3.9"),
+        (1.02, "are too close for more cores (1.02 times (1.0"),
+    ],
+)
+def test_what_the_report_compares_is_quoted_from_it(factor, words):
+    """Seed by seed the ratio is the same, whatever the seeds' own times are."""
+    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"])
+    for run in config.runs:
+        step_s = 0.1 * (factor if run.threads == 1 else 1.0) * (1 + 0.1 * run.seed)
+        finish(config, run, step_s, quiet=maker.beside())
+    said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
+    assert words in recommend.as_text(said) and "95 %, 3 seeds)" in recommend.as_text(said)
+    scaling = Analysed.of(replace_kind(config), Path("results")).tables["scaling"].set_index("layout")
+    reported = scaling.loc["cpu-n1r1t2"]
+    assert (said.ratio.value, said.ratio.low, said.ratio.high) == (
+        reported["speedup_same"], reported["speedup_same_low"], reported["speedup_same_high"],
+    )  # fmt: skip
+
+
+def replace_kind(config):
+    """The same runs as a study of layouts."""
+    one = {**config.given["studies"]["one"], "kind": "strong"}
+    return Config.of({**config.given, "studies": {"one": one}}, config.families)
 
 
 def test_records_of_another_machine_say_nothing():

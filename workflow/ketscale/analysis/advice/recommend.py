@@ -6,13 +6,18 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ketscale.analysis import comparison
+from ketscale.analysis import columns, comparison, verdicts
 from ketscale.analysis.advice import scaled, trials
 from ketscale.analysis.advice.trials import Trials
+from ketscale.analysis.collected import Collected
+from ketscale.analysis.columns import Trained
+from ketscale.analysis.comparability import host_class
 from ketscale.analysis.intervals import FEWEST, Estimate
+from ketscale.analysis.points import point_of
 from ketscale.config import Config, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run, layout
+from ketscale.jobs import records
 from ketscale.jobs.costs import samples
 from ketscale.jobs.costs.features import hardware
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
@@ -46,13 +51,15 @@ class Recommendation:
     """The candidates, the fastest first; then those of which nothing is known, and those that do not fit this machine.
 
     unplanned: why candidates on more ranks than the records are not planned by the model.
-    ratio: how many times as long the second takes as the first, over rounds of trials of both; None without three.
+    ratio: how many times as long the second takes as the first: over rounds of trials of both, else over seeds, as the
+    report of their records has it; None without three. over: which of them, 'rounds' or 'seeds'.
     """
 
     machine: str
     choices: tuple[Choice, ...]
     ratio: Estimate | None
     unplanned: tuple[str, ...] = ()
+    over: str = "rounds"
 
     @property
     def known(self) -> tuple[Choice, ...]:
@@ -61,12 +68,15 @@ class Recommendation:
 
     @property
     def apart(self) -> bool:
-        """Whether the first is faster than the second for sure: by their rounds, else by intervals that do not overlap."""
-        first, second = (choice.forecast for choice in self.known[:2])
-        assert first is not None and second is not None
+        """Whether the first is surely faster than the second, by a ratio or by intervals that do not overlap.
+
+        If it needs more cores, it must pay: a smaller factor than `verdicts.WORTH` is no reason to use them.
+        """
+        first, second = self.known[:2]
+        assert first.forecast is not None and second.forecast is not None
         if self.ratio is not None and self.ratio.low is not None:
-            return self.ratio.low > 1
-        return first.step_s.high < second.step_s.low
+            return self.ratio.low > (verdicts.WORTH if _cores(first) > _cores(second) else 1)
+        return first.forecast.step_s.high < second.forecast.step_s.low
 
 
 def recommend(
@@ -128,7 +138,26 @@ def recommend(
         )
     )
     why = tuple(told.unplanned(settings).values())
-    return Recommendation(here, tuple(choices), _ratio(choices, tried), why)
+    ratio, over = _ratio(choices, tried), "rounds"
+    if ratio is None and len(choices) > 1:
+        ratio, over = (
+            _reported(config, results, host_class(machine), *(one.run for one in choices[:2])),
+            "seeds",
+        )
+    return Recommendation(here, tuple(choices), ratio, why, over)
+
+
+def _reported(config: Config, results: Path, host: str, first: Run, second: Run) -> Estimate | None:
+    """How many times as long the second takes as the first on this host, as the report has it; None without an interval."""
+    points = {point_of(run) for run in config.runs}
+    if not {point_of(first), point_of(second)} <= points:
+        return None
+    found = records.read(config, results).checked
+    runs = [Trained(one.record, config.settings(run)) for run, one in found.items() if one.record]
+    here = Collected.of(config, columns.RUNS.of(runs, config), {}, {}).on(host)
+    of, over = (here.points.get(point_of(run), ()) for run in (first, second))
+    compared = here.times.speedup(of, over)
+    return None if verdicts.undecided(compared) else compared.ratio
 
 
 def _is_of(sample: Sample, machine: str) -> bool:
@@ -211,11 +240,13 @@ def _answer(said: Recommendation) -> list[str]:
     if said.apart:
         return [f"take {first.name}. The runner-up, {second.name}, takes {_times(said)} as long"]
     if said.ratio is not None and said.ratio.high is not None and said.ratio.high < 1:
-        return [f"take {second.name}. In rounds of trials it took {_times(said)} as long as {first.name}"]
+        return [f"take {second.name}. By {said.over} it took {_times(said)} as long as {first.name}"]
     alike = [first, *(choice for choice in others if _overlap(first, choice))]
-    fewest = min(alike, key=lambda choice: choice.run.ranks * choice.run.threads)
+    fewest = min(alike, key=_cores)
+    faster = said.ratio is not None and said.ratio.low is not None and said.ratio.low > 1
+    close = "are too close for more cores" if faster else "cannot be told apart"
     return [
-        f"{first.name} and the runner-up, {second.name}, cannot be told apart ({_times(said)} as long)",
+        f"{first.name} and the runner-up, {second.name}, {close} ({_times(said)} as long)",
         f"take {fewest.name}, "
         + (
             "which is the fastest as far as is known"
@@ -223,6 +254,10 @@ def _answer(said: Recommendation) -> list[str]:
             else "which needs the fewest cores of those that overlap"
         ),
     ]
+
+
+def _cores(choice: Choice) -> int:
+    return choice.run.ranks * choice.run.threads
 
 
 def _overlap(first: Choice, other: Choice) -> bool:
@@ -233,7 +268,7 @@ def _overlap(first: Choice, other: Choice) -> bool:
 def _times(said: Recommendation) -> str:
     if said.ratio is not None and said.ratio.low is not None:
         ratio = said.ratio
-        return f"{ratio.value:.2f} times ({ratio.low:.2f} to {ratio.high:.2f}, 95 %, {ratio.n} rounds)"
+        return f"{ratio.value:.2f} times ({ratio.low:.2f} to {ratio.high:.2f}, 95 %, {ratio.n} {said.over})"
     first, second = (choice.forecast for choice in said.known[:2])
     assert first is not None and second is not None
     return f"about {second.step_s.middle / first.step_s.middle:.2f} times"
