@@ -47,7 +47,7 @@ class Accuracy(Quality):
     def __init__(self) -> None:
         caption = (
             "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by "
-            "epoch: a line for each seed, which ends where its training ended."
+            "epoch: a line for each seed, which ends where its training ended. Hollow: some seeds failed."
         )
         self.figure = Figure("learning", "Test results and learning curves", caption, (self.name,), self.draw)
 
