@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from ketscale.analysis.intervals import Estimate
-from ketscale.analysis.points import counted, size_axes, variants
 from ketscale.config import Config
-from ketscale.grid import BACKENDS, POINT, layout
+from ketscale.grid import BACKENDS, layout
 from ketscale.words import spelled
 
 if TYPE_CHECKING:
@@ -76,18 +74,6 @@ def capital(text: str) -> str:
     return text[:1].upper() + text[1:]
 
 
-def seeds(count: int) -> str:
-    """'one seed', '3 seeds'."""
-    return "one seed" if count == 1 else f"{count} seeds"
-
-
-def interval(found: Estimate, words: Callable[[float], str] = digits) -> str:
-    """'95 % interval 1.55 to 1.7, 5 seeds', or that there is none."""
-    if found.low is None or found.high is None:
-        return f"{seeds(found.n)}, no interval"
-    return f"95 % interval {words(found.low)} to {words(found.high)}, {seeds(found.n)}"
-
-
 def listed(words: Iterable[str]) -> str:
     """'a', 'a and b', 'a, b and c'."""
     *first, last = words
@@ -120,20 +106,6 @@ def fit(text: str, limits: tuple[int, int] = SENTENCE) -> bool:
     return len(words) <= limits[0] and len(NUMBER.findall(text)) <= limits[1]
 
 
-def subject(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> str:
-    """What all points share, except the columns `but`: 'vqc on digits (4 qubits, batch 64, fused)'."""
-    axes = size_axes(config)
-    names = {*POINT, *axes} - set(but)
-    only = {name: points[name].iloc[0] for name in names if points[name].nunique() == 1}
-    rest = [counted(only[name], axis) for name, axis in axes.items() if only.get(name)]
-    rest += [f"batch {only['batch']}"] if "batch" in only else []
-    rest += [only["simulator"]] if only.get("simulator", "none") != "none" else []
-    head = only.get("model", "models")
-    if "workload" in only:
-        head += f" on {data(only['workload'], config)}"
-    return f"{head} ({', '.join(rest)})" if rest else head
-
-
 def data(workload: str, config: Config) -> str:
     """A workload, and whether its data are generated, which shows only that a model trains."""
     return f"{workload} (generated data)" if config.workloads[workload][1].generated else workload
@@ -143,14 +115,3 @@ def samples(points: pd.DataFrame, config: Config) -> str:
     """What the samples of some points are called."""
     words = {config.samples(str(name)) for name in points["workload"]}
     return words.pop() if len(words) == 1 else "samples"
-
-
-def distinct(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> pd.Series[str]:
-    """What tells the points of a study apart, except the columns `but`: 'with 6 qubits'; empty if nothing does."""
-    found = variants(points, config, but)
-    return found.where(found == "", "with " + found)
-
-
-def sentence(lead: str, clauses: Iterable[str]) -> str:
-    """'LEAD: clause; clause.'"""
-    return f"{lead[:1].upper()}{lead[1:]}: {'; '.join(clauses)}."
