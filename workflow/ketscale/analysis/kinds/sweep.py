@@ -15,7 +15,7 @@ from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed
 from ketscale.analysis.laws.drawing import regimes
 from ketscale.analysis.points import HOLLOW, sizes_of, variants
-from ketscale.analysis.wording import SHORT, capital, digits, fitting, samples, takes, times, where
+from ketscale.analysis.wording import SHORT, capital, digits, even, fitting, samples, takes, times, where
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
 from ketscale.words import duration
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 WIDE = 10.0
 # A straight line is drawn if it is within this share of every median.
 STRAIGHT = 0.1
-
-
 # A power or an exponential is told if it explains this share of the variance.
 FITS = 0.9
 
@@ -38,8 +36,8 @@ FITS = 0.9
 class Sweep(Speed):
     """The step time against one axis, with one line for all points that differ in nothing else."""
 
-    # Of a factor by which time grows.
-    unit = gains.LONGER
+    # Of a factor by which time grows, and what it is of.
+    unit, of = gains.LONGER, "step time"
 
     def __init__(self, name: str, varies: str, axis: str, caption: str) -> None:
         """name: of the kind and its figure. varies: the column on the axis. axis: its title."""
@@ -85,11 +83,20 @@ class Sweep(Speed):
             return gains.nothing(table, f"fewer than two values of {self.axis} were timed")
         # The longest time, or the largest gain, leads.
         lead = max(ends.values(), key=lambda each: each.effect.value)
-        answer = self.told(
-            lead, first[lead.point["line"]]["at"], len(ends) > 1, samples(points, inputs.config)
-        )
-        notes = [*self._laws(timed, inputs), *gains.tallied([each for each in rows if each.told.effect])]
-        return replace(answer, rows=table, notes=tuple(notes))
+        several, verdict = len(ends) > 1, lead.told.verdict
+        span = f"{first[lead.point['line']]['at']:,.0f} to {lead.point['at']:,.0f}"
+        span = f"from {span} {self.axis}" if self.varies != "batch" else f"from batch {span}"
+        says = self.says(lead.effect.value, "up to" if several else "", samples(points, inputs.config))
+        lines = (f" ({lead.point['line']})", "") if several else ("",)
+        text = fitting(*(f"{capital(span)} {says}{line}: {gains.said(verdict)}." for line in lines))
+        short = fitting(f"{says} {span}", says, limits=SHORT)
+        notes = (*self._laws(timed, inputs), *gains.tallied([each for each in rows if each.told.effect]))
+        answer = Answer.by(text, verdict, f"{self.of} {span}", lead.effect)
+        return replace(answer, short=capital(short), rows=table, notes=notes)
+
+    def says(self, factor: float, most: str, named: str) -> str:
+        """What a factor says; most: 'up to' where other lines have less. named: what samples are called."""
+        return f"a step {takes(factor, most)}"
 
     def _at(self, value: float) -> str:
         return f"{value:,.0f} {self.axis}" if self.varies != "batch" else f"batch {value:,.0f}"
@@ -107,18 +114,6 @@ class Sweep(Speed):
             verdicts.changes(known, verdicts.WORTH, verdicts.MORE_THAN, verdicts.LESS, verdicts.ABOUT)
         )
         return found, [next(words) if each else verdicts.OPEN for each in found]
-
-    def told(self, lead: gains.Entry, smallest: float, several: bool, named: str) -> Answer:
-        """The answer that the point with the longest time leads; named: what samples are called."""
-        found, verdict = lead.effect, lead.told.verdict
-        ends = f"from {smallest:,.0f} to {lead.point['at']:,.0f} {self.axis}"
-        grown = takes(found.value, "up to" if several else "")
-        texts = (
-            f"{capital(ends)} a step {grown}{name}: {gains.said(verdict)}."
-            for name in (f" ({lead.point['line']})" if several else "", "")
-        )
-        short = fitting(f"{grown} {ends}", grown, limits=SHORT)
-        return replace(Answer.by(fitting(*texts), verdict, f"step time {ends}", found), short=capital(short))
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """Time per step, with a straight line if one fits; one panel for each data set."""
@@ -167,7 +162,7 @@ class Sweep(Speed):
 class Batch(Sweep):
     """The time of a sample against the batch."""
 
-    unit = gains.FASTER
+    unit, of = gains.FASTER, "samples a second"
 
     def value(self, config: Config, run: Run) -> int:
         """The global batch."""
@@ -188,20 +183,11 @@ class Batch(Sweep):
         ]
         return speeds, gains.judged(speeds)
 
-    def told(self, lead: gains.Entry, smallest: float, several: bool, named: str) -> Answer:
-        """The answer that the largest gain leads."""
-        found, verdict = lead.effect, lead.told.verdict
-        slowly = found.value < 1 and digits(found.value) != "1"
-        fast = f"{digits(1 / found.value)} times as slowly" if slowly else times(found.value)
-        ends = f"batch {lead.point['at']:,.0f} instead of {smallest:,.0f}"
-        most = "at most " if several else ""
-        texts = (
-            f"With {ends}, {named} are trained {most}{fast}{name}: {gains.said(verdict)}."
-            for name in (f" ({lead.point['line']})" if several else "", "")
-        )
-        short = fitting(f"{fast} with batch {lead.point['at']:,.0f}", fast, limits=SHORT)
-        of = f"{named} a second, {ends}"
-        return replace(Answer.by(fitting(*texts), verdict, of, found), short=capital(short))
+    def says(self, factor: float, most: str, named: str) -> str:
+        """How many times as fast samples are trained."""
+        slowly = factor < 1 and not even(factor)
+        fast = f"{digits(1 / factor)} times as slowly" if slowly else times(factor)
+        return " ".join(filter(None, (f"{named} are trained", most, fast)))
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The time of 1,000 samples on logarithmic axes; one panel for each data set."""
