@@ -121,6 +121,11 @@ def test_a_point_that_timed_out_before_it_had_a_time_is_drawn_in_words(results: 
     assert "3 timed out" in str(figure.get_label())
 
 
+def test_more_rows_than_can_be_read_are_left_to_the_table(results: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(plots, "MOST_ROWS", 2)
+    assert SIMULATOR.draw(factory.collect(CONFIG, results).inputs.only("simulators")) is None
+
+
 def test_the_circuits_alone_are_a_part_of_the_step(results: Path) -> None:
     scaling = pd.read_csv(results / "tables/scaling.csv")
     shares = (scaling["circuit_s"] / scaling["step_s"]).dropna()

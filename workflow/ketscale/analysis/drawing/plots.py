@@ -17,18 +17,22 @@ if TYPE_CHECKING:
 
 # The height of a row and the width of a character of its words, in inches.
 ROW, CHARACTER = 0.36, 0.058
+# A panel of more rows cannot be read; the table has them.
+MOST_ROWS = 60
 RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 3 seeds)"
 
 
 def rows(
     points: pd.DataFrame, inputs: Inputs, label: str, factors: bool = True, note: str = RATIOS
-) -> tuple[Figure, pd.DataFrame]:
-    """A row for each point, in their order, on a logarithmic axis of factors or seconds.
+) -> tuple[Figure, pd.DataFrame] | None:
+    """A row for each point, in their order, on a logarithmic axis of factors or seconds; None of too many.
 
     points: with the columns `name`, `said` (words about the value), `middle`, `low` and `high`, `hollow`, and, if there are
     any, `colour` (a number) and `dots` (the values of seeds). The words are above a mark, so that they need no room beside.
     """
     panels = list(parts(points, inputs, "workload"))
+    if max(len(part) for _, part in panels) > MOST_ROWS:
+        return None
     figure, grid = style.panels(
         len(panels), height=ROW * max(len(part) for _, part in panels) + 0.7, least=3.4
     )

@@ -94,8 +94,8 @@ class SideBySide(Speed):
             dots=[seeds.get(tuple(point), []) for point in points[list(POINT)].itertuples(index=False)],
         )
         note = "Typical time of a step; small dots: seeds"
-        figure, _ = plots.rows(found, inputs, "time per training step (log scale)", factors=False, note=note)
-        return figure, found.drop(columns="dots")
+        drawing = plots.rows(found, inputs, "time per training step (log scale)", factors=False, note=note)
+        return drawing and (drawing[0], found.drop(columns="dots"))
 
     def _order(self, inputs: Inputs, *first: str) -> list[str]:
         """The columns by which points are sorted: those of their work, then what is compared, the fastest first."""
