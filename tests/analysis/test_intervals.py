@@ -12,22 +12,22 @@ from ketscale.analysis.intervals import Estimate
 
 
 def test_fewer_than_three_seeds_have_no_interval() -> None:
-    assert intervals.mean([]) is None
-    assert intervals.mean([2.0]) == Estimate(2.0, None, None, 1)
+    assert intervals.typical([]) is None
+    assert intervals.typical([2.0]) == Estimate(2.0, None, None, 1)
     assert intervals.typical([2.0, 2.0]) == Estimate(2.0, None, None, 2)
 
 
 def test_students_interval_of_a_published_example() -> None:
     """Student's sleep data (Biometrika 6, 1, 1908, p. 20): ten differences, mean 1.58, standard deviation 1.23."""
     gained = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4]
-    found = intervals.mean(gained)
+    found = intervals.typical(gained)
     assert found == Estimate(
         pytest.approx(1.58), pytest.approx(0.7001, abs=1e-4), pytest.approx(2.4599, abs=1e-4), 10
     )
 
 
 def test_equal_values_have_an_interval_of_no_width() -> None:
-    assert intervals.mean([2.0] * 20) == Estimate(2.0, 2.0, 2.0, 20)
+    assert intervals.typical([2.0] * 20) == Estimate(2.0, 2.0, 2.0, 20)
 
 
 @pytest.mark.parametrize("seeds", [3, 7, 16, 30])

@@ -1,4 +1,4 @@
-"""Statistics over seeds: what is typical of them, and their mean, with 95 % intervals.
+"""Statistics over seeds: what is typical of them, with its 95 % interval.
 
 A seed is the replicate. The steps of a run are not: they share its initial values, its data and its machine's mood.
 """
@@ -39,18 +39,6 @@ class Estimate:
         """The estimate of a positive multiple."""
         low, high = (None if end is None else factor * end for end in (self.low, self.high))
         return Estimate(factor * self.value, low, high, self.n, self.outliers)
-
-
-def mean(values: Sequence[float]) -> Estimate | None:
-    """The mean of one value for each seed, with Student's interval (Biometrika 6, 1, 1908); None without a value."""
-    n = len(values)
-    if n == 0:
-        return None
-    centre = statistics.fmean(values)
-    if n < FEWEST:
-        return Estimate(centre, None, None, n)
-    half = exceeded((1 - LEVEL) / 2, n - 1) * spread(values) / math.sqrt(n)
-    return Estimate(centre, centre - half, centre + half, n)
 
 
 def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:

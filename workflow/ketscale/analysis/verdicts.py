@@ -7,6 +7,7 @@ verdicts are accepted step by step (Holm, Scand. J. Stat. 6, 65, 1979), while ev
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from ketscale.analysis import comparison
 from ketscale.analysis.comparison import Compared
@@ -94,26 +95,26 @@ def gains(
 
     above, below, between: other words for the same.
     """
-    return _judged(found, lambda low, high: above if low > WORTH else below if high <= 1 else None, between)
+    return changes(found, WORTH, above, below, between, 1)
 
 
-def changes(found: Sequence[Compared], threshold: float, above: str, below: str, between: str) -> list[str]:
-    """The verdicts on ratios: whether each is beyond a threshold or beyond its inverse."""
-
-    def decide(low: float, high: float) -> str | None:
-        return above if low > threshold else below if high < 1 / threshold else None
-
-    return _judged(found, decide, between)
-
-
-def _judged(
-    found: Sequence[Compared], decide: Callable[[float, float], str | None], between: str
+def changes(
+    found: Sequence[Compared],
+    threshold: float,
+    above: str,
+    below: str,
+    between: str,
+    least: float | None = None,
 ) -> list[str]:
-    def at(ratio: Estimate) -> Callable[[float], str | None]:
-        return lambda level: decide(*widened(ratio, level))
+    """The verdicts on ratios: whether each is above a threshold, or at most `least`, by default the threshold's inverse."""
+    least = 1 / threshold if least is None else least
 
-    able = [each for each in found if not undecided(each)]
-    words = iter(holm([at(each.ratio) for each in able if each.ratio]))
+    def decide(ratio: Estimate, level: float) -> str | None:
+        low, high = widened(ratio, level)
+        return above if low > threshold else below if high <= least else None
+
+    able = [partial(decide, each.ratio) for each in found if each.ratio and not undecided(each)]
+    words = iter(holm(able))
     return [undecided(each) or next(words) or between for each in found]
 
 

@@ -183,8 +183,8 @@ class Reader:
         return self._read(name, TESTED, lambda of, over: _difference(config, of, over), of, over)
 
     def value(self, name: str, quantity: Quantity) -> Reading:
-        """The mean over seeds."""
-        return self._read(name, quantity, lambda values: intervals.mean(list(values.values())), {})
+        """What is typical of the seeds."""
+        return self._read(name, quantity, lambda values: intervals.typical(list(values.values())), {})
 
     def losses(self, name: str, of: Filter, over: Filter) -> Reading:
         """The largest relative difference of the first 20 losses in a pair of one seed; every pair must agree, so no mean."""

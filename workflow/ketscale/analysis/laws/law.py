@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from ketscale.analysis.comparison import exponential
-from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, mean
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, typical
 from ketscale.words import counted
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ def fit(
 ) -> Fit:
     """Fit a law to the times of each seed at m points.
 
-    A parameter's estimate is the mean of its fits to single seeds, with the t-interval of `intervals.mean`. The test of
+    A parameter's estimate is `intervals.typical` of its fits to single seeds. The test of
     lack of fit compares the residuals of the mean over seeds with the pure error, which is the spread over seeds less a
     factor common to each seed (Draper & Smith, Applied Regression Analysis, 1998, section 2.1; seeds are the blocks).
 
@@ -122,7 +122,7 @@ def fit(
     if np.linalg.matrix_rank(terms / np.abs(terms).max(axis=0)) < terms.shape[1]:
         return Fit("refused", "its points do not tell its terms apart", law, n=n, points=m)
     values = [law.values(_coefficients(law, terms, row).tolist()) for row in measured]
-    estimates = tuple(found for column in zip(*values, strict=True) if (found := mean(column)))
+    estimates = tuple(found for column in zip(*values, strict=True) if (found := typical(column)))
     residuals, p_value, spread = _lack_of_fit(law, terms, measured)
     worst = int(np.abs(residuals).argmax())
     why = _impossible(law, estimates)
@@ -185,7 +185,7 @@ def _held_out(law: Law, terms: Array, measured: Array, name: str) -> HeldOut | N
     # A law that is beyond its range may even predict a negative time.
     if min(found) <= 0:
         return None
-    error = exponential(mean([math.log(value / true) for value, true in zip(found, last, strict=True)]))
+    error = exponential(typical([math.log(value / true) for value, true in zip(found, last, strict=True)]))
     assert error is not None
     low, high = (None if end is None else end - 1 for end in (error.low, error.high))
     predicted, true = (statistics.geometric_mean(values) for values in (found, last))
