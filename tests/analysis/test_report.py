@@ -299,6 +299,8 @@ def test_the_file_to_send_has_all_that_its_page_leads_to(results: Path) -> None:
     data = (results / "report.zip").read_bytes()
     with zipfile.ZipFile(io.BytesIO(data)) as sent:
         files = {name: sent.read(name) for name in sent.namelist()}
+        # Readable, once unpacked.
+        assert {entry.external_attr >> 16 for entry in sent.infolist()} == {0o644}
     found = Page(files["report.html"].decode())
     paths = {link for link in found.links if not link.startswith("#")}
     assert paths and paths <= set(files)

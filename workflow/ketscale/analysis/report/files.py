@@ -43,8 +43,10 @@ def archive(files: Mapping[str, bytes], records: Mapping[str, str]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as made:
         for name, content in sorted({**files, RECORDS: digests.encode()}.items()):
-            # Without its date, which would be the time of this call.
-            made.writestr(zipfile.ZipInfo(name), content, zipfile.ZIP_DEFLATED)
+            # Without a date, which would be the time of this call.
+            entry = zipfile.ZipInfo(name)
+            entry.external_attr = 0o644 << 16
+            made.writestr(entry, content, zipfile.ZIP_DEFLATED)
     return buffer.getvalue()
 
 
