@@ -393,7 +393,7 @@ LAWS = Table("laws", "Scaling laws fitted by seed, with 95 % intervals. A law is
     Column("reason", "Why"),
     Column("parameter", "Name of the law's parameter"),
     Column("unit", "Its unit"),
-    Column("estimate", "Its mean over seeds"), *_ends("low", "high"),
+    Column("estimate", "What is typical of the seeds"), *_ends("low", "high"),
     Column("n", "Number of seeds"),
     Column("points", "Number of points in a fit"),
     Column("p_value", "Of the F-test of lack of fit"),

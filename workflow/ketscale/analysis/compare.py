@@ -7,6 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -223,12 +224,10 @@ def _ratio(
         return Change(row)
     if undecided or found.low is None:
         return Change(row, otherwise=undecided or FEW)
-    return Change(row, lambda level: _beyond(verdicts.widened(found, level), threshold), UNCHANGED)
-
-
-def _beyond(ends: tuple[float, float], threshold: float) -> str | None:
-    low, high = ends
-    return verdicts.SLOWER if low > threshold else verdicts.FASTER if high < 1 / threshold else None
+    decide = partial(
+        verdicts.beyond, found, threshold=threshold, above=verdicts.SLOWER, below=verdicts.FASTER
+    )
+    return Change(row, decide, UNCHANGED)
 
 
 def _difference(

@@ -107,15 +107,20 @@ def changes(
     least: float | None = None,
 ) -> list[str]:
     """The verdicts on ratios: whether each is above a threshold, or at most `least`, by default the threshold's inverse."""
-    least = 1 / threshold if least is None else least
-
-    def decide(ratio: Estimate, level: float) -> str | None:
-        low, high = widened(ratio, level)
-        return above if low > threshold else below if high <= least else None
-
+    decide = partial(beyond, threshold=threshold, above=above, below=below, least=least)
     able = [partial(decide, each.ratio) for each in found if each.ratio and not undecided(each)]
     words = iter(holm(able))
     return [undecided(each) or next(words) or between for each in found]
+
+
+def beyond(
+    ratio: Estimate, level: float, threshold: float, above: str, below: str, least: float | None = None
+) -> str | None:
+    """The verdict of a ratio's interval at a level, as `changes` says it; None if it decides nothing."""
+    low, high = widened(ratio, level)
+    return (
+        above if low > threshold else below if high <= (1 / threshold if least is None else least) else None
+    )
 
 
 def undecided(found: Compared) -> str:
