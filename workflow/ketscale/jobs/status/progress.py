@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from ketscale.files import read_bytes
 from ketscale.grid import RECORD, RUNS, Run
 from ketscale.jobs import supervise
 from ketscale.jobs.ownership import finished
@@ -76,7 +77,7 @@ class Progress:
         """Take note that a run has left its record."""
         self._failed.discard(run)
         try:
-            self._results[run] = msgspec.json.decode(self._path(run).read_bytes(), type=Result)
+            self._results[run] = msgspec.json.decode(read_bytes(self._path(run)), type=Result)
         except (OSError, msgspec.MsgspecError):
             # The rule that collects records says what is wrong with it.
             self._results[run] = Result("unknown", 0.0)
