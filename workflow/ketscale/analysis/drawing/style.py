@@ -115,7 +115,7 @@ def _saved(figure: Figure, forms: Sequence[str], paper: bool) -> dict[str, bytes
     if note and not paper:
         lines = textwrap.fill(note, int(figure.get_size_inches()[0] * 20))
         figure.text(0.01, -0.01, lines, ha="left", va="top", fontsize=6.5, color=SOFT, linespacing=1.4)
-    figure.canvas.draw()
+    figure.draw_without_rendering()
     figure.set_layout_engine(None)  # lay out and measure once, not once per format
     tight = figure.get_tightbbox().padded(0.02)
     # As wide as was asked for, so that text is equally large in all figures.
