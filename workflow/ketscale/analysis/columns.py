@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.comparability import host_class
 from ketscale.analysis.completeness import code
-from ketscale.analysis.points import metrics, size_axes
+from ketscale.analysis.points import Row, metrics, size_axes
 from ketscale.config import Config, Settings
 from ketscale.config.family import LOSS
 from ketscale.files import csv_of
@@ -22,8 +22,6 @@ from ketscale.measure.form import Record
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)

@@ -98,18 +98,13 @@ def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:
     return rows
 
 
-def faults(findings: Iterable[Finding]) -> list[Finding]:
-    """The runs without a record that can be used."""
-    return [finding for finding in findings if finding.state in FAULTS]
-
-
 def demand_all(findings: Sequence[Finding], results: str) -> None:
     """Refuse to continue if a run has no record that can be trusted.
 
     Raises:
         UserError: names the first few such runs, how many there are, and the two ways to continue.
     """
-    unusable = faults(findings)
+    unusable = [finding for finding in findings if finding.state in FAULTS]
     if not unusable:
         return
     counts = Counter(finding.state for finding in unusable)

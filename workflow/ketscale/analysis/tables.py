@@ -13,11 +13,11 @@ from msgspec.structs import asdict
 from ketscale.analysis import claims, columns, completeness, parity
 from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.columns import Filled, Row, Trained
+from ketscale.analysis.columns import Filled, Trained
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.sweep import Sweep
 from ketscale.analysis.laws import table as laws
-from ketscale.analysis.points import Point, point_of
+from ketscale.analysis.points import Point, Row, point_of
 from ketscale.config import Config
 from ketscale.files import read_csv
 from ketscale.grid import CURVES, HISTORY
