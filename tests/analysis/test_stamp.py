@@ -155,10 +155,10 @@ def test_a_partial_report_is_not_a_whole_one(tmp_path: Path) -> None:
     assert "records came" in why(tmp_path, PARTIAL)
 
 
-def test_a_page_says_which_package_made_its_tables(made: Path) -> None:
+def test_a_page_says_which_package_made_it(made: Path) -> None:
     from ketscale import __version__
 
-    assert f"<dt>tables</dt><dd>KetScale {__version__}</dd>" in (made / "report.html").read_text()
+    assert f"<dt>page</dt><dd>KetScale {__version__}</dd>" in (made / "report.html").read_text()
 
 
 def test_two_calls_that_write_the_same_report_both_end_well(tmp_path: Path) -> None:
