@@ -116,11 +116,11 @@ CASES: dict[str, tuple[dict[str, Any], Truth, str, str]] = {
     ),
     "all 27 samples right": (
         {}, shares(27, vqc=1.0, mlp=1.0), verdicts.CANNOT_TELL,
-        "On digits, nothing tells vqc from its best control mlp: accuracy differs by -6.8 to 6.8 points.",
+        "On digits, nothing tells vqc from its best control mlp: accuracy differs by -12.5 to 12.5 points.",
     ),
     "too easy, but enough samples": (
         {}, shares(1000, vqc=1.0, mlp=1.0), verdicts.EQUAL,
-        "On digits, vqc and its best control mlp are equal: their accuracy differs by -0.2 to 0.2 points.",
+        "On digits, vqc and its best control mlp are equal: their accuracy differs by -0.4 to 0.4 points.",
     ),
     "the second control in the file is the better one": (
         {"controls": ("narrow", "wide")}, shares(vqc=0.6, narrow=0.3, wide=0.9), verdicts.WORSE,
@@ -226,7 +226,7 @@ def test_several_comparisons_are_counted(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (
         found.text
-        == "Of 2 comparisons with the best control 1 is better (vqc on second), none worse, the other is equal."
+        == "Of 2 comparisons with the best control 1 is better (vqc on second), none worse, the other is undecided."
     )
     assert found.verdict == verdicts.BETTER and len(found.rows) == 4
 

@@ -257,7 +257,7 @@ def test_a_model_is_compared_with_its_control_seed_by_seed(tmp_path: Path) -> No
     assert values == pytest.approx([0.95, 0.949, 0.1])
     assert (vqc["control"], vqc["pairs"], mlp["control"]) == ("mlp", "3", "")
     assert float(vqc["effect"]) == pytest.approx(-0.5) and vqc["unit"] == "points"
-    assert vqc["verdict"] == "equal"
+    assert vqc["verdict"] == "cannot tell", "one of 200 images is little"
 
 
 def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:

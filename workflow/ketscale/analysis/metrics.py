@@ -87,8 +87,9 @@ def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | N
 def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVEL) -> Estimate | None:
     """How much more a model has than its control, paired by seed and by sample; None without a seed that both have.
 
-    Of a share: the difference, from -1 to 1, with two samples more, of which one is right in either alone, so that samples
-    that never differ do not give certainty (Agresti & Min, Biometrics 61, 515, 2005). Of a positive metric: the ratio.
+    Of a share: the difference, from -1 to 1. z^2, about four, samples are added that differ, as many either way, like those of
+    Agresti & Min (Biometrics 61, 515, 2005), who add two. So n samples that never differ leave a difference of up to
+    z^2 / (n + z^2), which is Wilson's limit of how often they do. Of a positive metric: the ratio.
     """
     seeds = sorted(tests.keys() & control.keys())
     if not seeds:
@@ -104,8 +105,9 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
         if one.row is not None and other.row is not None
     ]
     mean, half, samples = _spread(rows, level)
-    centre = mean * samples / (samples + 2)
-    half = math.hypot(half * samples, _normal(level)) / (samples + 2)
+    more = _normal(level) ** 2
+    centre = mean * samples / (samples + more)
+    half = math.hypot(half * samples, more) / (samples + more)
     low, high = max(-1.0, min(centre - half, mean)), min(1.0, max(centre + half, mean))
     return Estimate(mean, low, high, len(pairs))
 
@@ -140,7 +142,12 @@ def _spread(rows: Sequence[tuple[int | None, Table]], level: float) -> tuple[flo
     if len(tables) > 1:
         apart = [float((table.mean(1) - mean).sum()) / len(rows) for table in tables]
         variance = len(apart) / (len(apart) - 1) * math.fsum(part**2 for part in apart)
-        return mean, _student(level, len(apart)) * math.sqrt(variance), samples
+        # A few folds may be alike by chance, though their samples are not.
+        alone = (
+            math.fsum(float(((table - mean) ** 2).mean(1).sum()) for table in tables) / len(rows) / samples
+        )
+        half = max(_student(level, len(apart)) * math.sqrt(variance), _normal(level) * math.sqrt(alone))
+        return mean, half, samples
     (table,) = tables
     seeds = table.shape[0]
     of_seed, of_sample = table.mean(1) - mean, table.mean(0) - mean
