@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# The height of a row and the width of a character of its words, in inches.
-ROW, CHARACTER = 0.36, 0.058
+# The height of a row in inches.
+ROW = 0.36
 # A panel of more rows cannot be read; the table has them.
 MOST_ROWS = 60
 RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 3 seeds)"
@@ -36,7 +35,6 @@ def rows(
     figure, grid = style.panels(
         len(panels), height=ROW * max(len(part) for _, part in panels) + 0.7, least=3.4
     )
-    room = int(style.width() / (CHARACTER * min(len(panels), max(1, int(style.width() / 3.4)))))
     for axes, (title, part) in zip(grid, panels, strict=True):
         for height, (_, row) in enumerate(part.iterrows()):
             colour = style.colour(int(row.get("colour", 0)))
@@ -44,16 +42,12 @@ def rows(
             for dot in row.get("dots", ()):
                 style.dot(axes, dot, height, colour, row["hollow"], ms=3, alpha=0.5, mew=0.5)
             style.dot(axes, row["middle"], height, colour, row["hollow"], ms=6)
-            name = textwrap.shorten(row["name"], max(12, room - len(row["said"])), placeholder=" …")
-            for x, words, side in ((0.01, name, "left"), (1.0, row["said"], "right")):
-                place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "ha": side, "va": "bottom"}
-                axes.annotate(words, (x, height - 0.3), fontsize=8, **place)
         (style.log_factors if factors else style.log_seconds)(axes.xaxis)
         if factors:
             axes.axvline(1, ls="--", color=style.FRAME, lw=1, zorder=0)
-        axes.set(title=title, xlabel=label, yticks=[], ylim=(len(part) - 0.6, -0.95))
+        axes.set(title=title, xlabel=label)
         axes.margins(x=0.1)
-        axes.grid(False, axis="y")
+        style.name_rows(axes, part["name"], part["said"])
     return _noted(figure, points, inputs, note)
 
 
@@ -97,7 +91,7 @@ def curves(
         for _, point in group.iterrows():
             shape = point.get("shape", "o")
             style.dot(axes, point[x], point[y], look["color"], point["hollow"], marker=shape, ms=5, zorder=3)
-        named.append((float(group[y].iloc[-1]), textwrap.fill(str(name), 22), look["color"]))
+        named.append((float(group[y].iloc[-1]), str(name), look["color"]))
     return named
 
 

@@ -32,7 +32,8 @@ FRAME, SOFT = "#3c4043", "#5f6368"
 WIDTHS = {"": 7.16, "narrow.": 3.5}
 # The most lines in a panel that can be told apart.
 SERIES = 6
-_LINE_INCHES = 9.5 / 72  # the height of a line of text
+# The height of a line of text, and the width of a character.
+_LINE_INCHES, _CHARACTER_INCHES = 9.5 / 72, 0.06
 DATELESS: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
@@ -182,7 +183,9 @@ def name_lines(axes: Axes, ends: Iterable[tuple[float, str, Any]]) -> None:
         ends: of each line the y at its end, its name and its colour.
     """
     to_axes, x = axes.transScale + axes.transLimits, axes.get_xlim()[1]
-    found = sorted((float(to_axes.transform((x, y))[1]), name, colour) for y, name, colour in ends)
+    found = sorted(
+        (float(to_axes.transform((x, y))[1]), textwrap.fill(name, 22), colour) for y, name, colour in ends
+    )
     figure = axes.get_figure(root=True)
     assert figure is not None
     line = _LINE_INCHES / (axes.get_position().height * figure.get_size_inches()[1])
@@ -198,6 +201,21 @@ def name_lines(axes: Axes, ends: Iterable[tuple[float, str, Any]]) -> None:
         axes.text(
             1.02, place, name, transform=axes.transAxes, color=colour, va="center", fontsize=7, linespacing=1
         )
+
+
+def name_rows(axes: Axes, names: Iterable[str], said: Iterable[str] = ()) -> None:
+    """Write above each row of the axes (at 0, 1, ... from above) its name, and what is said of it at the right."""
+    rows, words_of = list(names), list(said)
+    figure = axes.get_figure(root=True)
+    assert figure is not None
+    room = int(axes.get_position().width * figure.get_size_inches()[0] / _CHARACTER_INCHES)
+    place: dict[str, Any] = {"xycoords": ("axes fraction", "data"), "va": "bottom", "fontsize": 7.5}
+    for height, (name, words) in enumerate(zip(rows, words_of or [""] * len(rows), strict=True)):
+        name = textwrap.shorten(name, max(12, room - len(words)), placeholder=" …")
+        axes.annotate(name, (0.01, height - 0.3), ha="left", **place)
+        axes.annotate(words, (0.99, height - 0.3), ha="right", **place)
+    axes.set(yticks=[], ylim=(len(rows) - 0.6, -0.95))
+    axes.grid(False, axis="y")
 
 
 def footnote(

@@ -119,9 +119,7 @@ def results(axes: Axes, part: Part) -> None:
                       fontsize=7, va="top", color=style.SOFT)  # fmt: skip
     if not part.metric.is_share and models["value"].min() > 0:
         style.log_numbers(axes.xaxis)
-    axes.set_yticks(range(len(models)), models["curve"])
-    axes.set_ylim(len(models) - 0.5, -0.5)
-    axes.grid(False, axis="y")
+    style.name_rows(axes, models["curve"])
     axes.set(title=part.workload, xlabel=f"test {style.label(part.metric)}")
 
 

@@ -69,7 +69,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     shown = [(each, level) for each in found if (level := each.target()) is not None]
     if not shown:
         return None
-    figure, panels = style.panels(len(shown))
+    figure, panels = style.panels(len(shown), least=3.4)
     drawn = [_times(axes, *what) for axes, what in zip(panels, shown, strict=True)]
     footnote(figure, [each.part for each in found], inputs, asked, ". ".join(_notes(inputs, found, asked)))
     return figure, pd.concat(drawn)
@@ -108,7 +108,7 @@ def _times(axes: Axes, found: Progress, level: float) -> pd.DataFrame:
     """Each seed's time to a level, with the median over all seeds, and how many never reach it; the data drawn."""
     import pandas as pd
 
-    rows = []
+    rows, said = [], []
     for height, curve in enumerate(found.seeds):
         seconds, colour = found.reached(curve, level), style.colour(height)
         known = [value for value in seconds if value < math.inf]
@@ -117,14 +117,9 @@ def _times(axes: Axes, found: Progress, level: float) -> pd.DataFrame:
         if median < math.inf:
             axes.plot([median] * 2, [height - 0.2, height + 0.2], lw=2.5, color=colour)
         rows += [(curve, value if value < math.inf else None) for value in seconds]
-        words = words_of(median, len(seconds) - len(known), len(seconds))
-        axes.annotate(
-            words, (0.02, height + 0.4), xycoords=("axes fraction", "data"), fontsize=7, va="center"
-        )
+        said.append(words_of(median, len(seconds) - len(known), len(seconds)))
     style.log_seconds(axes.xaxis)
-    axes.set_yticks(range(len(found.seeds)), list(found.seeds))
-    axes.set_ylim(len(found.seeds) - 0.3, -0.6)
-    axes.grid(False, axis="y")
+    style.name_rows(axes, found.seeds, said)
     metric, workload = found.part.metric, found.part.workload
     axes.set(title=f"{workload}: {metric.title} {level:.3g}", xlabel="training time (log scale)")
     data = pd.DataFrame(rows, columns=["curve", "reached_s"])
