@@ -52,12 +52,6 @@ class Inputs:
         )
         return replace(found, runs=runs, scaling=scaling)
 
-    def of(self, kind: str) -> list[tuple[str, pd.DataFrame]]:
-        """The studies of this kind: each name with the points that have a step time."""
-        rows = self.scaling[(self.scaling["kind"] == kind) & self.scaling["step_s"].notna()]
-        named = [(name, rows[rows["study"] == name]) for name in self.asked(kind)]
-        return [(name, points) for name, points in named if len(points)]
-
     def points(self, study: str) -> pd.DataFrame:
         """The points of one study that have a step time."""
         return self.scaling[(self.scaling["study"] == study) & self.scaling["step_s"].notna()]
@@ -71,10 +65,9 @@ class Inputs:
         return self.collected.times.speedup(self.rows(point), self.rows(other))
 
     def points_of(self, kind: str) -> pd.DataFrame:
-        """The points of all studies of this kind in one table, which may be empty."""
-        import pandas as pd
-
-        return pd.concat([self.scaling.head(0), *(points for _, points in self.of(kind))])
+        """The points of all studies of this kind that have a step time; there may be none."""
+        mine = self.scaling["study"].isin(self.asked(kind)) & (self.scaling["kind"] == kind)
+        return self.scaling[mine & self.scaling["step_s"].notna()]
 
     def asked(self, *kinds: str) -> list[str]:
         """The names of the studies of these kinds, with or without a finished run."""
