@@ -6,16 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ketscale.analysis import verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparison import Compared
-from ketscale.analysis.drawing import plots
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Reference, Speed
 from ketscale.analysis.points import Group, Point, Row, point_of, sizes_of, usable
-from ketscale.analysis.wording import times
 from ketscale.config import TOLERANCE, Config
 from ketscale.grid import POINT, Run, Study
 from ketscale.measure import parity
@@ -89,35 +86,13 @@ class Changes(Speed):
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """Which changes pay by the time of a sample, and which the most."""
-        import pandas as pd
-
-        points = _points(inputs.scaling[inputs.scaling["study"] == study.name])
-        base = points[points["varied"] == BASELINE]
-        if base.empty:
-            return gains.nothing((), "the baseline has not finished")
-        made = points[points["varied"] != BASELINE]
-        found = [_of_sample(inputs.compared(point, base.iloc[0]), point) for _, point in made.iterrows()]
-        names = ["baseline", *(f"{point['varied']} {point['value']}" for _, point in made.iterrows())]
-        beside = ["", *["the baseline"] * len(made)]
-        rows = gains.entries(
-            pd.concat([base, made]), names, beside, [None, *found], ["", *verdicts.gains(found)], gains.FASTER,
-            lambda point: {"losses": _numbers(point)},
-        )  # fmt: skip
-        return gains.answer(rows, "a sample")
+        rows = _entries(study.name, inputs)
+        return gains.answer(rows, "a sample") if rows else gains.nothing((), "the baseline has not finished")
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """How many times as fast a sample is with each change, on a logarithmic axis."""
-        points = _points(inputs.points_of(self.name))
-        points = points.assign(change=points["varied"] + ": " + points["value"].str.replace("->", "→"))
-        drawn = points[points[gains.RATIO].notna() & (points["varied"] != BASELINE)].reset_index(drop=True)
-        if len(drawn) < 2:
-            return None
-        found = gains.row_columns(drawn)
-        found = found.assign(
-            **{column: found[column] * found["more_samples"] for column in ("middle", "low", "high")}
-        )
-        found = found.assign(name=found["change"], said=found["middle"].map(times))
-        return plots.rows(found, inputs, "speed of a sample beside the baseline (log scale)")
+        rows = [row for study in inputs.asked(self.name) for row in _entries(study, inputs)]
+        return gains.draw(rows, inputs, "speed of a sample beside the baseline")
 
 
 def change(config: Config, base: Run, run: Run) -> Change | None:
@@ -153,16 +128,38 @@ def _word(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _points(points: pd.DataFrame) -> pd.DataFrame:
-    """The points that say what they change; `more_samples`: samples of a step over those of the baseline."""
-    points = points[points["varied"].notna()].reset_index(drop=True)
-    samples = points["samples_per_s"] * points["step_s"]
-    base = samples[points["varied"] == BASELINE]
-    return points.assign(more_samples=samples / base.iloc[0] if len(base) else float("nan"))
+def _entries(study: str, inputs: Inputs) -> list[gains.Entry]:
+    """Every change beside the baseline, by the time of a sample, in the study's order; none without the baseline."""
+    points = inputs.scaling[(inputs.scaling["study"] == study) & inputs.scaling["varied"].notna()]
+    first = points["varied"] == BASELINE
+    if not first.any():
+        return []
+    points = points.assign(samples=points["samples_per_s"] * points["step_s"])
+    ((_, base),) = points[first].iterrows()
+    listed = [
+        None if is_base else point for is_base, (_, point) in zip(first, points.iterrows(), strict=True)
+    ]
+    found = [
+        None if one is None else _of_sample(inputs.compared(one, base), one["samples"] / base["samples"])
+        for one in listed
+    ]
+    names = [
+        BASELINE if one is None else f"{one['varied']} {one['value']}".replace("->", "→") for one in listed
+    ]
+    beside = ["" if one is None else "the baseline" for one in listed]
+    return gains.entries(
+        points,
+        names,
+        beside,
+        found,
+        gains.judged(found),
+        gains.FASTER,
+        lambda point: {"losses": _numbers(point)},
+    )
 
 
-def _of_sample(found: Compared, point: pd.Series) -> Compared:
-    return replace(found, ratio=found.ratio and found.ratio.times(point["more_samples"]))
+def _of_sample(found: Compared, samples: float) -> Compared:
+    return replace(found, ratio=found.ratio and found.ratio.times(samples))
 
 
 def _numbers(row: pd.Series) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.comparison import Compared
+from ketscale.analysis.drawing import plots
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Told
 from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS, size_axes, variants
@@ -30,6 +32,7 @@ from ketscale.words import counted, duration
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure
 
     from ketscale.analysis.drawing.inputs import Inputs
 
@@ -235,10 +238,30 @@ def devices(rows: Sequence[Entry]) -> list[str]:
     return [f"The fastest step of each device: {listed(told)}."] if len(told) > 1 else []
 
 
-def row_columns(points: pd.DataFrame) -> pd.DataFrame:
-    """The points with the columns of `plots.rows` for their ratios to their baselines."""
-    columns = {"middle": points[RATIO], "low": points[ENDS[0]], "high": points[ENDS[1]]}
-    return points.assign(**columns, said=points[RATIO].map(times), hollow=points["flag"].isin(HOLLOW_RATIOS))
+def draw(
+    rows: Sequence[Entry], inputs: Inputs, label: str, colour: Callable[[pd.Series], int] = lambda point: 0
+) -> tuple[Figure, pd.DataFrame] | None:
+    """The effects of the rows with their intervals, as the table has them; None of fewer than two.
+
+    label: of the axis. colour: the number of a point's colour.
+    """
+    import pandas as pd
+
+    known = [each for each in rows if each.told.effect is not None]
+    if len(known) < 2:
+        return None
+    drawn = pd.DataFrame([each.point for each in known]).assign(
+        name=[each.told.point for each in known],
+        said=[
+            times(1 / each.effect.value if each.told.unit == LONGER else each.effect.value) for each in known
+        ],
+        middle=[each.effect.value for each in known],
+        low=[each.effect.low or math.nan for each in known],
+        high=[each.effect.high or math.nan for each in known],
+        hollow=[each.point["flag"] in HOLLOW_RATIOS for each in known],
+        colour=[colour(each.point) for each in known],
+    )
+    return plots.rows(drawn, inputs, f"{label} (log scale)")
 
 
 def tallied(known: Sequence[Entry]) -> tuple[str, ...]:

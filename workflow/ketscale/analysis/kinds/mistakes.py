@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import verdicts
-from ketscale.analysis.drawing import plots
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
@@ -51,28 +50,7 @@ class Mistakes(Speed):
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """How many misconfigurations make a step slower than one fair rank, and which the most."""
-        points = _arms(gains.points(study.name, inputs), inputs)
-        compared = [gains.compared(point) for _, point in points.iterrows()]
-        found = [replace(each, ratio=each.ratio and each.ratio.inverse()) for each in compared]
-        judged = iter(
-            verdicts.gains(
-                [each for each, alone in zip(found, points["alone"], strict=True) if not alone],
-                **gains.SLOWNESS,
-            )
-        )
-        words = ["" if alone else next(judged) for alone in points["alone"]]
-        accounts = _accounts(inputs, points)
-
-        def more(point: pd.Series) -> dict[str, str]:
-            found = accounts.get(tuple(point[name] for name in POINT), {})
-            return {
-                heading: duration(found[name])
-                for name, heading in ACCOUNTS.items()
-                if point["fair"] and name in found
-            }
-
-        beside = ["" if alone else FAIR for alone in points["alone"]]
-        rows = gains.entries(points, points["arm"].tolist(), beside, found, words, gains.LONGER, more)
+        rows = _entries(study.name, inputs)
         table = tuple(each.told for each in rows)
         wrong = [each for each in rows if each.told.effect is not None and not each.point["fair"]]
         if not wrong:
@@ -103,18 +81,29 @@ class Mistakes(Speed):
         return replace(answer, short=short, rows=table, notes=(*gains.tallied(wrong), *notes))
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """Step times relative to one fair rank; one panel for each data set."""
-        points = _arms(inputs.points_of(self.name), inputs)
-        drawn = points[points[gains.RATIO].notna() & ~points["alone"]].reset_index(drop=True)
-        if len(drawn) < 2:
-            return None
-        # The table has speedups; the figure shows how many times as long a step takes.
-        columns = {"middle": gains.RATIO, "low": gains.ENDS[1], "high": gains.ENDS[0]}
-        found = gains.row_columns(drawn).assign(
-            **{name: 1 / drawn[column] for name, column in columns.items()}
+        """Step times relative to one fair rank, of misconfigurations in another colour."""
+        rows = [row for study in inputs.asked(self.name) for row in _entries(study, inputs)]
+        return gains.draw(
+            rows, inputs, f"step time over that of {FAIR}", lambda point: 0 if point["fair"] else 3
         )
-        found = found.assign(name=found["arm"], colour=found["fair"].map({True: 0, False: 3}))
-        return plots.rows(found, inputs, f"step time over that of {FAIR} (log scale)")
+
+
+def _entries(study: str, inputs: Inputs) -> list[gains.Entry]:
+    """Every arm beside one fair rank."""
+    points = _arms(gains.points(study, inputs), inputs)
+    compared = [
+        gains.compared(point) if not point["alone"] and isinstance(point["same_reference"], str) else None
+        for _, point in points.iterrows()
+    ]
+    found = [each and replace(each, ratio=each.ratio and each.ratio.inverse()) for each in compared]
+    words, accounts = gains.judged(found, **gains.SLOWNESS), _accounts(inputs, points)
+
+    def more(point: pd.Series) -> dict[str, str]:
+        times = accounts.get(tuple(point[name] for name in POINT), {}) if point["fair"] else {}
+        return {heading: duration(times[name]) for name, heading in ACCOUNTS.items() if name in times}
+
+    beside = ["" if alone else FAIR for alone in points["alone"]]
+    return gains.entries(points, points["arm"], beside, found, words, gains.LONGER, more)
 
 
 def _arms(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:

@@ -66,15 +66,15 @@ class Scaling(Speed):
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The ratio to one worker against the workers; of two numbers of workers, a row for each layout."""
         points = inputs.points_of(self.name)
-        points = points[points["speedup_same"].notna()]
-        several = points[points["workers"] > 1]
-        if len(several) < 2:
+        points, label = points[points[gains.RATIO].notna()], f"{self.ratio} over one worker"
+        if points.empty:
             return None
-        label = f"{self.ratio} over one worker"
         points = points.assign(line=self._lines(points, inputs), hollow=points["flag"].isin(HOLLOW_RATIOS))
         if points.groupby("line")["workers"].nunique().max() < 3:
-            names = gains.named(several, inputs, ["workload", *self.along(points, inputs.config)])
-            return plots.rows(gains.row_columns(several.assign(name=names)), inputs, f"{label} (log scale)")
+            several = points[points["workers"] > 1]
+            return gains.draw(
+                gains.with_one(several, inputs, self.along(points, inputs.config)), inputs, label
+            )
 
         def finish(axes: Axes, part: pd.DataFrame) -> None:
             counts = sorted({int(count) for count in part["workers"]})
