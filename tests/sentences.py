@@ -32,6 +32,8 @@ def faults(answer: Answer) -> list[str]:
     found += [f"{pattern}: {text!r}" for pattern in NOBODY_SAYS for text in told if re.search(pattern, text)]
     if not re.fullmatch(r"[A-Z0-9].*\.", answer.text) or ". " in answer.text:
         found.append(f"no sentence: {answer.text!r}")
+    if not re.match(r"[A-Z0-9]", answer.short):
+        found.append(f"no capital: {answer.short!r}")
     return found
 
 

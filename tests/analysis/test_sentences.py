@@ -161,21 +161,21 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
             * (0.5 if run.size.startswith("q6") and run.simulator == "fused" else 1)
         },
         "The fastest everywhere is fused: default.qubit, the next, takes at least 3 times as long.",
-        "fused everywhere; the next takes at least 3 times as long",
+        "Fastest everywhere: fused; the next takes at least 3 times as long",
         verdicts.SLOWER,
     ),
     "simulators that win at one size each": (
         study("simulator", simulator=["fused", "default.qubit"], qubits=[4, 6]),
         lambda run: {"step_s": 1.0 if (run.simulator == "fused") == run.size.startswith("q6") else 2.0},
         "The fastest is default.qubit in one and fused in one of two cases.",
-        "default.qubit in one and fused in one of two cases",
+        "Fastest: default.qubit in one and fused in one of two cases",
         verdicts.SLOWER,
     ),
     "simulators within the noise": (
         study("simulator", simulator=["fused", "default.qubit"], seed=FIVE),
         lambda run: {"step_s": TRUE_3_PERCENT(run.simulator == "fused", run.seed)},
         "Steps are shortest with fused, but default.qubit is not surely slower: no clear loss.",
-        "fused, but default.qubit is not surely slower",
+        "Fastest: fused, but default.qubit is not surely slower",
         verdicts.NO_LOSS,
     ),
     "one simulator times out": (
@@ -183,7 +183,7 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
         lambda run: {"step_s": {"fused": 1e-3, "default.qubit": 5e-3, "qiskit": 9.0}[run.simulator]}
         | ({"status": "timed_out", "reason": "its time was over"} if run.simulator == "qiskit" else {}),
         "The fastest is fused: default.qubit, the next, takes 5 times as long.",
-        "fused; the next takes 5 times as long",
+        "Fastest: fused; the next takes 5 times as long",
         verdicts.SLOWER,
     ),
     "a straight line": (
@@ -271,7 +271,7 @@ def test_a_row_for_each_point_says_its_step_and_what_was_left_out(tmp_path: Path
     # 64 images in 32 ms on two cores are one core-second for a thousand, as on one core.
     assert dict(two.more) == {
         "step": "32 ms", "core-seconds for 1,000 images": "1", "efficiency": "100 %",
-        "beside the best serial run": "2 times as fast", "left out": "1 failed",
+        "over best serial": "2 times as fast", "left out": "1 failed",
     }  # fmt: skip
     assert two.effect and two.effect.value == pytest.approx(2.0) and two.effect.n == 3
     # A quiet layout leads, though the busy one seems faster.

@@ -56,7 +56,7 @@ class BreakEven(Speed):
             gains.Entry(
                 replace(each.told, more={"work per worker": _work(each.point), **each.told.more}), each.point
             )
-            for each in gains.with_one(points, inputs)
+            for each in gains.with_one(points, inputs, cost=False)
         ]
         table = tuple(each.told for each in rows)
         known = [each for each in rows if each.told.effect is not None]

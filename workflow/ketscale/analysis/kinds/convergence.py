@@ -232,7 +232,7 @@ def _answer(rows: Sequence[gains.Entry], inputs: Inputs) -> Answer:
     most, (cheapest, *others) = list(reached.items())[-1]
     name, at = cheapest.point["simulator"], f" ({first})" if first else ""
     start = f"At an error of at most {most:g} the cheapest is {name}"
-    short = fitting(f"The cheapest at an error of {most:g}: {name}", name, limits=SHORT)
+    short = fitting(f"The cheapest at an error of {most:g}: {name}", f"The cheapest: {name}", limits=SHORT)
     answer = Answer(f"{start}, the only one.", verdicts.OPEN, short=short, rows=table, notes=tuple(notes))
     if not others:
         return answer

@@ -94,11 +94,9 @@ def entries(
     for name, other, each, word, (_, point) in zip(
         names, beside, found, words, points.iterrows(), strict=True
     ):
-        cells = {
-            "step": duration(point["step_s"]) if point["step_s"] > 0 else "",
-            **more(point),
-            "left out": left_out(point, each),
-        }
+        cells = {"step": duration(point["step_s"]) if point["step_s"] > 0 else "", **more(point)}
+        if why := left_out(point, each):
+            cells["left out"] = why
         if each and len(each.hosts) > 1:
             cells["hosts"] = listed(each.hosts)
         effect = each.ratio if each else None
@@ -135,8 +133,11 @@ def left_out(point: pd.Series, found: Compared | None = None) -> str:
     return "; ".join(filter(None, (", ".join(counts), found.why if found else "")))
 
 
-def with_one(points: pd.DataFrame, inputs: Inputs, but: Sequence[str] = ()) -> list[Entry]:
-    """The layouts of a study, each beside one worker of its kind, as scaling.csv compares them."""
+def with_one(points: pd.DataFrame, inputs: Inputs, but: Sequence[str] = (), cost: bool = True) -> list[Entry]:
+    """The layouts of a study, each beside one worker of its kind, as scaling.csv compares them.
+
+    but: columns that do not tell points apart. cost: whether rows have the cost of 1,000 samples.
+    """
 
     def beside(point: pd.Series) -> str:
         reference = point["same_reference"]
@@ -145,17 +146,14 @@ def with_one(points: pd.DataFrame, inputs: Inputs, but: Sequence[str] = ()) -> l
         return where(reference.split()[0]) if isinstance(reference, str) else f"one {device(point['layout'])}"
 
     def more(point: pd.Series) -> dict[str, str]:
-        if not point["cost_s"] > 0:
-            return {}
-        cells = {
-            f"{device(point['layout'])}-seconds for 1,000 {samples(points, inputs.config)}": digits(
-                point["cost_s"]
-            )
-        }
+        cells = {}
+        if cost and point["cost_s"] > 0:
+            heading = f"{device(point['layout'])}-seconds for 1,000 {samples(points, inputs.config)}"
+            cells[heading] = digits(point["cost_s"])
         if point["workers"] > 1 and point[RATIO] > 0:
             cells["efficiency"] = f"{100 * efficiency(point):.0f} %"
         if point["speedup_best_serial"] > 0:
-            cells["beside the best serial run"] = times(point["speedup_best_serial"])
+            cells["over best serial"] = times(point["speedup_best_serial"])
         return cells
 
     listed = [point for _, point in points.iterrows()]
@@ -280,7 +278,7 @@ def nothing(rows: Sequence[Told], missing: str) -> Answer:
         )
     row = next(row for row in rows if row.verdict == words[0])
     clause = capital(said(words[0]))
-    compared, why = f"{row.point} beside {row.beside}", row.more["left out"]
+    compared, why = f"{row.point} beside {row.beside}", row.more.get("left out", "")
     told = (f"{compared}, {why}", f"{compared}, {why.split(' (')[0]}", compared)
     texts = (f"{clause}: {each}." for each in told)
     return Answer(fitting(*texts), words[0], short=clause, rows=tuple(rows))

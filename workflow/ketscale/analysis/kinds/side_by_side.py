@@ -120,20 +120,25 @@ def _answer(races: Sequence[gains.Entry], table: tuple[Told, ...]) -> Answer:
     if len(counts) > 1:
         told = [f"{name} in {spelled(-count)}" for count, name in counts]
         said = [f"{listed(some)} of {spelled(len(races))} cases" for some in (told, told[:1])]
-        text, short = fitting(*(f"The fastest is {some}." for some in said)), fitting(*said, limits=SHORT)
+        text = fitting(*(f"The fastest is {some}." for some in said))
+        short = fitting(*(f"Fastest: {some}" for some in said), limits=SHORT)
         return Answer(text, verdict, short=short, rows=table, notes=notes)
     everywhere, least = (" everywhere", "at least") if len(races) > 1 else ("", "")
     if verdict == verdicts.SLOWER:
         said_next = takes(lead.effect.value, least)
         text = f"The fastest{everywhere} is {first}: {other}, the next, {said_next}."
-        short = fitting(f"{first}{everywhere}; the next {said_next}", first, limits=SHORT)
+        short = fitting(
+            f"Fastest{everywhere}: {first}; the next {said_next}", f"Fastest: {first}", limits=SHORT
+        )
     else:
         at = f" ({lead.point['work']})" if lead.point["work"] else ""
         start = f"Steps are shortest{everywhere} with {first}, but"
         text = fitting(
             *(f"{start} {other}{end} is not surely slower: {gains.said(verdict)}." for end in (at, ""))
         )
-        short = fitting(f"{first}, but {other} is not surely slower", first, limits=SHORT)
+        short = fitting(
+            f"Fastest: {first}, but {other} is not surely slower", f"Fastest: {first}", limits=SHORT
+        )
     of = f"step time of {lead.told.point} beside {first}"
     return replace(Answer.by(text, verdict, of, lead.effect), short=short, rows=table, notes=notes)
 
