@@ -2,7 +2,7 @@
 
 import pytest
 
-from ketscale.words import aligned, counted, duration
+from ketscale.words import aligned, counted, duration, spelled
 
 
 @pytest.mark.parametrize(
@@ -34,6 +34,10 @@ def test_an_estimate_claims_no_more_than_two_digits(seconds, said):
 
 def test_one_thing_is_not_several():
     assert [counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
+
+
+def test_small_counts_are_spelled():
+    assert [spelled(number) for number in (0, 1, 12, 13, 1024)] == ["no", "one", "twelve", "13", "1,024"]
 
 
 def test_the_cells_of_a_column_stand_below_each_other():
