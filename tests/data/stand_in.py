@@ -44,8 +44,8 @@ def main() -> None:
         made |= {CONFIG_FILE: config.text.encode(), stamp.PAGE: f"<!doctype html>{config.text}".encode()}
         for figure in figures_of(config):
             # Of a second class of hosts, and for phones.
-            for name in (figure.name, f"{figure.name}@2", f"{figure.name}.narrow"):
-                made[f"figures/{name}.svg"] = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
+            for drawn in (figure.name, f"{figure.name}@2", f"{figure.name}.narrow"):
+                made[f"figures/{drawn}.svg"] = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
         found = stamp.Sources.of(config, results)
         stamp.write(results, made, found, complete=len(found.records) == len(config.runs))
     with Path("calls.jsonl").open("a") as file:

@@ -270,7 +270,7 @@ def handler(call: Config, monkeypatch: pytest.MonkeyPatch) -> LogHandler:
     """The handler of a call that begins on a terminal."""
     monkeypatch.setattr(sys, "stderr", Screen())
     monkeypatch.setenv("TERM", "xterm")
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((60, 24)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=None: os.terminal_size((60, 24)))
     names = ("verbose", "printshellcmds", "debug_dag", "stdout", "nocolor", "dryrun", "quiet")
     made = LogHandler(SimpleNamespace(**dict.fromkeys(names, False)), None)
     made.follow(Progress(call, SITE), lambda: dict.fromkeys(call.runs, "Missing output files: a"))
@@ -352,7 +352,7 @@ def test_many_failures_are_counted_and_not_told_one_by_one(call: Config, handler
 def test_lines_of_studies_are_cut_to_the_terminal_and_only_what_fits_is_shown(
     call: Config, handler: LogHandler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((10, 3)))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=None: os.terminal_size((10, 3)))
     job(handler, call, 2)
     leave(call, call.runs[2])
     event(handler, LogEvent.JOB_FINISHED, job_id=2)
