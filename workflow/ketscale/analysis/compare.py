@@ -15,7 +15,7 @@ from ketscale.analysis import columns, comparison, metrics, verdicts
 from ketscale.analysis.columns import Column, Trained
 from ketscale.analysis.comparability import hindrance, host_class, software
 from ketscale.analysis.completeness import code
-from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, typical
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
 from ketscale.analysis.points import point_of
 from ketscale.analysis.verdicts import CANNOT_TELL, FEW, OTHER_LOSSES, UNCHANGED
 from ketscale.config import Metric, Settings
@@ -184,7 +184,7 @@ def _changes(found: Iterable[Pair], threshold: float) -> Iterator[Change]:
     for pair in found:
         points.setdefault((*point_of(pair.run), host_class(pair.a.record.machine)), []).append(pair)
     timed = {key: [pair for pair in group if not pair.untimed] for key, group in points.items()}
-    least = comparison.pooled(_logs(_values(group, columns.STEP)) for group in timed.values())
+    least = comparison.pooled(comparison.logs(*_values(group, columns.STEP)) for group in timed.values())
     few: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for key, group in points.items():
         at = {**dict(zip((*POINT, "hardware"), key, strict=True)), "points": 1}
@@ -194,8 +194,9 @@ def _changes(found: Iterable[Pair], threshold: float) -> Iterator[Change]:
         if not all(pair.same_losses for pair in group):
             undecided = OTHER_LOSSES
         for column in MEASURED:
-            if values := _values(timed[key], column):
-                change = _ratio(at, column.name, values, least, threshold, undecided)
+            a, b = _values(timed[key], column)
+            if a:
+                change = _ratio(at, column.name, a, b, least, threshold, undecided)
                 yield change
                 if change.otherwise == FEW:
                     few.setdefault((at["workload"], at["model"], at["hardware"]), []).append(change.row)
@@ -203,23 +204,23 @@ def _changes(found: Iterable[Pair], threshold: float) -> Iterator[Change]:
     for (workload, model, host), rows in few.items():
         if len(rows) >= FEWEST:
             at = {"workload": workload, "model": model, "hardware": host, "points": len(rows)}
-            yield _ratio(at, STEP, [(row["a"], row["b"]) for row in rows], least, threshold, "")
+            a, b = ({number: row[side] for number, row in enumerate(rows)} for side in "ab")
+            yield _ratio(at, STEP, a, b, least, threshold, "")
 
 
 def _ratio(
     at: Mapping[str, Any],
     measure: str,
-    values: Sequence[tuple[float, float]],
+    a: Mapping[int, float],
+    b: Mapping[int, float],
     least: float,
     threshold: float,
     undecided: str,
 ) -> Change:
     """The change of a time or of memory. undecided: the verdict, whatever the values are; '' if they decide."""
-    found = comparison.exponential(typical(_logs(values), least))
+    found = comparison.paired(b, a, least)
     assert found is not None
-    row = _row(
-        at, measure, True, found, [statistics.geometric_mean(side) for side in zip(*values, strict=True)]
-    )
+    row = _row(at, measure, True, found, [statistics.geometric_mean(side.values()) for side in (a, b)])
     if measure != STEP:
         return Change(row)
     if undecided or found.low is None:
@@ -269,15 +270,12 @@ def _row(
     }
 
 
-def _values(pairs: Iterable[Pair], column: Column) -> list[tuple[float, float]]:
-    """A column of both runs of each pair, where both have it."""
+def _values(pairs: Iterable[Pair], column: Column) -> tuple[dict[int, float], dict[int, float]]:
+    """A column of the runs of A and of B by seed, where both have it."""
     assert column.of is not None
-    found = [(column.of(pair.a), column.of(pair.b)) for pair in pairs]
-    return [(a, b) for a, b in found if a and b]
-
-
-def _logs(values: Iterable[tuple[float, float]]) -> list[float]:
-    return [math.log(b / a) for a, b in values]
+    found = {pair.run.seed: (column.of(pair.a), column.of(pair.b)) for pair in pairs}
+    both = {seed: values for seed, values in found.items() if all(values)}
+    return {seed: a for seed, (a, _) in both.items()}, {seed: b for seed, (_, b) in both.items()}
 
 
 def _by_effect(row: Mapping[str, Any]) -> tuple[Any, ...]:

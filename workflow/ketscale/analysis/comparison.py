@@ -15,7 +15,7 @@ from typing import Any
 
 from ketscale.analysis import comparability
 from ketscale.analysis.intervals import FEWEST, Estimate, inliers, spread, typical
-from ketscale.analysis.points import Group, Point, Row, usable
+from ketscale.analysis.points import Group, Point, mostly_failed, usable
 from ketscale.grid import BACKENDS, POINT
 
 # Times of single runs are not told apart below this ratio, whatever the spread over few seeds.
@@ -54,7 +54,7 @@ class Times:
         """
         (ours, flag), (theirs, other) = usable(of), usable(over)
         flag = flag or (f"{other} reference" if other else "")
-        flag = FAILED if any(2 * sum(map(_failed, side)) > len(side) for side in (of, over)) else flag
+        flag = FAILED if any(map(mostly_failed, (of, over))) else flag
         if not ours or not theirs:
             return Compared(None, flag)
         hosts = tuple(dict.fromkeys(row["hardware"] for row in (*theirs, *ours)))
@@ -128,10 +128,6 @@ def _by_seed(rows: Group, column: str) -> dict[int, float]:
 def _varied(ours: Group, theirs: Group) -> set[str]:
     """The axes in which two points differ."""
     return {name for name in POINT if ours[0][name] != theirs[0][name]}
-
-
-def _failed(row: Row) -> bool:
-    return row["status"] not in ("completed", "timed_out")
 
 
 def exponential(found: Estimate | None) -> Estimate | None:

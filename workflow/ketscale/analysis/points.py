@@ -68,6 +68,16 @@ def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
     return quiet, "" if all(row["timed"] for row in quiet) else "untimed"
 
 
+def failed(row: Row) -> bool:
+    """Whether a run diverged or ran out of memory."""
+    return row["status"] not in ("completed", "timed_out")
+
+
+def mostly_failed(rows: Group) -> bool:
+    """Whether more than half of a point's seeds failed, so that the rest are a choice."""
+    return 2 * sum(map(failed, rows)) > len(rows)
+
+
 def sizes_of(config: Config, run: Run) -> dict[str, int]:
     """A run's sizes by name."""
     return decode(config.family(run.workload).sizes, run.size)

@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.points import Row, point_of, usable
+from ketscale.analysis.points import Row, mostly_failed, point_of, usable
 from ketscale.config import Config
 from ketscale.grid import Run
 
@@ -92,7 +92,7 @@ class Evidence:
             found, flag = usable(rows)
         if not found or flag:
             return {}, flag or f"no usable run ({', '.join(sorted({_fault(row) for row in rows}))})"
-        if 2 * sum(row["status"] not in ("completed", "timed_out") for row in rows) > len(rows):
+        if mostly_failed(rows):
             return {}, "most seeds failed, and the rest are a choice"
         kept = [row for row in found if not own_cores or row["shared_cores"] is False]
         if not kept:

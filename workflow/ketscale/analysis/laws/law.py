@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from ketscale.analysis.comparison import exponential
+from ketscale.analysis.comparison import paired
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, typical
 from ketscale.words import counted
 
@@ -185,7 +185,7 @@ def _held_out(law: Law, terms: Array, measured: Array, name: str) -> HeldOut | N
     # A law that is beyond its range may even predict a negative time.
     if min(found) <= 0:
         return None
-    error = exponential(typical([math.log(value / true) for value, true in zip(found, last, strict=True)]))
+    error = paired(dict(enumerate(found)), dict(enumerate(last)), 0.0)
     assert error is not None
     low, high = (None if end is None else end - 1 for end in (error.low, error.high))
     predicted, true = (statistics.geometric_mean(values) for values in (found, last))
