@@ -12,24 +12,22 @@ from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws.known import HOCKNEY, HOCKNEY_RANKS
 from ketscale.analysis.laws.law import Fit
 from ketscale.analysis.laws.series import Place, Series, grows
-from ketscale.analysis.points import Row
+from ketscale.analysis.points import Group, Row
 from ketscale.grid import Run
 from ketscale.jobs.costs import messages
 from ketscale.measure.form import Record
 
-# Runs with the seconds of their all-reduce.
-Timed = list[tuple[Row, float]]
-
 
 def fits(collected: Collected) -> Iterator[Fit]:
     """The law of each layout whose ranks summed gradients of several sizes, from all studies; and with log2(ranks) where three numbers of ranks ran."""
-    layouts: dict[tuple[str, str], Timed] = {}
-    series: dict[tuple[str, str], Timed] = {}
+    layouts: dict[tuple[str, str], list[Row]] = {}
+    series: dict[tuple[str, str], list[Row]] = {}
     for row in itertools.chain(*collected.points.values()):
         seconds = _seconds(row, collected.records[Run.of(row)])
         if seconds is not None:
-            layouts.setdefault((row["layout"], row["hardware"]), []).append((row, seconds))
-            series.setdefault((grows(row["layout"]), row["hardware"]), []).append((row, seconds))
+            timed = {**row, "step_s": seconds}  # what a law is fitted to
+            layouts.setdefault((row["layout"], row["hardware"]), []).append(timed)
+            series.setdefault((grows(row["layout"]), row["hardware"]), []).append(timed)
     for found, law in ((layouts, HOCKNEY), (series, HOCKNEY_RANKS)):
         for (name, _), runs in found.items():
             of_ranks = law is HOCKNEY_RANKS
@@ -45,24 +43,23 @@ def _seconds(row: Row, record: Record) -> float | None:
     return messages.seconds(record.timing.spans, row["backend"], size)
 
 
-def _values(runs: Timed, column: str) -> int:
-    return len({row[column] for row, _ in runs})
+def _values(runs: Group, column: str) -> int:
+    return len({row[column] for row in runs})
 
 
-def _series(name: str, runs: Timed, of_ranks: bool) -> Series:
+def _series(name: str, runs: Group, of_ranks: bool) -> Series:
     """The runs by their bytes; where `of_ranks`, by ranks and bytes."""
-    places: dict[tuple[float, ...], Timed] = {}
-    for row, seconds in runs:
+    places: dict[tuple[float, ...], list[Row]] = {}
+    for row in runs:
         ranks = (float(row["ranks"]),) if of_ranks else ()
-        places.setdefault((*ranks, float(row["gradient_bytes"])), []).append((row, seconds))
-    studies = dict.fromkeys(study for row, _ in runs for study in row["studies"].split())
-    named = {"study": " ".join(studies), "series": name, **{x: runs[0][0][x] for x in ("hardware", "code")}}
+        places.setdefault((*ranks, float(row["gradient_bytes"])), []).append(row)
+    studies = dict.fromkeys(study for row in runs for study in row["studies"].split())
+    named = {"study": " ".join(studies), "series": name, **{x: runs[0][x] for x in ("hardware", "code")}}
     made = (
         Place(
             ", ".join([*(f"{ranks:.0f} ranks" for ranks in key[:-1]), f"{key[-1]:.0f} B"]),
             key,
-            [row for row, _ in found],
-            {id(row): seconds for row, seconds in found},
+            found,
         )
         for key, found in places.items()
     )

@@ -15,15 +15,11 @@ from ketscale.grid import BACKENDS, layout
 
 @dataclass(frozen=True)
 class Place:
-    """A point of a series: its name, its variables, and its runs.
-
-    measured: the seconds of each run, where these are not its step times.
-    """
+    """A point of a series: its name, its variables, and its runs, with the times that are fitted as `step_s`."""
 
     name: str
     variables: tuple[float, ...]
     rows: Sequence[Row]
-    measured: Mapping[int, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -70,8 +66,7 @@ def times(places: Sequence[Place]) -> list[list[float]]:
     for place in places:
         several: dict[tuple[int, str], list[float]] = {}
         for row in place.rows:
-            value = row["step_s"] if place.measured is None else place.measured[id(row)]
-            several.setdefault((row["seed"], row["hardware"]), []).append(value)
+            several.setdefault((row["seed"], row["hardware"]), []).append(row["step_s"])
         found.append({key: statistics.median(values) for key, values in several.items()})
     common = set.intersection(*map(set, found)) if found else set()
     return [[of_place[key] for of_place in found] for key in sorted(common)]
