@@ -260,7 +260,7 @@ def test_a_classical_model_has_no_amplitudes() -> None:
 @pytest.mark.parametrize("precision, size", [("fp32", 8), ("amp", 8), ("fp64", 16)])
 def test_work_and_states_are_counted_in_amplitudes(precision: str, size: int) -> None:
     found = cost.load(CONFIG.family("digits"), {"qubits": 5, "layers": 3}, 64, precision)
-    assert found == cost.Load(64 * 32 * 15, 64 * 32 * size)
+    assert found == (64 * 32 * 15, 64 * 32 * size)
 
 
 def line(counts: Iterable[int] = RANKS, scale: float = 1.0) -> pd.DataFrame:

@@ -8,8 +8,8 @@ own, usually a longer one.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import Any
 
@@ -17,7 +17,7 @@ from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws.known import cost
 from ketscale.analysis.laws.law import Fit
 from ketscale.analysis.laws.series import Place, Series, common_size
-from ketscale.analysis.points import Group, Row, sizes_of
+from ketscale.analysis.points import sizes_of
 from ketscale.config import Family
 from ketscale.grid import BACKENDS, Run, Study
 
@@ -25,54 +25,46 @@ from ketscale.grid import BACKENDS, Run, Study
 COMPLEX = {"fp32": 8, "amp": 8, "fp64": 16}
 
 
-@dataclass(frozen=True)
-class Load:
-    """A step's work, in updates of an amplitude by a gate, and the bytes of its states, of one circuit a sample."""
+def load(family: Family, sizes: Mapping[str, int], batch: int, precision: str) -> tuple[float, float] | None:
+    """A step's work, in updates of an amplitude by a gate, and the bytes of its states, of one circuit a sample.
 
-    work: float
-    state_bytes: float
-
-
-def load(family: Family, sizes: Mapping[str, int], batch: int, precision: str) -> Load | None:
-    """batch * 2^qubits * gates, where gates are relative: qubits * layers or segments; None for a classical model.
-
-    In families that say what the amplitudes of a sample are (`Family.work`), the number of gates is fixed.
+    The work is batch * 2^qubits * gates, where gates are relative: qubits * layers or segments. None for a classical
+    model. In families that say what the amplitudes of a sample are (`Family.work`), the number of gates is fixed.
     """
     if not sizes.get("qubits"):
         return None
     amplitudes = batch * (family.work(sizes) if family.work else 2.0 ** sizes["qubits"])
     gates = 1 if family.work else math.prod(sizes.values())
-    return Load(amplitudes * gates, amplitudes * COMPLEX[precision])
+    return amplitudes * gates, amplitudes * COMPLEX[precision]
 
 
 def fits(study: Study, varies: str, collected: Collected) -> Iterator[Fit]:
     """The cost along each line of a sweep of one axis."""
-    lines: dict[tuple[Any, ...], dict[int, Group]] = {}
+    lines: dict[tuple[Any, ...], dict[int, Place]] = {}
     for group in collected.groups(study):
         first = group[0]
         family, sizes = collected.config.family(first["workload"]), sizes_of(collected.config, Run.of(first))
         own = {"batch": first["batch"], **sizes}
-        if varies not in own or load(family, sizes, first["batch"], first["precision"]) is None:
+        loaded = load(family, sizes, first["batch"], first["precision"])
+        if varies not in own or loaded is None:
             continue
         # Where a larger batch needs a larger model, the two grow together.
         moving = {varies, "batch"} if family.work else {varies}
         fixed = tuple((name, value) for name, value in own.items() if name not in moving)
         alike = tuple(first[name] for name in ("workload", "model", "simulator", "layout", "protocol"))
-        lines.setdefault((*alike, fixed), {})[own[varies]] = group
-    for groups in lines.values():
-        yield _fit(groups, varies, collected)
+        work, size = loaded
+        place = Place(f"{varies} {own[varies]}", (work, size / first["nodes"]), group)
+        lines.setdefault((*alike, fixed), {})[own[varies]] = place
+    for places in lines.values():
+        yield _fit(list(places.values()))
 
 
-def _fit(groups: Mapping[int, Group], varies: str, collected: Collected) -> Fit:
-    places = []
-    for value, group in groups.items():
-        each = _load_of(group[0], collected)
-        places.append(Place(f"{varies} {value}", (each.work, each.state_bytes / group[0]["nodes"]), group))
-    first = next(iter(groups.values()))[0]
-    batches = {group[0]["batch"] for group in groups.values()}
+def _fit(places: Sequence[Place]) -> Fit:
+    firsts = [place.rows[0] for place in places]
+    first, batches = firsts[0], {row["batch"] for row in firsts}
     identity = {
         **{name: first[name] for name in ("workload", "model", "simulator", "protocol", "hardware", "code")},
-        "size": common_size(group[0]["size"] for group in groups.values()),
+        "size": common_size(row["size"] for row in firsts),
         "batch": batches.pop() if len(batches) == 1 else None,
         "series": first["layout"],
     }
@@ -131,12 +123,3 @@ def _regimes(series: Series, found: Fit, cache: float | None) -> str:
     # The places are in the order of their work, and so are the regimes.
     ends = {regime: dict.fromkeys((values[0], values[-1])) for regime, values in named.items()}
     return "; ".join(f"{regime}: {' to '.join(values)}" for regime, values in ends.items())
-
-
-def _load_of(row: Row, collected: Collected) -> Load:
-    run = Run.of(row)
-    found = load(
-        collected.config.family(run.workload), sizes_of(collected.config, run), run.batch, row["precision"]
-    )
-    assert found is not None
-    return found
