@@ -15,7 +15,8 @@ import yaml
 from msgspec.structs import replace
 
 from ketscale import analysis
-from ketscale.analysis.claims.evidence import Evidence, Filter
+from ketscale.analysis.claims import evidence as claims_evidence
+from ketscale.analysis.claims.evidence import Filter
 from ketscale.analysis.claims.ledger import Claim
 from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, TESTED, Quantity, Reader, Reading, Spans
 from ketscale.analysis.claims.rules import rule
@@ -80,7 +81,10 @@ class Tracer(Reader):
         return super().losses(name, of, over)
 
     def _note(self, kind: str, name: str, quantity: Quantity, *sides: Filter) -> None:
-        planned = [self.evidence.planned(names_of(self.claim), {**self.wanted, **side}) for side in sides]
+        planned = [
+            claims_evidence.planned(self.collected.config, names_of(self.claim), {**self.wanted, **side})
+            for side in sides
+        ]
         self.asked.append(Asked(kind, name, quantity, planned))
 
 
@@ -164,16 +168,16 @@ def evidence(
     rows: Iterable[Mapping[str, Any]],
     records: Mapping[Run, form.Record] | None = None,
     why: Mapping[Run, str] | None = None,
-) -> Evidence:
+) -> Collected:
     """Evidence of these rows, with a usual record for each that is not given."""
     known = list(rows)
     usual = {Run.of(each): record() for each in known}
-    return Evidence(Collected.of(config, known, {}, {**usual, **(records or {})}), why or {})
+    return Collected.of(config, known, {}, {**usual, **(records or {})}, why)
 
 
 def doctored(
     claim: Claim, targets: Mapping[str, float], spread: Mapping[int, float] = CLOSE, seeds: int = 5
-) -> Evidence:
+) -> Collected:
     """Evidence of a claim's studies in which each reading is its target in all groups, as far as they allow that."""
     config, readings = config_of(claim), asked(claim)
     amounts: Amounts = {}
@@ -199,7 +203,7 @@ def doctored(
 
 def planned(claim: Claim) -> list[Run]:
     """All runs of a claim's studies."""
-    return evidence(config_of(claim), []).planned(names_of(claim), {})
+    return claims_evidence.planned(config_of(claim), names_of(claim), {})
 
 
 def _point(run: Run) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -61,18 +62,10 @@ def laws_of(
     study = Study("s", kind, "?", tuple(Run.of(row) for row in rows))
     nothing = recorded()
     known = {Run.of(row): nothing for row in rows} | dict(records or {})
-    collected = Collected.of(_with(config, study), rows, {}, known)
+    collected = Collected.of(replace(config, studies=(study,)), rows, {}, known)
     return pd.DataFrame(
         table.rows(collected, SWEPT), columns=[column.name for column in LAWS.columns(config)]
     )
-
-
-def _with(config: Config, study: Study) -> Any:
-    class Stub:
-        studies = (study,)
-        family = staticmethod(config.family)
-
-    return Stub()
 
 
 def of(laws: pd.DataFrame, law: str) -> Row:

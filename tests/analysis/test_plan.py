@@ -10,7 +10,6 @@ import yaml
 
 from ketscale import cli
 from ketscale.analysis.advice import plan, priority
-from ketscale.analysis.points import sizes_of
 from ketscale.grid import Run
 from ketscale.jobs.costs.forecast import Forecast
 from ketscale.jobs.costs.interval import Interval
@@ -84,9 +83,7 @@ def test_limits_are_read_by_a_site_file_and_have_room():
     config, forecasts = points([1.0, 2.0])
     said = plan.limits(config, forecasts.values())
     lines = yaml.safe_load("\n".join(said))
-    site = Site(
-        SiteFile(limits=[{"minutes": 1, "memory_mb": 100}, *lines]), lambda run: sizes_of(config, run)
-    )
+    site = Site(SiteFile(limits=[{"minutes": 1, "memory_mb": 100}, *lines]), config.sizes)
     first, second = config.runs[0], next(run for run in config.runs if run.batch == 32)
     assert (site.minutes(first), site.minutes(second)) == (180, 360)
     # 400 MB and a quarter, and what starts the run.

@@ -13,10 +13,10 @@ from msgspec.structs import replace
 
 from ketscale.analysis import claims
 from ketscale.analysis.claims import readings, rules
-from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.claims.ledger import Claim, Rule
 from ketscale.analysis.claims.readings import Finding, Reader, Reading, Spans, every, some
 from ketscale.analysis.claims.verdicts import judge
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import CLAIMS
 from ketscale.analysis.verdicts import MORE, REFUTED, SUPPORTED
 from ketscale.config import Config
@@ -38,7 +38,7 @@ def combinations(claim: Claim) -> Iterator[dict[str, float]]:
         yield {name: value for name, value in named if value is not None}
 
 
-def judged(claim: Claim, evidence: Evidence, monkeypatch: pytest.MonkeyPatch) -> Any:
+def judged(claim: Claim, evidence: Collected, monkeypatch: pytest.MonkeyPatch) -> Any:
     """The verdict; the study of 0.7 lacks one of its simulators, of which it is not asked here."""
     if claim.id == "0.7":
         each = Reader.each
@@ -100,7 +100,7 @@ def test_a_record_that_is_older_than_its_rule_decides_nothing() -> None:
     assert judge(claim, new).verdict == "supported"
     assert claim.since == datetime(2026, 11, 26, 4, tzinfo=UTC) > claim.committed
     before = replace(factory.record(), started=datetime(2026, 11, 26, 3, 59, tzinfo=UTC))
-    old = factory.evidence(new.config, rows_of(new), dict.fromkeys(new.collected.records, before))
+    old = factory.evidence(new.config, rows_of(new), dict.fromkeys(new.records, before))
     found = judge(claim, old)
     assert (found.verdict, found.records) == ("not measured", ())
     assert "measured before its rule was written (2026-11-26 04:00)" in found.reason
@@ -138,14 +138,14 @@ def rows(layouts: Mapping[str, Sequence[Any]], column: str = "step_s", **more: A
     ]
 
 
-def read(evidence: Evidence, reader: Callable[[Reader], Reading], **thresholds: Any) -> Reading:
+def read(evidence: Collected, reader: Callable[[Reader], Reading], **thresholds: Any) -> Reading:
     """What a reader of the study reads."""
     return reader(Reader(claim(**thresholds), evidence))
 
 
-def rows_of(evidence: Evidence) -> list[Mapping[str, Any]]:
+def rows_of(evidence: Collected) -> list[Mapping[str, Any]]:
     """All rows of some evidence."""
-    return list(itertools.chain(*evidence.collected.points.values()))
+    return list(itertools.chain(*evidence.points.values()))
 
 
 def claim(**thresholds: Any) -> Claim:
@@ -414,10 +414,10 @@ def test_a_claim_about_devices_may_be_of_the_hosts_that_have_them() -> None:
     claim = BY_ID["1.1"]
     whole = factory.doctored(claim, {"slowdown": 2.0})
     rows = [{**row, "hardware": "C" if row["backend"] == "cpu" else "G"} for row in rows_of(whole)]
-    found = judge(claim, factory.evidence(whole.config, rows, whole.collected.records))
+    found = judge(claim, factory.evidence(whole.config, rows, whole.records))
     assert (found.verdict, found.hardware) == ("supported", "C and G")
     mixed = [{**row, "hardware": f"{row['hardware']}{row['seed'] % 2}"} for row in rows]
-    found = judge(claim, factory.evidence(whole.config, mixed, whole.collected.records))
+    found = judge(claim, factory.evidence(whole.config, mixed, whole.records))
     assert found.verdict == "undecided" and "other hosts" in found.reason
 
 

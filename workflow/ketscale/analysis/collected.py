@@ -17,7 +17,8 @@ class Collected:
     """What the tables of studies are made from.
 
     points: the rows of runs.csv by point. held: the precisions in which parity held, by `parity.subject`. records: those
-    of the rows. times: those of all points of the results folder.
+    of the rows. times: those of all points of the results folder. why: the state of every run without a record, with the
+    reason.
     """
 
     config: Config
@@ -25,6 +26,7 @@ class Collected:
     held: Mapping[Point, str]
     records: Mapping[Run, Record]
     times: Times
+    why: Mapping[Run, str]
 
     @classmethod
     def of(
@@ -33,12 +35,13 @@ class Collected:
         rows: Iterable[Row],
         held: Mapping[Point, str],
         records: Mapping[Run, Record],
+        why: Mapping[Run, str] | None = None,
     ) -> Collected:
         """The rows of runs.csv, grouped."""
         points: dict[Point, list[Row]] = {}
         for row in rows:
             points.setdefault(point(row), []).append(row)
-        return cls(config, points, held, records, Times(points))
+        return cls(config, points, held, records, Times(points), why or {})
 
     def groups(self, study: Study) -> list[Group]:
         """The rows of each point of a study that was measured, in its order."""

@@ -78,11 +78,6 @@ def mostly_failed(rows: Group) -> bool:
     return 2 * sum(map(failed, rows)) > len(rows)
 
 
-def sizes_of(config: Config, run: Run) -> dict[str, int]:
-    """A run's sizes by name."""
-    return decode(config.family(run.workload).sizes, run.size)
-
-
 def size_words(config: Config, workload: str, size: str) -> str:
     """A size in words, such as '4 qubits, 3 circuit layers'; empty for a classical model."""
     axes = config.family(workload).sizes

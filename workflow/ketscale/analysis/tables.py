@@ -11,7 +11,6 @@ from typing import Any
 from msgspec.structs import asdict
 
 from ketscale.analysis import claims, columns, completeness, parity
-from ketscale.analysis.claims.evidence import Evidence
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import Filled, Trained
 from ketscale.analysis.kinds import kinds
@@ -45,8 +44,8 @@ def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[s
     ]
     rows = list(columns.RUNS.of(runs, config))
     records = {run.settings.run: run.record for run in runs}
-    collected = Collected.of(config, rows, parity.held(found.comparisons), records)
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
+    collected = Collected.of(config, rows, parity.held(found.comparisons), records, why)
     by_epochs = {run for study in config.studies if known[study.kind].history for run in study.runs}
     trained = [run for run in runs if run.settings.run in by_epochs]
     swept = {kind.name: kind.varies for kind in known.values() if isinstance(kind, Sweep)}
@@ -58,7 +57,7 @@ def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[s
         "spans": _of_runs(columns.SPANS, config, runs, _spans),
         "history": _of_runs(columns.HISTORY, config, trained, lambda run: _history(run, results)),
         "curves": _of_runs(columns.CURVES, config, _best(trained), lambda run: _curves(run, results)),
-        "claims": claims.table(Evidence(collected, why)),
+        "claims": claims.table(collected),
         "scaling": _of_studies("scaling", collected),
         "quality": _of_studies("quality", collected),
     }

@@ -10,7 +10,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from ketscale.analysis.advice import priority, scaled
-from ketscale.analysis.points import sizes_of
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -107,7 +106,7 @@ def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
     """A small run of each model, simulator and backend: with their records something is known of all the others."""
 
     def size(run: Run) -> tuple[int, ...]:
-        return (run.seed, run.ranks * run.threads, sum(sizes_of(config, run).values()), run.batch)
+        return (run.seed, run.ranks * run.threads, sum(config.sizes(run).values()), run.batch)
 
     smallest: dict[object, Run] = {}
     for run in sorted(unknown, key=size):
@@ -147,7 +146,7 @@ def limits(config: Config, forecasts: Iterable[Forecast]) -> list[str]:
     alike: dict[tuple[tuple[str, object], ...], list[Forecast]] = {}
     for one in forecasts:
         axes = ((axis, getattr(one.run, axis)) for axis in _LIMITED)
-        alike.setdefault((*axes, *sizes_of(config, one.run).items()), []).append(one)
+        alike.setdefault((*axes, *config.sizes(one.run).items()), []).append(one)
     written = []
     for key, of in alike.items():
         minutes = max(1, math.ceil(_MORE_TIME * max(one.wall_s.high for one in of) / 60))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -22,83 +22,77 @@ UNPLANNED = "not in the study"
 AMBIGUOUS = "several points of the study"
 
 
-@dataclass(frozen=True)
-class Evidence:
-    """The runs of a config and what is known of them. why: the state of every run without a record, with the reason."""
+def since(collected: Collected, rule: datetime) -> Collected:
+    """What was not measured before a rule had its words."""
+    records = collected.records
+    old = {run for run, record in records.items() if record.started < rule}
+    groups = collected.points.items()
+    new = {key: [row for row in group if Run.of(row) not in old] for key, group in groups}
+    why = f"measured before its rule was written ({rule:%Y-%m-%d %H:%M})"
+    return replace(collected, points=new, why={**collected.why, **dict.fromkeys(old, why)})
 
-    collected: Collected
-    why: Mapping[Run, str]
 
-    @property
-    def config(self) -> Config:
-        """The config that plans the runs."""
-        return self.collected.config
+def rows_of(collected: Collected, runs: Collection[Run]) -> list[Row]:
+    """The rows of runs.csv of these runs."""
+    points = dict.fromkeys(map(point_of, runs))
+    groups = (collected.points.get(point, ()) for point in points)
+    return [row for group in groups for row in group if Run.of(row) in runs]
 
-    def on(self, host: str) -> Evidence:
-        """What was measured on one class of hosts; everything for ''."""
-        return replace(self, collected=self.collected.on(host))
 
-    def since(self, rule: datetime) -> Evidence:
-        """What was not measured before a rule had its words."""
-        records = self.collected.records
-        old = {run for run, record in records.items() if record.started < rule}
-        groups = self.collected.points.items()
-        new = {key: [row for row in group if Run.of(row) not in old] for key, group in groups}
-        why = f"measured before its rule was written ({rule:%Y-%m-%d %H:%M})"
-        return Evidence(replace(self.collected, points=new), {**self.why, **dict.fromkeys(old, why)})
+def planned(config: Config, studies: Collection[str], wanted: Filter) -> list[Run]:
+    """The runs of these studies that pass a filter, in the studies' order."""
+    named = (study for study in config.studies if study.name in studies)
+    return list(dict.fromkeys(run for study in named for run in study.runs if _passes(config, run, wanted)))
 
-    def rows(self, runs: Collection[Run]) -> list[Row]:
-        """The rows of runs.csv of these runs."""
-        points = dict.fromkeys(map(point_of, runs))
-        groups = (self.collected.points.get(point, ()) for point in points)
-        return [row for group in groups for row in group if Run.of(row) in runs]
 
-    def planned(self, studies: Collection[str], wanted: Filter) -> list[Run]:
-        """The runs of these studies that pass a filter, in the studies' order."""
-        named = (study for study in self.config.studies if study.name in studies)
-        return list(dict.fromkeys(run for study in named for run in study.runs if self._passes(run, wanted)))
+def values(config: Config, studies: Collection[str], wanted: Filter, name: str) -> list[Any]:
+    """The values of an axis that these studies plan among the runs that pass a filter, in order."""
+    found = {_axis(config, run, name) for run in planned(config, studies, wanted)}
+    return sorted(found, key=lambda value: (isinstance(value, str), value))
 
-    def values(self, studies: Collection[str], wanted: Filter, name: str) -> list[Any]:
-        """The values of an axis that these studies plan among the runs that pass a filter, in order."""
-        found = {self._axis(run, name) for run in self.planned(studies, wanted)}
-        return sorted(found, key=lambda value: (isinstance(value, str), value))
 
-    def _passes(self, run: Run, wanted: Filter) -> bool:
-        return all(self._axis(run, name) == value for name, value in wanted.items())
+def _passes(config: Config, run: Run, wanted: Filter) -> bool:
+    return all(_axis(config, run, name) == value for name, value in wanted.items())
 
-    def _axis(self, run: Run, name: str) -> Any:
-        """A run's value of an axis, of its layout or of a size; None if its family has no such size."""
-        return getattr(run, name) if hasattr(run, name) else self.config.sizes(run).get(name)
 
-    def measured(self, runs: Collection[Run], quantity: str, own_cores: bool) -> tuple[dict[int, Row], str]:
-        """The rows of the usable ones of the runs of one point, by seed; or none of them and the reason.
+def _axis(config: Config, run: Run, name: str) -> Any:
+    """A run's value of an axis, of its layout or of a size; None if its family has no such size."""
+    return getattr(run, name) if hasattr(run, name) else config.sizes(run).get(name)
 
-        Args:
-            runs: those planned.
-            quantity: what is read; all but results of a test need a quiet host.
-            own_cores: leave out runs of which two threads shared a core.
-        """
-        if not runs:
-            return {}, UNPLANNED
-        if len({point_of(run) for run in runs}) > 1:
-            first, *_, last = runs
-            return {}, f"{AMBIGUOUS}, such as {first.name} and {last.name}"
-        rows = self.rows(runs)
-        if not rows:
-            return {}, next((self.why[run] for run in runs if run in self.why), "measured on another host")
-        if quantity.startswith(UNTIMED):
-            found, flag = [row for row in rows if row["status"] == "completed"], ""
-        else:
-            found, flag = usable(rows)
-        if not found or flag:
-            return {}, flag or f"no usable run ({', '.join(sorted({_fault(row) for row in rows}))})"
-        if mostly_failed(rows):
-            return {}, "most seeds failed, and the rest are a choice"
-        kept = [row for row in found if not own_cores or row["shared_cores"] is False]
-        if not kept:
-            shared = "shared" if found[0]["shared_cores"] else "perhaps shared"
-            return {}, f"no run with cores of its own ({shared})"
-        return {row["seed"]: row for row in kept}, ""
+
+def measured(
+    collected: Collected, runs: Collection[Run], quantity: str, own_cores: bool
+) -> tuple[dict[int, Row], str]:
+    """The rows of the usable ones of the runs of one point, by seed; or none of them and the reason.
+
+    Args:
+        runs: those planned.
+        quantity: what is read; all but results of a test need a quiet host.
+        own_cores: leave out runs of which two threads shared a core.
+    """
+    if not runs:
+        return {}, UNPLANNED
+    if len({point_of(run) for run in runs}) > 1:
+        first, *_, last = runs
+        return {}, f"{AMBIGUOUS}, such as {first.name} and {last.name}"
+    rows = rows_of(collected, runs)
+    if not rows:
+        return {}, next(
+            (collected.why[run] for run in runs if run in collected.why), "measured on another host"
+        )
+    if quantity.startswith(UNTIMED):
+        found, flag = [row for row in rows if row["status"] == "completed"], ""
+    else:
+        found, flag = usable(rows)
+    if not found or flag:
+        return {}, flag or f"no usable run ({', '.join(sorted({_fault(row) for row in rows}))})"
+    if mostly_failed(rows):
+        return {}, "most seeds failed, and the rest are a choice"
+    kept = [row for row in found if not own_cores or row["shared_cores"] is False]
+    if not kept:
+        shared = "shared" if found[0]["shared_cores"] else "perhaps shared"
+        return {}, f"no run with cores of its own ({shared})"
+    return {row["seed"]: row for row in kept}, ""
 
 
 def _fault(row: Row) -> str:

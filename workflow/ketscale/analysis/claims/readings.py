@@ -12,8 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ketscale.analysis import comparison, intervals, metrics
-from ketscale.analysis.claims.evidence import AMBIGUOUS, UNPLANNED, UNTIMED, Evidence, Filter
+from ketscale.analysis.claims import evidence
+from ketscale.analysis.claims.evidence import AMBIGUOUS, UNPLANNED, UNTIMED, Filter
 from ketscale.analysis.claims.ledger import Claim
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import FEWEST, Estimate
 from ketscale.analysis.points import Row, workers
 from ketscale.config import Config
@@ -141,7 +143,7 @@ class Reader:
     """Reads the runs of a claim that pass a filter. group: what distinguishes them from those of its other readers."""
 
     claim: Claim
-    evidence: Evidence
+    collected: Collected
     wanted: Filter = field(default_factory=dict)
     group: str = ""
     own_cores: bool = False
@@ -156,7 +158,9 @@ class Reader:
 
     def each(self, name: str, *values: Any, **among: Any) -> list[Reader]:
         """A reader for each value of an axis: the given ones, or those that are planned, where runs have the values `among`."""
-        found = values or self.evidence.values(self._studies, {**self.wanted, **among}, name)
+        found = values or evidence.values(
+            self.collected.config, self._studies, {**self.wanted, **among}, name
+        )
         comma = ", " * bool(self.group)
         return [
             replace(self, wanted={**self.wanted, name: value}, group=f"{self.group}{comma}{name} {value}")
@@ -166,7 +170,7 @@ class Reader:
     def ratio(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
         """`of` over `over`, paired by seed."""
         timed = not str(quantity).startswith(UNTIMED)
-        least = self.evidence.collected.times.least if timed else 0.0
+        least = self.collected.times.least if timed else 0.0
         return self._read(name, quantity, lambda of, over: comparison.paired(of, over, least), of, over)
 
     def efficiency(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
@@ -179,7 +183,7 @@ class Reader:
 
     def difference(self, name: str, of: Filter, over: Filter) -> Reading:
         """`of` minus `over` in the test's headline metric, paired by seed and sample."""
-        config = self.evidence.config
+        config = self.collected.config
         return self._read(name, TESTED, lambda of, over: _difference(config, of, over), of, over)
 
     def value(self, name: str, quantity: Quantity) -> Reading:
@@ -199,9 +203,10 @@ class Reader:
     ) -> Reading:
         """estimate: from the amounts of each side by seed; None without a seed that all sides have."""
         label = f"{name} ({self.group})" if self.group else name
-        planned = [self.evidence.planned(self._studies, {**self.wanted, **side}) for side in sides]
+        config = self.collected.config
+        planned = [evidence.planned(config, self._studies, {**self.wanted, **side}) for side in sides]
         blank = Reading(label, self.claim, None, planned=tuple(itertools.chain(*planned)))
-        found = [self.evidence.measured(runs, str(quantity), self.own_cores) for runs in planned]
+        found = [evidence.measured(self.collected, runs, str(quantity), self.own_cores) for runs in planned]
         faults = [(why, side) for (_, why), side in zip(found, sides, strict=True) if why]
         if faults:
             # What nobody has planned will not come.
@@ -237,14 +242,14 @@ class Reader:
             return f"{estimate.n} seed{'s' * (estimate.n > 1)}; an interval needs {FEWEST}"
         if SAME_LOSSES not in self.claim.thresholds or len(pairs[0]) < 2:
             return ""
-        records = self.evidence.collected.records
+        records = self.collected.records
         losses = [[records[run].losses for run in pair] for pair in pairs]
         apart, (limit, _) = max(parity.difference(*pair) for pair in losses), self.claim.limits(SAME_LOSSES)
         return f"its first losses differ by {apart:.1e}, over {limit:.1g}" if apart > limit else ""
 
     def _amount(self, quantity: Quantity, row: Row) -> Any:
         """What a run has of a quantity; None if it lacks it."""
-        record = self.evidence.collected.records[Run.of(row)]
+        record = self.collected.records[Run.of(row)]
         if isinstance(quantity, Spans):
             return quantity.of(record.timing)
         # Without runs of the family, there is no column of its metrics.

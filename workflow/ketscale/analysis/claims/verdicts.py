@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ketscale.analysis.claims.evidence import UNPLANNED, Evidence
+from ketscale.analysis.claims.evidence import UNPLANNED, rows_of, since
 from ketscale.analysis.claims.ledger import Claim, load
 from ketscale.analysis.claims.readings import Reader, Reading
 from ketscale.analysis.claims.rules import rule
@@ -32,28 +32,28 @@ class Verdict:
 
 def tested(config: Config) -> list[Claim]:
     """The claims that a study of the config tests, in the ledger's order: with both sides of some comparison."""
-    nothing = Evidence(Collected.of(config, (), {}, {}), {})
+    nothing = Collected.of(config, (), {}, {})
     ruled = (claim for claim in load() if not claim.verdict)
     return [claim for claim in ruled if any(UNPLANNED not in each.fault for each in _asked(claim, nothing))]
 
 
-def table(evidence: Evidence) -> list[dict[str, Any]]:
+def table(collected: Collected) -> list[dict[str, Any]]:
     """A row of claims.csv with its verdict for each claim that a study of the config tests.
 
     `effect` with the ends of its interval is the reading that decides; `reason` tells the others.
     """
-    return [_row(claim, judge(claim, evidence)) for claim in tested(evidence.config)]
+    return [_row(claim, judge(claim, collected)) for claim in tested(collected.config)]
 
 
-def judge(claim: Claim, evidence: Evidence) -> Verdict:
+def judge(claim: Claim, collected: Collected) -> Verdict:
     """The verdict on a claim by its rule.
 
     Each class of hosts is judged by itself, unless the claim compares devices, and so the hosts that have them; they must
     not contradict each other.
     """
-    planned = {run for reading in _asked(claim, evidence) for run in reading.planned}
-    new = evidence.since(claim.since)
-    hosts = sorted({row["hardware"] for row in new.rows(planned)})
+    planned = {run for reading in _asked(claim, collected) for run in reading.planned}
+    new = since(collected, claim.since)
+    hosts = sorted({row["hardware"] for row in rows_of(new, planned)})
     if not hosts or len({BACKENDS[run.backend].device for run in planned}) > 1:
         hosts = [""]
     found = [_on(host, claim, new) for host in hosts]
@@ -67,39 +67,39 @@ def judge(claim: Claim, evidence: Evidence) -> Verdict:
     return best
 
 
-def _asked(claim: Claim, evidence: Evidence) -> list[Reading]:
+def _asked(claim: Claim, collected: Collected) -> list[Reading]:
     """What the rule reads."""
-    ruling = rule(claim.id)(Reader(claim, evidence))
+    ruling = rule(claim.id)(Reader(claim, collected))
     return [reading for found in ruling.values() for reading in found.readings]
 
 
-def _on(host: str, claim: Claim, evidence: Evidence) -> Verdict:
+def _on(host: str, claim: Claim, collected: Collected) -> Verdict:
     """The verdict on one class of hosts, or on all for ''."""
-    ruling = rule(claim.id)(Reader(claim, evidence.on(host)))
+    ruling = rule(claim.id)(Reader(claim, collected.on(host)))
     holding = [verdict for verdict, found in ruling.items() if found.truth]
     # Of a claim with several numbers one may be more, and another less.
     if MORE in holding and ruling[REFUTED].truth is not False:
         holding.remove(MORE)
     if len(holding) == 1:
         found = ruling[holding[0]]
-        return _verdict(holding[0], [found.witness, *found.readings], evidence)
+        return _verdict(holding[0], [found.witness, *found.readings], collected)
     readings = list(dict.fromkeys(reading for found in ruling.values() for reading in found.readings))
     unknown = [found.witness for found in ruling.values() if found.truth is None]
     absent = [reading for reading in readings if reading.absent]
     # If all conditions are known to fail, nothing that is still absent can decide.
     if unknown and absent:
-        return _verdict(NOT_MEASURED, [*absent, *readings], evidence)
-    return _verdict(UNDECIDED, [*unknown[:1], ruling[SUPPORTED].witness, *readings], evidence)
+        return _verdict(NOT_MEASURED, [*absent, *readings], collected)
+    return _verdict(UNDECIDED, [*unknown[:1], ruling[SUPPORTED].witness, *readings], collected)
 
 
-def _verdict(verdict: str, readings: Sequence[Reading], evidence: Evidence) -> Verdict:
+def _verdict(verdict: str, readings: Sequence[Reading], collected: Collected) -> Verdict:
     """A verdict with the reading that decides it first, unless nothing is measured."""
     told = list(dict.fromkeys(each.words for each in readings))
     more = [f"and {len(told) - MOST_READINGS} more"] if len(told) > MOST_READINGS else []
     runs = dict.fromkeys(run for each in dict.fromkeys(readings) for run in each.runs)
-    paths = tuple(f"{evidence.config.results}/{run.path}" for run in runs)
+    paths = tuple(f"{collected.config.results}/{run.path}" for run in runs)
     first = None if verdict == NOT_MEASURED else readings[0]
-    hosts = " and ".join(sorted({row["hardware"] for row in evidence.rows(runs)}))
+    hosts = " and ".join(sorted({row["hardware"] for row in rows_of(collected, runs)}))
     return Verdict(verdict, "; ".join(told[:MOST_READINGS] + more), first, hosts, paths)
 
 

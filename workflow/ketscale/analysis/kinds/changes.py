@@ -12,7 +12,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Reference, Speed
-from ketscale.analysis.points import Group, Point, Row, point_of, sizes_of, usable
+from ketscale.analysis.points import Group, Point, Row, point_of, usable
 from ketscale.config import TOLERANCE, Config
 from ketscale.grid import POINT, Run, Study
 from ketscale.measure import parity
@@ -110,7 +110,7 @@ def change(config: Config, base: Run, run: Run) -> Change | None:
 def _content(config: Config, run: Run, axis: str) -> dict[str, Any]:
     """The settings of the block that an axis of a run names, or its sizes. The tolerance follows from the others."""
     if axis == "size":
-        return dict(sizes_of(config, run))
+        return config.sizes(run)
     if axis == "simulator" and run.simulator in config.simulators:
         content = config.simulators[run.simulator].content()
         return {name: value for name, value in content.items() if name != TOLERANCE}

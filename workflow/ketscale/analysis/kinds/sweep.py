@@ -14,7 +14,7 @@ from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed
 from ketscale.analysis.laws.drawing import regimes
-from ketscale.analysis.points import HOLLOW, sizes_of, variants
+from ketscale.analysis.points import HOLLOW, variants
 from ketscale.analysis.wording import SHORT, capital, digits, even, fitting, samples, takes, times, where
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Run, Study
@@ -46,7 +46,7 @@ class Sweep(Speed):
 
     def value(self, config: Config, run: Run) -> int | None:
         """The run's value on the axis; None if its family has no such axis."""
-        return sizes_of(config, run).get(self.varies)
+        return config.sizes(run).get(self.varies)
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require at least two values, and that every run has one."""

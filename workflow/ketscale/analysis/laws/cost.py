@@ -17,7 +17,6 @@ from ketscale.analysis.collected import Collected
 from ketscale.analysis.laws.known import cost
 from ketscale.analysis.laws.law import Fit
 from ketscale.analysis.laws.series import Place, Series, common_size
-from ketscale.analysis.points import sizes_of
 from ketscale.config import Family
 from ketscale.grid import BACKENDS, Run, Study
 
@@ -43,7 +42,7 @@ def fits(study: Study, varies: str, collected: Collected) -> Iterator[Fit]:
     lines: dict[tuple[Any, ...], dict[int, Place]] = {}
     for group in collected.groups(study):
         first = group[0]
-        family, sizes = collected.config.family(first["workload"]), sizes_of(collected.config, Run.of(first))
+        family, sizes = collected.config.family(first["workload"]), collected.config.sizes(Run.of(first))
         own = {"batch": first["batch"], **sizes}
         loaded = load(family, sizes, first["batch"], first["precision"])
         if varies not in own or loaded is None:
