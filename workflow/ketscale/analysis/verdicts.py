@@ -32,7 +32,6 @@ FEW, DISTURBED, APART = (
     "undecided: not comparable",
 )
 FAILED, OPEN = "undecided: failed seeds", "open"
-NEVER = "never in the range measured"
 
 # Every verdict, and no other word is one. All that is said of an interval holds for all comparisons of a study together.
 MEANINGS = {
@@ -67,7 +66,6 @@ MEANINGS = {
     DISTURBED: "Every run of a side was timed on a busy machine, or beside other runs.",
     APART: "The runs are of other code, packages, hosts or data; the answer says which.",
     FAILED: "Seeds diverged, ran out of memory or stopped; if they count as wrong, the others decide nothing.",
-    NEVER: "No point of a break-even pays.",
     OPEN: "What is asked for has not been measured yet.",
 }
 

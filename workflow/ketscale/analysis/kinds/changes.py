@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.comparison import Compared
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
@@ -136,30 +134,19 @@ def _entries(study: str, inputs: Inputs) -> list[gains.Entry]:
         return []
     points = points.assign(samples=points["samples_per_s"] * points["step_s"])
     ((_, base),) = points[first].iterrows()
-    listed = [
-        None if is_base else point for is_base, (_, point) in zip(first, points.iterrows(), strict=True)
+    points["name"] = [
+        BASELINE if point["varied"] == BASELINE else f"{point['varied']} {point['value']}".replace("->", "→")
+        for _, point in points.iterrows()
     ]
-    found = [
-        None if one is None else _of_sample(inputs.compared(one, base), one["samples"] / base["samples"])
-        for one in listed
-    ]
-    names = [
-        BASELINE if one is None else f"{one['varied']} {one['value']}".replace("->", "→") for one in listed
-    ]
-    beside = ["" if one is None else "the baseline" for one in listed]
-    return gains.entries(
+    points["beside"] = first.map({True: "", False: "the baseline"})
+    return gains.compare(
         points,
-        names,
-        beside,
-        found,
-        gains.judged(found),
+        [None if is_base else base for is_base in first],
+        inputs,
         gains.FASTER,
-        lambda point: {"losses": _numbers(point)},
+        work=points["samples"] / base["samples"],
+        more=lambda point: {"losses": _numbers(point)},
     )
-
-
-def _of_sample(found: Compared, samples: float) -> Compared:
-    return replace(found, ratio=found.ratio and found.ratio.times(samples))
 
 
 def _numbers(row: pd.Series) -> str:

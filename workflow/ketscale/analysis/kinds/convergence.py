@@ -86,15 +86,13 @@ class Convergence(Speed):
         if points.empty:
             return gains.nothing((), "no simulator has an error and a step time")
         points = points.assign(work=variants(points, inputs.config, ("simulator",)))
-        names = [
-            point["simulator"] + (f" ({point['work']})" if point["work"] else "")
-            for _, point in points.iterrows()
-        ]
         rivals = fastest_as_exact(points)
         beaten = {at: rival for at, rival in rivals.items() if rival not in (None, at)}
         others = [points.loc[beaten[at]] if at in beaten else None for at in points.index]
-        beside = ["" if other is None else str(other["simulator"]) for other in others]
-        found = gains.longer(points, others, inputs)
+        points["name"] = points["simulator"].where(
+            points["work"] == "", points["simulator"] + " (" + points["work"] + ")"
+        )
+        points["beside"] = ["" if other is None else str(other["simulator"]) for other in others]
         lines = points.assign(line=_methods(points, inputs)).groupby("line")
         orders = {name: order(group) for _, group in lines for name in group["simulator"]}
 
@@ -106,8 +104,7 @@ class Convergence(Speed):
                 "states": f"unphysical by {worst:.1e}" if (worst := point["negativity"]) > PHYSICAL else "",
             }
 
-        words = gains.judged(found, **gains.SLOWNESS)
-        rows = gains.entries(points, names, beside, found, words, gains.LONGER, more)
+        rows = gains.compare(points, others, inputs, gains.LONGER, gains.SLOWNESS, more=more)
         return _answer(rows, inputs)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
@@ -237,7 +234,7 @@ def _answer(rows: Sequence[gains.Entry], inputs: Inputs) -> Answer:
     if not others:
         return answer
     found, other = inputs.compared(cheapest.point, others[0].point), others[0].point["simulator"]
-    (verdict,) = verdicts.gains([found], **gains.SLOWNESS)
+    (verdict,) = gains.SLOWNESS([found])
     if found.ratio is None:
         return replace(answer, text=f"{start}: {gains.said(verdict)}.", verdict=verdict)
     unsure = f"is not surely slower: {gains.said(verdict)}"

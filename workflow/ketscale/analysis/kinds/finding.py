@@ -12,7 +12,7 @@ from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Told
 from ketscale.analysis.kinds.selection import GUESSING
 from ketscale.analysis.points import size_words, variants
-from ketscale.analysis.wording import data, digits
+from ketscale.analysis.wording import capital, data, digits
 from ketscale.config import Config, Metric
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ class Finding:
             "reached": value(self.reached.value, self.metric) if self.reached else "",
         }  # fmt: skip
         short = _SHORT.get(self.verdict, "cannot tell {model} from {beside} on {data}")
-        return f"On {self.data}, {_SENTENCES[self.verdict].format(**words)}.", short.format(**words)
+        return f"On {self.data}, {_SENTENCES[self.verdict].format(**words)}.", capital(short.format(**words))
 
     def told(self, config: Config, points: pd.DataFrame, more: Mapping[str, str]) -> Told:
         """The row of the chapter's table.
@@ -167,10 +167,12 @@ class Finding:
 
 
 def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
-    """A sentence, and a short one, about several findings, of which one leads."""
+    """A sentence, and a short one, about findings, of which one leads."""
     compared = [each for each in found if each.beside]
-    if not compared:
-        return f"Of {len(found)} models none has a control to be compared with.", "no model has a control"
+    if len(found) > 1 and not compared:
+        return f"Of {len(found)} models none has a control to be compared with.", "No model has a control"
+    if len(compared) < 2:
+        return lead.said()
     better, worse, equal = (
         sum(each.verdict == word for each in compared)
         for word in (verdicts.BETTER, verdicts.WORSE, verdicts.EQUAL)
@@ -180,7 +182,7 @@ def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
     named = f" ({name})" if better == 1 else f", most of all {name}" if better else ""
     word = "equal" if equal == others else "undecided" if not equal else "equal or undecided"
     rest = f", the other{' is' if others == 1 else 's are'} {word}" if others else ""
-    short = f"{better or 'none'} of {len(compared)} better than {control}, {worse or 'none'} worse"
+    short = f"{better or 'None'} of {len(compared)} better than {control}, {worse or 'none'} worse"
     start = f"Of {len(compared)} comparisons with {control} {better or 'none'} {'is' if better < 2 else 'are'} better"
     return f"{start}{named}, {worse or 'none'} worse{rest}.", short
 

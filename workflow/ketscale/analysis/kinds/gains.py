@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
 from ketscale.analysis import verdicts
@@ -39,7 +41,11 @@ if TYPE_CHECKING:
 RATIO = "speedup_same"
 ENDS = (f"{RATIO}_low", f"{RATIO}_high")
 FASTER, LONGER = "times as fast", "times as long"
-SLOWNESS = {"above": verdicts.SLOWER, "below": verdicts.NOT_SLOWER, "between": verdicts.NO_LOSS}
+# From comparisons of one study their verdicts.
+Judge = Callable[[Sequence[Compared]], list[str]]
+SLOWNESS: Judge = partial(
+    verdicts.gains, above=verdicts.SLOWER, below=verdicts.NOT_SLOWER, between=verdicts.NO_LOSS
+)
 # Verdicts that decide nothing.
 UNDECIDED = frozenset({verdicts.FEW, verdicts.DISTURBED, verdicts.APART, verdicts.FAILED, verdicts.OPEN})
 # What can keep a seed out of a median: columns of scaling.csv, and their words.
@@ -78,8 +84,6 @@ def named(points: pd.DataFrame, inputs: Inputs, but: Sequence[str]) -> list[str]
 
 def entries(
     points: pd.DataFrame,
-    names: Iterable[str],
-    beside: Sequence[str],
     found: Sequence[Compared | None],
     words: Sequence[str],
     unit: str,
@@ -87,19 +91,17 @@ def entries(
 ) -> list[Entry]:
     """The points as rows.
 
-    names: of the points. beside: what each is compared with, '' for a baseline. found: what each is beside it, a factor of
+    points: with their `name`, and what each is `beside`, '' for a baseline. found: what each is beside it, a factor of
     `unit`; words: its verdict. more: other cells of a row.
     """
     rows = []
-    for name, other, each, word, (_, point) in zip(
-        names, beside, found, words, points.iterrows(), strict=True
-    ):
+    for each, word, (_, point) in zip(found, words, points.iterrows(), strict=True):
         cells = {"step": duration(point["step_s"]) if point["step_s"] > 0 else "", **more(point)}
         if why := left_out(point, each):
             cells["left out"] = why
         if each and len(each.hosts) > 1:
             cells["hosts"] = listed(each.hosts)
-        effect = each.ratio if each else None
+        effect, name, other = each.ratio if each else None, point["name"], point["beside"]
         told = (
             Told(name, other, effect, unit if effect else "", word, cells)
             if other
@@ -109,19 +111,34 @@ def entries(
     return rows
 
 
-def longer(points: pd.DataFrame, others: Sequence[pd.Series | None], inputs: Inputs) -> list[Compared | None]:
-    """How many times as long each point takes as the other that it is compared with; None where there is none."""
-    listed = zip(others, (point for _, point in points.iterrows()), strict=True)
-    return [
-        None if other is None or not point["step_s"] > 0 else inputs.compared(other, point)
-        for other, point in listed
-    ]
+def compare(
+    points: pd.DataFrame,
+    others: Sequence[pd.Series | None],
+    inputs: Inputs,
+    unit: str,
+    judge: Judge = verdicts.gains,
+    work: Iterable[float] = repeat(1.0),
+    more: Callable[[pd.Series], Mapping[str, str]] = lambda point: {},
+) -> list[Entry]:
+    """The points as rows, each beside another one of its study.
 
-
-def judged(found: Sequence[Compared | None], **words: str) -> list[str]:
-    """The verdicts of a study's comparisons; of points that could not be compared, that they are open."""
-    known = iter(verdicts.gains([each for each in found if each], **words))
-    return [next(known) if each else verdicts.OPEN for each in found]
+    points, more: as of `entries`. others: what each is compared with, None where that says nothing. unit: of the effect,
+    `FASTER` or `LONGER`. work: how many times as much a step does as that of the other; a speed is that of the same work,
+    but `LONGER` tells of a whole step. judge: of speeds or, if the unit is `LONGER`, slownesses at the same work.
+    """
+    found: list[Compared | None] = []
+    able: list[Compared] = []
+    for other, of, (_, point) in zip(others, work, points.iterrows(), strict=False):
+        if other is None:
+            found.append(None)
+            continue
+        one = inputs.compared(point, other)
+        same = replace(one, ratio=one.ratio and one.ratio.times(of))
+        longer, slower = (replace(each, ratio=each.ratio and each.ratio.inverse()) for each in (one, same))
+        found.append(longer if unit == LONGER else same)
+        able.append(slower if unit == LONGER else same)
+    words = iter(judge(able))
+    return entries(points, found, [next(words) if each else verdicts.OPEN for each in found], unit, more)
 
 
 def left_out(point: pd.Series, found: Compared | None = None) -> str:
@@ -157,10 +174,9 @@ def with_one(points: pd.DataFrame, inputs: Inputs, but: Sequence[str] = (), cost
         return cells
 
     listed = [point for _, point in points.iterrows()]
-    found, others = [compared(point) for point in listed], [beside(point) for point in listed]
-    return entries(
-        points, named(points, inputs, but), others, found, points["verdict"].fillna("").tolist(), FASTER, more
-    )
+    points = points.assign(name=named(points, inputs, but), beside=[beside(point) for point in listed])
+    found = [compared(point) for point in listed]
+    return entries(points, found, points["verdict"].fillna("").tolist(), FASTER, more)
 
 
 def efficiency(point: pd.Series) -> float:

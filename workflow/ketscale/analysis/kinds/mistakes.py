@@ -96,18 +96,19 @@ def _entries(study: str, inputs: Inputs) -> list[gains.Entry]:
         for _, point in points.iterrows()
     ]
     found = [each and replace(each, ratio=each.ratio and each.ratio.inverse()) for each in compared]
-    words, accounts = gains.judged(found, **gains.SLOWNESS), _accounts(inputs, points)
+    judged, accounts = iter(gains.SLOWNESS([each for each in found if each])), _accounts(inputs, points)
+    words = [next(judged) if each else verdicts.OPEN for each in found]
 
     def more(point: pd.Series) -> dict[str, str]:
         times = accounts.get(tuple(point[name] for name in POINT), {}) if point["fair"] else {}
         return {heading: duration(times[name]) for name, heading in ACCOUNTS.items() if name in times}
 
-    beside = ["" if alone else FAIR for alone in points["alone"]]
-    return gains.entries(points, points["arm"], beside, found, words, gains.LONGER, more)
+    points["beside"] = points["alone"].map({True: "", False: FAIR})
+    return gains.entries(points, found, words, gains.LONGER, more)
 
 
 def _arms(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
-    """The points with `arm`, their layout and what is wrong in words; `fair`, whether nothing is; `alone`: the baseline."""
+    """The points with `name`, their layout and what is wrong in words; `fair`, whether nothing is; `alone`: the baseline."""
     others = variants(points, inputs.config, ("layout", "protocol", "simulator", "workload"))
     wrongs = [_wrongs(inputs.config, point) for _, point in points.iterrows()]
     arms = [
@@ -116,7 +117,7 @@ def _arms(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
     ]
     fair = [not wrong for wrong in wrongs]
     return points.assign(
-        arm=arms, fair=fair, alone=[one and ok for one, ok in zip(points["workers"] == 1, fair, strict=True)]
+        name=arms, fair=fair, alone=[one and ok for one, ok in zip(points["workers"] == 1, fair, strict=True)]
     )
 
 

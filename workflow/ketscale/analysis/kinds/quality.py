@@ -58,14 +58,14 @@ class Quality(Kind):
         chosen = points[points["chosen"] == True].sort_values(["workload", "model", "size"])  # noqa: E712 (it may be NaN)
         if chosen.empty:
             return Answer(
-                "No model has been trained and tested yet.", verdicts.OPEN, short="nothing trained yet"
+                "No model has been trained and tested yet.", verdicts.OPEN, short="Nothing trained yet"
             )
         found = [Finding.of(row, inputs.config) for row in chosen.reset_index().to_dict("records")]
         # What is nothing but a control comes last.
         found.sort(key=lambda each: (each.data, not each.verdict))
         compared = [each for each in found if each.verdict]
         lead = min(compared, key=Finding.order)
-        text, short = lead.said() if len(compared) == 1 else counted(compared, lead)
+        text, short = counted(compared, lead)
         rows = tuple(each.told(inputs.config, points, self.more(each.row, inputs.config)) for each in found)
         notes = tuple(dict.fromkeys(note for each in found for note in each.notes()))
         of = f"test {lead.metric.title} of {lead.row['model']}"

@@ -51,14 +51,9 @@ class SideBySide(Speed):
             None if first is None or first["entry"] == entry else first
             for first, entry in zip(firsts, points["entry"], strict=True)
         ]
-        beside = ["" if other is None else str(other["entry"]) for other in others]
-        found = gains.longer(
-            points,
-            [None if late else other for late, other in zip(points["late"], others, strict=True)],
-            inputs,
-        )
-        words = gains.judged(found, **gains.SLOWNESS)
-        rows = gains.entries(points, points["name"], beside, found, words, gains.LONGER, _cells)
+        points["beside"] = ["" if other is None else str(other["entry"]) for other in others]
+        fair = [None if late else other for late, other in zip(points["late"], others, strict=True)]
+        rows = gains.compare(points, fair, inputs, gains.LONGER, gains.SLOWNESS, more=_cells)
         # Of each work the next to its fastest.
         races: dict[str, gains.Entry] = {}
         for each in rows:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import laws, verdicts
-from ketscale.analysis.comparison import Compared
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
@@ -36,8 +36,17 @@ FITS = 0.9
 class Sweep(Speed):
     """The step time against one axis, with one line for all points that differ in nothing else."""
 
-    # Of a factor by which time grows, and what it is of.
+    # Of a factor by which time grows, what it is of, and its verdicts, beside growth in proportion to the axis.
     unit, of = gains.LONGER, "step time"
+    judge: gains.Judge = staticmethod(
+        partial(
+            verdicts.changes,
+            threshold=verdicts.WORTH,
+            above=verdicts.MORE_THAN,
+            below=verdicts.LESS,
+            between=verdicts.ABOUT,
+        )
+    )
 
     def __init__(self, name: str, varies: str, axis: str, caption: str) -> None:
         """name: of the kind and its figure. varies: the column on the axis. axis: its title."""
@@ -66,16 +75,14 @@ class Sweep(Speed):
             None if one is None or one["at"] >= at else one
             for one, at in zip(others, points["at"], strict=True)
         ]
-        beside = ["" if other is None else self._at(other["at"]) for other in others]
-        found = gains.longer(points, others, inputs)
+        points["beside"] = ["" if other is None else self._at(other["at"]) for other in others]
+        points["name"] = [
+            ", ".join(filter(None, (self._at(point["at"]), point["line"]))) for _, point in points.iterrows()
+        ]
         growth = [
             1.0 if other is None else at / other["at"] for other, at in zip(others, points["at"], strict=True)
         ]
-        names = [
-            ", ".join(filter(None, (self._at(point["at"]), point["line"]))) for _, point in points.iterrows()
-        ]
-        told, words = self.judged(found, growth)
-        rows = gains.entries(points, names, beside, told, words, self.unit, self.cells)
+        rows = gains.compare(points, others, inputs, self.unit, self.judge, growth, self.cells)
         # Of each line its largest value.
         ends = {each.point["line"]: each for each in rows if each.told.effect is not None}
         table = tuple(each.told for each in rows)
@@ -104,16 +111,6 @@ class Sweep(Speed):
     def cells(self, point: pd.Series) -> dict[str, str]:
         """Other cells of a row."""
         return {}
-
-    def judged(
-        self, found: Sequence[Compared | None], growth: Sequence[float]
-    ) -> tuple[Sequence[Compared | None], list[str]]:
-        """What rows tell, and their verdicts, from how many times as long a step takes, and by how much the axis grows."""
-        known = [_times(each, 1 / axis) for each, axis in zip(found, growth, strict=True) if each]
-        words = iter(
-            verdicts.changes(known, verdicts.WORTH, verdicts.MORE_THAN, verdicts.LESS, verdicts.ABOUT)
-        )
-        return found, [next(words) if each else verdicts.OPEN for each in found]
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """Time per step, with a straight line if one fits; one panel for each data set."""
@@ -163,6 +160,7 @@ class Batch(Sweep):
     """The time of a sample against the batch."""
 
     unit, of = gains.FASTER, "samples a second"
+    judge = staticmethod(verdicts.gains)
 
     def value(self, config: Config, run: Run) -> int:
         """The global batch."""
@@ -172,16 +170,6 @@ class Batch(Sweep):
         """The time of an epoch, where it is known."""
         about = "about " if point["epoch_estimated"] else ""
         return {"epoch": f"{about}{duration(point['epoch_s'])}"} if point["epoch_s"] > 0 else {}
-
-    def judged(
-        self, found: Sequence[Compared | None], growth: Sequence[float]
-    ) -> tuple[Sequence[Compared | None], list[str]]:
-        """How many times as many samples a second, and whether that pays."""
-        speeds = [
-            each and _times(replace(each, ratio=each.ratio and each.ratio.inverse()), axis)
-            for each, axis in zip(found, growth, strict=True)
-        ]
-        return speeds, gains.judged(speeds)
 
     def says(self, factor: float, most: str, named: str) -> str:
         """How many times as fast samples are trained."""
@@ -213,10 +201,6 @@ class Batch(Sweep):
 def _tied(points: pd.DataFrame, inputs: Inputs) -> bool:
     """Whether a larger batch needs a larger model, so that the two grow together."""
     return any(inputs.config.family(name).work for name in points["workload"].unique())
-
-
-def _times(found: Compared, factor: float) -> Compared:
-    return replace(found, ratio=found.ratio and found.ratio.times(factor))
 
 
 def _law(sound: pd.DataFrame, axis: str) -> str:
