@@ -218,7 +218,7 @@ def _assign(amounts: Amounts, reading: Asked, target: float) -> None:
         amounts[of] = target
         return
     over = (_point(sides[1][0]), reading.quantity)
-    counts = [workers(runs[0].backend, runs[0].ranks, runs[0].threads) for runs in sides]
+    counts = [workers(runs[0].layout) for runs in sides]
     add = target if kind in ("difference", "losses") else 0.0
     times = {"ratio": target, "efficiency": target * counts[1] / counts[0]}.get(kind, 1.0)
     if over not in amounts and of in amounts:

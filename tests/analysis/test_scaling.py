@@ -261,8 +261,8 @@ def test_a_size_that_differs_among_equal_workers_does_not_grow() -> None:
 
 
 def test_on_gpus_the_workers_are_gpus() -> None:
-    assert points.workers("ddp", 4, 8) == 4
-    assert points.workers("mpi", 4, 8) == 32
+    assert points.workers("ddp-n1r4t8") == 4
+    assert points.workers("mpi-n1r4t8") == 32
     assert points.serial("ddp") == "gpu-n1r1t1"
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Config, SizeAxis
 from ketscale.config.family import LOSS
-from ketscale.grid import BACKENDS, POINT, Run, decode
+from ketscale.grid import BACKENDS, POINT, Run, decode, layout
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,9 +39,10 @@ def point_of(run: Run) -> Point:
     return tuple(getattr(run, name) for name in POINT)
 
 
-def workers(backend: str, ranks: int, threads: int) -> int:
-    """The number of workers: on GPUs the ranks (one GPU each), else ranks x threads."""
-    return ranks if BACKENDS[backend].device == "gpu" else ranks * threads
+def workers(text: str) -> int:
+    """The number of workers of a layout: on GPUs the ranks (one GPU each), else ranks x threads."""
+    found = layout(text)
+    return int(found["ranks"] * (1 if BACKENDS[found["backend"]].device == "gpu" else found["threads"]))
 
 
 def serial(backend: str) -> str:

@@ -178,7 +178,7 @@ class Reader:
         found = self.ratio(name, quantity, of, over)
         if found.estimate is None:
             return found
-        one, more = (workers(run.backend, run.ranks, run.threads) for run in found.runs[:2])
+        one, more = (workers(run.layout) for run in found.runs[:2])
         return replace(found, estimate=found.estimate.times(one / more))
 
     def difference(self, name: str, of: Filter, over: Filter) -> Reading:

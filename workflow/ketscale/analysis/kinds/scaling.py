@@ -134,7 +134,7 @@ class Strong(Scaling):
 
     def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
         """The speedup with its efficiency and serial fraction."""
-        count = workers(row["backend"], row["ranks"], row["threads"])
+        count = workers(row["layout"])
         return Ratios(ratio, ratio.value / count, laws.karp_flatt(ratio.value, count))
 
 
@@ -160,7 +160,7 @@ class Weak(Scaling):
         for run in study.runs:
             size = ("size",) if config.family(run.workload).work else ()
             shares = series.setdefault(run.without("batch", *LAYOUT, *size), {})
-            shares.setdefault(run.batch / workers(run.backend, run.ranks, run.threads), run)
+            shares.setdefault(run.batch / workers(run.layout), run)
             if len(shares) > 1:
                 first, second = shares.values()
                 yield (
@@ -172,7 +172,7 @@ class Weak(Scaling):
 
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
         """One worker with its share of the batch; if that needs another size, in the one that is the most alike."""
-        share = row["batch"] // workers(row["backend"], row["ranks"], row["threads"])
+        share = row["batch"] // workers(row["layout"])
         wanted = {**row, "layout": serial(row["backend"]), "batch": share}
         if row["sample_work"] is None:
             return Reference.of(points.get(point(wanted)))

@@ -18,6 +18,7 @@ from ketscale.analysis.points import (
     Group,
     Point,
     Row,
+    failed,
     point,
     point_of,
     serial,
@@ -127,7 +128,7 @@ class Speed(Kind):
     ) -> tuple[dict[str, Any], Compared | None]:
         """The row without its verdict, and the comparison that has one; None if the point is its own baseline."""
         group = sorted(group, key=lambda row: row["seed"])
-        (used, flag), first, count = usable(group), group[0], _workers(group[0])
+        (used, flag), first, count = usable(group), group[0], workers(group[0]["layout"])
         typical = collected.times.typical(group)
         # No median of runs that are not comparable.
         alike = [] if typical.why else used
@@ -163,7 +164,7 @@ class Speed(Kind):
             "timed_steps": min((row["step_count"] for row in used), default=0),
             "busy": sum(not row["quiet"] for row in group),
             "timed_out": sum(row["status"] == "timed_out" for row in group),
-            "failed": sum(row["status"] not in ("completed", "timed_out") for row in group),
+            "failed": sum(map(failed, group)),
             "absent": len(seeds - {row["seed"] for row in group}),
             "flag": next((text for text in flags if text), ""),
             "why": typical.why or compared.why,
@@ -206,13 +207,9 @@ def _serial(row: Row, references: References) -> list[Reference]:
     found = [
         reference
         for reference in references.get(_work(row), [])
-        if _workers(reference.group[0]) <= _workers(row)
+        if workers(reference.group[0]["layout"]) <= workers(row["layout"])
     ]
     return sorted(found, key=lambda each: (each.flag in HOLLOW, each.step_s, point(each.group[0])))
-
-
-def _workers(row: Row) -> int:
-    return workers(row["backend"], row["ranks"], row["threads"])
 
 
 def _median(values: Iterable[float | None]) -> float | None:

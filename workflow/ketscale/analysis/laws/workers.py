@@ -39,7 +39,7 @@ def _of_one(study: Study, row: Row, collected: Collected) -> Group | None:
     """One process with one thread and its share of the batch, for a series without it; None for ranks of more threads."""
     if BACKENDS[row["backend"]].several_ranks and row["threads"] > 1:
         return None
-    count = workers(row["backend"], row["ranks"], row["threads"])
+    count = workers(row["layout"])
     share = row["batch"] // count if study.kind == "weak" else row["batch"]
     return collected.points.get(point({**row, "layout": serial(row["backend"]), "batch": share}))
 

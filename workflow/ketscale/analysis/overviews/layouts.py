@@ -162,7 +162,7 @@ def _alpha(name: str) -> float:
 
 def _compared(config: Config, run: Run) -> bool:
     """Whether a run of several workers has its like on one worker."""
-    several = workers(run.backend, run.ranks, run.threads) > 1
+    several = workers(run.layout) > 1
     return several and replace(run, **layout(serial(run.backend))) in config.run_set
 
 
