@@ -30,7 +30,6 @@ class Analysed:
     """
 
     config: Config
-    results: Path
     complete: bool
     sources: stamp.Sources
     filled: Mapping[str, Filled]
@@ -54,12 +53,7 @@ class Analysed:
         filled["answers"] = Filled.of(columns.ANSWERS, config, answers.table(parts))
         frames["answers"] = filled["answers"].frame()
         complete = not frames["completeness"]["state"].isin(completeness.FAULTS).any()
-        return cls(config, results, complete, sources, filled, frames, inputs, parts)
-
-    @property
-    def digest(self) -> str:
-        """The digest of what all of it is made from."""
-        return self.sources.digest
+        return cls(config, complete, sources, filled, frames, inputs, parts)
 
     @cached_property
     def figures(self) -> dict[str, dict[str, bytes]]:

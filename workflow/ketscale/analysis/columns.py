@@ -130,8 +130,8 @@ class Filled:
         Raises:
             ValueError: a row has a value of no column.
         """
-        found: dict[str, list[Any]] = {column.name: [] for column in table.columns(config)}
-        declared = list(found)
+        declared = {column.name: column for column in table.columns(config)}
+        found: dict[str, list[Any]] = {name: [] for name in declared}
         for count, row in enumerate(rows):
             for name in row.keys() - found.keys():
                 if table is not HISTORY:
@@ -139,10 +139,9 @@ class Filled:
                 found[name] = [None] * count
             for name, values in found.items():
                 values.append(row.get(name))
-        known = {column.name: column for column in table.columns(config)}
-        names = [*declared, *sorted(found.keys() - known.keys())]
-        others = {name: Column(name, "As in the run's own `history.csv`") for name in names}
-        return cls({(others | known)[name]: found[name] for name in names})
+        others = sorted(found.keys() - declared.keys())
+        columns = declared | {name: Column(name, "As in the run's own `history.csv`") for name in others}
+        return cls({column: found[name] for name, column in columns.items()})
 
     def csv(self) -> bytes:
         """The content of its file."""

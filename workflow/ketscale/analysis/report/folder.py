@@ -112,7 +112,6 @@ class Folder:
                 Chapter(name, part.study, part.host, part.answer, *_effect(part.answer), table, shown)
             )
         states = tables["completeness"][tables["completeness"]["run"] != "*"]
-        text, digest = provenance.config_text(config)
         return cls(
             key,
             prefix,
@@ -134,8 +133,8 @@ class Folder:
             provenance.packages(runs),
             provenance.bibtex(runs, f"ketscale-{key}" if key else "ketscale"),
             provenance.commit(runs),
-            text,
-            digest,
+            provenance.config_text(config),
+            analysed.sources.config,
         )
 
 

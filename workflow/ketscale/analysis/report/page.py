@@ -56,7 +56,7 @@ def rendered(
         folders=shown,
         several=len(shown) > 1,
         meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in said},
-        made_from=" ".join(each.digest for each in analysed),
+        made_from=" ".join(each.sources.digest for each in analysed),
     )
     return text.encode()
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import TYPE_CHECKING
 
@@ -66,12 +65,11 @@ def commit(runs: pd.DataFrame) -> str:
     return next(iter(commits)) if len(commits) == 1 and commits != {"no"} else ""
 
 
-def config_text(config: Config) -> tuple[str, str]:
-    """The config as YAML to save and run again, and the SHA-256 of its canonical text."""
+def config_text(config: Config) -> str:
+    """The config as YAML to save and run again."""
     import yaml
 
-    text = yaml.safe_dump(json.loads(config.text), sort_keys=False, allow_unicode=True, width=100)
-    return text, hashlib.sha256(config.text.encode()).hexdigest()
+    return yaml.safe_dump(json.loads(config.text), sort_keys=False, allow_unicode=True, width=100)
 
 
 def _dates(runs: pd.DataFrame) -> list[str]:
