@@ -171,8 +171,9 @@ def evidence(
 ) -> Collected:
     """Evidence of these rows, with a usual record for each that is not given."""
     known = list(rows)
-    usual = {Run.of(each): record() for each in known}
-    return Collected.of(config, known, {}, {**usual, **(records or {})}, why)
+    given = {**{Run.of(each): record() for each in known}, **(records or {})}
+    named = {run: replace(each, run={**each.run, "seed": run.seed}) for run, each in given.items()}
+    return Collected.of(config, known, {}, named, why)
 
 
 def doctored(

@@ -260,10 +260,7 @@ def _difference(config: Config, of: Mapping[int, Record], over: Mapping[int, Rec
     if not of or not over:
         return None
     metric = config.family(str(next(iter(of.values())).run["workload"])).headline
-    one, two = (
-        {seed: test for seed, record in side.items() for test in metrics.scored([record], metric).values()}
-        for side in (of, over)
-    )
+    one, two = (metrics.scored(side.values(), metric) for side in (of, over))
     return metrics.difference(one, two, metric)
 
 

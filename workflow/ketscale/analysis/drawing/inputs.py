@@ -52,9 +52,9 @@ class Inputs:
         )
         return replace(found, runs=runs, scaling=scaling)
 
-    def points(self, study: str) -> pd.DataFrame:
-        """The points of one study that have a step time."""
-        return self.scaling[(self.scaling["study"] == study) & self.scaling["step_s"].notna()]
+    def points(self, *studies: str) -> pd.DataFrame:
+        """The points of some studies that have a step time; there may be none."""
+        return self.scaling[self.scaling["study"].isin(studies) & self.scaling["step_s"].notna()]
 
     def rows(self, point: Mapping[Hashable, Any] | pd.Series) -> Group:
         """The runs of a point, as rows of runs.csv with None where there is no value."""
@@ -65,9 +65,8 @@ class Inputs:
         return self.collected.times.speedup(self.rows(point), self.rows(other))
 
     def points_of(self, kind: str) -> pd.DataFrame:
-        """The points of all studies of this kind that have a step time; there may be none."""
-        mine = self.scaling["study"].isin(self.asked(kind)) & (self.scaling["kind"] == kind)
-        return self.scaling[mine & self.scaling["step_s"].notna()]
+        """The same of all studies of a kind."""
+        return self.points(*self.asked(kind))
 
     def asked(self, *kinds: str) -> list[str]:
         """The names of the studies of these kinds, with or without a finished run."""

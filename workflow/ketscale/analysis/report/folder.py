@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from ketscale.analysis import catalogue, columns
+from ketscale.analysis.answers import Part
 from ketscale.analysis.completeness import FAULTS
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
@@ -18,7 +19,7 @@ from ketscale.analysis.report.cells import LONG, NUMBER, RECORD, VERDICT, Cell, 
 from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import RECORD as RECORD_FILE
-from ketscale.grid import RUNS, Run, Study
+from ketscale.grid import RUNS, Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -45,13 +46,11 @@ class Picture:
 class Chapter:
     """A study on the page, on one class of hosts.
 
-    id: of its section. host: the class, if the study has several. effect, interval: of the answer, in words.
+    id: of its section. part: the answer. effect, interval: of the answer, in words.
     """
 
     id: str
-    study: Study
-    host: str
-    answer: Answer
+    part: Part
     effect: str
     interval: str
     table: Table
@@ -103,14 +102,12 @@ class Folder:
 
         chapters: list[Chapter] = []
         for part in analysed.parts:
-            earlier = sum(chapter.study.name == part.study.name for chapter in chapters)
+            earlier = sum(chapter.part.study.name == part.study.name for chapter in chapters)
             name = f"{prefix}study-{part.study.name}" + (f"-{earlier + 1}" if earlier else "")
             table = cells.told(f"{name}-points", part.answer.rows, f"{folder}tables/answers.csv", rows)
             figure = known[part.study.kind].figure
             shown = picture(part.figure, figure) if figure and part.figure in analysed.figures else None
-            chapters.append(
-                Chapter(name, part.study, part.host, part.answer, *_effect(part.answer), table, shown)
-            )
+            chapters.append(Chapter(name, part, *_effect(part.answer), table, shown))
         states = tables["completeness"][tables["completeness"]["run"] != "*"]
         return cls(
             key,
@@ -153,8 +150,8 @@ def _effect(answer: Answer) -> tuple[str, str]:
 
 def _said(chapters: Sequence[Chapter]) -> Iterator[str]:
     for chapter in chapters:
-        yield chapter.answer.verdict
-        yield from (row.verdict for row in chapter.answer.rows)
+        yield chapter.part.answer.verdict
+        yield from (row.verdict for row in chapter.part.answer.rows)
 
 
 def _state(states: Sequence[str]) -> str:
