@@ -51,3 +51,38 @@ def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_pa
             assert set(found["verdict"]) == {verdicts.OPEN}
         known = found.dropna(subset=["low", "high"])
         assert ((known["low"] <= known["effect"]) & (known["effect"] <= known["high"])).all()
+
+
+TWO = factory.small_config(
+    {
+        "asked": {
+            "kind": "simulator",
+            "question": "?",
+            "axes": factory.point(simulator=["fused", "default.qubit"]),
+        }
+    }
+)
+
+
+def test_what_was_timed_with_two_codes_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    code = factory.record(TWO, TWO.runs[0])["code"]
+    found = answered(
+        TWO, tmp_path, lambda run: {"code": {**code, "imported": "nameHASH"}} if run.seed == 2 else {}
+    )
+    assert set(found["verdict"]) == set(found["verdict_of_point"]) == {verdicts.APART}
+    assert found["answer"][0] == "Undecided (not comparable): default.qubit, other code."
+
+
+def test_a_run_that_its_limit_ended_is_not_waited_for(tmp_path: Path) -> None:
+    late = {"status": "timed_out", "reason": "the limit"}
+    found = answered(TWO, tmp_path, lambda run: late if run.simulator == "default.qubit" else {})
+    assert found["answer"][0] == (
+        "Open: fewer than two values of simulator were timed at the same work (default.qubit: 3 timed out)."
+    )
+
+
+def test_a_time_that_never_changes_has_no_law(tmp_path: Path) -> None:
+    axes = factory.point(batch=[16, 64, 256])
+    made = factory.small_config({"asked": {"kind": "batch", "question": "?", "axes": axes}})
+    factory.write_all(made, tmp_path, lambda run: {"step_s": 0.01})
+    assert not [note for note in factory.collect(made, tmp_path).parts[0].answer.notes if "x batch" in note]

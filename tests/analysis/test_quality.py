@@ -288,3 +288,27 @@ def test_no_order_changes_a_word_or_a_number(order: int, tmp_path: Path) -> None
         rows.reset_index().sort_values(["model", *key], ignore_index=True),
         table.reset_index().sort_values(["model", *key], ignore_index=True),
     )
+
+
+def test_a_control_alone_does_not_answer_what_was_asked_of_its_model(tmp_path: Path) -> None:
+    found, _ = asked(analysis.of(given()), tmp_path, lost(shares(vqc=0.9, mlp=0.6), "vqc", 8))
+    assert (found.verdict, found.effect) == (verdicts.OPEN, None)
+    assert found.text == "Open: nothing has a result but mlp, a control."
+    assert [row.point for row in found.rows] == ["digits: mlp"]
+
+
+def test_seeds_that_all_failed_are_said(tmp_path: Path) -> None:
+    found, _ = asked(analysis.of(given(seeds=1)), tmp_path, lambda run: None)
+    assert found.text == "No model has been trained and tested: 2 seeds failed."
+
+
+def test_other_splits_are_named(tmp_path: Path) -> None:
+    made = analysis.of(given(seeds=3))
+    split = {"by": "runs", "fold": None, "folds": None, "held_out": None, "shared": 0}
+    found, _ = asked(
+        made, tmp_path, shares(vqc=0.9, mlp=0.6), lambda run: {"split": split} if run.model == "mlp" else {}
+    )
+    assert (
+        found.text
+        == "On digits, vqc and its best control mlp cannot be compared: other splits (labels and runs)."
+    )

@@ -73,7 +73,7 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
 
 def quality(row: Row) -> Key:
     """The key of what a run has learned; the same data and the same split for all that is compared."""
-    return Key(*_software(row), data=_data(row), splits=f"{row['split']} {row['folds']}")
+    return Key(*_software(row), data=_data(row), splits=_split(row))
 
 
 def software(record: Record) -> Key:
@@ -129,6 +129,10 @@ def _software(row: Row) -> tuple[Versions, Versions]:
 
 def _data(row: Row) -> str:
     return " ".join(filter(None, (row["data_hash"], row["features_hash"])))
+
+
+def _split(row: Row) -> str:
+    return " in ".join(filter(None, (row["split"], row["folds"] and f"{row['folds']} folds")))
 
 
 @functools.cache

@@ -14,7 +14,7 @@ from ketscale.analysis.comparison import Compared
 from ketscale.analysis.drawing import plots
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Told
-from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS, size_axes, variants
+from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS, MIXED, size_axes, variants
 from ketscale.analysis.wording import (
     SHORT,
     capital,
@@ -101,13 +101,10 @@ def entries(
             cells["left out"] = why
         if each and len(each.hosts) > 1:
             cells["hosts"] = listed(each.hosts)
-        effect, name, other = each.ratio if each else None, point["name"], point["beside"]
-        told = (
-            Told(name, other, effect, unit if effect else "", word, cells)
-            if other
-            else Told(name, more=cells)
-        )
-        rows.append(Entry(told, point))
+        name, other, mixed = point["name"], point["beside"], point["flag"] == MIXED
+        effect = each.ratio if each and other else None
+        told = Told(name, other, effect, unit if effect else "", word if other else "", cells)
+        rows.append(Entry(replace(told, verdict=verdicts.APART) if mixed else told, point))
     return rows
 
 
@@ -147,7 +144,8 @@ def left_out(point: pd.Series, found: Compared | None = None) -> str:
     counts += (
         [counted(found.ratio.outliers, "outlier")] if found and found.ratio and found.ratio.outliers else []
     )
-    return "; ".join(filter(None, (", ".join(counts), found.why if found else "")))
+    why = found.why if found else point["why"] if point["flag"] == MIXED else ""
+    return "; ".join(filter(None, (", ".join(counts), why)))
 
 
 def with_one(points: pd.DataFrame, inputs: Inputs, but: Sequence[str] = (), cost: bool = True) -> list[Entry]:
@@ -289,12 +287,17 @@ def nothing(rows: Sequence[Told], missing: str) -> Answer:
     """The answer of a study without a comparison: that it is open, or what stands in the way of those that were tried."""
     words = sorted({row.verdict for row in rows} - {"", verdicts.OPEN})
     if not words:
+        lost = [(row.point, row.more["left out"]) for row in rows if "left out" in row.more]
+        texts = [f"Open: {missing} ({point}: {why})." for point, why in lost[:1]] or [f"Open: {missing} yet."]
         return Answer(
-            f"Open: {missing} yet.", verdicts.OPEN, short="Open: nothing to compare yet", rows=tuple(rows)
+            fitting(*texts, f"Open: {missing}."),
+            verdicts.OPEN,
+            short="Open: nothing to compare" if lost else "Open: nothing to compare yet",
+            rows=tuple(rows),
         )
     row = next(row for row in rows if row.verdict == words[0])
     clause = capital(said(words[0]))
-    compared, why = f"{row.point} beside {row.beside}", row.more.get("left out", "")
+    compared, why = " beside ".join(filter(None, (row.point, row.beside))), row.more.get("left out", "")
     told = (f"{compared}, {why}", f"{compared}, {why.split(' (')[0]}", compared)
     texts = (f"{clause}: {each}." for each in told)
     return Answer(fitting(*texts), words[0], short=clause, rows=tuple(rows))

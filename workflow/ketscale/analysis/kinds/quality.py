@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from ketscale import words
 from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import other_metrics
@@ -19,6 +20,7 @@ from ketscale.analysis.kinds.finding import Finding, counted
 from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.kinds.selection import Candidate, Match, matches
 from ketscale.analysis.points import point_of, size_axes
+from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import POINT, Study
 
@@ -47,7 +49,8 @@ class Quality(Kind):
         found = [
             Candidate.of(key, collected.points[key], collected) for key in keys if key in collected.points
         ]
-        made = matches(found, config, lambda name: self.eligible(config, name))
+        asked = {(run.workload, run.model) for run in study.runs}
+        made = matches(found, config, lambda name: self.eligible(config, name), asked)
         chosen = {match.chosen.point: _compared(match) for match in made}
         for each in found:
             yield {"study": study.name, **_result(each, config), **chosen.get(each.point, {})}
@@ -56,18 +59,25 @@ class Quality(Kind):
         """Of each data set and model the configuration that is the best on validation data, beside its best control."""
         points = inputs.quality[inputs.quality["study"] == study.name]
         chosen = points[points["chosen"] == True].sort_values(["workload", "model", "size"])  # noqa: E712 (it may be NaN)
+        failed = int(points["failed"].sum())
         if chosen.empty:
+            why = f": {words.counted(failed, 'seed')} failed" if failed else " yet"
             return Answer(
-                "No model has been trained and tested yet.", verdicts.OPEN, short="Nothing trained yet"
+                f"No model has been trained and tested{why}.", verdicts.OPEN, short="Nothing trained yet"
             )
         found = [Finding.of(row, inputs.config) for row in chosen.reset_index().to_dict("records")]
         # What is nothing but a control comes last.
         found.sort(key=lambda each: (each.data, not each.verdict))
-        compared = [each for each in found if each.verdict]
-        lead = min(compared, key=Finding.order)
-        text, short = counted(compared, lead)
         rows = tuple(each.told(inputs.config, points, self.more(each.row, inputs.config)) for each in found)
         notes = tuple(dict.fromkeys(note for each in found for note in each.notes()))
+        compared = [each for each in found if each.verdict]
+        if not compared:
+            text = f"Open: nothing has a result but {listed(sorted({each.row['model'] for each in found}))}, a control."
+            return Answer(
+                text, verdicts.OPEN, short="Open: only controls have a result", rows=rows, notes=notes
+            )
+        lead = min(compared, key=Finding.order)
+        text, short = counted(compared, lead)
         of = f"test {lead.metric.title} of {lead.row['model']}"
         if lead.effect:
             made = Answer.by(text, lead.verdict, f"{of} beside {lead.beside}", lead.effect)

@@ -8,7 +8,7 @@ in. Nothing depends on an order: ties break by name.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -151,11 +151,16 @@ class Match:
         )
 
 
-def matches(candidates: Iterable[Candidate], config: Config, eligible: Callable[[str], bool]) -> list[Match]:
+def matches(
+    candidates: Iterable[Candidate],
+    config: Config,
+    eligible: Callable[[str], bool],
+    asked: Collection[tuple[str, str]],
+) -> list[Match]:
     """Each model of each task at its best configuration, with the best of its controls, and the verdicts of a study.
 
     eligible: whether a model of this name is compared; a control need not be. The others have no verdict, and neither has
-    what is nothing but a control.
+    what is nothing but a control, even if nothing that it controls has a result. asked: the data sets and models of the study.
     """
     tried: dict[tuple[tuple[str, str], str], list[Candidate]] = {}
     for each in candidates:
@@ -163,22 +168,41 @@ def matches(candidates: Iterable[Candidate], config: Config, eligible: Callable[
             tried.setdefault((each.task, each.model), []).append(each)
     best = [replace(min(found, key=_rank), tried=len(found)) for _, found in sorted(tried.items())]
     made = [
-        Match(each, min((other for other in best if _controls(config, other, each)), key=_rank, default=None))
+        Match(
+            each,
+            min(
+                (
+                    other
+                    for other in best
+                    if other.task == each.task and _controls(config, other.model, each.model)
+                ),
+                key=_rank,
+                default=None,
+            ),
+        )
         if eligible(each.model)
         else Match(each)
         for each in best
     ]
     controlled = {match.chosen.task for match in made if match.control}
-    asked = [
+
+    def alone(match: Match) -> bool:
+        model, (workload, _) = match.chosen.model, match.chosen.task
+        others = (other for name, other in asked if name == workload)
+        return match.chosen.task not in controlled and not any(
+            _controls(config, model, each) for each in others
+        )
+
+    compared = [
         match if match.control else replace(match, control=match.chosen.guessing())
         for match in made
-        if match.control or (match.chosen.task not in controlled and eligible(match.chosen.model))
+        if match.control or (alone(match) and eligible(match.chosen.model))
     ]
-    asked = [replace(match, verdict=match.undecided()) for match in asked]
-    open_ = [match for match in asked if not match.verdict]
+    compared = [replace(match, verdict=match.undecided()) for match in compared]
+    open_ = [match for match in compared if not match.verdict]
     words = zip(open_, verdicts.holm([match.decide for match in open_]), strict=True)
     decided = [replace(match, verdict=match.at_last(word)) for match, word in words]
-    found = {match.chosen.point: match for match in (*made, *asked, *decided)}
+    found = {match.chosen.point: match for match in (*made, *compared, *decided)}
     return list(found.values())
 
 
@@ -189,9 +213,7 @@ def _rank(each: Candidate) -> tuple[Any, ...]:
     return bool(each.failed), value, each.model, tuple(map(str, each.point))
 
 
-def _controls(config: Config, other: Candidate, each: Candidate) -> bool:
+def _controls(config: Config, other: str, model: str) -> bool:
     """Whether a model is a control of another: of the kind that this declares, or any classical one of a quantum one."""
-    (kind, control), (_, of) = config.models[other.model], config.models[each.model]
-    if other.task != each.task or other.model == each.model:
-        return False
-    return kind == of.control or (control.classical and not of.classical)
+    (kind, control), (_, of) = config.models[other], config.models[model]
+    return other != model and (kind == of.control or (control.classical and not of.classical))

@@ -209,6 +209,8 @@ def _law(sound: pd.DataFrame, axis: str) -> str:
     line, growth = laws.fit_line(x, y), laws.fit_growth(x, y)
     if line is None or growth is None:
         return ""
+    if even(1 + line.slope * max(x) / max(y)):
+        return ""  # the same time at every value
     if line.intercept >= 0 and line.slope >= 0 and _straight(line, sound["at"], sound["step_s"]):
         return f"a step takes {duration(line.intercept)} + {duration(line.slope)} x {axis}"
     if growth.r2 < FITS:
