@@ -288,9 +288,10 @@ def nothing(rows: Sequence[Told], missing: str) -> Answer:
     words = sorted({row.verdict for row in rows} - {"", verdicts.OPEN})
     if not words:
         lost = [(row.point, row.more["left out"]) for row in rows if "left out" in row.more]
-        texts = [f"Open: {missing} ({point}: {why})." for point, why in lost[:1]] or [f"Open: {missing} yet."]
+        sentences = [f"Open: {missing} ({point}: {why})." for point, why in lost[:1]]
+        sentences += [f"Open: {missing}."] if lost else [f"Open: {missing} yet."]
         return Answer(
-            fitting(*texts, f"Open: {missing}."),
+            fitting(*sentences),
             verdicts.OPEN,
             short="Open: nothing to compare" if lost else "Open: nothing to compare yet",
             rows=tuple(rows),
