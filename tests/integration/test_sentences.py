@@ -51,7 +51,8 @@ def test_lbfgs_finds_a_minimum_and_evaluates_held_out_sentences(tmp_path, prepar
     losses = [float(row["train_loss"]) for row in rows]
     assert losses == sorted(losses, reverse=True), "an iteration never goes up"
     test = record["quality"]["test"]
-    assert test["count"] > 0 and 0 < test["chance"] < 0.1
+    # The most frequent next word of training is right for a whole number of words.
+    assert test["count"] == 8 and test["chance"] * 8 in range(8)
     assert {"own_gradient_norm", "gradient_norm"} <= rows[0].keys()
 
 
