@@ -90,8 +90,8 @@ def test_each_change_is_named_and_compared_with_the_baseline_seed_by_seed(tmp_pa
     data, answer = drawn(tmp_path)
     assert data.index.tolist() == list(CHANGES)
     rows = {row.point: row for row in answer.rows}
-    for name, (_, step, sample, off) in CHANGES.items():
-        assert data.loc[name]["speedup_same"] == pytest.approx(1 / step)
+    for name, (_, _, sample, off) in CHANGES.items():
+        assert data.loc[name]["speedup_same"] == pytest.approx(1 / sample)
         assert (off is None and pd.isna(data.loc[name]["difference"])) or data.loc[name][
             "difference"
         ] == pytest.approx(off)

@@ -70,6 +70,14 @@ def test_each_mistake_is_compared_with_one_fair_rank(tmp_path: Path) -> None:
     assert "with start and data" not in rows["two MPI ranks (unsharded)"].more
 
 
+def test_the_table_has_the_verdicts_of_the_answer(tmp_path: Path) -> None:
+    factory.write_all(config(), tmp_path, lambda run: {"step_s": STEP_S[run.layout, run.protocol]})
+    found = factory.collect(config(), tmp_path)
+    points = found.tables["scaling"].set_index(["layout", "protocol"])["verdict"]
+    assert points["mpi-n1r2t1", "timing"] == verdicts.NOT_SLOWER
+    assert points["mpi-n1r2t1", "unsharded"] == verdicts.SLOWER
+
+
 def test_busy_runs_do_not_count_where_others_were_quiet(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any]:
         changes: dict[str, Any] = {"step_s": STEP_S[run.layout, run.protocol]}

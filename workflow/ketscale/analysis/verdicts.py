@@ -86,14 +86,14 @@ def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
     return [found.get(number) for number in range(len(decide))]
 
 
-def gains(
-    found: Sequence[Compared], above: str = PAYS, below: str = PAYS_NOT, between: str = NO_GAIN
-) -> list[str]:
-    """The verdicts on the speedups of one study, in their order: whether each pays.
+def gains(found: Sequence[Compared]) -> list[str]:
+    """The verdicts on the speedups of one study, in their order: whether each pays."""
+    return changes(found, WORTH, PAYS, PAYS_NOT, NO_GAIN, 1)
 
-    above, below, between: other words for the same.
-    """
-    return changes(found, WORTH, above, below, between, 1)
+
+def losses(found: Sequence[Compared]) -> list[str]:
+    """The verdicts on the speedups of one study, in their order: whether each step is slower."""
+    return changes(found, 1, NOT_SLOWER, SLOWER, NO_LOSS, 1 / WORTH)
 
 
 def changes(

@@ -52,12 +52,7 @@ class BreakEven(Speed):
         if points.empty:
             return gains.nothing((), "no run has finished")
         points = with_work(points, inputs)
-        rows = [
-            gains.Entry(
-                replace(each.told, more={"work per worker": _work(each.point), **each.told.more}), each.point
-            )
-            for each in gains.with_one(points, inputs, cost=False)
-        ]
+        rows = gains.with_one(points, inputs, _work)
         table = tuple(each.told for each in rows)
         known = [each for each in rows if each.told.effect is not None]
         if not known:
@@ -180,8 +175,8 @@ def _begins(line: _Line) -> str:
     return words[:1].upper() + words[1:]
 
 
-def _work(point: pd.Series) -> str:
-    return duration(point["work_s"]) if point["work_s"] > 0 else ""
+def _work(point: pd.Series) -> dict[str, str]:
+    return {"work per worker": duration(point["work_s"])} if point["work_s"] > 0 else {}
 
 
 BREAK_EVEN = BreakEven()

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
-from ketscale.analysis.kinds.speed import Reference, Speed
+from ketscale.analysis.kinds.speed import Ratios, Reference, Speed
 from ketscale.analysis.points import Group, Point, Row, point_of, usable
 from ketscale.config import TOLERANCE, Config
 from ketscale.grid import POINT, Run, Study
@@ -68,6 +69,12 @@ class Changes(Speed):
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
         """The study's first point."""
         return Reference.of(points.get(asked[0]))
+
+    def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
+        """The speed of a sample."""
+        first = usable(reference.group)[0][0]
+        samples, others = (each["samples_per_s"] * each["step_s"] for each in (row, first))
+        return Ratios(ratio.times(samples / others))
 
     def compared(self, study: Study, group: Group, collected: Collected) -> Mapping[str, Any]:
         """The change, and the largest relative difference of the first losses from the baseline's of the same seed."""
@@ -128,25 +135,16 @@ def _word(value: Any) -> str:
 
 def _entries(study: str, inputs: Inputs) -> list[gains.Entry]:
     """Every change beside the baseline, by the time of a sample, in the study's order; none without the baseline."""
-    points = inputs.scaling[(inputs.scaling["study"] == study) & inputs.scaling["varied"].notna()]
+    points = inputs.scaling[(inputs.scaling["study"] == study) & inputs.scaling["varied"].notna()].copy()
     first = points["varied"] == BASELINE
     if not first.any():
         return []
-    points = points.assign(samples=points["samples_per_s"] * points["step_s"])
-    ((_, base),) = points[first].iterrows()
     points["name"] = [
         BASELINE if point["varied"] == BASELINE else f"{point['varied']} {point['value']}".replace("->", "→")
         for _, point in points.iterrows()
     ]
     points["beside"] = first.map({True: "", False: "the baseline"})
-    return gains.compare(
-        points,
-        [None if is_base else base for is_base in first],
-        inputs,
-        gains.FASTER,
-        work=points["samples"] / base["samples"],
-        more=lambda point: {"losses": _numbers(point)},
-    )
+    return gains.entries(points, gains.FASTER, lambda point: {"losses": _numbers(point)})
 
 
 def _numbers(row: pd.Series) -> str:

@@ -104,7 +104,7 @@ class Convergence(Speed):
                 "states": f"unphysical by {worst:.1e}" if (worst := point["negativity"]) > PHYSICAL else "",
             }
 
-        rows = gains.compare(points, others, inputs, gains.LONGER, gains.SLOWNESS, more=more)
+        rows = gains.compare(points, others, inputs, gains.LONGER, verdicts.losses, more=more)
         return _answer(rows, inputs)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
@@ -233,14 +233,15 @@ def _answer(rows: Sequence[gains.Entry], inputs: Inputs) -> Answer:
     answer = Answer(f"{start}, the only one.", verdicts.OPEN, short=short, rows=table, notes=tuple(notes))
     if not others:
         return answer
-    found, other = inputs.compared(cheapest.point, others[0].point), others[0].point["simulator"]
-    (verdict,) = gains.SLOWNESS([found])
+    found, other = inputs.compared(others[0].point, cheapest.point), others[0].point["simulator"]
+    (verdict,) = verdicts.losses([found])
     if found.ratio is None:
         return replace(answer, text=f"{start}: {gains.said(verdict)}.", verdict=verdict)
     unsure = f"is not surely slower: {gains.said(verdict)}"
-    says = takes(found.ratio.value) if verdict == verdicts.SLOWER else unsure
+    slowness = found.ratio.inverse()
+    says = takes(slowness.value) if verdict == verdicts.SLOWER else unsure
     text = fitting(*(f"{start}{words}: {other}, the next, {says}." for words in (at, "")))
-    led = Answer.by(text, verdict, f"step time of {other} beside {name}", found.ratio)
+    led = Answer.by(text, verdict, f"step time of {other} beside {name}", slowness)
     return replace(led, short=short, rows=table, notes=tuple(notes))
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import repeat
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,12 +18,10 @@ from ketscale.analysis.wording import (
     SHORT,
     capital,
     device,
-    digits,
     fast,
     fitting,
     listed,
     plain,
-    samples,
     share,
     times,
     where,
@@ -41,11 +38,8 @@ if TYPE_CHECKING:
 RATIO = "speedup_same"
 ENDS = (f"{RATIO}_low", f"{RATIO}_high")
 FASTER, LONGER = "times as fast", "times as long"
-# From comparisons of one study their verdicts.
+# From speedups of one study their verdicts.
 Judge = Callable[[Sequence[Compared]], list[str]]
-SLOWNESS: Judge = partial(
-    verdicts.gains, above=verdicts.SLOWER, below=verdicts.NOT_SLOWER, between=verdicts.NO_LOSS
-)
 # Verdicts that decide nothing.
 UNDECIDED = frozenset({verdicts.FEW, verdicts.DISTURBED, verdicts.APART, verdicts.FAILED, verdicts.OPEN})
 # What can keep a seed out of a median: columns of scaling.csv, and their words.
@@ -84,18 +78,21 @@ def named(points: pd.DataFrame, inputs: Inputs, but: Sequence[str]) -> list[str]
 
 def entries(
     points: pd.DataFrame,
-    found: Sequence[Compared | None],
-    words: Sequence[str],
     unit: str,
     more: Callable[[pd.Series], Mapping[str, str]] = lambda point: {},
+    found: Sequence[Compared | None] = (),
+    words: Sequence[str] = (),
 ) -> list[Entry]:
     """The points as rows.
 
-    points: with their `name`, and what each is `beside`, '' for a baseline. found: what each is beside it, a factor of
-    `unit`; words: its verdict. more: other cells of a row.
+    points: with their `name`, and what each is `beside`, '' for a baseline. unit: of the effect, `FASTER` or `LONGER`. more:
+    other cells of a row. found, words: how many times as fast each is, and its verdict; by default what scaling.csv says.
     """
+    every = [point for _, point in points.iterrows()]
     rows = []
-    for each, word, (_, point) in zip(found, words, points.iterrows(), strict=True):
+    for point, each, word in zip(
+        every, found or map(compared, every), words or points["verdict"].fillna(""), strict=True
+    ):
         cells = {"step": duration(point["step_s"]) if point["step_s"] > 0 else "", **more(point)}
         if why := left_out(point, each):
             cells["left out"] = why
@@ -103,7 +100,10 @@ def entries(
             cells["hosts"] = listed(each.hosts)
         name, other, mixed = point["name"], point["beside"], point["flag"] == MIXED
         effect = each.ratio if each and other else None
-        told = Told(name, other, effect, unit if effect else "", word if other else "", cells)
+        effect = effect.inverse() if effect and unit == LONGER else effect
+        told = Told(
+            name, other, effect, unit if effect else "", (word or verdicts.OPEN) if other else "", cells
+        )
         rows.append(Entry(replace(told, verdict=verdicts.APART) if mixed else told, point))
     return rows
 
@@ -113,15 +113,15 @@ def compare(
     others: Sequence[pd.Series | None],
     inputs: Inputs,
     unit: str,
-    judge: Judge = verdicts.gains,
+    judge: Judge,
     work: Iterable[float] = repeat(1.0),
     more: Callable[[pd.Series], Mapping[str, str]] = lambda point: {},
 ) -> list[Entry]:
     """The points as rows, each beside another one of its study.
 
-    points, more: as of `entries`. others: what each is compared with, None where that says nothing. unit: of the effect,
-    `FASTER` or `LONGER`. work: how many times as much a step does as that of the other; a speed is that of the same work,
-    but `LONGER` tells of a whole step. judge: of speeds or, if the unit is `LONGER`, slownesses at the same work.
+    points, unit, more: as of `entries`. others: what each is compared with, None where that says nothing. work: how many
+    times as much a step does as that of the other. judge: of speeds at the same work, which `FASTER` tells of; `LONGER`
+    tells of whole steps.
     """
     found: list[Compared | None] = []
     able: list[Compared] = []
@@ -129,13 +129,11 @@ def compare(
         if other is None:
             found.append(None)
             continue
-        one = inputs.compared(point, other)
-        same = replace(one, ratio=one.ratio and one.ratio.times(of))
-        longer, slower = (replace(each, ratio=each.ratio and each.ratio.inverse()) for each in (one, same))
-        found.append(longer if unit == LONGER else same)
-        able.append(slower if unit == LONGER else same)
+        step = inputs.compared(point, other)
+        able.append(replace(step, ratio=step.ratio and step.ratio.times(of)))
+        found.append(step if unit == LONGER else able[-1])
     words = iter(judge(able))
-    return entries(points, found, [next(words) if each else verdicts.OPEN for each in found], unit, more)
+    return entries(points, unit, more, found, [next(words) if each else "" for each in found])
 
 
 def left_out(point: pd.Series, found: Compared | None = None) -> str:
@@ -148,10 +146,15 @@ def left_out(point: pd.Series, found: Compared | None = None) -> str:
     return "; ".join(filter(None, (", ".join(counts), why)))
 
 
-def with_one(points: pd.DataFrame, inputs: Inputs, but: Sequence[str] = (), cost: bool = True) -> list[Entry]:
+def with_one(
+    points: pd.DataFrame,
+    inputs: Inputs,
+    more: Callable[[pd.Series], Mapping[str, str]],
+    but: Sequence[str] = (),
+) -> list[Entry]:
     """The layouts of a study, each beside one worker of its kind, as scaling.csv compares them.
 
-    but: columns that do not tell points apart. cost: whether rows have the cost of 1,000 samples.
+    more: other cells of a row. but: columns that do not tell points apart.
     """
 
     def beside(point: pd.Series) -> str:
@@ -160,26 +163,14 @@ def with_one(points: pd.DataFrame, inputs: Inputs, but: Sequence[str] = (), cost
             return ""
         return where(reference.split()[0]) if isinstance(reference, str) else f"one {device(point['layout'])}"
 
-    def more(point: pd.Series) -> dict[str, str]:
-        cells = {}
-        if cost and point["cost_s"] > 0:
-            heading = f"{device(point['layout'])}-seconds for 1,000 {samples(points, inputs.config)}"
-            cells[heading] = digits(point["cost_s"])
-        if point["workers"] > 1 and point[RATIO] > 0:
-            cells["efficiency"] = f"{100 * efficiency(point):.0f} %"
-        if point["speedup_best_serial"] > 0:
-            cells["over best serial"] = times(point["speedup_best_serial"])
-        return cells
+    def cells(point: pd.Series) -> dict[str, str]:
+        best = point["speedup_best_serial"]
+        return {**more(point), **({"over best serial": times(best)} if best > 0 else {})}
 
-    listed = [point for _, point in points.iterrows()]
-    points = points.assign(name=named(points, inputs, but), beside=[beside(point) for point in listed])
-    found = [compared(point) for point in listed]
-    return entries(points, found, points["verdict"].fillna("").tolist(), FASTER, more)
-
-
-def efficiency(point: pd.Series) -> float:
-    """The share of its workers that a point makes use of."""
-    return float(point["efficiency"] if point["efficiency"] > 0 else point[RATIO] / point["workers"])
+    points = points.assign(
+        name=named(points, inputs, but), beside=[beside(point) for _, point in points.iterrows()]
+    )
+    return entries(points, FASTER, cells)
 
 
 def compared(point: pd.Series) -> Compared:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import verdicts
+from ketscale.analysis.comparison import Compared
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
@@ -47,6 +48,10 @@ class Mistakes(Speed):
         found = (points[key] for key in asked if key in points)
         alone = (group for group in found if group[0]["layout"] == serial(row["backend"]))
         return next((Reference.of(group) for group in alone), None)
+
+    def judge(self, found: Sequence[Compared]) -> list[str]:
+        """Whether a step is slower than that of one fair rank."""
+        return verdicts.losses(found)
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """How many misconfigurations make a step slower than one fair rank, and which the most."""
@@ -91,20 +96,14 @@ class Mistakes(Speed):
 def _entries(study: str, inputs: Inputs) -> list[gains.Entry]:
     """Every arm beside one fair rank."""
     points = _arms(gains.points(study, inputs), inputs)
-    compared = [
-        gains.compared(point) if not point["alone"] and isinstance(point["same_reference"], str) else None
-        for _, point in points.iterrows()
-    ]
-    found = [each and replace(each, ratio=each.ratio and each.ratio.inverse()) for each in compared]
-    judged, accounts = iter(gains.SLOWNESS([each for each in found if each])), _accounts(inputs, points)
-    words = [next(judged) if each else verdicts.OPEN for each in found]
+    accounts = _accounts(inputs, points)
 
     def more(point: pd.Series) -> dict[str, str]:
         times = accounts.get(tuple(point[name] for name in POINT), {}) if point["fair"] else {}
         return {heading: duration(times[name]) for name, heading in ACCOUNTS.items() if name in times}
 
     points["beside"] = points["alone"].map({True: "", False: FAIR})
-    return gains.entries(points, found, words, gains.LONGER, more)
+    return gains.entries(points, gains.LONGER, more)
 
 
 def _arms(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:

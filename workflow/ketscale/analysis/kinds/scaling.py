@@ -24,6 +24,7 @@ from ketscale.analysis.points import (
     variants,
     workers,
 )
+from ketscale.analysis.wording import device, digits, samples
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, LAYOUT, Run, Study, layout
 
@@ -60,7 +61,7 @@ class Scaling(Speed):
         points = gains.points(study.name, inputs)
         if points.empty:
             return gains.nothing((), "no run has finished")
-        rows = gains.with_one(points, inputs, self.along(points, inputs.config))
+        rows = self._rows(points, inputs)
         return gains.answer(rows, self.what, [*self._laws(points, inputs), *gains.devices(rows)])
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
@@ -72,9 +73,7 @@ class Scaling(Speed):
         points = points.assign(line=self._lines(points, inputs), hollow=points["flag"].isin(HOLLOW_RATIOS))
         if points.groupby("line")["workers"].nunique().max() < 3:
             several = points[points["workers"] > 1]
-            return gains.draw(
-                gains.with_one(several, inputs, self.along(points, inputs.config)), inputs, label
-            )
+            return gains.draw(self._rows(several, inputs), inputs, label)
 
         def finish(axes: Axes, part: pd.DataFrame) -> None:
             counts = sorted({int(count) for count in part["workers"]})
@@ -95,6 +94,20 @@ class Scaling(Speed):
 
         note = f"Dashed: ideal; dotted: fitted law. {plots.RATIOS}"
         return plots.lines(points, inputs, "workers", gains.RATIO, gains.ENDS, finish, note)
+
+    def _rows(self, points: pd.DataFrame, inputs: Inputs) -> list[gains.Entry]:
+        """The points beside one worker, with the cost of 1,000 samples and the efficiency."""
+
+        def more(point: pd.Series) -> dict[str, str]:
+            cells = {}
+            if point["cost_s"] > 0:
+                heading = f"{device(point['layout'])}-seconds for 1,000 {samples(points, inputs.config)}"
+                cells[heading] = digits(point["cost_s"])
+            if point["workers"] > 1 and point["efficiency"] > 0:
+                cells["efficiency"] = f"{100 * point['efficiency']:.0f} %"
+            return cells
+
+        return gains.with_one(points, inputs, more, self.along(points, inputs.config))
 
     def _lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
         """What grows along each point's line, and whatever else the study varies."""

@@ -75,6 +75,10 @@ class Speed(Kind):
 
     table = "scaling"
 
+    def judge(self, found: Sequence[Compared]) -> list[str]:
+        """The verdicts on the speedups of one study."""
+        return verdicts.gains(found)
+
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
         """A point's baseline: the same simulator on one rank and one thread, or on one GPU."""
         return Reference.of(points.get(point({**row, "layout": serial(row["backend"])})))
@@ -114,7 +118,7 @@ class Speed(Kind):
             for key, asked in seeds.items()
             if key in collected.points
         ]
-        judged = iter(verdicts.gains([compared for _, compared in found if compared]))
+        judged = iter(self.judge([compared for _, compared in found if compared]))
         yield from ({**row, "verdict": next(judged) if compared else ""} for row, compared in found)
 
     def _row(
@@ -143,7 +147,7 @@ class Speed(Kind):
                 break
         else:
             best = None
-        ratios = self.ratios(compared.ratio, first, same) if compared.ratio and same else Ratios(None)
+        ratios = self.ratios(compared.ratio, used[0], same) if compared.ratio and same else Ratios(None)
         flags = [MIXED if typical.why else "", flag]
         flags += [f"{found.flag} reference" for found in (same, best) if found and found.flag]
         row = {

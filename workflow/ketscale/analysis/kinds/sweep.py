@@ -38,12 +38,12 @@ class Sweep(Speed):
 
     # Of a factor by which time grows, what it is of, and its verdicts, beside growth in proportion to the axis.
     unit, of = gains.LONGER, "step time"
-    judge: gains.Judge = staticmethod(
+    grows: gains.Judge = staticmethod(
         partial(
             verdicts.changes,
             threshold=verdicts.WORTH,
-            above=verdicts.MORE_THAN,
-            below=verdicts.LESS,
+            above=verdicts.LESS,
+            below=verdicts.MORE_THAN,
             between=verdicts.ABOUT,
         )
     )
@@ -82,7 +82,7 @@ class Sweep(Speed):
         growth = [
             1.0 if other is None else at / other["at"] for other, at in zip(others, points["at"], strict=True)
         ]
-        rows = gains.compare(points, others, inputs, self.unit, self.judge, growth, self.cells)
+        rows = gains.compare(points, others, inputs, self.unit, self.grows, growth, self.cells)
         # Of each line its largest value.
         ends = {each.point["line"]: each for each in rows if each.told.effect is not None}
         table = tuple(each.told for each in rows)
@@ -160,7 +160,7 @@ class Batch(Sweep):
     """The time of a sample against the batch."""
 
     unit, of = gains.FASTER, "samples a second"
-    judge = staticmethod(verdicts.gains)
+    grows = staticmethod(verdicts.gains)
 
     def value(self, config: Config, run: Run) -> int:
         """The global batch."""

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 RATIO = "speedup_same"
 PANEL = ["workload", "model", "simulator", "protocol", "device", "hardware"]
 CELL = [*PANEL, "size", "batch"]
+# Kinds whose verdicts are not on whether a step is faster than that of one worker at the same batch.
+OTHERS = ("weak", "mistakes")
 # No layout: none is surely the fastest.
 UNSURE, NOTHING = "none for sure", "#e4e6e8"
 ALPHA = 0.45
@@ -67,7 +69,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         if name in set(drawn["fastest"])
     ]
     figure.legend(handles=patches, loc="outside upper left", ncols=4 if style.width() > 5 else 2)
-    asked = [study.name for study in inputs.config.studies if study.kind != "weak"]
+    asked = [study.name for study in inputs.config.studies if study.kind not in OTHERS]
     style.footnote(figure, drawn, inputs, asked, NOTE)
     return figure, drawn
 
@@ -80,7 +82,7 @@ def table(inputs: Inputs) -> pd.DataFrame:
     """
     import pandas as pd
 
-    points = inputs.scaling[inputs.scaling["step_s"].notna() & (inputs.scaling["kind"] != "weak")]
+    points = inputs.scaling[inputs.scaling["step_s"].notna() & ~inputs.scaling["kind"].isin(OTHERS)]
     points = points.assign(device=points["layout"].map(device))
     # Not over another size, batch or protocol.
     several = points[(points["workers"] > 1) & ~points["same_reference"].astype(str).str.contains(" ")]
