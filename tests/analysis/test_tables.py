@@ -246,7 +246,7 @@ def test_mixed_code_is_warned_of_if_a_run_imported_it(tmp_path: Path, imported: 
     warning = found["completeness"][0]
     assert (warning["state"] == "warning") == warns
     if warns:
-        assert "0.1.0 aaaaaaaaaa (11 runs), 0.1.0 bbbbbbbbbb+dirty (1 runs)" in warning["why"]
+        assert "0.1.0 aaaaaaaaaa (11 runs), 0.1.0 bbbbbbbbbb+dirty (1 run)" in warning["why"]
 
 
 def test_a_model_is_compared_with_its_control_seed_by_seed(tmp_path: Path) -> None:

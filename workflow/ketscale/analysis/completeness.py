@@ -16,6 +16,7 @@ from ketscale.grid import Run
 from ketscale.jobs.records import Records
 from ketscale.measure.form import Record
 from ketscale.measure.record import Checked
+from ketscale.words import counted
 
 # Runs in these states are only in the completeness table; without `partial` they stop the collection. Diverged,
 # out-of-memory and timed-out runs are results: they are shown, but no fit includes them.
@@ -90,9 +91,11 @@ def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:
     if comparability.hindrance(
         comparability.Key(code=comparability.modules(each)) for each in sorted(imported)
     ):
-        listed = ", ".join(f"{version} ({count} runs)" for version, count in sorted(versions.items()))
+        listed = ", ".join(
+            f"{version} ({counted(count, 'run')})" for version, count in sorted(versions.items())
+        )
         warning = (
-            f"runs imported different code, and times or accuracies of such runs are not compared: {listed}"
+            f"Runs imported different code, and times or accuracies of such runs are not compared: {listed}"
         )
         rows.insert(0, {"run": "*", "studies": "", "state": "warning", "why": warning, "code": ""})
     return rows
@@ -108,12 +111,12 @@ def demand_all(findings: Sequence[Finding], results: str) -> None:
     if not unusable:
         return
     counts = Counter(finding.state for finding in unusable)
-    counted = ", ".join(f"{counts[state]} {state}" for state in FAULTS if counts[state])
+    states = ", ".join(f"{counts[state]} {state}" for state in FAULTS if counts[state])
     named = "; ".join(
         f"{results}/{finding.run.path} ({finding.state}: {finding.why})" for finding in unusable[:3]
     )
     more = f"; and {len(unusable) - 3} more" if len(unusable) > 3 else ""
     raise UserError(
-        f"{len(unusable)} of {len(findings)} runs cannot be used ({counted}): {named}{more}",
+        f"{len(unusable)} of {len(findings)} runs cannot be used ({states}): {named}{more}",
         "run Snakemake again (delete stale or refused records first), or do without: --config partial=true",
     )

@@ -138,7 +138,12 @@ def compare(
 
 def left_out(point: pd.Series, found: Compared | None = None) -> str:
     """Why seeds of a point are in no median or ratio, or the point in no comparison, such as '1 busy, 2 failed'."""
-    counts = [f"{point[name]:.0f} {words}" for name, words in LEFT_OUT.items() if point[name] > 0]
+    # Of a point whose every seed was busy, or reached its limit, these are what its median is of.
+    counts = [
+        f"{point[name]:.0f} {words}"
+        for name, words in LEFT_OUT.items()
+        if point[name] > 0 and name != point["flag"]
+    ]
     counts += (
         [counted(found.ratio.outliers, "outlier")] if found and found.ratio and found.ratio.outliers else []
     )

@@ -45,14 +45,16 @@ class Parity(Kind):
         )
         rows = tuple(_told(row, mine) for _, row in found.iterrows())
         broken, worst = int((~found["held"].astype(bool)).sum()), found.iloc[0]
+        most = float(found["difference"].max())
         differ = f"{worst['difference']:.2g} (limit {worst['limit']:g})"
         count = share(broken or len(rows), len(rows)) if len(rows) > 1 else "the comparison"
         if broken:
             text = f"{capital(count)} did not hold: first losses of {rows[0].point} and {rows[0].beside} differ by {differ}."
             text = fitting(text, f"{capital(count)} did not hold: first losses differ by {differ}.")
         else:
-            same = f", which differ by at most {differ}" if worst["difference"] else ", bit by bit"
-            text = f"The first losses are the same: {count} held{same}."
+            text = f"The first losses are the same: {count} held, bit by bit."
+            if most:
+                text = f"The first losses are the same within limits: {count} held, with differences of at most {most:.2g}."
         short = (
             f"{'Not the' if broken else 'The'} same numbers: {count} {'did not hold' if broken else 'held'}"
         )
@@ -60,7 +62,7 @@ class Parity(Kind):
             text,
             rows[0].verdict,
             "relative difference of first losses",
-            float(worst["difference"]),
+            float(worst["difference"]) if broken else most,
             short=short,
             rows=rows,
         )
