@@ -99,8 +99,8 @@ def test_a_break_even_is_told_from_where_it_surely_pays_and_has_an_interval(tmp_
         "Two MPI ranks pay from 4 ms of work per worker.",
         "Two MPI ranks pay from 4 ms",
     )
-    assert found.effect and found.low and found.high
-    assert 0.002 < found.low < found.effect < found.high < 0.004
+    assert found.effect and found.effect.low and found.effect.high and found.unit == "s"
+    assert 0.002 < found.effect.low < found.effect.value < found.effect.high < 0.004
     assert [row.verdict for row in found.rows if row.beside] == [
         "does not pay",
         "does not pay",

@@ -129,7 +129,7 @@ def test_the_answer_names_the_cheapest_at_each_error(drawn: tuple[pd.DataFrame, 
         == "At an error of at most 1e-09 the cheapest is exact: torch, the next, takes 3 times as long."
     )
     assert not faults(answer)
-    assert answer.effect == pytest.approx(3.0) and answer.verdict == verdicts.SLOWER
+    assert answer.effect and answer.effect.value == pytest.approx(3.0) and answer.verdict == verdicts.SLOWER
     assert [note.split()[5] for note in answer.notes if "cheapest" in note] == ["most"] * 3
     rows = {row.point: row for row in answer.rows}
     # On the frontier nothing is as exact and faster, so they are compared with nothing.

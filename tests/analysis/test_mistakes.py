@@ -60,7 +60,7 @@ def test_each_mistake_is_compared_with_one_fair_rank(tmp_path: Path) -> None:
     assert answer.text == (
         "With two MPI ranks (unsharded) a step takes 1.1 times as long as with one fair rank: slower."
     )
-    assert (answer.verdict, answer.effect) == (verdicts.SLOWER, pytest.approx(1.1))
+    assert answer.effect and (answer.verdict, answer.effect.value) == (verdicts.SLOWER, pytest.approx(1.1))
     assert "Without a misconfiguration, two MPI ranks: a step is 1.67 times as fast." in answer.notes
     # The factory's runs: all steps in 10 s, 1.6 s before them.
     steps = config().protocols["timing"].steps

@@ -186,7 +186,9 @@ def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path:
         return share, right(share, 180, run.seed)
 
     found, rows = asked(analysis.of(study), tmp_path, truth)
-    assert found.verdict == verdicts.WORSE and found.effect == pytest.approx(-10, abs=0.1)
+    assert (
+        found.verdict == verdicts.WORSE and found.effect and found.effect.value == pytest.approx(-10, abs=0.1)
+    )
     assert (
         found.rows[0].more["configurations"] == "1 / 3"
         and found.rows[0].more["parameters"] == "70,186 / 70,186"

@@ -46,7 +46,9 @@ POINTS = tuple(
     )
     for at in range(30)
 )
-STRONG = Answer.by("Two ranks <pay>: 1.5 times as fast.", verdicts.PAYS, "speedup of 2 ranks", PAIR)
+STRONG = Answer(
+    "Two ranks <pay>: 1.5 times as fast.", verdicts.PAYS, "speedup of 2 ranks", PAIR, "times as fast"
+)
 STRONG = replace(STRONG, short="Two ranks <pay>.", rows=POINTS, notes=("A note.",))
 
 

@@ -284,10 +284,7 @@ def test_a_row_for_each_point_says_its_step_and_what_was_left_out(tmp_path: Path
     # A quiet layout leads, though the busy one seems faster.
     assert four.verdict == verdicts.DISTURBED and four.effect and four.effect.n == 4
     assert "left out" not in four.more, "all of them are in its median"
-    assert (
-        answer.effect == two.effect.value
-        and answer.of == "speed of a step with two MPI ranks beside one core"
-    )
+    assert answer.effect == two.effect and answer.of == "speed of a step with two MPI ranks beside one core"
 
 
 @pytest.mark.parametrize(

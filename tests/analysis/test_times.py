@@ -283,7 +283,7 @@ def config(turn: Callable[[list[Any]], list[Any]]) -> Config:
 
 def _words(answer: Answer) -> tuple[Any, ...]:
     rows = sorted(repr((told.point, told.beside, told.effect, told.verdict)) for told in answer.rows)
-    return answer.text, answer.short, answer.verdict, answer.effect, answer.n, rows, sorted(answer.notes)
+    return answer.text, answer.short, answer.verdict, answer.effect, rows, sorted(answer.notes)
 
 
 def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path: Path) -> None:

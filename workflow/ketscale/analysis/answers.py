@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Answer, Told
 from ketscale.analysis.points import TIMED_OUT
@@ -46,8 +45,8 @@ def table(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
     """The rows of answers.csv; an answer that tells no point has one with the comparison that leads it."""
     for part in parts:
         answer = part.answer
-        lead = None if answer.effect is None else Estimate(answer.effect, answer.low, answer.high, answer.n)
-        for told in answer.rows or (Told(answer.of, effect=lead, verdict=answer.verdict),):
+        lead = Told(answer.of, "", answer.effect, answer.unit, answer.verdict)
+        for told in answer.rows or (lead,):
             found = told.effect
             yield {
                 "study": part.study.name,

@@ -241,8 +241,8 @@ def _answer(rows: Sequence[gains.Entry], inputs: Inputs) -> Answer:
     slowness = found.ratio.inverse()
     says = takes(slowness.value) if verdict == verdicts.SLOWER else unsure
     text = fitting(*(f"{start}{words}: {other}, the next, {says}." for words in (at, "")))
-    led = Answer.by(text, verdict, f"step time of {other} beside {name}", slowness)
-    return replace(led, short=short, rows=table, notes=tuple(notes))
+    of = f"step time of {other} beside {name}"
+    return replace(answer, text=text, verdict=verdict, of=of, effect=slowness, unit=gains.LONGER)
 
 
 def _frontiers(axes: Axes, points: pd.DataFrame) -> None:

@@ -222,8 +222,8 @@ def answer(rows: Sequence[Entry], what: str, notes: Sequence[str] = ()) -> Answe
         texts = [f"{start}, {most} with {name}: {is_fast}." for name in (lead.point, plain(lead.point))]
         short = f"{start}, {most} {times(factor)}"
     short = fitting(short, f"{capital(said(verdict))}: {times(factor)}", limits=SHORT)
-    found = Answer.by(fitting(*texts), verdict, of, effect)
-    return replace(found, short=short, rows=table, notes=(*tallied(known), *notes))
+    folded = (*tallied(known), *notes)
+    return Answer(fitting(*texts), verdict, of, effect, lead.unit, short, table, folded)
 
 
 def said(verdict: str) -> str:

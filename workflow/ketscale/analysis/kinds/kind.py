@@ -57,26 +57,18 @@ class Answer:
     """A study's answer: one sentence, a row for each point, and the comparison that leads it.
 
     text: one finding in at most 25 words and three numbers. verdict: the word that decides. of: what the effect is of,
-    such as 'gain of 2 MPI ranks over one core'. effect, low, high: a factor or difference with its interval; None where
-    there is none. n: the seeds in it; 0 if it has none. short: the finding in at most twelve words. rows: the table.
-    notes: what is folded below it.
+    such as 'gain of 2 MPI ranks over one core'. effect, unit: as of `Told`. short: the finding in at most twelve words.
+    rows: the table. notes: what is folded below it.
     """
 
     text: str
     verdict: str
     of: str = ""
-    effect: float | None = None
-    low: float | None = None
-    high: float | None = None
-    n: int = 0
+    effect: Estimate | None = None
+    unit: str = ""
     short: str = ""
     rows: tuple[Told, ...] = ()
     notes: tuple[str, ...] = ()
-
-    @classmethod
-    def by(cls, text: str, verdict: str, of: str, found: Estimate) -> Answer:
-        """The answer that this estimate leads."""
-        return cls(text, verdict, of, found.value, found.low, found.high, found.n)
 
 
 class Kind(ABC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import verdicts
@@ -74,16 +73,14 @@ class Mistakes(Speed):
             start = f"Steps are slower with {several}, {'most' if count else 'at worst'}"
             texts = [f"{start} with {name}: {is_slow}." for name in (lead.told.point, plain(lead.told.point))]
             short = f"{start} {times(1 / worst)}"
-        answer = Answer.by(
-            fitting(*texts), verdict, f"step time of {lead.told.point} beside {FAIR}", lead.effect
-        )
         fair = [each for each in rows if each.told.effect is not None and each.point["fair"]]
         notes = [
             f"Without a misconfiguration, {each.told.point}: a step {takes(each.effect.value)}."
             for each in fair
         ]
         short = fitting(short, capital(verdict), limits=SHORT)
-        return replace(answer, short=short, rows=table, notes=(*gains.tallied(wrong), *notes))
+        of, folded = f"step time of {lead.told.point} beside {FAIR}", (*gains.tallied(wrong), *notes)
+        return Answer(fitting(*texts), verdict, of, lead.effect, lead.told.unit, short, table, folded)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """Step times relative to one fair rank, of misconfigurations in another colour."""

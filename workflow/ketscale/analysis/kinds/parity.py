@@ -58,14 +58,9 @@ class Parity(Kind):
         short = (
             f"{'Not the' if broken else 'The'} same numbers: {count} {'did not hold' if broken else 'held'}"
         )
-        return Answer(
-            text,
-            rows[0].verdict,
-            "relative difference of first losses",
-            float(worst["difference"]) if broken else most,
-            short=short,
-            rows=rows,
-        )
+        of, first = "relative difference of first losses", rows[0]
+        effect = first.effect if broken else Estimate(most, None, None, 1)
+        return Answer(text, first.verdict, of, effect, first.unit, short, rows)
 
 
 def _told(row: pd.Series, mine: Mapping[str, Run]) -> Told:

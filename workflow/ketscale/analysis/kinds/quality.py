@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from ketscale import words
@@ -78,12 +77,9 @@ class Quality(Kind):
             )
         lead = min(compared, key=Finding.order)
         text, short = counted(compared, lead)
-        of = f"test {lead.metric.title} of {lead.row['model']}"
-        if lead.effect:
-            made = Answer.by(text, lead.verdict, f"{of} beside {lead.beside}", lead.effect)
-        else:
-            made = Answer(text, lead.verdict, of)
-        return replace(made, short=short, rows=rows, notes=notes)
+        beside = f" beside {lead.beside}" if lead.effect else ""
+        of = f"test {lead.metric.title} of {lead.row['model']}{beside}"
+        return Answer(text, lead.verdict, of, lead.effect, lead.unit, short, rows, notes)
 
     def eligible(self, config: Config, model: str) -> bool:
         """Whether a model is compared."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
@@ -135,7 +134,7 @@ def _answer(races: Sequence[gains.Entry], table: tuple[Told, ...]) -> Answer:
             f"Fastest: {first}, but {other} is not surely slower", f"Fastest: {first}", limits=SHORT
         )
     of = f"step time of {lead.told.point} beside {first}"
-    return replace(Answer.by(text, verdict, of, lead.effect), short=short, rows=table, notes=notes)
+    return Answer(text, verdict, of, lead.effect, lead.told.unit, short, table, notes)
 
 
 def _cells(point: pd.Series) -> dict[str, str]:

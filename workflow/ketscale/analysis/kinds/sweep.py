@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -98,8 +97,8 @@ class Sweep(Speed):
         text = fitting(*(f"{capital(span)} {says}{line}: {gains.said(verdict)}." for line in lines))
         short = fitting(f"{says} {span}", says, limits=SHORT)
         notes = (*self._laws(timed, inputs), *gains.tallied([each for each in rows if each.told.effect]))
-        answer = Answer.by(text, verdict, f"{self.of} {span}", lead.effect)
-        return replace(answer, short=capital(short), rows=table, notes=notes)
+        of, unit = f"{self.of} {span}", lead.told.unit
+        return Answer(text, verdict, of, lead.effect, unit, capital(short), table, notes)
 
     def says(self, factor: float, most: str, named: str) -> str:
         """What a factor says; most: 'up to' where other lines have less. named: what samples are called."""

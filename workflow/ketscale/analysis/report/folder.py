@@ -11,9 +11,8 @@ from urllib.parse import quote
 from ketscale.analysis import catalogue, columns
 from ketscale.analysis.answers import Part
 from ketscale.analysis.completeness import FAULTS
-from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
-from ketscale.analysis.kinds.kind import Answer, Figure
+from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.report import cells, provenance
 from ketscale.analysis.report.cells import LONG, NUMBER, RECORD, VERDICT, Cell, Head, Room, Table
 from ketscale.analysis.wording import listed
@@ -107,7 +106,9 @@ class Folder:
             table = cells.told(f"{name}-points", part.answer.rows, f"{folder}tables/answers.csv", rows)
             figure = known[part.study.kind].figure
             shown = picture(part.figure, figure) if figure and part.figure in analysed.figures else None
-            chapters.append(Chapter(name, part, *_effect(part.answer), table, shown))
+            chapters.append(
+                Chapter(name, part, *cells.said(part.answer.effect, part.answer.unit), table, shown)
+            )
         states = tables["completeness"][tables["completeness"]["run"] != "*"]
         return cls(
             key,
@@ -138,14 +139,6 @@ class Folder:
 def _source(svg: bytes, path: str, room: Room) -> str:
     data = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
     return data if room.takes(data) else path
-
-
-def _effect(answer: Answer) -> tuple[str, str]:
-    """The effect that leads an answer and its interval, in the unit of the row that has it."""
-    if answer.effect is None:
-        return "", ""
-    unit = next((row.unit for row in answer.rows if row.effect and row.effect.value == answer.effect), "")
-    return cells.said(Estimate(answer.effect, answer.low, answer.high, answer.n), unit)
 
 
 def _said(chapters: Sequence[Chapter]) -> Iterator[str]:
