@@ -92,6 +92,21 @@ def test_busy_runs_do_not_count_where_others_were_quiet(tmp_path: Path) -> None:
     assert row.verdict == verdicts.FEW and row.more["left out"] == "1 busy"
 
 
+def test_accounts_are_of_the_seeds_that_the_step_time_is_of(tmp_path: Path) -> None:
+    def change(run: Run) -> dict[str, Any]:
+        if run.layout != "cpu-n1r1t1":
+            return {}
+        train_s = 50.0 if run.seed else 25.0
+        timing = factory.record(config(), run)["timing"]
+        timing |= {"steps": 20, "train_s": train_s, "steps_s": train_s}
+        losses = factory.record(config(), run)["losses"]
+        late = {"status": "timed_out", "reason": "its time was over", "timing": timing, "losses": losses}
+        return {**late, "quiet": beside(others_share=0.5)} if run.seed else late
+
+    row = next(row for row in told(tmp_path, change).rows if row.point == "one core")
+    assert row.more["with the first step"] == duration(25 / 20)
+
+
 def test_a_study_without_a_mistake_is_refused() -> None:
     made = given()
     made["studies"]["mistakes"]["points"] = made["studies"]["mistakes"]["points"][:2]

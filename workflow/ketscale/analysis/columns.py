@@ -189,8 +189,7 @@ def _metrics(config: Config) -> Iterator[Column]:
 
 def other_metrics(config: Config) -> list[str]:
     """The metrics that some family has besides its headline metric, and the loss."""
-    families = {config.family(run.workload).name for study in config.studies for run in study.runs}
-    found = {metric.name for name in families for metric in config.families[name].metrics[1:]}
+    found = {metric.name for workload in config.studied for metric in config.family(workload).metrics[1:]}
     return [name for name in metrics(config) if name in found or name == LOSS]
 
 

@@ -47,10 +47,10 @@ class Times:
 
     points: Mapping[Point, Group]
 
-    def speedup(self, of: Group, over: Group, column: str = "step_s") -> Compared:
+    def speedup(self, of: Group, over: Group) -> Compared:
         """How many times as fast the runs `of` are as `over`: t_over / t_of of the typical run, paired by seed.
 
-        of, over: all rows of one point each. column: the time that is compared.
+        of, over: all rows of one point each.
         """
         (ours, flag), (theirs, other) = usable(of), usable(over)
         flag = flag or (f"{other} reference" if other else "")
@@ -62,16 +62,16 @@ class Times:
             return Compared(None, flag, why, hosts)
         if not _varied(ours, theirs):
             return Compared(Estimate(1.0, 1.0, 1.0, len(ours)), flag, "", hosts)  # a point beside itself
-        return Compared(paired(_by_seed(theirs, column), _by_seed(ours, column), self.least), flag, "", hosts)
+        return Compared(paired(_by_seed(theirs), _by_seed(ours), self.least), flag, "", hosts)
 
-    def typical(self, group: Group, column: str = "step_s") -> Compared:
-        """The time of the typical run of a point, in the column's unit."""
+    def typical(self, group: Group) -> Compared:
+        """The time of a step of the typical run of a point, in seconds."""
         ours, flag = usable(group)
         why = comparability.hindrance(comparability.times(row) for row in ours)
         hosts = tuple(dict.fromkeys(row["hardware"] for row in ours))
         if not ours or why:
             return Compared(None, flag, why, hosts)
-        seconds = _by_seed(ours, column)
+        seconds = _by_seed(ours)
         least = self.least / math.sqrt(2)  # of one time, not of a ratio of two
         return Compared(paired(seconds, dict.fromkeys(seconds, 1.0), least), flag, "", hosts)
 
@@ -87,7 +87,7 @@ class Times:
             used, flag = usable(group)
             if len(used) >= FEWEST and not flag and len({row["hardware"] for row in used}) == 1:
                 work = tuple(used[0][name] for name in POINT if name not in _LAYOUTS)
-                groups.setdefault((*work, used[0]["hardware"]), []).append(_by_seed(used, "step_s"))
+                groups.setdefault((*work, used[0]["hardware"]), []).append(_by_seed(used))
         return pooled(logs(*two) for found in groups.values() for two in combinations(found, 2))
 
 
@@ -121,8 +121,8 @@ def logs(of: Mapping[int, float], over: Mapping[int, float]) -> list[float]:
     return [math.log(one) - math.log(two) for one, two in pairs if min(one, two) > 0]
 
 
-def _by_seed(rows: Group, column: str) -> dict[int, float]:
-    return {row["seed"]: row[column] for row in rows if row[column]}
+def _by_seed(rows: Group) -> dict[int, float]:
+    return {row["seed"]: row["step_s"] for row in rows}
 
 
 def _varied(ours: Group, theirs: Group) -> set[str]:

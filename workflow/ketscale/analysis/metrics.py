@@ -42,12 +42,8 @@ class Scored:
     fold: int | None = None
 
     def guessed(self, chance: float) -> Scored:
-        """What guessing gets on the same samples."""
+        """What guessing gets on the same samples; all wrong with a chance of 0."""
         return Scored(chance, None if self.row is None else 0 * self.row + chance, self.fold)
-
-    def all_wrong(self) -> Scored:
-        """The test of a run that gets nothing right on the same samples."""
-        return self.guessed(0.0)
 
 
 Tests = Mapping[int, Scored]

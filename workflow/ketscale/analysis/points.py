@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,12 @@ def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
     if quiet and not completed:
         return quiet, TIMED_OUT
     return quiet, "" if all(row["timed"] for row in quiet) else "untimed"
+
+
+def median(values: Iterable[float | None]) -> float | None:
+    """The median of the values that are known; None without one."""
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def failed(row: Row) -> bool:

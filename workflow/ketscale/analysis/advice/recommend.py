@@ -22,7 +22,6 @@ from ketscale.jobs.costs import samples
 from ketscale.jobs.costs.features import hardware
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import between
-from ketscale.jobs.costs.samples import Sample
 from ketscale.measure.form import Host
 from ketscale.words import aligned
 
@@ -107,8 +106,8 @@ def recommend(
     settings = [config.settings(run) for run in candidates]
 
     def forecaster() -> Forecaster:
-        found = [one for one in samples.below([results, results / trials.FOLDER]) if _is_of(one, here)]
-        return Forecaster(found, here)
+        found = samples.below([results, results / trials.FOLDER])
+        return Forecaster([one for one in found if one.case.names["machine"] == here], here)
 
     told, tried = forecaster(), Trials()
     found = told.of_runs(settings)
@@ -158,10 +157,6 @@ def _reported(config: Config, results: Path, host: str, first: Run, second: Run)
     of, over = (here.points.get(point_of(run), ()) for run in (first, second))
     compared = here.times.speedup(of, over)
     return None if verdicts.undecided(compared) else compared.ratio
-
-
-def _is_of(sample: Sample, machine: str) -> bool:
-    return sample.case.names["machine"] == machine
 
 
 def _fits(run: Run, machine: Host) -> bool:

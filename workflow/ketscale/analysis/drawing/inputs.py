@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparison import Compared
-from ketscale.analysis.points import Group
+from ketscale.analysis.points import Group, failed
 from ketscale.config import Config
 from ketscale.grid import POINT
 
@@ -84,18 +84,6 @@ class Inputs:
             runs.agg(first_step_s=("first_step_s", "min"), steps=("steps", "max")), on=list(POINT)
         )
 
-    def seeds(self, points: pd.DataFrame) -> pd.DataFrame:
-        """The completed or timed-out runs of the points with their step times: one row per seed.
-
-        hollow: whether the machine was busy, or the run timed out.
-        """
-        runs = self.runs[self.runs["status"].isin(("completed", "timed_out"))]
-        runs = runs[runs["step_s"].notna()]
-        runs = runs.assign(hollow=(runs["status"] == "timed_out") | ~runs["quiet"].astype(bool))
-        times = ["step_s", "step_with_first_s", "step_with_start_s"]
-        columns = [*POINT, "study", "value", "flag"]
-        return runs[[*POINT, "seed", "hollow", *times]].merge(points[columns], on=list(POINT))
-
-    def generated(self, workload: str) -> bool:
-        """Whether nothing in a workload's data was measured."""
-        return self.config.workloads[workload][1].generated
+    def seeds(self, point: pd.Series) -> list[float]:
+        """The step times of a point's completed or timed-out runs that have one."""
+        return [row["step_s"] for row in self.rows(point) if row["step_s"] and not failed(row)]

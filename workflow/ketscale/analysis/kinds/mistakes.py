@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.comparison import Compared
@@ -11,10 +11,10 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Reference, Speed, one_core
-from ketscale.analysis.points import HOLLOW, Group, Point, Row, serial, variants
+from ketscale.analysis.points import Group, Point, Row, median, serial, usable, variants
 from ketscale.analysis.wording import SHORT, capital, fast, fitting, plain, share, takes, times, where
 from ketscale.config import Config
-from ketscale.grid import POINT, Study
+from ketscale.grid import Study
 from ketscale.words import duration
 
 if TYPE_CHECKING:
@@ -93,11 +93,12 @@ class Mistakes(Speed):
 def _entries(study: str, inputs: Inputs) -> list[gains.Entry]:
     """Every arm beside one fair rank."""
     points = _arms(gains.points(study, inputs), inputs)
-    accounts = _accounts(inputs, points)
 
     def more(point: pd.Series) -> dict[str, str]:
-        times = accounts.get(tuple(point[name] for name in POINT), {}) if point["fair"] else {}
-        return {heading: duration(times[name]) for name, heading in ACCOUNTS.items() if name in times}
+        """The accounts of a fair point, of the seeds that its own step time is taken from."""
+        used = usable(inputs.rows(point))[0] if point["fair"] else []
+        times = {heading: median(row[name] for row in used) for name, heading in ACCOUNTS.items()}
+        return {heading: duration(time) for heading, time in times.items() if time is not None}
 
     points["beside"] = points["alone"].map({True: "", False: FAIR})
     return gains.entries(points, gains.LONGER, more)
@@ -124,13 +125,6 @@ def _wrongs(config: Config, row: pd.Series) -> list[str]:
     if simulator is not None and simulator.content().get("batching") == "loop":
         found.append("sample by sample")
     return found
-
-
-def _accounts(inputs: Inputs, points: pd.DataFrame) -> dict[Any, Any]:
-    """For each point the median of each account over the seeds that its own step time is taken from."""
-    runs = inputs.seeds(points)
-    counted = runs[~runs["hollow"] | runs["flag"].isin(HOLLOW)]
-    return counted.groupby(list(POINT))[list(ACCOUNTS)].median().to_dict("index")
 
 
 MISTAKES = Mistakes()

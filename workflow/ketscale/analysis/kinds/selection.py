@@ -112,8 +112,8 @@ class Match:
             return None
         one, other = self.chosen.tests, self.control.tests
         if failed:
-            one = {**one, **{seed: other[seed].all_wrong() for seed in self.chosen.failed if seed in other}}
-            other = {**other, **{seed: one[seed].all_wrong() for seed in self.control.failed if seed in one}}
+            one = {**one, **{seed: other[seed].guessed(0.0) for seed in self.chosen.failed if seed in other}}
+            other = {**other, **{seed: one[seed].guessed(0.0) for seed in self.control.failed if seed in one}}
         return metrics.difference(one, other, self.chosen.metric, level)
 
     def decide(self, level: float) -> str | None:

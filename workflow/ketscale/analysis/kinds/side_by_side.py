@@ -14,7 +14,7 @@ from ketscale.analysis.kinds.speed import Speed
 from ketscale.analysis.points import HOLLOW, TIMED_OUT, size_axes, variants
 from ketscale.analysis.wording import SHORT, fitting, listed, takes, where
 from ketscale.config import Config
-from ketscale.grid import POINT, Study
+from ketscale.grid import Study
 from ketscale.words import duration, spelled
 
 if TYPE_CHECKING:
@@ -74,10 +74,7 @@ class SideBySide(Speed):
         if points["step_s"].notna().sum() < 2:
             return None
         points = points.sort_values(self._order(inputs), kind="stable", ignore_index=True)
-        names, seeds = (
-            sorted(points["entry"].unique()),
-            inputs.seeds(points).groupby(list(POINT))["step_s"].apply(list),
-        )
+        names = sorted(points["entry"].unique())
         found = points.assign(
             middle=points["step_s"],
             low=points["step_low_s"],
@@ -85,7 +82,7 @@ class SideBySide(Speed):
             said=[duration(time) if time > 0 else "timed out" for time in points["step_s"]],
             hollow=points["flag"].isin(HOLLOW),
             colour=points["entry"].map(names.index),
-            dots=[seeds.get(tuple(point), []) for point in points[list(POINT)].itertuples(index=False)],
+            dots=points.apply(inputs.seeds, axis=1),
         )
         note = "Typical time of a step; small dots: seeds"
         drawing = plots.rows(found, inputs, "time per training step (log scale)", factors=False, note=note)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,7 @@ from ketscale.analysis.points import (
     Point,
     Row,
     failed,
+    median,
     point,
     point_of,
     serial,
@@ -136,7 +137,7 @@ class Speed(Kind):
         typical = collected.times.typical(group)
         # No median of runs that are not comparable.
         alike = [] if typical.why else used
-        time = _median(row["step_s"] for row in alike)
+        time = median(row["step_s"] for row in alike)
         same = self.reference(first, asked, collected.points)
         compared, to_best, best = Compared(None), Compared(None), None
         if same:
@@ -158,8 +159,8 @@ class Speed(Kind):
             "step_s": time,
             "step_low_s": typical.ratio and typical.ratio.low,
             "step_high_s": typical.ratio and typical.ratio.high,
-            "circuit_s": _median(row["circuit_s"] for row in alike),
-            "epoch_s": _median(row["epoch_s"] for row in alike),
+            "circuit_s": median(row["circuit_s"] for row in alike),
+            "epoch_s": median(row["epoch_s"] for row in alike),
             "epoch_estimated": any(row["epoch_estimated"] for row in alike),
             "samples_per_s": time and used[0]["samples_per_s"] * used[0]["step_s"] / time,
             # Core-seconds, or GPU-seconds, of 1,000 samples.
@@ -214,11 +215,6 @@ def _serial(row: Row, references: References) -> list[Reference]:
         if workers(reference.group[0]["layout"]) <= workers(row["layout"])
     ]
     return sorted(found, key=lambda each: (each.flag in HOLLOW, each.step_s, point(each.group[0])))
-
-
-def _median(values: Iterable[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known else None
 
 
 def _estimate(name: str, found: Estimate | None) -> dict[str, Any]:
