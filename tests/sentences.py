@@ -30,6 +30,9 @@ def faults(answer: Answer) -> list[str]:
     told = [answer.text, answer.short, answer.of, *answer.notes]
     told += [cell for row in answer.rows for cell in (row.point, row.beside, row.verdict, *row.more.values())]
     found += [f"{pattern}: {text!r}" for pattern in NOBODY_SAYS for text in told if re.search(pattern, text)]
+    for name in (row.point for row in answer.rows):
+        if len(parts := re.split(r", | \(|\)", name)) != len(set(parts)):
+            found.append(f"said twice: {name!r}")
     if not re.fullmatch(r"[A-Z0-9].*\.", answer.text) or ". " in answer.text:
         found.append(f"no sentence: {answer.text!r}")
     if not re.match(r"[A-Z0-9]", answer.short):

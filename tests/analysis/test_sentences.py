@@ -309,6 +309,18 @@ def test_times_that_share_no_host_code_or_packages_are_not_compared_and_it_says_
     assert answer.text.startswith("Undecided (not comparable): two MPI ranks beside one core")
 
 
+def test_a_busy_point_bends_no_law(tmp_path: Path) -> None:
+    def change(run: Run) -> dict[str, Any]:
+        return (
+            {"step_s": 9.0, "quiet": BUSY}
+            if run.size.startswith("q8")
+            else {"step_s": 0.2 * int(run.size[1])}
+        )
+
+    notes = said(tmp_path, study("qubits", qubits=[2, 4, 6, 8]), change).notes
+    assert "A step takes 0 s + 200 ms x qubits." in notes
+
+
 def test_a_point_whose_seeds_all_failed_is_undecided_and_not_open(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any]:
         failed = {"status": "diverged", "reason": "NaN"}

@@ -72,18 +72,6 @@ class Inputs:
         """The names of the studies of these kinds, with or without a finished run."""
         return [study.name for study in self.config.studies if study.kind in kinds]
 
-    def beyond_limit(self, study: str) -> pd.DataFrame:
-        """The points of a study that have no step time because their runs timed out too early to have one.
-
-        first_step_s: the fastest first step of their runs. steps: the most that a run took.
-        """
-        rows = self.scaling[(self.scaling["study"] == study) & self.scaling["step_s"].isna()]
-        rows = rows[rows["timed_out"] > 0]
-        runs = self.runs[self.runs["status"] == "timed_out"].groupby(list(POINT), as_index=False)
-        return rows.merge(
-            runs.agg(first_step_s=("first_step_s", "min"), steps=("steps", "max")), on=list(POINT)
-        )
-
     def seeds(self, point: pd.Series) -> list[float]:
         """The step times of a point's completed or timed-out runs that have one."""
         return [row["step_s"] for row in self.rows(point) if row["step_s"] and not failed(row)]

@@ -84,14 +84,14 @@ def curves(
         group = group.dropna(subset=[x, y]).sort_values([x, y])
         if group.empty:
             continue
-        look: dict[str, Any] = style.line(number)
-        axes.plot(group[x], group[y], lw=1.3, alpha=0.7, **look)
+        colour = style.colour(number)
+        axes.plot(group[x], group[y], lw=1.3, alpha=0.7, color=colour)
         if ends:
-            axes.vlines(group[x], group[ends[0]], group[ends[1]], color=look["color"], lw=1.5)
+            axes.vlines(group[x], group[ends[0]], group[ends[1]], color=colour, lw=1.5)
         for _, point in group.iterrows():
             shape = point.get("shape", "o")
-            style.dot(axes, point[x], point[y], look["color"], point["hollow"], marker=shape, ms=5, zorder=3)
-        named.append((float(group[y].iloc[-1]), str(name), look["color"]))
+            style.dot(axes, point[x], point[y], colour, point["hollow"], marker=shape, ms=5, zorder=3)
+        named.append((float(group[y].iloc[-1]), str(name), colour))
     return named
 
 

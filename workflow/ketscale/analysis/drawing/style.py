@@ -24,8 +24,6 @@ if TYPE_CHECKING:
 PALETTE = (
     "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
 )  # fmt: skip
-# After ten colours they repeat with another line style.
-LINES = ("-", "--", ":", "-.")
 FRAME, SOFT = "#3c4043", "#5f6368"
 # Inches: of a screen and two columns of a paper; of a phone and one column. By what the names of their files have before
 # the ending.
@@ -47,11 +45,6 @@ TIMED_OUT = "Hollow: timed out, so the median of fewer steps than asked, and lef
 def colour(number: int) -> str:
     """Colour number `number` of a figure."""
     return PALETTE[number % len(PALETTE)]
-
-
-def line(number: int) -> dict[str, Any]:
-    """Colour and line style of curve number `number` of a figure; the first forty all differ."""
-    return {"color": colour(number), "ls": LINES[number // len(PALETTE) % len(LINES)]}
 
 
 def theme() -> None:
@@ -258,11 +251,6 @@ def label(metric: Metric) -> str:
     return f"{metric.title} ({metric.unit})" if metric.unit else metric.title
 
 
-def seconds_or_zero(value: float, position: float) -> str:
-    """The tick of a linear axis of durations that starts at zero."""
-    return duration(value) if value else "0"
-
-
 def wide(values: pd.Series[float]) -> bool:
     """Whether values span two decades or more and so need a logarithmic axis."""
     known = values.dropna()
@@ -275,11 +263,6 @@ def dot(axes: Axes, x: Any, y: Any, colour: Any, hollow: bool, **more: Any) -> N
     axes.plot(
         x, y, **{"marker": "o", "ls": "", "color": colour, "mfc": face, "mec": colour, "mew": 1.3, **more}
     )
-
-
-def end(bound: float, value: float) -> float:
-    """The end of an error bar; where there is no interval, the value itself."""
-    return bound if bound == bound else value
 
 
 def log_seconds(axis: Any) -> None:
@@ -309,8 +292,3 @@ def log_values(axis: Any, values: Iterable[float]) -> None:
 
     ordered = sorted(set(values))
     ticks.show(axis, [ordered[::step] for step in (1, 2, 3, 4, 6, 8)], lambda value: f"{value:g}")
-
-
-def legend(axes: Axes) -> None:
-    """Add a legend to the right of the axes, where it covers nothing."""
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))

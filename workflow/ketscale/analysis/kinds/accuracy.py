@@ -108,8 +108,7 @@ def results(axes: Axes, part: Part) -> None:
     """The test metric of each model with its interval; the best is at the top."""
     models = part.models
     for height, (_, row) in enumerate(models.iterrows()):
-        ends = [style.end(row[f"value_{end}"], row["value"]) for end in ("low", "high")]
-        axes.plot(ends, [height] * 2, lw=1.6, color=style.colour(height))
+        axes.hlines(height, row["value_low"], row["value_high"], lw=1.6, color=style.colour(height))
         style.dot(axes, row["value"], height, style.colour(height), bool(row["failed"]), ms=6)
     chance = models["chance"].mean()
     # Far below all results it would hide their differences.

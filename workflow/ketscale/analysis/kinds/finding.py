@@ -11,7 +11,7 @@ from ketscale.analysis import verdicts
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Told
 from ketscale.analysis.kinds.selection import GUESSING
-from ketscale.analysis.points import size_words, variants
+from ketscale.analysis.points import size_axes, size_words, variants
 from ketscale.analysis.wording import capital, data, digits
 from ketscale.config import Config, Metric
 
@@ -103,7 +103,7 @@ class Finding:
         """
         row = self.row
         mine = points[(points["model"] == row["model"]) & (points["workload"] == row["workload"])]
-        chosen = variants(mine, config, but=("workload", "model", "size")).to_dict()[row["index"]]
+        chosen = variants(mine, config, but=("workload", "model", *size_axes(config))).to_dict()[row["index"]]
         size = size_words(config, row["workload"], row["size"])
         cells = {
             f"test {self.metric.title}": self.reached and told(self.reached, self.metric),

@@ -65,12 +65,8 @@ class SideBySide(Speed):
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """A row for each point, its seeds and their median; of one that timed out before it had a time, the words."""
-        import pandas as pd
-
-        late = pd.concat(
-            [inputs.points_of(self.name).head(0), *map(inputs.beyond_limit, inputs.asked(self.name))]
-        )
-        points = self._named(pd.concat([inputs.points_of(self.name), late]), inputs)
+        points = inputs.scaling[inputs.scaling["study"].isin(inputs.asked(self.name))]
+        points = self._named(points[points["step_s"].notna() | (points["timed_out"] > 0)], inputs)
         if points["step_s"].notna().sum() < 2:
             return None
         points = points.sort_values(self._order(inputs), kind="stable", ignore_index=True)

@@ -113,7 +113,7 @@ class Sweep(Speed):
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """Time per step, with a straight line if one fits; one panel for each data set."""
-        points = _with_fits(self._lines(inputs.points_of(self.name), inputs))
+        points = self._lines(inputs.points_of(self.name), inputs)
         points = points.assign(hollow=points["flag"].isin(HOLLOW), value=points["at"])
         if points.empty or points.groupby("line")["at"].nunique().max() < 2:
             return None
@@ -125,9 +125,12 @@ class Sweep(Speed):
                 style.log_seconds(axes.yaxis)
                 return
             for number, (_, line) in enumerate(part.groupby("line", sort=True)):
-                _draw_fit(axes, line, style.colour(number))
+                if fitted := _straight(line[line["flag"].isna()]):
+                    x = [0.0, float(line["at"].max())]
+                    y = [fitted.intercept + fitted.slope * at for at in x]
+                    axes.plot(x, y, ls=(0, (4, 3)), color=style.colour(number), lw=1)
             axes.set(xlim=(0, None), ylim=(0, 1.05 * axes.get_ylim()[1]))
-            axes.yaxis.set_major_formatter(style.seconds_or_zero)
+            axes.yaxis.set_major_formatter(lambda value, _: duration(value) if value else "0")
 
         note = (
             f"Typical time; dashed: straight line fitted to them, where it is within {STRAIGHT:.0%} of each"
@@ -204,49 +207,23 @@ def _tied(points: pd.DataFrame, inputs: Inputs) -> bool:
 
 def _law(sound: pd.DataFrame, axis: str) -> str:
     """The law that the medians follow, in words: a straight line that fits, else a power or an exponential."""
-    x, y = ([float(value) for value in sound[name]] for name in ("at", "step_s"))
-    line, growth = laws.fit_line(x, y), laws.fit_growth(x, y)
-    if line is None or growth is None:
-        return ""
-    if even(1 + line.slope * max(x) / max(y)):
-        return ""  # the same time at every value
-    if line.intercept >= 0 and line.slope >= 0 and _straight(line, sound["at"], sound["step_s"]):
+    if (line := _straight(sound)) and line.intercept >= 0 and line.slope >= 0:
         return f"a step takes {duration(line.intercept)} + {duration(line.slope)} x {axis}"
-    if growth.r2 < FITS:
+    growth = laws.fit_growth(sound["at"].tolist(), sound["step_s"].tolist())
+    if growth is None or growth.r2 < FITS:
         return ""
     if growth.exponential:
         return f"a step takes about {growth.rate:.3g} times as long for each one more (R² {growth.r2:.2f})"
     return f"a step takes about as the power {growth.rate:.2g} of {axis} (R² {growth.r2:.2f})"
 
 
-def _straight(line: laws.Line, x: pd.Series[float], y: pd.Series[float]) -> bool:
-    """Whether a line is within `STRAIGHT` of each value."""
-    return bool(((y - line.intercept - line.slope * x).abs() <= STRAIGHT * y).all())
-
-
-def _with_fits(points: pd.DataFrame) -> pd.DataFrame:
-    """The points with the intercept_s, slope_s and r2 of a straight fit to their line's unflagged points."""
-    fits = {}
-    for name, group in points[points["flag"].isna()].groupby("line"):
-        line = laws.fit_line(
-            [float(value) for value in group["at"]], [float(value) for value in group["step_s"]]
-        )
-        if line:
-            fits[name] = line.intercept, line.slope, line.r2
-    nothing = (float("nan"),) * 3
-    columns = (
-        zip(*(fits.get(line, nothing) for line in points["line"]), strict=True) if len(points) else ((),) * 3
-    )
-    return points.assign(**dict(zip(("intercept_s", "slope_s", "r2"), columns, strict=True)))
-
-
-def _draw_fit(axes: Axes, group: pd.DataFrame, colour: str) -> None:
-    line = laws.Line(*(float(group[name].iloc[0]) for name in ("intercept_s", "slope_s", "r2")))
-    if _straight(line, group["at"], group["step_s"]):
-        ends = [0.0, float(group["at"].max())]
-        axes.plot(
-            ends, [line.intercept + line.slope * end for end in ends], ls=(0, (4, 3)), color=colour, lw=1
-        )
+def _straight(sound: pd.DataFrame) -> laws.Line | None:
+    """The straight line fitted to the medians, if it is within `STRAIGHT` of each."""
+    line = laws.fit_line(sound["at"].tolist(), sound["step_s"].tolist())
+    if line is None:
+        return None
+    away = (sound["step_s"] - line.intercept - line.slope * sound["at"]).abs()
+    return line if (away <= STRAIGHT * sound["step_s"]).all() else None
 
 
 BATCH = Batch(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 KINDS = ("accuracy",)
+LINES = ("-", "--", ":", "-.")
 
 
 def kept(config: Config, run: Run) -> bool:
@@ -65,10 +66,10 @@ def _panel(axes: Axes, curves: pd.DataFrame) -> None:
     for name, curve in curves.groupby("curve", sort=False):
         *first, last = words[str(name)]
         colour = style.colour(int(last)) if last.isdigit() else style.FRAME
-        ls = style.LINES[lines.index(tuple(first)) % len(style.LINES)]
+        ls = LINES[lines.index(tuple(first)) % len(LINES)]
         axes.plot(curve["time"], curve["value"], lw=1.4, color=colour, ls=ls, label=" ".join([*first, last]))
     axes.margins(x=0)
-    style.legend(axes)
+    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
 
 
 CURVES = Figure(
