@@ -15,7 +15,7 @@ from tests.integration import study
 
 RUN = study.run(model="mlp", simulator="none", size="q0-l0", protocol="epochs")
 BENCH = "bench simulators --qubits 2 --batch 1 --ansatz vqc --simulators kronecker,default.qubit --json results/b.json"
-COMMANDS = ["prepare sentences", "collect --partial", f"train {study.record(RUN)}", BENCH]
+COMMANDS = ["prepare sentences", "report --partial", f"train {study.record(RUN)}", BENCH]
 
 
 @pytest.fixture(autouse=True)

@@ -155,7 +155,7 @@ def test_a_wait_is_told_at_once_and_then_seldom_with_since_when(monkeypatch, cap
 
 def test_figures_are_drawn_whatever_backend_a_notebook_left():
     code = (
-        "from ketscale import cli; cli.main(['figures', '--study', '{}']); import matplotlib; "
+        "from ketscale import cli; cli.main(['report', '--study', '{}']); import matplotlib; "
         "print(matplotlib.get_backend())"
     )
     done = subprocess.run(

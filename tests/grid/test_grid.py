@@ -151,7 +151,7 @@ def test_a_slow_simulator_gets_its_own_number_of_steps(default: Config) -> None:
     }
     protocol = default.protocols["timing"]
     assert steps["fused"].steps == protocol.steps
-    assert steps["qiskit"].steps == protocol.steps_for["qiskit"]
+    assert steps["lightning.qubit"].steps == protocol.steps_for["lightning.qubit"]
     assert all(not used.steps_for for used in steps.values())
 
 
