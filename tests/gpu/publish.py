@@ -326,8 +326,8 @@ def lines_of(times: Mapping[tuple[Line, int, int], float], name: str) -> Any:
                 (batch, s) for (where, q, batch), s in times.items() if where == line and q == qubits
             )
             label = name if line[0] == "cuda" else f"{line[1]} thread{'s' * (line[1] > 1)}"
-            look = style.line(number)
-            panel.plot(*zip(*points, strict=True), label=label, marker="o", ms=4, lw=1.5, **look)
+            colour = style.colour(number)
+            panel.plot(*zip(*points, strict=True), label=label, marker="o", ms=4, lw=1.5, color=colour)
         panel.set_xscale("log", base=2)
         panel.set_xticks([1, 8, 64, 512, 4096], ["1", "8", "64", "512", "4096"])
         panel.set(title=f"{qubits} qubits", xlabel="batch")

@@ -42,8 +42,10 @@ def rows(
             for dot in row.get("dots", ()):
                 style.dot(axes, dot, height, colour, row["hollow"], ms=3, alpha=0.5, mew=0.5)
             style.dot(axes, row["middle"], height, colour, row["hollow"], ms=6)
-        (style.log_factors if factors else style.log_seconds)(axes.xaxis)
-        if factors:
+        if not factors:
+            style.log_seconds(axes.xaxis)
+        else:
+            style.log_numbers(axes.xaxis, "x")
             axes.axvline(1, ls="--", color=style.FRAME, lw=1, zorder=0)
         axes.set(title=title, xlabel=label)
         axes.margins(x=0.1)

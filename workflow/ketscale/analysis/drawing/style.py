@@ -272,18 +272,11 @@ def log_seconds(axis: Any) -> None:
     ticks.show(axis, ticks.DURATIONS, duration)
 
 
-def log_factors(axis: Any) -> None:
-    """Make the axis a logarithmic one of factors, such as 0.5x and 2x."""
+def log_numbers(axis: Any, unit: str = "") -> None:
+    """Make the axis a logarithmic one of numbers, such as errors, or with the unit 'x' of factors."""
     from ketscale.analysis.drawing import ticks
 
-    ticks.show(axis, ticks.DECADES, lambda value: f"{value:.3g}x")
-
-
-def log_numbers(axis: Any) -> None:
-    """Make the axis a logarithmic one of plain numbers, such as errors."""
-    from ketscale.analysis.drawing import ticks
-
-    ticks.show(axis, ticks.DECADES, lambda value: f"{value:.3g}")
+    ticks.show(axis, ticks.DECADES, lambda value: f"{value:.3g}{unit}")
 
 
 def log_values(axis: Any, values: Iterable[float]) -> None:
