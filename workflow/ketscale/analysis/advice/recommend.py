@@ -148,9 +148,6 @@ def recommend(
 
 def _reported(config: Config, results: Path, host: str, first: Run, second: Run) -> Estimate | None:
     """How many times as long the second takes as the first on this host, as the report has it; None without an interval."""
-    points = {point_of(run) for run in config.runs}
-    if not {point_of(first), point_of(second)} <= points:
-        return None
     found = records.read(config, results).checked
     runs = [Trained(one.record, config.settings(run)) for run, one in found.items() if one.record]
     here = Collected.of(config, columns.RUNS.of(runs, config), {}, {}).on(host)
