@@ -232,6 +232,19 @@ def test_the_interval_of_a_slowdown_is_one_of_slowdowns() -> None:
     assert cells.said(Estimate(0.5, 0.4, 0.625, 3), "times as fast") == ("2 times as long", "1.6 to 2.5")
 
 
+@pytest.mark.parametrize(
+    ("cell", "kind"),
+    [
+        ("1.2 ms", cells.NUMBER),
+        ("ms", cells.WORD),
+        ("1 busy; other hosts (node-a: a processor, 8 cores, 32 GiB and node-b: another)", cells.LONG),
+    ],
+)
+def test_a_cell_that_is_long_may_be_broken_into_lines(cell: str, kind: str) -> None:
+    rows = (replace(POINTS[0], more={"left out": cell}), replace(POINTS[1], more={}))
+    assert cells.told("points", rows, "answers.csv", cells.Room(0)).heads[-1].kind == kind
+
+
 def test_numbers_of_runs_have_four_digits() -> None:
     assert [cells.shown(value) for value in (12345.6, True, float("nan"), None, "a")] == [
         "12,346",

@@ -13,6 +13,8 @@ from ketscale.analysis.wording import digits
 # Rows that are on the page without a script, which has this number on each of its pages.
 FIRST = 12
 OPPOSITE = {"times as fast": "times as long", "times as long": "times as fast"}
+# The characters of a cell that stays on one line, also on a phone.
+UNBROKEN = 32
 NUMBER, WORD, LONG, VERDICT, RECORD = "number", "word", "long", "verdict", "record"
 
 
@@ -82,10 +84,7 @@ def told(name: str, rows: Sequence[Told], file: str, room: Room) -> Table:
         Head("95 % interval", NUMBER),
         Head("n", NUMBER),
         Head("verdict", VERDICT),
-        *(
-            Head(heading, NUMBER if _numbers(row.more.get(heading, "") for row in rows) else WORD)
-            for heading in more
-        ),
+        *(Head(heading, _kind([row.more.get(heading, "") for row in rows])) for heading in more),
     ]
     return of(name, heads, [_told(row, more) for row in rows], file, room)
 
@@ -123,10 +122,12 @@ def _number(value: float, unit: str) -> str:
     return "0.0" if text == "-0.0" else text
 
 
-def _numbers(texts: Iterable[str]) -> bool:
-    """Whether all texts that are not empty begin with a digit, as '95 %' and '1.2 ms'."""
-    known = [text for text in texts if text]
-    return bool(known) and all(text.lstrip("+-")[:1].isdigit() for text in known)
+def _kind(texts: Sequence[str]) -> str:
+    """Of some cells: numbers begin with a digit, as '95 %' and '1.2 ms'; a text that is long may be broken into lines."""
+    if max(map(len, texts)) > UNBROKEN:
+        return LONG
+    numbers = all(text.lstrip("+-")[:1].isdigit() for text in texts if text)
+    return NUMBER if numbers else WORD
 
 
 def shown(value: object, factor: float = 1.0) -> str:
