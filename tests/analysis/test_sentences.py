@@ -330,6 +330,19 @@ def test_a_point_whose_seeds_all_failed_is_undecided_and_not_open(tmp_path: Path
     assert [row.verdict for row in answer.rows] == ["", verdicts.ABOUT, verdicts.FAILED]
 
 
+def test_a_simulator_whose_seeds_all_failed_is_undecided_and_not_open(tmp_path: Path) -> None:
+    time = {"fused": 1e-3, "default.qubit": 5e-3, "qiskit": 9.0}
+
+    def change(run: Run) -> dict[str, Any]:
+        failed = {"status": "diverged", "reason": "NaN"} if run.simulator == "default.qubit" else {}
+        return {"step_s": time[run.simulator], **failed}
+
+    answer = said(tmp_path, study("simulator", simulator=list(time)), change)
+    assert {row.point: row.verdict for row in answer.rows} == {
+        "fused": "", "qiskit": verdicts.SLOWER, "default.qubit": verdicts.FAILED
+    }  # fmt: skip
+
+
 def test_a_gpu_is_compared_with_cores(tmp_path: Path) -> None:
     time = {"cpu-n1r1t1": 1.0, "cpu-n1r1t4": 0.4, "gpu-n1r1t1": 0.01}
     answer = said(tmp_path, study("strong", backend=list(time)), lambda run: {"step_s": time[run.layout]})

@@ -42,9 +42,10 @@ class SideBySide(Speed):
         if points.empty:
             return gains.nothing((), "no run has finished")
         # A few steps of a run that timed out would say more than was measured.
-        points["late"] = (points["flag"] == TIMED_OUT) | points["step_s"].isna()
+        points["late"] = (points["flag"] == TIMED_OUT) | (points["step_s"].isna() & (points["timed_out"] > 0))
         points = points.sort_values(self._order(inputs, "late"), kind="stable", ignore_index=True)
-        fastest = {work: group.iloc[0] for work, group in points[~points["late"]].groupby("work")}
+        timed = points[points["step_s"].notna() & ~points["late"]]
+        fastest = {work: group.iloc[0] for work, group in timed.groupby("work")}
         firsts = [fastest.get(work) for work in points["work"]]
         others = [
             None if first is None or first["entry"] == entry else first

@@ -207,10 +207,12 @@ def _tied(points: pd.DataFrame, inputs: Inputs) -> bool:
 
 def _law(sound: pd.DataFrame, axis: str) -> str:
     """The law that the medians follow, in words: a straight line that fits, else a power or an exponential."""
+    growth = laws.fit_growth(sound["at"].tolist(), sound["step_s"].tolist())
+    if growth is None:
+        return ""
     if (line := _straight(sound)) and line.intercept >= 0 and line.slope >= 0:
         return f"a step takes {duration(line.intercept)} + {duration(line.slope)} x {axis}"
-    growth = laws.fit_growth(sound["at"].tolist(), sound["step_s"].tolist())
-    if growth is None or growth.r2 < FITS:
+    if growth.r2 < FITS:
         return ""
     if growth.exponential:
         return f"a step takes about {growth.rate:.3g} times as long for each one more (R² {growth.r2:.2f})"
