@@ -73,6 +73,13 @@ def test_no_study_has_the_name_of_an_overview() -> None:
         factory.small_config({"spans": CONFIG.given["studies"]["weak"]})
 
 
+def test_no_figure_is_the_narrow_one_of_another() -> None:
+    with pytest.raises(
+        UserError, match=r"studies\.weak\.narrow: files of narrow figures end in \.narrow\.svg"
+    ):
+        factory.small_config({name: CONFIG.given["studies"]["weak"] for name in ("weak", "weak.narrow")})
+
+
 def test_a_figure_is_the_same_file_when_drawn_again(results: Path) -> None:
     again = factory.collect(CONFIG, results).figures["depth"]
     assert {kind: (results / f"figures/depth.{kind}").read_bytes() for kind in FORMATS} == again

@@ -171,6 +171,7 @@ def test_a_chapter_is_a_sentence_a_table_a_figure_and_folded_details(shown: str)
 
 
 def test_a_verdict_leads_to_its_meaning(shown: str) -> None:
+    assert "Verdicts hold together for all comparisons of a study" in shown
     assert f'<dt id="verdict-pays">pays</dt><dd>{verdicts.MEANINGS[verdicts.PAYS]}</dd>' in shown
     assert '<a class="verdict" href="#verdict-pays">pays</a>' in chapter(shown, "strong")
     said = set(re.findall('class="verdict" href="#verdict-(.*?)"', shown))

@@ -34,13 +34,17 @@ def overviews(config: Config) -> tuple[Figure, ...]:
 
 
 def check(config: Config) -> None:
-    """Check that no study has the name of a figure that is of several.
+    """Check that no study has the name of a figure that is of several, or of another's narrow drawing.
 
     Raises:
         UserError: names the study.
     """
     taken = {figure.name for figure in OVERVIEWS}
     for study in config.studies:
+        if study.name.endswith(".narrow"):
+            raise UserError(
+                f"studies.{study.name}: files of narrow figures end in .narrow.svg; rename the study"
+            )
         if study.name in taken:
             raise UserError(
                 f"studies.{study.name}: {study.name} is the name of a figure of all studies; rename the study"
