@@ -77,7 +77,7 @@ def test_no_figure_is_the_narrow_one_of_another() -> None:
     with pytest.raises(
         UserError, match=r"studies\.weak\.narrow: files of narrow figures end in \.narrow\.svg"
     ):
-        factory.small_config({name: CONFIG.given["studies"]["weak"] for name in ("weak", "weak.narrow")})
+        factory.small_config(dict.fromkeys(("weak", "weak.narrow"), CONFIG.given["studies"]["weak"]))
 
 
 def test_a_figure_is_the_same_file_when_drawn_again(results: Path) -> None:
