@@ -251,7 +251,7 @@ def test_a_record_from_before_a_setting_counts_with_its_default_and_another_sche
 def changed(draws):
     """The verdicts on log ratios, a row for each point."""
     found = [Compared(comparison.exponential(intervals.typical(list(logs)))) for logs in draws]
-    return changes(found, 1.0, "slower", "faster", "no clear change")
+    return changes(found, 1.0, 1.0, "slower", "faster", "no clear change")
 
 
 @pytest.mark.parametrize("seeds", [3, 5])

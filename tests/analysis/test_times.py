@@ -219,7 +219,7 @@ def test_verdicts_of_several_comparisons_hold_together(seeds: int) -> None:
     for _ in range(400):
         draws = generator.normal(0.0, 0.05, (10, seeds)).tolist()
         found = [Compared(exponential(typical(logs))) for logs in draws]
-        words = verdicts.changes(found, 1.0, verdicts.SLOWER, verdicts.FASTER, verdicts.UNCHANGED)
+        words = verdicts.changes(found, 1.0, 1.0, verdicts.SLOWER, verdicts.FASTER, verdicts.UNCHANGED)
         wrong += set(words) != {verdicts.UNCHANGED}
     assert wrong <= (0.05 + 0.022) * 400
 

@@ -225,10 +225,10 @@ def _ratio(
         return Change(row)
     if undecided or found.low is None:
         return Change(row, otherwise=undecided or FEW)
-    decide = partial(
-        verdicts.beyond, found, threshold=threshold, above=verdicts.SLOWER, below=verdicts.FASTER
+    ends = {"most": threshold, "least": 1 / threshold}
+    return Change(
+        row, partial(verdicts.beyond, found, **ends, above=verdicts.SLOWER, below=verdicts.FASTER), UNCHANGED
     )
-    return Change(row, decide, UNCHANGED)
 
 
 def _difference(

@@ -88,37 +88,33 @@ def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
 
 def gains(found: Sequence[Compared]) -> list[str]:
     """The verdicts on the speedups of one study, in their order: whether each pays."""
-    return changes(found, WORTH, PAYS, PAYS_NOT, NO_GAIN, 1)
+    return changes(found, WORTH, 1, PAYS, PAYS_NOT, NO_GAIN)
 
 
 def losses(found: Sequence[Compared]) -> list[str]:
     """The verdicts on the speedups of one study, in their order: whether each step is slower."""
-    return changes(found, 1, NOT_SLOWER, SLOWER, NO_LOSS, 1 / WORTH)
+    return changes(found, 1, 1 / WORTH, NOT_SLOWER, SLOWER, NO_LOSS)
+
+
+def proportions(found: Sequence[Compared]) -> list[str]:
+    """The verdicts on the speedups of one study at equal work, in their order: how a step's time grows with its work."""
+    return changes(found, WORTH, 1 / WORTH, LESS, MORE_THAN, ABOUT)
 
 
 def changes(
-    found: Sequence[Compared],
-    threshold: float,
-    above: str,
-    below: str,
-    between: str,
-    least: float | None = None,
+    found: Sequence[Compared], most: float, least: float, above: str, below: str, between: str
 ) -> list[str]:
-    """The verdicts on ratios: whether each is above a threshold, or at most `least`, by default the threshold's inverse."""
-    decide = partial(beyond, threshold=threshold, above=above, below=below, least=least)
+    """The verdicts on ratios: whether each is above `most`, at most `least`, or neither."""
+    decide = partial(beyond, most=most, least=least, above=above, below=below)
     able = [partial(decide, each.ratio) for each in found if each.ratio and not undecided(each)]
     words = iter(holm(able))
     return [undecided(each) or next(words) or between for each in found]
 
 
-def beyond(
-    ratio: Estimate, level: float, threshold: float, above: str, below: str, least: float | None = None
-) -> str | None:
+def beyond(ratio: Estimate, level: float, most: float, least: float, above: str, below: str) -> str | None:
     """The verdict of a ratio's interval at a level, as `changes` says it; None if it decides nothing."""
     low, high = widened(ratio, level)
-    return (
-        above if low > threshold else below if high <= (1 / threshold if least is None else least) else None
-    )
+    return above if low > most else below if high <= least else None
 
 
 def undecided(found: Compared) -> str:

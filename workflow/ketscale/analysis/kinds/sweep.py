@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import laws, verdicts
@@ -37,15 +36,7 @@ class Sweep(Speed):
 
     # Of a factor by which time grows, what it is of, and its verdicts, beside growth in proportion to the axis.
     unit, of = gains.LONGER, "step time"
-    grows: gains.Judge = staticmethod(
-        partial(
-            verdicts.changes,
-            threshold=verdicts.WORTH,
-            above=verdicts.LESS,
-            below=verdicts.MORE_THAN,
-            between=verdicts.ABOUT,
-        )
-    )
+    grows: gains.Judge = staticmethod(verdicts.proportions)
 
     def __init__(self, name: str, varies: str, axis: str, caption: str) -> None:
         """name: of the kind and its figure. varies: the column on the axis. axis: its title."""
