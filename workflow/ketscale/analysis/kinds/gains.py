@@ -295,6 +295,6 @@ def nothing(rows: Sequence[Told], missing: str) -> Answer:
     row = next(row for row in rows if row.verdict == words[0])
     clause = capital(said(words[0]))
     compared, why = " beside ".join(filter(None, (row.point, row.beside))), row.more.get("left out", "")
-    told = (f"{compared}, {why}", f"{compared}, {why.split(' (')[0]}", compared)
+    told = [", ".join(filter(None, (compared, some))) for some in (why, why.split(" (")[0], "")]
     texts = (f"{clause}: {each}." for each in told)
     return Answer(fitting(*texts), words[0], short=clause, rows=tuple(rows))
