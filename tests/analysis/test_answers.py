@@ -86,3 +86,14 @@ def test_a_time_that_never_changes_has_no_law(tmp_path: Path) -> None:
     made = factory.small_config({"asked": {"kind": "batch", "question": "?", "axes": axes}})
     factory.write_all(made, tmp_path, lambda run: {"step_s": 0.01})
     assert not [note for note in factory.collect(made, tmp_path).parts[0].answer.notes if "x batch" in note]
+
+
+def test_weak_scaling_of_which_no_point_has_a_time_is_answered(tmp_path: Path) -> None:
+    axes = factory.point(simulator="fused")
+    points = [{"batch": 64}, {"batch": 128, "backend": "mpi-n1r2t1"}]
+    made = factory.small_config({"asked": {"kind": "weak", "question": "?", "axes": axes, "points": points}})
+    code = factory.record(made, made.runs[0])["code"]
+    found = answered(
+        made, tmp_path, lambda run: {"code": {**code, "imported": "nameHASH"}} if run.seed else {}
+    )
+    assert set(found["verdict"]) == {verdicts.APART}

@@ -213,6 +213,7 @@ def test_all_text_is_escaped(shown: str) -> None:
 @pytest.mark.parametrize(
     ("value", "unit", "said"),
     [
+        (1.001, "times", "as much"),
         (1.5432, "times as fast", "1.54 times as fast"),
         (1234.4, "times as long", "1,234 times as long"),
         (1.001, "times as fast", "as fast"),

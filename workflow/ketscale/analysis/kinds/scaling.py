@@ -212,7 +212,8 @@ class Weak(Scaling):
 
     def along(self, points: pd.DataFrame, config: Config) -> list[str]:
         """The batch, and in families whose batch is not free the sizes that differ only between numbers of workers."""
-        worked = points[[config.families[name].work is not None for name in points["family"]]]
+        names = {name for name in points["family"] if config.families[name].work is not None}
+        worked = points[points["family"].isin(names)]
         grown = [
             name
             for name in size_axes(config)

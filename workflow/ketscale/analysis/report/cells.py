@@ -110,6 +110,8 @@ def said(found: Estimate | None, unit: str) -> tuple[str, str]:
     if unit == "points" and not number.startswith(("-", "0.0")):
         number = f"+{number}"
     text = unit.removeprefix("times ") if unit in OPPOSITE and number == "1" else f"{number} {unit}".rstrip()
+    if unit == "times" and number == "1":
+        text = "as much"
     if found.low is None or found.high is None:
         return text, ""
     return text, f"{_number(found.low, unit)} to {_number(found.high, unit)}"
