@@ -167,23 +167,13 @@ def matches(
         if each.validation is not None and each.tests:
             tried.setdefault((each.task, each.model), []).append(each)
     best = [replace(min(found, key=_rank), tried=len(found)) for _, found in sorted(tried.items())]
-    made = [
-        Match(
-            each,
-            min(
-                (
-                    other
-                    for other in best
-                    if other.task == each.task and _controls(config, other.model, each.model)
-                ),
-                key=_rank,
-                default=None,
-            ),
-        )
-        if eligible(each.model)
-        else Match(each)
-        for each in best
-    ]
+
+    def control(each: Candidate) -> Candidate | None:
+        alike = (other for other in best if other.task == each.task)
+        able = (other for other in alike if _controls(config, other.model, each.model))
+        return min(able, key=_rank, default=None) if eligible(each.model) else None
+
+    made = [Match(each, control(each)) for each in best]
     controlled = {match.chosen.task for match in made if match.control}
 
     def alone(match: Match) -> bool:
