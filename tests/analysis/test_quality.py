@@ -233,6 +233,15 @@ def test_several_comparisons_are_counted(tmp_path: Path) -> None:
     assert found.verdict == verdicts.BETTER and len(found.rows) == 4
 
 
+def test_several_comparisons_that_decide_nothing_are_not_said_to_be_no_worse(tmp_path: Path) -> None:
+    study = given(seeds=1)
+    study["workloads"]["second"] = {"kind": "digits", **study["workloads"]["digits"], "split_seed": 1}
+    study["studies"]["asked"]["axes"]["workload"] = ["digits", "second"]
+    found, _ = asked(analysis.of(study), tmp_path, shares(vqc=0.9, mlp=0.6))
+    assert found.text == "Of 2 comparisons with the best control all are undecided."
+    assert found.short == "2 comparisons with the best control: all undecided"
+
+
 def test_several_comparisons_with_guessing_are_counted(tmp_path: Path) -> None:
     study = given(controls=())
     study["workloads"]["second"] = {"kind": "digits", **study["workloads"]["digits"], "split_seed": 1}

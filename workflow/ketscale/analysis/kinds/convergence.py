@@ -213,9 +213,8 @@ def _answer(rows: Sequence[gains.Entry], inputs: Inputs) -> Answer:
         (each for each in sound if each.point["step_s"] > 0), key=lambda each: each.point["step_s"]
     )
     if not sound:
-        return replace(
-            gains.nothing(table, "no simulator was timed on a quiet machine"), verdict=verdicts.DISTURBED
-        )
+        answer = gains.nothing(table, "no simulator was timed on a quiet machine")
+        return replace(answer, verdict=verdicts.DISTURBED) if answer.verdict == verdicts.OPEN else answer
     able = {most: [each for each in sound if each.point["error"] <= most] for most in ERRORS}
     reached = {most: some for most, some in able.items() if some}
     if not reached:

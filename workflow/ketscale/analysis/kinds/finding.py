@@ -183,6 +183,9 @@ def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
     word = "equal" if equal == others else "undecided" if not equal else "equal or undecided"
     rest = f", the other{' is' if others == 1 else 's are'} {word}" if others else ""
     short = f"{better or 'None'} of {len(compared)} better than {control}, {worse or 'none'} worse"
+    if others == len(compared):
+        short = f"{len(compared)} comparisons with {control}: all {word}"
+        return f"Of {len(compared)} comparisons with {control} all are {word}.", short
     start = f"Of {len(compared)} comparisons with {control} {better or 'none'} {'is' if better < 2 else 'are'} better"
     return f"{start}{named}, {worse or 'none'} worse{rest}.", short
 
