@@ -218,6 +218,19 @@ def test_a_retry_that_ends_well_is_no_failure(call: Config) -> None:
     assert words(of) == {"fast": "1 of 1 run"}
 
 
+@pytest.mark.parametrize(
+    ("configfiles", "command"),
+    [((), "ketscale status"), (("my study.yaml",), "ketscale status --config 'my study.yaml'")],
+)
+def test_the_command_that_is_named_is_about_the_config_of_the_call(
+    call: Config, configfiles: tuple[str, ...], command: str
+) -> None:
+    of = Progress(call, SITE, tuple(map(Path, configfiles)))
+    of.begin(call.runs)
+    _, text = of.end() or (True, "")
+    assert f"\n`{command}` shows what is left;" in text
+
+
 def test_only_the_note_of_this_call_is_a_reason(call: Config, monkeypatch: pytest.MonkeyPatch) -> None:
     of, run = Progress(call, SITE), call.runs[0]
     supervise.leave_note(Path(call.results, run.folder), "out of memory")

@@ -139,7 +139,7 @@ def planned_runs():
 TERMINAL = internals.terminal(workflow)
 if TERMINAL:
     TERMINAL.follow(
-        Progress(CONFIG, SITE),
+        Progress(CONFIG, SITE, workflow.overwrite_configfiles or ()),
         lambda: {run: internals.reason(workflow, job) for run, job in planned_runs().items()},
     )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,9 +50,13 @@ class Line(NamedTuple):
 class Progress:
     """The runs of a call: which are left, which have a result, and which failed."""
 
-    def __init__(self, config: Config, site: sites.Site) -> None:
+    def __init__(self, config: Config, site: sites.Site, configfiles: Sequence[Path] = ()) -> None:
+        """configfiles: those that the call names."""
         self._config = config
         self._site = site
+        # The command takes one config, config.yaml if none is named.
+        named = f" --config {shlex.quote(os.path.relpath(configfiles[0]))}" if len(configfiles) == 1 else ""
+        self._status = f"ketscale status{named}"
         self._called: dict[Run, int] = {}
         self._studies: dict[str, list[Run]] = {}
         self._forecasts: dict[Run, Forecast] = {}
@@ -130,7 +136,7 @@ class Progress:
         text = f"{', '.join(words)}; {duration(time.monotonic() - self._began_s, 2)}"
         if done == runs:
             return True, text
-        return False, f"{text}\n`ketscale status` shows what is left; the same command runs it again."
+        return False, f"{text}\n`{self._status}` shows what is left; the same command runs it again."
 
     def planned(self) -> list[str]:
         """What a dry run says: the runs by study, and their node-hours."""
