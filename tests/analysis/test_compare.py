@@ -6,6 +6,7 @@ import csv
 import json
 import math
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,7 +15,7 @@ from ketscale import analysis, cli
 from ketscale.analysis import comparison, intervals
 from ketscale.analysis.compare import compare
 from ketscale.analysis.comparison import Compared
-from ketscale.analysis.verdicts import FEW, changes
+from ketscale.analysis.verdicts import APART, FEW, changes
 from ketscale.errors import UserError
 from ketscale.grid import HISTORY, config_hash
 from ketscale.measure.record import check_alone
@@ -272,3 +273,15 @@ def test_one_clear_change_among_forty_points_of_five_seeds_is_found():
 def test_unknown_folder_is_an_error(tmp_path):
     with pytest.raises(UserError, match="no records below"):
         compare(tmp_path / "a", tmp_path / "b", 1.05)
+
+
+def test_a_metric_of_runs_of_two_codes_is_not_judged(tmp_path: Path) -> None:
+    axes = factory.point(protocol="quality")
+    made = factory.small_config({"asked": {"kind": "accuracy", "question": "?", "axes": axes}})
+    code = factory.record(made, made.runs[0])["code"]
+    factory.write_all(made, tmp_path / "a")
+    factory.write_all(
+        made, tmp_path / "b", lambda run: {"code": {**code, "imported": "nameHASH"}} if run.seed else {}
+    )
+    (row,) = compare(tmp_path / "a", tmp_path / "b", 1.05)["rows"]
+    assert (row["verdict"], row["why"]) == (APART, "other code")

@@ -250,7 +250,8 @@ def _difference(
         return up if wide.low > ratio else down if wide.high < ratio else None
 
     row = _row(at, metric.name, ratio, found, ends)
-    yield Change(row, otherwise=FEW) if found.n < FEWEST else Change(row, decide, CANNOT_TELL)
+    undecided = verdicts.APART if at["why"] else FEW if found.n < FEWEST else ""
+    yield Change(row, otherwise=undecided) if undecided else Change(row, decide, CANNOT_TELL)
 
 
 def _row(
