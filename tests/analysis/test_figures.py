@@ -242,3 +242,11 @@ def test_ratios_of_one_seed_are_drawn_without_error_bars(tmp_path: Path) -> None
         assert words in drawn and "nan" not in drawn.lower()
     # One layout beside one core, and one change, are told by the table.
     assert not {"strong.svg", "changes.svg"} & {path.name for path in (tmp_path / "figures").iterdir()}
+
+
+def test_bars_of_steps_are_in_the_order_of_their_sizes(tmp_path: Path) -> None:
+    axes = factory.point(qubits=[4, 8, 10], simulator=["fused", "default.qubit"])
+    made = factory.small_config({"asked": {"kind": "simulator", "question": "?", "axes": axes}})
+    factory.write_all(made, tmp_path)
+    shown = factory.collect(made, tmp_path).figures["spans"]["svg"].decode()
+    assert re.findall(r"(\d+) qubits: ", shown) == ["4", "4", "8", "8", "10", "10"]

@@ -41,7 +41,8 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     if drawn.empty:
         return None
     steps = drawn.drop_duplicates(BAR)
-    steps = steps.sort_values(["workload", "model", "size", "batch", "sampled_step_s"], ignore_index=True)
+    order = ["workload", "model", *size_axes(inputs.config), "size", "batch", "sampled_step_s"]
+    steps = steps.sort_values(order, ignore_index=True)
     labels, steps = _labels(steps, inputs)[:MOST], steps.head(MOST)
     names = [n for n in ORDER if n in set(drawn["span"])] + sorted(set(drawn["span"]) - {*ORDER, OTHER})
     names += [OTHER] * (OTHER in set(drawn["span"]))
