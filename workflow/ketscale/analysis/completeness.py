@@ -118,5 +118,6 @@ def demand_all(findings: Sequence[Finding], results: str) -> None:
     more = f"; and {len(unusable) - 3} more" if len(unusable) > 3 else ""
     raise UserError(
         f"{len(unusable)} of {len(findings)} runs cannot be used ({states}): {named}{more}",
-        "run Snakemake again (delete stale or refused records first), or do without: --config partial=true",
+        "run Snakemake again (delete stale or refused records first), or do without: --partial, or in Snakemake "
+        "--config partial=true",
     )
