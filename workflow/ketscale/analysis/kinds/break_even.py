@@ -79,7 +79,7 @@ class BreakEven(Speed):
             "s",
             fitting(*shorts, f"{first.said[:1].upper()}{first.said[1:]}", limits=SHORT),
             table,
-            (*gains.tallied(known), NOTE + "."),
+            (*gains.tallied(each.told for each in known), NOTE + "."),
         )
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:

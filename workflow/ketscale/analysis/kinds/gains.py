@@ -154,7 +154,7 @@ def left_out(point: pd.Series, found: Compared | None = None) -> str:
 def with_one(
     points: pd.DataFrame,
     inputs: Inputs,
-    more: Callable[[pd.Series], Mapping[str, str]],
+    more: Callable[[pd.Series], Mapping[str, str]] = lambda point: {},
     but: Sequence[str] = (),
 ) -> list[Entry]:
     """The layouts of a study, each beside one worker of its kind, as scaling.csv compares them.
@@ -222,7 +222,7 @@ def answer(rows: Sequence[Entry], what: str, notes: Sequence[str] = ()) -> Answe
         texts = [f"{start}, {most} with {name}: {is_fast}." for name in (lead.point, plain(lead.point))]
         short = f"{start}, {most} {times(factor)}"
     short = fitting(short, f"{capital(said(verdict))}: {times(factor)}", limits=SHORT)
-    folded = (*tallied(known), *notes)
+    folded = (*tallied(each.told for each in known), *notes)
     return Answer(fitting(*texts), verdict, of, effect, lead.unit, short, table, folded)
 
 
@@ -272,9 +272,9 @@ def draw(
     return plots.rows(drawn, inputs, f"{label} (log scale)")
 
 
-def tallied(known: Sequence[Entry]) -> tuple[str, ...]:
+def tallied(rows: Iterable[Told]) -> tuple[str, ...]:
     """How many comparisons have each verdict, as a note."""
-    words = sorted(each.told.verdict for each in known)
+    words = sorted(row.verdict for row in rows if row.verdict)
     counts = (f"{verdict} ({words.count(verdict)})" for verdict in dict.fromkeys(words))
     return (f"Of {len(words)} comparisons: {', '.join(counts)}.",) if len(words) > 1 else ()
 

@@ -79,7 +79,10 @@ class Mistakes(Speed):
             for each in fair
         ]
         short = fitting(short, capital(verdict), limits=SHORT)
-        of, folded = f"step time of {lead.told.point} beside {FAIR}", (*gains.tallied(wrong), *notes)
+        of, folded = (
+            f"step time of {lead.told.point} beside {FAIR}",
+            (*gains.tallied(each.told for each in wrong), *notes),
+        )
         return Answer(fitting(*texts), verdict, of, lead.effect, lead.told.unit, short, table, folded)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:

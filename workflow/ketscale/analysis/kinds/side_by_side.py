@@ -103,7 +103,7 @@ def _answer(races: Sequence[gains.Entry], table: tuple[Told, ...]) -> Answer:
     # The race that decides the least tells what holds everywhere.
     lead = min(races, key=lambda each: (each.told.verdict == verdicts.SLOWER, each.effect.value))
     first, other, verdict = lead.told.beside, lead.point["entry"], lead.told.verdict
-    winners, notes = [each.told.beside for each in races], gains.tallied(races)
+    winners, notes = [each.told.beside for each in races], gains.tallied(table)
     counts = sorted((-winners.count(name), name) for name in set(winners))
     if len(counts) > 1:
         told = [f"{name} in {spelled(-count)}" for count, name in counts]

@@ -87,7 +87,7 @@ class Sweep(Speed):
         lines = (f" ({lead.point['line']})", "") if several else ("",)
         text = fitting(*(f"{capital(span)} {says}{line}: {gains.said(verdict)}." for line in lines))
         short = fitting(f"{says} {span}", says, limits=SHORT)
-        notes = (*self._laws(timed, inputs), *gains.tallied([each for each in rows if each.told.effect]))
+        notes = (*self._laws(timed, inputs), *gains.tallied(each.told for each in rows if each.told.effect))
         of, unit = f"{self.of} {span}", lead.told.unit
         return Answer(text, verdict, of, lead.effect, unit, capital(short), table, notes)
 
@@ -123,9 +123,9 @@ class Sweep(Speed):
             axes.set(xlim=(0, None), ylim=(0, 1.05 * axes.get_ylim()[1]))
             axes.yaxis.set_major_formatter(lambda value, _: duration(value) if value else "0")
 
-        note = (
-            f"Typical time; dashed: straight line fitted to them, where it is within {STRAIGHT:.0%} of each"
-        )
+        note = "Typical time"
+        if any(_straight(line[line["flag"].isna()]) for _, line in points.groupby("line")):
+            note += f"; dashed: straight line fitted to them, where it is within {STRAIGHT:.0%} of each"
         return plots.lines(points, inputs, "at", "step_s", ("step_low_s", "step_high_s"), finish, note)
 
     def _lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
