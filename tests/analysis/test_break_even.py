@@ -152,5 +152,17 @@ def test_every_layout_has_its_break_even(tmp_path: Path) -> None:
     assert not faults(found)
 
 
+def test_of_layouts_that_pay_from_the_same_point_the_first_is_faster_from_less_work(tmp_path: Path) -> None:
+    config = factory.small_config(study(backend=["cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1"]))
+    talk = {"mpi-n1r2t1": 0.0025, "ddp-cpu-n1r2t1": 0.003}
+    factory.write_all(
+        config,
+        tmp_path,
+        lambda run: {"step_s": 0.002 * run.batch / (1 + (run.layout in talk)) + talk.get(run.layout, 0)},
+    )
+    (found,) = answers_of(config, tmp_path).values()
+    assert found.text == "Two MPI ranks pay from 4 ms of work per worker; two DDP (Gloo) ranks from 4 ms."
+
+
 def test_points_of_equal_work_on_both_sides_of_one() -> None:
     assert crossing(points((1.0, 2.0), (1.0, 0.5)), "speedup_same") == pytest.approx(1.0)

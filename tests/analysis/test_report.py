@@ -224,6 +224,7 @@ def test_all_text_is_escaped(shown: str) -> None:
         (-0.02, "points", "0.0 points"),
         (96.66, "%", "96.7 %"),
         (0.00125, "", "0.00125"),
+        (0.000232, "s", "232 µs"),
     ],
 )
 def test_an_effect_is_said_with_its_unit(value: float, unit: str, said: str) -> None:
@@ -232,6 +233,10 @@ def test_an_effect_is_said_with_its_unit(value: float, unit: str, said: str) -> 
 
 def test_the_interval_of_a_slowdown_is_one_of_slowdowns() -> None:
     assert cells.said(Estimate(0.5, 0.4, 0.625, 3), "times as fast") == ("2 times as long", "1.6 to 2.5")
+
+
+def test_times_are_said_in_the_unit_that_suits_them() -> None:
+    assert cells.said(Estimate(0.000232, 0.000227, 0.000237, 7), "s") == ("232 µs", "227 µs to 237 µs")
 
 
 @pytest.mark.parametrize(

@@ -62,9 +62,7 @@ class BreakEven(Speed):
         lines: dict[str, list[gains.Entry]] = {}
         for each in sorted(known, key=lambda each: (each.point["work_s"], each.point[gains.RATIO])):
             lines.setdefault(str(each.point["line"]), []).append(each)
-        found = sorted(
-            (_line(name, line) for name, line in lines.items()), key=lambda line: (line.work_s, line.name)
-        )
+        found = sorted((_line(name, line) for name, line in lines.items()), key=_order)
         first, *others = found
         rest = [f"{line.name} {line.said}" for line in others]
         texts = [
@@ -165,6 +163,11 @@ def _line(name: str, points: list[gains.Entry]) -> _Line:
         return _Line(name, works[sure], said, verdicts.PAYS, passed)
     said = f"not {'' if words[-1] == verdicts.PAYS_NOT else 'surely '}up to {duration(works[-1])}"
     return _Line(name, math.inf, said, words[-1], passed)
+
+
+def _order(line: _Line) -> tuple[float, float, str]:
+    """What pays from the least work comes first, and of several such, what is faster from the least."""
+    return line.work_s, line.crossing.value if line.crossing else 0.0, line.name
 
 
 def _begins(line: _Line) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Told
 from ketscale.analysis.wording import digits
+from ketscale.words import duration
 
 # Rows that are on the page without a script, which has this number on each of its pages.
 FIRST = 12
@@ -109,7 +110,8 @@ def said(found: Estimate | None, unit: str) -> tuple[str, str]:
     number = _number(found.value, unit)
     if unit == "points" and not number.startswith(("-", "0.0")):
         number = f"+{number}"
-    text = unit.removeprefix("times ") if unit in OPPOSITE and number == "1" else f"{number} {unit}".rstrip()
+    named = "" if unit == "s" else unit
+    text = unit.removeprefix("times ") if unit in OPPOSITE and number == "1" else f"{number} {named}".rstrip()
     if unit == "times" and number == "1":
         text = "as much"
     if found.low is None or found.high is None:
@@ -118,6 +120,8 @@ def said(found: Estimate | None, unit: str) -> tuple[str, str]:
 
 
 def _number(value: float, unit: str) -> str:
+    if unit == "s":
+        return duration(value)
     if unit not in ("points", "%"):
         return digits(value)
     text = f"{value:.1f}"
