@@ -41,7 +41,7 @@ def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_pa
 
     for name, change in {"whole": lambda run: {}, "some": some, "none": lambda run: None}.items():
         found = answered(config, tmp_path / name, change)
-        assert list(found["study"].unique()) == [study.name for study in config.studies]
+        assert sorted(found["study"].unique()) == sorted(study.name for study in config.studies)
         assert found[["question", "answer", "verdict"]].notna().all().all()
         assert not found["answer"].str.contains(r"\bnan\b|\bNone\b(?! of)").any()
         assert found["answer"].str.endswith(".").all()
@@ -51,6 +51,19 @@ def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_pa
             assert set(found["verdict"]) == {verdicts.OPEN}
         known = found.dropna(subset=["low", "high"])
         assert ((known["low"] <= known["effect"]) & (known["effect"] <= known["high"])).all()
+
+
+def test_studies_are_answered_in_an_order_that_is_not_that_of_the_config(tmp_path: Path) -> None:
+    given = factory.default_study()
+    orders = []
+    for name, studies in (
+        ("as given", given["studies"]),
+        ("by name", dict(sorted(given["studies"].items()))),
+    ):
+        config = analysis.of({**given, "studies": studies})
+        orders.append(list(answered(config, tmp_path / name, lambda run: None)["study"].unique()))
+    assert list(given["studies"]) != sorted(given["studies"])
+    assert orders[0] == orders[1]
 
 
 TWO = factory.small_config(

@@ -26,7 +26,7 @@ class Analysed:
     """What the records of a results folder say.
 
     complete: whether every run has a record that can be used. sources: what all of it is made from. filled, tables: by
-    their names, as they are written to files, and as values. parts: in the config's order.
+    their names, as they are written to files, and as values. parts: in the order of kinds.
     """
 
     config: Config

@@ -29,9 +29,13 @@ class Part:
 
 
 def given(inputs: Inputs) -> Iterator[Part]:
-    """The answers in the config's order, with a note where runs are missing or points were disturbed."""
+    """The answers in the order of their kinds, with a note where runs are missing or points were disturbed.
+
+    Snakemake hands the studies over by name, so the config's order is not known everywhere.
+    """
     known = kinds(inputs.config.families)
-    for study in inputs.config.studies:
+    order = {name: number for number, name in enumerate(known)}
+    for study in sorted(inputs.config.studies, key=lambda study: (order[study.kind], study.name)):
         kind = known[study.kind]
         hosts = inputs.collected.hosts(study) if kind.table == "scaling" else ("",)
         for number, host in enumerate(hosts, 1):
