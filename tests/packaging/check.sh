@@ -57,10 +57,8 @@ run=results/runs/$("$python" -c 'from ketscale.problems.registry import read_con
 "$ketscale" schema > /dev/null
 
 echo "- what needs an extra says which"
-for command in collect figures; do
-  "$ketscale" "$command" --config config.yaml 2>&1 | tee said.txt || true
-  grep -q "pip install 'ketscale\[workflow\]'" said.txt
-done
+"$ketscale" report --config config.yaml 2>&1 | tee said.txt || true
+grep -q "pip install 'ketscale\[workflow\]'" said.txt
 "$python" - "$run" <<'PYTHON'
 import json
 import sys
