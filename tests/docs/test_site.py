@@ -223,7 +223,17 @@ def test_a_missing_seed_is_one_target() -> None:
     (target,) = {
         word for text in of("snakemake") for word in text.split() if word.endswith("seed1/metrics.json")
     }
-    command = [sys.executable, "-m", "snakemake", "--profile", "profiles/local", "-n", "-p", "--force", target]
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--profile",
+        "profiles/local",
+        "-n",
+        "-p",
+        "--force",
+        target,
+    ]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
     assert target in done.stdout + done.stderr
