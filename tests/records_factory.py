@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import numpy as np
 import yaml
 
 from ketscale import analysis
@@ -290,6 +291,20 @@ def draw(config: Config, results: Path) -> Analysed:
 
 
 Change = Callable[[Run], Mapping[str, Any] | None]
+BUSY = beside(others_share=0.4)
+
+
+def fates() -> dict[str, Change]:
+    """Changes of records by name: all are there, none is, or of six one is missing, one busy and one diverged."""
+    noise = np.random.default_rng(3)
+
+    def some(run: Run) -> Mapping[str, Any] | None:
+        fate = int(noise.integers(6))
+        if fate == 0:
+            return None
+        return {1: {"quiet": BUSY}, 2: {"status": "diverged", "reason": "NaN"}}.get(fate, {})
+
+    return {"whole": lambda run: {}, "some": some, "none": lambda run: None}
 
 
 def write_all(config: Config, results: Path, change: Change = lambda run: {}) -> None:

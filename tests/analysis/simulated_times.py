@@ -71,7 +71,7 @@ def _ratios(generator: np.random.Generator, seeds: int, noise: float, slow: str)
 
 
 def covered(method: Interval, seeds: int, slow: str, replicates: int) -> list[Covered]:
-    """Of each pair."""
+    """What the simulation says of each pair."""
     truth, found = math.log(RATIO), []
     drawn = list(folders(seeds, slow, replicates))
     for pair in range(len(NOISES)):

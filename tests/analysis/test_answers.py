@@ -3,21 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from ketscale import analysis
 from ketscale.analysis import verdicts
 from ketscale.config import Config
-from ketscale.grid import Run
 from tests import records_factory as factory
 from tests.ready_made import WHOLE
-from tests.record_maker import beside
-
-BUSY = beside(others_share=0.4)
 
 
 def answered(config: Config, results: Path, change: factory.Change) -> pd.DataFrame:
@@ -30,16 +24,7 @@ def answered(config: Config, results: Path, change: factory.Change) -> pd.DataFr
 @pytest.mark.parametrize("path", [factory.ROOT / "config.yaml", *WHOLE], ids=lambda path: path.stem)
 def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_path: Path) -> None:
     config = analysis.read(path)
-    noise = np.random.default_rng(3)
-
-    def some(run: Run) -> dict[str, Any] | None:
-        # A third of the runs each: there and quiet, busy, missing or diverged.
-        fate = noise.integers(6)
-        if fate == 0:
-            return None
-        return {1: {"quiet": BUSY}, 2: {"status": "diverged", "reason": "NaN"}}.get(int(fate), {})
-
-    for name, change in {"whole": lambda run: {}, "some": some, "none": lambda run: None}.items():
+    for name, change in factory.fates().items():
         found = answered(config, tmp_path / name, change)
         assert sorted(found["study"].unique()) == sorted(study.name for study in config.studies)
         assert found[["question", "answer", "verdict"]].notna().all().all()

@@ -26,7 +26,7 @@ from tests import records_factory as factory
 
 FAILED = {"status": "diverged", "reason": "NaN at step 3", "quality": None}
 NONE = {"qubits": 0, "layers": 0, "simulator": "none"}
-# Of a run: its accuracy on validation data, and which samples of the test it gets right; None if it failed.
+# The accuracy of a run on validation data, and which samples of the test it gets right; None if it failed.
 Truth = Callable[[Run], tuple[float, np.ndarray[Any, Any]] | None]
 
 
@@ -254,7 +254,7 @@ def test_several_comparisons_with_guessing_are_counted(tmp_path: Path) -> None:
 
 
 def test_an_error_is_compared_by_its_ratio(tmp_path: Path) -> None:
-    """Of the metric of gates, smaller is better: infidelities that differ by a factor of four."""
+    """Infidelities that differ by a factor of four; the smaller one is better."""
     effect = Estimate(0.25, 0.2, 0.4, 5)
     made = finding.Finding(
         {},

@@ -17,10 +17,8 @@ from ketscale.config import Config
 from ketscale.grid import Run
 from tests import records_factory as factory
 from tests.ready_made import WHOLE
-from tests.record_maker import beside
 from tests.sentences import answers_of, faults
 
-BUSY = beside(others_share=0.4)
 LAYOUTS = ["cpu-n1r1t1", "mpi-n1r2t1", "mpi-n1r4t1"]
 FIVE = [0, 1, 2, 3, 4]
 
@@ -100,7 +98,7 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
     ),
     "all busy": (
         TWO,
-        lambda run: {"step_s": 1 / run.ranks, "quiet": BUSY},
+        lambda run: {"step_s": 1 / run.ranks, "quiet": factory.BUSY},
         "With two MPI ranks a step is 2 times as fast as with one core: undecided (busy machine).",
         "Undecided (busy machine): 2 times as fast as with one core",
         verdicts.DISTURBED,
@@ -262,7 +260,7 @@ def test_a_table_of_features_has_rows_and_not_images(tmp_path: Path) -> None:
 def test_a_row_for_each_point_says_its_step_and_what_was_left_out(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any]:
         if run.ranks == 4:
-            return {"step_s": 0.1, "quiet": BUSY}
+            return {"step_s": 0.1, "quiet": factory.BUSY}
         failed = run.ranks == 2 and run.seed == 3
         return {"step_s": 0.064 / run.ranks, **({"status": "diverged"} if failed else {})}
 
@@ -312,7 +310,7 @@ def test_times_that_share_no_host_code_or_packages_are_not_compared_and_it_says_
 def test_a_busy_point_bends_no_law(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any]:
         return (
-            {"step_s": 9.0, "quiet": BUSY}
+            {"step_s": 9.0, "quiet": factory.BUSY}
             if run.size.startswith("q8")
             else {"step_s": 0.2 * int(run.size[1])}
         )
@@ -375,15 +373,7 @@ def test_a_sweep_notes_the_law_of_its_growth(tmp_path: Path, law: Callable[[int]
 )
 def test_every_answer_is_one_finding_whatever_is_there(path: Path, tmp_path: Path) -> None:
     config = analysis.read(path)
-    noise = np.random.default_rng(3)
-
-    def some(run: Run) -> dict[str, Any] | None:
-        fate = noise.integers(6)
-        if fate == 0:
-            return None
-        return {1: {"quiet": BUSY}, 2: {"status": "diverged", "reason": "NaN"}}.get(int(fate), {})
-
-    for name, change in {"whole": lambda run: {}, "some": some, "none": lambda run: None}.items():
+    for name, change in factory.fates().items():
         factory.write_all(config, tmp_path / name, change)
         for study_name, answer in answers_of(config, tmp_path / name).items():
             assert not faults(answer), study_name

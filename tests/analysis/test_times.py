@@ -214,7 +214,7 @@ def test_the_whole_interval_decides(low: Any, high: Any, flag: Any, why: str, ve
 
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_verdicts_of_several_comparisons_hold_together(seeds: int) -> None:
-    """Of 10 true ratios of 1, the plain intervals alone would miss one or more in 40 %; 400 replicates, two standard errors."""
+    """Plain intervals of 10 true ratios of 1 would miss one or more in 40 %; 400 replicates, two standard errors."""
     generator, wrong = np.random.default_rng(2), 0
     for _ in range(400):
         draws = generator.normal(0.0, 0.05, (10, seeds)).tolist()
@@ -299,7 +299,7 @@ def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path:
             study.name: kinds(turned.families)[study.kind].answer(study, inputs) for study in turned.studies
         }
         found.append((scaling, {name: _words(said[name]) for name in sorted(said)}))
-        # Whoever asks gets the same estimate.
+        # The estimate is the same for all that ask.
         for _, point in frames["scaling"].iterrows():
             if point["study"] == "strong" and point["layout"] != point["same_reference"]:
                 other = frames["scaling"][frames["scaling"]["layout"] == point["same_reference"]]
@@ -311,7 +311,7 @@ def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path:
 
 
 def test_every_verdict_is_a_word_of_the_table(tmp_path: Path) -> None:
-    """Of all kinds of studies of the default config, with one point that is busy and one of other code."""
+    """Records for all kinds of studies of the default config, with one busy point and one of other code."""
     made = factory.three_seeds_config()
 
     def change(run: Run) -> dict[str, Any]:

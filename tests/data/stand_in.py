@@ -43,7 +43,7 @@ def main() -> None:
         made = {f"tables/{table}.csv": f"{'--partial' in sys.argv}\n".encode() for table in TABLES}
         made |= {CONFIG_FILE: config.text.encode(), stamp.PAGE: f"<!doctype html>{config.text}".encode()}
         for figure in figures_of(config):
-            # Of a second class of hosts, and for phones.
+            # A figure of a second class of hosts, and one for phones, are made too.
             for drawn in (figure.name, f"{figure.name}@2", f"{figure.name}.narrow"):
                 made[f"figures/{drawn}.svg"] = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
         found = stamp.Sources.of(config, results)

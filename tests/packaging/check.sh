@@ -41,7 +41,7 @@ ketscale=$work/venv/bin/ketscale
 "$ketscale" --version
 "$ketscale" --help > /dev/null
 "$ketscale" doctor
-# Where Snakemake looks for the plugin that its profiles name.
+# Snakemake looks there for the plugin that its profiles name.
 "$python" -c 'import pkgutil; assert "snakemake_logger_plugin_ketscale" in {m.name for m in pkgutil.iter_modules() if m.ispkg}'
 # The benchmarks are no part of it, and it says so.
 { "$ketscale" bench simulators 2>&1 || true; } | grep -q "no part of the installed package: get a checkout"

@@ -345,7 +345,7 @@ def test_of_a_job_of_several_runs_only_those_failed_that_have_no_record(
     assert handler._stream.rows()[1:] == [
         f"failed: train, see {call.results}/{call.runs[1].folder}/train.log",
         "    its node failed",
-        # Of the other three, once.
+        # The other three are named once.
         "failed: train, see slurm/7.log",
         "    its job ended before this run began or could say why",
         "fast  1 of 4 runs, 3 failed",

@@ -31,7 +31,7 @@ WIDTH, LINES, FAILURES = 200, 12, 12
 _PARTS = 4
 _PAGE = "report.html"
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
-# Of what Snakemake says without an event, this is news; and this is said here in other words.
+# Snakemake says these without an event: the first are news, the second are said here in other words.
 _NEWS = ("Nothing to be done", "Terminating processes on user request", "Will exit after finishing")
 _KNOWN = ("CalledProcessError", "At least one job did not", "Exiting because a job", "--keep-incomplete mode")
 _LOG = "Complete log(s): "
@@ -49,7 +49,7 @@ class LogHandler(LogHandlerBase):
 
     def __post_init__(self) -> None:
         common = self.common_settings
-        # Who asks for more than usual gets Snakemake's own words.
+        # Options that ask for more get Snakemake's own words.
         self._full = common.verbose or common.printshellcmds or common.debug_dag
         self._stream: TextIO = sys.stdout if common.stdout else sys.stderr
         self._live = self._stream.isatty() and os.environ.get("TERM") != "dumb"
@@ -162,7 +162,7 @@ class LogHandler(LogHandlerBase):
         if run and self._progress:
             reason = self._progress.reason(run)
             if reason is None and given["indent"] and self._progress.has_record(run):
-                # Of a job of several runs Snakemake says that each has failed, also those that had ended before.
+                # Snakemake says that every run of a failed job has failed, also those that had ended before.
                 self._progress.finish(run)
                 self._refresh()
                 return
@@ -205,7 +205,7 @@ class LogHandler(LogHandlerBase):
     def _end(self) -> None:
         """Say how the call ended, and where everything is."""
         assert self._progress is not None
-        # Of runs that were interrupted with Snakemake, it says nothing.
+        # Snakemake says nothing of runs that were interrupted with it.
         for log, reason in self._progress.interrupted():
             self._tell("train", [log], reason)
         self._refresh(now=True)
@@ -234,7 +234,7 @@ class LogHandler(LogHandlerBase):
         self._rests = time.monotonic() + 20 * (time.monotonic() - start) - 0.1
         if self._live:
             size = shutil.get_terminal_size()
-            # Where there is no room for all, the first that are not over.
+            # If there is no room for all, the first that are not over are shown.
             room = sorted(lines, key=lambda line: line.over == line.runs)[: max(1, size.lines - 2)]
             self._erase()
             self._rows = [
@@ -282,7 +282,7 @@ class LogHandler(LogHandlerBase):
 
 
 def _colour(line: Line) -> str:
-    """Of a study: red if runs failed, green if all have a result, however they ended."""
+    """The colour of a study: red if runs failed, green if all have a result, however they ended."""
     return _RED if line.failed else _GREEN if line.over == line.runs else ""
 
 

@@ -95,7 +95,7 @@ class Column:
 
 
 SHOWN_IN = {"s": ("ms", 1e3), "bytes": ("MB", 1e-6)}
-# Of several columns, those that a config has.
+# Functions give those of several columns that a config has.
 Columns = Callable[[Config], Iterable[Column]]
 
 

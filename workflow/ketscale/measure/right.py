@@ -20,7 +20,7 @@ def packed(samples: Iterable[Iterable[int]]) -> Right:
 
 
 def unpacked(right: Right) -> list[tuple[int, int]]:
-    """Of each sample how many cases are right, and how many it has.
+    """How many cases of each sample are right, and how many it has.
 
     Raises:
         ValueError: the bits are not those of so many cases.

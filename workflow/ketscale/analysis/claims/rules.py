@@ -311,7 +311,7 @@ def claim_4_5(runs: Reader) -> Ruling:
     for name in ("euler-0.01", "euler-0.025"):
         euler = {"simulator": name}
         negativity = pulses.of(**euler).value(f"negativity of {name}", "test_negativity")
-        # Of RK4 over Euler.
+        # The factor is that of RK4 over Euler.
         errors = [each.ratio(f"error over {name}", "test_simulator_error", {}, euler) for each in steps]
         times = [each.ratio(f"time over {name}", "step_s", {}, euler) for each in steps]
         pairs = list(zip(errors, times, strict=True))

@@ -77,7 +77,7 @@ def _on(host: str, claim: Claim, collected: Collected) -> Verdict:
     """The verdict on one class of hosts, or on all for ''."""
     ruling = rule(claim.id)(Reader(claim, collected.on(host)))
     holding = [verdict for verdict, found in ruling.items() if found.truth]
-    # Of a claim with several numbers one may be more, and another less.
+    # One number of a claim may be more than claimed, and another less.
     if MORE in holding and ruling[REFUTED].truth is not False:
         holding.remove(MORE)
     if len(holding) == 1:

@@ -37,7 +37,7 @@ class Inputs:
 
     @classmethod
     def of_tables(cls, collected: Collected, tables: Mapping[str, pd.DataFrame]) -> Inputs:
-        """Those of the tables that they are."""
+        """The inputs that are tables, by name."""
         names = ("runs", "scaling", "laws", "quality", "spans", "history", "curves", "completeness", "parity")
         return cls(collected.config, collected, **{name: tables[name] for name in names})
 

@@ -138,7 +138,7 @@ def compare(
 
 def left_out(point: pd.Series, found: Compared | None = None) -> str:
     """Why seeds of a point are in no median or ratio, or the point in no comparison, such as '1 busy, 2 failed'."""
-    # Of a point whose every seed was busy, or reached its limit, these are what its median is of.
+    # If every seed of a point was busy or reached its limit, its median is that of these seeds.
     counts = [
         f"{point[name]:.0f} {words}"
         for name, words in LEFT_OUT.items()
@@ -199,7 +199,7 @@ def best(rows: Sequence[Entry]) -> Entry:
 
 
 def answer(rows: Sequence[Entry], what: str, notes: Sequence[str] = ()) -> Answer:
-    """Where it pays, and the best point.
+    """The answer: at which points it pays, and the best one.
 
     rows: those of the study. what: what is faster, such as 'a step'. notes: what is folded.
     """

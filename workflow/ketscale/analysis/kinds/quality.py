@@ -55,7 +55,7 @@ class Quality(Kind):
             yield {"study": study.name, **_result(each, config), **chosen.get(each.point, {})}
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """Of each data set and model the configuration that is the best on validation data, beside its best control."""
+        """The best configuration on validation data of each data set and model, beside its best control."""
         points = inputs.quality[inputs.quality["study"] == study.name]
         chosen = points[points["chosen"] == True].sort_values(["workload", "model", "size"])  # noqa: E712 (it may be NaN)
         failed = int(points["failed"].sum())

@@ -57,7 +57,7 @@ class Scaling(Speed):
         return []
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """Where more workers pay, and the best layout."""
+        """The layouts that pay, and the best one."""
         points = gains.points(study.name, inputs)
         if points.empty:
             return gains.nothing((), "no run has finished")

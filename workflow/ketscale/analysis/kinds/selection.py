@@ -98,7 +98,7 @@ class Match:
 
     @property
     def unit(self) -> str:
-        """Of the effect: 'points' of a share, 'times' of a ratio, else that of the metric."""
+        """The unit of the effect: 'points' of a share, 'times' of a ratio, else that of the metric."""
         metric = self.chosen.metric
         ratio = self.control and metrics.is_ratio(self.chosen.tests, self.control.tests, metric)
         return "times" if ratio else "points" if metric.is_share else metric.unit

@@ -54,7 +54,7 @@ class SideBySide(Speed):
         points["beside"] = ["" if other is None else str(other["entry"]) for other in others]
         fair = [None if late else other for late, other in zip(points["late"], others, strict=True)]
         rows = gains.compare(points, fair, inputs, gains.LONGER, verdicts.losses, more=_cells)
-        # Of each work the next to its fastest.
+        # Each work is told by the next to its fastest.
         races: dict[str, gains.Entry] = {}
         for each in rows:
             if each.told.effect is not None:

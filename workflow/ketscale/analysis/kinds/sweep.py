@@ -34,7 +34,7 @@ FITS = 0.9
 class Sweep(Speed):
     """The step time against one axis, with one line for all points that differ in nothing else."""
 
-    # Of a factor by which time grows, what it is of, and its verdicts, beside growth in proportion to the axis.
+    # The unit of the factor by which time grows, and what it is a factor of.
     unit, of = gains.LONGER, "step time"
     grows: gains.Judge = staticmethod(verdicts.proportions)
 
@@ -73,7 +73,7 @@ class Sweep(Speed):
             1.0 if other is None else at / other["at"] for other, at in zip(others, points["at"], strict=True)
         ]
         rows = gains.compare(points, others, inputs, self.unit, self.grows, growth, self.cells)
-        # Of each line its largest value.
+        # Each line is told by its largest value.
         ends = {each.point["line"]: each for each in rows if each.told.effect is not None}
         table = tuple(each.told for each in rows)
         if not ends:

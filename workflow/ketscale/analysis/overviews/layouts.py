@@ -115,7 +115,7 @@ def _cell(group: pd.DataFrame) -> dict[str, Any]:
     """
     sure = group[group["verdict"] == verdicts.PAYS]
     among = sure if len(sure) else group
-    # Of equal ratios the last by name, whatever their order.
+    # Equal ratios are told apart by name, whatever their order.
     point = among.sort_values([RATIO, "layout"]).iloc[-1]
     fastest = UNSURE
     if len(sure):

@@ -94,7 +94,7 @@ def trained(part: Part, inputs: Inputs) -> Progress | None:
         return None
     known = progress(history, part.metric)
     untimed = known[known["trained_s"].isna()][RUN].drop_duplicates()
-    # Of a run that failed, or whose time is unknown, no level is reached: it has no usable model, or no time.
+    # A run that failed, or whose time is unknown, reaches no level: it has no usable model, or no time.
     whole = known.merge(untimed.assign(untimed=True), on=RUN, how="left")
     whole = whole[whole["untimed"].isna() & (whole["status"] == "completed")]
     if not whole["best"].notna().any():

@@ -129,7 +129,7 @@ def _number(value: float, unit: str) -> str:
 
 
 def _kind(texts: Sequence[str]) -> str:
-    """Of some cells: numbers begin with a digit, as '95 %' and '1.2 ms'; a text that is long may be broken into lines."""
+    """The kind of some cells: numbers begin with a digit, as '95 %' and '1.2 ms'; long texts may be broken into lines."""
     if max(map(len, texts)) > UNBROKEN:
         return LONG
     numbers = all(text.lstrip("+-")[:1].isdigit() for text in texts if text)
