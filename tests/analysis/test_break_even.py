@@ -164,5 +164,31 @@ def test_of_layouts_that_pay_from_the_same_point_the_first_is_faster_from_less_w
     assert found.text == "Two MPI ranks pay from 4 ms of work per worker; two DDP (Gloo) ranks from 4 ms."
 
 
+def test_a_layout_that_is_nowhere_faster_does_not_lead(tmp_path: Path) -> None:
+    config = factory.small_config(study(backend=["cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1"]))
+
+    def change(run: Run) -> dict[str, Any]:
+        alone = 0.002 * run.batch
+        if run.backend == "ddp-cpu":
+            return {"step_s": 2 * alone}
+        # Faster at the most work, but by less than what is worth it.
+        return {"step_s": alone * (1.1 - 0.016 * run.batch) if run.ranks == 2 else alone}
+
+    factory.write_all(config, tmp_path, change)
+    (found,) = answers_of(config, tmp_path).values()
+    assert found.text.startswith("Two MPI ranks do not surely pay")
+    assert found.effect is not None and found.verdict == "no clear gain"
+
+
+def test_the_work_per_worker_is_that_of_one_worker_of_the_same_kind(tmp_path: Path) -> None:
+    layouts = ["cpu-n1r1t1", "gpu-n1r1t1", "ddp-n1r2t1"]
+    config = factory.small_config(study(batch=[8], backend=layouts))
+    times = dict(zip(layouts, (0.1, 0.008, 0.005), strict=True))
+    factory.write_all(config, tmp_path, lambda run: {"step_s": times[run.layout]})
+    (found,) = answers_of(config, tmp_path).values()
+    assert found.rows[-1].beside == "one GPU"
+    assert found.rows[-1].more["work per worker"] == "4 ms"
+
+
 def test_points_of_equal_work_on_both_sides_of_one() -> None:
     assert crossing(points((1.0, 2.0), (1.0, 0.5)), "speedup_same") == pytest.approx(1.0)

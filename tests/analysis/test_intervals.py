@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import numpy as np
 import pytest
@@ -67,3 +68,10 @@ def test_no_spread_is_no_certainty() -> None:
     assert found.high - found.low == pytest.approx(2 * 4.302653 * 0.01 / math.sqrt(3), rel=1e-6)
     many = intervals.typical([0.05] * 30, 0.01)
     assert many.low < 0.05 < many.high
+
+
+def test_the_median_of_an_even_number_is_inside() -> None:
+    values = [0.001 * k for k in range(7)] + [0.1] + [1 + 0.01 * k for k in range(6)]
+    found = intervals.typical(values)
+    assert found and found.low is not None and found.high is not None
+    assert found.low <= statistics.median(values) <= found.high

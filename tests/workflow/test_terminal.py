@@ -384,6 +384,12 @@ def test_whatever_was_left_out_on_the_way_is_said_at_the_end(call: Config, handl
     assert handler._stream.rows()[-3] == "slow  1 of 1 run"
 
 
+def test_an_error_that_is_no_jobs_is_said(handler: LogHandler) -> None:
+    text = "Error in input function: CalledProcessError: a command returned non-zero exit status 1"
+    handler.handle(logging.LogRecord("snakemake", logging.ERROR, "", 0, text, (), None))
+    assert "CalledProcessError" in "".join(handler._stream.rows())
+
+
 def test_a_long_error_is_cut(call: Config, handler: LogHandler) -> None:
     made = logging.LogRecord("snakemake", logging.ERROR, "", 0, "MissingInput:\n" + "a b " * 9999, (), None)
     handler.handle(made)

@@ -33,7 +33,9 @@ _PAGE = "report.html"
 _RED, _GREEN, _PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[0m"
 # Snakemake says these without an event: the first are news, the second are said here in other words.
 _NEWS = ("Nothing to be done", "Terminating processes on user request", "Will exit after finishing")
-_KNOWN = ("CalledProcessError", "At least one job did not", "Exiting because a job", "--keep-incomplete mode")
+# This one begins what is said of a failed command, which is told as the failure of its job.
+_FAILED = "RuleException:\nCalledProcessError"
+_KNOWN = ("At least one job did not", "Exiting because a job", "--keep-incomplete mode")
 _LOG = "Complete log(s): "
 
 
@@ -129,7 +131,7 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.RUN_INFO:
             self.begin()
         elif record.levelno >= WARNING:
-            if not any(known in text for known in _KNOWN):
+            if not (text.startswith(_FAILED) or any(known in text for known in _KNOWN)):
                 self._print(text, _RED, LINES)
         elif event is None and text.startswith(_LOG):
             self._log = os.path.relpath(text.removeprefix(_LOG))

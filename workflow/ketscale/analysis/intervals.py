@@ -60,7 +60,7 @@ def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:
     free = n >= FREE_FROM
     half = exceeded((1 - LEVEL) / 2, n - 1) * max(least, 0.0 if free else spread(kept)) / math.sqrt(n)
     # The shown median is inside in any case.
-    below = _below(n) if free else n // 2
+    below = _below(n) if free else (n - 1) // 2
     low, high = min(centre - half, kept[below]), max(centre + half, kept[-1 - below])
     return Estimate(centre, low, high, n, outliers)
 

@@ -14,7 +14,7 @@ import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path, PurePosixPath
 
 import msgspec
@@ -86,9 +86,12 @@ def write(results: Path, made: Mapping[str, bytes], of: Sources, complete: bool)
         folder.mkdir(parents=True, exist_ok=True)
     clear(results, results / TABLES, results / FIGURES)
     with _lock(results, fcntl.LOCK_EX):
+        earlier: Iterable[str] = ()
+        # A damaged stamp says nothing of what an earlier call made.
         with contextlib.suppress(OSError, msgspec.MsgspecError):
-            for name in _read(results).files.keys() - made.keys():
-                (results / name).unlink(missing_ok=True)
+            earlier = _read(results).files
+        for name in set(earlier) - made.keys():
+            (results / name).unlink(missing_ok=True)
         for name, content in made.items():
             write_atomic(results / name, content)
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in made.items()}

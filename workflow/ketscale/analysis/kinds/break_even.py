@@ -14,10 +14,10 @@ from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed, one_core
-from ketscale.analysis.points import HOLLOW_RATIOS, size_axes, variants
+from ketscale.analysis.points import HOLLOW_RATIOS, serial, size_axes, variants
 from ketscale.analysis.wording import SHORT, fitting, where
 from ketscale.config import Config
-from ketscale.grid import POINT, Study
+from ketscale.grid import POINT, Study, layout
 from ketscale.words import duration
 
 if TYPE_CHECKING:
@@ -104,8 +104,11 @@ class BreakEven(Speed):
 
 def with_work(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
     """The points with their line and `work_s`, the step time on one worker over the number of workers, in seconds."""
-    alone = points[points["workers"] == 1][["study", *_WORK, "step_s"]].rename(columns={"step_s": "alone_s"})
-    found = points.merge(alone.drop_duplicates(["study", *_WORK]), on=["study", *_WORK], how="left")
+    # The one worker that speedups are over: a core, or a GPU.
+    same = ["study", *_WORK, "one"]
+    points = points.assign(one=points["layout"].map(lambda text: serial(layout(text)["backend"])))
+    alone = points[points["layout"] == points["one"]][[*same, "step_s"]].rename(columns={"step_s": "alone_s"})
+    found = points.merge(alone.drop_duplicates(same), on=same, how="left").drop(columns="one")
     others = variants(
         found, inputs.config, ("layout", "workload", "batch", "simulator", *size_axes(inputs.config))
     )
@@ -167,7 +170,9 @@ def _line(name: str, points: list[gains.Entry]) -> _Line:
 
 def _order(line: _Line) -> tuple[float, float, str]:
     """What pays from the least work comes first, and of several such, what is faster from the least."""
-    return line.work_s, line.crossing.value if line.crossing else 0.0, line.name
+    # A line without a crossing that pays somewhere does so everywhere, and another one nowhere.
+    least = line.crossing.value if line.crossing else 0.0 if line.work_s < math.inf else math.inf
+    return line.work_s, least, line.name
 
 
 def _begins(line: _Line) -> str:
