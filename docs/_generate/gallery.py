@@ -20,11 +20,8 @@ MEASURED = {
 def page() -> str:
     """The figures in the order of kinds, then those of every study."""
     own = [kind.figure for kind in kinds(FAMILIES).values() if kind.figure]
-    overviews = (
-        catalogue.MAP, catalogue.SPANS, catalogue.TIME_TO_ACCURACY, catalogue.CURVES,
-    )  # fmt: skip
     parts = []
-    for figure in (*own, *overviews):
+    for figure in (*own, *catalogue.OVERVIEWS):
         asked = ", ".join(map(code, figure.kinds)) if figure.kinds else "any kind"
         parts += [f"### {figure.title}", f"{code(figure.name)}, for studies of {asked}. {figure.caption}"]
         for picture, numbers in MEASURED.get(figure.name, {}).items():

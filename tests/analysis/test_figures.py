@@ -65,7 +65,7 @@ def test_every_study_has_its_figure_and_the_overviews_follow_the_kinds() -> None
     assert [figure.name for figure in catalogue.figures_of(weak)] == ["weak", "spans"]
     studies = [study.name for study in CONFIG.studies if study.kind != "parity"]
     names = [figure.name for figure in catalogue.figures_of(CONFIG)]
-    assert names == [*studies, "map", "spans", "time_to_accuracy"]
+    assert names == [*studies, "map", "spans"]
 
 
 def test_no_study_has_the_name_of_an_overview() -> None:

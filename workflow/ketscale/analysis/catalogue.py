@@ -8,7 +8,6 @@ from ketscale.analysis.kinds import Figure, kinds
 from ketscale.analysis.overviews.curves import CURVES
 from ketscale.analysis.overviews.layouts import MAP
 from ketscale.analysis.overviews.spans import SPANS
-from ketscale.analysis.overviews.time_to_accuracy import TIME_TO_ACCURACY
 from ketscale.config import Config
 from ketscale.errors import UserError
 
@@ -16,7 +15,7 @@ from ketscale.errors import UserError
 CONFIG_FILE = "tables/config.json"
 
 # Figures of several studies.
-OVERVIEWS = (MAP, SPANS, TIME_TO_ACCURACY, CURVES)
+OVERVIEWS = (MAP, SPANS, CURVES)
 # A figure NAME is figures/NAME.{svg,png,narrow.svg,csv} in the results folder; csv: the data drawn.
 
 
