@@ -172,3 +172,16 @@ def test_a_point_says_in_which_precisions_parity_held() -> None:
     assert words[subject(LIGHTNING)] == words[subject(RUN)] == "held fp64+fp32"
     assert held(compare(found(serial), found(other)))[subject(other)] == "held fp32"
     assert held(compare(found(RUN), found(LIGHTNING, 1.0))) == {}
+
+
+def test_settings_of_another_version_are_typed() -> None:
+    """A setting that this version does not know is ignored, and one that the record lacks has its default."""
+    _, checked = approximate(RUN, 0.0, 0.25)
+    assert checked.record is not None
+    given = checked.record.config["protocol"]
+    given |= {"unheard_of": 1}
+    del given["dropout"]
+    settings = checked.record.settings
+    assert settings.simulator is not None and settings.simulator.tolerance == 0.25
+    assert (settings.protocol.dropout, settings.protocol.learning_rate) == (0.0, given["learning_rate"])
+    assert parity.between((RUN, checked.record), (RUN, checked.record)) == 0

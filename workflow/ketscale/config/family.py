@@ -147,7 +147,7 @@ class Model(Part, frozen=True, kw_only=True):
         return None
 
 
-# The field by which an approximate simulator declares its error; `analysis.parity` reads it from records.
+# The field by which an approximate simulator declares its error; `measure.form.SimulatedBy` has it too.
 TOLERANCE = "tolerance"
 # The field by which a simulator declares the length of its steps.
 STEP = "dt"

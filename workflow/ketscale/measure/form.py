@@ -8,6 +8,8 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import Meta
 
+from ketscale.config import Protocol
+
 SCHEMA_VERSION = 6
 # The ends of a run. The last three are results too: they are shown, and left out of fits.
 Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
@@ -232,6 +234,23 @@ class Split(_Part, frozen=True):
     shared: Natural | None
 
 
+class TrainedBy(Protocol, frozen=True, kw_only=True, forbid_unknown_fields=False):
+    """The protocol of a record of any version: defaults for settings that it lacks, without those that are unknown."""
+
+
+class SimulatedBy(msgspec.Struct, frozen=True):
+    """What a record's settings say of any simulator. tolerance: the error that it declares; None if it is exact."""
+
+    tolerance: float | None = None
+
+
+class Used(msgspec.Struct, frozen=True):
+    """The settings of a record that are read whatever its family. simulator: None of a classical model."""
+
+    protocol: TrainedBy
+    simulator: SimulatedBy | None
+
+
 class Record(_Part, frozen=True):
     """A run's metrics.json: everything that was measured, and everything needed to trust it.
 
@@ -286,3 +305,8 @@ class Record(_Part, frozen=True):
     digest: str
     gradient_bytes: Natural | None
     cohort: list[str]
+
+    @property
+    def settings(self) -> Used:
+        """The settings in `config`, with their types."""
+        return msgspec.convert(self.config, Used)

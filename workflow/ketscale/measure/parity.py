@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ketscale import grid
-from ketscale.config import TOLERANCE
 from ketscale.measure.form import Record
 from ketscale.measure.record import Checked
 
@@ -80,15 +79,16 @@ def compare(checked: Mapping[grid.Run, Checked]) -> list[Comparison]:
 
 def _group(run: grid.Run, record: Record) -> tuple[Any, ...] | None:
     """The key of runs whose first losses must agree; None if a run's losses need not agree with any other's."""
-    protocol = record.config["protocol"]
-    if protocol["precision"] not in ("fp32", "fp64") or protocol["learning_rate"] > LARGEST_LEARNING_RATE:
+    protocol = record.settings.protocol
+    if protocol.precision not in ("fp32", "fp64") or protocol.learning_rate > LARGEST_LEARNING_RATE:
         return None
-    return (*_work(run, record), protocol["precision"]) if record.losses else None
+    return (*_work(run, record), protocol.precision) if record.losses else None
 
 
 def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     """The key of runs that compute the same losses, up to rounding and the errors of their simulators."""
-    settings = tuple(record.config["protocol"][name] for name in ARITHMETIC)
+    protocol = record.settings.protocol
+    settings = tuple(getattr(protocol, name) for name in ARITHMETIC)
     data = (record.data_hash, record.features_hash)
     return (*run.without("simulator", *grid.LAYOUT, "protocol"), *settings, *data)
 
@@ -100,7 +100,7 @@ def between(found: Found, reference: Found) -> float | None:
     """
     if _work(*found) != _work(*reference):
         return None
-    chaotic = found[1].config["protocol"]["learning_rate"] > LARGEST_LEARNING_RATE
+    chaotic = found[1].settings.protocol.learning_rate > LARGEST_LEARNING_RATE
     ours, theirs = (record.losses[: 1 if chaotic else None] for _, record in (found, reference))
     return difference(ours, theirs)
 
@@ -130,7 +130,8 @@ def _compare(group: Sequence[Found]) -> list[Comparison]:
 
 def _tolerance(record: Record) -> float:
     """The relative error that the run's simulator declares; 0 if it is exact."""
-    return (record.config["simulator"] or {}).get(TOLERANCE) or 0.0
+    simulator = record.settings.simulator
+    return (simulator.tolerance if simulator else None) or 0.0
 
 
 def _distance(run: grid.Run) -> tuple[bool, bool]:
@@ -140,7 +141,7 @@ def _distance(run: grid.Run) -> tuple[bool, bool]:
 
 def _pair(found: Found, reference: Found) -> Comparison:
     (run, ours), (other, theirs) = found, reference
-    precision = ours.config["protocol"]["precision"]
+    precision = ours.settings.protocol.precision
     same = run.simulator == other.simulator
     limit = SINGLE_PRECISION if precision == "fp32" else ACROSS_LAYOUTS if same else ACROSS_SIMULATORS
     if not same:

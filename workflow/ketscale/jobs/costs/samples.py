@@ -62,7 +62,7 @@ def of(record: Record) -> Sample | None:
 
     A run whose time was over has one too, though it may be its only step.
     """
-    timing, protocol = record.timing, record.config["protocol"]
+    timing, protocol = record.timing, record.settings.protocol
     late = record.status == "timed_out"
     step_s = timing.step.median_s or (timing.first_step_s if late else None)
     memory = max(rank.peak_rss_bytes or 0 for rank in record.machine.ranks)
@@ -90,8 +90,8 @@ def of(record: Record) -> Sample | None:
         run.nodes,
         run.ranks,
         epochs,
-        protocol["epochs"],
-        protocol["early_stopping"] is not None,
+        protocol.epochs,
+        protocol.early_stopping is not None,
         wall_s,
         record.quiet.quiet,
         _gradient(record),
@@ -102,9 +102,9 @@ def _gradient(record: Record) -> Gradient | None:
     size, spans, run = record.gradient_bytes, record.timing.spans, Run.of(record.run)
     if not size:
         return None
-    protocol = record.config["protocol"]
+    protocol = record.settings.protocol
     # A run on more ranks than cores is not quiet.
-    sound = run.ranks > 1 and protocol["timed"] and not protocol["mistake"] and record.quiet.quiet
+    sound = run.ranks > 1 and protocol.timed and not protocol.mistake and record.quiet.quiet
     return Gradient(
         size,
         2 if "communication.sums" in spans else 1,
