@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
+from ketscale.analysis import verdicts
 from ketscale.analysis.kinds.break_even import crossing
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config
@@ -96,8 +97,8 @@ def test_a_break_even_is_told_from_where_it_surely_pays_and_has_an_interval(tmp_
     found = answer(tmp_path, 0.003)
     # Equal at batch 3, with 3 ms of work per rank; interpolated between 2 and 4 ms.
     assert (found.text, found.short) == (
-        "Two MPI ranks pay from 4 ms of work per worker.",
-        "Two MPI ranks pay from 4 ms",
+        "Two MPI ranks pay at 4 ms of work per worker and above.",
+        "Two MPI ranks pay at 4 ms and above",
     )
     assert found.effect and found.effect.low and found.effect.high and found.unit == "s"
     assert 0.002 < found.effect.low < found.effect.value < found.effect.high < 0.004
@@ -146,8 +147,7 @@ def test_every_layout_has_its_break_even(tmp_path: Path) -> None:
     )
     (found,) = answers_of(config, tmp_path).values()
     assert (
-        found.text
-        == "Two threads pay from 2 ms of work per worker; two MPI ranks from 4 ms; two DDP (Gloo) ranks not up to 8 ms."
+        found.text == "Two threads pay at 2 ms of work per worker and above; two MPI ranks at 4 ms and above."
     )
     assert not faults(found)
 
@@ -161,7 +161,10 @@ def test_of_layouts_that_pay_from_the_same_point_the_first_is_faster_from_less_w
         lambda run: {"step_s": 0.002 * run.batch / (1 + (run.layout in talk)) + talk.get(run.layout, 0)},
     )
     (found,) = answers_of(config, tmp_path).values()
-    assert found.text == "Two MPI ranks pay from 4 ms of work per worker; two DDP (Gloo) ranks from 4 ms."
+    assert (
+        found.text
+        == "Two MPI ranks pay at 4 ms of work per worker and above; two DDP (Gloo) ranks at 4 ms and above."
+    )
 
 
 def test_a_layout_that_is_nowhere_faster_does_not_lead(tmp_path: Path) -> None:
@@ -192,3 +195,36 @@ def test_the_work_per_worker_is_that_of_one_worker_of_the_same_kind(tmp_path: Pa
 
 def test_points_of_equal_work_on_both_sides_of_one() -> None:
     assert crossing(points((1.0, 2.0), (1.0, 0.5)), "speedup_same") == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize(
+    ("batch", "said"),
+    [
+        (2, "Two MPI ranks pay at 4 ms of work per worker and above."),
+        (8, "Two MPI ranks pay in three of four cases up to 8 ms of work per worker."),
+    ],
+)
+def test_nothing_is_said_of_work_at_which_times_are_not_comparable(
+    batch: int, said: str, tmp_path: Path
+) -> None:
+    config = factory.small_config(study())
+
+    def change(run: Run) -> dict[str, Any]:
+        other = {"packages": {"torch": "2.13"}} if run.ranks == 2 and run.batch == batch else {}
+        return {"step_s": 0.002 * run.batch / run.ranks, **other}
+
+    factory.write_all(config, tmp_path, change)
+    (found,) = answers_of(config, tmp_path).values()
+    assert found.text == said and found.verdict == verdicts.PAYS and not faults(found)
+
+
+def test_nothing_is_said_of_work_that_is_not_known(tmp_path: Path) -> None:
+    config = factory.small_config(study())
+
+    def change(run: Run) -> dict[str, Any] | None:
+        # The one core of batch 4 has no time, and so its work none.
+        return None if run.ranks == 1 and run.batch == 4 else {"step_s": 0.002 * run.batch / run.ranks}
+
+    factory.write_all(config, tmp_path, change)
+    (found,) = answers_of(config, tmp_path).values()
+    assert found.text == "Two MPI ranks pay in three of four cases up to 8 ms of work per worker."

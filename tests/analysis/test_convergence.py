@@ -139,6 +139,17 @@ def test_the_answer_names_the_cheapest_at_each_error(drawn: tuple[pd.DataFrame, 
     assert rows["exact"].more["error"] == "2.0e-15"
 
 
+def test_simulators_that_all_failed_are_said(tmp_path: Path) -> None:
+    config = analysis.of(given(simulator=["exact", "rk4"], seed=0))
+    factory.write_all(config, tmp_path, lambda run: {"status": "diverged", "reason": "NaN", "quality": None})
+    (answer,) = answers_of(config, tmp_path).values()
+    assert (
+        answer.text
+        == "Undecided (failed seeds): no simulator has an error and a step time, since 2 runs failed."
+    )
+    assert answer.verdict == verdicts.FAILED and not faults(answer)
+
+
 @pytest.mark.parametrize(
     ("changes", "said"),
     [

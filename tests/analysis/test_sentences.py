@@ -219,6 +219,13 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
         "Not the same numbers: the comparison did not hold",
         verdicts.NOT_HELD,
     ),
+    "parity whose runs all failed": (
+        study("parity", backend=LAYOUTS[:2], protocol="parity", seed=0),
+        lambda run: {"status": "diverged", "reason": "NaN", "losses": []},
+        "Undecided (failed seeds): no two runs that must train alike have finished, since 2 runs failed.",
+        "Undecided (failed seeds)",
+        verdicts.FAILED,
+    ),
     "parity that holds within limits, of which the largest difference has the wider": (
         study("parity", [{"simulator": ["fused", "default.qubit"]}, {"backend": LAYOUTS[1]}], protocol="parity", seed=0),
         lambda run: {"losses": [2.3 * (1 + 2e-10 * (run.simulator == "fused") + 5e-11 * (run.ranks > 1))] * 20},

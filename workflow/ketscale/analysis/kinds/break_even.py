@@ -15,7 +15,7 @@ from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Figure
 from ketscale.analysis.kinds.speed import Speed, one_core
 from ketscale.analysis.points import HOLLOW_RATIOS, serial, size_axes, variants
-from ketscale.analysis.wording import SHORT, fitting, where
+from ketscale.analysis.wording import SHORT, capital, fitting, share, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Study, layout
 from ketscale.words import duration
@@ -60,22 +60,26 @@ class BreakEven(Speed):
         if all(each.told.verdict in gains.UNDECIDED for each in known):
             return replace(gains.answer(rows, "a step"), rows=table)
         lines: dict[str, list[gains.Entry]] = {}
-        for each in sorted(known, key=lambda each: (each.point["work_s"], each.point[gains.RATIO])):
-            lines.setdefault(str(each.point["line"]), []).append(each)
-        found = sorted((_line(name, line) for name, line in lines.items()), key=_order)
+        for each in rows:
+            if each.told.beside:
+                lines.setdefault(str(each.point["line"]), []).append(each)
+        found = sorted(
+            (_line(name, line) for name, line in lines.items() if any(each.told.effect for each in line)),
+            key=_order,
+        )
         first, *others = found
-        rest = [f"{line.name} {line.said}" for line in others]
+        rest = [f"{line.name} {line.said.format('')}" for line in others]
         texts = [
-            "; ".join([f"{_begins(first)} of work per worker", *some]) + "." for some in (rest, rest[:1], [])
+            "; ".join([first.begins(" of work per worker"), *some]) + "." for some in (rest, rest[:1], [])
         ]
-        shorts = ["; ".join([_begins(first), *some]) for some in (rest, rest[:1], [])]
+        shorts = ["; ".join([first.begins(""), *some]) for some in (rest, rest[:1], [])]
         return Answer(
             fitting(*texts),
             first.verdict,
             f"work per worker from which {first.name} are faster than one",
             first.crossing,
             "s",
-            fitting(*shorts, f"{first.said[:1].upper()}{first.said[1:]}", limits=SHORT),
+            fitting(*shorts, capital(first.said.format("")), limits=SHORT),
             table,
             (*gains.tallied(each.told for each in known), NOTE + "."),
         )
@@ -136,7 +140,7 @@ def crossing(line: pd.DataFrame, column: str) -> float | None:
 
 
 class _Line(NamedTuple):
-    """A layout along its work. work_s: from which it surely pays, infinite if nowhere. said: where it pays, in words.
+    """A layout along its work. work_s: from which it surely pays, infinite if nowhere. said: where it pays, in words, with {}.
 
     crossing: the work from which it is faster than one worker, with the works at which the ends of the intervals pass 1.
     """
@@ -147,38 +151,51 @@ class _Line(NamedTuple):
     verdict: str
     crossing: Estimate | None
 
+    def begins(self, of: str) -> str:
+        """The beginning of a sentence; of: what its amounts are of."""
+        said = (
+            self.said.format(of).replace("not surely", "do not surely pay").replace("not up", "do not pay up")
+        )
+        return capital(f"{self.name} {said if self.said.startswith('not') else f'pay {said}'}")
+
 
 def _line(name: str, points: list[gains.Entry]) -> _Line:
-    """A layout from its points, in the order of their work."""
+    """A layout from its points, some of which have a speedup. Where that or the work of one is not known, nothing is said."""
     import pandas as pd
 
-    words, works = [each.told.verdict for each in points], [each.point["work_s"] for each in points]
+    placed = sorted(
+        (each for each in points if each.point["work_s"] > 0),
+        key=lambda each: (each.point["work_s"], each.told.effect.value if each.told.effect else 0.0),
+    )
+    words, works = [each.told.verdict for each in placed], [each.point["work_s"] for each in placed]
     sure = len(words)
     while sure and words[sure - 1] == verdicts.PAYS:
         sure -= 1
-    table = pd.DataFrame([each.point for each in points])
+    table = pd.DataFrame([each.point for each in placed if each.told.effect])
     value, low, high = (crossing(table, column) for column in (gains.RATIO, gains.ENDS[1], gains.ENDS[0]))
     passed = None
     if value is not None:
         passed = Estimate(value, low, high, int(table[f"{gains.RATIO}_n"].min()))
-    if sure < len(words):
-        said = f"from {duration(works[sure])}" if sure else f"everywhere, from {duration(works[0])}"
+    count, most = words.count(verdicts.PAYS), duration(works[-1])
+    if count and (sure == len(words) or len(placed) < len(points)):
+        said = f"in {share(count, len(points), 'case')} up to {most}{{}}"
+        return _Line(name, math.inf, said, verdicts.PAYS, passed)
+    if count:
+        said = (
+            f"at {duration(works[sure])}{{}} and above"
+            if sure
+            else f"everywhere, from {duration(works[0])}{{}}"
+        )
         return _Line(name, works[sure], said, verdicts.PAYS, passed)
-    said = f"not {'' if words[-1] == verdicts.PAYS_NOT else 'surely '}up to {duration(works[-1])}"
+    said = f"not {'' if words[-1] == verdicts.PAYS_NOT else 'surely '}up to {most}{{}}"
     return _Line(name, math.inf, said, words[-1], passed)
 
 
 def _order(line: _Line) -> tuple[float, float, str]:
     """What pays from the least work comes first, and of several such, what is faster from the least."""
-    # A line without a crossing that pays somewhere does so everywhere, and another one nowhere.
+    # A line without a crossing that pays from some work on does so everywhere.
     least = line.crossing.value if line.crossing else 0.0 if line.work_s < math.inf else math.inf
     return line.work_s, least, line.name
-
-
-def _begins(line: _Line) -> str:
-    said = line.said.replace("not surely", "do not surely pay").replace("not up", "do not pay up")
-    words = f"{line.name} {'pay ' if line.work_s < math.inf else ''}{said}"
-    return words[:1].upper() + words[1:]
 
 
 def _work(point: pd.Series) -> dict[str, str]:

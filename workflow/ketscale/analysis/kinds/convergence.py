@@ -84,7 +84,8 @@ class Convergence(Speed):
         points = gains.points(study.name, inputs)
         points = points[points["error"].notna()].reset_index(drop=True)
         if points.empty:
-            return gains.nothing((), "no simulator has an error and a step time")
+            missing = "no simulator has an error and a step time"
+            return gains.nothing((), missing, inputs.collected.groups(study))
         points = points.assign(work=variants(points, inputs.config, ("simulator",)))
         rivals = fastest_as_exact(points)
         beaten = {at: rival for at, rival in rivals.items() if rival not in (None, at)}

@@ -13,7 +13,7 @@ from ketscale.analysis.comparison import Compared
 from ketscale.analysis.drawing import plots
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Told
-from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS, MIXED, size_axes, variants
+from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS, MIXED, Group, failed, size_axes, variants
 from ketscale.analysis.wording import (
     SHORT,
     capital,
@@ -279,8 +279,17 @@ def tallied(rows: Iterable[Told]) -> tuple[str, ...]:
     return (f"Of {len(words)} comparisons: {', '.join(counts)}.",) if len(words) > 1 else ()
 
 
-def nothing(rows: Sequence[Told], missing: str) -> Answer:
-    """The answer of a study without a comparison: that it is open, or what stands in the way of those that were tried."""
+def nothing(rows: Sequence[Told], missing: str, groups: Sequence[Group] = ()) -> Answer:
+    """The answer of a study without a comparison: that it is open, or what stands in the way of those that were tried.
+
+    groups: the runs of a study without rows, which say if all of them failed.
+    """
+    runs = [row for group in groups for row in group]
+    if runs and all(map(failed, runs)):
+        clause = capital(said(verdicts.FAILED))
+        return Answer(
+            f"{clause}: {missing}, since {counted(len(runs), 'run')} failed.", verdicts.FAILED, short=clause
+        )
     words = sorted({row.verdict for row in rows} - {"", verdicts.OPEN})
     if not words:
         lost = [(row.point, row.more["left out"]) for row in rows if "left out" in row.more]

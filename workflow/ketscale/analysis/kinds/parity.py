@@ -39,7 +39,8 @@ class Parity(Kind):
         mine = {f"{inputs.config.results}/{run.path}": run for run in study.runs}
         found = inputs.parity[inputs.parity["run"].isin(mine) & inputs.parity["reference"].isin(mine)]
         if found.empty:
-            return gains.nothing((), "no two runs that must train alike have finished")
+            missing = "no two runs that must train alike have finished"
+            return gains.nothing((), missing, inputs.collected.groups(study))
         found = found.assign(share=found["difference"] / found["limit"]).sort_values(
             ["share", "run", "reference"], ascending=False
         )

@@ -76,11 +76,13 @@ class Candidate:
         """Guessing on the same test, as the control of a model that has none; None if the metric is no share."""
         if self.chance is None or not self.metric.is_share:
             return None
-        shape = next(iter(self.tests.values()))
-        tests = {
-            seed: self.tests.get(seed, shape).guessed(self.chance) for seed in (*self.tests, *self.failed)
-        }
-        return replace(self, group=(), model=GUESSING, tests=tests, failed=(), tried=0)
+        tests, folds = dict(self.tests), {row["seed"]: row["fold"] for row in self.group}
+        for seed in self.failed:
+            # As many samples as in the test of another seed, of the same fold if one was completed.
+            alike = (test for test in self.tests.values() if test.fold == folds[seed])
+            tests[seed] = replace(next(alike, next(iter(self.tests.values()))), fold=folds[seed])
+        guessed = {seed: test.guessed(self.chance) for seed, test in tests.items()}
+        return replace(self, group=(), model=GUESSING, tests=guessed, failed=(), tried=0)
 
 
 @dataclass(frozen=True, eq=False)
