@@ -14,6 +14,7 @@ import numpy as np
 import yaml
 
 from ketscale import analysis
+from ketscale.analysis import columns
 from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config, fold_of, sources
 from ketscale.grid import HISTORY, Run, config_hash
@@ -276,8 +277,8 @@ def collect(config: Config, results: Path) -> Analysed:
     """What the records below `results` say; the tables are written too, but no figure is drawn."""
     analysed = Analysed.of(config, results)
     (results / "tables").mkdir(parents=True, exist_ok=True)
-    for name, filled in analysed.filled.items():
-        (results / f"tables/{name}.csv").write_bytes(filled.csv())
+    for name, frame in analysed.written.items():
+        (results / f"tables/{name}.csv").write_bytes(columns.csv(frame))
     return analysed
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from benchmarks import output
 from ketscale import files
-from ketscale.analysis.columns import Column, Filled, Table
+from ketscale.analysis.columns import Column, Table
 from ketscale.analysis.drawing import style
 from tests import records_factory as factory
 
@@ -92,7 +92,8 @@ def test_a_table_of_values_has_what_its_file_says() -> None:
         for i, name in enumerate(names)
     ]
     table = Table("runs", "", [Column(name, "", text=name == "study") for name in rows[0]])
-    found = Filled.of(table, factory.default_config(), rows).frame()
+    config = factory.default_config()
+    found = table.typed(table.frame(rows, config), config)
     assert list(found.columns) == list(rows[0])
     for column in ("study", "reason", "-x"):
         assert found[column].tolist() == names

@@ -293,9 +293,9 @@ def test_a_column_is_declared_in_one_place(tmp_path: Path, monkeypatch: pytest.M
     factory.write_all(CONFIG, tmp_path, lambda run: {"lost_s": 0.5})
     analysed = factory.collect(CONFIG, tmp_path)
     assert set(analysed.tables["runs"]["lost_s"]) == {0.5}
-    assert {row["lost_s"] for row in csv.DictReader(io.StringIO(analysed.filled["runs"].csv().decode()))} == {
-        "0.5"
-    }
+    assert {
+        row["lost_s"] for row in csv.DictReader(io.StringIO(columns.csv(analysed.written["runs"]).decode()))
+    } == {"0.5"}
     assert "| `lost_s` | s | Cost of interruptions. |" in documented.page()
     assert "lost (ms)" in report.rendered([analysed]).decode()
 
@@ -308,8 +308,8 @@ def test_every_column_says_what_it_means_and_is_in_no_table_twice() -> None:
 
 
 def test_a_row_with_a_value_of_no_column_is_an_error() -> None:
-    with pytest.raises(ValueError, match="parity: no column z"):
-        columns.Filled.of(columns.PARITY, CONFIG, [{"run": "a", "z": 2}])
+    with pytest.raises(ValueError, match="parity: no columns"):
+        columns.PARITY.frame([{"run": "a", "z": 2}], CONFIG)
 
 
 def test_a_seed_that_another_study_ran_is_not_counted_as_absent_or_present(tmp_path: Path) -> None:

@@ -326,8 +326,8 @@ def test_every_verdict_is_a_word_of_the_table(tmp_path: Path) -> None:
         str(word)
         for name in ("answers", "scaling", "quality", "laws", "claims")
         for column in ("verdict", "verdict_of_point")
-        if column in analysed.tables[name]
-        for word in analysed.tables[name][column].dropna()
+        if column in analysed.written[name]
+        for word in analysed.written[name][column].dropna()
     } - {""}
     assert found and found <= set(verdicts.MEANINGS)
     assert {verdicts.APART, verdicts.PAYS, verdicts.HELD} <= found

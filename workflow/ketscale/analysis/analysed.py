@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from ketscale.analysis import answers, catalogue, columns, completeness, stamp, tables
 from ketscale.analysis.answers import Part
-from ketscale.analysis.columns import Filled
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds
@@ -32,7 +31,7 @@ class Analysed:
     config: Config
     complete: bool
     sources: stamp.Sources
-    filled: Mapping[str, Filled]
+    written: Mapping[str, pd.DataFrame]
     tables: Mapping[str, pd.DataFrame]
     inputs: Inputs
     parts: tuple[Part, ...]
@@ -45,15 +44,15 @@ class Analysed:
             UserError: a run is missing, stale or refused, and the config is not `partial`.
         """
         sources = stamp.Sources.of(config, results)
-        collected, filled = tables.of(config, results, records.read(config, results))
-        frames = {name: found.frame() for name, found in filled.items()}
+        collected, written = tables.of(config, results, records.read(config, results))
+        typed = {name: columns.TABLES[name].typed(frame, config) for name, frame in written.items()}
         # Records take much memory, and all that is read of them is in the rows.
-        inputs = Inputs.of_tables(replace(collected, records={}), frames)
+        inputs = Inputs(config, replace(collected, records={}), **typed)
         parts = tuple(answers.given(inputs))
-        filled["answers"] = Filled.of(columns.ANSWERS, config, answers.table(parts))
-        frames["answers"] = filled["answers"].frame()
-        complete = not frames["completeness"]["state"].isin(completeness.FAULTS).any()
-        return cls(config, complete, sources, filled, frames, inputs, parts)
+        lines = columns.ANSWERS.of((line for part in parts for line in part.lines), config)
+        written["answers"] = columns.ANSWERS.frame(lines, config)
+        complete = not typed["completeness"]["state"].isin(completeness.FAULTS).any()
+        return cls(config, complete, sources, written, typed, inputs, parts)
 
     @cached_property
     def figures(self) -> dict[str, dict[str, bytes]]:
@@ -74,7 +73,7 @@ class Analysed:
 
     def files(self) -> dict[str, bytes]:
         """The contents of the files of tables and figures, by their paths below the results folder."""
-        made = {f"{stamp.TABLES}/{name}.csv": found.csv() for name, found in self.filled.items()}
+        made = {f"{stamp.TABLES}/{name}.csv": columns.csv(frame) for name, frame in self.written.items()}
         made[catalogue.CONFIG_FILE] = f"{self.config.text}\n".encode()
         for name, files in self.figures.items():
             made |= {f"{stamp.FIGURES}/{name}.{ending}": content for ending, content in files.items()}

@@ -1,17 +1,23 @@
-"""The answers of all studies, given by their kinds, and the rows of answers.csv: one for each point that an answer tells."""
+"""The answers of all studies, given by their kinds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import NamedTuple
 
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Answer, Told
 from ketscale.analysis.points import TIMED_OUT
-from ketscale.analysis.wording import listed
 from ketscale.grid import Study
+
+
+class Line(NamedTuple):
+    """A row of answers.csv: a point that an answer tells."""
+
+    part: Part
+    told: Told
 
 
 @dataclass(frozen=True)
@@ -26,6 +32,13 @@ class Part:
     host: str
     answer: Answer
     figure: str
+
+    @property
+    def lines(self) -> list[Line]:
+        """Its rows of answers.csv; one with the comparison that leads it if it tells no point."""
+        answer = self.answer
+        lead = Told(answer.of, "", answer.effect, answer.unit, answer.verdict)
+        return [Line(self, told) for told in answer.rows or (lead,)]
 
 
 def given(inputs: Inputs) -> Iterator[Part]:
@@ -45,39 +58,10 @@ def given(inputs: Inputs) -> Iterator[Part]:
             yield Part(study, host, noted, f"{study.name}@{number}" if host else study.name)
 
 
-def table(parts: Iterable[Part]) -> Iterator[dict[str, Any]]:
-    """The rows of answers.csv; an answer that tells no point has one with the comparison that leads it."""
-    for part in parts:
-        answer = part.answer
-        lead = Told(answer.of, "", answer.effect, answer.unit, answer.verdict)
-        for told in answer.rows or (lead,):
-            found = told.effect
-            yield {
-                "study": part.study.name,
-                "kind": part.study.kind,
-                "on": part.host,
-                "question": part.study.question,
-                "answer": answer.text,
-                "verdict": answer.verdict,
-                "point": told.point,
-                "compared_with": told.beside,
-                "effect": found and found.value,
-                "unit": told.unit,
-                "low": found and found.low,
-                "high": found and found.high,
-                "n": found and found.n,
-                "verdict_of_point": told.verdict,
-            }
-
-
 def _cautions(study: Study, inputs: Inputs) -> Iterator[str]:
     """What of the study's runs has not completed, and which of its points were timed on a busy machine."""
-    runs = inputs.completeness
-    mine = runs[runs["studies"].fillna("").map(lambda names: study.name in names.split())]
-    states = mine["state"].value_counts().drop("completed", errors="ignore").sort_index()
-    if len(states):
-        counts = listed(f"{count} {str(state).replace('_', ' ')}" for state, count in states.items())
-        yield f"Of {len(mine)} runs, {counts}."
+    if states := inputs.states([study.name]):
+        yield f"{states}."
     points = inputs.points(study.name)
     flags = points["flag"].dropna()
     # The states above tell of those.

@@ -5,9 +5,10 @@ Imports nothing heavy: the Snakefile imports this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.comparability import host_class
@@ -16,7 +17,7 @@ from ketscale.analysis.points import Row, metrics, size_axes
 from ketscale.config import Config, Settings
 from ketscale.config.family import LOSS
 from ketscale.files import csv_of
-from ketscale.grid import AXES, POINT
+from ketscale.grid import AXES, POINT, Run
 from ketscale.grid.run import INTEGERS
 from ketscale.measure.form import Record
 
@@ -68,15 +69,15 @@ class Trained:
 class Column:
     """A column of a table.
 
-    name: in the file. meaning: in words, for the docs. of: how a run's record gives it; None where the rows of the
-    table are made with it. heading: on the page, by default the name. unit: of its numbers, such as 's' or 'bytes'.
+    name: in the file. meaning: in words, for the docs. of: how it is taken from what a row is made from, such as `Trained`;
+    None where the rows of the table are made with it. heading: on the page, by default the name. unit: of its numbers, such as 's' or 'bytes'.
     shown: whether the page has it among what it says of runs. text: whether it has names, which stay text even if they
     look like numbers: claim 0.10 is not claim 0.1.
     """
 
     name: str
     meaning: str
-    of: Callable[[Trained], Any] | None = None
+    of: Callable[[Any], Any] | None = None
     heading: str = ""
     unit: str = ""
     shown: bool = False
@@ -111,59 +112,53 @@ class Table:
         """The columns for a config."""
         return tuple(c for part in self.parts for c in ([part] if isinstance(part, Column) else part(config)))
 
-    def of(self, runs: Iterable[Trained], config: Config) -> Iterator[dict[str, Any]]:
-        """The values of each of these runs in all columns that records give."""
+    def of(self, made_from: Iterable[Any], config: Config) -> Iterator[dict[str, Any]]:
+        """What each of these, such as a `Trained`, has in all columns that say how to take it."""
         taken = [(column.name, column.of) for column in self.columns(config) if column.of]
-        return ({name: of(run) for name, of in taken} for run in runs)
+        return ({name: _written(of(one), config) for name, of in taken} for one in made_from)
 
+    def frame(self, rows: Iterable[Row], config: Config) -> pd.DataFrame:
+        """The rows as they are written, with None where there is no value.
 
-@dataclass(frozen=True)
-class Filled:
-    """A table of a results folder: the values of its rows, by column, with None where there is none."""
-
-    values: Mapping[Column, list[Any]]
-
-    @classmethod
-    def of(cls, table: Table, config: Config, rows: Iterable[Row]) -> Filled:
-        """The rows of a table. That of epochs also has whatever columns the runs' own files have.
+        The table of epochs also has whatever columns the runs' own files have.
 
         Raises:
             ValueError: a row has a value of no column.
         """
-        declared = {column.name: column for column in table.columns(config)}
-        found: dict[str, list[Any]] = {name: [] for name in declared}
-        for count, row in enumerate(rows):
-            for name in row.keys() - found.keys():
-                if table is not HISTORY:
-                    raise ValueError(f"{table.name}: no column {name}")
-                found[name] = [None] * count
-            for name, values in found.items():
-                values.append(row.get(name))
-        others = sorted(found.keys() - declared.keys())
-        columns = declared | {name: Column(name, "As in the run's own `history.csv`") for name in others}
-        return cls({column: found[name] for name, column in columns.items()})
-
-    def csv(self) -> bytes:
-        """The content of its file."""
-        names = [column.name for column in self.values]
-        return csv_of(
-            (dict(zip(names, row, strict=True)) for row in zip(*self.values.values(), strict=True)), names
-        )
-
-    def frame(self) -> pd.DataFrame:
-        """The same as a table of values, which are missing where there are none, or where text is empty."""
         import pandas as pd
 
-        return pd.DataFrame({column.name: _series(column, values) for column, values in self.values.items()})
+        names = [column.name for column in self.columns(config)]
+        if self is HISTORY:
+            rows = list(rows)
+            names += sorted({name for row in rows for name in row} - {*names})
+        known, values = {*names}, []
+        for row in rows:
+            if not row.keys() <= known:
+                raise ValueError(f"{self.name}: no columns {sorted(row.keys() - known)}")
+            values.append([row.get(name) for name in names])
+        return pd.DataFrame(values, columns=names, dtype=object)
+
+    def typed(self, frame: pd.DataFrame, config: Config) -> pd.DataFrame:
+        """The same with numbers and text, which are missing where there is no value, or where text is empty."""
+        found = frame.replace("", None).infer_objects()
+        text = {column.name for column in self.columns(config) if column.text}
+        kinds = {
+            name: str if name in text else float for name in found if found[name].isna().all() or name in text
+        }
+        return found.astype(kinds)
 
 
-def _series(column: Column, values: Iterable[Any]) -> pd.Series:
-    import pandas as pd
+def _written(value: Any, config: Config) -> Any:
+    """A value as tables have it: a run is the path of its record, a Snakemake target."""
+    return f"{config.results}/{value.path}" if isinstance(value, Run) else value
 
-    known = [None if value == "" else value for value in values]
-    if column.text:
-        return pd.Series([None if value is None else str(value) for value in known], dtype=str)
-    return pd.Series(known, dtype=float if all(value is None for value in known) else None)
+
+def csv(frame: pd.DataFrame) -> bytes:
+    """The content of a table's file."""
+    names = [str(name) for name in frame]
+    return csv_of(
+        (dict(zip(names, row, strict=True)) for row in frame.itertuples(index=False, name=None)), names
+    )
 
 
 def _sizes(config: Config) -> Iterator[Column]:
@@ -205,6 +200,11 @@ def _axis(name: str, meaning: str) -> Column:
 def _ends(low: str, high: str, of: str = "its 95 % interval", unit: str = "") -> tuple[Column, Column]:
     """The columns of an interval."""
     return Column(low, f"Lower end of {of}", unit=unit), Column(high, "Upper end", unit=unit)
+
+
+def _effect(name: str, end: str, meaning: str) -> Column:
+    """A part of the effect of a row of an answer."""
+    return Column(name, meaning, lambda row: row.told.effect and getattr(row.told.effect, end))
 
 
 # fmt: off
@@ -313,26 +313,26 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
 ))
 
 COMPLETENESS = Table("completeness", "Every run of the study and its state. Missing, stale and refused runs are in no other table. Diverged, out-of-memory and timed-out runs are results. No median includes the first two.", (
-    Column("run", "The path of the run's record"), STUDIES,
-    Column("state", "`completed`, `diverged`, `out_of_memory`, `timed_out`, `missing`, `stale` or `refused`"),
-    Column("why", "The reason, where the run was not completed", text=True), CODE,
+    Column("run", "The path of the run's record", attrgetter("run")), STUDIES,
+    Column("state", "`completed`, `diverged`, `out_of_memory`, `timed_out`, `missing`, `stale` or `refused`", attrgetter("state")),
+    Column("why", "The reason, where the run was not completed", attrgetter("why"), text=True), CODE,
 ))
 
 # The class of hosts of a row, in tables of studies.
 ON = Column("on", "The class of hosts that the row is of, if some point of the study was measured on several; else empty", text=True)
 
 ANSWERS = Table("answers", "What each study says about its question, with a row for each point that it tells of. Intervals are of 95 % each; verdicts hold for all comparisons of a study together.", (
-    STUDY, KIND, ON,
-    Column("question", "The study's question, from the config"),
-    Column("answer", "The answer in one sentence, computed from the study's rows"),
-    Column("verdict", "The word for the whole answer", text=True),
-    Column("point", "What the row tells of", text=True),
-    Column("compared_with", "What it is compared with; empty if with nothing", text=True),
-    Column("effect", "The ratio, difference or value, in its unit"),
-    Column("unit", "`times as fast` and `times as long` of ratios, `points` of differences of shares, `%` of shares, else the metric's", text=True),
-    *_ends("low", "high"),
-    Column("n", "Number of seeds in it"),
-    Column("verdict_of_point", "What its interval says", text=True),
+    replace(STUDY, of=attrgetter("part.study.name")), replace(KIND, of=attrgetter("part.study.kind")), replace(ON, of=attrgetter("part.host")),
+    Column("question", "The study's question, from the config", attrgetter("part.study.question")),
+    Column("answer", "The answer in one sentence, computed from the study's rows", attrgetter("part.answer.text")),
+    Column("verdict", "The word for the whole answer", attrgetter("part.answer.verdict"), text=True),
+    Column("point", "What the row tells of", attrgetter("told.point"), text=True),
+    Column("compared_with", "What it is compared with; empty if with nothing", attrgetter("told.beside"), text=True),
+    _effect("effect", "value", "The ratio, difference or value, in its unit"),
+    Column("unit", "`times as fast` and `times as long` of ratios, `points` of differences of shares, `%` of shares, else the metric's", attrgetter("told.unit"), text=True),
+    _effect("low", "low", "Lower end of its 95 % interval"), _effect("high", "high", "Upper end"),
+    _effect("n", "n", "Number of seeds in it"),
+    Column("verdict_of_point", "What its interval says", attrgetter("told.verdict"), text=True),
 ))
 
 
@@ -429,14 +429,16 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("verdict", "What the interval says, all comparisons of the study together", text=True),
 ))
 
-PARITY = Table("parity", "Comparisons of the first 20 losses of runs that must train alike. The limits are 1e-9 across simulators and 1e-10 across backends, ranks and threads in fp64, and 1e-3 in fp32. A run beyond its limit is refused.", (
-    Column("run", "A run's record"),
-    Column("reference", "The record that it is compared with"),
-    Column("precision", "`fp64` or `fp32`"),
-    Column("steps", "Number of first losses that were compared"),
-    Column("difference", "Largest relative difference"),
-    Column("limit", "The limit for it"),
-    Column("held", "Whether the difference is within the limit"),
+PARITY = Table("parity", "Comparisons of the first 20 losses of runs that must train alike. The limits are 1e-9 across simulators and 1e-10 across backends, ranks and threads in fp64, and 1e-3 in fp32. A run beyond its limit is refused.", tuple(
+    Column(name, meaning, attrgetter(name)) for name, meaning in {
+        "run": "A run's record",
+        "reference": "The record that it is compared with",
+        "precision": "`fp64` or `fp32`",
+        "steps": "Number of first losses that were compared",
+        "difference": "Largest relative difference",
+        "limit": "The limit for it",
+        "held": "Whether the difference is within the limit",
+    }.items()
 ))
 
 SPANS = Table("spans", "Where the time of a sampled step goes: the exclusive time of each part of it.", (

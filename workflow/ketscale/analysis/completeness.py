@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from ketscale.analysis import comparability
 from ketscale.config import Config
@@ -63,42 +62,27 @@ def _last_line(log: Path) -> str:
     return next(reversed(ours or said), "")
 
 
-def code(record: Record) -> str:
-    """The code that made a record: version and commit, marked where the tree was dirty."""
+def code(record: Record | None) -> str:
+    """The code that made a record: version and commit, marked where the tree was dirty; '' without a record."""
+    if record is None:
+        return ""
     made = record.code
     commit = made.commit[:10] if made.commit else "no commit"
     return f"{made.version} {commit}{'+dirty' if made.dirty else ''}"
 
 
-def table(findings: Iterable[Finding], results: str) -> list[dict[str, Any]]:
-    """Rows of completeness.csv. If modules that runs imported differ between records, the first row is a warning.
+def warning(findings: Iterable[Finding]) -> str:
+    """That modules which runs imported differ between records, with the codes; '' if they do not.
 
-    Commits that changed only docs, or what no run imported, warn of nothing. A run is named by the path of its record, a Snakemake target, below the folder `results`.
+    Commits that changed only docs, or what no run imported, warn of nothing.
     """
-    findings = list(findings)
-    rows = [
-        {
-            "run": f"{results}/{finding.run.path}",
-            "studies": " ".join(finding.studies),
-            "state": finding.state,
-            "why": finding.why,
-            "code": code(finding.record) if finding.record else "",
-        }
-        for finding in findings
-    ]
-    versions = Counter(row["code"] for row in rows if row["code"])
-    imported = {finding.record.code.imported for finding in findings if finding.record}
-    if comparability.hindrance(
-        comparability.Key(code=comparability.modules(each)) for each in sorted(imported)
-    ):
-        listed = ", ".join(
-            f"{version} ({counted(count, 'run')})" for version, count in sorted(versions.items())
-        )
-        warning = (
-            f"Runs imported different code, and times or accuracies of such runs are not compared: {listed}"
-        )
-        rows.insert(0, {"run": "*", "studies": "", "state": "warning", "why": warning, "code": ""})
-    return rows
+    records = [finding.record for finding in findings if finding.record]
+    imported = sorted({record.code.imported for record in records})
+    if not comparability.hindrance(comparability.Key(code=comparability.modules(each)) for each in imported):
+        return ""
+    versions = sorted(Counter(map(code, records)).items())
+    listed = ", ".join(f"{version} ({counted(count, 'run')})" for version, count in versions)
+    return f"Runs imported different code, and times or accuracies of such runs are not compared: {listed}"
 
 
 def demand_all(findings: Sequence[Finding], results: str) -> None:

@@ -28,19 +28,3 @@ def held(comparisons: Iterable[Comparison]) -> dict[tuple[Any, ...], str]:
 def subject(run: grid.Run | Mapping[str, Any]) -> tuple[Any, ...]:
     """What the parity of a run is about: its values of `SUBJECT`."""
     return tuple(run[name] if isinstance(run, Mapping) else getattr(run, name) for name in SUBJECT)
-
-
-def table(comparisons: Iterable[Comparison], results: str) -> list[dict[str, Any]]:
-    """Rows of parity.csv, one per comparison; the records are below the folder `results`."""
-    return [
-        {
-            "run": f"{results}/{comparison.run.path}",
-            "reference": f"{results}/{comparison.reference.path}",
-            "precision": comparison.precision,
-            "steps": comparison.steps,
-            "difference": comparison.difference,
-            "limit": comparison.limit,
-            "held": comparison.held,
-        }
-        for comparison in comparisons
-    ]

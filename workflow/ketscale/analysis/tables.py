@@ -6,13 +6,13 @@ import contextlib
 import math
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
 from ketscale.analysis import claims, columns, completeness, parity
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.columns import Filled, Trained
+from ketscale.analysis.columns import Trained
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.sweep import Sweep
 from ketscale.analysis.laws import table as laws
@@ -22,9 +22,12 @@ from ketscale.files import read_csv
 from ketscale.grid import CURVES, HISTORY
 from ketscale.jobs.records import Records
 
+if TYPE_CHECKING:
+    import pandas as pd
 
-def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[str, Filled]]:
-    """The runs by point, and every table but the answers, by name.
+
+def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[str, pd.DataFrame]]:
+    """The runs by point, and every table but the answers, by name, as it is written.
 
     Args:
         config: the config of the studies; with `partial` the existing records are enough.
@@ -43,6 +46,9 @@ def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[s
         if finding.record
     ]
     rows = list(columns.RUNS.of(runs, config))
+    states = list(columns.COMPLETENESS.of(findings, config))
+    if warning := completeness.warning(findings):
+        states.insert(0, {"run": "*", "state": "warning", "why": warning})
     records = {run.settings.run: run.record for run in runs}
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
     collected = Collected.of(config, rows, parity.held(found.comparisons), records, why)
@@ -51,9 +57,9 @@ def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[s
     swept = {kind.name: kind.varies for kind in known.values() if isinstance(kind, Sweep)}
     made: dict[str, Iterable[Row]] = {
         "runs": rows,
-        "completeness": completeness.table(findings, config.results),
+        "completeness": states,
         "laws": laws.rows(collected, swept),
-        "parity": parity.table(found.comparisons, config.results),
+        "parity": columns.PARITY.of(found.comparisons, config),
         "spans": _of_runs(columns.SPANS, config, runs, _spans),
         "history": _of_runs(columns.HISTORY, config, trained, lambda run: _history(run, results)),
         "curves": _of_runs(columns.CURVES, config, _best(trained), lambda run: _curves(run, results)),
@@ -61,8 +67,7 @@ def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[s
         "scaling": _of_studies("scaling", collected),
         "quality": _of_studies("quality", collected),
     }
-    filled = {name: Filled.of(columns.TABLES[name], config, found) for name, found in made.items()}
-    return collected, filled
+    return collected, {name: columns.TABLES[name].frame(rows, config) for name, rows in made.items()}
 
 
 def _of_studies(table: str, collected: Collected) -> Iterator[Row]:

@@ -75,8 +75,8 @@ def capital(text: str) -> str:
 
 
 def listed(words: Iterable[str]) -> str:
-    """'a', 'a and b', 'a, b and c'."""
-    *first, last = words
+    """'a', 'a and b', 'a, b and c'; '' of none."""
+    *first, last = (*words,) or ("",)
     return f"{', '.join(first)} and {last}" if first else last
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.points import Group, failed
+from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import POINT
 
@@ -34,12 +35,7 @@ class Inputs:
     curves: pd.DataFrame
     completeness: pd.DataFrame
     parity: pd.DataFrame
-
-    @classmethod
-    def of_tables(cls, collected: Collected, tables: Mapping[str, pd.DataFrame]) -> Inputs:
-        """The inputs that are tables, by name."""
-        names = ("runs", "scaling", "laws", "quality", "spans", "history", "curves", "completeness", "parity")
-        return cls(collected.config, collected, **{name: tables[name] for name in names})
+    claims: pd.DataFrame
 
     def only(self, study: str, host: str = "") -> Inputs:
         """What asks about one study gets: its rows, and of a class of hosts only what it measured."""
@@ -72,6 +68,18 @@ class Inputs:
         """The names of the studies of these kinds, with or without a finished run."""
         return [study.name for study in self.config.studies if study.kind in kinds]
 
+    def states(self, studies: Collection[str]) -> str:
+        """How many runs of some studies have not completed, such as 'Of 12 runs, 2 missing'; '' if all have."""
+        states = of_studies(self.completeness, studies)["state"]
+        counts = states.value_counts().drop("completed", errors="ignore").sort_index()
+        told = listed(f"{count} {str(state).replace('_', ' ')}" for state, count in counts.items())
+        return f"Of {len(states)} runs, {told}" if told else ""
+
     def seeds(self, point: pd.Series) -> list[float]:
         """The step times of a point's completed or timed-out runs that have one."""
         return [row["step_s"] for row in self.rows(point) if row["step_s"] and not failed(row)]
+
+
+def of_studies(table: pd.DataFrame, studies: Collection[str]) -> pd.DataFrame:
+    """The rows of a table of runs for which some of these studies ask."""
+    return table[table["studies"].fillna("").map(lambda text: not {*text.split()}.isdisjoint(studies))]

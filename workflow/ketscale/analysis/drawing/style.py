@@ -233,17 +233,8 @@ def footnote(
             for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT))
             if any(flag.startswith(word) for flag in flags)
         ]
-    parts += _absent(inputs, set(studies))
+    parts.append(inputs.states([*studies]))
     figure.set_label(". ".join(part for part in parts if part) + ".")
-
-
-def _absent(inputs: Inputs, studies: set[str]) -> list[str]:
-    rows = inputs.completeness[
-        inputs.completeness["studies"].fillna("").map(lambda s: bool(studies & set(s.split())))
-    ]
-    counts = rows[rows["state"] != "completed"]["state"].value_counts().sort_index()
-    listed = ", ".join(f"{count} {str(state).replace('_', ' ')}" for state, count in counts.items())
-    return [f"Of {len(rows)} runs {listed}"] if listed else []
 
 
 def label(metric: Metric) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import textwrap
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
 from ketscale.analysis.drawing import style
-from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.drawing.inputs import Inputs, of_studies
 from ketscale.analysis.kinds import Figure
 from ketscale.analysis.points import size_axes, variants
 from ketscale.analysis.wording import where
@@ -36,7 +37,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     import matplotlib.pyplot as plt
     from matplotlib.ticker import PercentFormatter
 
-    asked = set(inputs.asked(*KINDS))
+    asked = inputs.asked(*KINDS)
     drawn = table(inputs, asked)
     if drawn.empty:
         return None
@@ -81,7 +82,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     return figure, drawn
 
 
-def table(inputs: Inputs, studies: set[str]) -> pd.DataFrame:
+def table(inputs: Inputs, studies: Collection[str]) -> pd.DataFrame:
     """One row per point and span: seconds (median over seeds) and share of the step; also the time outside spans."""
     import pandas as pd
 
@@ -89,8 +90,8 @@ def table(inputs: Inputs, studies: set[str]) -> pd.DataFrame:
     rows = inputs.spans.merge(runs, on=[*POINT, "seed"])
     if rows.empty:
         return pd.DataFrame()
-    asked = rows["studies"].fillna("").map(lambda text: bool(studies & set(text.split())))
-    rows = rows[asked & (rows["status"] == "completed") & rows["timed"].astype(bool)]
+    rows = of_studies(rows, studies)
+    rows = rows[(rows["status"] == "completed") & rows["timed"].astype(bool)]
     rows = rows[~rows["span"].str.endswith(".total")]
     if rows.empty:
         return pd.DataFrame()

@@ -125,7 +125,7 @@ class Folder:
             _state(states["state"].tolist()),
             not states["state"].isin(FAULTS).any(),
             tables["completeness"][tables["completeness"]["run"] == "*"]["why"].tolist(),
-            {name: f"{folder}tables/{name}.csv" for name in columns.TABLES if len(tables[name])},
+            {name: f"{folder}tables/{name}.csv" for name in columns.TABLES if len(analysed.written[name])},
             frozenset(_said(chapters)) | frozenset(tables["claims"]["verdict"]),
             provenance.of(runs),
             provenance.packages(runs),
