@@ -15,10 +15,18 @@ import yaml
 from msgspec.structs import replace
 
 from ketscale import analysis
-from ketscale.analysis.claims import evidence as claims_evidence
-from ketscale.analysis.claims.evidence import Filter
+from ketscale.analysis.claims import readings as claims_readings
 from ketscale.analysis.claims.ledger import Claim
-from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, TESTED, Quantity, Reader, Reading, Spans
+from ketscale.analysis.claims.readings import (
+    LOSSES,
+    SAME_LOSSES,
+    TESTED,
+    Filter,
+    Quantity,
+    Reader,
+    Reading,
+    Spans,
+)
 from ketscale.analysis.claims.rules import rule
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.points import workers
@@ -82,7 +90,7 @@ class Tracer(Reader):
 
     def _note(self, kind: str, name: str, quantity: Quantity, *sides: Filter) -> None:
         planned = [
-            claims_evidence.planned(self.collected.config, names_of(self.claim), {**self.wanted, **side})
+            claims_readings.planned(self.collected.config, names_of(self.claim), {**self.wanted, **side})
             for side in sides
         ]
         self.asked.append(Asked(kind, name, quantity, planned))
@@ -104,8 +112,8 @@ def bounds(claim: Claim) -> dict[str, list[float]]:
             found[self.name.partition(" (")[0]].update(claim.limits(bound))
         return compare(self, bound, holds)
 
-    compare = Reading._finding
-    with patch.object(Reading, "_finding", note):
+    compare = Reading._compared
+    with patch.object(Reading, "_compared", note):
         every = asked(claim)
     given = {end for name in claim.thresholds if name != SAME_LOSSES for end in claim.limits(name)}
     return {each.name: sorted(found.get(each.name, given)) for each in every}
@@ -139,7 +147,7 @@ def row(config: Config, run: Run, **values: Any) -> dict[str, Any]:
     usual = {
         "status": "completed", "resumed": 0, "quiet": True, "timed": True, "hardware": HOST, "shared_cores": False,
         "imported": "", "packages": "", "mpi_library": "",
-        "precision": "fp64", "data_hash": "", "features_hash": "", "step_s": 1.0, "epoch_s": 1.0, "samples_per_s": 1.0,
+        "precision": "fp64", "data_hash": "", "features_hash": "", "split": "", "folds": None, "step_s": 1.0, "epoch_s": 1.0, "samples_per_s": 1.0,
     }  # fmt: skip
     return {**asdict(run), **config.sizes(run), "layout": run.layout, **usual, **values}
 
@@ -204,7 +212,7 @@ def doctored(
 
 def planned(claim: Claim) -> list[Run]:
     """All runs of a claim's studies."""
-    return claims_evidence.planned(config_of(claim), names_of(claim), {})
+    return claims_readings.planned(config_of(claim), names_of(claim), {})
 
 
 def _point(run: Run) -> str:

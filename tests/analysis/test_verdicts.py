@@ -6,18 +6,20 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from ketscale.analysis import claims
+from ketscale.analysis import claims, comparison
 from ketscale.analysis.claims import readings, rules
 from ketscale.analysis.claims.ledger import Claim, Rule
 from ketscale.analysis.claims.readings import Finding, Reader, Reading, Spans, every, some
 from ketscale.analysis.claims.verdicts import judge
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import CLAIMS
+from ketscale.analysis.intervals import LEVEL
 from ketscale.analysis.verdicts import MORE, REFUTED, SUPPORTED
 from ketscale.config import Config
 from ketscale.grid import Run
@@ -180,6 +182,8 @@ def of_ratio(ruled: Callable[[rules.Rule], None]) -> None:
     ruled(lambda runs: rules.higher([ratio(runs)]))
 
 
+# The 97.5 % quantile of Student's t with two degrees of freedom, in closed form.
+STUDENT = 0.95 / math.sqrt(2 * 0.975 * 0.025)
 FAST = {"cpu-n1r1t1": [2.0, 4.0, 8.0], "mpi-n1r2t1": [1.0, 2.2, 3.8]}
 
 
@@ -188,8 +192,7 @@ def test_a_ratio_is_the_geometric_mean_of_ratios_paired_by_seed() -> None:
     logs = [math.log(2.0), math.log(4 / 2.2), math.log(8 / 3.8)]
     mean = sum(logs) / 3
     deviation = math.sqrt(sum((each - mean) ** 2 for each in logs) / 2)
-    # The 97.5 % quantile of Student's t with two degrees of freedom, in closed form.
-    half = 0.95 / math.sqrt(2 * 0.975 * 0.025) * deviation / math.sqrt(3)
+    half = STUDENT * deviation / math.sqrt(3)
     assert found is not None
     expected = math.exp(mean), math.exp(mean - half), math.exp(mean + half), 3
     assert (found.value, found.low, found.high, found.n) == pytest.approx(expected, rel=1e-12)
@@ -217,12 +220,61 @@ def test_what_else_is_made_of_pairs() -> None:
     ids=str,
 )
 def test_columns_and_spans(quantity: readings.Quantity, value: float) -> None:
+    """Three equal times do not show that there is no noise: their interval is that of the least that is believed."""
     spans = {"a": 0.3, "b": 0.6, "c.total": 9.0}
     records = {run: factory.record(step_s=1.5, **spans) for run in runs(layout="cpu-n1r1t1")}
     evidence = factory.evidence(CONFIG, rows({"cpu-n1r1t1": [1.0] * 3}), records)
     found = read(evidence, lambda runs: runs.of(**ONE).value("x", quantity)).estimate
     assert found is not None
-    assert (found.value, found.low, found.high) == pytest.approx((value, value, value), rel=1e-12)
+    half = STUDENT * comparison.RESOLUTION / math.sqrt(3)
+    ends = value * math.exp(-half), value * math.exp(half)
+    assert (found.value, found.low, found.high) == pytest.approx((value, *ends), rel=1e-12)
+
+
+@pytest.mark.parametrize("reading", [
+    lambda runs: runs.of(**ONE).value("x", "test_error"),
+    lambda runs: runs.ratio("x", "test_error", ONE, TWO),
+    lambda runs: runs.of(**ONE).value("x", Spans("never")),
+])  # fmt: skip
+def test_equal_results_of_all_seeds_have_no_interval(reading: Callable[[Reader], Reading]) -> None:
+    equal = rows({"cpu-n1r1t1": [1.0] * 3, "mpi-n1r2t1": [1.0] * 3}, test_error=0.25)
+    records = {run: factory.record(a=0.3) for run in runs()}
+    found = read(factory.evidence(CONFIG, equal, records), reading)
+    assert found.estimate is not None and found.estimate.low is None
+    assert found.fault == "all seeds are equal, so there is no interval"
+
+
+@pytest.mark.parametrize(
+    ("decide", "alone", "verdict"),
+    [
+        # Of one comparison the interval is above 1.9 at 95 %, and of two that some joins it is not at 97.5 %.
+        (lambda fast, slow: fast.above("fast"), True, "supported"),
+        (lambda fast, slow: some((fast.above("fast"), slow.above("fast"))), True, "undecided"),
+        (lambda fast, slow: every((fast.above("fast"), slow.below("slow"))), True, "supported"),
+        (lambda fast, slow: some((fast.above("less"), slow.above("less"))), True, "supported"),
+        (lambda fast, slow: some((some((fast.above("less"), slow.above("less"))), slow.above("less"))), True, "undecided"),
+        # Two hosts are two chances.
+        (lambda fast, slow: fast.above("fast"), False, "undecided"),
+        (lambda fast, slow: fast.above("less"), False, "supported"),
+    ],
+)  # fmt: skip
+def test_what_some_joins_holds_together(
+    ruled: Callable[[rules.Rule], None], decide: Callable[[Reading, Reading], Any], alone: bool, verdict: str
+) -> None:
+    def rule(runs: Reader) -> rules.Ruling:
+        fast, slow = (
+            runs.ratio(name, "step_s", ONE, {"layout": name}) for name in ("mpi-n1r2t1", "mpi-n1r4t1")
+        )
+        return {SUPPORTED: decide(fast, slow), REFUTED: never(fast)}
+
+    ruled(rule)
+    # Ratios around 2: by Student's t with two degrees of freedom the ends are 1.914 (95 %), 1.879 (97.5 %) and 1.829.
+    noisy = [2.0 * math.exp(0.01774 * each) for each in (-1, 0, 1)]
+    times = {"cpu-n1r1t1": noisy, "mpi-n1r2t1": [1.0] * 3, "mpi-n1r4t1": noisy}
+    told = rows(times) if alone else [each | {"hardware": host} for host in "AB" for each in rows(times)]
+    told = [each for each in told if each["hardware"] != "B" or each["layout"] != "mpi-n1r2t1"]
+    bounds = {"fast": 1.9, "less": 1.85, "slow": 1.1, "impossible": 1e9}
+    assert judge(claim(**bounds), factory.evidence(CONFIG, told)).verdict == verdict
 
 
 @pytest.mark.usefixtures("of_ratio")
@@ -251,7 +303,7 @@ def test_losses_are_compared_seed_by_seed() -> None:
 )  # fmt: skip
 def test_relations_are_about_the_whole_interval(relation: str, bound: Any, holds: bool) -> None:
     found = Reading("x", claim(bound=bound), claims_estimate(1.0, 2.0))
-    assert getattr(found, relation)("bound").truth is holds
+    assert getattr(found, relation)("bound")(LEVEL).truth is holds
 
 
 def claims_estimate(low: float, high: float) -> Any:
@@ -260,21 +312,28 @@ def claims_estimate(low: float, high: float) -> Any:
 
 def test_an_interval_may_be_the_bound_of_another() -> None:
     one, two = (Reading("x", claim(), claims_estimate(*ends)) for ends in ((3.0, 5.0), (1.0, 2.0)))
-    assert one.above(two).truth is True and two.above(one).truth is False
+    assert one.above(two)(LEVEL).truth is True and two.above(one)(LEVEL).truth is False
     unknown = Reading("y", claim(), None, fault="absent")
-    assert one.above(unknown) == Finding(None, unknown, (one, unknown))
-    assert unknown.above(one).truth is None
+    assert one.above(unknown)(LEVEL) == Finding(None, unknown, (one, unknown))
+    assert unknown.above(one)(LEVEL).truth is None
+
+
+def known(finding: Finding, level: float) -> Finding:
+    """What holds or not at every level."""
+    return finding
 
 
 def test_what_is_unknown_is_neither_true_nor_false() -> None:
     reading = Reading("x", claim(), None)
-    holds, fails, unknown = (Finding(truth, reading, (reading,)) for truth in (True, False, None))
-    assert [every(each).truth for each in ((holds, unknown), (fails, unknown), (holds, holds))] == [
+    holds, fails, unknown = (
+        partial(known, Finding(truth, reading, (reading,))) for truth in (True, False, None)
+    )
+    assert [every(each)(LEVEL).truth for each in ((holds, unknown), (fails, unknown), (holds, holds))] == [
         None,
         False,
         True,
     ]
-    assert [some(each).truth for each in ((holds, unknown), (fails, unknown), (fails, fails))] == [
+    assert [some(each)(LEVEL).truth for each in ((holds, unknown), (fails, unknown), (fails, fails))] == [
         True,
         None,
         False,
@@ -369,6 +428,15 @@ def test_results_of_a_test_count_whatever_the_clock_says(ruled: Callable[[rules.
     assert found.verdict == "supported"
     assert found.reading is not None and found.reading.estimate is not None
     assert (found.reading.estimate.value, found.reading.estimate.n) == (pytest.approx(0.2), 3)
+    # A host or a precision of its own changes the times of a side, but not what it has learned; data and splits do.
+    for change, why in (
+        ({"hardware": "B"}, ""), ({"precision": "fp32"}, ""), ({"data_hash": "b"}, "other data"),
+        ({"split": "trials"}, "other splits (subjects and trials)"), ({"packages": "torch=3"}, "other packages"),
+    ):  # fmt: skip
+        usual = {"data_hash": "a", "split": "subjects", "packages": "torch=2"}
+        spoilt = [each | usual | (change if each["layout"] == "mpi-n1r2t1" else {}) for each in told]
+        reading = read(factory.evidence(CONFIG, spoilt, records), lambda runs: runs.difference("x", ONE, TWO))
+        assert reading.fault.startswith(why) and bool(reading.fault) == bool(why)
 
 
 @pytest.mark.usefixtures("of_ratio")

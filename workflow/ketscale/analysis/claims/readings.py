@@ -1,4 +1,8 @@
-"""What a rule reads: ratios, efficiencies, values and losses of a claim's runs, and whether they are beyond a threshold.
+"""What a rule reads of a claim's runs, and the conditions that it makes of that.
+
+A condition is asked at a level of confidence, so that all that a rule joins holds together with 95 %. Any one of k
+conditions may hold by chance, so `some` asks each of them at 1 - 5 % / k (Bonferroni). `every` asks each at its own
+level: that all hold by chance is no more likely than that one does (Berger, Technometrics 24, 295, 1982).
 
 What has not been measured is neither beyond a threshold nor not: truth has three values (Kleene), so that a claim is
 decided before everything has been measured, if the rest cannot change the verdict.
@@ -7,23 +11,27 @@ decided before everything has been measured, if the rest cannot change the verdi
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from ketscale.analysis import comparison, intervals, metrics
-from ketscale.analysis.claims import evidence
-from ketscale.analysis.claims.evidence import AMBIGUOUS, UNPLANNED, UNTIMED, Filter
+from ketscale.analysis import comparability, comparison, metrics, verdicts
 from ketscale.analysis.claims.ledger import Claim
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.intervals import FEWEST, Estimate
-from ketscale.analysis.points import Row, workers
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
+from ketscale.analysis.points import Row, mostly_failed, point_of, usable, workers
 from ketscale.config import Config
 from ketscale.grid import Run
 from ketscale.measure import parity
 from ketscale.measure.form import Record, Timing
 
+# Axes of runs, sizes by name, or layout, with the value that a run must have.
+Filter = Mapping[str, Any]
+# Measured by the test, not by the clock, so that other work on the host changes nothing.
+UNTIMED = "test_"
 SAME_LOSSES, LOSSES, TESTED = "same_losses", "losses", f"{UNTIMED}result"
+# Why nothing was measured, if the config does not ask for it; and why it is not known which runs are meant.
+UNPLANNED, AMBIGUOUS = "not in the study", "several points of the study"
 
 
 class Spans:
@@ -62,17 +70,40 @@ class Finding:
     readings: tuple[Reading, ...]
 
 
+# At a level of confidence between 0 and 1.
+Condition = Callable[[float], Finding]
+
+
+def every(conditions: Iterable[Condition]) -> Condition:
+    """False if one is, else unknown if one is, else true; with the first finding that shows it."""
+    asked = list(conditions)
+    return lambda level: _first([each(level) for each in asked], (False, None))
+
+
+def some(conditions: Iterable[Condition]) -> Condition:
+    """True if one is, else unknown if one is, else false; with the first finding that shows it."""
+    asked = list(conditions)
+    return lambda level: _first([each(1 - (1 - level) / len(asked)) for each in asked], (True, None))
+
+
+def _first(found: Sequence[Finding], order: Sequence[bool | None]) -> Finding:
+    shows = next((each for truth in order for each in found if each.truth is truth), found[0])
+    return replace(shows, readings=tuple(dict.fromkeys(one for each in found for one in each.readings)))
+
+
 @dataclass(frozen=True)
 class Reading:
     """What a reader came to.
 
-    estimate: None if there is no number; without ends if there is no interval. fault: why the reading decides nothing.
-    absent: whether something has not been measured. planned: the runs asked for. runs: those it was read from.
+    estimate: None if there is no number; without ends if there is no interval. at: the same with the interval of another
+    level. fault: why the reading decides nothing. absent: whether something has not been measured. planned: the runs asked
+    for. runs: those it was read from.
     """
 
     name: str
     claim: Claim = field(repr=False, compare=False)
-    estimate: Estimate | None
+    estimate: Estimate | None = None
+    at: Callable[[float], Estimate | None] | None = field(default=None, repr=False, compare=False)
     fault: str = ""
     absent: bool = False
     planned: tuple[Run, ...] = ()
@@ -84,58 +115,65 @@ class Reading:
         if self.estimate is None:
             return f"{self.name}: {self.fault}"
         found = self.estimate
-        ends = self.fault or f"{found.low:.4g} to {found.high:.4g}"
-        return f"{self.name} {found.value:.4g} ({ends})"
+        return f"{self.name} {found.value:.4g} ({self.fault or f'{found.low:.4g} to {found.high:.4g}'})"
 
-    def below(self, bound: str) -> Finding:
+    def below(self, bound: str) -> Condition:
         """Whether the whole interval is below a threshold, or below a range."""
-        return self._finding(bound, lambda low, high, least, most: high < least)
+        return self._compared(bound, lambda low, high, least, most: high < least)
 
-    def above(self, bound: str | Reading) -> Finding:
+    def above(self, bound: str | Reading) -> Condition:
         """Whether the whole interval is above a threshold, above a range, or above another reading's interval."""
-        return self._finding(bound, lambda low, high, least, most: low > most)
+        return self._compared(bound, lambda low, high, least, most: low > most)
 
-    def at_most(self, bound: str) -> Finding:
+    def at_most(self, bound: str) -> Condition:
         """Whether no part of the interval is above a threshold."""
-        return self._finding(bound, lambda low, high, least, most: high <= least)
+        return self._compared(bound, lambda low, high, least, most: high <= least)
 
-    def at_least(self, bound: str) -> Finding:
+    def at_least(self, bound: str) -> Condition:
         """Whether no part of the interval is below a threshold."""
-        return self._finding(bound, lambda low, high, least, most: low >= most)
+        return self._compared(bound, lambda low, high, least, most: low >= most)
 
-    def within(self, bound: str) -> Finding:
+    def within(self, bound: str) -> Condition:
         """Whether the whole interval is in a range."""
-        return self._finding(bound, lambda low, high, least, most: least <= low and high <= most)
+        return self._compared(bound, lambda low, high, least, most: least <= low and high <= most)
 
-    def _finding(self, bound: str | Reading, holds: Callable[[float, float, float, float], bool]) -> Finding:
-        if isinstance(bound, str):
-            truth = None if self.fault else holds(*self.ends, *self.claim.limits(bound))
-            return Finding(truth, self, (self,))
-        if bound.fault:
-            return Finding(None, bound, (self, bound))
-        return Finding(None if self.fault else holds(*self.ends, *bound.ends), self, (self, bound))
+    def _compared(
+        self, bound: str | Reading, holds: Callable[[float, float, float, float], bool]
+    ) -> Condition:
+        about = (self,) if isinstance(bound, str) else (self, bound)
+        unknown = next((each for each in reversed(about) if each.fault), None)
 
-    @property
-    def ends(self) -> tuple[float, float]:
+        def condition(level: float) -> Finding:
+            if unknown:
+                return Finding(None, unknown, about)
+            limits = self.claim.limits(bound) if isinstance(bound, str) else bound.ends(level)
+            return Finding(holds(*self.ends(level), *limits), self, about)
+
+        return condition
+
+    def ends(self, level: float) -> tuple[float, float]:
         """The ends of the interval, in a reading without a fault."""
-        assert self.estimate is not None and self.estimate.low is not None and self.estimate.high is not None
-        return self.estimate.low, self.estimate.high
+        found = self.estimate if self.at is None or level == LEVEL else self.at(level)
+        assert found is not None and found.low is not None and found.high is not None
+        return found.low, found.high
 
 
-def every(findings: Iterable[Finding]) -> Finding:
-    """False if one is, else unknown if one is, else true; with the first finding that shows it."""
-    return _first(findings, (False, None))
+def planned(config: Config, studies: Collection[str], wanted: Filter) -> list[Run]:
+    """The runs of these studies that pass a filter, in the studies' order."""
+    runs = [run for study in config.studies if study.name in studies for run in study.runs]
+    passing = (run for run in runs if all(_axis(config, run, name) == wanted[name] for name in wanted))
+    return list(dict.fromkeys(passing))
 
 
-def some(findings: Iterable[Finding]) -> Finding:
-    """True if one is, else unknown if one is, else false; with the first finding that shows it."""
-    return _first(findings, (True, None))
+def _axis(config: Config, run: Run, name: str) -> Any:
+    """A run's value of an axis, of its layout or of a size; None if its family has no such size."""
+    return getattr(run, name) if hasattr(run, name) else config.sizes(run).get(name)
 
 
-def _first(findings: Iterable[Finding], order: Sequence[bool | None]) -> Finding:
-    found = list(findings)
-    shows = next((each for truth in order for each in found if each.truth is truth), found[0])
-    return replace(shows, readings=tuple(dict.fromkeys(one for each in found for one in each.readings)))
+def rows_of(collected: Collected, runs: Collection[Run]) -> list[Row]:
+    """The rows of runs.csv of these runs."""
+    groups = (collected.points.get(point, ()) for point in dict.fromkeys(map(point_of, runs)))
+    return [row for group in groups for row in group if Run.of(row) in runs]
 
 
 @dataclass(frozen=True)
@@ -158,88 +196,156 @@ class Reader:
 
     def each(self, name: str, *values: Any, **among: Any) -> list[Reader]:
         """A reader for each value of an axis: the given ones, or those that are planned, where runs have the values `among`."""
-        found = values or evidence.values(
-            self.collected.config, self._studies, {**self.wanted, **among}, name
-        )
+        found = {_axis(self.collected.config, run, name) for run in self._planned(among)}
+        known = values or sorted(found, key=lambda value: (isinstance(value, str), value)) or ["?"]
         comma = ", " * bool(self.group)
         return [
-            replace(self, wanted={**self.wanted, name: value}, group=f"{self.group}{comma}{name} {value}")
-            for value in found or ["?"]
+            replace(self.of(**{name: value}), group=f"{self.group}{comma}{name} {value}") for value in known
         ]
 
     def ratio(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
         """`of` over `over`, paired by seed."""
-        timed = not str(quantity).startswith(UNTIMED)
-        least = self.collected.times.least if timed else 0.0
-        return self._read(name, quantity, lambda of, over: comparison.paired(of, over, least), of, over)
+
+        def estimate(level: float, of: Mapping[int, float], over: Mapping[int, float]) -> Estimate | None:
+            if str(quantity).startswith(UNTIMED):
+                ratios = [of[seed] / over[seed] for seed in of if over[seed] > 0]
+                return metrics.over_seeds(ratios, level) if ratios else None
+            return self._times(level, of, over)
+
+        return self._read(name, quantity, estimate, of, over)
 
     def efficiency(self, name: str, quantity: Quantity, of: Filter, over: Filter) -> Reading:
         """The ratio, divided by how many times as many workers `over` has."""
         found = self.ratio(name, quantity, of, over)
-        if found.estimate is None:
+        at = found.at
+        if found.estimate is None or at is None:
             return found
         one, more = (workers(run.layout) for run in found.runs[:2])
-        return replace(found, estimate=found.estimate.times(one / more))
+
+        def estimate(level: float) -> Estimate | None:
+            ratio = at(level)
+            return ratio and ratio.times(one / more)
+
+        return replace(found, estimate=estimate(LEVEL), at=estimate)
 
     def difference(self, name: str, of: Filter, over: Filter) -> Reading:
         """`of` minus `over` in the test's headline metric, paired by seed and sample."""
-        config = self.collected.config
-        return self._read(name, TESTED, lambda of, over: _difference(config, of, over), of, over)
+
+        def estimate(level: float, of: Mapping[int, Record], over: Mapping[int, Record]) -> Estimate | None:
+            workload = str(next(iter(of.values())).run["workload"])
+            metric = self.collected.config.family(workload).headline
+            one, two = (metrics.scored(side.values(), metric) for side in (of, over))
+            return metrics.difference(one, two, metric, level)
+
+        return self._read(name, TESTED, estimate, of, over)
 
     def value(self, name: str, quantity: Quantity) -> Reading:
         """What is typical of the seeds."""
-        return self._read(name, quantity, lambda values: intervals.typical(list(values.values())), {})
+
+        def estimate(level: float, values: Mapping[int, float]) -> Estimate | None:
+            if str(quantity).startswith(UNTIMED) or min(values.values()) <= 0:
+                return metrics.over_seeds([*values.values()], level)
+            return self._times(level, values, dict.fromkeys(values, 1.0))
+
+        return self._read(name, quantity, estimate, {})
 
     def losses(self, name: str, of: Filter, over: Filter) -> Reading:
-        """The largest relative difference of the first 20 losses in a pair of one seed; every pair must agree, so no mean."""
-        return self._read(name, LOSSES, _farthest, of, over)
+        """The largest relative difference of the first 20 losses in a pair of one seed; every pair must agree, so no mean.
 
-    @property
-    def _studies(self) -> list[str]:
-        return [study.rpartition("#")[2] for study in self.claim.studies]
+        Its interval is the range of all pairs at every level.
+        """
+
+        def estimate(level: float, of: Any, over: Any) -> Estimate:
+            apart, few = [parity.difference(of[seed], over[seed]) for seed in of], len(of) < FEWEST
+            return Estimate(max(apart), None if few else min(apart), None if few else max(apart), len(apart))
+
+        return self._read(name, LOSSES, estimate, of, over)
+
+    def _times(self, level: float, of: Mapping[int, float], over: Mapping[int, float]) -> Estimate | None:
+        """The ratio of the typical run, as every ratio of the results folder is estimated."""
+        found = comparison.paired(of, over, self.collected.times.least)
+        if found is None or found.low is None or level == LEVEL:
+            return found
+        low, high = verdicts.widened(found, level)
+        return replace(found, low=low, high=high)
+
+    def _planned(self, side: Filter) -> list[Run]:
+        studies = [study.rpartition("#")[2] for study in self.claim.studies]
+        return planned(self.collected.config, studies, {**self.wanted, **side})
 
     def _read(
         self, name: str, quantity: Quantity, estimate: Callable[..., Estimate | None], *sides: Filter
     ) -> Reading:
-        """estimate: from the amounts of each side by seed; None without a seed that all sides have."""
+        """estimate: from a level and the amounts of each side, by seeds that all sides have; None without a number."""
+        runs = [self._planned(side) for side in sides]
         label = f"{name} ({self.group})" if self.group else name
-        config = self.collected.config
-        planned = [evidence.planned(config, self._studies, {**self.wanted, **side}) for side in sides]
-        blank = Reading(label, self.claim, None, planned=tuple(itertools.chain(*planned)))
-        found = [evidence.measured(self.collected, runs, str(quantity), self.own_cores) for runs in planned]
+        blank = Reading(label, self.claim, planned=tuple(itertools.chain(*runs)))
+        tested = str(quantity).startswith(UNTIMED)
+        found = [self._usable(each, tested) for each in runs]
         faults = [(why, side) for (_, why), side in zip(found, sides, strict=True) if why]
         if faults:
             # What nobody has planned will not come.
             why, side = max(faults, key=lambda fault: fault[0] == UNPLANNED)
             words = ", ".join(f"{axis} {value}" for axis, value in side.items())
             return replace(blank, fault=f"{words} {why}".strip(), absent=not why.startswith(AMBIGUOUS))
-        if why := comparison.apart([*found[0][0].values()], [*found[-1][0].values()]):
+        rows = [[*of_side.values()] for of_side, _ in found]
+        keys = (comparability.quality(row) for row in itertools.chain(*rows) if tested)
+        if why := comparability.hindrance(keys) if tested else comparison.apart(rows[0], rows[-1]):
             return replace(blank, fault=why)
-        amounts = [
+        known = [
             {
                 seed: amount
-                for seed, row in rows.items()
+                for seed, row in of_side.items()
                 if (amount := self._amount(quantity, row)) is not None
             }
-            for rows, _ in found
+            for of_side, _ in found
         ]
-        estimated = estimate(*amounts)
+        seeds = sorted(set[int].intersection(*map(set, known)))
+        amounts = [{seed: of_side[seed] for seed in seeds} for of_side in known]
+
+        def at(level: float) -> Estimate | None:
+            return estimate(level, *amounts)
+
+        estimated = at(LEVEL) if seeds else None
         if estimated is None:
             both = " on both sides" * (len(sides) > 1)
             return replace(blank, fault=f"no seed has {quantity}{both}", absent=True)
-        seeds = sorted(set[int].intersection(*map(set, amounts)))
-        pairs = [tuple(Run.of(rows[seed]) for rows, _ in found) for seed in seeds]
-        return replace(
-            blank,
-            estimate=estimated,
-            fault=self._fault(estimated, pairs),
-            runs=tuple(itertools.chain(*pairs)),
+        pairs = [tuple(Run.of(of_side[seed]) for of_side, _ in found) for seed in seeds]
+        fault, chosen = self._fault(estimated, pairs), tuple(itertools.chain(*pairs))
+        return replace(blank, estimate=estimated, at=at, fault=fault, runs=chosen)
+
+    def _usable(self, runs: Collection[Run], tested: bool) -> tuple[dict[int, Row], str]:
+        """The rows of the usable ones of the planned runs of one point, by seed; or none of them and the reason.
+
+        tested: whether results of a test are read; all else needs a quiet host.
+        """
+        if not runs:
+            return {}, UNPLANNED
+        if len({point_of(run) for run in runs}) > 1:
+            first, *_, last = runs
+            return {}, f"{AMBIGUOUS}, such as {first.name} and {last.name}"
+        rows, states = rows_of(self.collected, runs), self.collected.why
+        if not rows:
+            return {}, next((states[run] for run in runs if run in states), "measured on another host")
+        found, flag = (
+            usable(rows) if not tested else ([row for row in rows if row["status"] == "completed"], "")
         )
+        if not found or flag:
+            # A run that was completed has no time without a steady step.
+            faults = {row["status"].replace("completed", "no steady step") for row in rows}
+            return {}, flag or f"no usable run ({', '.join(sorted(faults))})"
+        if mostly_failed(rows):
+            return {}, "most seeds failed, and the rest are a choice"
+        kept = [row for row in found if not self.own_cores or row["shared_cores"] is False]
+        shared = "shared" if found[0]["shared_cores"] else "perhaps shared"
+        return {row["seed"]: row for row in kept}, "" if kept else f"no run with cores of its own ({shared})"
 
     def _fault(self, estimate: Estimate, pairs: Sequence[Sequence[Run]]) -> str:
         """Why an estimate from these runs decides nothing."""
-        if estimate.low is None or estimate.n < FEWEST:
+        if estimate.n < FEWEST:
             return f"{estimate.n} seed{'s' * (estimate.n > 1)}; an interval needs {FEWEST}"
+        if estimate.low is None:
+            return "all seeds are equal, so there is no interval"
         if SAME_LOSSES not in self.claim.thresholds or len(pairs[0]) < 2:
             return ""
         records = self.collected.records
@@ -254,20 +360,3 @@ class Reader:
             return quantity.of(record.timing)
         # Without runs of the family, there is no column of its metrics.
         return record.losses if quantity == LOSSES else record if quantity == TESTED else row.get(quantity)
-
-
-def _difference(config: Config, of: Mapping[int, Record], over: Mapping[int, Record]) -> Estimate | None:
-    if not of or not over:
-        return None
-    metric = config.family(str(next(iter(of.values())).run["workload"])).headline
-    one, two = (metrics.scored(side.values(), metric) for side in (of, over))
-    return metrics.difference(one, two, metric)
-
-
-def _farthest(of: Mapping[int, Sequence[float]], over: Mapping[int, Sequence[float]]) -> Estimate | None:
-    """The largest difference of a pair, and the range of all."""
-    apart = [parity.difference(of[seed], over[seed]) for seed in of.keys() & over.keys()]
-    if not apart:
-        return None
-    few = len(apart) < FEWEST
-    return Estimate(max(apart), None if few else min(apart), None if few else max(apart), len(apart))

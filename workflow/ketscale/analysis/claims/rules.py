@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ketscale.analysis.claims.readings import Finding, Reader, Reading, Spans, every, some
+from ketscale.analysis.claims.readings import Condition, Reader, Reading, Spans, every, some
 from ketscale.analysis.verdicts import MORE, REFUTED, SUPPORTED
 
 # Whether a claim is supported, refuted and, where its rule knows that, more than claimed.
-Ruling = dict[str, Finding]
+Ruling = dict[str, Condition]
 Rule = Callable[[Reader], Ruling]
 CORE, GPU = {"layout": "cpu-n1r1t1"}, {"layout": "gpu-n1r1t1"}
 FOUR_GPUS, EIGHT_GPUS = {"layout": "ddp-n1r4t1"}, {"layout": "ddp-n1r8t1"}

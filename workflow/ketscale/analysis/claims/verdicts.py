@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ketscale.analysis.claims.evidence import UNPLANNED, rows_of, since
 from ketscale.analysis.claims.ledger import Claim, load
-from ketscale.analysis.claims.readings import Reader, Reading
+from ketscale.analysis.claims.readings import UNPLANNED, Reader, Reading, rows_of
 from ketscale.analysis.claims.rules import rule
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.intervals import LEVEL
 from ketscale.analysis.verdicts import MORE, NOT_MEASURED, REFUTED, SUPPORTED, UNDECIDED
 from ketscale.config import Config
-from ketscale.grid import BACKENDS
+from ketscale.grid import BACKENDS, Run
 
 # So many readings are told in a reason.
 MOST_READINGS = 4
@@ -49,14 +49,14 @@ def judge(claim: Claim, collected: Collected) -> Verdict:
     """The verdict on a claim by its rule.
 
     Each class of hosts is judged by itself, unless the claim compares devices, and so the hosts that have them; they must
-    not contradict each other.
+    not contradict each other. Any host may decide by chance, so together they hold with 95 % (Bonferroni).
     """
     planned = {run for reading in _asked(claim, collected) for run in reading.planned}
-    new = since(collected, claim.since)
+    new = _since(claim, collected)
     hosts = sorted({row["hardware"] for row in rows_of(new, planned)})
     if not hosts or len({BACKENDS[run.backend].device for run in planned}) > 1:
         hosts = [""]
-    found = [_on(host, claim, new) for host in hosts]
+    found = [_on(host, claim, new, 1 - (1 - LEVEL) / len(hosts)) for host in hosts]
     decided = [each for each in found if each.verdict not in (UNDECIDED, NOT_MEASURED)]
     if len({each.verdict for each in decided}) > 1:
         told = "; ".join(f"{each.verdict} on {each.hardware}" for each in decided)
@@ -70,12 +70,22 @@ def judge(claim: Claim, collected: Collected) -> Verdict:
 def _asked(claim: Claim, collected: Collected) -> list[Reading]:
     """What the rule reads."""
     ruling = rule(claim.id)(Reader(claim, collected))
-    return [reading for found in ruling.values() for reading in found.readings]
+    return [reading for condition in ruling.values() for reading in condition(LEVEL).readings]
 
 
-def _on(host: str, claim: Claim, collected: Collected) -> Verdict:
+def _since(claim: Claim, collected: Collected) -> Collected:
+    """What was not measured before the claim's rule had its words."""
+    old = {run for run, record in collected.records.items() if record.started < claim.since}
+    groups = collected.points.items()
+    new = {key: [row for row in group if Run.of(row) not in old] for key, group in groups}
+    why = f"measured before its rule was written ({claim.since:%Y-%m-%d %H:%M})"
+    return replace(collected, points=new, why={**collected.why, **dict.fromkeys(old, why)})
+
+
+def _on(host: str, claim: Claim, collected: Collected, level: float) -> Verdict:
     """The verdict on one class of hosts, or on all for ''."""
-    ruling = rule(claim.id)(Reader(claim, collected.on(host)))
+    conditions = rule(claim.id)(Reader(claim, collected.on(host)))
+    ruling = {verdict: condition(level) for verdict, condition in conditions.items()}
     holding = [verdict for verdict, found in ruling.items() if found.truth]
     # One number of a claim may be more than claimed, and another less.
     if MORE in holding and ruling[REFUTED].truth is not False:
@@ -83,7 +93,7 @@ def _on(host: str, claim: Claim, collected: Collected) -> Verdict:
     if len(holding) == 1:
         found = ruling[holding[0]]
         return _verdict(holding[0], [found.witness, *found.readings], collected)
-    readings = list(dict.fromkeys(reading for found in ruling.values() for reading in found.readings))
+    readings = [reading for found in ruling.values() for reading in found.readings]
     unknown = [found.witness for found in ruling.values() if found.truth is None]
     absent = [reading for reading in readings if reading.absent]
     # If all conditions are known to fail, nothing that is still absent can decide.
@@ -96,7 +106,7 @@ def _verdict(verdict: str, readings: Sequence[Reading], collected: Collected) ->
     """A verdict with the reading that decides it first, unless nothing is measured."""
     told = list(dict.fromkeys(each.words for each in readings))
     more = [f"and {len(told) - MOST_READINGS} more"] if len(told) > MOST_READINGS else []
-    runs = dict.fromkeys(run for each in dict.fromkeys(readings) for run in each.runs)
+    runs = dict.fromkeys(run for each in readings for run in each.runs)
     paths = tuple(f"{collected.config.results}/{run.path}" for run in runs)
     first = None if verdict == NOT_MEASURED else readings[0]
     hosts = " and ".join(sorted({row["hardware"] for row in rows_of(collected, runs)}))
