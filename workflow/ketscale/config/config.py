@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
+
+import msgspec
 
 from ketscale.config.block import Block
 from ketscale.config.conflicts import conflicts
@@ -28,7 +30,7 @@ from ketscale.config.parsing import at, check, parse, suggestion
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.files import expanded
-from ketscale.grid import MOST_RUNS, Run, Study, canonical, count, decode, expand, listed, schedule
+from ketscale.grid import FOLLOWING, MOST_RUNS, Run, Study, canonical, count, decode, expand, listed, schedule
 
 B = TypeVar("B", bound=Block)
 
@@ -37,7 +39,7 @@ B = TypeVar("B", bound=Block)
 class Config:
     """A config whose every name and value has been checked.
 
-    given: the settings as they were given. cohorts: whether runs of one shape are trained together. placed: whether the
+    given: the settings as they were given, but that sizes are numbers. cohorts: whether runs of one shape are trained together. placed: whether the
     settings say where things are on this machine.
     """
 
@@ -100,8 +102,18 @@ class Config:
                     raise UserError(
                         f"protocols.{name}.steps_for.{simulator}: no such simulator{suggestion(simulator, config.simulators)}"
                     )
-        studies = tuple(config._study(name, block) for name, block in file.studies.items())
-        return dataclasses.replace(config, studies=studies)
+        blocks = {name: config._numbered(name, block) for name, block in file.studies.items()}
+        changed = {
+            name: {**given["studies"][name], "axes": {}, "points": block.points}
+            for name, block in blocks.items()
+            if block is not file.studies[name]
+        }
+        return dataclasses.replace(
+            config,
+            # Tables and the report are made without the files that say how many features there are.
+            given={**given, "studies": {**given["studies"], **changed}} if changed else given,
+            studies=tuple(config._study(name, block) for name, block in blocks.items()),
+        )
 
     def family(self, workload: str) -> Family:
         """The family of a workload of this config."""
@@ -194,7 +206,8 @@ class Config:
             "protocol": list(self.protocols),
         }
 
-    def _study(self, name: str, block: StudyBlock) -> Study:
+    def _numbered(self, name: str, block: StudyBlock) -> StudyBlock:
+        """A study with numbers where its sizes follow the data, after its points were checked."""
         points = _points(block)
         wanted = set[str]().union(
             *(self._check_point(f"studies.{name}", block, index, point) for index, point in enumerate(points))
@@ -204,7 +217,32 @@ class Config:
                 raise UserError(
                     f"studies.{name}.axes.{size}: no model of this study has {size}; leave it out"
                 )
-        runs = expand(points, lambda workload: self.family(workload).sizes)
+        if not any(_following(point, self.families) for point in points):
+            return block
+        numbered = [one for point in points for one in self._of_data(f"studies.{name}", point)]
+        return msgspec.structs.replace(block, axes={}, points=numbered)
+
+    def _of_data(self, where: str, point: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+        """A point's workloads, each as a point with as many features as it has."""
+        following = _following(point, self.families)
+        for workload in listed(point["workload"]) if following else ():
+            try:
+                count = self.workloads[workload][1].count_features()
+            except UserError as error:
+                fault = at(f"workloads.{workload}", str(error))
+                raise UserError(f"{where}: {following[0]}: {FOLLOWING}: {fault}") from None
+            sizes = {
+                axis: list(
+                    dict.fromkeys(count if value == FOLLOWING else value for value in listed(point[axis]))
+                )
+                for axis in following
+            }
+            yield {**point, "workload": workload, **sizes}
+        if not following:
+            yield point
+
+    def _study(self, name: str, block: StudyBlock) -> Study:
+        runs = expand(_points(block), lambda workload: self.family(workload).sizes)
         for run in runs:
             try:
                 problem = next(conflicts(self._settings(run)), None)
@@ -253,6 +291,12 @@ class Config:
 def _points(block: StudyBlock) -> list[dict[str, Any]]:
     """The points of a study, each with the axes that all share."""
     return [{**block.axes, **point} for point in block.points or [{}]]
+
+
+def _following(point: Mapping[str, Any], families: Families) -> list[str]:
+    """The sizes that a point lets follow the data."""
+    sizes = {axis.name for family in families.values() for axis in family.sizes if axis.follows}
+    return [axis for axis in point if axis in sizes and FOLLOWING in listed(point[axis])]
 
 
 def _axes(families: Families) -> type[Block]:

@@ -98,6 +98,14 @@ class Workload(Part, frozen=True, kw_only=True):
         """Whether the rule `fetch` must first download something."""
         return False
 
+    def count_features(self) -> int:
+        """The number of features of a sample, for a study whose sizes follow it; the data themselves are not read.
+
+        Raises:
+            UserError: it is not known before the data are prepared; or a file is missing, as 'FIELD: what is wrong, ...'.
+        """
+        raise UserError("how many features its samples have is not known in advance; give a number")
+
     def sources(self) -> list[Path]:
         """The files on this machine that are read; none if the data are fetched or generated.
 

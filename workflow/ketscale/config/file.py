@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import functools
-from typing import Annotated, Any, cast
+from typing import Annotated, Any, Literal, cast
 
 import msgspec
 from msgspec import Meta
 
 from ketscale.config.block import Block, Name, Positive, Seed
 from ketscale.config.protocol import Protocol
-from ketscale.grid import LAYOUT_PATTERN, SizeAxis
+from ketscale.grid import FOLLOWING, LAYOUT_PATTERN, SizeAxis
 
 _Layout = Annotated[str, Meta(extra_json_schema={"pattern": LAYOUT_PATTERN})]
 _Blocks = dict[Name, dict[str, Any]]
@@ -84,10 +84,7 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
     axes: dict[str, tuple[Any, str]] = {
         "workload": (Name, "Names from workloads"),
         "model": (Name, "Names from models, or kinds of models"),
-        **{
-            axis.name: (Annotated[int, Meta(ge=0, le=axis.most)], f"{axis.title}; 0 for a classical model")
-            for axis in sizes
-        },
+        **{axis.name: (_values_of(axis), _meaning_of(axis)) for axis in sizes},
         "batch": (Positive, "The global batch size, whatever the number of ranks"),
         "simulator": (Name, "Names from simulators; none for a classical model"),
         "backend": (_Layout, "The layout, where ranks run: NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1"),
@@ -101,3 +98,13 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
         fields.append((name, kind, None))
     made = msgspec.defstruct("Axes", fields, bases=(Block,), frozen=True, kw_only=True)
     return cast(type[Block], made)
+
+
+def _values_of(axis: SizeAxis) -> Any:
+    number = Annotated[int, Meta(ge=0, le=axis.most)]
+    return number | Literal[FOLLOWING] if axis.follows else number
+
+
+def _meaning_of(axis: SizeAxis) -> str:
+    following = f"; {FOLLOWING}: as many as the workload has features" if axis.follows else ""
+    return f"{axis.title}; 0 for a classical model{following}"

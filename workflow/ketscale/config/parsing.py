@@ -207,6 +207,9 @@ def _meant(kind: inspect.UnionType, value: Any) -> inspect.Type:
         inner = option.type if isinstance(option, inspect.Metadata) else option
         if type(inner) in _KINDS and _KINDS[type(inner)].fits(value):
             return option
+        # A number that is given as text is no misspelt word.
+        if isinstance(inner, inspect.LiteralType) and isinstance(value, str) and value.isidentifier():
+            return option
     return options[0]
 
 

@@ -82,9 +82,33 @@ def read_npz(
     return found
 
 
+def shape_of(path: Path, names: Sequence[str]) -> tuple[int, ...]:
+    """The shape of the array in an .npy file, or of that in an .npz file which has one of these names; values stay unread.
+
+    Raises:
+        UserError: the file is damaged, or has no such array.
+    """
+    with _readable(str(path)), opened(path) as whole:
+        if whole.read(len(_NPY)) == _NPY:
+            whole.seek(0)
+            return _header(whole)[0]
+        with zipfile.ZipFile(whole) as archive:
+            for member in archive.namelist():
+                if member.removesuffix(".npy") in names:
+                    with archive.open(member) as file:
+                        return _header(file)[0]
+    raise UserError(f"{path}: has no array called {' or '.join(names)}; save it under that name")
+
+
+def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    """Shape and type of the array in an .npy stream, from its beginning."""
+    shape, _, kind = _HEADERS[np.lib.format.read_magic(file)](file)
+    return shape, kind
+
+
 def _array(file: IO[bytes], size: int, where: str) -> NDArray[Any]:
     """The array of an .npy stream of `size` bytes. The size is compared with the header before memory is taken."""
-    shape, _, kind = _HEADERS[np.lib.format.read_magic(file)](file)
+    shape, kind = _header(file)
     if kind.hasobject:
         raise UserError(
             f"{where}: holds Python objects, which are never loaded; save numbers or text, "

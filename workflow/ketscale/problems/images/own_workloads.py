@@ -66,6 +66,19 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
         """Rows of a table where no network makes features of images."""
         return "rows" if self.weights is None else ""
 
+    def count_features(self) -> int:
+        """The columns of the features, from the head of their file."""
+        from ketscale.problems import arrays
+
+        files = self.given_files()
+        if self.weights is not None or not files:
+            return super().count_features()
+        path = files.get("file") or files["features"]
+        shape = arrays.shape_of(path, ("features", "x"))
+        if len(shape) != 2:
+            raise UserError(f"{path}: shape {shape} is not that of features, (samples, features)")
+        return shape[1]
+
     @property
     def split_by(self) -> str:
         """`labels`, or `given` if the file gives the split."""
