@@ -147,7 +147,8 @@ def row(config: Config, run: Run, **values: Any) -> dict[str, Any]:
     usual = {
         "status": "completed", "resumed": 0, "quiet": True, "timed": True, "hardware": HOST, "shared_cores": False,
         "imported": "", "packages": "", "mpi_library": "",
-        "precision": "fp64", "data_hash": "", "features_hash": "", "split": "", "folds": None, "step_s": 1.0, "epoch_s": 1.0, "samples_per_s": 1.0,
+        "precision": "fp64", "data_hash": "", "features_hash": "", "split": "", "folds": None, "fold": None, "test_samples": None,
+        "step_s": 1.0, "epoch_s": 1.0, "samples_per_s": 1.0,
     }  # fmt: skip
     return {**asdict(run), **config.sizes(run), "layout": run.layout, **usual, **values}
 

@@ -285,3 +285,34 @@ def test_a_metric_of_runs_of_two_codes_is_not_judged(tmp_path: Path) -> None:
     )
     (row,) = compare(tmp_path / "a", tmp_path / "b", 1.05)["rows"]
     assert (row["verdict"], row["why"]) == (APART, "other code")
+
+
+@pytest.mark.parametrize(
+    ("of_a", "of_b", "left_out", "verdict"),
+    [
+        ((), (0, 1, 2), {"other tests (samples 200 and 100)": 3}, None),
+        ((), (1,), {"other tests (samples 200 and 100)": 1}, FEW),
+        ((1,), (1,), {}, APART),
+    ],
+)
+def test_tests_of_other_samples_under_the_same_hash_are_not_compared(
+    tmp_path: Path, of_a: tuple[int], of_b: tuple[int], left_out: dict[str, int], verdict: str | None
+) -> None:
+    """Records of some seeds were sealed again with half of the test."""
+    axes = factory.point(protocol="quality")
+    made = factory.small_config({"asked": {"kind": "accuracy", "question": "?", "axes": axes}})
+
+    def halved(run, seeds):
+        quality = factory.record(made, run)["quality"]
+        test = {**quality["test"], "accuracy": 0.9, "count": 100 if run.seed in seeds else 200}
+        return {"quality": {**quality, "test": test}}
+
+    factory.write_all(made, tmp_path / "a", lambda run: halved(run, of_a))
+    factory.write_all(made, tmp_path / "b", lambda run: halved(run, of_b))
+    if verdict is None:
+        with pytest.raises(UserError, match=r"3 other tests \(samples 200 and 100\)"):
+            compare(tmp_path / "a", tmp_path / "b", 1.05)
+        return
+    result = compare(tmp_path / "a", tmp_path / "b", 1.05)
+    assert result["left_out"] == left_out
+    assert [row["verdict"] for row in result["rows"]] == [verdict]

@@ -217,6 +217,23 @@ def test_other_data_are_not_compared(tmp_path: Path) -> None:
     assert found.text.startswith("On digits, vqc and its best control mlp cannot be compared: other data")
 
 
+@pytest.mark.parametrize("fewer", ["mlp", 1])
+def test_a_test_of_fewer_samples_under_the_same_hash_is_another_test(
+    tmp_path: Path, fewer: str | int
+) -> None:
+    """Of records that were sealed again: all runs of a model, or one seed."""
+    truth = shares(vqc=0.9, mlp=0.6)
+
+    def cut(run: Run) -> tuple[float, np.ndarray[Any, Any]] | None:
+        found = truth(run)
+        assert found
+        return (found[0], found[1][:90]) if fewer in (run.model, run.seed) else found
+
+    found, rows = asked(analysis.of(given()), tmp_path, cut)
+    assert found.verdict == verdicts.APART and rows["effect"].isna().all()
+    assert "other tests (samples " in found.text
+
+
 def test_several_comparisons_are_counted(tmp_path: Path) -> None:
     study = given()
     study["workloads"]["second"] = {"kind": "digits", **study["workloads"]["digits"], "split_seed": 1}

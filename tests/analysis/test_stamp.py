@@ -108,6 +108,20 @@ def other_data(results: Path) -> None:
     (results / "features/digits/features.json").write_text(json.dumps({"hash": "0" * 64}))
 
 
+def no_data(results: Path) -> None:
+    (results / "features/digits/features.json").unlink()
+
+
+def test_data_that_were_unknown_are_not_the_same(made: Path) -> None:
+    """Neither those that have come, nor those that have gone while the runs are there."""
+    no_data(made)
+    assert "the data of workload digits have changed, come or gone" in why(made)
+    report.build(CONFIG, made)
+    assert stamp.outdated(CONFIG, made) is None
+    (made / "features/digits/features.json").write_text(json.dumps({"hash": factory.FEATURES}))
+    assert "the data of workload digits have changed, come or gone" in why(made)
+
+
 @pytest.mark.parametrize("change", [other_record, no_record, damaged_record, other_data])
 def test_other_records_or_data_need_another_report(made: Path, change: Callable[[Path], None]) -> None:
     change(made)

@@ -373,7 +373,31 @@ def test_what_a_study_varies_is_no_part_of_the_key() -> None:
 
 
 def test_a_control_that_was_trained_on_other_data_is_none() -> None:
-    known = {"split": "labels", "folds": None}
+    known = {"split": "labels", "folds": None, "fold": None, "test_samples": 180}
     found = [comparability.quality({**row(**changes), **known}) for changes in ({}, {"data_hash": "e"})]
     assert comparability.hindrance(found) == "other data"
     assert Key().against(Key(hosts="a", precision="fp32")) == ""
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"features_hash": None}, ""),
+        ({"data_hash": None}, ""),
+        ({"data_hash": "e", "features_hash": None}, "other data"),
+        ({"data_hash": None, "features_hash": "g"}, "other features"),
+        ({"test_samples": 90}, "other tests (samples 180 and 90)"),
+        ({"test_samples": 90, "fold": 1}, ""),
+    ],
+)
+def test_an_unknown_hash_hides_no_other_and_differs_from_none(changes: dict[str, Any], why: str) -> None:
+    one = {**row(), "features_hash": "f", "split": "labels", "folds": None, "fold": None, "test_samples": 180}
+    assert (
+        comparability.hindrance([comparability.quality(one), comparability.quality({**one, **changes})])
+        == why
+    )
+    if "test_samples" not in changes:
+        assert (
+            comparability.hindrance([comparability.times(one), comparability.times({**one, **changes})])
+            == why
+        )

@@ -45,6 +45,12 @@ class Trained:
         return self.metric("test", "chance") if chance == "data" or not self.record.quality else chance
 
     @property
+    def test_samples(self) -> Any:
+        """The number of test samples, of which each may be several cases of a share."""
+        right = self.record.quality and self.record.quality.right
+        return right.samples if right else self.metric("test", "count")
+
+    @property
     def circuit_s(self) -> float | None:
         """The time of the circuits alone in a sampled step, forward and backward; None if it was not measured."""
         spans = self.record.timing.spans.items()
@@ -146,6 +152,11 @@ class Table:
             name: str if name in text else float for name in found if found[name].isna().all() or name in text
         }
         return found.astype(kinds)
+
+
+def values(run: Trained) -> dict[str, Any]:
+    """What a run has in those columns of runs.csv that every config has."""
+    return {part.name: part.of(run) for part in RUNS.parts if isinstance(part, Column) and part.of}
 
 
 def _written(value: Any, config: Config) -> Any:
@@ -254,7 +265,7 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("mistake", "The misconfiguration that the protocol makes on purpose", lambda run: run.settings.protocol.mistake),
     _metrics,
     Column("test_chance", "What guessing gives on the test data", lambda run: run.chance),
-    Column("test_samples", "Number of test samples", lambda run: run.metric("test", "count")),
+    Column("test_samples", "Number of test samples", lambda run: run.test_samples),
     Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, shown=True),
     Column("best_epoch", "The epoch with the best validation", lambda run: run.record.quality and run.record.quality.best_epoch),
     Column("planned_epochs", "The number that the protocol allows", lambda run: run.settings.protocol.epochs),

@@ -9,17 +9,19 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 from ketscale.jobs.provenance import NAME, TREE
-from ketscale.measure.form import Host, Record
+from ketscale.measure.form import Host
 
 Row = Mapping[str, Any]
 # Names with their content, such as packages with their versions.
 Versions = frozenset[tuple[str, str]]
 # Snakemake starts runs and computes nothing.
 _NOT_COMPUTING = "snakemake"
+# Hashes say nothing to a reader.
+_HASHED = ("other code", "other data", "other features")
 SHARED = ("a core for each thread", "threads that share cores")
 # Kernels and firmware keep some of a machine's memory, so it is told in steps of 2^(1/14), 5 %.
 _STEPS = 14
@@ -30,8 +32,8 @@ class Key:
     """What runs must share. Empty: unknown, or what is compared, which is no part of the key.
 
     code: the modules that were imported, with hashes. packages: those that compute, with versions. hosts: the class of
-    host. cores: whether threads shared physical cores. data: hashes of the data and of the prepared data. splits: how they
-    were split. precision: of numbers.
+    host. cores: whether threads shared physical cores. data, features: hashes of the data and of the prepared data.
+    splits: how they were split. tests: the number of test samples of each fold. precision: of numbers.
     """
 
     code: Versions = frozenset()
@@ -39,7 +41,9 @@ class Key:
     hosts: str = ""
     cores: str = ""
     data: str = ""
+    features: str = ""
     splits: str = ""
+    tests: Versions = frozenset()
     precision: str = ""
 
     def against(self, other: Self) -> str:
@@ -66,20 +70,23 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
         *_software(row),
         hosts="" if "device" in varied else row["hardware"],
         cores="" if "layout" in varied or row["shared_cores"] is None else SHARED[bool(row["shared_cores"])],
-        data="" if "workload" in varied else _data(row),
+        **{} if "workload" in varied else _data(row),
         precision="" if "protocol" in varied else row["precision"],
     )
 
 
 def quality(row: Row) -> Key:
     """The key of what a run has learned; the same data and the same split for all that is compared."""
-    return Key(*_software(row), data=_data(row), splits=_split(row))
+    code, packages = _software(row)
+    return replace(tested(row), code=code, packages=packages)
 
 
-def software(record: Record) -> Key:
-    """The code and the packages of a record."""
-    packages = " ".join(f"{name}={version}" for name, version in sorted(record.packages.items()))
-    return Key(modules(record.code.imported), _packages(packages, record.mpi_library or ""))
+def tested(row: Row) -> Key:
+    """The key of what a run was trained and tested on."""
+    splits = " in ".join(filter(None, (row["split"], row["folds"] and f"{row['folds']} folds")))
+    fold = "samples" if row["fold"] is None else f"samples of fold {row['fold']}"
+    tests = {(fold, str(row["test_samples"]))} if row["test_samples"] else ()
+    return Key(**_data(row), splits=splits, tests=frozenset(tests))
 
 
 def hindrance(keys: Iterable[Key]) -> str:
@@ -116,23 +123,19 @@ def _apart(what: str, one: Any, two: Any) -> str:
     if not one or not two or one == two:
         return ""
     if isinstance(one, str):
-        return what if what == "other data" else f"{what} ({one} and {two})"
+        return what if what in _HASHED else f"{what} ({one} and {two})"
     first, second = dict(one), dict(two)
     differing = sorted(part for part in first.keys() & second.keys() if first[part] != second[part])
     told = ", ".join(f"{part} {first[part]} and {second[part]}" for part in differing)
-    return "" if not differing else what if what == "other code" else f"{what} ({told})"
+    return "" if not differing else what if what in _HASHED else f"{what} ({told})"
 
 
 def _software(row: Row) -> tuple[Versions, Versions]:
     return modules(row["imported"] or ""), _packages(row["packages"] or "", row["mpi_library"] or "")
 
 
-def _data(row: Row) -> str:
-    return " ".join(filter(None, (row["data_hash"], row["features_hash"])))
-
-
-def _split(row: Row) -> str:
-    return " in ".join(filter(None, (row["split"], row["folds"] and f"{row['folds']} folds")))
+def _data(row: Row) -> dict[str, Any]:
+    return {"data": row["data_hash"] or "", "features": row["features_hash"] or ""}
 
 
 @functools.cache

@@ -11,14 +11,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ketscale.analysis import columns, comparison, metrics, verdicts
+from ketscale.analysis import columns, comparability, comparison, metrics, verdicts
 from ketscale.analysis.columns import Column, Trained
-from ketscale.analysis.comparability import hindrance, host_class, software
+from ketscale.analysis.comparability import hindrance, host_class
 from ketscale.analysis.completeness import code
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
 from ketscale.analysis.points import point_of
 from ketscale.analysis.verdicts import CANNOT_TELL, FEW, OTHER_LOSSES, UNCHANGED
-from ketscale.config import Metric, Settings
+from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.grid import PATTERN, POINT, RECORD, RUNS, Run
 from ketscale.measure import parity
@@ -26,22 +26,30 @@ from ketscale.measure.form import Record
 from ketscale.measure.record import Checked, check_alone
 from ketscale.problems.registry import FAMILIES
 
-STEP = columns.STEP.name
-# The ratios of all but the first have no verdict.
-MEASURED = (columns.STEP, columns.FIRST_STEP, columns.HOST_MEMORY, columns.DEVICE_MEMORY)
+# Columns of runs.csv. The ratios of all but the first have no verdict.
+STEP = "step_s"
+MEASURED = (STEP, "first_step_s", "peak_rss_bytes", "peak_device_bytes")
 COLUMNS = tuple(part.name for part in columns.COMPARED.parts if isinstance(part, Column))
 REGRESSIONS = (verdicts.SLOWER, verdicts.WORSE, OTHER_LOSSES)
 # Largest relative difference of the first losses of one run that was trained twice, perhaps by other code.
 SAME_LOSSES = {"fp64": parity.ACROSS_SIMULATORS, "fp32": parity.SINGLE_PRECISION}
 
-# What two records must share to be a pair, by what is said if they do not.
-SAME: dict[str, Callable[[Trained], Any]] = {
-    "other settings": lambda run: run.settings.content,
-    "other data": lambda run: (run.record.data_hash, run.record.features_hash),
-    "other hosts": lambda run: host_class(run.record.machine),
-}
 # What was found at each run's path below a results folder, with the settings of valid records.
 Folder = Mapping[Run, tuple[Checked, Settings | None]]
+
+
+@dataclass(frozen=True)
+class Side:
+    """A run in one of the two folders, with its row of runs.csv."""
+
+    record: Record
+    settings: Settings
+    row: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, record: Record, settings: Settings) -> Side:
+        """The run that has this record."""
+        return cls(record, settings, columns.values(Trained(record, settings)))
 
 
 @dataclass(frozen=True)
@@ -49,20 +57,20 @@ class Pair:
     """The records of one run in A and B with the same settings, data and class of host; both completed."""
 
     run: Run
-    a: Trained
-    b: Trained
+    a: Side
+    b: Side
 
     @property
     def untimed(self) -> str:
         """Why their times cannot be compared; '' if they can."""
-        if not self.a.settings.protocol.timed:
+        if not self.a.row["timed"]:
             return "not timed alone, by their protocol"
-        return "" if self.a.record.quiet.quiet and self.b.record.quiet.quiet else "busy"
+        return "" if self.a.row["quiet"] and self.b.row["quiet"] else "busy"
 
     @property
     def same_losses(self) -> bool:
         """Whether both computed the same: their first losses agree within the limit of their precision."""
-        limit = SAME_LOSSES.get(self.a.settings.protocol.precision)
+        limit = SAME_LOSSES.get(self.a.row["precision"])
         found = parity.between((self.run, self.b.record), (self.run, self.a.record))
         return limit is None or found is None or found <= limit
 
@@ -155,8 +163,8 @@ def pair(a: Folder, b: Folder) -> tuple[list[Pair], list[Run], Counter[str]]:
         if first.record is None or second.record is None or settings is None or others is None:
             left_out[f"{(first if first.record is None else second).state} record"] += 1
             continue
-        ours, theirs = Trained(first.record, settings), Trained(second.record, others)
-        reason = next((why for why, of in SAME.items() if of(ours) != of(theirs)), "")
+        ours, theirs = Side.of(first.record, settings), Side.of(second.record, others)
+        reason = _apart(ours, theirs)
         if not reason and first.state == "completed" != second.state:
             failed.append(run)
         elif not reason and first.state == "completed":
@@ -164,6 +172,14 @@ def pair(a: Folder, b: Folder) -> tuple[list[Pair], list[Run], Counter[str]]:
         else:
             left_out[reason or f"{first.state.replace('_', ' ')} in A"] += 1
     return pairs, failed, left_out
+
+
+def _apart(a: Side, b: Side) -> str:
+    """What the records of a run do not share, so that they are no pair; '' if they do."""
+    if a.settings.content != b.settings.content:
+        return "other settings"
+    data = hindrance(comparability.tested(side.row) for side in (a, b))
+    return data or ("" if a.row["hardware"] == b.row["hardware"] else "other hosts")
 
 
 def _about(folder: Path, found: Folder) -> dict[str, Any]:
@@ -182,30 +198,34 @@ def _about(folder: Path, found: Folder) -> dict[str, Any]:
 def _changes(found: Iterable[Pair], threshold: float) -> Iterator[Change]:
     points: dict[tuple[Any, ...], list[Pair]] = {}
     for pair in found:
-        points.setdefault((*point_of(pair.run), host_class(pair.a.record.machine)), []).append(pair)
+        points.setdefault((*point_of(pair.run), pair.a.row["hardware"]), []).append(pair)
     timed = {key: [pair for pair in group if not pair.untimed] for key, group in points.items()}
-    least = comparison.pooled(comparison.logs(*_values(group, columns.STEP)) for group in timed.values())
+    least = comparison.pooled(comparison.logs(*_values(group, STEP)) for group in timed.values())
     few: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for key, group in points.items():
         at = {**dict(zip((*POINT, "hardware"), key, strict=True)), "points": 1}
-        sides = ([pair.a.record for pair in group], [pair.b.record for pair in group])
-        at["why"] = next(filter(None, (hindrance(map(software, side)) for side in sides)), "")
-        undecided = verdicts.APART if at["why"] else ""
-        if not all(pair.same_losses for pair in group):
-            undecided = OTHER_LOSSES
-        for column in MEASURED:
-            a, b = _values(timed[key], column)
+        for measure in MEASURED:
+            a, b = _values(timed[key], measure)
             if a:
-                change = _ratio(at, column.name, a, b, least, threshold, undecided)
+                why = _hindrance(timed[key], comparability.times)
+                undecided = verdicts.APART if why else ""
+                undecided = undecided if all(pair.same_losses for pair in group) else OTHER_LOSSES
+                change = _ratio({**at, "why": why}, measure, a, b, least, threshold, undecided)
                 yield change
                 if change.otherwise == FEW:
                     few.setdefault((at["workload"], at["model"], at["hardware"]), []).append(change.row)
-        yield from _difference(at, group[0].a.settings.family.headline, *sides)
+        yield from _difference({**at, "why": _hindrance(group, comparability.quality)}, group)
     for (workload, model, host), rows in few.items():
         if len(rows) >= FEWEST:
             at = {"workload": workload, "model": model, "hardware": host, "points": len(rows)}
             a, b = ({number: row[side] for number, row in enumerate(rows)} for side in "ab")
             yield _ratio(at, STEP, a, b, least, threshold, "")
+
+
+def _hindrance(pairs: Sequence[Pair], key: Callable[[Mapping[str, Any]], comparability.Key]) -> str:
+    """Why the runs of A, or those of B, have no mean; '' if they have."""
+    sides = ([pair.a for pair in pairs], [pair.b for pair in pairs])
+    return next(filter(None, (hindrance(key(each.row) for each in side) for side in sides)), "")
 
 
 def _ratio(
@@ -225,22 +245,31 @@ def _ratio(
         return Change(row)
     if undecided or found.low is None:
         return Change(row, otherwise=undecided or FEW)
-    ends = {"most": threshold, "least": 1 / threshold}
-    return Change(
-        row, partial(verdicts.beyond, found, **ends, above=verdicts.SLOWER, below=verdicts.FASTER), UNCHANGED
+    decide = partial(
+        verdicts.beyond,
+        found,
+        most=threshold,
+        least=1 / threshold,
+        above=verdicts.SLOWER,
+        below=verdicts.FASTER,
     )
+    return Change(row, decide, UNCHANGED)
 
 
-def _difference(
-    at: Mapping[str, Any], metric: Metric, a: Iterable[Record], b: Iterable[Record]
-) -> Iterator[Change]:
+def _difference(at: Mapping[str, Any], pairs: Sequence[Pair]) -> Iterator[Change]:
     """The change of a headline metric, on the test samples of all seeds; nothing if no value of it is better."""
-    ours, theirs = metrics.scored(a, metric), metrics.scored(b, metric)
-    found = metrics.difference(theirs, ours, metric) if metric.better else None
-    if found is None:
+    metric = pairs[0].a.settings.family.headline
+    ours = metrics.scored([pair.a.record for pair in pairs], metric)
+    theirs = metrics.scored([pair.b.record for pair in pairs], metric)
+    seeds = ours.keys() & theirs.keys()
+    if not metric.better or not seeds:
+        return
+    if at["why"]:
+        ends = [statistics.fmean(side[seed].value for seed in sorted(seeds)) for side in (ours, theirs)]
+        apart = Estimate(ends[1] - ends[0], None, None, len(seeds))
+        yield Change(_row(at, metric.name, False, apart, ends), otherwise=verdicts.APART)
         return
     ratio = metrics.is_ratio(theirs, ours, metric)
-    ends = [end.value for side in (ours, theirs) if (end := metrics.estimate(side, metric))]
     up, down = (verdicts.BETTER, verdicts.WORSE)[:: 1 if metric.better == "up" else -1]
 
     def decide(level: float) -> str | None:
@@ -249,9 +278,11 @@ def _difference(
             return None
         return up if wide.low > ratio else down if wide.high < ratio else None
 
+    found = metrics.difference(theirs, ours, metric)
+    assert found is not None
+    ends = [end.value for side in (ours, theirs) if (end := metrics.estimate(side, metric))]
     row = _row(at, metric.name, ratio, found, ends)
-    undecided = verdicts.APART if at["why"] else FEW if found.n < FEWEST else ""
-    yield Change(row, otherwise=undecided) if undecided else Change(row, decide, CANNOT_TELL)
+    yield Change(row, otherwise=FEW) if found.n < FEWEST else Change(row, decide, CANNOT_TELL)
 
 
 def _row(
@@ -271,12 +302,12 @@ def _row(
     }
 
 
-def _values(pairs: Iterable[Pair], column: Column) -> tuple[dict[int, float], dict[int, float]]:
+def _values(pairs: Iterable[Pair], column: str) -> tuple[dict[int, float], dict[int, float]]:
     """A column of the runs of A and of B by seed, where both have it."""
-    assert column.of is not None
-    found = {pair.run.seed: (column.of(pair.a), column.of(pair.b)) for pair in pairs}
-    both = {seed: values for seed, values in found.items() if all(values)}
-    return {seed: a for seed, (a, _) in both.items()}, {seed: b for seed, (_, b) in both.items()}
+    both = [pair for pair in pairs if pair.a.row[column] and pair.b.row[column]]
+    return {pair.run.seed: pair.a.row[column] for pair in both}, {
+        pair.run.seed: pair.b.row[column] for pair in both
+    }
 
 
 def _by_effect(row: Mapping[str, Any]) -> tuple[Any, ...]:

@@ -132,17 +132,17 @@ def _differs(config: Config, results: Path, stamp: _Stamp) -> str | None:
         return f"{page}: judged other claims than {claims.LEDGER} has now"
     if made.config != now.config:
         return f"{page}: made for another config than this one ({config.title!r})"
-    for workload, then in made.data.items():
-        if any(a != b for a, b in zip(then, now.data.get(workload, then), strict=True) if None not in (a, b)):
-            return f"{page}: the data of workload {workload} have changed since it was made"
     # A folder may have been copied without its runs.
-    found = now.records if (results / grid.RUNS).is_dir() else made.records
+    here = now if (results / grid.RUNS).is_dir() else made
+    for workload, then in made.data.items():
+        if then != here.data.get(workload):
+            return f"{page}: the data of workload {workload} have changed, come or gone since it was made"
     for path, digest in made.records.items():
-        if found.get(path) != digest:
+        if here.records.get(path) != digest:
             return f"{results / path} has changed or gone since {page} was made"
     if not (stamp.complete or config.partial):
         return f"{page}: made while some runs had no record that could be used"
-    return f"{page}: records came since it was made" if made.records != found else None
+    return f"{page}: records came since it was made" if made.records != here.records else None
 
 
 def _read(results: Path) -> _Stamp:
