@@ -79,13 +79,6 @@ def test_a_run_that_its_limit_ended_is_not_waited_for(tmp_path: Path) -> None:
     )
 
 
-def test_a_time_that_never_changes_has_no_law(tmp_path: Path) -> None:
-    axes = factory.point(batch=[16, 64, 256])
-    made = factory.small_config({"asked": {"kind": "batch", "question": "?", "axes": axes}})
-    factory.write_all(made, tmp_path, lambda run: {"step_s": 0.01})
-    assert not [note for note in factory.collect(made, tmp_path).parts[0].answer.notes if "x batch" in note]
-
-
 def test_weak_scaling_of_which_no_point_has_a_time_is_answered(tmp_path: Path) -> None:
     axes = factory.point(simulator="fused")
     points = [{"batch": 64}, {"batch": 128, "backend": "mpi-n1r2t1"}]

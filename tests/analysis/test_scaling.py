@@ -70,22 +70,6 @@ def test_karp_flatt_says_nothing_about_one_worker() -> None:
     assert laws.karp_flatt(1.0, 1) is None
 
 
-def test_a_line_through_fewer_than_three_points_is_no_fit() -> None:
-    assert laws.fit_line([1, 3], [1.0, 2.0]) is None
-    assert laws.fit_growth([1, 3], [1.0, 2.0]) is None
-    assert laws.fit_line([1, 2, 3], [5.0, 7.0, 9.0]) == laws.Line(pytest.approx(3.0), pytest.approx(2.0), 1.0)
-
-
-def test_growth_is_a_power_or_an_exponential_whichever_it_was() -> None:
-    x = [2, 4, 6, 8]
-    assert laws.fit_growth(x, [0.3 * value**2.5 for value in x]) == laws.Growth(
-        False, pytest.approx(2.5), pytest.approx(1)
-    )
-    assert laws.fit_growth(x, [0.3 * 1.7**value for value in x]) == laws.Growth(
-        True, pytest.approx(1.7), pytest.approx(1)
-    )
-
-
 def test_busy_and_failed_runs_are_counted_but_in_no_median() -> None:
     rows = [
         row(seed=0, step_s=1.0), row(seed=1, step_s=99.0, quiet=False),

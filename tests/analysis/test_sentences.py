@@ -314,18 +314,6 @@ def test_times_that_share_no_host_code_or_packages_are_not_compared_and_it_says_
     assert answer.text.startswith("Undecided (not comparable): two MPI ranks beside one core")
 
 
-def test_a_busy_point_bends_no_law(tmp_path: Path) -> None:
-    def change(run: Run) -> dict[str, Any]:
-        return (
-            {"step_s": 9.0, "quiet": factory.BUSY}
-            if run.size.startswith("q8")
-            else {"step_s": 0.2 * int(run.size[1])}
-        )
-
-    notes = said(tmp_path, study("qubits", qubits=[2, 4, 6, 8]), change).notes
-    assert "A step takes 0 s + 200 ms x qubits." in notes
-
-
 def test_a_point_whose_seeds_all_failed_is_undecided_and_not_open(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any]:
         failed = {"status": "diverged", "reason": "NaN"}
@@ -352,25 +340,6 @@ def test_a_gpu_is_compared_with_cores(tmp_path: Path) -> None:
     time = {"cpu-n1r1t1": 1.0, "cpu-n1r1t4": 0.4, "gpu-n1r1t1": 0.01}
     answer = said(tmp_path, study("strong", backend=list(time)), lambda run: {"step_s": time[run.layout]})
     assert "The fastest step of each device: one GPU 10 ms and four threads 400 ms." in answer.notes
-
-
-@pytest.mark.parametrize(
-    ("law", "words"),
-    [
-        (lambda qubits: 0.2 * qubits, "A step takes 0 s + 200 ms x qubits."),
-        (lambda qubits: 1.0 + 0.1 * qubits, "A step takes 1 s + 100 ms x qubits."),
-        (
-            lambda qubits: 0.001 * 3.0**qubits,
-            "A step takes about 3 times as long for each one more (R² 1.00).",
-        ),
-        (lambda qubits: 0.001 * qubits**3, "A step takes about as the power 3 of qubits (R² 1.00)."),
-    ],
-)
-def test_a_sweep_notes_the_law_of_its_growth(tmp_path: Path, law: Callable[[int], float], words: str) -> None:
-    answer = said(
-        tmp_path, study("qubits", qubits=[2, 4, 6, 8]), lambda run: {"step_s": law(int(run.size[1]))}
-    )
-    assert words in answer.notes
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from ketscale.analysis import laws, verdicts
+from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
@@ -23,12 +23,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# If the slowest point takes this many times as long as the fastest, the time axis is logarithmic, without fits.
+# If the slowest point takes this many times as long as the fastest, the time axis is logarithmic.
 WIDE = 10.0
-# A straight line is drawn if it is within this share of every median.
-STRAIGHT = 0.1
-# A power or an exponential is told if it explains this share of the variance.
-FITS = 0.9
 
 
 class Sweep(Speed):
@@ -103,7 +99,7 @@ class Sweep(Speed):
         return {}
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """Time per step, with a straight line if one fits; one panel for each data set."""
+        """Time per step; one panel for each data set."""
         points = self._lines(inputs.points_of(self.name), inputs)
         points = points.assign(hollow=points["flag"].isin(HOLLOW), value=points["at"])
         if points.empty or points.groupby("line")["at"].nunique().max() < 2:
@@ -115,18 +111,12 @@ class Sweep(Speed):
             if part["step_s"].max() >= WIDE * part["step_s"].min():
                 style.log_seconds(axes.yaxis)
                 return
-            for number, (_, line) in enumerate(part.groupby("line", sort=True)):
-                if fitted := _straight(line[line["flag"].isna()]):
-                    x = [0.0, float(line["at"].max())]
-                    y = [fitted.intercept + fitted.slope * at for at in x]
-                    axes.plot(x, y, ls=(0, (4, 3)), color=style.colour(number), lw=1)
             axes.set(xlim=(0, None), ylim=(0, 1.05 * axes.get_ylim()[1]))
             axes.yaxis.set_major_formatter(lambda value, _: duration(value) if value else "0")
 
-        note = "Typical time"
-        if any(_straight(line[line["flag"].isna()]) for _, line in points.groupby("line")):
-            note += f"; dashed: straight line fitted to them, where it is within {STRAIGHT:.0%} of each"
-        return plots.lines(points, inputs, "at", "step_s", ("step_low_s", "step_high_s"), finish, note)
+        return plots.lines(
+            points, inputs, "at", "step_s", ("step_low_s", "step_high_s"), finish, "Typical time"
+        )
 
     def _lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
         """The points with their value `at` on the axis, and the name of their `line`: whatever else the study varies."""
@@ -142,11 +132,10 @@ class Sweep(Speed):
         )
 
     def _laws(self, timed: pd.DataFrame, inputs: Inputs) -> Iterator[str]:
-        """For each line the law that its medians follow, and its regimes."""
+        """The regimes of each line whose cost follows the law."""
         for line, group in timed.groupby("line", sort=True):
-            law, found = _law(group[group["flag"].isna()], self.axis), regimes(inputs.laws, group)
-            for words in filter(None, (law, found and f"regimes: {found}")):
-                yield f"{line}: {words}." if str(line) else f"{capital(words)}."
+            if found := regimes(inputs.laws, group):
+                yield f"{line}: regimes: {found}." if str(line) else f"Regimes: {found}."
 
 
 class Batch(Sweep):
@@ -196,32 +185,6 @@ def _tied(points: pd.DataFrame, inputs: Inputs) -> bool:
     return any(inputs.config.family(name).work for name in points["workload"].unique())
 
 
-def _law(sound: pd.DataFrame, axis: str) -> str:
-    """The law that the medians follow, in words: a straight line that fits, else a power or an exponential."""
-    growth = laws.fit_growth(sound["at"].tolist(), sound["step_s"].tolist())
-    if growth is None:
-        return ""
-    line = _straight(sound)
-    if line and even(1 + line.slope * float(sound["at"].max()) / float(sound["step_s"].max())):
-        return ""  # the same time at every value
-    if line and line.intercept >= 0 and line.slope >= 0:
-        return f"a step takes {duration(line.intercept)} + {duration(line.slope)} x {axis}"
-    if growth.r2 < FITS:
-        return ""
-    if growth.exponential:
-        return f"a step takes about {growth.rate:.3g} times as long for each one more (R² {growth.r2:.2f})"
-    return f"a step takes about as the power {growth.rate:.2g} of {axis} (R² {growth.r2:.2f})"
-
-
-def _straight(sound: pd.DataFrame) -> laws.Line | None:
-    """The straight line fitted to the medians, if it is within `STRAIGHT` of each."""
-    line = laws.fit_line(sound["at"].tolist(), sound["step_s"].tolist())
-    if line is None:
-        return None
-    away = (sound["step_s"] - line.intercept - line.slope * sound["at"]).abs()
-    return line if (away <= STRAIGHT * sound["step_s"]).all() else None
-
-
 BATCH = Batch(
     "batch",
     "batch",
@@ -232,5 +195,5 @@ BATCH = Batch(
 
 def of_size(axis: SizeAxis) -> Sweep:
     """The sweep of one size axis."""
-    caption = f"Time per step against {axis.title}. The intercept of a straight line is what does not depend on {axis.title}."
+    caption = f"Time per step against {axis.title}."
     return Sweep(axis.sweep or axis.name, axis.name, axis.title, caption)
