@@ -1,6 +1,6 @@
 """The command line.
 
-`ketscale train | launch | fetch | prepare | report | merge | compare | status | plan | recommend | recover | schema |
+`ketscale train | launch | fetch | prepare | try | report | merge | compare | status | plan | recommend | recover | schema |
 bench | doctor`. The commands of a group stand in a module of `commands`.
 """
 

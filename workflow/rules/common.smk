@@ -47,7 +47,7 @@ from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, figures_of
 from ketscale.analysis.columns import TABLES
 from ketscale.errors import UserError
-from ketscale.jobs import launch, prepared
+from ketscale.jobs import launch, prepared, tried
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.ownership import finished
 from ketscale.measure import record
@@ -88,6 +88,9 @@ RESULTS_PATH = Path(RESULTS)
 RUN = f"{RESULTS}/{grid.RUNS}/{grid.PATTERN}"
 FEATURES = f"{RESULTS}/{grid.PREPARED}"
 FETCHED = f"{RESULTS}/{grid.FETCHED}"
+TRIED = f"{RESULTS}/{grid.TRIED}"
+# Whether any run may have to wait until code of the user's has taken a first step.
+OWN_CODE = any(part.own_code for _, part in (*CONFIG.workloads.values(), *CONFIG.models.values()))
 # The places of each workload's files on this machine, whether or not a study uses it, since the whole config is
 # checked. They are a resource, since they change no number.
 PLACES = grid.canonical({name: workload.places() for name, (_, workload) in CONFIG.workloads.items()})
@@ -187,6 +190,24 @@ def features_for(wildcards):
         if record.outdated(RESULTS_PATH / run.path, settings_of(run), features_hash(run.workload)):
             internals.make_again(workflow, record_of(run))
     return features_of(wildcards)
+
+
+def tried_for(wildcards):
+    """The note that a first step was taken, if model or data are code of the user's and the run has to be trained.
+
+    A finished run asks for none, so that a note which was deleted, or is made again for other runs, trains none again.
+    """
+    run = run_of(wildcards)
+    settings = settings_of(run)
+    features, path = features_hash(run.workload), RESULTS_PATH / run.path
+    if not (settings.model.own_code or settings.workload.own_code) or (
+        path.exists() and not record.outdated(path, settings, features)
+    ):
+        return []
+    note = TRIED.format(workload=run.workload)
+    if workflow.is_main_process and not tried.covers(Path(note), settings, features):
+        internals.make_again(workflow, note)
+    return note
 
 
 def fetched_for(wildcards):

@@ -1,12 +1,36 @@
-# The runs. Required: features/{workload}/features.json, if the workload's data are prepared. Made: one folder per
-# run, with the record written last. Its checkpoint/ is not declared as output: Snakemake would delete it after a
-# failure, but a retry resumes from it. Nor is the trained model, which a protocol may leave out.
+# The runs. Required: features/{workload}/features.json, if the workload's data are prepared. Made: tried/{workload}.json,
+# for code of the user's, and one folder per run, with the record written last. Its checkpoint/ is not declared as output:
+# Snakemake would delete it after a failure, but a retry resumes from it. Nor is the trained model, which a protocol may
+# leave out.
+
+
+# Each run takes minutes, so that a mistake in the user's code is to be found before the first one.
+rule try:
+    """Take one step of each model on a workload and each simulator, at the smallest size."""
+    input:
+        features=features_of,
+    output:
+        TRIED,
+    log:
+        f"{RESULTS}/tried/{{workload}}.log",
+    priority: len(RUNS) + 1
+    conda:
+        "../../envs/ketscale.yaml"
+    resources:
+        **OF_FEATURES,
+        host=HOST,
+    params:
+        study=study,
+    shell:
+        "ketscale try {wildcards.workload} --study {params.study:q} --features {input.features:q} --out {output:q}"
+        " > {log:q} 2>&1"
 
 
 rule train:
     """Train one run of the grid and write its record."""
     input:
         features=features_for,
+        tried=tried_for if OWN_CODE else [],
     output:
         record=f"{RUN}/{grid.RECORD}",
         history=f"{RUN}/{grid.HISTORY}",

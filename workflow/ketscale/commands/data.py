@@ -53,28 +53,39 @@ def _fetch(options: argparse.Namespace) -> None:
 
 
 def _prepare(options: argparse.Namespace) -> None:
+    workload, results = _workload(options)
+    out = options.out or results / grid.PREPARED.format(workload=options.workload)
+    prepare(
+        options.workload,
+        workload,
+        out,
+        options.fetched or results / grid.FETCHED.format(workload=options.workload),
+    )
+
+
+def prepare(name: str, workload: Workload, out: Path, fetched: Path) -> None:
+    """Prepare the data of a workload of this name.
+
+    out: the manifest to write. fetched: that of what was fetched, if anything is.
+
+    Raises:
+        UserError: data are missing or damaged, do not fit, or the family has none.
+    """
     from ketscale.jobs import prepared
     from ketscale.problems import fetching
     from ketscale.problems.registry import family_of
 
-    workload, results = _workload(options)
     family = family_of(workload)
     if family.prepare is None:
-        raise UserError(f"workloads.{options.workload}: the family {family.name} has no data to prepare")
-    fetched = None
-    if workload.fetched:
-        fetched = fetching.folder_of(
-            options.fetched or results / grid.FETCHED.format(workload=options.workload)
-        )
-    out = options.out or results / grid.PREPARED.format(workload=options.workload)
+        raise UserError(f"workloads.{name}: the family {family.name} has no data to prepare")
     # Before they are read: what changes meanwhile is prepared again.
     sources = prepared.digest(workload.sources(), out)
-    family.prepare(workload, out, fetched)
+    family.prepare(workload, out, fetching.folder_of(fetched) if workload.fetched else None)
     prepared.note(out, sources)
     shared = prepared.shared(out)
     if shared:
         print(
-            f"ketscale: {options.workload}: {shared:,} samples of validation and test have something in common with a part "
+            f"ketscale: {name}: {shared:,} samples of validation and test have something in common with a part "
             "before theirs (docs/own-data.md)",
             file=sys.stderr,
         )

@@ -85,7 +85,7 @@ def _train(options: argparse.Namespace) -> NoReturn:
 
 
 def _launch(options: argparse.Namespace) -> int:
-    from ketscale.jobs import cohorts, launch, supervise
+    from ketscale.jobs import cohorts, launch, supervise, tried
     from ketscale.jobs.ownership import finished
     from ketscale.process import slurm_job
 
@@ -98,6 +98,8 @@ def _launch(options: argparse.Namespace) -> int:
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings]
     cohort = None if options.trace else cohorts.file_of(run)
+    if cohort and tried.alone(folder, json_object(settings, "--settings")):
+        cohort = None
     for name, value in (("features", options.features), ("trace", options.trace), ("cohort", cohort)):
         if value:
             arguments += [f"--{name}", str(value)]

@@ -1,18 +1,38 @@
-"""`ketscale status`, `plan`, `recommend` and `recover`: the runs of a study, done and left."""
+"""`ketscale try`, `status`, `plan`, `recommend` and `recover`: the runs of a study, done and left."""
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ketscale import grid
-from ketscale.commands import Add, add_config, amount
+from ketscale.commands import Add, add_config, add_source, amount, checked_config, json_object
 from ketscale.errors import UserError
+
+if TYPE_CHECKING:
+    from ketscale.config import Config
 
 
 def add(command: Add) -> None:
     """Add the commands."""
+    tries = command(
+        "try",
+        _try,
+        "Take one step of each model on each workload and simulator of a study, at the smallest size",
+        "It takes seconds, and says what would fail later. Data that are not prepared yet are prepared.",
+    )
+    tries.add_argument("workload", nargs="?", help="only this workload")
+    add_source(tries, "--study", "the whole config as JSON, instead of a file")
+    tries.add_argument(
+        "--features", type=Path, nargs="?", metavar="FILE", help="features.json of the workload"
+    )
+    tries.add_argument(
+        "--out", type=Path, metavar="FILE", help="the note to write (default: in the results folder)"
+    )
+
     status = command(
         "status",
         _status,
@@ -97,6 +117,63 @@ def add(command: Add) -> None:
         action="store_true",
         help="do not ask SLURM, because no job of this folder is in its queue",
     )
+
+
+def _try(options: argparse.Namespace) -> int:
+    from ketscale import analysis
+    from ketscale.config import suggestion
+
+    if options.study:
+        config = analysis.of(json_object(options.study, "--study"), placed=False)
+    else:
+        config = checked_config(options.config)
+    names = [options.workload] if options.workload else config.studied
+    for name in names:
+        if name not in config.studied:
+            raise UserError(f"no study has the workload {name}{suggestion(name, config.studied)}")
+    if len(names) == 1:
+        _try_workload(config, names[0], options)
+        return 0
+    # A process for each, so that none sees what the code of another one has changed.
+    command = [sys.executable, "-P", "-m", "ketscale", "try", "--config", str(options.config)]
+    return max([subprocess.run([*command, name]).returncode for name in names])
+
+
+def _try_workload(config: Config, name: str, options: argparse.Namespace) -> None:
+    from ketscale.commands.data import prepare
+    from ketscale.config import at
+    from ketscale.jobs import prepared, tried
+
+    results, workload = Path(config.results), config.workloads[name][1]
+    manifest = options.features or prepared.manifest(config, results, name)
+    there = prepared.features_hash(manifest) is not None and not prepared.outdated(config, results, name)
+    if manifest is not None and not options.features and not there:
+        try:
+            prepare(name, workload, manifest, results / grid.FETCHED.format(workload=name))
+        except UserError as error:
+            raise UserError(at(f"workloads.{name}", str(error))) from None
+    from ketscale.jobs import first_step
+    from ketscale.words import counted
+
+    found: dict[str, tried.Tried] = {}
+    failed: dict[tuple[str, ...], list[str]] = {}
+    for key, settings in tried.smallest(config, name).items():
+        run = settings.run
+        about = f"{run.model} on {name}, {run.simulator}, {run.size}-b{run.batch}"
+        try:
+            found[key] = one = first_step.take(settings, manifest)
+        except UserError as error:
+            failed.setdefault(error.args, []).append(about)
+            continue
+        print(f"{about}: {one}", flush=True)
+    if failed:
+        lines = []
+        for said, (first, *others) in failed.items():
+            more = f", and of {counted(len(others), 'other')}" if others else ""
+            lines += [*said, f"  (the first step of {first}{more})"]
+        raise UserError(*lines)
+    note = options.out or results / grid.TRIED.format(workload=name)
+    tried.write(note, prepared.features_hash(manifest), found)
 
 
 def _status(options: argparse.Namespace) -> None:

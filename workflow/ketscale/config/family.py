@@ -69,6 +69,11 @@ class Part(Block, frozen=True, kw_only=True):
         """Why these settings cannot be combined with the run's others, and what to do."""
         yield from ()
 
+    @property
+    def own_code(self) -> bool:
+        """Whether it is the user's own code, of which one step is tried before the first run."""
+        return False
+
 
 class Workload(Part, frozen=True, kw_only=True):
     """Settings of a workload; a family has a subclass for each kind.
@@ -138,14 +143,15 @@ class Model(Part, frozen=True, kw_only=True):
     control: the kind of the model that it is compared with.
     sizes: size axes that have only one possible value.
     has_dropout: its module has an argument `dropout`, which the protocol sets.
-    stacks: torch.func.vmap takes its module and its family's problem, so that several runs can be trained at once.
+    stacks: torch.func.vmap takes its module and its family's problem, so that several runs can be trained at once; None
+        if only `ketscale try` finds that out.
     adapts: it is adapted to each sample by steps, so metrics after numbers of steps are measured (`Metric.after`).
     """
 
     implementation: ClassVar[str] = ""
     classical: ClassVar[bool] = False
     has_dropout: ClassVar[bool] = False
-    stacks: ClassVar[bool] = False
+    stacks: ClassVar[bool | None] = False
     adapts: ClassVar[bool] = False
     control: ClassVar[str | None] = None
     sizes: ClassVar[Mapping[str, int]] = {}

@@ -20,6 +20,7 @@ from ketscale.grid.run import (
     PREPARED,
     RECORD,
     RUNS,
+    TRIED,
     Run,
     layout,
 )

@@ -20,6 +20,8 @@ PREDICTIONS = "predictions.npz"
 # The manifests of a workload's data, below the results folder: what is prepared for runs, and what is fetched for that.
 PREPARED = "features/{workload}/features.json"
 FETCHED = "data/{workload}/fetched.json"
+# What `ketscale try` has found out about a workload's models, below the results folder.
+TRIED = "tried/{workload}.json"
 
 # A path's axes; Snakemake's wildcards and `Run.parse` share this pattern.
 PATTERN = "{workload}/{model}/{size}-b{batch}/{simulator}/{backend}-n{nodes}r{ranks}t{threads}/{protocol}/seed{seed}"

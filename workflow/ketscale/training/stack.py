@@ -159,13 +159,14 @@ class Stack:
     def outputs(self, split: str, most: int) -> list[torch.Tensor]:
         """Each member's outputs for all samples of a split, which are evaluated at most `most` at a time."""
         samples = torch.arange(self._problems[0].splits[split])
-        parts = [
-            self._each(
-                lambda problem, indices: problem.outputs(split, indices), part.expand(len(self.members), -1)
-            )
-            for part in samples.split(most)
-        ]
-        return list(torch.cat(parts, dim=1))
+        return list(torch.cat([self.outputs_of(split, part) for part in samples.split(most)], dim=1))
+
+    def outputs_of(self, split: str, samples: torch.Tensor) -> torch.Tensor:
+        """All members' outputs (members, n, ...) for some samples of a split, int64 (n,)."""
+        rows: torch.Tensor = self._each(
+            lambda problem, indices: problem.outputs(split, indices), samples.expand(len(self.members), -1)
+        )
+        return rows
 
     def _each(self, function: Callable[[Problem, torch.Tensor], Any], indices: torch.Tensor) -> Any:
         """The results (members, ...) of a function of each member's problem and its row of the indices."""

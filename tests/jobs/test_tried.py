@@ -1,0 +1,130 @@
+"""`ketscale try`: one step of each model on each workload and simulator, before the first long run."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from ketscale import cli
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.grid import TRIED
+from ketscale.jobs import prepared, tried
+from ketscale.problems.images.vqc import VQC
+from ketscale.problems.registry import FAMILIES
+from tests import own_files
+
+SIMULATORS = {
+    "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
+    "pennylane": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
+}
+
+
+@pytest.fixture
+def given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A study of two models, two simulators and three sizes on three features, in a folder of its own."""
+    monkeypatch.chdir(tmp_path)
+    given = own_files.given(
+        {"kind": "arrays", "file": own_files.npz(tmp_path, x=own_files.VECTORS, y=own_files.ANIMALS)}
+    )
+    study = given["studies"]["s"]
+    axes = study["axes"] | {"batch": [16, 8], "seed": [0, 1, 2]}
+    rest = {name: axes.pop(name) for name in ("model", "qubits", "layers", "simulator")}
+    points = [rest | {"qubits": [4, 2, 3], "simulator": ["fused", "pennylane"]}]
+    points += [{"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"}]
+    given |= {"simulators": SIMULATORS, "studies": {"s": study | {"axes": axes, "points": points}}}
+    Path("config.yaml").write_text(yaml.safe_dump(given))
+    return given
+
+
+def test_each_model_takes_one_step_with_each_simulator_at_its_smallest(
+    given: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["try"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.partition(": loss ")[0] for line in lines] == [
+        "vqc on mine, fused, q2-l1-b8", "vqc on mine, pennylane, q2-l1-b8", "mlp on mine, none, q0-l0-b8",
+    ]  # fmt: skip
+    config = Config.of(given, FAMILIES)
+    note = Path("results", TRIED.format(workload="mine"))
+    features = prepared.features_hash(prepared.manifest(config, Path("results"), "mine"))
+    assert features is not None
+    # One step says how all sizes, batches and seeds go, but nothing of other data.
+    assert all(tried.covers(note, config.settings(run), features) for run in config.runs)
+    assert not any(tried.covers(note, config.settings(run), "another") for run in config.runs)
+
+
+def test_what_fails_is_said_once_and_nothing_is_noted(
+    given: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(*_: Any) -> None:
+        raise UserError("ring.py, line 3: no gate is called RXX")
+
+    assert cli.main(["prepare", "mine"]) == 0
+    monkeypatch.setattr(VQC, "forward", fails)
+    capsys.readouterr()
+    assert cli.main(["try", "mine"]) == 2
+    said = capsys.readouterr()
+    assert said.err.splitlines() == [
+        "ketscale: ring.py, line 3: no gate is called RXX",
+        "  (the first step of vqc on mine, fused, q2-l1-b8, and of 1 other)",
+    ]
+    assert said.out.startswith("mlp on mine")
+    assert not Path("results/tried").exists()
+
+
+def test_a_loss_that_is_no_number_is_refused(
+    given: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    forward = VQC.forward
+    monkeypatch.setattr(VQC, "vjp", lambda *_: None)
+    monkeypatch.setattr(VQC, "forward", lambda self, x: forward(self, x) * np.nan)
+    assert cli.main(["try"]) == 2
+    assert "ketscale: the loss of the first step is nan\n" in capsys.readouterr().err
+
+
+def test_workloads_have_processes_of_their_own_and_each_is_tried_although_another_fails(
+    given: dict[str, Any], tmp_path: Path
+) -> None:
+    given["workloads"] |= {"other": {"kind": "arrays", "file": str(tmp_path / "other.npz")}}
+    given["studies"]["s"]["axes"]["workload"] = ["other", "mine"]
+    Path("config.yaml").write_text(yaml.safe_dump(given))
+    np.savez("other.npz", x=np.ones((4, 2)), y=np.arange(4) % 2)
+    done = subprocess.run([sys.executable, "-m", "ketscale", "try"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert done.stdout.count("on mine") == 3
+    assert "ketscale: workloads.other: class '0' has" in done.stderr
+    assert [file.name for file in Path("results/tried").iterdir()] == ["mine.json"]
+
+
+def test_only_workloads_of_a_study_are_tried(
+    given: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["try", "min"]) == 2
+    assert capsys.readouterr().err == "ketscale: no study has the workload min; did you mean mine?\n"
+
+
+@pytest.mark.parametrize("together", [True, False, None])
+def test_a_model_that_is_a_file_trains_alone_unless_a_step_has_shown_that_it_stacks(
+    given: dict[str, Any], together: bool | None
+) -> None:
+    config = Config.of(given, FAMILIES)
+    run = config.runs[0]
+    own = json.loads(config.settings(run).text)
+    own["model"]["code"] = "0" * 64
+    folder = Path("out", run.folder)
+    assert tried.alone(folder, own)
+    found = {tried.key(own): tried.Tried(run.model, run.simulator, run.size, run.batch, together=together)}
+    tried.write(Path("out/tried/mine.json"), None, found)
+    assert tried.alone(folder, own) is not together
+    # The kind of any other model says whether it stacks.
+    assert not tried.alone(folder, config.settings(run).content)
+    own["model"]["code"] = "1" * 64
+    assert tried.alone(folder, own)

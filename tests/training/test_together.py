@@ -1,0 +1,103 @@
+"""Whether a model stacks is found out from one step: its numbers with vmap must be those that it has alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import nn
+
+from ketscale.problems.classification import Classification
+from ketscale.training.together import why_not
+from tests.toys import classification, protocol_of
+
+PROTOCOL = protocol_of({})
+BATCH = torch.arange(8)
+
+
+def of(model: Callable[[], nn.Module], seed: int, dtype: torch.dtype = torch.float64) -> Classification:
+    """The toy classification with another model, whose weights are those of a seed."""
+    problem = classification(seed)
+    torch.manual_seed(seed)
+    parts = {name: problem.get_buffer(f"rows_{name}") for name in problem.splits}
+    return Classification(
+        model(), problem.get_buffer("inputs"), problem.get_buffer("labels"), parts, seed
+    ).to(dtype)
+
+
+def refused(model: Callable[[], nn.Module], dtype: torch.dtype = torch.float64) -> str:
+    return why_not([of(model, seed, dtype) for seed in (0, 1)], PROTOCOL, BATCH, "test")
+
+
+class Perceptron(nn.Module):
+    """A network; what others do beside it is in `more`."""
+
+    def __init__(self, width: int = 6) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(12, width), nn.Tanh(), nn.Linear(width, 3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.more(self.layers(x))
+
+    def more(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits
+
+
+class Choosing(Perceptron):
+    def more(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits if logits.sum().item() > 0 else -logits
+
+
+class Counting(Perceptron):
+    """Python's numbers differ from call to call, so that they are no function of weights and inputs."""
+
+    calls = 0
+
+    def more(self, logits: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return logits * self.calls
+
+
+class Evaluating(Perceptron):
+    """Right in training, but in evaluation it adds what Python has counted."""
+
+    calls = 0
+
+    def more(self, logits: torch.Tensor) -> torch.Tensor:
+        self.calls += not self.training
+        return logits if self.training else logits * self.calls
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_a_network_stacks_in_both_precisions(dtype: torch.dtype) -> None:
+    assert refused(Perceptron, dtype) == ""
+
+
+@pytest.mark.parametrize(
+    ("model", "why"),
+    [
+        (Choosing, "does not take it: RuntimeError: "),
+        (lambda: nn.Sequential(nn.BatchNorm1d(12), nn.Linear(12, 3)), "does not take it: RuntimeError: "),
+        (Counting, "gives it other numbers"),
+        (Evaluating, "gives it other numbers"),
+        (lambda: Perceptron(6 + int(torch.randint(1, 9, ()))), "seeds give it other shapes"),
+    ],
+    ids=["item", "statistics", "counter", "counter in evaluation", "shapes"],
+)
+def test_what_does_not_stack_says_why(model: Callable[[], nn.Module], why: str) -> None:
+    assert why in refused(model)
+
+
+def test_both_ends_of_rounding_count() -> None:
+    """A difference of a millionth of the largest number is none of rounding in double precision."""
+
+    class Off(Perceptron):
+        calls = 0
+
+        def more(self, logits: torch.Tensor) -> torch.Tensor:
+            self.calls += 1
+            return logits * (1 + 1e-6 * self.calls)
+
+    assert refused(Off) == "torch.func.vmap gives it other numbers"
+    assert refused(Off, torch.float32) == ""

@@ -1,0 +1,61 @@
+"""The first step of a model on a workload, before a study's first long run: whether it works, and whether it stacks."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import time
+from pathlib import Path
+
+import torch
+
+from ketscale.config import Settings
+from ketscale.errors import UserError
+from ketscale.grid import BACKENDS
+from ketscale.jobs import started
+from ketscale.jobs.tried import Tried
+from ketscale.parallel.world import World
+from ketscale.training import together
+from ketscale.training.step import Stepper
+
+
+def take(settings: Settings, manifest: Path | None) -> Tried:
+    """Take the first step of a run on one rank, and evaluate as many samples of the test.
+
+    A run of a GPU takes it on the CPU where there is none, if its simulator can.
+
+    manifest: that of the workload's prepared data; None for a family that prepares nothing.
+
+    Raises:
+        UserError: the model, its simulator or the data do not work, or do not fit together.
+    """
+    run = settings.run
+    tried = Tried(run.model, run.simulator, run.size, run.batch)
+    world, gpu = World(), torch.cuda.is_available()
+    if BACKENDS[run.backend].device == "gpu" and gpu:
+        world.device = torch.device("cuda")
+    needs = settings.protocol.precision == "amp" or bool(settings.simulator and settings.simulator.needs_gpu)
+    if needs and not gpu:
+        return dataclasses.replace(tried, why="it needs a GPU, and there is none here")
+    torch.set_num_threads(1)
+    data = started.read(settings, manifest)
+    problem = started.build(settings, data, world.device)
+    problem.sampler.steps_per_epoch(run.batch)
+    batch = next(iter(problem.sampler.batches(run.seed, 0, run.batch)))
+    problem.train()
+    begun = time.perf_counter()
+    taken = Stepper(problem, world, settings.protocol).differentiate(batch, 0)
+    loss = float(problem.combine(taken.sums, taken.count)) + float(taken.penalty or 0)
+    step_s = time.perf_counter() - begun
+    for what, value in (("loss", loss), ("norm of the gradient", float(taken.norm))):
+        if not math.isfinite(value):
+            raise UserError(f"the {what} of the first step is {value}")
+    split = list(problem.splits)[-1]
+    problem.outputs(split, torch.arange(min(len(batch), problem.splits[split])))
+    tried = dataclasses.replace(tried, loss=loss, step_s=step_s)
+    if settings.model.stacks is not None or (settings.simulator and not settings.simulator.stacks):
+        return tried
+    other = dataclasses.replace(settings, run=dataclasses.replace(run, seed=run.seed + 1))
+    seeds = [started.build(each, data, world.device) for each in (settings, other)]
+    why = together.why_not(seeds, settings.protocol, batch, split)
+    return dataclasses.replace(tried, together=not why, why=why)

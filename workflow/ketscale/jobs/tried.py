@@ -1,0 +1,102 @@
+"""What `ketscale try` has noted of a workload: which models took a step, and which of them stack.
+
+Imports next to nothing: `ketscale launch` and the Snakefile ask here.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ketscale import grid, strict_json
+from ketscale.files import read_text, write_atomic
+from ketscale.words import duration
+
+if TYPE_CHECKING:
+    from ketscale.config import Config, Settings
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A model's first step.
+
+    loss, step_s: of the step, which with all that happens in a first step takes longer than others. together: whether
+    several seeds can be trained in one process; None if the kind of the model says that. why: the reason why not, or
+    why no step was taken.
+    """
+
+    model: str
+    simulator: str
+    size: str
+    batch: int
+    loss: float | None = None
+    step_s: float | None = None
+    together: bool | None = None
+    why: str = ""
+
+    def __str__(self) -> str:
+        if self.loss is None:
+            return f"not tried: {self.why}"
+        said = f"loss {self.loss:.4g} after {duration(self.step_s or 0, 2)}"
+        if self.together is None:
+            return said
+        return f"{said}; seeds train " + ("together" if self.together else f"alone ({self.why})")
+
+
+def key(content: Mapping[str, Any]) -> str:
+    """What is tried of a run with these settings (`Settings.content`): one step says how all of them go."""
+    return grid.config_hash({part: content[part] for part in ("workload", "model", "simulator")})
+
+
+def smallest(config: Config, workload: str) -> dict[str, Settings]:
+    """For each model and simulator of a workload's runs the smallest run, by `key`."""
+    found: dict[str, Settings] = {}
+    for run in config.runs:
+        if run.workload == workload:
+            settings = config.settings(run)
+            name = key(settings.content)
+            if name not in found or _work(settings) < _work(found[name]):
+                found[name] = settings
+    return found
+
+
+def _work(settings: Settings) -> tuple[Any, ...]:
+    # Seeds and layouts make no difference, so that the first one in the order of names is taken.
+    return sum(settings.sizes.values()), settings.run.batch, settings.run
+
+
+def write(note: Path, features: str | None, tried: Mapping[str, Tried]) -> None:
+    """Write the note: the hash of the prepared data, and what was tried by `key`."""
+    content = {"features": features, "tried": {name: asdict(one) for name, one in tried.items()}}
+    write_atomic(note, (json.dumps(content, indent=1) + "\n").encode())
+
+
+def covers(note: Path, settings: Settings, features: str | None) -> bool:
+    """Whether a note says of a run, of these settings and prepared data, that its step was tried."""
+    found = _read(note)
+    return found.get("features") == features and key(settings.content) in found.get("tried", {})
+
+
+def alone(folder: Path, content: Mapping[str, Any]) -> bool:
+    """Whether a run trains alone, as far as only a step tells: nobody has seen that its model stacks.
+
+    folder: the run's. content: its settings (`Settings.content`).
+    """
+    if "code" not in content["model"]:
+        return False
+    run = grid.Run.of(content["run"])
+    results = Path(str(folder).rstrip("/").removesuffix(run.folder))
+    found = _read(results / grid.TRIED.format(workload=run.workload)).get("tried", {})
+    return not (found.get(key(content)) or {}).get("together")
+
+
+def _read(note: Path) -> dict[str, Any]:
+    """The JSON object in a note; empty if there is none."""
+    try:
+        found = strict_json.loads(read_text(note))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
