@@ -18,7 +18,7 @@ from ketscale.analysis import columns
 from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config, fold_of, sources
 from ketscale.grid import HISTORY, Run, config_hash
-from ketscale.jobs import prepared
+from ketscale.jobs import baselines, prepared
 from ketscale.measure import form
 from ketscale.measure import record as records
 from ketscale.measure.right import packed
@@ -322,6 +322,8 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
                     folder / "features.json",
                     prepared.digest(sources(config, workload), folder / "features.json"),
                 )
+        if file := baselines.path(config, results, workload):
+            baselines.write(file, FEATURES, ())
     for run in config.runs:
         changes = change(run)
         if changes is not None:

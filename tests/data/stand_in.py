@@ -12,6 +12,8 @@ from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, figures_of
 from ketscale.analysis.columns import TABLES
 from ketscale.commands import results as of_study
+from ketscale.jobs import baselines
+from ketscale.jobs.prepared import features_hash
 
 
 def option(name: str) -> str:
@@ -26,13 +28,15 @@ def write(path: str, text: str) -> None:
 def main() -> None:
     start = time.monotonic()
     command = sys.argv[1]
-    name = sys.argv[2] if command in ("launch", "fetch", "prepare") else command
+    name = sys.argv[2] if command in ("launch", "fetch", "prepare", "baseline") else command
     if os.environ.get("STAND_IN_FAILS", "\0") in name:
         sys.exit("told to fail")
     if command == "launch":
         time.sleep(float(os.environ.get("STAND_IN_SECONDS", "0")))
         write(name, option("--settings"))
         write(str(Path(name).with_name("history.csv")), "epoch,step\n")
+    elif command == "baseline":
+        baselines.write(Path(option("--out")), features_hash(Path(option("--features"))) or "", ())
     elif command in ("fetch", "prepare"):
         # The command itself reads these.
         json.loads(option("--local"))

@@ -30,7 +30,7 @@ def test_each_profile_works_as_typed(fresh: Path, profile: str) -> None:
     before = files(fresh)
     jobs = planned(run_in(fresh, "--profile", profile, "-n"))
     assert jobs == {
-        "prepare": 1, "train": len(RUNS), "write_report": 1, "all": 1,
+        "prepare": 1, "baseline": 1, "train": len(RUNS), "write_report": 1, "all": 1,
     }  # fmt: skip
     assert files(fresh) == before
 
@@ -55,7 +55,7 @@ def test_the_profiles_say_nothing_that_profiles_default_overrides() -> None:
 def test_the_rules_are_these(fresh: Path) -> None:
     listed = [line.split()[0] for line in run_in(fresh, "--list-rules").stdout.splitlines()]
     assert sorted(listed) == [
-        "all", "fetch", "figures", "prepare", "report", "runs", "train", "try", "write_report",
+        "all", "baseline", "fetch", "figures", "prepare", "report", "runs", "train", "try", "write_report",
     ]  # fmt: skip
 
 

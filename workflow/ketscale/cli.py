@@ -1,7 +1,7 @@
 """The command line.
 
-`ketscale train | launch | fetch | prepare | try | report | merge | compare | status | plan | recommend | recover | schema |
-bench | doctor`. The commands of a group stand in a module of `commands`.
+`ketscale train | launch | fetch | prepare | baseline | try | report | merge | compare | status | plan | recommend | recover |
+schema | bench | doctor`. The commands of a group stand in a module of `commands`.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, figures_of
 from ketscale.analysis.columns import TABLES
 from ketscale.errors import UserError
-from ketscale.jobs import launch, prepared, tried
+from ketscale.jobs import baselines, launch, prepared, tried
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.ownership import finished
 from ketscale.measure import record
@@ -84,10 +84,11 @@ prepared.may_note = lambda: not workflow.dryrun
 PARTIAL = CONFIG.partial
 RESULTS = CONFIG.results
 RESULTS_PATH = Path(RESULTS)
-# The folder of a run, and the manifests of its data.
+# The folder of a run, the manifests of its data, and what stands beside it.
 RUN = f"{RESULTS}/{grid.RUNS}/{grid.PATTERN}"
 FEATURES = f"{RESULTS}/{grid.PREPARED}"
 FETCHED = f"{RESULTS}/{grid.FETCHED}"
+BASELINES = f"{RESULTS}/{grid.BASELINES}"
 TRIED = f"{RESULTS}/{grid.TRIED}"
 # Whether any run may have to wait until code of the user's has taken a first step.
 OWN_CODE = any(part.own_code for _, part in (*CONFIG.workloads.values(), *CONFIG.models.values()))
@@ -139,7 +140,13 @@ def records_of_report(wildcards):
         why = outdated()
         if why:
             internals.make_again(workflow, f"{RESULTS}/{stamp.NAME}")
-    return records()
+    return records() + fitted()
+
+
+def fitted():
+    """The baselines of the workloads whose families have some; for a partial report only the existing ones."""
+    paths = (baselines.path(CONFIG, RESULTS_PATH, name) for name in CONFIG.studied)
+    return [str(path) for path in paths if path and (path.exists() or not PARTIAL)]
 
 
 @functools.cache
@@ -215,6 +222,13 @@ def fetched_for(wildcards):
     if workflow.is_main_process and prepared.outdated(CONFIG, RESULTS_PATH, wildcards.workload):
         internals.make_again(workflow, FEATURES.format(workload=wildcards.workload))
     return fetched(wildcards)
+
+
+def features_of_baselines(wildcards):
+    """The manifest of the data of baselines, which are fitted again if they are of other data."""
+    if workflow.is_main_process and baselines.outdated(CONFIG, RESULTS_PATH, wildcards.workload):
+        internals.make_again(workflow, BASELINES.format(workload=wildcards.workload))
+    return features_of(wildcards)
 
 
 def workload_settings(wildcards):

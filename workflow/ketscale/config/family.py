@@ -253,6 +253,7 @@ class Curves:
 Prepare = Callable[[Workload, Path, "Path | None"], None]
 Read = Callable[["Settings", Path], Data]
 Build = Callable[["Settings", Data, "torch.device"], Any]
+Baselines = Callable[[Workload, Path], Iterable[Any]]
 
 
 @dataclass(frozen=True)
@@ -276,6 +277,8 @@ class Family:
     prepare: writes a workload's data for all runs, then the manifest; None for a family without data. It takes
         the manifest's path and the folder of downloaded files.
     read: opens and verifies what `prepare` wrote.
+    baselines: fits the standard methods that stand beside every model of a workload, to what `prepare` wrote at a manifest
+        (`problems.baselines.Baseline`, one for each method and fold); None if there are none.
     work: the arithmetic of a sample by sizes, relative to others, for families in which a larger batch needs a larger
         model; None where the batch is free.
     curves: what is drawn of a trained model's curves; None if it has none.
@@ -295,6 +298,7 @@ class Family:
     loss_unit: str = ""
     prepare: Prepare | None = None
     read: Read | None = None
+    baselines: Baselines | None = None
     work: Callable[[Mapping[str, int]], float] | None = None
     curves: Curves | None = None
 

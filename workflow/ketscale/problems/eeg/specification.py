@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -9,6 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import Data, Family, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
+from ketscale.problems.baselines import Baseline
 from ketscale.problems.eeg.own_workloads import OwnSeries
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, SeriesWorkload
 from ketscale.problems.labelled import CLASSIFICATION, build
@@ -100,6 +102,13 @@ def read(settings: Settings, manifest: Path) -> Data:
     return PreparedTrials.open(manifest).data(settings.run.seed)
 
 
+def fit_baselines(workload: Workload, manifest: Path) -> Iterable[Baseline]:
+    """Fit what stands beside the models of a workload's trials; see `baselines.baselines`."""
+    from ketscale.problems.eeg.baselines import baselines
+
+    return baselines(workload, manifest)
+
+
 FAMILY = Family(
     name="eeg",
     title="EEG",
@@ -134,4 +143,5 @@ FAMILY = Family(
     loss_unit="nats",
     prepare=prepare,
     read=read,
+    baselines=fit_baselines,
 )  # fmt: skip

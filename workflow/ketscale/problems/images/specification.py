@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -9,6 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import Data, Family, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
+from ketscale.problems.baselines import Baseline
 from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
 from ketscale.problems.images.workloads import Digits, ImageWorkload, Mnist
 from ketscale.problems.labelled import CLASSIFICATION, build
@@ -51,6 +53,13 @@ def read(settings: Settings, manifest: Path) -> Data:
     return PreparedFeatures.open(manifest, network=inline).data(settings.workload.split_by, inline)
 
 
+def fit_baselines(workload: Workload, manifest: Path) -> Iterable[Baseline]:
+    """Fit what stands beside the models of a workload's features; see `baselines.baselines`."""
+    from ketscale.problems.images.baselines import baselines
+
+    return baselines(workload, manifest)
+
+
 FAMILY = Family(
     name="images",
     title="images",
@@ -79,4 +88,5 @@ FAMILY = Family(
     loss_unit="nats",
     prepare=prepare,
     read=read,
+    baselines=fit_baselines,
 )

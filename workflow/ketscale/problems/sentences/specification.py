@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ketscale.config import Data, Family, Metric, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, CircuitSimulator
+from ketscale.problems.baselines import Baseline
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     return NextWord(SuperpositionTransformer(layers), likelihood, prepared)
 
 
+def fit_baselines(workload: Workload, manifest: Path) -> Iterable[Baseline]:
+    """Count what stands beside the model of a workload's sentences; see `baselines.baselines`."""
+    from ketscale.problems.sentences.baselines import baselines
+
+    return baselines(workload, manifest)
+
+
 FAMILY = Family(
     name="sentences",
     title="sentences",
@@ -87,4 +95,5 @@ FAMILY = Family(
     loss_unit="nats",
     prepare=prepare,
     read=read,
+    baselines=fit_baselines,
 )
