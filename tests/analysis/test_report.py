@@ -306,7 +306,7 @@ def test_the_citation_is_that_of_the_project_with_the_commit_and_machine_of_the_
     assert (cited["license"], cited["version"]) == (provenance.LICENCE, ketscale.__version__)
     entry = provenance.bibtex(analysed.tables["runs"], "ketscale")
     assert entry.startswith("@software{ketscale,\n  author = {{The KetScale developers}},\n")
-    assert "  version = {0.1.0},\n  year = {2026},\n" in entry and "Commit aaaaaaaaaa. " in entry
+    assert "  version = {0.1.0 aaaaaaaaaa},\n  year = {2026},\n" in entry
     assert "2026-01-01 00:00 to 2026-01-01 00:01 UTC on" in entry and "Synthetic CPU, 2 cores" in entry
     assert entry.count("{") == entry.count("}")
 

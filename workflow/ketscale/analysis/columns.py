@@ -240,7 +240,7 @@ TIMED = Column("timed", "Whether the protocol asks for a machine to itself", lam
 QUIET = Column("quiet", "Whether the run was timed alone, on each of its hosts", lambda run: run.record.quiet.quiet)
 FEATURES = Column("features", "`cached` or `inline`", lambda run: run.settings.protocol.features)
 HARDWARE = Column("hardware", "The class of host, which is the cluster's node type or else the host itself, with its processor, cores, memory (to 5 %) and GPUs; times are compared only where it is equal", lambda run: host_class(run.record.machine))
-CODE = Column("code", "Version, commit and hash of the code that trained", lambda run: code(run.record))
+CODE = Column("code", "Version and commit of the code that trained; `+dirty` where it had other changes", lambda run: code(run.record))
 STUDY = Column("study", "The study's name in the config", text=True)
 KIND = Column("kind", "The study's kind", text=True)
 

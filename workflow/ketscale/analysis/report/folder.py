@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -13,10 +14,9 @@ from ketscale.analysis.answers import Part
 from ketscale.analysis.completeness import FAULTS
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Figure
-from ketscale.analysis.report import cells, provenance
+from ketscale.analysis.report import cells
 from ketscale.analysis.report.cells import LONG, NUMBER, RECORD, VERDICT, Cell, Head, Room, Table
 from ketscale.analysis.wording import listed
-from ketscale.config import Config
 from ketscale.grid import RECORD as RECORD_FILE
 from ketscale.grid import RUNS, Run
 
@@ -43,15 +43,10 @@ class Picture:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A study on the page, on one class of hosts.
-
-    id: of its section. part: the answer. effect, interval: of the answer, in words.
-    """
+    """A study on the page, on one class of hosts: the id of its section, and its answer."""
 
     id: str
     part: Part
-    effect: str
-    interval: str
     table: Table
     picture: Picture | None
 
@@ -60,28 +55,17 @@ class Chapter:
 class Folder:
     """A results folder on the page.
 
-    key: its name there, and prefix: what its ids begin with; both '' on a page of one folder. state: how many runs ended
-    how; whole: whether all have a record that can be used. files: its tables, by name. verdicts: the words that occur.
+    key: its name there, and prefix: what its ids begin with; both '' on a page of one folder. files: its tables, by name.
     """
 
+    analysed: Analysed
     key: str
     prefix: str
-    config: Config
     chapters: Sequence[Chapter]
     overviews: Sequence[Picture]
     claims: Table
     runs: Table
-    state: str
-    whole: bool
-    warnings: Sequence[str]
     files: Mapping[str, str]
-    verdicts: frozenset[str]
-    provenance: Mapping[str, Sequence[str]]
-    packages: Sequence[str]
-    bibtex: str
-    commit: str
-    config_text: str
-    config_hash: str
 
     @classmethod
     def of(
@@ -89,7 +73,6 @@ class Folder:
     ) -> Folder:
         """What the page says of a folder; see `page.rendered`. figures, rows: the room that they may still take."""
         config, prefix, folder = analysed.config, f"{key}-" if key else "", quote(folder)
-        tables, runs = analysed.tables, analysed.tables["runs"]
         known = kinds(config.families)
 
         def picture(name: str, of: Figure) -> Picture:
@@ -99,41 +82,51 @@ class Folder:
             )
             return Picture(of.title, of.caption, wide, narrow, {form: paths[form] for form in FILES})
 
-        chapters: list[Chapter] = []
-        for part in analysed.parts:
-            earlier = sum(chapter.part.study.name == part.study.name for chapter in chapters)
-            name = f"{prefix}study-{part.study.name}" + (f"-{earlier + 1}" if earlier else "")
+        def chapter(part: Part) -> Chapter:
+            # A study on several classes of hosts has a chapter for each.
+            name = f"{prefix}study-{part.figure.replace('@1', '').replace('@', '-')}"
             table = cells.told(f"{name}-points", part.answer.rows, f"{folder}tables/answers.csv", rows)
             figure = known[part.study.kind].figure
-            shown = picture(part.figure, figure) if figure and part.figure in analysed.figures else None
-            chapters.append(
-                Chapter(name, part, *cells.said(part.answer.effect, part.answer.unit), table, shown)
-            )
-        states = tables["completeness"][tables["completeness"]["run"] != "*"]
+            drawn = figure and part.figure in analysed.figures
+            return Chapter(name, part, table, picture(part.figure, figure) if figure and drawn else None)
+
+        chapters = [chapter(part) for part in analysed.parts]
+        overviews = [each for each in catalogue.overviews(config) if each.name in analysed.figures]
         return cls(
+            analysed,
             key,
             prefix,
-            config,
             chapters,
-            [
-                picture(figure.name, figure)
-                for figure in catalogue.overviews(config)
-                if figure.name in analysed.figures
-            ],
-            _claims(f"{prefix}claims", tables["claims"], f"{folder}tables/claims.csv", rows),
-            _runs(f"{prefix}runs", config, runs, states, folder, records, rows),
-            _state(states["state"].tolist()),
-            not states["state"].isin(FAULTS).any(),
-            tables["completeness"][tables["completeness"]["run"] == "*"]["why"].tolist(),
-            {name: f"{folder}tables/{name}.csv" for name in columns.TABLES if len(analysed.written[name])},
-            frozenset(_said(chapters)) | frozenset(tables["claims"]["verdict"]),
-            provenance.of(runs),
-            provenance.packages(runs),
-            provenance.bibtex(runs, f"ketscale-{key}" if key else "ketscale"),
-            provenance.commit(runs),
-            provenance.config_text(config),
-            analysed.sources.config,
+            [picture(each.name, each) for each in overviews],
+            _claims(f"{prefix}claims", analysed.tables["claims"], f"{folder}tables/claims.csv", rows),
+            _runs(f"{prefix}runs", analysed, folder, records, rows),
+            {name: f"{folder}tables/{name}.csv" for name, frame in analysed.written.items() if len(frame)},
         )
+
+    @property
+    def state(self) -> str:
+        """How many runs ended how, for example '69 runs: 66 completed and 3 timed out'."""
+        states = _states(self.analysed)["state"]
+        counts = [f"{count} {state.replace('_', ' ')}" for state, count in sorted(Counter(states).items())]
+        return f"{len(states)} runs: {listed(counts)}" if counts else "no runs"
+
+    @property
+    def whole(self) -> bool:
+        """Whether all runs have a record that can be used."""
+        return not _states(self.analysed)["state"].isin(FAULTS).any()
+
+    @property
+    def warnings(self) -> list[str]:
+        """What is to be said of all runs."""
+        states = self.analysed.tables["completeness"]
+        return [str(why) for why in states[states["run"] == "*"]["why"]]
+
+    @property
+    def verdicts(self) -> set[str]:
+        """The words that occur."""
+        answers = [chapter.part.answer for chapter in self.chapters]
+        points = (row.verdict for answer in answers for row in answer.rows)
+        return {*points, *(answer.verdict for answer in answers), *self.analysed.tables["claims"]["verdict"]}
 
 
 def _source(svg: bytes, path: str, room: Room) -> str:
@@ -141,16 +134,9 @@ def _source(svg: bytes, path: str, room: Room) -> str:
     return data if room.takes(data) else path
 
 
-def _said(chapters: Sequence[Chapter]) -> Iterator[str]:
-    for chapter in chapters:
-        yield chapter.part.answer.verdict
-        yield from (row.verdict for row in chapter.part.answer.rows)
-
-
-def _state(states: Sequence[str]) -> str:
-    """For example '69 runs: 66 completed and 3 timed out'."""
-    counts = [f"{states.count(state)} {state.replace('_', ' ')}" for state in sorted(set(states))]
-    return f"{len(states)} runs: {listed(counts)}" if counts else "no runs"
+def _states(analysed: Analysed) -> pd.DataFrame:
+    states = analysed.tables["completeness"]
+    return states[states["run"] != "*"]
 
 
 def _claims(name: str, claims: pd.DataFrame, file: str, room: Room) -> Table:
@@ -169,23 +155,15 @@ def _claims(name: str, claims: pd.DataFrame, file: str, room: Room) -> Table:
     return cells.of(name, heads, found, file, room)
 
 
-def _runs(
-    name: str,
-    config: Config,
-    runs: pd.DataFrame,
-    states: pd.DataFrame,
-    folder: str,
-    records: bool,
-    room: Room,
-) -> Table:
+def _runs(name: str, analysed: Analysed, folder: str, records: bool, room: Room) -> Table:
     """Every run of the studies: its record, its state, what it measured; those without a record first."""
-    shown = [column for column in columns.RUNS.columns(config) if column.shown]
+    shown = [column for column in columns.RUNS.columns(analysed.config) if column.shown]
     numbers = [Head(column.title, NUMBER) for column in shown]
     run = Head("run", RECORD, f"{folder}{RUNS}/{{}}/{RECORD_FILE}")
     heads = [run, Head("state"), *numbers, Head("why", LONG), Head("studies")]
-    measured = {Run.of(row).name: row for row in _rows(runs)}
+    measured = {Run.of(row).name: row for row in _rows(analysed.tables["runs"])}
     found: list[list[Cell]] = []
-    for state in _rows(states):
+    for state in _rows(_states(analysed)):
         named = str(state["run"]).split(f"{RUNS}/", 1)[-1].removesuffix(f"/{RECORD_FILE}")
         row: Mapping[str, Any] = measured.get(named, {})
         values = [cells.shown(row.get(column.name), column.factor) for column in shown]

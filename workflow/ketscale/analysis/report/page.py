@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import jinja2
 
 from ketscale.analysis import verdicts
+from ketscale.analysis.report import cells, provenance
 from ketscale.analysis.report.cells import Room
 from ketscale.analysis.report.folder import Folder
 
@@ -50,10 +51,12 @@ def rendered(
         lstrip_blocks=True,
     )
     environment.filters["slug"] = slug
+    environment.filters["said"] = cells.said
     titles = {each.config.title for each in analysed}
     text = environment.get_template(PAGE).render(
         title=titles.pop() if len(titles) == 1 else f"Results of {len(shown)} folders",
         folders=shown,
+        provenance=provenance,
         several=len(shown) > 1,
         meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in said},
         made_from=" ".join(each.sources.digest for each in analysed),

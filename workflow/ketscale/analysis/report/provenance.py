@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING
 
 import ketscale
@@ -23,7 +24,7 @@ def of(runs: pd.DataFrame) -> dict[str, list[str]]:
         "measured": _dates(runs),
         "machine": _distinct(runs, "hardware"),
         "MPI": _distinct(runs, "mpi_library"),
-        "code": [_code(text) for text in _distinct(runs, "code")],
+        "code": [f"KetScale {text}" for text in _distinct(runs, "code")],
         # The version of this package, whatever trained the runs.
         "page": [f"KetScale {ketscale.__version__}"],
         "prepared data": [f"SHA-256 {value[:16]}…" for value in _distinct(runs, "features_hash")],
@@ -38,31 +39,26 @@ def packages(runs: pd.DataFrame) -> list[str]:
 
 
 def bibtex(runs: pd.DataFrame, key: str) -> str:
-    """A BibTeX entry `key` of the software with version, commit, date and machine of these numbers."""
-    code = _distinct(runs, "code")
-    machines = _distinct(runs, "hardware")
-    version = ", ".join(sorted({text.split()[0] for text in code})) or ketscale.__version__
-    known = {text.split(maxsplit=1)[1] for text in code} - {"no commit"}
-    commits = ", ".join(sorted(known))
-    year = sorted(_distinct(runs, "stopped"))[-1:]
-    note = [f"Commit {commits}"] if commits else []
-    note += [f"Measured {date} on {'; '.join(machines)}" for date in _dates(runs)]
+    """A BibTeX entry `key` of the software with version and commit, date and machine of these numbers."""
+    machines = "; ".join(_distinct(runs, "hardware"))
     fields = {
         "author": f"{{{AUTHOR}}}",
         "title": f"{{{TITLE}}}",
-        "version": version,
-        "year": year[0][:4] if year else "",
+        "version": ", ".join(_distinct(runs, "code")) or ketscale.__version__,
+        "year": max(_distinct(runs, "stopped"), default="")[:4],
         "license": LICENCE,
-        "note": ". ".join(note),
+        "note": "".join(f"Measured {date} on {machines}" for date in _dates(runs)),
     }
-    lines = [f"  {name} = {{{_escaped(value)}}}," for name, value in fields.items() if value]
+    # Characters that have a meaning in BibTeX; braces are kept.
+    escaped = {name: re.sub(r"([&%_#$])", r"\\\1", value) for name, value in fields.items() if value}
+    lines = [f"  {name} = {{{value}}}," for name, value in escaped.items()]
     return "\n".join([f"@software{{{key},", *lines, "}"])
 
 
 def commit(runs: pd.DataFrame) -> str:
     """The commit of the runs, if all are of one."""
-    commits = {text.split()[1].removesuffix("+dirty") for text in _distinct(runs, "code")}
-    return next(iter(commits)) if len(commits) == 1 and commits != {"no"} else ""
+    commits = set(runs["code"].dropna().str.extract(r" ([0-9a-f]+)(?:\+dirty)?$")[0].fillna(""))
+    return str(commits.pop()) if len(commits) == 1 else ""
 
 
 def config_text(config: Config) -> str:
@@ -74,27 +70,9 @@ def config_text(config: Config) -> str:
 
 def _dates(runs: pd.DataFrame) -> list[str]:
     """The first start and the last stop, UTC."""
-    begun, ended = _distinct(runs, "started"), _distinct(runs, "stopped")
-    if not begun:
-        return []
-    first, last = (text[:16].replace("T", " ") for text in (begun[0], ended[-1]))
-    return [f"{first} to {last} UTC"]
-
-
-def _code(text: str) -> str:
-    version, rest = text.split(maxsplit=1)
-    if rest == "no commit":
-        return f"KetScale {version}, not from a git checkout"
-    name, _, dirty = rest.partition("+")
-    return f"KetScale {version}, commit {name}" + (", with changes that were not committed" if dirty else "")
+    times = _distinct(runs, "started")[:1] + _distinct(runs, "stopped")[-1:]
+    return [f"{' to '.join(text[:16].replace('T', ' ') for text in times)} UTC"] if times else []
 
 
 def _distinct(runs: pd.DataFrame, column: str) -> list[str]:
     return sorted({str(value) for value in runs[column].dropna()})
-
-
-def _escaped(text: str) -> str:
-    """Text in BibTeX, where these characters have a meaning; braces are kept."""
-    for character in "&%_#$":
-        text = text.replace(character, f"\\{character}")
-    return text
