@@ -12,6 +12,7 @@ from docs._generate.markdown import code, sentence, table
 from ketscale.config import published_schema, schema
 from ketscale.config.block import MOST
 from ketscale.config.family import Families, Family
+from ketscale.config.own_model import FileBlock
 from ketscale.jobs.slurm.site import SiteFile
 
 Schema = Mapping[str, Any]
@@ -27,6 +28,8 @@ def page(families: Families) -> str:
     axes = definitions["StudyBlock"]["properties"]["axes"]
     parts += ["### Axes", fields(axes, definitions)]
     parts += ["## A protocol", *_block("Protocol", definitions, 3)]
+    own = schema(FileBlock)["$defs"]
+    parts += ["## A model in a file", *_block("FileBlock", own, 2)]
     for family in families.values():
         parts += [f"## The family {code(family.name)}", *_family(family, whole)]
     made = schema(SiteFile)

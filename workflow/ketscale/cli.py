@@ -48,9 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except (UserError, OSError, ModuleNotFoundError) as error:
+    except Exception as error:
         said = in_words(error)
-        if isinstance(error, ModuleNotFoundError):
+        if said is None and isinstance(error, ModuleNotFoundError):
             said = missing_in_words(error, "this command")
         if said is None:
             raise

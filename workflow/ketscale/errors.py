@@ -16,6 +16,9 @@ _ADVICE = {
 # What is longer, is an input that the error quotes; both ends are kept, since the advice comes last.
 _LONGEST = 1000
 
+# How the names of modules begin that are a user's own code.
+OWN = "ketscale_own_"
+
 
 class UserError(Exception):
     """Bad input or a missing capability; the command line prints it and exits with 2.
@@ -52,14 +55,30 @@ def damaged(fault: str, advice: str) -> Iterator[None]:
 def in_words(error: BaseException | None) -> str | None:
     """What the command line prints for an error that the user can fix; None for a fault of the program.
 
-    Files that cannot be read or written are the user's, wherever it happens: a disk is full, a folder read-only.
+    Files that cannot be read or written are the user's, wherever it happens: a disk is full, a folder read-only. So is
+    what their own code raises, or leads to; file and line are those of that code.
     """
+    place = _place(error)
     if isinstance(error, UserError):
-        return str(error)
+        return _readable(f"{place}: {error}") if place else str(error)
+    if place:
+        return _readable(f"{place}: {type(error).__name__}: {short(error, 400)}")
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
         where = "the output" if error.filename is None else error.filename
         return _readable(f"{where}: {error.strerror}{_ADVICE.get(error.errno or 0, '')}")
     return None
+
+
+def _place(error: BaseException | None) -> str | None:
+    """File and line of the user's own code that an error has passed last; None if it has passed none."""
+    place = None
+    trace = error.__traceback__ if isinstance(error, Exception) else None
+    while trace is not None:
+        frame = trace.tb_frame
+        if str(frame.f_globals.get("__name__")).startswith(OWN):
+            place = f"{frame.f_code.co_filename}, line {trace.tb_lineno}"
+        trace = trace.tb_next
+    return place
 
 
 def _readable(line: str) -> str:

@@ -24,6 +24,8 @@ from ketscale.config.family import (
     model_kinds,
     workload_kinds,
 )
+from ketscale.config.own_code import OwnCode
+from ketscale.config.own_model import FileModel
 from ketscale.config.parsing import at, checked, parse, resolved, suggestion
 from ketscale.config.protocol import Plateau, Protocol
 from ketscale.config.published import published_schema, schema

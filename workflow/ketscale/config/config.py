@@ -15,6 +15,7 @@ import msgspec
 from ketscale.config.block import Block
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
+    OWN_MODEL,
     Families,
     Family,
     Model,
@@ -26,6 +27,7 @@ from ketscale.config.family import (
     workload_kinds,
 )
 from ketscale.config.file import ConfigFile, StudyBlock, axes_block
+from ketscale.config.own_model import FileModel
 from ketscale.config.parsing import at, check, parse, suggestion
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
@@ -78,9 +80,14 @@ class Config:
         for name, (_, workload) in workloads.items() if placed else ():
             for fault in workload.misplaced():
                 raise UserError(at(f"workloads.{name}", fault))
-        models = {name: _of_kind(block, name, "models", of_models) for name, block in file.models.items()}
+        models = {name: _model(block, name, of_models, families) for name, block in file.models.items()}
         # Each kind is also a model with default settings, unless the config gives its name another meaning.
         models |= {kind: (kind, settings()) for kind, settings in of_models.items() if kind not in models}
+        for name, (_, model) in models.items():
+            if isinstance(model, FileModel) and model.control and model.control not in models:
+                raise UserError(
+                    f"models.{name}.control: no model is called {model.control}{suggestion(model.control, models)}"
+                )
         config = cls(
             given,
             families,
@@ -145,20 +152,24 @@ class Config:
     @property
     def size_names(self) -> tuple[str, ...]:
         """The names of the sizes of all families, each once."""
-        axes = (axis for family in self.families.values() for axis in family.sizes)
-        return tuple(dict.fromkeys(axis.name for axis in axes))
+        return _size_names(self.families)
 
     @property
     def text(self) -> str:
         """The config that tables, figures and report are made for, as one canonical text: without `partial` and
-        `cohorts`, and without the locations of data on this machine.
+        `cohorts`, and without the locations of data on this machine. It says of models in files what is read in them.
         """
         blocks = {
             name: {key: value for key, value in block.items() if key not in self.workloads[name][1].machine}
             for name, block in self.given["workloads"].items()
         }
         rest = {key: value for key, value in self.given.items() if key not in ("partial", "cohorts")}
-        return canonical({**rest, "workloads": blocks})
+        models = {
+            name: {"kind": OWN_MODEL, **model.content()} if isinstance(model, FileModel) else block
+            for name, block in self.given.get("models", {}).items()
+            for _, model in (self.models[name],)
+        }
+        return canonical({**rest, "workloads": blocks, **({"models": models} if models else {})})
 
     def workload_text(self, name: str) -> str:
         """Everything that determines a workload's data, as one canonical text."""
@@ -188,8 +199,8 @@ class Config:
         workload_kind, workload = self.workloads[run.workload]
         model_kind, model = self.models[run.model]
         family = _family_of(self.families, workload_kind)
-        if model_kind not in family.models:
-            fitting = [name for name, (kind, _) in self.models.items() if kind in family.models]
+        if model_kind not in family.all_models:
+            fitting = [name for name, (kind, _) in self.models.items() if kind in family.all_models]
             raise UserError(
                 f"{run.model} is not a model for {run.workload} ({family.name}); its models are {', '.join(fitting)}"
             )
@@ -338,6 +349,20 @@ def _of_kind(
         )
     settings = {key: value for key, value in block.items() if key != "kind"}
     return kind, parse(kinds[kind], settings, where)
+
+
+def _model(
+    block: Mapping[str, Any], name: str, kinds: Mapping[str, type[Model]], families: Families
+) -> tuple[str, Model]:
+    """A model's kind and its settings; those of one in a file follow from what is in the file."""
+    if block.get("kind", OWN_MODEL) == OWN_MODEL and "file" in block and "code" not in block:
+        return OWN_MODEL, FileModel.of_block(block, f"models.{name}", _size_names(families))
+    return _of_kind(block, name, "models", kinds)
+
+
+def _size_names(families: Families) -> tuple[str, ...]:
+    """The names of the sizes of all families, each once."""
+    return tuple(dict.fromkeys(axis.name for family in families.values() for axis in family.sizes))
 
 
 def _simulators(blocks: Mapping[str, Mapping[str, Any]], families: Families) -> dict[str, Simulator]:

@@ -30,16 +30,20 @@ def _of_model(settings: Settings) -> Iterator[str]:
     for name, value in model.sizes.items():
         if sizes[name] != value:
             yield f"{run.model} has {value} {name}, not {sizes[name]}; set {name}: {value}"
-    if model.classical:
-        if run.simulator != "none" or any(sizes.values()):
-            zeros = ", ".join(f"{name}: 0" for name in sizes)
-            yield (
-                f"{run.model} is classical: give it simulator: none and {zeros} "
-                f"(not {run.simulator} and {words}), in a point of its own"
-            )
-    elif settings.simulator is None and settings.family.simulators:
+    foreign = [name for name, size in sizes.items() if size and not model.takes(name)]
+    zeros = ", ".join(f"{name}: 0" for name in sizes if not model.takes(name))
+    if model.classical and (foreign or run.simulator != "none"):
+        yield (
+            f"{run.model} is classical: give it simulator: none and {zeros} "
+            f"(not {run.simulator} and {words}), in a point of its own"
+        )
+    elif foreign:
+        yield f"{run.model} does not take {' or '.join(foreign)}: give it {zeros}, in a point of its own"
+    elif not model.takes("simulator") and run.simulator != "none":
+        yield f"{run.model} does not take a simulator: give it simulator: none, in a point of its own"
+    elif model.takes("simulator") and settings.simulator is None and settings.family.simulators:
         yield f"{run.model} has physics to simulate, so its simulator cannot be none; name one of simulators"
-    elif not all(sizes.values()):
+    elif any(model.takes(name) and not size for name, size in sizes.items()):
         yield f"{run.model} is not classical, so none of its sizes can be 0 ({words})"
     elif settings.simulator is not None and not isinstance(settings.simulator, settings.family.simulators):
         devices = ", ".join(device for kind in settings.family.simulators for device in kind.devices)

@@ -130,6 +130,8 @@ class Workload(Part, frozen=True, kw_only=True):
         )
 
 
+# The kind of a model in a user's own file.
+OWN_MODEL = "file"
 # How training samples are drawn: from data, in epochs; every sample in every step; or new samples in every step.
 Sampling = Literal["shuffled", "all", "stream"]
 
@@ -155,6 +157,10 @@ class Model(Part, frozen=True, kw_only=True):
     adapts: ClassVar[bool] = False
     control: ClassVar[str | None] = None
     sizes: ClassVar[Mapping[str, int]] = {}
+
+    def takes(self, name: str) -> bool:
+        """Whether it has this size, or `simulator`."""
+        return not self.classical
 
     def sampling(self, settings: Settings) -> Sampling | None:
         """How a run draws its training samples; None for the usual way of its family."""
@@ -266,6 +272,7 @@ class Family:
     sampler: how training samples are drawn: 'shuffled' (from data, in epochs), 'all' (every sample in every step) or
         'stream' (new samples in every step), unless a model says otherwise (`Model.sampling`).
     workloads, models: the kinds of each, with the class of their settings.
+    own: the class of the settings of a model in a user's own file; None if it takes none.
     simulators: the settings classes of the simulators that can evaluate its models. Without any, its models are
         trained with simulator: none.
     metrics: the headline metric first; the loss is always measured and not listed.
@@ -295,12 +302,18 @@ class Family:
     metrics: tuple[Metric, ...]
     tiny: Mapping[str, Any]
     build: Build
+    own: type[Model] | None = None
     loss_unit: str = ""
     prepare: Prepare | None = None
     read: Read | None = None
     baselines: Baselines | None = None
     work: Callable[[Mapping[str, int]], float] | None = None
     curves: Curves | None = None
+
+    @property
+    def all_models(self) -> Mapping[str, type[Model]]:
+        """The kinds of models that a run may have, with those in files."""
+        return {**self.models, OWN_MODEL: self.own} if self.own else self.models
 
     @property
     def prepared(self) -> bool:
@@ -413,7 +426,7 @@ class Settings:
                 workload["kind"],
                 resolved(family.workloads[workload["kind"]], workload, where),
                 model["kind"],
-                resolved(family.models[model["kind"]], model, where),
+                resolved(family.all_models[model["kind"]], model, where),
                 simulator and resolved(devices[simulator["device"]], simulator, where),
                 resolved(Protocol, content["protocol"], where),
             )

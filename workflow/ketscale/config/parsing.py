@@ -216,7 +216,7 @@ def _meant(kind: inspect.UnionType, value: Any) -> inspect.Type:
 def _faults_of_block(
     fields: Sequence[inspect.Field], value: dict[str, Any], path: tuple[str | int, ...]
 ) -> Iterator[_Fault]:
-    known = {field.name: field for field in fields}
+    known = {field.encode_name: field for field in fields}
     for name, item in value.items():
         if name in known:
             yield from _faults(known[name].type, item, (*path, name))

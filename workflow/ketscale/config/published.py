@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from ketscale.config.block import Block
-from ketscale.config.family import Families, model_kinds, simulators, workload_kinds
+from ketscale.config.family import OWN_MODEL, Families, model_kinds, simulators, workload_kinds
 from ketscale.config.file import ConfigFile, axes_block
+from ketscale.config.own_model import FileBlock
 
 
 @functools.cache
@@ -54,6 +55,8 @@ def published_schema(families: Families) -> dict[str, Any]:
                 {**option, "required": [*option.get("required", []), "kind"]} for option in options.values()
             ]
         }
+    own = _with_kind(FileBlock, OWN_MODEL, definitions)
+    properties["models"]["additionalProperties"]["anyOf"].append({**own, "additionalProperties": True})
     properties["simulators"]["additionalProperties"] = {
         "anyOf": [
             _inlined(block, definitions) for block in dict.fromkeys(simulators(families.values()).values())

@@ -17,6 +17,8 @@ HISTORY = "history.csv"
 CURVES = "curves.csv"
 # Its outputs for the test samples.
 PREDICTIONS = "predictions.npz"
+# The code of a model in a user's own file, as it was trained.
+CODE = "code.zip"
 # The manifests of a workload's data, below the results folder: what is prepared for runs, and what is fetched for that.
 PREPARED = "features/{workload}/features.json"
 FETCHED = "data/{workload}/fetched.json"

@@ -16,10 +16,10 @@ import torch
 from torch import nn
 
 from ketscale import process
-from ketscale.config import Data, Settings
+from ketscale.config import Data, FileModel, Settings
 from ketscale.engines.circuits.fused import routes_taken
 from ketscale.files import copy_atomic, csv_of, write_atomic
-from ketscale.grid import CURVES, HISTORY, PREDICTIONS, RECORD, Run
+from ketscale.grid import CODE, CURVES, HISTORY, PREDICTIONS, RECORD, Run
 from ketscale.jobs import provenance, supervise
 from ketscale.jobs.outcome import Outcome
 from ketscale.jobs.ownership import finished
@@ -30,7 +30,7 @@ from ketscale.measure import record
 from ketscale.measure.clock import Clock, quartiles
 from ketscale.measure.form import SCHEMA_VERSION, epoch_s
 from ketscale.measure.quiet import judged
-from ketscale.problems import models
+from ketscale.problems import importer, models
 from ketscale.problems.problem import Problem
 from ketscale.training import checkpoint
 from ketscale.training.history import History
@@ -66,7 +66,11 @@ def write(
         "mpi_library": surroundings.world.library,
         "machine": {**surroundings.machine, "ranks": ranks},
         "quiet": judged(ranks),
-        "files": {HISTORY: hashes[0], **_keep(settings, model, ended.outputs, folder)},
+        "files": {
+            HISTORY: hashes[0],
+            **_keep_code(settings, folder),
+            **_keep(settings, model, ended.outputs, folder),
+        },
         "timing": {
             "startup_s": surroundings.startup_s,
             "data_s": run.data_s,
@@ -88,6 +92,16 @@ def write(
     (folder / supervise.NOTE).unlink(missing_ok=True)
     checkpoint.clear(folder)
     run.lease.finished = True
+
+
+def _keep_code(settings: Settings, folder: Path) -> dict[str, str]:
+    """Write the code of a model in a user's own file as it was imported; as `_keep`."""
+    (folder / CODE).unlink(missing_ok=True)
+    code = importer.in_use(settings.model.code) if isinstance(settings.model, FileModel) else None
+    if code is None:
+        return {}
+    write_atomic(folder / CODE, code.packed())
+    return {CODE: hashlib.sha256(code.packed()).hexdigest()}
 
 
 def _keep(

@@ -63,7 +63,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Classificatio
     if settings.simulator is not None:
         assert isinstance(settings.simulator, CircuitSimulator)
         simulator = build_simulator(settings.run.simulator, settings.simulator, device)
-    arguments = {"inputs": samples.shape, "outputs": len(samples.classes)}
+    arguments: dict[str, Any] = {"inputs": samples.shape, "outputs": len(samples.classes)}
     return Classification(
         models.of_settings(settings, simulator, **arguments),
         # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ketscale import strict_json
-from ketscale.config import Settings, model_kinds, suggestion
+from ketscale.config import FileModel, OwnCode, Settings, model_kinds, suggestion
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import opened, require_regular
-from ketscale.grid import PREDICTIONS, RECORD
+from ketscale.grid import CODE, PREDICTIONS, RECORD
 from ketscale.measure.record import is_of_another, vouching
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
@@ -34,15 +34,16 @@ def construct(kind: str, **arguments: Any) -> nn.Module:
     return models.implementation(kinds[kind])(**arguments)
 
 
-def load(run: Path | str, simulator: Any = None) -> nn.Module:
+def load(run: Path | str, simulator: Any = None, trust: bool = False) -> nn.Module:
     """The trained model of a run, in evaluation mode, on the CPU.
 
     run: the run's folder, its record, or its model.safetensors. A record beside the file must vouch for it.
     simulator: a name or an object that evaluates its circuits; None for fused, whatever the model was trained with.
+    trust: whether the code of a model in a file of somebody's own may run; it is the copy in the run's folder that runs.
 
     Raises:
         UserError: there is no trained model, another file is named, or the file is damaged, from another version or of
-            another run; or a simulator is given to a model that takes none.
+            another run; or a simulator is given to a model that takes none; or `trust` is needed.
     """
     import torch
     from safetensors import SafetensorError, safe_open
@@ -78,7 +79,8 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         raise UserError(f"{path}: is the model of another run, {settings.run.path}; train this one again")
     if simulator is not None and not models.takes(settings, "simulator"):
         raise UserError(f"{path}: {settings.model_kind} takes no simulator; leave it out")
-    model = models.of_settings(settings, simulator, **about["arguments"])
+    own = _copy_of(path.parent, settings.model, trust) if isinstance(settings.model, FileModel) else None
+    model = models.of_settings(settings, simulator, own, **about["arguments"])
     dtype = next((tensor.dtype for tensor in state.values() if tensor.is_floating_point()), None)
     if dtype is not None:
         convert(model, torch.device("cpu"), dtype)
@@ -87,6 +89,18 @@ def load(run: Path | str, simulator: Any = None) -> nn.Module:
         {name: torch.view_as_complex(tensor) if name in paired else tensor for name, tensor in state.items()}
     )
     return model.eval()
+
+
+def _copy_of(folder: Path, model: FileModel, trust: bool) -> OwnCode:
+    """The copy of a model's code in its run's folder, if it may run; whoever runs it checks its hash."""
+    if not trust:
+        raise UserError(
+            f"{folder / CODE}: the model is {model.class_} of {model.file}, code that came with this run: read it, and "
+            "load with trust=True to run it"
+        )
+    if not (folder / CODE).exists():
+        raise UserError(f"{folder / CODE}: the code of the model is missing; bring it back")
+    return OwnCode.unpacked(folder / CODE)
 
 
 def predictions(run: Path | str) -> dict[str, Shaped[np.ndarray, "samples ..."]]:

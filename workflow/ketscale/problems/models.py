@@ -12,7 +12,8 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from ketscale.config import Model, Settings
+from ketscale.config import FileModel, Model, OwnCode, Settings
+from ketscale.errors import UserError
 from ketscale.grid import canonical
 
 if TYPE_CHECKING:
@@ -26,25 +27,37 @@ WEIGHTS = "model.safetensors"
 INFO = "ketscale"
 
 
-def of_settings(settings: Settings, simulator: Any, **arguments: Any) -> nn.Module:
+def of_settings(
+    settings: Settings, simulator: Any, own: OwnCode | None = None, **arguments: Any
+) -> nn.Module:
     """The model of a run. Its constructor gets the known settings that it has arguments for.
 
     They are the model's settings, its sizes, `dropout`, `simulator` (an object, a name or None) and `arguments`. A
     trained model is built in the same way when it is loaded.
+
+    own: the code of a model in a file; None reads the file that the settings name.
+
+    Raises:
+        UserError: that is not the code of the settings, or the model refuses a value.
+        Exception: whatever a user's own code raises.
     """
     known = {
-        **settings.model.content(),
         **settings.sizes,
         "dropout": settings.protocol.dropout,
         "simulator": simulator,
         **arguments,
     }
+    if isinstance(settings.model, FileModel):
+        return _of_file(settings, settings.model, own, known)
     model = implementation(type(settings.model))
+    known = {**settings.model.content(), **known}
     return model(**{name: value for name, value in known.items() if takes(settings, name)})
 
 
 def takes(settings: Settings, argument: str) -> bool:
     """Whether the constructor of the run's model names this argument."""
+    if isinstance(settings.model, FileModel):
+        return settings.model.takes(argument)
     return argument in inspect.signature(implementation(type(settings.model))).parameters
 
 
@@ -53,6 +66,37 @@ def implementation(settings: type[Model]) -> type[nn.Module]:
     module, _, name = settings.implementation.partition(":")
     found: type[nn.Module] = getattr(importlib.import_module(module), name)
     return found
+
+
+def _of_file(
+    settings: Settings, model: FileModel, own: OwnCode | None, known: Mapping[str, Any]
+) -> nn.Module:
+    """A model of a user's own file. All that its constructor may draw at random begins with the run's seed."""
+    import torch
+    from torch import nn
+
+    from ketscale.layers.dropout import SampleDropout
+    from ketscale.problems import importer
+
+    seed = settings.run.seed
+    module = importer.imported(own or OwnCode.read(model.file), model.code)
+    given = {name: value for name, value in {**known, "seed": seed}.items() if model.takes(name)}
+    with importer.running(seed):
+        made = getattr(module, model.class_)(**given, **model.settings)
+        reseeded = torch.initial_seed() != seed
+    if reseeded:
+        raise UserError(
+            f"{model.file}: {model.class_} sets torch's seed, so that all seeds of a study would begin with the same "
+            "weights; leave that out: the run's seed is set before"
+        )
+    if not isinstance(made, nn.Module):
+        raise UserError(f"{model.file}: {model.class_} is no torch.nn.Module")
+    for parent in list(made.modules()):
+        for name, child in parent.named_children():
+            if type(child) is nn.Dropout:
+                # Its masks would depend on how ranks share a batch, and a resumed run would have others.
+                setattr(parent, name, SampleDropout(child.p))
+    return made
 
 
 def saved(settings: Settings, problem: Problem) -> bytes:

@@ -8,7 +8,7 @@ from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import Data, Family, Model, Settings, Workload
+from ketscale.config import Data, Family, FileModel, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.baselines import Baseline
 from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
@@ -85,6 +85,7 @@ FAMILY = Family(
         "simulators": TINY_SIMULATORS,
     },
     build=build,
+    own=FileModel,
     loss_unit="nats",
     prepare=prepare,
     read=read,

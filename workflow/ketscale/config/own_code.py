@@ -1,0 +1,237 @@
+"""A user's own code: a file, and the modules that it imports from beside it. It is read here, and never run.
+
+What it imports is looked for in the file's own folder, and then in the working directory, which is the config's. The
+hash of all these files is part of a run's settings. `problems.importer` runs them.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import io
+import re
+import sys
+import warnings
+import zipfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple, Self
+
+from ketscale.config.parsing import suggestion
+from ketscale.errors import UserError, damaged
+from ketscale.files import expanded, read_bytes
+
+# Modules of these names are never a user's.
+_TAKEN = {*sys.stdlib_module_names, "ketscale"}
+_INIT = "/__init__.py"
+
+
+class Arguments(NamedTuple):
+    """The arguments of a constructor or function.
+
+    names: of all. required: those without a default. more: whether it takes others by **.
+    """
+
+    names: tuple[str, ...]
+    required: tuple[str, ...]
+    more: bool
+
+
+@dataclass(frozen=True)
+class OwnCode:
+    """A user's file and what it imports from beside it.
+
+    file: as the user names it. sources: the content of each file by its name below the folder that it is imported from,
+    such as 'ring.py' or 'parts/__init__.py'; the user's own is the first. paths: where each was read.
+    """
+
+    file: str
+    sources: Mapping[str, bytes]
+    paths: Mapping[str, str]
+
+    @classmethod
+    def read(cls, file: str) -> Self:
+        """The code that begins in `file`.
+
+        Raises:
+            UserError: a file is missing, cannot be read or is not Python; names it, and the line.
+        """
+        path = expanded(file)
+        if path.suffix != ".py":
+            raise UserError(f"{file}: is not a file of Python (.py); name another")
+        if not path.is_file():
+            raise UserError(f"{file}: there is no such file in {Path.cwd()}; name another")
+        found: dict[str, tuple[Path, bytes]] = {}
+        waiting = [(re.sub(r"\W", "_", path.stem) + ".py", path)]
+        for name, at in waiting:
+            if name not in found:
+                found[name] = at, _content(at)
+                waiting += _imported(_tree(at, found[name][1]), name, (path.parent, Path()))
+        return cls(
+            file,
+            {name: content for name, (_, content) in found.items()},
+            {name: str(at) for name, (at, _) in found.items()},
+        )
+
+    @cached_property
+    def hash(self) -> str:
+        """SHA-256 of the names and contents of all files."""
+        digest = hashlib.sha256()
+        for name, content in sorted(self.sources.items()):
+            digest.update(f"{name}\0{len(content)}\0".encode() + content)
+        return digest.hexdigest()
+
+    @cached_property
+    def modules(self) -> dict[str, str]:
+        """The names of the files by those of the modules, such as 'parts'; the user's own is the first."""
+        return {module_of(name): name for name in self.sources}
+
+    def arguments(self, name: str) -> Arguments:
+        """The arguments of the class or function of this name.
+
+        Raises:
+            UserError: there is none, or no file says what it takes.
+        """
+        main = next(iter(self.modules))
+        node = self._defined(main, name)
+        if node is None:
+            known = [
+                each.name
+                for each in self._trees[main].body
+                if isinstance(each, ast.ClassDef | ast.FunctionDef) and not each.name.startswith("_")
+            ]
+            raise UserError(f"{self.file}: has no {name}{suggestion(name, known)}")
+        found = self._arguments_of(*node)
+        if found is None:
+            raise UserError(
+                f"{self.file}: {name} has its constructor from elsewhere; give it an __init__ that names what it takes"
+            )
+        return found
+
+    def packed(self) -> bytes:
+        """The bytes of a zip archive of all files; equal for equal code."""
+        made = io.BytesIO()
+        with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in self.sources.items():
+                archive.writestr(zipfile.ZipInfo(name), content)
+        return made.getvalue()
+
+    @classmethod
+    def unpacked(cls, path: Path) -> Self:
+        """The code in an archive that `packed` made.
+
+        Raises:
+            UserError: it cannot be read.
+        """
+        with (
+            damaged(f"{path}: cannot be read", "train the run again"),
+            zipfile.ZipFile(io.BytesIO(read_bytes(path))) as archive,
+        ):
+            sources = {name: archive.read(name) for name in archive.namelist()}
+        return cls(str(path), sources, {name: f"{path}/{name}" for name in sources})
+
+    @cached_property
+    def _trees(self) -> dict[str, ast.Module]:
+        return {module: _tree(self.paths[name], self.sources[name]) for module, name in self.modules.items()}
+
+    def _defined(self, module: str, name: str) -> tuple[str, ast.ClassDef | ast.FunctionDef] | None:
+        """The module that defines a name of another one, and the definition; None if none of these files does."""
+        for node in ast.iter_child_nodes(self._trees[module]):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
+                return module, node
+            for alias in node.names if isinstance(node, ast.ImportFrom) else ():
+                source = _absolute(node, self.modules[module]) if isinstance(node, ast.ImportFrom) else ""
+                if (alias.asname or alias.name) == name and source in self.modules:
+                    return self._defined(source, alias.name)
+        return None
+
+    def _arguments_of(self, module: str, node: ast.ClassDef | ast.FunctionDef) -> Arguments | None:
+        """The arguments of a definition; None if its constructor is that of a class of others."""
+        if isinstance(node, ast.FunctionDef):
+            return _arguments(node.args)
+        for each in node.body:
+            if isinstance(each, ast.FunctionDef) and each.name == "__init__":
+                return _arguments(each.args, bound=True)
+        for base in node.bases:
+            words = ast.unparse(base)
+            if words.rpartition(".")[2] == "Module":
+                return Arguments((), (), more=False)
+            defined = self._defined(module, words)
+            if defined is not None:
+                return self._arguments_of(*defined)
+        return None
+
+
+def module_of(name: str) -> str:
+    """The module in a file of this name: 'parts' of 'parts/__init__.py'."""
+    return name.removesuffix(_INIT).removesuffix(".py").replace("/", ".")
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return read_bytes(path)
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror})") from None
+
+
+def _tree(path: Path | str, content: bytes) -> ast.Module:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about what the code says; it warns again where it is run
+            return ast.parse(content, str(path))
+    except SyntaxError as error:
+        raise UserError(f"{path}, line {error.lineno}: {error.msg}") from None
+    except (ValueError, RecursionError, MemoryError) as error:
+        raise UserError(f"{path}: is not Python ({error})") from None
+
+
+def _imported(tree: ast.Module, name: str, roots: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """The files of the user that the module in a file of this name imports, each with its name below its root."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            module = _absolute(node, name)
+            modules = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
+        else:
+            continue
+        for module in modules:
+            parts = module.split(".")
+            if parts[0] in _TAKEN:
+                continue
+            for length in range(1, len(parts) + 1):
+                yield from _located("/".join(parts[:length]), roots)
+
+
+def _located(place: str, roots: Iterable[Path]) -> Iterator[tuple[str, Path]]:
+    """The first file of a module with its name, if the user has one."""
+    for root in roots:
+        for name in (f"{place}{_INIT}", f"{place}.py"):
+            if (root / name).is_file():
+                yield name, root / name
+                return
+
+
+def _absolute(node: ast.ImportFrom, name: str) -> str:
+    """The module that a statement in the file of this name imports from."""
+    if not node.level:
+        return node.module or ""
+    package = module_of(name).split(".")[: None if name.endswith(_INIT) else -1]
+    above = package[: len(package) + 1 - node.level]
+    return ".".join([*above, *filter(None, [node.module])])
+
+
+def _arguments(given: ast.arguments, bound: bool = False) -> Arguments:
+    """The arguments of a function; bound: without the first, which is the object."""
+    positional = [*given.posonlyargs, *given.args]
+    needed = positional[: len(positional) - len(given.defaults)]
+    keyword = dict(zip(given.kwonlyargs, given.kw_defaults, strict=True))
+    names = [*positional[bound:], *keyword]
+    required = [*needed[bound:], *(each for each, default in keyword.items() if default is None)]
+    return Arguments(
+        tuple(each.arg for each in names),
+        tuple(each.arg for each in required),
+        more=given.kwarg is not None,
+    )

@@ -1,0 +1,104 @@
+"""A model in a user's own file: its block in a config, and the settings that follow from it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Annotated, Any, Self
+
+import msgspec
+from msgspec import Meta
+
+from ketscale.config.block import Name
+from ketscale.config.family import Model
+from ketscale.config.own_code import OwnCode
+from ketscale.config.parsing import parse, suggestion
+from ketscale.errors import UserError, short
+from ketscale.grid import canonical
+
+# What a constructor gets from the run, besides sizes, if it names them.
+_OF_RUN = ("simulator", "dropout", "inputs", "outputs", "seed")
+
+
+class FileBlock(Model, frozen=True, kw_only=True):
+    """A torch.nn.Module in a file of your own. Its constructor gets all other settings of the block, as they are."""
+
+    file: Annotated[str, Meta(min_length=1, description="The Python file, relative to where Snakemake runs")]
+    class_: Annotated[str, Meta(min_length=1, description="The class in it")] = msgspec.field(name="class")
+    control: (  # type: ignore[misc]  # models of the package have it in common
+        Annotated[Name, Meta(description="The model, or kind of models, that it is compared with")] | None
+    ) = None
+
+
+class FileModel(FileBlock, frozen=True, kw_only=True):
+    """The settings of such a model.
+
+    settings: the block's others. arguments: those of the constructor, by name. code: SHA-256 of the file and of what it
+    imports from beside it.
+    """
+
+    settings: dict[str, Any]
+    arguments: list[str]
+    code: str
+
+    @classmethod
+    def of_block(cls, block: Mapping[str, Any], where: str, sizes: Collection[str]) -> Self:
+        """The settings of the block at `where`, whose file is read, and not run.
+
+        sizes: the names of all sizes of models.
+
+        Raises:
+            UserError: the file cannot be read, or has no such class; or the constructor does not take a setting, or
+                lacks one.
+        """
+        named = {key: value for key, value in block.items() if key in ("file", "class", "control")}
+        free = {key: value for key, value in block.items() if key not in ("kind", *named)}
+        head = parse(FileBlock, named, where)
+        try:
+            code = OwnCode.read(head.file)
+            takes = code.arguments(head.class_)
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+        of_run = (*_OF_RUN, *sizes)
+        own = [name for name in takes.names if name not in of_run]
+        for name, value in free.items():
+            if name in of_run:
+                raise UserError(f"{where}.{name}: the run gives it; leave it out")
+            if name not in own and not takes.more:
+                raise UserError(f"{where}.{name}: {head.class_} has no such argument{suggestion(name, own)}")
+            _check_plain(value, f"{where}.{name}")
+        for name in takes.required:
+            if name not in of_run and name not in free:
+                raise UserError(f"{where}: {head.class_} needs {name}; add it")
+        return cls(
+            file=head.file,
+            class_=head.class_,
+            control=head.control,
+            settings=free,
+            arguments=list(takes.names),
+            code=code.hash,
+        )
+
+    @property
+    def classical(self) -> bool:  # type: ignore[override]  # models of the package have it in common
+        """Whether nothing says that there is a circuit in it: an argument `simulator` or `qubits`, or a control."""
+        return self.control is None and not self.takes("simulator") and not self.takes("qubits")
+
+    @property
+    def has_dropout(self) -> bool:  # type: ignore[override]  # as above
+        """Whether the constructor names it."""
+        return self.takes("dropout")
+
+    def takes(self, name: str) -> bool:
+        """Whether the constructor names this size, or the simulator."""
+        return name in self.arguments
+
+
+def _check_plain(value: Any, where: str) -> None:
+    """Refuse what JSON cannot say, such as a date."""
+    try:
+        canonical({"value": value})
+        msgspec.json.encode(value)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise UserError(
+            f"{where}: {value!r} cannot be a setting ({short(error)}); write it as a text"
+        ) from None

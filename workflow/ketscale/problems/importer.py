@@ -1,0 +1,197 @@
+"""Runs a user's own code (`config.own_code`): imports it as it was hashed, under a name made from the hash.
+
+Nothing of it is found by its name elsewhere in the process, so that two versions of a file do not meet. Only what
+trains, tries, prepares or loads a model imports this module.
+"""
+
+from __future__ import annotations
+
+import builtins
+import contextlib
+import importlib
+import importlib.util
+import random
+import site
+import sys
+import sysconfig
+from collections.abc import Iterator, Mapping, Sequence
+from importlib.abc import ExecutionLoader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import FrameType, ModuleType
+from typing import Any
+
+from ketscale.config import OwnCode
+from ketscale.errors import OWN, UserError
+
+
+def imported(code: OwnCode, expected: str) -> ModuleType:
+    """The module of the user's file, imported anew.
+
+    expected: the hash in the settings of the run.
+
+    Raises:
+        UserError: the code is not the one of the settings; or it ends the process, or imports a file of the user's that
+            the hash does not cover.
+        Exception: whatever the code raises.
+    """
+    if code.hash != expected:
+        raise UserError(f"{code.file}: was changed after the settings of this run were read; start it again")
+    importer = _Importer(code)
+    for name in [each for each in sys.modules if f"{each}.".startswith(f"{importer.package}.")]:
+        del sys.modules[name]
+    sys.meta_path[:] = [importer, *(each for each in sys.meta_path if each != importer)]
+    with running(0):
+        return importlib.import_module(f"{importer.package}.{next(iter(code.modules))}")
+
+
+def in_use(expected: str) -> OwnCode | None:
+    """The code with this hash that this process has imported; None if it has imported none."""
+    codes = (finder.code for finder in sys.meta_path if isinstance(finder, _Importer))
+    return next((code for code in codes if code.hash == expected), None)
+
+
+@contextlib.contextmanager
+def running(seed: int) -> Iterator[None]:
+    """Inside the block the user's code may run: random generators begin with `seed`, and it leaves no trace in them.
+
+    Raises:
+        UserError: the code ends the process.
+    """
+    import numpy as np
+    import torch
+
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 (the global one)
+    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002
+    torch.manual_seed(seed)
+    try:
+        yield
+    except SystemExit as error:
+        raise UserError(f"it calls exit({error.code!r}); leave that out").with_traceback(
+            error.__traceback__
+        ) from None
+    finally:
+        random.setstate(before[0])
+        np.random.set_state(before[1])  # noqa: NPY002
+        torch.set_rng_state(before[2])
+        torch.set_default_dtype(dtype)
+        torch.set_num_threads(threads)
+
+
+class _Importer(ExecutionLoader, MetaPathFinder):
+    """Finds and loads the modules of one user's code as parts of a package that is named by its hash.
+
+    Statements of these modules that import one of them get it from there. No code of theirs imports another file from
+    beside them.
+    """
+
+    def __init__(self, code: OwnCode) -> None:
+        self.package = f"{OWN}{code.hash[:16]}"
+        self.code = code
+        # Folders without an __init__.py are packages too.
+        parts = [name.split(".") for name in code.modules]
+        packages = {".".join(name[:length]): "" for name in parts for length in range(len(name))}
+        self._modules: Mapping[str, str] = {
+            f"{self.package}.{name}".rstrip("."): file for name, file in {**packages, **code.modules}.items()
+        }
+        folders = {Path(path).resolve().parent for path in list(code.paths.values())[:1]} | {Path.cwd()}
+        self._own_folders = tuple(folders)
+        self._builtins = {**vars(builtins), "__import__": self._import}
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Importer) and self.package == other.package
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """The specification of a module of the user's; None for all others, unless the user's code may not import it."""
+        if fullname in self._modules:
+            file = self._modules[fullname]
+            return importlib.util.spec_from_file_location(
+                fullname,
+                self.code.paths.get(file, self.code.file),
+                loader=self,
+                submodule_search_locations=[] if self.is_package(fullname) else None,
+            )
+        if fullname.startswith(f"{self.package}."):
+            name = fullname.removeprefix(f"{self.package}.")
+            raise ModuleNotFoundError(f"No module named {name!r}", name=fullname)
+        return self._allowed(fullname, path, target) if self._asks() else None
+
+    def is_package(self, fullname: str) -> bool:
+        """Whether a module is in a folder."""
+        return self._modules[fullname].rpartition("/")[2] in ("", "__init__.py")
+
+    def get_filename(self, fullname: str) -> str:
+        """The file, as the user knows it."""
+        return self.code.paths.get(self._modules[fullname], self.code.file)
+
+    def get_source(self, fullname: str) -> str:
+        """The text that was hashed."""
+        return importlib.util.decode_source(self.code.sources.get(self._modules[fullname], b""))
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Run a module, whose statements import by `_import`."""
+        module.__dict__["__builtins__"] = self._builtins
+        super().exec_module(module)
+
+    def _import(
+        self,
+        name: str,
+        globals: Mapping[str, Any] | None = None,
+        locals: Mapping[str, Any] | None = None,
+        fromlist: Sequence[str] | None = (),
+        level: int = 0,
+    ) -> ModuleType:
+        """`__import__` for the user's code."""
+        top = f"{self.package}.{name.partition('.')[0]}"
+        if level or top not in self._modules:
+            return builtins.__import__(name, globals, locals, fromlist, level)
+        found = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or ("",), 0)
+        return found if fromlist else sys.modules[top]
+
+    def _asks(self) -> bool:
+        """Whether the user's code is what leads to an import."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame and not f"{frame.f_globals.get('__name__')}.".startswith(f"{self.package}."):
+            frame = frame.f_back
+        return frame is not None
+
+    def _allowed(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
+        """Where a module of others is.
+
+        Raises:
+            UserError: it is a file of the user's.
+        """
+        for finder in sys.meta_path:
+            spec = None if isinstance(finder, _Importer) else finder.find_spec(name, path, target)
+            if spec is not None:
+                if spec.has_location and spec.origin and self._is_own(Path(spec.origin).resolve()):
+                    raise UserError(
+                        f"{self.code.file} imports {spec.origin} in a way that shows only when it runs, so that a change of it "
+                        f"would not be noticed; write `import {name}`, or install it"
+                    )
+                return spec
+        return None
+
+    def _is_own(self, path: Path) -> bool:
+        return any(map(path.is_relative_to, self._own_folders)) and not any(
+            map(path.is_relative_to, _installed())
+        )
+
+
+def _installed() -> list[Path]:
+    """The folders of what is installed, which may be below a user's."""
+    package = str(Path(__file__).parents[1])
+    places = [
+        sys.prefix,
+        sys.base_prefix,
+        site.getusersitepackages(),
+        package,
+        *sysconfig.get_paths().values(),
+    ]
+    return [Path(place).resolve() for place in places]
