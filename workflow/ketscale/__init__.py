@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from ketscale.interop.qiskit import from_qasm2, from_qasm3, from_qiskit
     from ketscale.interop.qiskit_primitives import FusedEstimator, FusedSampler
     from ketscale.interop.qnode import from_qnode
+    from ketscale.problems.fitted import Fitted
     from ketscale.problems.library import construct, load, predictions
 
 __version__ = "0.4.0"
@@ -19,6 +20,7 @@ __all__ = [
     "Circuit",
     "CircuitClassifier",
     "CircuitRegressor",
+    "Fitted",
     "FusedEstimator",
     "FusedSampler",
     "Layer",
@@ -36,6 +38,7 @@ _HOMES = {
     "Circuit": "ketscale.engines.circuits.circuit",
     "CircuitClassifier": "ketscale.interop.estimators",
     "CircuitRegressor": "ketscale.interop.estimators",
+    "Fitted": "ketscale.problems.fitted",
     "FusedEstimator": "ketscale.interop.qiskit_primitives",
     "FusedSampler": "ketscale.interop.qiskit_primitives",
     "Layer": "ketscale.interop.layer",

@@ -62,6 +62,11 @@ def _of_layout(settings: Settings) -> Iterator[str]:
         return
     if not backend.several_ranks and (run.ranks, run.nodes) != (1, 1):
         yield f"backend {run.layout}: {run.backend} is one process; write {run.backend}-n1r1t{run.threads}, or use ddp or mpi"
+    if settings.model.fitted and (run.ranks, run.batch) != (1, 1):
+        yield (
+            f"{run.model} is fitted by one process to all samples at once: give it one rank and batch: 1, "
+            f"not {run.layout} and batch: {run.batch}"
+        )
     if run.ranks % run.nodes:
         yield (
             f"backend {run.layout}: {run.ranks} ranks do not fill {run.nodes} nodes evenly; "
@@ -77,6 +82,15 @@ def _of_layout(settings: Settings) -> Iterator[str]:
 def _of_protocol(settings: Settings) -> Iterator[str]:
     run, protocol = settings.run, settings.protocol
     where = f"protocol {run.protocol}"
+    if settings.model.fitted != protocol.fitted:
+        if protocol.fitted:
+            yield f"{run.model} is trained by steps, but {where} has none; give it epochs or steps, and a learning_rate"
+        else:
+            yield (
+                f"{run.model} is fitted, not trained by steps: give it a protocol without epochs, steps and "
+                "learning_rate, in a point of its own"
+            )
+        return
     if protocol.features == "inline" and not settings.workload.inline:
         yield f"{run.workload} has no feature network to run inline; give {where} features: cached"
     if protocol.dropout and not settings.model.has_dropout:

@@ -147,6 +147,7 @@ class Model(Part, frozen=True, kw_only=True):
     has_dropout: its module has an argument `dropout`, which the protocol sets.
     stacks: torch.func.vmap takes its module and its family's problem, so that several runs can be trained at once; None
         if only `ketscale try` finds that out.
+    fitted: it is fitted in one phase, not trained by steps: its module is a `Fitted`.
     adapts: it is adapted to each sample by steps, so metrics after numbers of steps are measured (`Metric.after`).
     """
 
@@ -154,6 +155,7 @@ class Model(Part, frozen=True, kw_only=True):
     classical: ClassVar[bool] = False
     has_dropout: ClassVar[bool] = False
     stacks: ClassVar[bool | None] = False
+    fitted: ClassVar[bool] = False
     adapts: ClassVar[bool] = False
     control: ClassVar[str | None] = None
     sizes: ClassVar[Mapping[str, int]] = {}

@@ -25,8 +25,12 @@ class EarlyStopping(Block, frozen=True, kw_only=True):
     patience: Positive
 
 
+# The settings of a protocol without epochs and steps, which is for models that are fitted.
+_OF_FITS = frozenset({"precision", "timed", "keep_model"})
+
+
 class Protocol(Block, frozen=True, kw_only=True):
-    """How a run is trained and timed."""
+    """How a run is trained and timed; or fitted, without epochs and steps."""
 
     precision: Annotated[
         Literal["fp32", "fp64", "amp"], Meta(description="amp: automatic mixed precision, GPUs only")
@@ -105,9 +109,17 @@ class Protocol(Block, frozen=True, kw_only=True):
         Literal["samples", "tasks"],
         Meta(description="What ranks share: samples, or parameter-shift evaluations (sample, angle, sign)"),
     ] = "samples"
-    learning_rate: Annotated[
-        float, Meta(gt=0, description="For Adam and gradient descent; l-bfgs finds its own step lengths")
-    ]
+    learning_rate: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                description="For Adam and gradient descent; l-bfgs finds its own step lengths. Only models that are "
+                "fitted take a protocol without it",
+            ),
+        ]
+        | None
+    ) = None
     weight_decay: Annotated[
         float,
         Meta(
@@ -143,12 +155,26 @@ class Protocol(Block, frozen=True, kw_only=True):
         """Whether training is counted in epochs, with validation and test, rather than in steps."""
         return self.epochs is not None
 
+    @property
+    def fitted(self) -> bool:
+        """Whether it is for models that are fitted in one phase, without epochs and steps."""
+        return self.epochs is None and self.steps is None
+
+    @property
+    def tested(self) -> bool:
+        """Whether the model is validated and tested at the end."""
+        return self.steps is None
+
     def faults(self) -> Iterator[str]:
         """Settings that contradict one another."""
-        if (self.epochs is None) == (self.steps is None):
-            both = self.epochs is not None
-            yield f"give epochs or steps, {'not both' if both else 'one of them is missing'}"
+        if self.fitted:
+            yield from self._stepped()
             return
+        if self.epochs is not None and self.steps is not None:
+            yield "give epochs or steps, not both"
+            return
+        if self.learning_rate is None:
+            yield "learning_rate is missing"
         if self.steps is None:
             if self.steps_for:
                 yield "steps_for: only shortens a protocol with steps; this one has epochs"
@@ -166,6 +192,15 @@ class Protocol(Block, frozen=True, kw_only=True):
                 f"sampled_steps: {self.sampled_steps} sampled and {self.warmup} warm-up steps leave none of {self.steps} "
                 "to time; give more steps or sample fewer"
             )
+
+    def _stepped(self) -> Iterator[str]:
+        """The settings of steps, of which this protocol has none."""
+        plain = Protocol(precision=self.precision, timed=self.timed)
+        for name in self.__struct_fields__:
+            if name not in _OF_FITS and getattr(self, name) != getattr(plain, name):
+                yield f"{name}: is a setting of steps; give epochs or steps, or leave it out for a model that is fitted"
+        if self.precision == "amp":
+            yield "precision: amp is for models that are trained by steps; give epochs or steps, or use fp32 or fp64"
 
     def for_simulator(self, name: str) -> Protocol:
         """The protocol for runs of this simulator, with its number of steps."""

@@ -120,7 +120,7 @@ class _Cohort:
             run.share_s = 0.0
         started.resume(runs, world)
         self._trainers: dict[int, Trainer] = {
-            number: run.trainer for number, run in enumerate(runs) if run.trainer is not None
+            number: run.trainer for number, run in enumerate(runs) if isinstance(run.trainer, Trainer)
         }
         pace.begin(self._trainers[0].step, self._trainers[0].trained_s)
         self._training = set(self._trainers)

@@ -13,7 +13,8 @@ import torch
 
 from ketscale.measure.right import packed
 from ketscale.problems.problem import Problem
-from ketscale.training.loop import Diverged, TimedOut, Trainer
+from ketscale.training.loop import Diverged, TimedOut
+from ketscale.training.training import Training
 
 
 @dataclass(frozen=True)
@@ -51,29 +52,28 @@ class Memory:
         return True
 
 
-def run(trainer: Trainer) -> Outcome:
+def run(trainer: Training) -> Outcome:
     """Train. Divergence, running out of time and running out of memory are outcomes too."""
     return ended(trainer, time.perf_counter(), trainer.run)
 
 
-def ended(trainer: Trainer, start: float, train: Callable[[], None]) -> Outcome:
+def ended(trainer: Training, start: float, train: Callable[[], None]) -> Outcome:
     """How a training ended that `train` finishes, or whose error it raises; it began at `start` (perf_counter)."""
     with Memory() as memory:
         return _ended(trainer, start, train)
     return Outcome("out_of_memory", time.perf_counter() - start, memory.ran_out)
 
 
-def _ended(trainer: Trainer, start: float, train: Callable[[], None]) -> Outcome:
+def _ended(trainer: Training, start: float, train: Callable[[], None]) -> Outcome:
     try:
         train()
         train_s = time.perf_counter() - start
-        if not trainer.by_epochs:
+        if not trainer.tested:
             return Outcome("completed", train_s)
         outputs = {split: trainer.outputs(split) for split in ("validation", "test")}
         quality = {
-            "epochs": len(trainer.history),
-            "best_epoch": trainer.best["epoch"],
-            **{split: _finite(split, trainer.problem, rows) for split, rows in outputs.items()},
+            **trainer.course_in_short(),
+            **{split: _finite(split, trainer.metrics(split, rows)) for split, rows in outputs.items()},
             "right": _right(trainer.problem, outputs["test"]),
         }
         return Outcome("completed", train_s, quality=quality, outputs=outputs["test"])
@@ -89,13 +89,12 @@ def _right(problem: Problem, outputs: torch.Tensor) -> dict[str, Any] | None:
     return None if found is None else msgspec.to_builtins(packed(found.reshape(len(found), -1).tolist()))
 
 
-def _finite(split: str, problem: Problem, outputs: torch.Tensor) -> dict[str, Any]:
+def _finite(split: str, metrics: dict[str, Any]) -> dict[str, Any]:
     """All metrics of a split.
 
     Raises:
         Diverged: one of them is not finite; a record can hold none such.
     """
-    metrics = problem.metrics(split, outputs, full=True)
     for name, value in metrics.items():
         if isinstance(value, float) and not math.isfinite(value):
             raise Diverged(f"the {name} on the {split} samples is {value} with the best weights")

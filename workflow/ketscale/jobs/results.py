@@ -34,7 +34,7 @@ from ketscale.problems import importer, models
 from ketscale.problems.problem import Problem
 from ketscale.training import checkpoint
 from ketscale.training.history import History
-from ketscale.training.loop import Trainer
+from ketscale.training.training import Training
 
 
 def write(
@@ -136,7 +136,7 @@ def _keep(
 def record_of(
     settings: Settings,
     data: Data,
-    trainer: Trainer | None,
+    trainer: Training | None,
     ended: Outcome,
     measured: Mapping[str, Any],
 ) -> dict[str, Any]:
@@ -153,7 +153,7 @@ def record_of(
         "reason": ended.reason,
         "call": finished.call(),
         "parameters": parameter_count(trainer.problem.model) if trainer else None,
-        "gradient_bytes": _gradient_bytes(trainer.problem.model) if trainer else None,
+        "gradient_bytes": _gradient_bytes(trainer.problem.model) if trainer and not trainer.fitted else None,
         "config": settings.content,
         "config_hash": settings.hash,
         "data_hash": data.data_hash,
@@ -172,11 +172,11 @@ def _gradient_bytes(model: torch.nn.Module) -> int:
     return sum(p.numel() * p.element_size() for p in model.parameters() if p.requires_grad)
 
 
-def timing(trainer: Trainer | None, ended: Outcome) -> dict[str, Any]:
+def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
     """What the clock has measured, in seconds; zeros and None if memory ran out before there was a trainer."""
     clock = trainer.clock if trainer else Clock(torch.device("cpu"), 0, frozenset())
     steps = steps_per_epoch = samples = 0
-    if trainer:
+    if trainer and not trainer.fitted:
         steps, steps_per_epoch = trainer.step, trainer.steps_per_epoch
         # A batch larger than the data has no more samples than there are.
         samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)
@@ -197,6 +197,7 @@ def timing(trainer: Trainer | None, ended: Outcome) -> dict[str, Any]:
         "steps_s": clock.steps_s,
         "aside_s": clock.aside_s,
         "train_s": ended.train_s,
+        "fit_s": trainer.fit_s if trainer else None,
     }
 
 

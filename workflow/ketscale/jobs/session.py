@@ -189,7 +189,10 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, 
             )
             started.resume([run], world)
     trainer, unfit = run.trainer, misfit or memory.ran_out
-    ended = outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
+    with signals.at_once() if trainer and trainer.fitted else contextlib.nullcontext():
+        ended = (
+            outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
+        )
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
     collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
     mine = surroundings.of_rank(trainer, ended)
@@ -206,5 +209,7 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, 
 
 
 def _clock(protocol: Protocol, problem: Problem, batch: int, device: torch.device) -> Clock:
+    if protocol.fitted:
+        return Clock(device, 0, frozenset())
     steps = protocol.steps or problem.sampler.steps_per_epoch(batch)
     return Clock(device, protocol.warmup, sampled_steps(steps, protocol.warmup, protocol.sampled_steps))

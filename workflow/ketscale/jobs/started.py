@@ -24,9 +24,11 @@ from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import SAMPLERS
 from ketscale.training import checkpoint
+from ketscale.training.fit import Fit
 from ketscale.training.history import History
 from ketscale.training.loop import Trainer
 from ketscale.training.stack import Member
+from ketscale.training.training import Training
 
 
 @dataclasses.dataclass
@@ -48,7 +50,7 @@ class StartedRun:
     data: Data = dataclasses.field(init=False)
     data_s: float = 0.0
     problem: Problem | None = None
-    trainer: Trainer | None = None
+    trainer: Training | None = None
     share_s: float | None = None
     _continued: dict[str, Any] | None = None
 
@@ -81,9 +83,15 @@ class StartedRun:
         progress: bool,
         member: Member | None = None,
     ) -> None:
-        """Make the trainer, whose history belongs to the checkpoint with this key. For the others see `Trainer`."""
+        """Make the training, whose history belongs to the checkpoint with this key. For the others see `Trainer`."""
         settings = self.settings
         assert self.problem is not None
+        history = History(
+            checkpoint.history_of(self.folder, key) if world.rank == 0 else None, self.lease.check
+        )
+        if settings.model.fitted:
+            self.trainer = Fit(self.problem, world, clock, settings.run.batch, history)
+            return
         self.trainer = Trainer(
             self.problem,
             world,
@@ -94,9 +102,7 @@ class StartedRun:
             save=save,
             stop_requested=lambda: signals.stop,
             save_requested=signals.save,
-            history=History(
-                checkpoint.history_of(self.folder, key) if world.rank == 0 else None, self.lease.check
-            ),
+            history=history,
             progress=progress,
             metrics=settings.family.metrics,
             member=member,
@@ -108,7 +114,7 @@ class StartedRun:
         Raises:
             UserError: the checkpoint is of another form, or its history is missing or damaged.
         """
-        assert self.trainer is not None
+        assert isinstance(self.trainer, Trainer)
         try:
             lost = lost_s(self.lease, saved["saved"]) + process.age_s()
             continued = {"resumed": saved["resumed"] + 1, "lost_s": saved["lost_s"] + lost}

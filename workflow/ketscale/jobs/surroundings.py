@@ -19,7 +19,7 @@ from ketscale.jobs.outcome import Outcome
 from ketscale.measure import host, topology
 from ketscale.measure.quiet import Watch
 from ketscale.parallel.world import World, check_nodes
-from ketscale.training.loop import Trainer
+from ketscale.training.training import Training
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Surroundings:
         watch = Watch({cpu for cpus in here for cpu in cpus}, settings.run.threads * len(here))
         return cls(world, machine, cores, shared, watch, started, clock_s, process.age_s())
 
-    def of_rank(self, trainer: Trainer | None, ended: Outcome) -> dict[str, Any]:
+    def of_rank(self, trainer: Training | None, ended: Outcome) -> dict[str, Any]:
         """This rank's entry in a record."""
         finished = trainer and ended.status in ("completed", "timed_out")
         stalled_s = trainer.clock.stalled_s() if trainer and finished else None

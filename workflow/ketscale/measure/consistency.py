@@ -34,8 +34,12 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
         yield f"it is {record.status}; a completed run has weights, and any other a reason instead"
     if completed and record.parameters is None:
         yield "it is completed, and has no number of parameters"
-    if (record.quality is not None) != (completed and settings.protocol.by_epochs):
-        yield "completed epochs have a quality, and nothing else has"
+    if (record.quality is not None) != (completed and settings.protocol.tested):
+        yield "completed epochs and fits have a quality, and nothing else has"
+    if settings.protocol.fitted:
+        yield from _fit(record, completed)
+    elif record.timing.fit_s is not None:
+        yield "it is trained by steps, and has the time of a fit"
     timed_out = record.status == "timed_out"
     if timed_out and not _over(record, settings.protocol):
         yield "it is timed_out, but its time was not over, or its training was"
@@ -51,8 +55,19 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
     if record.cohort and (record.timing.step.count or record.timing.epoch.count):
         yield "its steps are those of a cohort, and it has times of its own"
     if record.quality is not None:
+        if {record.quality.epochs is None, record.quality.best_epoch is None} != {settings.protocol.fitted}:
+            yield "a fit has no epochs, and every other test has some"
         yield from _quality(record.quality, settings.family.metrics)
         yield from _right(record.quality, settings.family.headline)
+
+
+def _fit(record: Record, completed: bool) -> Iterator[str]:
+    """A fit is one phase, without steps."""
+    timing = record.timing
+    if timing.steps or record.losses or record.cohort or record.resumed or timing.epoch.count:
+        yield "its model is fitted, and it has steps, losses or checkpoints"
+    if completed and not 0 <= (-1 if timing.fit_s is None else timing.fit_s) <= timing.train_s + _SLACK_S:
+        yield f"its fit took {timing.fit_s} s of the {timing.train_s:g} s of training"
 
 
 def _fold(record: Record, settings: Settings) -> Iterator[str]:
@@ -160,7 +175,7 @@ def _same(value: float | None, expected: float | None) -> bool:
 
 
 def _quality(quality: Quality, metrics: tuple[Metric, ...]) -> Iterator[str]:
-    if quality.best_epoch >= quality.epochs:
+    if quality.epochs is not None and (quality.best_epoch or 0) >= quality.epochs:
         yield f"the best epoch, {quality.best_epoch}, is not among its {quality.epochs}, counted from 0"
     for split, values in (("validation", quality.validation), ("test", quality.test)):
         for name, metric in [("chance", metrics[0]), *((metric.name, metric) for metric in metrics)]:

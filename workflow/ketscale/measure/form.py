@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import Protocol
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 # The ends of a run. The last three are results too: they are shown, and left out of fits.
 Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
 EARLY_ENDS: tuple[Status, ...] = ("diverged", "out_of_memory", "timed_out")
@@ -55,7 +55,8 @@ class Timing(_Part, frozen=True):
     median of whole epochs; if there was none, an estimate: steps_per_epoch times the mean steady step. samples_per_s:
     the throughput at the median steady step. steps_s: all steps together, with the first, warm-up and sampled ones.
     aside_s: what the loop did between steps: agreeing, validating, reporting and saving. train_s: wall time of the
-    training loop.
+    training loop, or of the fit. fit_s: the one phase of a model that is fitted, with all that it tried; None for a model
+    that is trained by steps, of which a fitted one has none.
     """
 
     startup_s: Seconds
@@ -73,6 +74,7 @@ class Timing(_Part, frozen=True):
     steps_s: Seconds
     aside_s: Seconds
     train_s: Seconds
+    fit_s: Seconds | None
 
 
 def epoch_s(measured_s: float | None, mean_step_s: float | None, steps_per_epoch: int) -> float | None:
@@ -96,13 +98,15 @@ class Right(_Part, frozen=True):
 class Quality(_Part, frozen=True):
     """Metrics of the best weights; each split has the loss and the metrics of the family.
 
-    epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested. validation,
-    test: the metrics of that split, by name. right: the cases that the headline metric on the test is the share of;
+    epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested; None for a model
+    that is fitted. chosen: what such a model has chosen by validation, by name. validation, test: the metrics of that
+    split, by name; a fitted model has no loss. right: the cases that the headline metric on the test is the share of;
     None if it is no share.
     """
 
-    epochs: Natural
-    best_epoch: Natural
+    epochs: Natural | None
+    best_epoch: Natural | None
+    chosen: dict[str, float]
     validation: dict[str, MetricValue]
     test: dict[str, MetricValue]
     right: Right | None
@@ -259,19 +263,19 @@ class Record(_Part, frozen=True):
     checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts. call: the call of
     Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a complex number counts
     once; None if memory ran out before there was a model. gradient_bytes: what an all-reduce of the gradients sums on
-    each rank; None if memory ran out before there was a model. config: the resolved settings. config_hash, data_hash,
+    each rank; None if memory ran out before there was a model, or the model is fitted. config: the resolved settings. config_hash, data_hash,
     features_hash, weights_hash: SHA-256 of the settings, the data, the prepared data and the trained weights; None if
     there are none.
     split: of the data. code: that trained. packages: their versions by name. mpi_library: the one in use; None without
     MPI. machine: where it ran. slurm_job_id: of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
-    whether it was timed alone. quality: None for a protocol with steps. losses: of the first 20 steps. routes: those of
+    whether it was timed alone. quality: None for a protocol with steps. losses: of the first 20 steps; none of a fit. routes: those of
     fused, if it had a choice. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
     files: SHA-256 of each file of the run beside the record: its history, and the trained model where it is kept.
     cohort: the runs that were trained in the same process, a step of all at a time, as PROTOCOL/seedN; such a run has no
     times of its own but those of all. digest: SHA-256 of all the rest as canonical JSON.
     """
 
-    schema: Literal[6]
+    schema: Literal[7]
     family: str
     run: dict[str, int | str]
     sizes: dict[str, Natural]

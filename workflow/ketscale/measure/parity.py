@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ketscale import grid
+from ketscale.config import Protocol
 from ketscale.measure.form import Record
 from ketscale.measure.record import Checked
 
@@ -80,9 +81,14 @@ def compare(checked: Mapping[grid.Run, Checked]) -> list[Comparison]:
 def _group(run: grid.Run, record: Record) -> tuple[Any, ...] | None:
     """The key of runs whose first losses must agree; None if a run's losses need not agree with any other's."""
     protocol = record.settings.protocol
-    if protocol.precision not in ("fp32", "fp64") or protocol.learning_rate > LARGEST_LEARNING_RATE:
+    if protocol.precision not in ("fp32", "fp64") or _chaotic(protocol):
         return None
     return (*_work(run, record), protocol.precision) if record.losses else None
+
+
+def _chaotic(protocol: Protocol) -> bool:
+    """Whether rounding grows so fast that later losses need not agree."""
+    return protocol.learning_rate is not None and protocol.learning_rate > LARGEST_LEARNING_RATE
 
 
 def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
@@ -100,7 +106,7 @@ def between(found: Found, reference: Found) -> float | None:
     """
     if _work(*found) != _work(*reference):
         return None
-    chaotic = found[1].settings.protocol.learning_rate > LARGEST_LEARNING_RATE
+    chaotic = _chaotic(found[1].settings.protocol)
     ours, theirs = (record.losses[: 1 if chaotic else None] for _, record in (found, reference))
     return difference(ours, theirs)
 

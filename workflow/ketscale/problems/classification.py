@@ -15,6 +15,7 @@ from ketscale.layers.dropout import keyed, name_dropouts
 from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
 from ketscale.problems import scores
+from ketscale.problems.fitted import Samples
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
 
@@ -75,6 +76,11 @@ class Classification(Problem):
             with span("features"), torch.no_grad():
                 inputs = self.backbone(inputs)
         return rows, inputs, labels
+
+    def samples(self, split: str) -> Samples:
+        """All samples of a split with their classes."""
+        _, inputs, labels = self._batch(split, torch.arange(self.splits[split]))
+        return Samples(inputs, labels)
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """The summed cross-entropy, shape (1,)."""

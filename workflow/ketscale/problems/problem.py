@@ -16,6 +16,7 @@ from ketscale.engines.vjp import VJP
 from ketscale.errors import UserError
 from ketscale.layers.randomness import Step
 from ketscale.private_torch import mapped
+from ketscale.problems.fitted import Samples
 from ketscale.problems.samplers import Sampler
 
 M = TypeVar("M", bound=nn.Module)
@@ -130,6 +131,10 @@ class Problem(nn.Module, ABC):
         When full, and where it makes sense, also `count`, the number of cases that the headline metric is taken over
         (those of `right`, if it is a share); and `chance`, the value of the headline metric that guessing gives, if the specification says 'data'.
         """
+
+    def samples(self, split: str) -> Samples:
+        """All samples of a split, for a model that is `Fitted`; a problem without such models has none to give."""
+        raise TypeError(f"{type(self).__name__} has no models that are fitted")
 
     def right(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
         """Which cases of a whole split are right that the headline metric is the share of; None if it is no share.

@@ -8,10 +8,9 @@ which a run ends may depend on time, if its protocol limits it.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -30,6 +29,7 @@ from ketscale.training.history import History
 from ketscale.training.pace import Look, Pace
 from ketscale.training.stack import Member
 from ketscale.training.step import Stepper, StepSums
+from ketscale.training.training import Training
 
 # What a training asks for and what it is sent: the indices of a step's global batch for the step's `StepSums`, or the
 # name of a split for the model's outputs on it.
@@ -51,7 +51,7 @@ class Stopped(Exception):
     """A stop was requested (SIGTERM) and the checkpoint is written."""
 
 
-class Trainer:
+class Trainer(Training):
     """Trains a `Problem` as a protocol says.
 
     Args:
@@ -84,9 +84,9 @@ class Trainer:
         metrics: Sequence[Metric] = (),
         member: Member | None = None,
     ) -> None:
-        self.problem, self.world, self.clock = problem, world, clock
-        self.protocol, self.batch, self.seed = protocol, batch, seed
-        self._save, self.history = save, history
+        super().__init__(problem, world, clock, batch, history)
+        self.protocol, self.seed = protocol, seed
+        self._save = save
         # This comes first, so that a batch that the sampler refuses raises an error before the ranks communicate.
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
         self._alone = member is None
@@ -96,17 +96,13 @@ class Trainer:
         plateau = protocol.plateau
         self.schedule = optimiser.PlateauSchedule(plateau.factor, plateau.patience) if plateau else None
         self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch
-        self.by_epochs = protocol.by_epochs
+        self.tested = protocol.by_epochs
         self._second_order = protocol.optimiser == "l-bfgs"
-        # The reason why there are no checkpoints; '' if there are. The curvature of l-bfgs is inside SciPy, and the times of a
-        # timed run are those of one process that trained without a break.
+        # The curvature of l-bfgs is inside SciPy, and the times of a timed run are those of one process without a break.
         self.no_checkpoints = "l-bfgs" if self._second_order else "a timed run" if protocol.timed else ""
         self._maximised = {metric.name for metric in metrics if metric.better == "up"}
         self._shown = ("loss", *(metric.name for metric in metrics[:1]))
         self._monitor = protocol.early_stopping.monitor if protocol.early_stopping else "loss"
-        self.step = 0
-        self.samples_seen = 0
-        self.losses: list[float] = []
         self.best: dict[str, Any] = {"epoch": -1, "value": math.inf, "state": None}
         self._waited = 0
         self._finished = False
@@ -147,7 +143,7 @@ class Trainer:
             yield from self._train_epoch()
         if self.best["state"] is not None:
             self.problem.model.load_state_dict(self.best["state"])
-        elif self.by_epochs:
+        elif self.tested:
             raise UserError(
                 f"early_stopping.monitor: {self._monitor} is undefined for the validation samples in every epoch, so no "
                 "weights are the best: monitor loss"
@@ -319,7 +315,7 @@ class Trainer:
         self._epoch = dict(_EPOCH)
         if seconds is not None and self._alone:
             self.clock.epochs_s.append(seconds)
-        if self.by_epochs:
+        if self.tested:
             start = time.perf_counter()
             values = self._validation((yield "validation"))
             if self._alone:
@@ -376,12 +372,13 @@ class Trainer:
         ]
         return self.world.gather_rows(torch.cat(parts))
 
-    def weights_hash(self) -> str:
-        """SHA-256 of the trainable parameters' bytes: equal only for bitwise equal weights."""
-        digest = hashlib.sha256()
-        for parameter in self.stepper.parameters:
-            digest.update(parameter.detach().cpu().contiguous().numpy().tobytes())
-        return digest.hexdigest()
+    def course_in_short(self) -> Mapping[str, Any]:
+        """How many epochs it took, and which was the best."""
+        return {"epochs": len(self.history), "best_epoch": self.best["epoch"], "chosen": {}}
+
+    def weights(self) -> Iterable[torch.Tensor]:
+        """The trainable parameters."""
+        return self.stepper.parameters
 
     def _checkpoint_if_asked(self) -> None:
         if not (self._agreed.save or self._agreed.stop):

@@ -22,6 +22,12 @@ BETAS = (0.9, 0.999)
 EPSILON = 1e-8
 
 
+def _given(learning_rate: float | None) -> float:
+    """The learning rate of a protocol, which has one if it has steps."""
+    assert learning_rate is not None
+    return learning_rate
+
+
 class _Descent:
     """Updates the members of a `Flat`, each as its protocol says.
 
@@ -32,7 +38,7 @@ class _Descent:
 
     def __init__(self, flat: Flat, protocols: Sequence[Protocol]) -> None:
         self.flat = flat
-        self.learning_rates = [protocol.learning_rate for protocol in protocols]
+        self.learning_rates = [_given(protocol.learning_rate) for protocol in protocols]
         self.weight_decays = [protocol.weight_decay for protocol in protocols]
         self.clip_norms = [protocol.clip_norm for protocol in protocols]
 

@@ -55,5 +55,12 @@ def check(config: Config) -> None:
             raise UserError(
                 f"studies.{study.name}.kind: no kind of study is called {study.kind}{suggestion(study.kind, known)}"
             )
-        for fault in known[study.kind].check(study, config):
+        kind = known[study.kind]
+        fitted = (run.model for run in study.runs if config.models[run.model][1].fitted)
+        if kind.table == "scaling" and (model := next(fitted, None)):
+            raise UserError(
+                f"studies.{study.name}: {study.kind} compares the times of steps, and {model} is fitted without any; leave it "
+                "out, or ask for kind accuracy"
+            )
+        for fault in kind.check(study, config):
             raise UserError(f"studies.{study.name}: {fault}")

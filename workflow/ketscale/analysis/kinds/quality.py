@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 
 class Quality(Kind):
-    """A kind of study that compares models trained by epochs."""
+    """A kind of study that compares models trained by epochs, or fitted."""
 
     varies = "model"
     table = "quality"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """Require protocols with epochs."""
+        """Require protocols with epochs, or of fits."""
         for run in study.runs:
-            if not config.protocols[run.protocol].by_epochs:
+            if not config.protocols[run.protocol].tested:
                 yield (
                     f"{self.name} needs validation and test, but protocol {run.protocol} has steps; "
                     "give it a protocol with epochs"

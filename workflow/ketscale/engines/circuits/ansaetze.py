@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+
 from ketscale.engines.circuits.circuit import Circuit, Column, Gate
 from ketscale.errors import UserError
 
@@ -34,6 +36,20 @@ def strongly_entangling_ansatz(qubits: int, layers: int) -> Circuit:
             apart = layer % (qubits - 1) + 1
             gates += [Gate("CNOT", (w, (w + apart) % qubits)) for w in range(qubits)]
     return Circuit(qubits, tuple(gates))
+
+
+def iqp_ansatz(qubits: int, layers: int) -> Circuit:
+    """`layers` times Hadamard on every wire, RZ(input) on every wire and IsingZZ(input) on every pair of wires.
+
+    The embedding of Havlicek et al., Nature 567, 209 (2019), and PennyLane's IQPEmbedding. Inputs are the n angles of the
+    wires, and then those of the pairs (0, 1), (0, 2), ... (n - 2, n - 1): the products of two wires' angles; the same
+    in each layer.
+    """
+    pairs = list(combinations(range(qubits), 2))
+    layer = [Gate("Hadamard", (w,)) for w in range(qubits)]
+    layer += [Gate("RZ", (w,), (Column("input", w),)) for w in range(qubits)]
+    layer += [Gate("IsingZZ", pair, (Column("input", qubits + at),)) for at, pair in enumerate(pairs)]
+    return Circuit(qubits, tuple(layers * layer))
 
 
 def qlcu_ansatz(qubits: int, layers: int) -> Circuit:

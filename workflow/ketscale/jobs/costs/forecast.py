@@ -127,7 +127,8 @@ class Forecaster:
         protocol = settings.protocol
         if protocol.steps is not None:
             return protocol.steps, None, False
-        assert protocol.epochs is not None
+        if protocol.epochs is None:
+            return None
         per_epoch = self._steps_per_epoch(settings, at)
         if per_epoch is None:
             return None

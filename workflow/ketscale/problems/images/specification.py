@@ -14,6 +14,7 @@ from ketscale.problems.baselines import Baseline
 from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
 from ketscale.problems.images.workloads import Digits, ImageWorkload, Mnist
 from ketscale.problems.labelled import CLASSIFICATION, build
+from ketscale.problems.vectors.settings import KernelSettings, SVMSettings
 
 
 class VQCSettings(Model, frozen=True, kw_only=True):
@@ -73,7 +74,7 @@ FAMILY = Family(
         "image-folder": ImageFolder,
         "idx": Idx,
     },
-    models={"vqc": VQCSettings, "mlp": MLPSettings},
+    models={"vqc": VQCSettings, "mlp": MLPSettings, "kernel": KernelSettings, "svm": SVMSettings},
     simulators=(CircuitSimulator,),
     metrics=CLASSIFICATION,
     tiny={

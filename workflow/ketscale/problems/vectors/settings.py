@@ -1,0 +1,47 @@
+"""The settings of the models of feature vectors."""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar
+
+from msgspec import Meta
+
+from ketscale.config import Model
+
+_CHOSEN = "chosen by validation if left out"
+Cost = Annotated[
+    float, Meta(gt=0, description=f"Penalty C of a sample on the wrong side of its margin; {_CHOSEN}")
+]
+Bandwidth = Annotated[float, Meta(gt=0, description=f"Factor on the features; {_CHOSEN}")]
+
+
+class KernelSettings(Model, frozen=True, kw_only=True):
+    """A support vector machine on the kernel of an IQP embedding: a circuit without weights, which is fitted."""
+
+    implementation: ClassVar[str] = "ketscale.problems.vectors.kernels:Kernel"
+    fitted: ClassVar[bool] = True
+    control: ClassVar[str | None] = "svm"
+
+    cost: Cost | None = None
+    bandwidth: Bandwidth | None = None
+
+
+class SVMSettings(Model, frozen=True, kw_only=True):
+    """The classical control of `kernel`: a support vector machine on a radial basis function."""
+
+    implementation: ClassVar[str] = "ketscale.problems.vectors.kernels:SVM"
+    classical: ClassVar[bool] = True
+    fitted: ClassVar[bool] = True
+
+    components: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                description="Principal components that replace the features, as `kernel` has one a qubit",
+            ),
+        ]
+        | None
+    ) = None
+    cost: Cost | None = None
+    bandwidth: Bandwidth | None = None
