@@ -51,7 +51,8 @@ LABELLED = {
     "images": Labelled(FEATURES, 10, 3, 1.0),
 }
 ON_TRIALS = FAMILIES["eeg"].models
-ON_IMAGES = FAMILIES["images"].models
+# What is fitted has no steps.
+ON_IMAGES = {name: kind for name, kind in FAMILIES["images"].models.items() if not kind.fitted}
 # Both protocols leave out how long to train: the stopwatch decides.
 LABELLED_PROTOCOL = Protocol(precision="fp32", timed=True, learning_rate=1e-3, clip_norm=1.0, dropout=0.1)
 

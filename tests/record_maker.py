@@ -70,7 +70,14 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
         "files": {HISTORY: hashlib.sha256(NO_EPOCHS.encode()).hexdigest()},
     }
     if completed and settings.protocol.by_epochs:
-        known["quality"] = {"epochs": 1, "best_epoch": 0, "validation": {}, "test": {}, "right": None}
+        known["quality"] = {
+            "epochs": 1,
+            "best_epoch": 0,
+            "chosen": {},
+            "validation": {},
+            "test": {},
+            "right": None,
+        }
     steps = changes.get("timing", least["timing"])["steps"]
     known["losses"] = [0.5] * min(form.LOSSES_KEPT, steps)
     made = {**least, **known, **changes}
@@ -88,7 +95,7 @@ def timed(run: Run, train_s: float, steps: int = 40) -> dict[str, Any]:
     return {
         "startup_s": 0.5, "data_s": 0.5, "first_step_s": step_s, "step": quartiles, "spans": {}, "sampled_step": nothing,
         "validation_s": None, "epoch": nothing, "steps": steps, "steps_per_epoch": 20, "epoch_s": 20 * step_s,
-        "samples_per_s": run.batch / step_s, "steps_s": train_s, "aside_s": 0.0, "train_s": train_s,
+        "samples_per_s": run.batch / step_s, "steps_s": train_s, "aside_s": 0.0, "train_s": train_s, "fit_s": None,
     }  # fmt: skip
 
 

@@ -153,7 +153,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     }
     steps_per_epoch = -(-1257 // run.batch)
     train_s = min(59.0, max(10.0, 25 * step_s))
-    quality = {"epochs": 30 + run.seed, "best_epoch": 20}
+    quality = {"epochs": 30 + run.seed, "best_epoch": 20, "chosen": {}}
     quality |= {split: metrics(config, run) for split in ("validation", "test")}
     rank = {
         "host": "a",
@@ -231,6 +231,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
             "samples_per_s": run.batch / step_s,
             "steps_s": train_s,
             "aside_s": 0.0,
+            "fit_s": None,
             "train_s": train_s,
         },
         "node_hours": run.nodes / 60,

@@ -84,7 +84,7 @@ def errors(run: Run) -> dict[str, Any]:
     course = {f"error_{steps}": None if run.model == "best" else start / 2**steps for steps in STEPS}
     metrics = {"loss": 0.1, "error": start, **course, "apart": {"gate": 3.0, "wide": 30.0}[run.workload]}
     metrics["undefined"] = None
-    return {"quality": {"epochs": 30, "best_epoch": 20, "validation": metrics, "test": metrics}}
+    return {"quality": {"epochs": 30, "best_epoch": 20, "chosen": {}, "validation": metrics, "test": metrics}}
 
 
 @pytest.fixture(scope="module")

@@ -69,7 +69,7 @@ def measured(config: Config, run: Run) -> dict[str, Any]:
     values = {metric.name: 0.1 for metric in FAMILY.metrics} | {"loss": 0.1}
     undefined = {"simulator_error": None, "negativity": None}
     test = values | {"simulator_error": error, "negativity": negativity}
-    quality = {"epochs": 3, "best_epoch": 1, "validation": values | undefined, "test": test}
+    quality = {"epochs": 3, "best_epoch": 1, "chosen": {}, "validation": values | undefined, "test": test}
     return {"quality": quality, "step_s": step_s * (1 + 0.1 * run.seed)}
 
 

@@ -78,7 +78,7 @@ def written(results: Path, best: int = 1, others: float | None = 0.01) -> None:
                 "validation": {**figures, "infidelity": 1e-3},
                 "test": {**figures, "infidelity": 0.0625},
             }
-        return {"files": made, "quality": {"epochs": 30, "best_epoch": 20, **splits}}
+        return {"files": made, "quality": {"epochs": 30, "best_epoch": 20, "chosen": {}, **splits}}
 
     factory.write_all(CONFIG, results, change)
     for run in CONFIG.runs:

@@ -193,7 +193,9 @@ def better_than_constant(run: Run, config: Config) -> dict[str, Any]:
     if config.protocols[run.protocol].by_epochs and run.workload == "gate":
         factor = {"constant": 1.0, "shaped": 0.01 * 1.1**run.seed, "sine": 10.0 * 1.2**run.seed}[run.model]
         metrics = {"loss": 0.1, "leakage": 1e-5, "infidelity": factor * 1e-2 * (1 + 0.01 * run.seed)}
-        return {"quality": {"epochs": 30, "best_epoch": 20, "validation": metrics, "test": metrics}}
+        return {
+            "quality": {"epochs": 30, "best_epoch": 20, "chosen": {}, "validation": metrics, "test": metrics}
+        }
     return {}
 
 

@@ -56,7 +56,7 @@ def asked(
         figures = {**factory.metrics(config, run), "accuracy": validation}
         test = {**figures, "accuracy": float(right.mean()), "count": len(right)}
         cases = msgspec.to_builtins(packed([[int(case)] for case in right]))
-        return {"quality": {"epochs": 30, "best_epoch": 20, "validation": figures, "test": test, "right": cases},
+        return {"quality": {"epochs": 30, "best_epoch": 20, "chosen": {}, "validation": figures, "test": test, "right": cases},
                 **(change(run) or {})}  # fmt: skip
 
     factory.write_all(config, results, made)

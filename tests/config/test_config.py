@@ -135,7 +135,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "no such backend": (at("studies.strong.axes.backend", ["cpu-n1r1t1", "gloo-n1r2t1"]), "backend gloo-n1r2t1: no backend is called gloo; choose from cpu, gpu"),
     "zero ranks": (at("studies.parity.axes.backend", "mpi-n1r0t1"), "'mpi-n1r0t1' is not a layout"),
     "epochs and steps": (at("protocols.quality.steps", 5), "give epochs or steps, not both"),
-    "neither epochs nor steps": (gone("protocols.quality.epochs"), "give epochs or steps, one of them is missing"),
+    "neither epochs nor steps": (gone("protocols.quality.epochs"), "give epochs or steps; without them it is for models that are fitted, which take no"),
     # Names that nothing defines.
     "no such workload": (at("studies.strong.axes.workload", "mnist"), "studies.strong.axes.workload: no workload is called mnist"),
     "no such model": (at("studies.strong.axes.model", "vcq"), "no model is called vcq; did you mean vqc?"),

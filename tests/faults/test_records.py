@@ -60,7 +60,14 @@ def written(request, tmp_path):
     path = maker.write(
         tmp_path,
         settings,
-        quality={"epochs": 3, "best_epoch": 1, "validation": figures, "test": figures, "right": right},
+        quality={
+            "epochs": 3,
+            "best_epoch": 1,
+            "chosen": {},
+            "validation": figures,
+            "test": figures,
+            "right": right,
+        },
         losses=[2.5, 1e-5],
         timing=made["timing"]
         | {"steps": 2, "step": step, "steps_per_epoch": 3, "epoch_s": 0.005 * 3, "samples_per_s": 200.0},

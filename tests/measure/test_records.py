@@ -139,7 +139,7 @@ def timed(**changes):
 def measured(**figures):
     """The quality of a run whose test metrics are these."""
     right = {"bits": "wA==", "samples": 3, "cases": None} if "accuracy" in figures else None
-    return {"epochs": 2, "best_epoch": 1, "validation": {}, "test": figures, "right": right}
+    return {"epochs": 2, "best_epoch": 1, "chosen": {}, "validation": {}, "test": figures, "right": right}
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_what_training_measures_is_taken(path, changes):
         ({"sizes": {"qubits": 5, "layers": 3}}, "sizes"),
         ({"weights_hash": None}, "it is completed"),
         ({"status": "diverged", "reason": None}, "it is diverged"),
-        ({"quality": measured()}, "completed epochs have a quality"),
+        ({"quality": measured()}, "completed epochs and fits have a quality"),
         ({"losses": [0.1]}, "1 losses of 0 steps"),
         ({"machine": {**made()["machine"], "ranks": made()["machine"]["ranks"] * 2}}, "2 of 1 ranks"),
         ({"node_hours": -0.1}, ">= 0"),
@@ -401,7 +401,7 @@ def test_an_absent_record_is_missing(path):
 @pytest.mark.parametrize("content", ['{"schema": 3}', "[1]", "{}", "3"])
 def test_a_record_of_another_version_is_stale(path, content):
     path.write_text(content)
-    assert check(path).state == "stale" and "this version reads 6" in check(path).why
+    assert check(path).state == "stale" and "this version reads 7" in check(path).why
 
 
 def test_a_record_of_another_run_is_refused(path):

@@ -194,13 +194,13 @@ class Protocol(Block, frozen=True, kw_only=True):
             )
 
     def _stepped(self) -> Iterator[str]:
-        """The settings of steps, of which this protocol has none."""
+        """That a protocol of fits has settings of steps."""
         plain = Protocol(precision=self.precision, timed=self.timed)
-        for name in self.__struct_fields__:
-            if name not in _OF_FITS and getattr(self, name) != getattr(plain, name):
-                yield f"{name}: is a setting of steps; give epochs or steps, or leave it out for a model that is fitted"
-        if self.precision == "amp":
-            yield "precision: amp is for models that are trained by steps; give epochs or steps, or use fp32 or fp64"
+        changed = [name for name in self.__struct_fields__ if getattr(self, name) != getattr(plain, name)]
+        if given := [name for name in changed if name not in _OF_FITS]:
+            yield f"give epochs or steps; without them it is for models that are fitted, which take no {', '.join(given)}"
+        elif self.precision == "amp":
+            yield "precision: amp needs steps; give fp32 or fp64 to models that are fitted"
 
     def for_simulator(self, name: str) -> Protocol:
         """The protocol for runs of this simulator, with its number of steps."""

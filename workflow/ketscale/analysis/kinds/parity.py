@@ -32,7 +32,8 @@ class Parity(Kind):
             if protocol.precision != "fp64":
                 yield f"parity compares losses in fp64, but protocol {run.protocol} has precision: {protocol.precision}"
             if protocol.steps is None:
-                yield f"parity compares the first steps, but protocol {run.protocol} has no number of them; give it steps"
+                has = "epochs" if protocol.by_epochs else "none"
+                yield f"parity compares the first steps, but protocol {run.protocol} has {has}; give it steps"
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """Whether every comparison of two runs of the study held, and the largest difference relative to its limit."""

@@ -77,7 +77,7 @@ class VectorMachine(Fitted):
         self.register_buffer("mean", torch.zeros(0))
         self.register_buffer("axes", torch.zeros(0, 0))
         self.register_buffer("supports", torch.zeros(0, self.width))
-        self.register_buffer("bandwidth", torch.tensor(self.bandwidths[0]))
+        self.register_buffer("bandwidth", torch.tensor(self.bandwidths[0], dtype=torch.float64))
         # Whether pairs of classes vote.
         self.register_buffer("votes", torch.tensor(False))
         self.dual = nn.Parameter(torch.zeros(0, 0))
@@ -108,7 +108,7 @@ class VectorMachine(Fitted):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """A score for each class, or a number for each column (batch, outputs), of features (batch, inputs)."""
         check_inputs(self, x, self.inputs)
-        if not len(self.supports):
+        if not len(self.intercept):
             raise UserError(f"this {self.name} is not fitted yet: call its `fit`")
         known = self.similarity(self.embedded(self.components(x)), self.embedded(self.supports))
         return self._decided(known @ self.dual + self.intercept)
@@ -148,7 +148,7 @@ class VectorMachine(Fitted):
         self.chosen = {"cost": cost, "bandwidth": bandwidth} if trials > 1 else {}
         used = np.flatnonzero(machine.dual.any(axis=1))
         self.supports = x[torch.from_numpy(used).to(x.device)]
-        self.dual = nn.Parameter(torch.from_numpy(machine.dual[used]).to(x))
+        self.dual = nn.Parameter(torch.from_numpy(machine.dual[used]).to(x).contiguous())
         self.intercept = nn.Parameter(torch.from_numpy(machine.intercept).to(x))
 
     def _decided(self, values: torch.Tensor) -> torch.Tensor:
@@ -242,7 +242,7 @@ def _principal(features: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.
     largest = directions.gather(0, directions.abs().argmax(0, keepdim=True))
     # A direction in which nothing varies says nothing.
     scale = torch.where(variances > 1e-12 * variances[0], variances, torch.inf).rsqrt()
-    return mean.to(features), (directions * largest.sign() * scale).to(features)
+    return mean.to(features), (directions * largest.sign() * scale).to(features).contiguous()
 
 
 def _pairs(gram: Real, classes: NDArray[np.int64], cost: float, count: int) -> _Machine:

@@ -1,0 +1,202 @@
+"""`kernel` and `svm`: the Gram matrix against PennyLane and closed forms, the machines against scikit-learn itself."""
+
+from __future__ import annotations
+
+import numpy as np
+import pennylane as qml
+import pytest
+import torch
+from sklearn.datasets import load_diabetes, load_digits
+from sklearn.decomposition import PCA
+from sklearn.metrics.pairwise import rbf_kernel
+from sklearn.svm import SVC, SVR
+
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.errors import UserError
+from ketscale.problems.vectors import kernels
+from ketscale.problems.vectors.kernels import SVM, Kernel
+
+DRAW = np.random.default_rng(7)
+
+
+def standardised(x: np.ndarray) -> torch.Tensor:
+    deviation = x.std(0)
+    return torch.tensor((x - x.mean(0)) / np.where(deviation > 0, deviation, 1))
+
+
+DIGITS, LABELS = (torch.tensor(part) for part in load_digits(return_X_y=True))
+DIGITS = standardised(DIGITS.numpy())
+DIABETES, PROGRESS = load_diabetes(return_X_y=True)
+DIABETES, PROGRESS = standardised(DIABETES), standardised(PROGRESS[:, None])
+
+
+def by_pennylane(x: np.ndarray, layers: int) -> np.ndarray:
+    """The Gram matrix, state by state, of PennyLane's own template on default.qubit."""
+    qubits = x.shape[1]
+
+    @qml.qnode(qml.device("default.qubit", wires=qubits))
+    def state(features):
+        qml.IQPEmbedding(features, wires=range(qubits), n_repeats=layers)
+        return qml.state()
+
+    states = np.array([state(row) for row in x])
+    return np.abs(states @ states.conj().T) ** 2
+
+
+@pytest.mark.parametrize("simulator", ["fused", "default.qubit", "lightning.qubit"])
+@pytest.mark.parametrize("qubits, layers, bandwidth", [(1, 1, 1.0), (2, 1, 0.3), (3, 2, 1.0), (5, 3, 0.7)])
+def test_the_gram_matrix_is_that_of_pennylanes_iqp_embedding(simulator, qubits, layers, bandwidth):
+    x = DRAW.normal(size=(6, qubits))
+    model = Kernel(qubits, layers, simulator, qubits, 2, bandwidth=bandwidth).double()
+    np.testing.assert_allclose(
+        model.gram(torch.tensor(x)), by_pennylane(bandwidth * x, layers), rtol=0, atol=1e-12
+    )
+
+
+def test_the_gram_matrix_of_one_qubit_has_a_closed_form():
+    """One layer is RZ(x) H |0>; two are RZ(x) RX(x) |0>, since H RZ(x) H = RX(x)."""
+    x = torch.linspace(-3, 4, 9, dtype=torch.float64)[:, None]
+    apart, together = (x - x.T) / 2, (x + x.T) / 2
+    once = Kernel(1, 1, None, 1, 2, bandwidth=1.0).double().gram(x)
+    twice = Kernel(1, 2, None, 1, 2, bandwidth=1.0).double().gram(x)
+    torch.testing.assert_close(once, apart.cos() ** 2, rtol=0, atol=1e-14)
+    expected = apart.cos() ** 4 + together.cos() ** 2 * apart.sin() ** 2
+    torch.testing.assert_close(twice, expected, rtol=0, atol=1e-14)
+
+
+def test_a_gram_matrix_is_one_call_of_the_simulator():
+    class Counted(Simulator):
+        calls = 0
+
+        def state(self, circuit, angles, initial=None):
+            Counted.calls += 1
+            return torch.ones(len(angles.inputs), 2**circuit.qubits, dtype=torch.complex128)
+
+        def expval(self, circuit, angles, paulis, initial=None):
+            raise AssertionError
+
+    Kernel(3, 2, Counted(), 3, 2).gram(torch.zeros(50, 3, dtype=torch.float64))
+    assert Counted.calls == 1
+
+
+def test_the_control_has_scikit_learns_radial_basis_function():
+    x = torch.tensor(DRAW.normal(size=(20, 5)))
+    model = SVM(5, 2, bandwidth=0.6).double()
+    np.testing.assert_allclose(model.gram(x), rbf_kernel(x.numpy(), gamma=0.36 / 5), rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 10])
+def test_classes_are_those_of_scikit_learns_svc(classes):
+    rows = LABELS < classes
+    x, y = DIGITS[rows], LABELS[rows]
+    known, new = slice(0, 250), slice(250, None)
+    model = SVM(64, classes, cost=10.0, bandwidth=1.0).double()
+    model.fit((x[known], y[known]), None)
+    theirs = SVC(C=10.0, gamma=1 / 64, decision_function_shape="ovo", break_ties=False).fit(
+        x[known], y[known]
+    )
+    outputs = model(x[new]).detach()
+    assert outputs.shape == (len(x[new]), classes)
+    # The solver stops at a tolerance of 1e-3, so a vote of nearly nothing may fall either way.
+    alike = outputs.argmax(1).numpy() == theirs.predict(x[new])
+    assert alike.mean() > 0.995
+    assert (outputs.argmax(1) == y[new]).double().mean() > 0.8
+    theirs.set_params(decision_function_shape="ovr")
+    expected = theirs.decision_function(x[new])
+    if classes == 2:
+        # Squeezed, and with a vote.
+        side = (outputs[:, 1] - outputs[:, 0]).numpy()
+        assert (np.sign(side) == np.sign(expected)).all()
+    else:
+        assert np.median(np.abs(outputs.numpy() - expected)) < 1e-3
+    ours, others = (set(map(tuple, rows.tolist())) for rows in (model.supports, theirs.support_vectors_))
+    assert len(ours ^ others) <= 0.02 * len(others)
+
+
+def test_the_kernels_machine_is_scikit_learns_on_the_same_matrix():
+    rows = LABELS < 3
+    x, y = DIGITS[rows], LABELS[rows]
+    model = Kernel(4, 2, None, 64, 3, cost=5.0, bandwidth=0.3).double()
+    model.fit((x[:200], y[:200]), None)
+    # Principal components of scikit-learn, whose signs are arbitrary.
+    whitened = PCA(4, whiten=True, svd_solver="full").fit(x[:200].numpy())
+    scale = np.sqrt(199 / 200)
+    components = model.components(x).numpy()
+    theirs = whitened.transform(x.numpy()) / scale
+    signs = np.sign((components * theirs).sum(0))
+    np.testing.assert_allclose(components, signs * theirs, rtol=0, atol=1e-9)
+    gram = by_pennylane(0.3 * components, 2)
+    machine = SVC(C=5.0, kernel="precomputed").fit(gram[:200, :200], y[:200])
+    predicted = model(x[200:]).argmax(1).numpy()
+    assert (predicted == machine.predict(gram[200:, :200])).mean() > 0.995
+
+
+def test_numbers_are_those_of_scikit_learns_svr_in_every_column():
+    targets = torch.cat([PROGRESS, -2 * PROGRESS + DIABETES[:, :1]], dim=1)
+    known, new = slice(0, 300), slice(300, None)
+    model = SVM(10, 2, cost=1.0, bandwidth=1.0).double()
+    model.fit((DIABETES[known], targets[known]), None)
+    for at in range(2):
+        theirs = SVR(C=1.0, gamma=0.1, tol=1e-6).fit(DIABETES[known], targets[known, at])
+        np.testing.assert_allclose(
+            model(DIABETES[new])[:, at].detach(), theirs.predict(DIABETES[new]), rtol=0, atol=5e-3
+        )
+
+
+def test_validation_chooses_among_few_trials_and_says_what():
+    """By hand, with scikit-learn alone: the first of the best in the order of bandwidths, then costs."""
+    x, y, known, judged = DIGITS, LABELS, slice(0, 300), slice(300, 500)
+    model = SVM(64, 10).double()
+    model.fit((x[known], y[known]), (x[judged], y[judged]))
+    scores = {}
+    for bandwidth in kernels.BANDWIDTHS:
+        for cost in kernels.COSTS:
+            theirs = SVC(C=cost, gamma=bandwidth**2 / 64, break_ties=True, decision_function_shape="ovr")
+            scores[bandwidth, cost] = theirs.fit(x[known], y[known]).score(x[judged], y[judged])
+    chosen = model.chosen["bandwidth"], model.chosen["cost"]
+    assert scores[chosen] >= max(scores.values()) - 0.0051, "one vote may fall either way"
+    assert len(set(scores.values())) > 4
+
+
+def test_nothing_is_learned_of_validation_but_the_choice():
+    x, y = DIGITS[:200], LABELS[:200]
+    one, other = (SVM(64, 10, cost=1.0, bandwidth=0.3).double() for _ in range(2))
+    one.fit((x, y), (DIGITS[200:300], LABELS[200:300]))
+    other.fit((x, y), None)
+    assert one.chosen == other.chosen == {}
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+
+
+@pytest.mark.parametrize("present, expected", [([1, 2], {1, 2}), ([1], {1})])
+def test_a_class_without_training_samples_is_never_named(present, expected):
+    rows = torch.isin(LABELS, torch.tensor(present))
+    model = SVM(64, 3, cost=1.0, bandwidth=1.0).double()
+    model.fit((DIGITS[rows][:80], LABELS[rows][:80]), None)
+    assert set(model(DIGITS[:300]).argmax(1).tolist()) == expected
+
+
+def test_a_fitted_model_is_loaded_with_what_it_learned():
+    model = Kernel(2, 1, None, 64, 10, cost=1.0, bandwidth=0.5).double()
+    model.fit((DIGITS[:100], LABELS[:100]), None)
+    fresh = Kernel(2, 1, None, 64, 10).double()
+    fresh.load_state_dict(model.state_dict())
+    assert torch.equal(fresh(DIGITS[100:120]), model(DIGITS[100:120]))
+
+
+@pytest.mark.parametrize(
+    "call, why",
+    [
+        (
+            lambda: Kernel(8, inputs=4),
+            "kernel has qubits: 8, but samples have 4 features; set qubits to at most",
+        ),
+        (lambda: SVM(4, components=5), "svm has components: 5, but samples have 4 features"),
+        (lambda: SVM(64)(DIGITS[:2]), "this svm is not fitted yet"),
+        (lambda: SVM(64).fit((DIGITS[:9], LABELS[:9]), None), "svm chooses cost and bandwidth by validation"),
+        (lambda: SVM(63, cost=1.0, bandwidth=1.0).fit((DIGITS[:9], LABELS[:9]), None), "takes inputs"),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused_in_words(call, why):
+    with pytest.raises(UserError, match=why):
+        call()
