@@ -87,7 +87,7 @@ def test_the_control_has_scikit_learns_radial_basis_function():
 
 @pytest.mark.parametrize("classes", [2, 3, 10])
 def test_classes_are_those_of_scikit_learns_svc(classes):
-    rows = LABELS < classes
+    rows = classes > LABELS
     x, y = DIGITS[rows], LABELS[rows]
     known, new = slice(0, 250), slice(250, None)
     model = SVM(64, classes, cost=10.0, bandwidth=1.0).double()
