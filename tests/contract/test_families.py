@@ -48,6 +48,15 @@ def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
         assert (project.results / "figures" / f"{figure}.svg").stat().st_size > 1000
 
 
+def test_each_model_takes_a_first_step_with_each_simulator(project: Project) -> None:
+    done = project.run("ketscale", "try")
+    tried = {tuple(line.split(", ")[:2]) for line in done.stdout.splitlines()}
+    assert tried == {
+        (f"{run['model']} on {run['workload']}", run["simulator"])
+        for run in (record["run"] for record in project.records())
+    }
+
+
 def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Project) -> None:
     rows = [row for row in project.table("parity") if row["precision"] == "fp64"]
     simulators, ranks = set(), set()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 import yaml
 
 from ketscale import cli
@@ -80,14 +82,40 @@ def test_what_fails_is_said_once_and_nothing_is_noted(
     assert not Path("results/tried").exists()
 
 
-def test_a_loss_that_is_no_number_is_refused(
-    given: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda logits, _: logits * np.nan, "the model's outputs are not finite"),
+        (lambda logits, training: logits * (np.nan if training else 1), "the loss of the first step is nan"),
+        (
+            lambda logits, _: logits[:, :2],
+            "for 7 samples the model returns a tensor of shape (7, 2), not (7, 3)",
+        ),
+        (
+            lambda logits, _: logits[:-1],
+            "for 7 samples the model returns a tensor of shape (6, 3), not (7, 3)",
+        ),
+        (lambda logits, _: (logits, logits), "the model returns a tuple, not a tensor"),
+        (
+            lambda logits, training: logits + (torch.rand(()) if training else 0),
+            "a training step draws from torch's global generator, so that other ranks and a resumed run would have other "
+            "numbers; draw in the constructor, or use torch.nn.Dropout",
+        ),
+    ],
+    ids=["nan", "nan in training", "columns", "rows", "tuple", "random"],
+)
+def test_what_no_loss_can_be_computed_of_is_refused(
+    given: dict[str, Any],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    made: Callable[[torch.Tensor, bool], Any],
+    said: str,
 ) -> None:
     forward = VQC.forward
     monkeypatch.setattr(VQC, "vjp", lambda *_: None)
-    monkeypatch.setattr(VQC, "forward", lambda self, x: forward(self, x) * np.nan)
+    monkeypatch.setattr(VQC, "forward", lambda self, x: made(forward(self, x), self.training))
     assert cli.main(["try"]) == 2
-    assert "ketscale: the loss of the first step is nan\n" in capsys.readouterr().err
+    assert capsys.readouterr().err.splitlines()[0] == f"ketscale: {said}"
 
 
 def test_workloads_have_processes_of_their_own_and_each_is_tried_although_another_fails(

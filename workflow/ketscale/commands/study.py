@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ketscale import grid
 from ketscale.commands import Add, add_config, add_source, amount, checked_config, json_object
-from ketscale.errors import UserError
+from ketscale.errors import UserError, in_words
 
 if TYPE_CHECKING:
     from ketscale.config import Config
@@ -156,21 +156,24 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
     from ketscale.words import counted
 
     found: dict[str, tried.Tried] = {}
-    failed: dict[tuple[str, ...], list[str]] = {}
+    failed: dict[str, list[str]] = {}
     for key, settings in tried.smallest(config, name).items():
         run = settings.run
         about = f"{run.model} on {name}, {run.simulator}, {run.size}-b{run.batch}"
         try:
             found[key] = one = first_step.take(settings, manifest)
-        except UserError as error:
-            failed.setdefault(error.args, []).append(about)
+        except Exception as error:
+            said = in_words(error)
+            if said is None:
+                raise
+            failed.setdefault(said, []).append(about)
             continue
         print(f"{about}: {one}", flush=True)
     if failed:
         lines = []
         for said, (first, *others) in failed.items():
             more = f", and of {counted(len(others), 'other')}" if others else ""
-            lines += [*said, f"  (the first step of {first}{more})"]
+            lines += [said, f"  (the first step of {first}{more})"]
         raise UserError(*lines)
     note = options.out or results / grid.TRIED.format(workload=name)
     tried.write(note, prepared.features_hash(manifest), found)

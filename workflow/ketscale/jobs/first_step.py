@@ -6,15 +6,17 @@ import dataclasses
 import math
 import time
 from pathlib import Path
+from typing import Any
 
 import torch
 
-from ketscale.config import Settings
+from ketscale.config import Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS
 from ketscale.jobs import started
 from ketscale.jobs.tried import Tried
 from ketscale.parallel.world import World
+from ketscale.problems.problem import Problem
 from ketscale.training import together
 from ketscale.training.step import Stepper
 
@@ -42,16 +44,9 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
     problem = started.build(settings, data, world.device)
     problem.sampler.steps_per_epoch(run.batch)
     batch = next(iter(problem.sampler.batches(run.seed, 0, run.batch)))
-    problem.train()
-    begun = time.perf_counter()
-    taken = Stepper(problem, world, settings.protocol).differentiate(batch, 0)
-    loss = float(problem.combine(taken.sums, taken.count)) + float(taken.penalty or 0)
-    step_s = time.perf_counter() - begun
-    for what, value in (("loss", loss), ("norm of the gradient", float(taken.norm))):
-        if not math.isfinite(value):
-            raise UserError(f"the {what} of the first step is {value}")
     split = list(problem.splits)[-1]
-    problem.outputs(split, torch.arange(min(len(batch), problem.splits[split])))
+    _check(problem, split, min(len(batch), problem.splits[split]))
+    loss, step_s = _stepped(problem, world, settings.protocol, batch)
     tried = dataclasses.replace(tried, loss=loss, step_s=step_s)
     if settings.model.stacks is not None or (settings.simulator and not settings.simulator.stacks):
         return tried
@@ -59,3 +54,44 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
     seeds = [started.build(each, data, world.device) for each in (settings, other)]
     why = together.why_not(seeds, settings.protocol, batch, split)
     return dataclasses.replace(tried, together=not why, why=why)
+
+
+def _stepped(problem: Problem, world: World, protocol: Protocol, batch: torch.Tensor) -> tuple[float, float]:
+    """The loss of the first step, and the seconds that it takes with its gradient.
+
+    Raises:
+        UserError: loss or gradient are not finite, or the step depends on more than its samples.
+    """
+    problem.train()
+    drawn = torch.get_rng_state()
+    begun = time.perf_counter()
+    taken = Stepper(problem, world, protocol).differentiate(batch, 0)
+    loss = float(problem.combine(taken.sums, taken.count)) + float(taken.penalty or 0)
+    step_s = time.perf_counter() - begun
+    for what, value in (("loss", loss), ("norm of the gradient", float(taken.norm))):
+        if not math.isfinite(value):
+            raise UserError(f"the {what} of the first step is {value}")
+    if not torch.equal(torch.get_rng_state(), drawn):
+        raise UserError(
+            "a training step draws from torch's global generator, so that other ranks and a resumed run would have other "
+            "numbers; draw in the constructor, or use torch.nn.Dropout"
+        )
+    return loss, step_s
+
+
+def _check(problem: Problem, split: str, count: int) -> None:
+    """Evaluate some samples of a split, of which a user's own model may make anything.
+
+    Raises:
+        UserError: the outputs are not what a loss can be computed of.
+    """
+    outputs: Any = problem.outputs(split, torch.arange(count))
+    columns = problem.arguments.get("outputs")
+    if not isinstance(outputs, torch.Tensor):
+        raise UserError(f"the model returns a {type(outputs).__name__}, not a tensor")
+    if columns is not None and outputs.shape != (count, columns):
+        raise UserError(
+            f"for {count} samples the model returns a tensor of shape {tuple(outputs.shape)}, not {(count, columns)}"
+        )
+    if not outputs.isfinite().all():
+        raise UserError("the model's outputs are not finite")
