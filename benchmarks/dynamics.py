@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from benchmarks.ceiling import product
 from benchmarks.options import SECONDS, names, number, numbers, option
-from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case
+from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case, declared
 from ketscale.engines.dynamics import registry
 from ketscale.engines.dynamics.evolution import Division
 from ketscale.engines.dynamics.factory import propagator
@@ -190,7 +190,7 @@ class Dynamics(Benchmark):
         Column("computes", "computes"),
         # Tasks that were timed, where it takes one after the other and their time is multiplied.
         Column("projected_from", "projected from"),
-        Column("error", "error", "{:.1e}".format),
+        declared("error"),
         # The arithmetic of compiled propagators per second, and as a share of a matrix product's in double
         # precision, timed in turn with them.
         Column("gflops"),

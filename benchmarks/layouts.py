@@ -16,7 +16,7 @@ import torch
 
 from benchmarks import machine, steps
 from benchmarks.options import all_cores, names, number, numbers, option
-from benchmarks.runner import Call, Column, Row, Rows, by_case
+from benchmarks.runner import Call, Column, Row, Rows, by_case, declared
 from benchmarks.steps import ModelCase, TrainingSteps
 from ketscale.errors import UserError
 from ketscale.measure import host
@@ -34,7 +34,7 @@ class Layouts(TrainingSteps):
 
     text = "a training step by one process with all threads and by as many processes"
     subject = "layout"
-    columns = (Column("simulator", "simulator"), Column("ranks"), Column("threads"))
+    columns = (declared("simulator"), Column("ranks"), Column("threads"))
 
     models: tuple[str, ...] = option(("hydra",), names(steps.LABELLED_MODELS), "models of series or images")
     qubits: tuple[int, ...] = option((6, 8), numbers(2), "numbers of qubits")

@@ -12,7 +12,7 @@ import torch
 
 from benchmarks.dynamics import Outcome, error_of
 from benchmarks.options import SECONDS, names, number, numbers, option
-from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case, mebibytes
+from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case, declared
 from ketscale.engines.pulses import (
     Cosine,
     Device,
@@ -193,12 +193,11 @@ class PulsedGates(Benchmark):
         Column("computes", "computes"),
         # None for adaptive integrators.
         Column("steps", "steps"),
-        Column("error", "error", "{:.1e}".format),
+        declared("error"),
         # The simulators of `PUBLISHED` that compute the same as this, and have this error or a larger one in this case.
         Column("matches", "matches", ", ".join),
-        # Largest resident memory of the process until the first call ended. A simulator's own is that of a command
-        # with no other simulator.
-        Column("peak_bytes", "peak memory", mebibytes),
+        # Until the first call ended. A simulator's own is that of a command with no other simulator.
+        declared("peak_rss_bytes"),
     )
 
     qubits: tuple[int, ...] = option((4,), numbers(2), "numbers of qubits")
@@ -227,7 +226,7 @@ class PulsedGates(Benchmark):
 
     def called(self, row: Row) -> None:
         """Add the memory until now."""
-        row["peak_bytes"] = peak_rss_bytes()
+        row["peak_rss_bytes"] = peak_rss_bytes()
 
     def agree(self, case: PulsesCase, name: str, row: Row, result: Outcome) -> None:
         """The reference comes after the first calls, so that it is not what compiles the code that they share."""

@@ -16,7 +16,7 @@ import torch
 
 from benchmarks import machine, steps
 from benchmarks.options import all_cores, names, number, numbers, option
-from benchmarks.runner import FAILED, WRONG, Column, Row, Rows, time_or_status
+from benchmarks.runner import FAILED, WRONG, Column, Row, Rows, declared, time_or_status
 from benchmarks.steps import ModelCase, TrainingSteps
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS
@@ -53,7 +53,7 @@ class Ranks(TrainingSteps):
     subject = "layout"
     columns = (
         Column("speedup", "speedup", "{:.2f}".format),
-        Column("gradient_bytes", "gradient", "{} B".format),  # what a step sums over ranks
+        declared("gradient_bytes"),
         # In steps in parts: the exposed communication, and waiting for the slowest rank before it.
         Column("communication_s", "communication", duration),
         Column("wait_s", "wait", duration),

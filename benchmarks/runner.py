@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
@@ -18,6 +19,8 @@ import torch
 from benchmarks import ceiling, machine, stopwatch
 from benchmarks.captured import Refused, captured, nothing
 from benchmarks.options import all_cores, number, option
+from ketscale.analysis import columns
+from ketscale.analysis.wording import shown
 from ketscale.errors import UserError
 from ketscale.words import duration
 
@@ -61,6 +64,13 @@ class Column(NamedTuple):
         """What a row has here, in words; nothing where it has none."""
         value = row.get(self.name)
         return "" if value is None else self.shown(value)
+
+
+def declared(name: str) -> Column:
+    """A quantity that records have too, as its column of the tables is declared."""
+    parts = (part for table in columns.TABLES.values() for part in table.parts)
+    found = next(part for part in parts if isinstance(part, columns.Column) and part.name == name)
+    return Column(name, found.title, partial(shown, factor=found.factor))
 
 
 # What every row has behind its case and subject. first_s: seconds of the first call in this process, compiling included.

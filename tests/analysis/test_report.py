@@ -25,6 +25,7 @@ from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Told
 from ketscale.analysis.report import cells, provenance
+from ketscale.analysis.wording import shown as shown_value
 from ketscale.grid import Run
 from tests import records_factory as factory
 
@@ -253,14 +254,14 @@ def test_a_cell_that_is_long_may_be_broken_into_lines(cell: str, kind: str) -> N
 
 
 def test_numbers_of_runs_have_four_digits() -> None:
-    assert [cells.shown(value) for value in (12345.6, True, float("nan"), None, "a")] == [
+    assert [shown_value(value) for value in (12345.6, True, float("nan"), None, "a")] == [
         "12,346",
         "yes",
         "",
         "",
         "a",
     ]
-    assert cells.shown(0.0012345, 1e3) == "1.234"
+    assert shown_value(0.0012345, 1e3) == "1.234"
 
 
 def test_a_column_without_values_is_left_out() -> None:
@@ -393,7 +394,7 @@ def test_the_page_in_a_browser(analysed: Analysed, shown: str, tmp_path: Path, w
     assert found["inner"] == width and found["wide"] <= width
     up, down = ([float(text.replace(",", "")) for text in found[way]] for way in ("up", "down"))
     runs = analysed.tables["runs"]
-    steps = [float(cells.shown(value, 1e3).replace(",", "")) for value in sorted(runs["step_s"].dropna())]
+    steps = [float(shown_value(value, 1e3).replace(",", "")) for value in sorted(runs["step_s"].dropna())]
     assert found["sorted"] == "ascending" and len(set(up)) > 3
     assert up == steps[: cells.FIRST] and down == steps[: -cells.FIRST - 1 : -1]
     count, every = int((runs["simulator"] == "fused").sum()), len(CONFIG.runs)

@@ -55,7 +55,7 @@ def test_a_whole_benchmark(tmp_path: Path, capsys: Any) -> None:
     assert 0 < errors[0] < 0.1 * errors[1] < errors[2] < 1e-4
     assert [name for name, row in rows.items() if row["matches"] == ["trotter2-5000"]] == names.split(",")[:2]
     assert [row["computes"] for row in rows.values()] == ["value and gradient"] * 3 + ["value"]
-    assert rows["trotter2-5000"]["peak_bytes"] > 2**20
+    assert rows["trotter2-5000"]["peak_rss_bytes"] > 2**20
     table = files[1].read_text()
     assert "| pulses | 2 | 2 | interaction4-150 | " in table and "| value and gradient | 150 |" in table
     assert "pulses 2q d2: interaction4" in capsys.readouterr().out

@@ -18,8 +18,10 @@ import torch
 from benchmarks import ceiling, command, output, stopwatch
 from benchmarks.captured import WARM_CALLS, Refused
 from benchmarks.options import numbers, option
-from benchmarks.runner import GRAPH, ON_A_GPU, WRONG, Benchmark, Column, Untimed, best_s
+from benchmarks.runner import GRAPH, ON_A_GPU, WRONG, Benchmark, Column, Untimed, best_s, declared
 from ketscale import cli
+from ketscale.analysis import columns
+from ketscale.analysis.columns import TABLES
 from ketscale.errors import UserError
 
 ROOT = Path(command.__file__).parents[1]
@@ -390,3 +392,19 @@ def test_rates_are_said_with_their_units() -> None:
     }  # fmt: skip
     said = "G1, A CPU, 2 thread(s), fma 1.5 GFLOP/s, copy 20 GB/s, commit aaaaaaaaaa, modified"
     assert output.hardware(about) == said
+
+
+def test_a_quantity_that_tables_have_too_is_their_column() -> None:
+    known = {
+        part.name for table in TABLES.values() for part in table.parts if isinstance(part, columns.Column)
+    }
+    shown = {
+        (column.name, column.heading)
+        for benchmark in command.BENCHMARKS.values()
+        for column in benchmark.columns
+        if column.heading and column.name in known
+    }
+    assert shown == {(name, declared(name).heading) for name, _ in shown}
+    assert {"simulator", "gradient_bytes", "error", "peak_rss_bytes"} <= {name for name, _ in shown}
+    assert declared("peak_rss_bytes").cell({"peak_rss_bytes": 2.5e6}) == "2.5"
+    assert declared("peak_rss_bytes").heading == "memory (MB)"

@@ -45,6 +45,16 @@ def digits(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def shown(value: object, factor: float = 1.0) -> str:
+    """A value of a table: numbers with four digits, and without decimals from 10,000 on; empty if it is missing."""
+    if value is None or value != value:
+        return ""
+    if isinstance(value, bool) or not hasattr(value, "__float__"):
+        return {"True": "yes", "False": "no"}.get(str(value), str(value))
+    number = float(value) * factor
+    return f"{number:,.0f}" if number == int(number) or abs(number) >= 1e4 else f"{number:,.4g}"
+
+
 def times(factor: float) -> str:
     """A speed beside another; less than one is a slowdown: '1.5 times as fast', '2 times as long'."""
     if even(factor):

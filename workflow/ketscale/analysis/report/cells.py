@@ -134,15 +134,3 @@ def _kind(texts: Sequence[str]) -> str:
         return LONG
     numbers = all(text.lstrip("+-")[:1].isdigit() for text in texts if text)
     return NUMBER if numbers else WORD
-
-
-def shown(value: object, factor: float = 1.0) -> str:
-    """A value of a table: numbers with four digits, and without decimals from 10,000 on; empty if it is missing."""
-    import pandas as pd
-
-    if value is None or value is pd.NaT or value != value:
-        return ""
-    if isinstance(value, bool) or not hasattr(value, "__float__"):
-        return {"True": "yes", "False": "no"}.get(str(value), str(value))
-    number = float(value) * factor
-    return f"{number:,.0f}" if number == int(number) or abs(number) >= 1e4 else f"{number:,.4g}"

@@ -16,7 +16,7 @@ from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.report import cells
 from ketscale.analysis.report.cells import LONG, NUMBER, RECORD, VERDICT, Cell, Head, Room, Table
-from ketscale.analysis.wording import listed
+from ketscale.analysis.wording import listed, shown
 from ketscale.grid import RECORD as RECORD_FILE
 from ketscale.grid import RUNS, Run
 
@@ -146,28 +146,31 @@ def _claims(name: str, claims: pd.DataFrame, file: str, room: Room) -> Table:
     ]  # fmt: skip
     found: list[list[Cell]] = []
     for row in _rows(claims):
-        low, high = cells.shown(row["low"]), cells.shown(row["high"])
+        low, high = shown(row["low"]), shown(row["high"])
         between = f"{low} to {high}" if low and high else ""
-        texts = [
-            cells.shown(row[column]) for column in ("id", "statement", "verdict", "effect", "n", "reason")
-        ]
+        texts = [shown(row[column]) for column in ("id", "statement", "verdict", "effect", "n", "reason")]
         found.append([*texts[:4], between, *texts[4:]])
     return cells.of(name, heads, found, file, room)
 
 
 def _runs(name: str, analysed: Analysed, folder: str, records: bool, room: Room) -> Table:
     """Every run of the studies: its record, its state, what it measured; those without a record first."""
-    shown = [column for column in columns.RUNS.columns(analysed.config) if column.shown]
-    numbers = [Head(column.title, NUMBER) for column in shown]
+    numbers = [column for column in columns.RUNS.columns(analysed.config) if column.shown]
     run = Head("run", RECORD, f"{folder}{RUNS}/{{}}/{RECORD_FILE}")
-    heads = [run, Head("state"), *numbers, Head("why", LONG), Head("studies")]
+    heads = [
+        run,
+        Head("state"),
+        *(Head(column.title, NUMBER) for column in numbers),
+        Head("why", LONG),
+        Head("studies"),
+    ]
     measured = {Run.of(row).name: row for row in _rows(analysed.tables["runs"])}
     found: list[list[Cell]] = []
     for state in _rows(_states(analysed)):
         named = str(state["run"]).split(f"{RUNS}/", 1)[-1].removesuffix(f"/{RECORD_FILE}")
         row: Mapping[str, Any] = measured.get(named, {})
-        values = [cells.shown(row.get(column.name), column.factor) for column in shown]
-        why = cells.shown(state["why"]) or cells.shown(row.get("busy_why"))
+        values = [shown(row.get(column.name), column.factor) for column in numbers]
+        why = shown(state["why"]) or shown(row.get("busy_why"))
         linked: Cell = [named] if row and records else named
         found.append([linked, state["state"].replace("_", " "), *values, why, state["studies"]])
     found.sort(key=lambda row: row[1] not in FAULTS)
