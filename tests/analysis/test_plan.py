@@ -1,5 +1,6 @@
 """`ketscale plan`: which runs come first on a budget, what a cluster is asked for, and what is said."""
 
+import dataclasses
 import json
 import os
 import re
@@ -81,8 +82,9 @@ def test_the_chosen_cost_no_more_than_the_budget():
 
 def test_limits_are_read_by_a_site_file_and_have_room():
     config, forecasts = points([1.0, 2.0])
-    said = plan.limits(config, forecasts.values())
-    lines = yaml.safe_load("\n".join(said))
+    write(config)
+    made = plan.make(config, Path("config.yaml"), None, [], Path())
+    lines = yaml.safe_load(plan.as_limits(dataclasses.replace(made, forecasts=forecasts)))
     site = Site(SiteFile(limits=[{"minutes": 1, "memory_mb": 100}, *lines]), config.sizes)
     first, second = config.runs[0], next(run for run in config.runs if run.batch == 32)
     assert (site.minutes(first), site.minutes(second)) == (180, 360)
@@ -140,16 +142,6 @@ def test_the_plan_names_costs_and_the_command(capsys):
         if run not in done:
             finish(config, run)
     assert call(capsys) == "nothing is missing\n"
-
-
-def test_the_check_says_how_far_off_it_is_and_on_what(capsys):
-    config = maker.config(one=maker.study(batch=[16, 32, 64], layers=[1, 3], seed=0))
-    write(config)
-    for run in config.runs:
-        finish(config, run)
-    out = call(capsys, "--check").splitlines()
-    assert out[0] == "6 records, 0 of them of a quiet machine"
-    assert [line.split("|")[1].strip() for line in out[3:]] == ["beyond the records"]
 
 
 @pytest.mark.parametrize("budget", ["-1", "much", "nan", "inf"])

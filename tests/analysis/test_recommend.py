@@ -13,6 +13,7 @@ from ketscale.analysis import comparison
 from ketscale.analysis.advice import recommend, trials
 from ketscale.analysis.advice.recommend import Choice, Recommendation
 from ketscale.analysis.analysed import Analysed
+from ketscale.analysis.comparison import Compared
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -64,16 +65,44 @@ def test_a_machine_offers_threads_and_ranks_up_to_its_cores():
 def test_the_fastest_layout_of_the_records_is_recommended():
     config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"])
     for run in config.runs:
-        finish(config, run, (0.4 if run.threads == 1 else 0.1) * (1 + 0.01 * run.seed))
+        finish(config, run, (0.4 if run.threads == 1 else 0.1) * (1 + 0.01 * run.seed), quiet=maker.beside())
     only = {"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]}
     said = advised(config, only=only)
     assert [choice.run.layout for choice in said.choices] == ["cpu-n1r1t2", "cpu-n1r1t1"]
     assert said.apart and said.machine == "A processor, 2 cores"
     assert said.choices[0].forecast.step_s.middle == pytest.approx(0.101, rel=0.02)
     text = recommend.as_text(said)
-    assert (
-        "take fused on cpu-n1r1t2. The runner-up, fused on cpu-n1r1t1, takes about 4.00 times as long" in text
-    )
+    assert "take fused on cpu-n1r1t2. The runner-up, fused on cpu-n1r1t1, takes 4.00 times (3.9" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"quiet": maker.beside(others_share=0.5)}, "busy machine"),
+        ({"status": "diverged", "reason": "NaN"}, "failed seeds"),
+    ],
+)
+def test_what_the_report_leaves_undecided_is_not_told_apart(changes, why):
+    """The forecasts of the two are far apart, but they are of the same records."""
+    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"], seed=[0, 1, 2, 3, 4])
+    for run in config.runs:
+        spoilt = changes if "quiet" in changes or (run.threads == 2 and run.seed > 1) else {}
+        finish(config, run, 0.4 if run.threads == 1 else 0.1, **{"quiet": maker.beside(), **spoilt})
+    said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
+    assert said.known[0].forecast.step_s.high < said.known[1].forecast.step_s.low and not said.apart
+    scaling = Analysed.of(replace_kind(config), Path("results")).tables["scaling"].set_index("layout")
+    assert said.undecided == scaling.loc["cpu-n1r1t2", "verdict"] == f"undecided: {why}"
+    text = recommend.as_text(said)
+    assert f"fused on cpu-n1r1t1, cannot be told apart: {why} (" in text
+    assert "take fused on cpu-n1r1t2, which is the fastest as far as is known" in text
+
+
+def test_two_seeds_are_told_apart_by_their_forecasts():
+    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"], seed=[0, 1])
+    for run in config.runs:
+        finish(config, run, 0.9 if run.threads == 1 else 0.1, quiet=maker.beside())
+    said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
+    assert said.apart and "takes about " in recommend.as_text(said)
 
 
 def test_equal_layouts_are_not_told_apart_and_the_one_with_fewer_cores_is_taken():
@@ -104,7 +133,7 @@ def test_what_the_report_compares_is_quoted_from_it(factor, words):
     assert words in recommend.as_text(said) and "95 %, 3 seeds)" in recommend.as_text(said)
     scaling = Analysed.of(replace_kind(config), Path("results")).tables["scaling"].set_index("layout")
     reported = scaling.loc["cpu-n1r1t2"]
-    assert (said.ratio.value, said.ratio.low, said.ratio.high) == (
+    assert (said.compared.ratio.value, said.compared.ratio.low, said.compared.ratio.high) == (
         reported["speedup_same"], reported["speedup_same_low"], reported["speedup_same_high"],
     )  # fmt: skip
 
@@ -133,19 +162,29 @@ def choice(config, layout, step, low, high):
 def test_rounds_of_trials_tell_apart_what_intervals_do_not():
     config = study()
     two = (choice(config, 1, 1.0, 0.5, 2.0), choice(config, 2, 1.2, 0.6, 2.4))
-    assert not Recommendation("m", two, None).apart
-    # Both are noisy from round to round, but in every round the second takes a fifth longer.
-    rounds = trials.Trials({two[0].run: {0: 1.0, 1: 2.0, 2: 0.5}, two[1].run: {0: 1.2, 1: 2.42, 2: 0.6}})
-    ratio = recommend._ratio(two, rounds)
-    assert ratio.n == 3 and ratio.value == pytest.approx(1.2, rel=0.01)
-    assert Recommendation("m", two, ratio).apart
-    # With two rounds there is no interval.
-    assert (
-        recommend._ratio(two, trials.Trials({two[0].run: {0: 1.0, 1: 2.0}, two[1].run: {0: 1.2, 1: 2.4}}))
-        is None
-    )
-    unsure = comparison.paired({0: 1.4, 1: 0.9, 2: 1.2}, dict.fromkeys(range(3), 1.0), 0.0)
-    assert not Recommendation("m", two, unsure).apart
+    assert not Recommendation("m", two, Compared(None)).apart
+    for values, apart in (((1.21, 1.2, 1.22), True), ((1.4, 0.9, 1.2), False)):
+        ratio = comparison.paired(dict(enumerate(values)), dict.fromkeys(range(3), 1.0), 0.0)
+        assert Recommendation("m", two, Compared(ratio), "rounds").apart is apart
+
+
+@pytest.mark.parametrize(("rounds", "over"), [(3, "rounds"), (2, "seeds")])
+def test_the_ratio_is_that_of_three_rounds_of_both(monkeypatch, rounds, over):
+    """Both are noisy from round to round, but in every round the second takes a fifth longer."""
+    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"], seed=0)
+    slow, fast = config.runs
+    steps = {slow: [1.2, 2.42, 0.6], fast: [1.0, 2.0, 0.5]}
+
+    def tried(*_):
+        for run, values in steps.items():
+            finish(config, run, values[0])
+        return trials.Trials({run: dict(enumerate(values[:rounds])) for run, values in steps.items()})
+
+    monkeypatch.setattr(trials, "run", tried)
+    said = advised(config, 1.0, {"simulator": ["fused"], "layout": [slow.layout, fast.layout]})
+    assert [choice.run for choice in said.choices] == [fast, slow] and said.over == over
+    assert said.compared.ratio.value == pytest.approx(1.2, rel=0.01)
+    assert said.compared.ratio.n == (3 if over == "rounds" else 1)
 
 
 def test_names_that_do_not_exist_are_refused():

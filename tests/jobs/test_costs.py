@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ketscale.analysis.advice import judge
 from ketscale.config import Config
 from ketscale.jobs.costs import features, model, regression, samples
 from ketscale.jobs.costs.forecast import Forecaster
@@ -17,6 +16,7 @@ from ketscale.problems.control.specification import FAMILY
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
 from tests.contract.tiny_study import config as tiny_config
+from tests.jobs import judged_costs as judge
 
 LAYOUTS = ["cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1"]
 

@@ -72,10 +72,6 @@ def add(command: Add) -> None:
             "print only time and memory of the missing runs, as lines for `limits` in a cluster's site.yaml",
         ),
         ("json", "print JSON, for scripts"),
-        (
-            "check",
-            "print how far off the estimates are: groups of records are predicted from the others (minutes)",
-        ),
     ):
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
 
@@ -188,21 +184,13 @@ def _status(options: argparse.Namespace) -> None:
 
 
 def _plan(options: argparse.Namespace) -> None:
-    from ketscale.analysis.advice import judge, plan
-    from ketscale.jobs.costs import samples
+    from ketscale.analysis.advice import plan
     from ketscale.problems.registry import read_config
-    from ketscale.words import counted
 
     config = read_config(options.config)
     for folder in options.records:
         if not (folder / grid.RUNS).is_dir():
             raise UserError(f"--records {folder}: not a results folder; it has no folder {grid.RUNS}")
-    if options.form == "check":
-        found = samples.below([Path(config.results), *options.records])
-        quiet = sum(one.quiet for one in found)
-        print(f"{counted(len(found), 'record')}, {quiet} of them of a quiet machine", flush=True)
-        print(judge.as_text(judge.judge(found)))
-        return
     made = plan.make(config, options.config, options.node_hours, options.records, Path())
     forms = {"targets": plan.as_targets, "limits": plan.as_limits, "json": plan.as_json}
     print(forms.get(options.form, plan.as_text)(made))

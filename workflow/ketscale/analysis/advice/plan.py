@@ -26,6 +26,7 @@ _LIMITED = ("workload", "model", "simulator", "backend", "protocol", "batch")
 # On top of the upper ends of the intervals, of which 5 % are exceeded. A retry asks for more, but starts again later.
 _MORE_TIME, _MORE_MEMORY = 1.5, 1.25
 _MEGABYTES = 100
+_COSTS = ("wall_s", "step_s", "memory_bytes", "node_hours")
 _PLACES = {"repeat": "", "within": "between records", "beyond": "beyond the records"}
 
 
@@ -33,26 +34,23 @@ _PLACES = {"repeat": "", "within": "between records", "beyond": "beyond the reco
 class Plan:
     """What is missing, what is known of its cost, and what to do first.
 
-    missing: runs to be started. unknown: those of which nothing is known; probes: some of them that would tell. chosen:
-    the runs to do first: on a budget those that it pays for, else all that are known.
+    options: of this call, to repeat it. missing: runs to be started. unplanned: those on more ranks than the records, and
+    why no model plans them. unknown: those of which nothing is known; probes: some of them that would tell. chosen: the
+    runs to do first: on a budget those that it pays for, else all that are known.
     """
 
     config: Config
     command: str
-    options: str  # of this call, to repeat it
+    options: str
     records: int
     machines: tuple[str, ...]
     missing: tuple[Run, ...]
     forecasts: dict[Run, Forecast]
-    unplanned: dict[Run, str]  # runs on more ranks than the records, and why no model plans them
+    unplanned: dict[Run, str]
+    unknown: tuple[Run, ...]
     probes: tuple[Run, ...]
     node_hours: float | None
     chosen: tuple[Run, ...]
-
-    @property
-    def unknown(self) -> tuple[Run, ...]:
-        """The missing runs of which nothing is known."""
-        return tuple(run for run in self.missing if run not in self.forecasts)
 
     def target(self, run: Run) -> str:
         """A run as a target of Snakemake."""
@@ -77,6 +75,7 @@ def make(
     missing = tuple(one.run for one in seen if one.run not in coming)
     settings = [config.settings(run) for run in missing]
     forecasts = forecaster.of_runs(settings)
+    unknown = tuple(run for run in missing if run not in forecasts)
     chosen = [run for run in missing if run in forecasts]
     if node_hours is not None:
         chosen = priority.choose(config.runs, coming, forecasts, node_hours)
@@ -89,7 +88,8 @@ def make(
         missing,
         forecasts,
         forecaster.unplanned(settings),
-        _probes(config, [run for run in missing if run not in forecasts]),
+        unknown,
+        _probes(config, unknown),
         node_hours,
         tuple(chosen),
     )
@@ -130,45 +130,38 @@ def as_targets(plan: Plan) -> str:
 
 
 def as_limits(plan: Plan) -> str:
-    """Lines for the site file; of runs beyond the records none, since an upper end there is no promise."""
-    within = [one for one in plan.forecasts.values() if one.place != "beyond"]
-    said = limits(plan.config, within)
-    if beyond := len(plan.forecasts) - len(within):
-        said.append(
-            f"# {counted(beyond, 'run')} beyond the records: give their limits by hand, or measure smaller ones first"
-        )
+    """Lines for the site file: one for each model's size with a simulator, backend, batch and protocol, whatever the layout.
+
+    Of runs beyond the records none, since an upper end there is no promise.
+    """
+    alike: dict[str, list[Forecast]] = {}
+    for one in plan.forecasts.values():
+        axes = {axis: getattr(one.run, axis) for axis in _LIMITED} | plan.config.sizes(one.run)
+        if one.place != "beyond":
+            alike.setdefault(", ".join(f"{name}: {value}" for name, value in axes.items()), []).append(one)
+    said = []
+    for named, of in alike.items():
+        minutes = max(1, math.ceil(_MORE_TIME * max(one.wall_s.high for one in of) / 60))
+        memory = _MORE_MEMORY * max(one.memory_bytes.high for one in of) / 1e6
+        megabytes = _MEGABYTES * math.ceil(memory / _MEGABYTES)
+        said.append(f"  - {{{named}, minutes: {minutes}, memory_mb: {megabytes}}}")
+    if beyond := len(plan.forecasts) - sum(map(len, alike.values())):
+        runs = counted(beyond, "run")
+        said.append(f"# {runs} beyond the records: give their limits by hand, or measure smaller ones first")
     none = "# no missing run has a forecast: measure first" if plan.missing else "# nothing is missing"
     return "\n".join(said or [none])
 
 
-def limits(config: Config, forecasts: Iterable[Forecast]) -> list[str]:
-    """A line of YAML for each model's size with a simulator, backend, batch and protocol; the layouts share it."""
-    alike: dict[tuple[tuple[str, object], ...], list[Forecast]] = {}
-    for one in forecasts:
-        axes = ((axis, getattr(one.run, axis)) for axis in _LIMITED)
-        alike.setdefault((*axes, *config.sizes(one.run).items()), []).append(one)
-    written = []
-    for key, of in alike.items():
-        minutes = max(1, math.ceil(_MORE_TIME * max(one.wall_s.high for one in of) / 60))
-        memory = _MORE_MEMORY * max(one.memory_bytes.high for one in of) / 1e6
-        named = ", ".join(f"{name}: {value}" for name, value in key)
-        megabytes = _MEGABYTES * math.ceil(memory / _MEGABYTES)
-        written.append(f"  - {{{named}, minutes: {minutes}, memory_mb: {megabytes}}}")
-    return written
-
-
 def as_json(plan: Plan) -> str:
     """The plan for scripts."""
-    chosen = set(plan.chosen)
-    runs = []
+    runs, chosen = [], set(plan.chosen)
     for run in plan.missing:
-        one = plan.forecasts.get(run)
-        costs: dict[str, object] = {}
+        one, costs = plan.forecasts.get(run), dict[str, object]()
         if one:
-            values = ("wall_s", "step_s", "memory_bytes", "node_hours")
-            costs = {name: asdict(getattr(one, name)) for name in values}
+            costs = {name: asdict(getattr(one, name)) for name in _COSTS}
             costs |= {"place": one.place, "at_most": one.at_most, "planned": scaled.parts(one)}
-        runs.append({"run": plan.target(run), "known": one is not None, "chosen": run in chosen, **costs})
+        about = {"run": plan.target(run), "known": one is not None, "chosen": run in chosen}
+        runs.append({**about, **costs})
     return json.dumps({"records": plan.records, "node_hours": plan.node_hours, "runs": runs}, indent=1)
 
 
@@ -183,15 +176,12 @@ def as_text(plan: Plan) -> str:
 
 def _head(plan: Plan) -> list[str]:
     if not plan.forecasts:
-        return [
-            f"{counted(len(plan.missing), 'run')} missing, and no record tells what any of them costs: measure first"
-        ]
-    learned = f"learned from {counted(plan.records, 'record')} ({'; '.join(plan.machines)}); 90 % intervals"
+        runs = counted(len(plan.missing), "run")
+        return [f"{runs} missing, and no record tells what any of them costs: measure first"]
     unknown = f", and {len(plan.unknown)} of unknown cost" if plan.unknown else ""
-    whole = total(plan.forecasts.values())
     return [
-        f"{counted(len(plan.forecasts), 'missing run')}: {_hours(whole)}{unknown}",
-        learned,
+        f"{counted(len(plan.forecasts), 'missing run')}: {_hours(total(plan.forecasts.values()))}{unknown}",
+        f"learned from {counted(plan.records, 'record')} ({'; '.join(plan.machines)}); 90 % intervals",
     ]
 
 
@@ -199,30 +189,25 @@ def _table(plan: Plan) -> list[str]:
     points: dict[object, list[Forecast]] = {}
     for one in plan.forecasts.values():
         points.setdefault(one.run.without("seed"), []).append(one)
-    if not points:
-        return []
     costly = sorted(points.values(), key=lambda of: -sum(one.node_hours.middle for one in of))
     rows = [["runs", "time of each", "step", "memory", ""]]
     for of in costly[:_POINTS]:
         one = of[0]
         per_node = one.memory_bytes.times(one.run.ranks / one.run.nodes / 1e6)
-        bound = "at most " if one.at_most else ""
         memory = f"{rounded(per_node.middle)} MB (to {rounded(per_node.high)})"
         place = scaled.MARK if one.scaled else _PLACES[one.place]
         name = one.run.name.rpartition("/")[0] + f" ({place})" * bool(place)
-        rows.append([str(len(of)), f"{bound}{between(one.wall_s)}", between(one.step_s), memory, name])
-    more = len(costly) - _POINTS
-    return [*aligned(rows), *([f"... and {counted(more, 'cheaper point')}"] if more > 0 else [])]
+        rows.append([str(len(of)), one.whole, between(one.step_s), memory, name])
+    more = [f"... and {counted(len(costly) - _POINTS, 'cheaper point')}"] if len(costly) > _POINTS else []
+    return [*aligned(rows), *more] if costly else []
 
 
 def _unknown(plan: Plan) -> list[str]:
     if not plan.unknown:
         return []
-    return [
-        f"{counted(len(plan.unknown), 'run')} of models, simulators, backends or sizes that no record is near. "
-        "These would tell:",
-        *_call(plan, plan.probes),
-    ]
+    runs = counted(len(plan.unknown), "run")
+    why = f"{runs} of models, simulators, backends or sizes that no record is near. These would tell:"
+    return [why, *_call(plan, plan.probes)]
 
 
 def _first(plan: Plan) -> list[str]:
@@ -233,10 +218,8 @@ def _first(plan: Plan) -> list[str]:
         return [f"{budget} complete no point"]
     cost = total(plan.forecasts[run] for run in plan.chosen)
     over = "; by the upper end that is more than the budget" if cost.high > plan.node_hours else ""
-    return [
-        f"on {budget} first: {counted(len(plan.chosen), 'run')}, {_hours(cost)}{over}",
-        *_call(plan, plan.chosen),
-    ]
+    runs = counted(len(plan.chosen), "run")
+    return [f"on {budget} first: {runs}, {_hours(cost)}{over}", *_call(plan, plan.chosen)]
 
 
 def _call(plan: Plan, runs: Sequence[Run]) -> list[str]:

@@ -23,38 +23,32 @@ def choose(
     Args:
         runs: all runs of the studies. done: those with a result, or under way. node_hours: the budget.
     """
-    have = set(done)
-    points: dict[object, list[Run]] = {}
+    have, points = set(done), dict[object, list[Run]]()
     for run in runs:
         points.setdefault(run.without("seed"), []).append(run)
+
+    def hours(*runs: Run) -> float:
+        return sum(forecasts[run].node_hours.middle for run in runs)
+
     completing: list[list[Run]] = []
-    further: dict[int, list[Run]] = {}
+    further: list[tuple[int, float, Run]] = []  # how many seeds come before, and the cost
     for seeds in points.values():
         finished = sum(run in have for run in seeds)
         lacking = [run for run in seeds if run not in have and run in forecasts]
         needed = max(0, min(SEEDS, len(seeds)) - finished)
-        if needed > len(lacking):
-            continue
-        if needed:
+        if needed <= len(lacking):
             completing.append(lacking[:needed])
-        for number, run in enumerate(lacking[needed:], needed + finished):
-            further.setdefault(number, []).append(run)
-
-    def hours(run: Run) -> float:
-        return forecasts[run].node_hours.middle
-
-    chosen: list[Run] = []
-    left = node_hours
-    for step in sorted(completing, key=lambda step: (len(step), sum(map(hours, step)))):
-        if sum(map(hours, step)) <= left:
-            left -= sum(map(hours, step))
+            more = enumerate(lacking[needed:], needed + finished)
+            further += [(number, hours(run), run) for number, run in more]
+    chosen, left = list[Run](), node_hours
+    for step in sorted(completing, key=lambda step: (len(step), hours(*step))):
+        if hours(*step) <= left:
             chosen += step
-    if len(chosen) < sum(map(len, completing)):
-        return chosen
-    for number in sorted(further):
-        for run in sorted(further[number], key=hours):
-            if hours(run) > left:
-                return chosen
-            left -= hours(run)
+            left -= hours(*step)
+    if len(chosen) == sum(map(len, completing)):
+        for _, cost, run in sorted(further, key=lambda each: each[:2]):
+            left -= cost
+            if left < 0:
+                break
             chosen.append(run)
     return chosen

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from ketscale.analysis.advice.trials import Trials
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import Trained
 from ketscale.analysis.comparability import host_class
-from ketscale.analysis.intervals import FEWEST, Estimate
+from ketscale.analysis.comparison import Compared
+from ketscale.analysis.intervals import FEWEST
 from ketscale.analysis.points import point_of
 from ketscale.config import Config, suggestion
 from ketscale.errors import UserError
@@ -24,6 +26,8 @@ from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import between
 from ketscale.measure.form import Host
 from ketscale.words import aligned
+
+NOTHING = "no record tells, and no trial"
 
 
 @dataclass(frozen=True)
@@ -49,16 +53,16 @@ class Choice:
 class Recommendation:
     """The candidates, the fastest first; then those of which nothing is known, and those that do not fit this machine.
 
-    unplanned: why candidates on more ranks than the records are not planned by the model.
-    ratio: how many times as long the second takes as the first: over rounds of trials of both, else over seeds, as the
-    report of their records has it; None without three. over: which of them, 'rounds' or 'seeds'.
+    compared: how many times as fast the first is as the second: over rounds of trials of both, else over seeds, as the
+    report of their records has it. over: which of them, 'rounds' or 'seeds'. unplanned: why candidates on more ranks than
+    the records are not planned by the model.
     """
 
     machine: str
     choices: tuple[Choice, ...]
-    ratio: Estimate | None
+    compared: Compared
+    over: str = "seeds"
     unplanned: tuple[str, ...] = ()
-    over: str = "rounds"
 
     @property
     def known(self) -> tuple[Choice, ...]:
@@ -66,16 +70,24 @@ class Recommendation:
         return tuple(choice for choice in self.choices if choice.forecast and choice.fits)
 
     @property
+    def undecided(self) -> str:
+        """Why what was measured of the first two decides nothing, as the report says it; '' where it, or a forecast, may."""
+        why = verdicts.undecided(self.compared)
+        return "" if why == verdicts.FEW else why
+
+    @property
     def apart(self) -> bool:
-        """Whether the first is surely faster than the second, by a ratio or by intervals that do not overlap.
+        """Whether the first is surely faster than the second: by their ratio, else by forecasts that do not overlap.
 
         If it needs more cores, it must pay: a smaller factor than `verdicts.WORTH` is no reason to use them.
         """
         first, second = self.known[:2]
-        assert first.forecast is not None and second.forecast is not None
-        if self.ratio is not None and self.ratio.low is not None:
-            return self.ratio.low > (verdicts.WORTH if _cores(first) > _cores(second) else 1)
-        return first.forecast.step_s.high < second.forecast.step_s.low
+        ratio = self.compared.ratio
+        if self.undecided:
+            return False
+        if ratio is not None and ratio.low is not None:
+            return ratio.low > (verdicts.WORTH if _cores(first) > _cores(second) else 1)
+        return not _overlap(first, second)
 
 
 def recommend(
@@ -102,7 +114,6 @@ def recommend(
     here = hardware(machine)
     candidates = _candidates(config, point, only, machine)
     results = root / config.results
-
     settings = [config.settings(run) for run in candidates]
 
     def forecaster() -> Forecaster:
@@ -112,48 +123,35 @@ def recommend(
     told, tried = forecaster(), Trials()
     found = told.of_runs(settings)
     fitting = [run for run in candidates if _fits(run, machine)]
-    unmeasured = [run for run in fitting if run not in found or found[run].place != "repeat"]
-    if unmeasured and limit_s:
+    if limit_s and any(run not in found or found[run].place != "repeat" for run in fitting):
         # The most promising first: time may be over before all had a turn.
         order = sorted(fitting, key=lambda run: found[run].step_s.middle if run in found else 0.0)
         tried = trials.run(config, order, root, limit_s, say)
         told = forecaster()
         found = told.of_runs(settings)
-    choices = [
-        Choice(
-            run,
-            found.get(run),
-            tried.failed.get(run, "" if run in found else "no record tells, and no trial"),
-            run in fitting,
-        )
-        for run in candidates
-        if run not in tried.failed or run in tried.step_s
-    ]
-    choices += [Choice(run, None, why) for run, why in tried.failed.items() if run not in tried.step_s]
-    choices.sort(
-        key=lambda choice: (
-            not choice.fits,
-            choice.forecast.step_s.middle if choice.forecast else float("inf"),
-        )
-    )
-    why = tuple(told.unplanned(settings).values())
-    ratio, over = _ratio(choices, tried), "rounds"
-    if ratio is None and len(choices) > 1:
-        ratio, over = (
-            _reported(config, results, host_class(machine), *(one.run for one in choices[:2])),
-            "seeds",
-        )
-    return Recommendation(here, tuple(choices), ratio, why, over)
+    choices = []
+    for run in candidates:
+        failed = tried.failed.get(run, "")
+        known = found.get(run) if not failed or run in tried.step_s else None
+        choices.append(Choice(run, known, failed or NOTHING * (known is None), run in fitting))
+    choices.sort(key=lambda one: (not one.fits, one.forecast.step_s.middle if one.forecast else math.inf))
+    unplanned = tuple(told.unplanned(settings).values())
+    pair = [one.run for one in (*choices, *choices)][:2]  # of one candidate nothing is asked
+    second, first = (tried.step_s.get(run, {}) for run in reversed(pair))
+    if len(first.keys() & second.keys()) >= FEWEST:
+        compared, over = Compared(comparison.paired(second, first, comparison.RESOLUTION)), "rounds"
+    else:
+        compared, over = _reported(config, results, host_class(machine), *pair), "seeds"
+    return Recommendation(here, tuple(choices), compared, over, unplanned)
 
 
-def _reported(config: Config, results: Path, host: str, first: Run, second: Run) -> Estimate | None:
-    """How many times as long the second takes as the first on this host, as the report has it; None without an interval."""
+def _reported(config: Config, results: Path, host: str, first: Run, second: Run) -> Compared:
+    """How many times as fast the first point is as the second on this host, as the report has it."""
     found = records.read(config, results).checked
-    runs = [Trained(one.record, config.settings(run)) for run, one in found.items() if one.record]
-    here = Collected.of(config, columns.RUNS.of(runs, config), {}, {}).on(host)
+    trained = [Trained(one.record, config.settings(run)) for run, one in found.items() if one.record]
+    here = Collected.of(config, columns.RUNS.of(trained, config), {}, {}).on(host)
     of, over = (here.points.get(point_of(run), ()) for run in (first, second))
-    compared = here.times.speedup(of, over)
-    return None if verdicts.undecided(compared) else compared.ratio
+    return here.times.speedup(of, over)
 
 
 def _fits(run: Run, machine: Host) -> bool:
@@ -190,21 +188,12 @@ def _candidates(config: Config, point: Run, only: Mapping[str, Collection[str]],
     return found
 
 
-def _ratio(choices: Sequence[Choice], tried: Trials) -> Estimate | None:
-    if len(choices) < 2:
-        return None
-    first, second = (tried.step_s.get(choice.run, {}) for choice in choices[:2])
-    common = first.keys() & second.keys()
-    return comparison.paired(second, first, comparison.RESOLUTION) if len(common) >= FEWEST else None
-
-
 def as_text(said: Recommendation) -> str:
     """The recommendation for people."""
     rows = [["simulator", "layout", "step", "whole run", ""]]
     for choice in said.choices:
         one = choice.forecast
-        bound = "at most " if one and one.at_most else ""
-        times = [between(one.step_s), f"{bound}{between(one.wall_s)}"] if one else ["", ""]
+        times = [between(one.step_s), one.whole] if one else ["", ""]
         rows.append([choice.run.simulator, choice.run.layout, *times, _notes(choice)])
     run = said.choices[0].run
     head = f"{run.model} {run.size}, batch {run.batch}, {run.protocol}, on {said.machine}; 90 % intervals"
@@ -231,20 +220,21 @@ def _answer(said: Recommendation) -> list[str]:
     second = others[0]
     if said.apart:
         return [f"take {first.name}. The runner-up, {second.name}, takes {_times(said)} as long"]
-    if said.ratio is not None and said.ratio.high is not None and said.ratio.high < 1:
+    ratio = said.compared.ratio
+    low, high = (ratio.low, ratio.high) if ratio and not said.undecided else (None, None)
+    if high is not None and high < 1:
         return [f"take {second.name}. By {said.over} it took {_times(said)} as long as {first.name}"]
-    alike = [first, *(choice for choice in others if _overlap(first, choice))]
-    fewest = min(alike, key=_cores)
-    faster = said.ratio is not None and said.ratio.low is not None and said.ratio.low > 1
-    close = "are too close for more cores" if faster else "cannot be told apart"
+    fewest = min((one for one in said.known if _overlap(first, one)), key=_cores)
+    close = "are too close for more cores" if low is not None and low > 1 else "cannot be told apart"
+    why = said.undecided.replace("undecided", "", 1)
+    reason = (
+        "is the fastest as far as is known"
+        if fewest is first
+        else "needs the fewest cores of those that overlap"
+    )
     return [
-        f"{first.name} and the runner-up, {second.name}, {close} ({_times(said)} as long)",
-        f"take {fewest.name}, "
-        + (
-            "which is the fastest as far as is known"
-            if fewest is first
-            else "which needs the fewest cores of those that overlap"
-        ),
+        f"{first.name} and the runner-up, {second.name}, {close}{why} ({_times(said)} as long)",
+        f"take {fewest.name}, which {reason}",
     ]
 
 
@@ -258,8 +248,8 @@ def _overlap(first: Choice, other: Choice) -> bool:
 
 
 def _times(said: Recommendation) -> str:
-    if said.ratio is not None and said.ratio.low is not None:
-        ratio = said.ratio
+    ratio = said.compared.ratio
+    if ratio is not None and ratio.low is not None:
         return f"{ratio.value:.2f} times ({ratio.low:.2f} to {ratio.high:.2f}, 95 %, {ratio.n} {said.over})"
     first, second = (choice.forecast for choice in said.known[:2])
     assert first is not None and second is not None

@@ -14,7 +14,7 @@ from ketscale.config import Settings
 from ketscale.grid import BACKENDS, Run
 from ketscale.jobs.costs import samples
 from ketscale.jobs.costs.features import Case, case
-from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs.costs.interval import Interval, between
 from ketscale.jobs.costs.model import COVERAGE, CostModel, Place
 from ketscale.jobs.costs.samples import Sample
 from ketscale.jobs.costs.scaling import Scaled, Scaling
@@ -47,6 +47,11 @@ class Forecast:
     def node_hours(self) -> Interval:
         """Time on all of its nodes."""
         return self.wall_s.times(self.run.nodes / 3600)
+
+    @property
+    def whole(self) -> str:
+        """The time of the whole run, in words."""
+        return f"{'at most ' * self.at_most}{between(self.wall_s)}"
 
 
 class Forecaster:

@@ -1,11 +1,17 @@
-"""How far off the cost model is: groups of records are predicted from the others, by a model that never saw them."""
+"""How far off the cost model is: groups of records are predicted from the others, by a model that never saw them.
+
+python -m tests.jobs.judged_costs results-costs
+"""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean, median
 
+from ketscale.jobs.costs import samples as of_records
 from ketscale.jobs.costs.model import CostModel, Place, left_out
 from ketscale.jobs.costs.samples import Sample
 
@@ -103,3 +109,9 @@ def as_text(verdicts: Sequence[Verdict]) -> str:
         for one in verdicts
     ]  # fmt: skip
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
+
+
+if __name__ == "__main__":
+    known = of_records.below(map(Path, sys.argv[1:]))
+    print(f"{len(known)} records, {sum(one.quiet for one in known)} of them of a quiet machine", flush=True)
+    print(as_text(judge(known)))
