@@ -16,6 +16,7 @@ from ketscale import analysis, cli
 from ketscale.analysis import analysed, report, stamp
 from ketscale.config import Config
 from ketscale.errors import UserError
+from ketscale.jobs import baselines
 from tests import records_factory as factory
 
 STRONG = {
@@ -61,6 +62,18 @@ def test_what_is_as_it_was_made_is_not_made_again_and_would_be_the_same(made: Pa
     before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
     assert cli.main(["report"]) == 0
     assert {path: path.read_bytes() for path in made.rglob("*") if path.is_file()} == before
+
+
+def test_other_baselines_are_named(made: Path) -> None:
+    file = baselines.path(CONFIG, made, FIRST.workload)
+    assert file is not None
+    before = file.read_bytes()
+    baselines.write(file, factory.FEATURES, [baselines.Baseline("bigram", test=0.5)])
+    assert "report.html: baselines have changed, come or gone since it was made" in why(made)
+    file.write_bytes(before)
+    assert stamp.outdated(CONFIG, made) is None
+    file.unlink()
+    assert "report.html: baselines have changed, come or gone since it was made" in why(made)
 
 
 def test_another_config_gets_no_page_of_these_numbers(made: Path) -> None:

@@ -33,7 +33,9 @@ EXTRAS = {
             "PIL": "pillow",
         },
     ),
-    "estimators": Extra("estimators of scikit-learn, and the baselines of workloads", {"sklearn": "scikit-learn"}),
+    "estimators": Extra(
+        "estimators of scikit-learn, and the baselines of workloads", {"sklearn": "scikit-learn"}
+    ),
     "simulators": Extra(
         "the simulators default.qubit, lightning.qubit and qiskit, and circuits of Qiskit and OpenQASM",
         {
@@ -45,7 +47,10 @@ EXTRAS = {
         },
     ),
     "mpi": Extra("the backend mpi", {"mpi4py": "mpi4py"}),
-    "eeg": Extra("the workload eegmmidb, and the baseline of trials, CSP with LDA", {"mne": "mne", "sklearn": "scikit-learn"}),
+    "eeg": Extra(
+        "the workload eegmmidb, and the baseline of trials, CSP with LDA",
+        {"mne": "mne", "sklearn": "scikit-learn"},
+    ),
     "workflow": Extra(
         "tables, figures, the report and the Snakemake workflow",
         {

@@ -9,6 +9,7 @@ from ketscale.analysis.comparison import Times
 from ketscale.analysis.points import Group, Point, Row, point, point_of
 from ketscale.config import Config
 from ketscale.grid import Run, Study
+from ketscale.jobs.baselines import Baselines
 from ketscale.measure.form import Record
 
 
@@ -18,7 +19,7 @@ class Collected:
 
     points: the rows of runs.csv by point. held: the precisions in which parity held, by `parity.subject`. records: those
     of the rows. times: those of all points of the results folder. why: the state of every run without a record, with the
-    reason.
+    reason. baselines: of each workload that has a file of them.
     """
 
     config: Config
@@ -27,6 +28,7 @@ class Collected:
     records: Mapping[Run, Record]
     times: Times
     why: Mapping[Run, str]
+    baselines: Mapping[str, Baselines]
 
     @classmethod
     def of(
@@ -36,12 +38,13 @@ class Collected:
         held: Mapping[Point, str],
         records: Mapping[Run, Record],
         why: Mapping[Run, str] | None = None,
+        baselines: Mapping[str, Baselines] | None = None,
     ) -> Collected:
         """The rows of runs.csv, grouped."""
         points: dict[Point, list[Row]] = {}
         for row in rows:
             points.setdefault(point(row), []).append(row)
-        return cls(config, points, held, records, Times(points), why or {})
+        return cls(config, points, held, records, Times(points), why or {}, baselines or {})
 
     def groups(self, study: Study) -> list[Group]:
         """The rows of each point of a study that was measured, in its order."""

@@ -24,7 +24,7 @@ from ketscale.analysis import claims
 from ketscale.config import Config, sources
 from ketscale.errors import UserError, short
 from ketscale.files import clear, read_bytes, sha256, write_atomic
-from ketscale.jobs import prepared
+from ketscale.jobs import baselines, prepared
 
 NAME = "stamp.json"
 TABLES, FIGURES, PAGE = "tables", "figures", "report.html"
@@ -37,14 +37,16 @@ class Sources(msgspec.Struct, frozen=True):
     """What a report is made from. All digests are SHA-256.
 
     version: of the package. ledger: digest of its claims. config: digest of the config's text. data: of each workload
-    the hash of its features and the digest of its source files; None if there was none or it was unknown. records: the
-    digest of each record that exists, whether or not it can be used, by its path below the results folder.
+    the hash of its features and the digest of its source files; None if there was none or it was unknown. baselines:
+    the digest of each workload's file, of those that there are. records: the digest of each record that exists, whether or
+    not it can be used, by its path below the results folder.
     """
 
     version: str
     ledger: str
     config: str
     data: dict[str, tuple[str | None, str | None]]
+    baselines: dict[str, str]
     records: dict[str, str]
 
     @classmethod
@@ -59,7 +61,9 @@ class Sources(msgspec.Struct, frozen=True):
             for name, manifest in manifests.items()
         }
         text = hashlib.sha256(config.text.encode()).hexdigest()
-        return cls(__version__, sha256(claims.LEDGER), text, data, _records(config, results))
+        files = {name: baselines.path(config, results, name) for name in config.studied}
+        beside = {name: sha256(file) for name, file in files.items() if file and file.exists()}
+        return cls(__version__, sha256(claims.LEDGER), text, data, beside, _records(config, results))
 
     @property
     def digest(self) -> str:
@@ -137,6 +141,8 @@ def _differs(config: Config, results: Path, stamp: _Stamp) -> str | None:
     for workload, then in made.data.items():
         if then != here.data.get(workload):
             return f"{page}: the data of workload {workload} have changed, come or gone since it was made"
+    if made.baselines != here.baselines:
+        return f"{page}: baselines have changed, come or gone since it was made"
     for path, digest in made.records.items():
         if here.records.get(path) != digest:
             return f"{results / path} has changed or gone since {page} was made"

@@ -20,6 +20,7 @@ from ketscale.analysis.points import Point, Row, point_of
 from ketscale.config import Config
 from ketscale.files import read_csv
 from ketscale.grid import CURVES, HISTORY
+from ketscale.jobs import baselines
 from ketscale.jobs.records import Records
 
 if TYPE_CHECKING:
@@ -35,7 +36,7 @@ def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[s
         found: the records below it.
 
     Raises:
-        UserError: a run is missing, stale or refused, and `partial` does not allow it.
+        UserError: a run is missing, stale or refused, and `partial` does not allow it; or a file of baselines is damaged.
     """
     findings, known = completeness.of(config, results, found), kinds(config.families)
     if not config.partial:
@@ -51,7 +52,8 @@ def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[s
         states.insert(0, {"run": "*", "state": "warning", "why": warning})
     records = {run.settings.run: run.record for run in runs}
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
-    collected = Collected.of(config, rows, parity.held(found.comparisons), records, why)
+    beside = baselines.of(config, results)
+    collected = Collected.of(config, rows, parity.held(found.comparisons), records, why, beside)
     by_epochs = {run for study in config.studies if known[study.kind].history for run in study.runs}
     trained = [run for run in runs if run.settings.run in by_epochs]
     swept = {kind.name: kind.varies for kind in known.values() if isinstance(kind, Sweep)}

@@ -95,6 +95,17 @@ def read(file: Path) -> Baselines | None:
     return found
 
 
+def of(config: Config, results: Path) -> dict[str, Baselines]:
+    """The baselines that there are of each studied workload.
+
+    Raises:
+        UserError: as for `read`.
+    """
+    files = {name: path(config, results, name) for name in config.studied}
+    found = {name: read(file) for name, file in files.items() if file}
+    return {name: each for name, each in found.items() if each}
+
+
 def outdated(config: Config, results: Path, workload: str) -> bool:
     """Whether the baselines that are there must be fitted again.
 
