@@ -23,13 +23,13 @@ from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.policy import Policy
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.images.specification import FAMILY
-from ketscale.problems.images.vqc import VQC
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import All, Shuffled, Stream
 from ketscale.problems.sentences.likelihood import ShiftedClosedForm
 from ketscale.problems.sentences.next_word import NextWord, transitions
 from ketscale.problems.sentences.sentences import PreparedSentences, Sentences
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
+from ketscale.problems.vectors.vqc import VQC
 from ketscale.training.loop import Trainer
 
 

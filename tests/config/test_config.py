@@ -20,7 +20,7 @@ from snakemake.common.configfile import load_configfile
 
 from ketscale import analysis, grid
 from ketscale import config as settings
-from ketscale.config import Simulator, SizeAxis, published_schema
+from ketscale.config import Model, Simulator, SizeAxis, published_schema
 from ketscale.errors import UserError
 from ketscale.problems.registry import FAMILIES, distinct
 from tests import ROOT
@@ -193,7 +193,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     # Data and weights.
     "folder for weights that are trained here": (at("workloads.digits.weights_folder", "/data"), "workloads.digits.weights_folder: only weights: imagenet"),
     "steps of weights that are not trained here": (every(at("workloads.digits.weights", "imagenet"), at("workloads.digits.pretrain_steps", 8)), "workloads.digits.pretrain_steps: only weights: selfsupervised"),
-    "a seed of a split that is given": (at("workloads.mine", {"kind": "arrays", "file": "mine.npz", "split": "given", "split_seed": 1}), "workloads.mine.split_seed: the array split gives the parts; leave it out"),
+    "a seed of a split that is given": (at("workloads.mine", {"kind": "arrays", "file": "mine.npz", "split": "given", "split_seed": 1}), "workloads.mine.split_seed: the file gives the parts; leave it out"),
     "dropout of a model without": (every(sentences(), at("protocols.quality.dropout", 0.1)), "superposition_transformer has no dropout; give it a protocol with dropout: 0"),
     # Recordings.
     "runs of another task": (eeg(runs=[4, 6]), "workloads.eegmmidb.runs: 6 is not of task fists, whose runs are [3, 4, 7, 8, 11, 12]; set task: fists-feet"),
@@ -510,11 +510,18 @@ class Other(Simulator, frozen=True, kw_only=True):
     devices = ("fused",)
 
 
+class OtherModel(Model, frozen=True, kw_only=True):
+    pass
+
+
 @pytest.mark.parametrize(
     "change, said",
     [
         ({}, "another family has the workload sentences"),
-        ({"workloads": {}}, "another family has the model superposition_transformer"),
+        (
+            {"workloads": {}, "models": {"superposition_transformer": OtherModel}},
+            "another family has the model superposition_transformer",
+        ),
         ({"workloads": {}, "models": {}, "simulators": (Other,)}, "another family has the device fused"),
         ({"sizes": (SizeAxis("b", "bits", "bits"),)}, "a size axis cannot be called bits with letter b"),
         ({"sizes": ()}, "other: it has no size axis"),

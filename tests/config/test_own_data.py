@@ -19,10 +19,11 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.images import features
 from ketscale.problems.images.features import PreparedFeatures
-from ketscale.problems.images.images import Images, Vectors
+from ketscale.problems.images.images import Images
 from ketscale.problems.images.pretrain import pretrain
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.splits import SPLITS
+from ketscale.problems.vectors.vectors import Vectors
 from tests import ROOT
 from tests.own_files import (
     ANIMALS,
@@ -43,9 +44,10 @@ from tests.own_files import (
 def assert_split(data: Any, parts: dict[str, np.ndarray]) -> None:
     """Disjoint parts of everything, with every class in each."""
     together = np.concatenate([parts[name] for name in SPLITS])
-    assert sorted(together.tolist()) == list(range(len(data.labels)))
+    labels = data.targets if isinstance(data, Vectors) else data.labels
+    assert sorted(together.tolist()) == list(range(len(labels)))
     for name in SPLITS:
-        assert set(data.labels[parts[name]].tolist()) == set(range(len(data.classes)))
+        assert set(labels[parts[name]].tolist()) == set(labels.tolist())
 
 
 # --- arrays ---
@@ -86,8 +88,8 @@ def test_labels_of_any_kind_are_counted_from_0_and_keep_their_names(
 ) -> None:
     data = loaded({"kind": "arrays", "file": npz(tmp_path, x=VECTORS, y=labels)})
     assert isinstance(data, Vectors)
-    assert data.classes == classes
-    assert data.labels.tolist() == [1, 0] * 20
+    assert data.names == classes
+    assert data.targets.tolist() == [1, 0] * 20
 
 
 def test_a_pair_of_npy_files_is_an_npz(tmp_path: Path) -> None:
@@ -180,8 +182,8 @@ RARE = np.array(["cat"] * 38 + ["dog"] * 2)
         (lambda p: write(p, x=VECTORS, y=ANIMALS) | {"split": "given"}, "no array called split"),
         (lambda p: write(p, x=VECTORS, y=ANIMALS, split=ANIMALS) | {"split": "given"}, "'cat' is not a part"),
         (
-            lambda p: write(p, x=VECTORS, y=ANIMALS, split=["train", "test"] * 20) | {"split": "given"},
-            "no sample is in part validation",
+            lambda p: write(p, x=VECTORS, y=ANIMALS, split=["train", "val"] * 20) | {"split": "given"},
+            "no sample is in part test",
         ),
         (
             lambda p: write(p, x=VECTORS, y=ANIMALS, split=["test", *["train"] * 38]) | {"split": "given"},
@@ -224,7 +226,7 @@ def test_arrays_that_do_not_fit_are_refused(
         ({"kind": "arrays", "file": "a", "image_size": 8}, "mine: weights is missing"),
         ({"kind": "arrays", "images": "a", "labels": "b"}, "mine.images: need weights and image_size"),
         ({"kind": "arrays", "features": "a", "labels": "b", **NETWORK}, "mine.features: need no network"),
-        ({"kind": "arrays", "file": "a", "split": "given", "test": 0.1}, "mine.test: the array split gives the parts"),
+        ({"kind": "arrays", "file": "a", "split": "given", "test": 0.1}, "mine.test: the file gives the parts"),
         ({"kind": "arrays", "file": "a", "test": 0.9}, "mine.validation: validation and test add up to 1.05"),
         ({"kind": "arrays", "file": "a", "test": 1.5}, "mine.test: 1.5 is too large"),
         ({"kind": "arrays", "file": "a", "weights_folder": "b"}, "mine.weights_folder: only weights: imagenet"),
@@ -265,12 +267,12 @@ def test_features_are_standardised_one_by_one_over_the_training_split(tmp_path: 
     manifest = tmp_path / "store" / "features.json"
     features.prepare(config(block).workloads["mine"][1], manifest, None)
     kept = PreparedFeatures.open(manifest)
-    assert kept.embeddings.dtype == np.float32 and kept.pixels is None
-    varied = np.delete(kept.embeddings, 4, axis=1)[data.splits["train"]]
+    assert kept.features.dtype == np.float32 and kept.pixels is None
+    varied = np.delete(kept.features, 4, axis=1)[data.splits["train"]]
     assert np.abs(varied.mean(0)).max() < 1e-5
     assert np.abs(varied.std(0) - 1).max() < 1e-5
-    assert np.abs(kept.embeddings[:, 4]).max() < 1e-6
-    assert kept.classes == ("cat", "dog", "eel")
+    assert np.abs(kept.features[:, 4]).max() < 1e-6
+    assert kept.names == ("cat", "dog", "eel")
     assert all(np.array_equal(kept.splits[name], data.splits[name]) for name in SPLITS)
 
 
@@ -314,13 +316,13 @@ def test_colour_images_are_embedded_and_the_backbone_gives_the_same(tmp_path: Pa
     pretrain(data, 8, tmp_path / "w", steps=1)
     features.compute(workload, data, tmp_path / "w", tmp_path / "features.json")
     kept = PreparedFeatures.open(tmp_path / "features.json")
-    assert kept.embeddings.shape == (40, 512)
-    assert np.isfinite(kept.embeddings).all()
+    assert kept.features.shape == (40, 512)
+    assert np.isfinite(kept.features).all()
     again = kept.backbone()(torch.from_numpy(np.array(kept.pixels)))
-    assert np.abs(again.numpy() - kept.embeddings).max() < 1e-4
+    assert np.abs(again.numpy() - kept.features).max() < 1e-4
     # Channels are not mixed up: other colours are other embeddings.
     swapped = kept.backbone()(torch.from_numpy(np.array(kept.pixels)[..., ::-1].copy()))
-    assert np.abs(swapped.numpy() - kept.embeddings).max() > 1e-3
+    assert np.abs(swapped.numpy() - kept.features).max() > 1e-3
 
 
 def test_models_take_inputs_and_outputs_from_the_data(tmp_path: Path) -> None:
@@ -580,7 +582,8 @@ def test_the_how_to_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyP
             continue
         ((name, block),) = yaml.safe_load(code)["workloads"].items()
         data = loaded(block)
-        assert len((data[0] if block["kind"] == "series" else data).classes) >= 2, name
+        data = data[0] if block["kind"] == "series" else data
+        assert len(data.names if isinstance(data, Vectors) else data.classes) >= 1, name
         kinds.append(block["kind"])
-    own = {kind for family in ("images", "eeg") for kind in FAMILIES[family].workloads}
-    assert set(kinds) == own - {"digits", "mnist", "eegmmidb", "eeg-synthetic"}
+    own = {kind for family in ("images", "rows", "eeg") for kind in FAMILIES[family].workloads}
+    assert set(kinds) == own - {"digits", "mnist", "sample-table", "eegmmidb", "eeg-synthetic"}

@@ -41,7 +41,7 @@ def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
     assert record["machine"]["node_type"] is None
     imported = {name for name, _ in modules(record["code"]["imported"])}
     own, others = (
-        ("training/loop.py", "problems/images/vqc.py"),
+        ("training/loop.py", "problems/vectors/vqc.py"),
         ("problems/eeg/hydra.py", "analysis/tables.py"),
     )
     assert {provenance.short(name) for name in own} <= imported
@@ -99,7 +99,7 @@ def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
 ):
     from ketscale.jobs import session, started
     from ketscale.parallel.single import Single
-    from ketscale.problems.images.vqc import VQC
+    from ketscale.problems.vectors.vqc import VQC
 
     def full(*_):
         raise error

@@ -19,8 +19,8 @@ from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import TRIED
 from ketscale.jobs import prepared, tried
-from ketscale.problems.images.vqc import VQC
 from ketscale.problems.registry import FAMILIES
+from ketscale.problems.vectors.vqc import VQC
 from tests import own_files
 
 SIMULATORS = {

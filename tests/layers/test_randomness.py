@@ -10,8 +10,8 @@ from torch import nn
 
 from ketscale.layers import masks, randomness
 from ketscale.layers.dropout import MASKS, SampleDropout, keyed, name_dropouts
-from ketscale.problems.images.vqc import VQC
 from ketscale.problems.samplers import ORDER
+from ketscale.problems.vectors.vqc import VQC
 from tests.toys import TASKS, classification
 
 

@@ -7,7 +7,7 @@ import torch
 import ketscale
 from ketscale.errors import UserError
 from ketscale.problems.images import digits
-from ketscale.problems.images.vqc import VQC
+from ketscale.problems.vectors.vqc import VQC
 
 model = VQC(qubits=4, layers=3)
 logits = model(torch.randn(8, 512))

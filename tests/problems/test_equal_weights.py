@@ -16,8 +16,8 @@ from ketscale.problems.classification import Classification
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
-from ketscale.problems.images.mlp import MLP
-from ketscale.problems.images.vqc import VQC
+from ketscale.problems.vectors.mlp import MLP
+from ketscale.problems.vectors.vqc import VQC
 from tests.toys import trainer
 
 MODELS: dict[str, Any] = {

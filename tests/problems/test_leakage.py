@@ -74,7 +74,7 @@ def test_npy_files_of_groups_are_refused_too(tmp_path: Path) -> None:
 
 def test_other_arrays_may_be_in_the_file(tmp_path: Path) -> None:
     file = npz(tmp_path, x=VECTORS, y=ANIMALS, names=PEOPLE, grouping=PEOPLE, trunk=PEOPLE)
-    assert len(loaded({"kind": "arrays", "file": file}).labels) == 40
+    assert len(loaded({"kind": "arrays", "file": file}).targets) == 40
 
 
 def related(parts: dict[str, np.ndarray], same: Any) -> int:

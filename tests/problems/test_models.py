@@ -17,11 +17,11 @@ from ketscale.problems import library, models
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
-from ketscale.problems.images.mlp import MLP
-from ketscale.problems.images.vqc import VQC, head
 from ketscale.problems.problem import convert
 from ketscale.problems.registry import FAMILIES, read_config
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
+from ketscale.problems.vectors.mlp import MLP
+from ketscale.problems.vectors.vqc import VQC, head
 from tests.parallel.worlds import ROOT
 
 CLASSICAL = (MLP, ClassicalMamba, ClassicalHydra)

@@ -40,7 +40,7 @@ def test_precision_keeps_imaginary_parts(dtype, pair):
 
 def test_precision_leaves_integers_alone():
     problem = classification().convert(CPU, torch.float32)
-    assert problem.labels.dtype == problem.rows_train.dtype == torch.int64
+    assert problem.targets.dtype == problem.rows_train.dtype == torch.int64
     assert {p.dtype for p in problem.parameters()} == {torch.float32}
 
 

@@ -8,8 +8,8 @@ from ketscale.engines.vjp import VJP, offered, vjp_of
 from ketscale.measure.spans import Recorder, recording
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
-from ketscale.problems.images.mlp import MLP
-from ketscale.problems.images.vqc import VQC
+from ketscale.problems.vectors.mlp import MLP
+from ketscale.problems.vectors.vqc import VQC
 from ketscale.training import step
 from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, share

@@ -30,13 +30,13 @@ from ketscale.engines.circuits.spanned import Spanned
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
-from ketscale.problems.images.mlp import MLP
-from ketscale.problems.images.vqc import VQC
 from ketscale.problems.sentences.likelihood import Likelihood
 from ketscale.problems.sentences.next_word import build_likelihood
 from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.problems.sentences.transitions import Transitions
+from ketscale.problems.vectors.mlp import MLP
+from ketscale.problems.vectors.vqc import VQC
 
 CPU = torch.device("cpu")
 

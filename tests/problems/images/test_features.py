@@ -19,10 +19,11 @@ import torch
 from ketscale.errors import UserError
 from ketscale.problems.images import digits, resnet
 from ketscale.problems.images import features as features_of_images
-from ketscale.problems.images.features import FILES, NETWORK_FILES, PreparedFeatures, compute, prepare
+from ketscale.problems.images.features import NETWORK_FILES, PreparedFeatures, compute, prepare
 from ketscale.problems.images.images import Images
 from ketscale.problems.images.pretrain import clusters, pretrain, train, views
 from ketscale.problems.images.workloads import IMAGENET_FILE, Digits
+from ketscale.problems.vectors.prepared import FILES
 from tests import ROOT
 
 SETTINGS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 8}
@@ -139,18 +140,18 @@ def test_clusters_find_separate_groups_and_allow_duplicates() -> None:
 
 def test_cached_features_are_standardised_on_the_training_split(computed: Path) -> None:
     features = PreparedFeatures.open(computed)
-    train_rows = features.embeddings[features.splits["train"]]
-    assert features.embeddings.shape == (1797, 512)
-    assert features.embeddings.dtype == np.float32
+    train_rows = features.features[features.splits["train"]]
+    assert features.features.shape == (1797, 512)
+    assert features.features.dtype == np.float32
     assert np.abs(train_rows.mean(0)).max() < 1e-3
     assert train_rows.std(0).max() < 1.001
-    assert np.isfinite(features.embeddings).all()
+    assert np.isfinite(features.features).all()
 
 
 def test_cached_data_is_the_workloads(computed: Path) -> None:
     features, images = PreparedFeatures.open(computed), digits.load(0)
     assert np.array_equal(features.pixels, images.pixels)
-    assert np.array_equal(features.labels, images.labels)
+    assert np.array_equal(features.targets, images.labels)
     assert all(np.array_equal(features.splits[name], rows) for name, rows in images.splits.items())
     assert features.folder.entries["data_hash"] == images.digest()
 
@@ -161,7 +162,7 @@ def test_the_inline_backbone_gives_the_cached_embeddings(computed: Path) -> None
     assert not any(module.training for module in backbone.modules())
     assert not any(weight.requires_grad for weight in backbone.parameters())
     pixels = torch.from_numpy(np.array(features.pixels[100:164]))
-    cached = features.embeddings[100:164]
+    cached = features.features[100:164]
     single = backbone(pixels)
     assert np.abs(single.numpy() - cached).max() < 1e-5
     double = backbone.to(torch.float64)(pixels)
@@ -350,7 +351,7 @@ def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Pa
     prepare(workload, tmp_path / "features.json", tmp_path)
     features = PreparedFeatures.open(tmp_path / "features.json")
     pixels = torch.from_numpy(np.array(features.pixels[:32]))
-    assert np.abs(features.backbone()(pixels).numpy() - features.embeddings[:32]).max() < 1e-5
+    assert np.abs(features.backbone()(pixels).numpy() - features.features[:32]).max() < 1e-5
 
 
 def test_imagenet_weights_that_cannot_be_had_are_an_error(tmp_path: Path) -> None:

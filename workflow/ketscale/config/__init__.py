@@ -19,6 +19,7 @@ from ketscale.config.family import (
     Settings,
     Simulator,
     Split,
+    Task,
     Workload,
     fold_of,
     model_kinds,

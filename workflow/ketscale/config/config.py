@@ -123,8 +123,9 @@ class Config:
         )
 
     def family(self, workload: str) -> Family:
-        """The family of a workload of this config."""
-        return _family_of(self.families, self.workloads[workload][0])
+        """The family of a workload of this config, with the metrics of its task."""
+        kind, block = self.workloads[workload]
+        return _family_of(self.families, kind).for_task(block)
 
     def samples(self, workload: str) -> str:
         """What the samples of a workload are called, such as 'images'."""
@@ -198,7 +199,7 @@ class Config:
     def _settings(self, run: Run) -> Settings:
         workload_kind, workload = self.workloads[run.workload]
         model_kind, model = self.models[run.model]
-        family = _family_of(self.families, workload_kind)
+        family = self.family(run.workload)
         if model_kind not in family.all_models:
             fitting = [name for name, (kind, _) in self.models.items() if kind in family.all_models]
             raise UserError(

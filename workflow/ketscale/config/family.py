@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -62,6 +62,17 @@ class Metric:
 LOSS = "loss"
 
 
+@dataclass(frozen=True)
+class Task:
+    """What is measured of workloads with one task, such as regression, where a family has several.
+
+    metrics: the headline metric first. loss_unit: of the loss, on axes.
+    """
+
+    metrics: tuple[Metric, ...]
+    loss_unit: str = ""
+
+
 class Part(Block, frozen=True, kw_only=True):
     """Settings of a run's workload, model or simulator."""
 
@@ -82,6 +93,11 @@ class Workload(Part, frozen=True, kw_only=True):
     """
 
     generated: ClassVar[bool] = False
+
+    @property
+    def task(self) -> str:
+        """Which of its family's tasks it sets (`Family.tasks`); '' if the family has one alone."""
+        return ""
 
     @property
     def sample_name(self) -> str:
@@ -291,6 +307,7 @@ class Family:
     work: the arithmetic of a sample by sizes, relative to others, for families in which a larger batch needs a larger
         model; None where the batch is free.
     curves: what is drawn of a trained model's curves; None if it has none.
+    tasks: what is measured where a workload's task is another than the usual one.
     """
 
     name: str
@@ -311,6 +328,12 @@ class Family:
     baselines: Baselines | None = None
     work: Callable[[Mapping[str, int]], float] | None = None
     curves: Curves | None = None
+    tasks: Mapping[str, Task] = field(default_factory=dict)
+
+    def for_task(self, workload: Workload) -> Family:
+        """The family with the metrics of a workload's task."""
+        task = self.tasks.get(workload.task)
+        return self if task is None else replace(self, metrics=task.metrics, loss_unit=task.loss_unit)
 
     @property
     def all_models(self) -> Mapping[str, type[Model]]:
@@ -422,11 +445,12 @@ class Settings:
             family = families[content["family"]]
             workload, model, simulator = (content[name] for name in ("workload", "model", "simulator"))
             devices = simulators([family])
+            block = resolved(family.workloads[workload["kind"]], workload, where)
             return cls(
                 Run.of(content["run"]),
-                family,
+                family.for_task(block),
                 workload["kind"],
-                resolved(family.workloads[workload["kind"]], workload, where),
+                block,
                 model["kind"],
                 resolved(family.all_models[model["kind"]], model, where),
                 simulator and resolved(devices[simulator["device"]], simulator, where),

@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
+from ketscale.config import Seed
 from ketscale.errors import UserError
 from ketscale.files import expanded
 
 SHARE = 0.15
-Share = Annotated[
-    float,
-    Meta(gt=0, lt=1, description=f"Share of each class, or of the groups, in this part; default {SHARE}"),
-]
+_SHARE = f"Share of each class, or of the groups, in this part; default {SHARE}"
+Share = Annotated[float, Meta(gt=0, lt=1, description=_SHARE)]
+ValidationShare = Annotated[float, Meta(ge=0, lt=1, description=f"{_SHARE}; 0 for none")]
+REGRESSION = "regression"
 File = Annotated[str, Meta(min_length=1)]
+SplitSeed = Annotated[Seed, Meta(description="Seed of the train/validation/test split")]
 
 
 class OwnFiles:
@@ -69,25 +71,39 @@ class OwnFiles:
             yield f"validation: validation and test add up to {total:g}, so none is left to train on"
 
 
-class OwnArrays(OwnFiles):
-    """A workload of arrays: an .npz file, or .npy files of samples and labels.
+class OwnSamples(OwnFiles):
+    """A workload of samples that are drawn one by one, by groups, or as their file says.
 
-    SAMPLES: the settings that name an .npy file of samples.
+    split: 'groups', 'given', or another word for one by one.
+    """
+
+    __slots__ = ()
+
+    if TYPE_CHECKING:
+        split_seed: int | None
+
+        @property
+        def split(self) -> str: ...
+
+        @property
+        def task(self) -> str: ...
+
+    def faults(self) -> Iterator[str]:
+        """Shares must leave samples to train on, and are not given with a split of the file's own."""
+        yield from super().faults()  # type: ignore[misc]
+        given = "the file gives the parts" if self.split == "given" else None
+        yield from self.share_faults(given, split_seed=self.split_seed)
+
+
+class OwnArrays(OwnSamples):
+    """A workload of arrays: an .npz file, or .npy files of samples and of what is to be predicted.
+
+    SAMPLES: the settings that name an .npy file of samples. TARGETS: the setting that names the other.
     """
 
     __slots__ = ()
     SAMPLES: ClassVar[tuple[str, ...]] = ()
-
-    if TYPE_CHECKING:
-        labels: str | None
-        split: str
-        split_seed: int | None
-
-    def faults(self) -> Iterator[str]:
-        """Shares must leave samples to train on, and are not given with split: given."""
-        yield from super().faults()  # type: ignore[misc]
-        given = "the array split gives the parts" if self.split == "given" else None
-        yield from self.share_faults(given, split_seed=self.split_seed)
+    TARGETS: ClassVar[str] = "labels"
 
     def misplaced(self) -> Iterator[str]:
         """There must be one source of samples, with all that it needs and nothing else."""
@@ -102,10 +118,28 @@ class OwnArrays(OwnFiles):
                 if name != "file" and getattr(self, name) is not None:
                     yield f"{name}: the file has them; leave it out"
         else:
-            if self.labels is None:
-                yield f"{given[0]}: needs labels, another .npy file"
+            if getattr(self, self.TARGETS) is None:
+                yield f"{given[0]}: needs {self.TARGETS}, another .npy file"
+            groups = getattr(self, "groups", None)
+            if "groups" in self.FILES and (self.split == "groups") != (groups is not None):
+                verb = "needs" if self.split == "groups" else "does not use"
+                yield f"groups: split: {self.split} {verb} such a file"
             if self.split == "given":
                 yield "split: given is an array in an .npz file; give that as file, or choose another split"
+
+
+def count_features(path: Path) -> int:
+    """The columns of the features in an .npy or .npz file; their values stay unread.
+
+    Raises:
+        UserError: the file is damaged, or has no features.
+    """
+    from ketscale.problems import arrays
+
+    shape = arrays.shape_of(path, ("features", "x"))
+    if len(shape) != 2:
+        raise UserError(f"{path}: shape {shape} is not that of features, (samples, features)")
+    return shape[1]
 
 
 def _found(given: str, setting: str) -> Path:

@@ -1,4 +1,4 @@
-"""Reads a user's own labelled samples from an .npz file or from .npy files, and splits them as the settings say."""
+"""Reads a user's own samples from an .npz file or from .npy files, and splits them as the settings say."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
 from ketscale.problems.labels import classes_of, coded, named
+from ketscale.problems.own_data import REGRESSION
 from ketscale.problems.splits import NO_MARKS, Marks, Parts
 
 if TYPE_CHECKING:
-    from ketscale.problems.own_data import OwnArrays
+    from ketscale.problems.own_data import OwnArrays, OwnSamples
 
 # Names of arrays that say which samples belong together; case does not matter.
 _GROUPS = re.compile(
@@ -34,14 +35,15 @@ class Source(NamedTuple):
 
 
 class Divided(NamedTuple):
-    """The labels, groups and split of samples.
+    """What is to be predicted of samples, their groups and their split.
 
-    labels: int64 (n,), indices into `classes`, which are their names. groups: int64 (n,), if there are any. marks: what
-    samples of one group have in common where the split is given.
+    targets: int64 (n,), indices into `names`, which are those of the classes; or, of a regression, float64 (n, columns),
+    whose names `names` are. groups: int64 (n,), if there are any. marks: what samples of one group have in common where
+    the split is given.
     """
 
-    labels: NDArray[np.int64]
-    classes: tuple[str, ...]
+    targets: NDArray[Any]
+    names: tuple[str, ...]
     groups: NDArray[np.int64] | None
     parts: Parts
     marks: Marks
@@ -69,20 +71,29 @@ def read(workload: OwnArrays, wanted: Mapping[str, Sequence[str]]) -> dict[str, 
 
 
 def divided(
-    workload: OwnArrays,
+    workload: OwnSamples,
     there: Mapping[str, Source],
     count: int,
     each: str,
     equal: Callable[[], NDArray[np.int64]],
 ) -> Divided:
-    """The labels, groups and split of `count` samples, from the arrays that `read` gives.
+    """The targets, groups and split of `count` samples, from the arrays that `read` gives.
 
     each: what errors call a sample, e.g. 'trial'. equal: gives the `first_equal` of the samples.
 
     Raises:
         UserError: an array has another shape or type, there are too few samples or groups, or a part has none.
     """
-    labels, classes = classes_of(*there["labels"], count, each)
+    targets: NDArray[Any]
+    names: tuple[str, ...]
+    classes: tuple[str, ...]
+    if workload.task == REGRESSION:
+        targets, names = _numbers(*there["labels"], count, each)
+        # All are of one class, so to say.
+        labels, classes = np.zeros(count, np.int64), ("",)
+    else:
+        labels, classes = classes_of(*there["labels"], count, each)
+        targets, names = labels, classes
     groups, marks = None, NO_MARKS
     shares, seed = workload.shares, workload.split_seed or 0
     if "groups" in there:
@@ -98,18 +109,42 @@ def divided(
         splits.check_trained(parts, labels, classes, "choose another split_seed, or add groups")
     else:
         parts = splits.by_shares(labels, classes, shares, seed, equal())
-    return Divided(labels, classes, groups, parts, marks)
+    return Divided(targets, names, groups, parts, marks)
+
+
+def _numbers(
+    values: NDArray[Any], where: str, count: int, each: str
+) -> tuple[NDArray[np.float64], tuple[str, ...]]:
+    """Targets of a regression, (count, columns), and the columns' names."""
+    columns = values[:, None] if values.ndim == 1 else values
+    if columns.ndim != 2 or len(columns) != count or not columns.size:
+        raise UserError(
+            f"{where}: has shape {values.shape}, but there are {count:,} {each}s; give one number each, or one row of numbers"
+        )
+    one = columns.shape[1] == 1
+    names = ("target",) if one else tuple(f"target{i}" for i in range(columns.shape[1]))
+    return arrays.real(columns, where).astype(np.float64), names
+
+
+def names_parts(name: str) -> bool:
+    """Whether an array or a column of this name says in which part a sample is."""
+    return name.lower() in ("split", "splits")
+
+
+def names_groups(name: str) -> bool:
+    """Whether an array or a column of this name says which samples belong together."""
+    return _GROUPS.fullmatch(name) is not None
 
 
 def _check_drawn(members: Iterable[str], split: str, file: Path) -> None:
     """Raise UserError if a file says which samples go together, or in which part, but the setting `split` does not."""
     for name in members:
-        if name.lower() in ("split", "splits") and split != "given":
+        if names_parts(name) and split != "given":
             raise UserError(
                 f"{file}: has an array {name}, but the setting split: {split} draws it; call it split and set split: "
                 "given, or save the file without it"
             )
-        if _GROUPS.fullmatch(name) and split not in ("groups", "given"):
+        if names_groups(name) and split not in ("groups", "given"):
             raise UserError(
                 f"{file}: has an array {name}, but split: {split} draws samples one by one, so that those of one of "
                 f"its values would be in training and in the test; {_remedy(name, split)}, or save the file without it"

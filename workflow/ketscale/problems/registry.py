@@ -15,6 +15,7 @@ from ketscale.grid import AXES, CONSTRAINTS, SizeAxis
 # A family is the folder of this name beside this file; its specification.py defines FAMILY.
 NAMES = (
     "images",
+    "rows",
     "eeg",
     "sentences",
     "control",
@@ -27,7 +28,7 @@ def distinct(families: Iterable[Family]) -> Families:
 
     Raises:
         ValueError: a family has no size axis, or one that cannot be part of a path or a config, or prepares data that
-            it does not read. Or two families define the same kind of workload or model, or the same device with other
+            it does not read. Or two families define the same kind of workload, or the same kind of model or device with other
             settings, which configs name without their family; or a size axis of one name with another meaning.
     """
     found: dict[str, Family] = {}
@@ -49,7 +50,7 @@ def distinct(families: Iterable[Family]) -> Families:
                 )
         owned: dict[str, Mapping[str, object]] = {
             "workload": dict.fromkeys(family.workloads, family),
-            "model": dict.fromkeys(family.models, family),
+            "model": family.models,
             "device": {device: kind for kind in family.simulators for device in kind.devices},
         }
         for what, kinds in owned.items():
@@ -97,5 +98,6 @@ def workload_of(given: Mapping[str, Any], where: str) -> Workload:
 
 
 def family_of(workload: Workload) -> Family:
-    """The family of a workload's settings."""
-    return next(family for family in FAMILIES.values() if type(workload) in family.workloads.values())
+    """The family of a workload's settings, with the metrics of its task."""
+    found = next(family for family in FAMILIES.values() if type(workload) in family.workloads.values())
+    return found.for_task(workload)

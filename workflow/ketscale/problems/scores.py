@@ -1,4 +1,4 @@
-"""Scores of classifiers, as scikit-learn defines them, whose import takes a second of every run."""
+"""Scores of classifiers and of regressors, as scikit-learn defines them, whose import takes a second of every run."""
 
 from __future__ import annotations
 
@@ -42,6 +42,22 @@ def auc(labels: torch.Tensor, scores: torch.Tensor) -> float:
     own = mine.sum(1)
     higher = (ranks * mine).sum(1) - own * (own + 1) / 2
     return float((higher / (own * (len(labels) - own))).mean())
+
+
+def rmse(truth: torch.Tensor, predicted: torch.Tensor) -> float:
+    """The root of the mean squared error of each column of (n, columns); the mean over columns."""
+    return float((predicted - truth).square().mean(0).sqrt().mean())
+
+
+def r2(truth: torch.Tensor, predicted: torch.Tensor) -> float | None:
+    """The share of each column's variance that is explained, of (n, columns); the mean over columns.
+
+    None if a column is constant.
+    """
+    around = (truth - truth.mean(0)).square().sum(0)
+    if not bool((around > 0).all()):
+        return None
+    return float((1 - (predicted - truth).square().sum(0) / around).mean())
 
 
 def _ranks(scores: torch.Tensor) -> torch.Tensor:

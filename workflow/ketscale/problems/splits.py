@@ -107,7 +107,7 @@ def by_shares(
     seed: int,
     equal: NDArray[np.int64],
 ) -> Parts:
-    """Draw a share of each class for every part in `shares`, at least one sample; the rest is train.
+    """Draw a share of each class for every part in `shares`, at least one sample unless it is 0; the rest is train.
 
     Equal samples count as one, of the class of the first of them, and are in one part.
 
@@ -122,12 +122,14 @@ def by_shares(
     drawn: dict[str, list[NDArray[np.int64]]] = {name: [] for name in ("train", *shares)}
     for label, name in enumerate(classes):
         rows = generator.permutation(np.flatnonzero(different & (labels == label)))
-        counts = {part: max(1, round(share * len(rows))) for part, share in shares.items()}
+        counts = {part: _count(share, len(rows)) for part, share in shares.items()}
         if len(rows) <= sum(counts.values()):
             parts = ", ".join(f"{count} for {part}" for part, count in counts.items())
+            of_class, remedy = f"class {short(repr(name))} has", ", or leave the class out"
+            if len(classes) == 1:  # of a regression
+                of_class, remedy = "there are", ""
             raise UserError(
-                f"class {short(repr(name))} has {len(rows)} samples{once}: after {parts} none is left to train on; "
-                f"add samples, or leave the class out"
+                f"{of_class} {len(rows)} samples{once}: after {parts} none is left to train on; add samples{remedy}"
             )
         for part, count in counts.items():
             drawn[part].append(rows[:count])
@@ -137,7 +139,9 @@ def by_shares(
 
 
 def by_group(groups: NDArray[np.int64], validation: float, test: float, seed: int, what: str) -> Parts:
-    """Draw shares of the groups, at least one group each, for validation and test: no group is in two parts.
+    """Draw shares of the groups for validation and test, at least one group each unless the share is 0.
+
+    No group is in two parts.
 
     groups: int64 (n,), the group of each sample. what: what errors call the groups, e.g. 'subjects'.
 
@@ -145,8 +149,8 @@ def by_group(groups: NDArray[np.int64], validation: float, test: float, seed: in
         UserError: there are too few groups for three parts.
     """
     drawn = np.random.default_rng(seed).permutation(np.unique(groups))
-    first = max(1, round(test * len(drawn)))
-    second = first + max(1, round(validation * len(drawn)))
+    first = _count(test, len(drawn))
+    second = first + _count(validation, len(drawn))
     if len(drawn) <= second:
         raise UserError(
             f"a split by {what} needs at least {second + 1} {what}, not {len(drawn)}: "
@@ -156,23 +160,31 @@ def by_group(groups: NDArray[np.int64], validation: float, test: float, seed: in
     return {name: np.flatnonzero(np.isin(groups, parts[name])) for name in SPLITS}
 
 
+def _count(share: float, among: int) -> int:
+    """How many are drawn for a part: at least one, if its share is not 0."""
+    return max(1, round(share * among)) if share else 0
+
+
 def as_given(names: NDArray[np.str_], where: str, labels: NDArray[np.int64], classes: Sequence[str]) -> Parts:
     """The parts that an array gives.
 
-    names: text (n,), each one of `SPLITS`. where: the array's name in errors.
+    names: text (n,), each one of `SPLITS`, or val for validation, which may have no sample. where: the array's name in
+    errors.
 
     Raises:
-        UserError: the array has another shape or another name, a part has no samples, or a class no training sample.
+        UserError: the array has another shape or another name, train or test has no samples, or a class no training
+            sample.
     """
     names = named(names, where, len(labels), "sample")
+    names = np.where(names == "val", "validation", names)
     other = sorted(set(map(str, names.tolist())) - set(SPLITS))
     if other:
         raise UserError(
             f"{where}: {short(repr(other[0]))} is not a part; each value must be one of {', '.join(SPLITS)}"
         )
     parts = {name: np.flatnonzero(names == name) for name in SPLITS}
-    for name, rows in parts.items():
-        if not len(rows):
+    for name in ("train", "test"):
+        if not len(parts[name]):
             raise UserError(f"{where}: no sample is in part {name}; put some into it")
     check_trained(parts, labels, classes, f"change {where}")
     return parts

@@ -68,7 +68,7 @@ class Finding:
         verdict, beside, unit = (
             row[name] if isinstance(row[name], str) else "" for name in ("verdict", "control", "unit")
         )
-        metric = config.families[row["family"]].headline
+        metric = config.family(row["workload"]).headline
         found = estimate(row, "value", "n"), estimate(row, "effect", "pairs")
         return cls(row, metric, data(row["workload"], config), verdict, beside, unit, *found)
 

@@ -39,8 +39,8 @@ def load(workload: OwnSeries, fetched: Path | None = None) -> tuple[Trials, list
     found = own_samples.divided(workload, there, len(data), "trial", lambda: splits.first_equal(data))
     trials = Trials(
         signals=data,
-        labels=found.labels,
-        classes=found.classes,
+        labels=found.targets,
+        classes=found.names,
         groups={} if found.groups is None else {"groups": found.groups},
         marks=np.append(marks, found.marks, axis=0),
     )

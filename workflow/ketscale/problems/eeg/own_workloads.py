@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from ketscale.problems.eeg.workloads import SeriesWorkload
-from ketscale.problems.own_data import File, OwnArrays, Share
+from ketscale.problems.own_data import File, OwnArrays, Share, ValidationShare
 
 
 class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
@@ -39,7 +38,7 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
             "each in one part only; given: the array split in the file gives the parts"
         ),
     ]
-    validation: Share | None = None
+    validation: ValidationShare | None = None
     test: Share | None = None
     standardise: Annotated[
         bool,
@@ -47,9 +46,3 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
             description="Give each channel of a trial mean 0 and standard deviation 1; a constant channel becomes 0"
         ),
     ] = False
-
-    def misplaced(self) -> Iterator[str]:
-        """There must be one source of trials, and a file of groups if the split needs one."""
-        yield from super().misplaced()
-        if self.file is None and (self.split == "groups") != (self.groups is not None):
-            yield f"groups: split: {self.split} {'needs' if self.groups is None else 'does not use'} such a file"

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Data, Split, fold_of
 from ketscale.problems import arrays, splits, store
+from ketscale.problems.datasets import Dataset
 from ketscale.problems.eeg.trials import Trials
-from ketscale.problems.labelled import LabelledSamples
 from ketscale.problems.splits import SPLITS, Parts
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class PreparedTrials:
             held_out = int(trials.groups["runs"][parts["test"][0]])
             split = Split(how, number, len(self.folds), held_out, shared[number])
         shape = trials.signals.shape[1:]
-        samples = LabelledSamples(trials.signals, trials.labels, trials.classes, parts, shape)
+        samples = Dataset(trials.signals, trials.labels, trials.classes, parts, shape)
         return self.folder.data(samples, split)
 
 

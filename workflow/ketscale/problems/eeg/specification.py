@@ -11,9 +11,9 @@ from msgspec import Meta
 from ketscale.config import Data, Family, FileModel, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.baselines import Baseline
+from ketscale.problems.datasets import CLASSIFICATION, build
 from ketscale.problems.eeg.own_workloads import OwnSeries
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, SeriesWorkload
-from ketscale.problems.labelled import CLASSIFICATION, build
 
 
 class Classifier(Model, frozen=True, kw_only=True):

@@ -13,4 +13,4 @@ from ketscale.problems.images.features import PreparedFeatures
 def baselines(workload: Workload, manifest: Path) -> Iterator[Baseline]:
     """The majority class and logistic regression."""
     prepared = PreparedFeatures.open(manifest, network=False)
-    return of_vectors(prepared.embeddings, prepared.labels, prepared.splits)
+    return of_vectors(prepared.features, prepared.targets, prepared.splits)

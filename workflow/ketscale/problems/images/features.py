@@ -2,7 +2,7 @@
 
 Embeddings are standardised: each of the 512 features has mean 0 and standard deviation 1 over the training
 split (labels are not used). The inline backbone applies the same constants. A workload with features of its own
-needs no network: its features are standardised in the same way and kept without images.
+needs no network.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,23 +19,22 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from ketscale.config import Data, Split
+from ketscale.config import Data
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
 from ketscale.problems import store
-from ketscale.problems.arrays import single
 from ketscale.problems.images import resnet
-from ketscale.problems.images.images import Images, SplitSamples, Vectors
+from ketscale.problems.images.images import Images
 from ketscale.problems.images.pretrain import origin_of, pretrain
 from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS
-from ketscale.problems.labelled import LabelledSamples
-from ketscale.problems.splits import Parts
+from ketscale.problems.vectors import prepared
+from ketscale.problems.vectors.prepared import FILES, PreparedVectors
+from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
     from ketscale.problems.images.workloads import ImageWorkload
 
 FEATURES_VERSION = 3  # increase it whenever the arithmetic or the files below change
-FILES = ("embeddings.npy", "labels.npy", "splits.npz", "norm.npz")
 NETWORK_FILES = (
     "pixels.npy",
     "weights.safetensors",
@@ -44,52 +43,33 @@ FLOOR = 0.01  # of the mean deviation, so that features of the network that hard
 
 
 @dataclass(frozen=True)
-class PreparedFeatures:
-    """Cached embeddings and their data, as arrays mapped from disk.
+class PreparedFeatures(PreparedVectors):
+    """Cached embeddings, or given features, and their data, as arrays mapped from disk.
 
-    embeddings: float32 (n, features), standardised.
-    pixels: as in `Images`; None if no network made the embeddings, or it is not wanted.
-    labels, splits, classes: as in `SplitSamples`.
-    folder: of its entries, `shared` and `data_hash` are those of `SplitSamples`.
+    pixels: as in `Images`; None if no network made the features, or it is not wanted.
     """
 
-    embeddings: NDArray[np.float32]
     pixels: NDArray[Any] | None
-    labels: NDArray[np.int64]
-    splits: Parts
-    classes: tuple[str, ...]
-    folder: store.PreparedFolder
 
     @classmethod
     def open(cls, manifest: Path, network: bool = True) -> PreparedFeatures:
         """Map the arrays that `manifest` points to, after checking every file's SHA-256.
 
-        network: whether the network that made the embeddings is wanted too, with its pixels. Its weights are the
+        network: whether the network that made the features is wanted too, with its pixels. Its weights are the
             largest file by far.
 
         Raises:
             UserError: the manifest or a file is missing or damaged, or was written by another version.
         """
         folder = store.opened(manifest, FILES, FEATURES_VERSION, () if network else NETWORK_FILES)
-        return cls(
-            embeddings=folder.array("embeddings.npy"),
-            pixels=folder.array("pixels.npy") if network and (folder.path / "pixels.npy").exists() else None,
-            labels=folder.array("labels.npy"),
-            splits=folder.arrays("splits.npz"),
-            classes=tuple(folder.entries["classes"]),
-            folder=folder,
-        )
+        there = network and (folder.path / "pixels.npy").exists()
+        return cls.of(folder, pixels=folder.array("pixels.npy") if there else None)
 
-    def data(self, split_by: str, inline: bool) -> Data:
-        """The data of a run: the embeddings or, with features: inline, pixels and the network that maps them to embeddings.
-
-        split_by: see `Split`.
-        """
-        inputs = self.pixels if inline else self.embeddings
-        assert inputs is not None  # inline features without a network are refused with the config
-        shape, backbone = self.embeddings.shape[1], self.backbone if inline else None
-        samples = LabelledSamples(inputs, self.labels, self.classes, self.splits, shape, backbone)
-        return self.folder.data(samples, Split(split_by, shared=self.folder.entries["shared"]))
+    def inline_data(self, split_by: str) -> Data:
+        """The data of a run with features: inline, pixels and the network that maps them to features."""
+        assert self.pixels is not None  # inline features without a network are refused with the config
+        found = self.data(split_by)
+        return replace(found, content=found.content._replace(inputs=self.pixels, backbone=self.backbone))
 
     def backbone(self) -> resnet.Backbone:
         """The frozen network that maps pixels to these embeddings, to compute them inline.
@@ -118,7 +98,7 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
     """
     data = workload.load(fetched)
     if isinstance(data, Vectors):
-        _publish(workload, data, manifest, {"floor": 0}, lambda folder: _fill_features(folder, data))
+        prepared.prepare(workload, data, manifest, FEATURES_VERSION)
         return
     images = data
     assert workload.image_size is not None
@@ -144,37 +124,17 @@ def compute(workload: ImageWorkload, images: Images, weights: Path, manifest: Pa
     assert workload.weights is not None and workload.image_size is not None
     resnet.read_weights(weights)
     scaling = resnet.scaling_for(workload.weights, workload.image_size, images)
-    normalisation = {"pixel_mean": scaling.mean, "pixel_std": scaling.std, "floor": FLOOR}
-    _publish(
-        workload,
-        images,
-        manifest,
-        normalisation,
-        lambda folder: _fill(folder, images, scaling, weights),
-        weights_hash=sha256(weights),
-    )
-
-
-def _publish(
-    workload: ImageWorkload,
-    data: SplitSamples,
-    manifest: Path,
-    normalisation: Mapping[str, Any],
-    fill: Callable[[Path], dict[str, Any]],
-    **more: str,
-) -> None:
-    """Build the folder of this content by `store.publish`."""
     identity = store.identity_of(
         workload,
-        data.digest(),
+        images.digest(),
         FEATURES_VERSION,
-        classes=data.classes,
-        normalisation=normalisation,
-        shared=data.shared(),
-        **more,
+        classes=images.classes,
+        normalisation={"pixel_mean": scaling.mean, "pixel_std": scaling.std, "floor": FLOOR},
+        shared=images.shared(),
+        weights_hash=sha256(weights),
     )
-    files = FILES + NETWORK_FILES if isinstance(data, Images) else FILES
-    store.publish(manifest, identity, files, fill)
+    files = FILES + NETWORK_FILES
+    store.publish(manifest, identity, files, lambda folder: _fill(folder, images, scaling, weights))
 
 
 def _shown_by(bar: tqdm[NoReturn]) -> Callable[[int, int, float], None]:
@@ -194,40 +154,15 @@ def _fill(folder: Path, images: Images, scaling: resnet.PixelScaling, weights: P
     with resnet.fixed_threads():
         embeddings = resnet.embed(network, images.pixels, scaling)
     seconds = time.perf_counter() - start
-    means, deviations = _statistics(embeddings[images.splits["train"]])
+    means, deviations = prepared.statistics(embeddings[images.splits["train"]])
     floor = FLOOR * deviations.mean()
     mean = means.astype(np.float32)
     std = np.maximum(deviations, floor if floor > 0 else 1.0).astype(np.float32)
     np.save(folder / "pixels.npy", images.pixels)
     scales = {"peak": images.peak, "pixel_mean": scaling.mean, "pixel_std": scaling.std}
-    _save(folder, (embeddings - mean) / std, images, **scales, feature_mean=mean, feature_std=std)
+    norm = {**scales, "feature_mean": mean, "feature_std": std}
     write_atomic(folder / "timing.json", json.dumps({"embed_seconds": round(seconds, 3)}).encode())
-    return {"samples": len(embeddings), "dimension": embeddings.shape[1]}
-
-
-def _fill_features(folder: Path, data: Vectors) -> dict[str, Any]:
-    """Write the files of given features, standardised; return the number of samples and of features.
-
-    Their units differ, so each is divided by its own deviation, or by 1 if it is constant.
-    """
-    with np.errstate(over="ignore", invalid="ignore"):
-        mean, std = _statistics(data.values[data.splits["train"]])
-    if not np.isfinite(std).all():
-        # Divided by infinity, every sample would be 0.
-        raise UserError("features: are too large to be standardised; give them in another unit")
-    # Deviations this small come from rounding: the feature is constant.
-    std[std <= 1e-12 * np.abs(mean)] = 1.0
-    _save(folder, single((data.values - mean) / std, "features"), data, feature_mean=mean, feature_std=std)
-    return {"samples": len(data.values), "dimension": data.values.shape[1]}
-
-
-def _save(folder: Path, embeddings: NDArray[np.float32], data: SplitSamples, **norm: Any) -> None:
-    store.write(folder, dict(zip(FILES, (embeddings, data.labels, data.splits, norm), strict=True)))
-
-
-def _statistics(features: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Mean and standard deviation of each feature, in double precision."""
-    return features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
+    return prepared.write(folder, (embeddings - mean) / std, images.labels, images.splits, norm)
 
 
 def _trained_for(weights: Path, images: Images, size: int, steps: int) -> bool:

@@ -16,8 +16,9 @@ from ketscale.files import opened
 from ketscale.optional import needed_for
 from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.images import idx
-from ketscale.problems.images.images import Images, Vectors, first_equal
+from ketscale.problems.images.images import Images, first_equal
 from ketscale.problems.labels import check_apart, classes_of, named
+from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -43,14 +44,12 @@ def from_arrays(workload: Arrays, fetched: Path | None = None) -> Images | Vecto
     there = own_samples.read(workload, WANTED)
     network = workload.weights is not None
     values, peak = _checked(*there["samples"], network)
-    found = own_samples.divided(workload, there, len(values), "sample", lambda: first_equal(values))
-    known: Any = {
-        "labels": found.labels,
-        "splits": found.parts,
-        "classes": found.classes,
-        "marks": found.marks,
-    }
-    return Images(pixels=values, peak=peak, **known) if network else Vectors(values=values, **known)
+    equal = first_equal if network else splits.first_equal_features
+    found = own_samples.divided(workload, there, len(values), "sample", lambda: equal(values))
+    known: Any = {"splits": found.parts, "marks": found.marks}
+    if network:
+        return Images(pixels=values, peak=peak, labels=found.targets, classes=found.names, **known)
+    return Vectors(values=values, targets=found.targets, names=found.names, **known)
 
 
 def from_idx(workload: Idx, fetched: Path | None = None) -> Images:

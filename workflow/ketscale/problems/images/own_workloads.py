@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.problems.images.workloads import ImageWorkload, Side, Weights
-from ketscale.problems.own_data import File, OwnArrays, OwnFiles, Share
-
-if TYPE_CHECKING:
-    pass
+from ketscale.problems.own_data import File, OwnArrays, OwnFiles, Share, ValidationShare, count_features
 
 # The usual image formats that Pillow reads.
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -43,7 +40,7 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
             description="samples: a share of each class is drawn; given: the array split in the file gives the parts"
         ),
     ] = "samples"
-    validation: Share | None = None
+    validation: ValidationShare | None = None
     test: Share | None = None
 
     def faults(self) -> Iterator[str]:
@@ -68,16 +65,10 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
 
     def count_features(self) -> int:
         """The columns of the features, from the head of their file."""
-        from ketscale.problems import arrays
-
         files = self.given_files()
         if self.weights is not None or not files:
             return super().count_features()
-        path = files.get("file") or files["features"]
-        shape = arrays.shape_of(path, ("features", "x"))
-        if len(shape) != 2:
-            raise UserError(f"{path}: shape {shape} is not that of features, (samples, features)")
-        return shape[1]
+        return count_features(files.get("file") or files["features"])
 
     @property
     def split_by(self) -> str:
@@ -102,7 +93,7 @@ class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    validation: Share | None = None
+    validation: ValidationShare | None = None
     test: Share | None = None
 
     def faults(self) -> Iterator[str]:
@@ -169,7 +160,7 @@ class Idx(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
         | None
     ) = None
     test_labels: Annotated[File, Meta(description="Idx file of the test images' labels")] | None = None
-    validation: Share | None = None
+    validation: ValidationShare | None = None
     test: Share | None = None
 
     def misplaced(self) -> Iterator[str]:

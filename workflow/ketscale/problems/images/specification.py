@@ -4,37 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, ClassVar
 
-from msgspec import Meta
-
-from ketscale.config import Data, Family, FileModel, Model, Settings, Workload
+from ketscale.config import Data, Family, FileModel, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.baselines import Baseline
+from ketscale.problems.datasets import CLASSIFICATION, build
 from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
 from ketscale.problems.images.workloads import Digits, ImageWorkload, Mnist
-from ketscale.problems.labelled import CLASSIFICATION, build
-from ketscale.problems.vectors.settings import KernelSettings, SVMSettings
-
-
-class VQCSettings(Model, frozen=True, kw_only=True):
-    """A dense head on the features, a variational circuit, and a small classifier."""
-
-    implementation: ClassVar[str] = "ketscale.problems.images.vqc:VQC"
-    has_dropout: ClassVar[bool] = True
-    stacks: ClassVar[bool] = True
-    control: ClassVar[str | None] = "mlp"
-
-
-class MLPSettings(Model, frozen=True, kw_only=True):
-    """The classical control of `vqc`: the same shape and size, without the circuit."""
-
-    implementation: ClassVar[str] = "ketscale.problems.images.mlp:MLP"
-    classical: ClassVar[bool] = True
-    has_dropout: ClassVar[bool] = True
-    stacks: ClassVar[bool] = True
-
-    width: Annotated[int, Meta(ge=1, description="Width of the layer that replaces the circuit")] = 4
+from ketscale.problems.vectors.settings import MODELS
 
 
 def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
@@ -51,7 +28,9 @@ def read(settings: Settings, manifest: Path) -> Data:
 
     inline = settings.protocol.features == "inline"
     assert isinstance(settings.workload, ImageWorkload)
-    return PreparedFeatures.open(manifest, network=inline).data(settings.workload.split_by, inline)
+    features = PreparedFeatures.open(manifest, network=inline)
+    by = settings.workload.split_by
+    return features.inline_data(by) if inline else features.data(by)
 
 
 def fit_baselines(workload: Workload, manifest: Path) -> Iterable[Baseline]:
@@ -74,7 +53,7 @@ FAMILY = Family(
         "image-folder": ImageFolder,
         "idx": Idx,
     },
-    models={"vqc": VQCSettings, "mlp": MLPSettings, "kernel": KernelSettings, "svm": SVMSettings},
+    models=MODELS,
     simulators=(CircuitSimulator,),
     metrics=CLASSIFICATION,
     tiny={

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Seed, Workload
+from ketscale.config import Workload
 from ketscale.errors import UserError
 from ketscale.files import expanded
+from ketscale.problems.own_data import SplitSeed
 
 if TYPE_CHECKING:
-    from ketscale.problems.images.images import Images, Vectors
+    from ketscale.problems.images.images import Images
+    from ketscale.problems.vectors.vectors import Vectors
 
 # The name of the converted ImageNet weights among the fetched files.
 IMAGENET_FILE = "resnet18-imagenet.safetensors"
@@ -29,7 +31,6 @@ Weights = Annotated[
 Side = Annotated[
     int, Meta(ge=8, le=512, description="Side in pixels to which images are scaled before ResNet-18")
 ]
-SplitSeed = Annotated[Seed, Meta(description="Seed of the train/validation/test split")]
 
 
 class ImageWorkload(Workload, frozen=True, kw_only=True):

@@ -1,7 +1,8 @@
-"""The settings of the models of feature vectors."""
+"""The settings of the models of feature vectors, which several families take. Imports nothing heavy."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar
 
 from msgspec import Meta
@@ -45,3 +46,31 @@ class SVMSettings(Model, frozen=True, kw_only=True):
     ) = None
     cost: Cost | None = None
     bandwidth: Bandwidth | None = None
+
+
+class VQCSettings(Model, frozen=True, kw_only=True):
+    """A dense head on the features, a variational circuit, and a small map to the outputs."""
+
+    implementation: ClassVar[str] = "ketscale.problems.vectors.vqc:VQC"
+    has_dropout: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
+    control: ClassVar[str | None] = "mlp"
+
+
+class MLPSettings(Model, frozen=True, kw_only=True):
+    """The classical control of `vqc`: the same shape and size, without the circuit."""
+
+    implementation: ClassVar[str] = "ketscale.problems.vectors.mlp:MLP"
+    classical: ClassVar[bool] = True
+    has_dropout: ClassVar[bool] = True
+    stacks: ClassVar[bool] = True
+
+    width: Annotated[int, Meta(ge=1, description="Width of the layer that replaces the circuit")] = 4
+
+
+MODELS: Mapping[str, type[Model]] = {
+    "vqc": VQCSettings,
+    "mlp": MLPSettings,
+    "kernel": KernelSettings,
+    "svm": SVMSettings,
+}

@@ -7,8 +7,8 @@ from torch import nn
 
 from ketscale.engines.vjp import VJP, Slots, offered, vjp_of, watched
 from ketscale.layers.stacked_linear import StackedLinear
-from ketscale.problems.images.vqc import classifier, head
 from ketscale.problems.shapes import check_inputs
+from ketscale.problems.vectors.vqc import classifier, head
 
 
 class MLP(nn.Module):

@@ -1,4 +1,4 @@
-"""The parts that families of classifiers share: the form of their data, their metrics, and how a run is built.
+"""The parts that families of supervised learning share: the form of their data, their metrics, and how a run is built.
 
 Imports nothing heavy.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ketscale.config import Data, Metric, Settings
+from ketscale.config import Data, Metric, Settings, Task
 from ketscale.engines.circuits.settings import CircuitSimulator
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import nn
 
-    from ketscale.problems.classification import Classification
+    from ketscale.problems.supervised import Supervised
 
 # `Classification.metrics` computes them.
 CLASSIFICATION = (
@@ -25,26 +25,35 @@ CLASSIFICATION = (
     Metric("auc", "AUC", "", "up", chance=0.5, least=0, most=1),
     Metric("f1", "F1", "", "up", least=0, most=1),
 )
+# `Regression.metrics` computes them.
+REGRESSION_TASK = Task(
+    (
+        Metric("rmse", "RMSE", "target units", "down", chance="data", least=0),
+        Metric("mae", "MAE", "target units", "down", least=0),
+        Metric("r2", "R²", "", "up", most=1),
+    ),
+    loss_unit="variances",
+)
 
 
-class LabelledSamples(NamedTuple):
+class Dataset(NamedTuple):
     """Samples as a run reads them, mapped from disk.
 
-    inputs: (n, ...), of the model, or of the backbone if there is one. labels: int64 (n,), indices into `classes`, the
-    names. splits: indices (int64) of the samples in each part. shape: what the model takes as `inputs`: the shape of a
+    inputs: (n, ...), of the model, or of the backbone if there is one. targets: int64 (n,), indices into `names`, which
+    are those of the classes; or, of a regression, float64 (n, columns), whose names `names` are. splits: indices (int64) of the samples in each part. shape: what the model takes as `inputs`: the shape of a
     sample, or its number of features. backbone: makes the frozen network that turns `inputs` into the model's.
     """
 
     inputs: NDArray[Any]
-    labels: NDArray[np.int64]
-    classes: tuple[str, ...]
+    targets: NDArray[Any]
+    names: tuple[str, ...]
     splits: Mapping[str, NDArray[np.int64]]
     shape: int | tuple[int, ...]
     backbone: Callable[[], nn.Module] | None = None
 
 
-def build(settings: Settings, data: Data, device: torch.device) -> Classification:
-    """The classification of a run, whose data are `LabelledSamples`.
+def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
+    """The classification or regression of a run, whose data are a `Dataset`.
 
     Circuits run on `device`, the model's, unless the simulator's placement says otherwise.
 
@@ -57,20 +66,22 @@ def build(settings: Settings, data: Data, device: torch.device) -> Classificatio
     from ketscale.engines.circuits.factory import build_simulator
     from ketscale.problems import models
     from ketscale.problems.classification import Classification
+    from ketscale.problems.regression import Regression
 
-    samples: LabelledSamples = data.content
+    dataset: Dataset = data.content
     simulator = None
     if settings.simulator is not None:
         assert isinstance(settings.simulator, CircuitSimulator)
         simulator = build_simulator(settings.run.simulator, settings.simulator, device)
-    arguments: dict[str, Any] = {"inputs": samples.shape, "outputs": len(samples.classes)}
-    return Classification(
+    arguments: dict[str, Any] = {"inputs": dataset.shape, "outputs": len(dataset.names)}
+    problem: type[Supervised] = Regression if dataset.targets.dtype.kind == "f" else Classification
+    return problem(
         models.of_settings(settings, simulator, **arguments),
         # Copies: the arrays are memory-mapped read-only, and a run indexes them in every step.
-        inputs=torch.from_numpy(np.array(samples.inputs)),
-        labels=torch.from_numpy(np.array(samples.labels)),
-        splits={name: torch.from_numpy(rows) for name, rows in samples.splits.items()},
+        torch.from_numpy(np.array(dataset.inputs)),
+        torch.from_numpy(np.array(dataset.targets)),
+        {name: torch.from_numpy(rows) for name, rows in dataset.splits.items()},
         seed=settings.run.seed,
-        backbone=samples.backbone and samples.backbone(),
+        backbone=dataset.backbone and dataset.backbone(),
         arguments=arguments,
     )

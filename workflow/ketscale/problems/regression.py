@@ -1,0 +1,82 @@
+"""Regression with the mean squared error: the `Problem` of every workload whose targets are numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ketscale.engines.vjp import VJP
+from ketscale.problems import scores
+from ketscale.problems.supervised import Supervised
+
+
+class Regression(Supervised):
+    """Mean squared error of `model`, whose outputs are standardised targets (batch, columns).
+
+    Each column of the targets is standardised by its mean and standard deviation over the training samples, so that
+    columns of all units count alike; the loss is the mean over the columns.
+
+    Args:
+        targets: float64 (n, columns), in their own units; no column is constant over the training samples.
+        model, inputs, splits, seed, backbone, arguments: as for `Supervised`.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        inputs: torch.Tensor,
+        targets: torch.Tensor,
+        splits: Mapping[str, torch.Tensor],
+        seed: int,
+        backbone: nn.Module | None = None,
+        arguments: Mapping[str, Any] | None = None,
+    ) -> None:
+        numbers = targets.double()
+        known = numbers[splits["train"]]
+        mean, deviation = known.mean(0), known.std(0, correction=0)
+        super().__init__(model, inputs, (numbers - mean) / deviation, splits, seed, backbone, arguments)
+        # Metrics are in double precision, whatever the precision of the run, so these are no buffers.
+        self._numbers, self._mean, self._deviation = numbers, mean, deviation
+
+    def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        """The squared errors, their mean over columns summed over samples: shape (1,)."""
+        return (outputs - targets).square().mean(1).sum().reshape(1)
+
+    def loss_vjp(self, outputs: torch.Tensor, targets: torch.Tensor) -> VJP:
+        """`loss`, see `engines.vjp`."""
+        wrong = outputs - targets
+        value = wrong.square().mean(-1).sum(-1, keepdim=True)
+        gradient = wrong * (2 / wrong.shape[-1])
+        return VJP(value, lambda cotangent, slots: gradient * cotangent.unsqueeze(-1))
+
+    def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
+        """Loss and RMSE of the outputs (n, columns) of a whole split.
+
+        When full also `count` (samples), `chance` (the RMSE of the training samples' mean), MAE and R2. Of several
+        columns, RMSE, MAE and R2 are the means over them; RMSE and MAE are in the targets' units. R2 is None if a column
+        is constant in the split, since it is then undefined.
+        """
+        truth, predicted = self._numbers[self.rows(split)], self.predicted(outputs)
+        scaled = (predicted - truth) / self._deviation
+        found: dict[str, Any] = {
+            "loss": float(scaled.square().mean()),
+            "rmse": scores.rmse(truth, predicted),
+        }
+        if full:
+            found["count"] = len(truth)
+            found["chance"] = scores.rmse(truth, self._mean.expand_as(truth))
+            found["mae"] = float((predicted - truth).abs().mean())
+            found["r2"] = scores.r2(truth, predicted)
+        return found
+
+    def predicted(self, outputs: torch.Tensor) -> torch.Tensor:
+        """The targets that outputs (n, columns) mean, in their own units, float64 on the CPU."""
+        return outputs.double().cpu() * self._deviation + self._mean
+
+    def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
+        """Predicted and true targets (n, columns) in their own units, and the samples' indices in the workload's data (n,)."""
+        rows = self.rows(split)
+        return {"outputs": self.predicted(outputs), "targets": self._numbers[rows], "samples": rows}

@@ -1,0 +1,1 @@
+"""Tables of features: numbers that describe each sample, and a class or numbers to predict."""

@@ -1,0 +1,173 @@
+"""The settings of the workloads of tables."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+
+from msgspec import Meta
+
+from ketscale.config import Workload
+from ketscale.problems.own_data import (
+    REGRESSION,
+    File,
+    OwnArrays,
+    OwnSamples,
+    Share,
+    SplitSeed,
+    ValidationShare,
+    count_features,
+)
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from ketscale.problems.vectors.vectors import Vectors
+
+Task = Annotated[
+    Literal["classification", "regression"],
+    Meta(description="classification: a class is predicted; regression: one number or several"),
+]
+Column = Annotated[str, Meta(min_length=1)]
+
+
+class RowsWorkload(OwnSamples, Workload, frozen=True, kw_only=True):
+    """Rows of features, and what is to be predicted of each."""
+
+    # What reads the rows, as 'package.module:function', from the workload.
+    loader: ClassVar[str] = ""
+
+    split_seed: SplitSeed | None = None
+    validation: ValidationShare | None = None
+    test: Share | None = None
+
+    @property
+    def split_by(self) -> str:
+        """How rows are split, for records: `rows`, `labels` (a share of each is drawn), `groups` or `given`."""
+        drawn = "rows" if self.task == REGRESSION else "labels"
+        return self.split if self.split in ("groups", "given") else drawn
+
+    def load(self, fetched: Path | None) -> Vectors:
+        """The rows with their split; nothing is fetched.
+
+        Raises:
+            UserError: the data are missing, damaged or do not fit.
+        """
+        found: Vectors = pkgutil.resolve_name(self.loader)(self)
+        return found
+
+
+class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
+    """A user's own rows of features, in an .npz file or in .npy files."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.own:from_arrays"
+    FILES: ClassVar[tuple[str, ...]] = ("file", "features", "targets", "groups")
+    SAMPLES: ClassVar[tuple[str, ...]] = ("features",)
+    TARGETS: ClassVar[str] = "targets"
+    machine: ClassVar[frozenset[str]] = frozenset(FILES)
+
+    task: Task = "classification"
+    file: (
+        Annotated[File, Meta(description="An .npz file with features or x, and targets, labels or y")] | None
+    ) = None
+    features: Annotated[File, Meta(description="An .npy file of features; needs targets")] | None = None
+    targets: Annotated[File, Meta(description="An .npy file of labels, or of numbers")] | None = None
+    groups: Annotated[File, Meta(description="An .npy file of groups, for split: groups")] | None = None
+    split: Annotated[
+        Literal["rows", "groups", "given"],
+        Meta(
+            description="rows: a share of each class, or of all rows, is drawn; groups: whole groups are drawn, each in "
+            "one part only; given: the array split in the file gives the parts"
+        ),
+    ] = "rows"
+
+    def count_features(self) -> int:
+        """The columns of the features, from the head of their file."""
+        files = self.given_files()
+        return count_features(files.get("file") or files["features"]) if files else super().count_features()
+
+
+class Table(RowsWorkload, frozen=True, kw_only=True):
+    """A user's own table, in a CSV file with a header: every column is a feature unless a setting names it."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.own:from_csv"
+    FILES: ClassVar[tuple[str, ...]] = ("file",)
+    machine: ClassVar[frozenset[str]] = frozenset(FILES)
+
+    task: Task = "classification"
+    file: Annotated[File, Meta(description="A CSV file whose first line names the columns")] | None = None
+    target: Annotated[
+        Column | Annotated[list[Column], Meta(min_length=1)],
+        Meta(description="The column that is to be predicted; of a regression also a list of columns"),
+    ]
+    split_column: (
+        Annotated[Column, Meta(description="The column that says in which part a row is: train, val or test")]
+        | None
+    ) = None
+    groups_column: (
+        Annotated[
+            Column,
+            Meta(
+                description="The column that says which rows belong together, such as a person; each group is in one part "
+                "only, unless split_column gives the parts"
+            ),
+        ]
+        | None
+    ) = None
+    ignore: Annotated[
+        tuple[Column, ...], Meta(description="Columns that are no features, such as a row's number")
+    ] = ()
+
+    @property
+    def split(self) -> str:
+        """How the rows are split; see `OwnSamples`."""
+        return "given" if self.split_column else "groups" if self.groups_column else "rows"
+
+    @property
+    def target_columns(self) -> tuple[str, ...]:
+        """The columns that are to be predicted."""
+        return (self.target,) if isinstance(self.target, str) else tuple(self.target)
+
+    def faults(self) -> Iterator[str]:
+        """No column has two roles, and a class is in one column."""
+        yield from super().faults()
+        if self.task != REGRESSION and len(self.target_columns) > 1:
+            yield "target: a class is in one column; name one, or set task: regression"
+        named = [*self.target_columns, self.split_column, self.groups_column, *self.ignore]
+        for name in dict.fromkeys(filter(None, named)):
+            if named.count(name) > 1:
+                yield f"target: column {name} is named twice; give each column one role"
+
+    def count_features(self) -> int:
+        """The columns that no setting names, from the file's first line."""
+        found: int = pkgutil.resolve_name("ketscale.problems.rows.own:count_features")(self)
+        return found
+
+    def misplaced(self) -> Iterator[str]:
+        """The file must be given."""
+        yield from super().misplaced()
+        if self.file is None:
+            yield "file is missing (a CSV file whose first line names the columns)"
+
+
+class SampleTable(RowsWorkload, frozen=True, kw_only=True):
+    """A small real table that comes with scikit-learn."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.samples:load"
+
+    table: Annotated[
+        Literal["breast-cancer", "diabetes", "iris", "wine"],
+        Meta(description="Which one; diabetes is a regression, the others are classifications"),
+    ]
+    split_seed: SplitSeed
+
+    @property
+    def task(self) -> str:
+        """A regression for one of them; see `Workload.task`."""
+        return REGRESSION if self.table == "diabetes" else ""
+
+    @property
+    def split(self) -> str:
+        """Rows are drawn one by one; see `OwnSamples`."""
+        return "rows"

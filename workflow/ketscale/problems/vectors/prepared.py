@@ -1,0 +1,129 @@
+"""Feature vectors on disk: written once for all runs, and mapped by each.
+
+Each feature has mean 0 and standard deviation 1 over the training samples; nothing of other samples is used, nor of
+targets. Targets are kept as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.config import Data, Split, Workload
+from ketscale.errors import UserError
+from ketscale.problems import store
+from ketscale.problems.arrays import single
+from ketscale.problems.datasets import Dataset
+from ketscale.problems.splits import Parts
+from ketscale.problems.vectors.vectors import Vectors
+
+FILES = ("embeddings.npy", "labels.npy", "splits.npz", "norm.npz")
+
+
+@dataclass(frozen=True)
+class PreparedVectors:
+    """Feature vectors and what is to be predicted, as arrays mapped from disk.
+
+    features: float32 (n, features), standardised.
+    targets, splits, names: as in `Vectors`.
+    folder: of its entries, `shared` and `data_hash` are those of `SplitSamples`.
+    """
+
+    features: NDArray[np.float32]
+    targets: NDArray[Any]
+    splits: Parts
+    names: tuple[str, ...]
+    folder: store.PreparedFolder
+
+    @classmethod
+    def of(cls, folder: store.PreparedFolder, **more: Any) -> Self:
+        """Map the arrays of a folder. more: further fields of a subclass."""
+        return cls(
+            features=folder.array("embeddings.npy"),
+            targets=folder.array("labels.npy"),
+            splits=folder.arrays("splits.npz"),
+            names=tuple(folder.entries.get("targets") or folder.entries["classes"]),
+            folder=folder,
+            **more,
+        )
+
+    def data(self, split_by: str) -> Data:
+        """The data of a run. split_by: see `Split`."""
+        width = self.features.shape[1]
+        dataset = Dataset(self.features, self.targets, self.names, self.splits, width)
+        return self.folder.data(dataset, Split(split_by, shared=self.folder.entries["shared"]))
+
+
+def prepare(workload: Workload, data: Vectors, manifest: Path, version: int) -> None:
+    """Write a workload's standardised features and their targets, then the manifest; an intact folder is reused.
+
+    version: of the family's files.
+
+    Raises:
+        UserError: numbers are too large, or a target is constant; nothing is left behind.
+    """
+    numeric = data.targets.dtype.kind == "f"
+    identity = store.identity_of(
+        workload,
+        data.digest(),
+        version,
+        **{"targets" if numeric else "classes": data.names},
+        normalisation={"floor": 0},
+        shared=data.shared(),
+    )
+    if numeric:
+        _check_targets(data)
+    store.publish(manifest, identity, FILES, lambda folder: _fill(folder, data))
+
+
+def write(
+    folder: Path, features: NDArray[np.float32], targets: NDArray[Any], splits: Parts, norm: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Write the files of prepared features; return the number of samples and of features, for the manifest."""
+    store.write(folder, dict(zip(FILES, (features, targets, splits, norm), strict=True)))
+    return {"samples": len(features), "dimension": features.shape[1]}
+
+
+def statistics(features: NDArray[Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Mean and standard deviation of each feature, in double precision."""
+    return features.mean(0, dtype=np.float64), features.std(0, dtype=np.float64)
+
+
+def _fill(folder: Path, data: Vectors) -> dict[str, Any]:
+    """Write the files of given features, standardised.
+
+    Their units differ, so each is divided by its own deviation, or by 1 if it is constant.
+    """
+    mean, std = _finite_statistics(data.values[data.splits["train"]], "features: are")
+    std[_constant(mean, std)] = 1.0
+    features = single((data.values - mean) / std, "features")
+    return write(folder, features, data.targets, data.splits, {"feature_mean": mean, "feature_std": std})
+
+
+def _check_targets(data: Vectors) -> None:
+    """Refuse targets that no regression can standardise."""
+    mean, std = _finite_statistics(data.targets[data.splits["train"]], "targets: are")
+    for name, constant in zip(data.names, _constant(mean, std), strict=True):
+        if constant:
+            raise UserError(
+                f"target {name}: has one value in all training samples; leave it out, or choose another split"
+            )
+
+
+def _finite_statistics(values: NDArray[Any], what: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    with np.errstate(over="ignore", invalid="ignore"):
+        mean, std = statistics(values)
+    if not np.isfinite(std).all():
+        # Divided by infinity, every sample would be 0.
+        raise UserError(f"{what} too large to be standardised; give them in another unit")
+    return mean, std
+
+
+def _constant(mean: NDArray[np.float64], std: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Which columns are constant: deviations this small come from rounding."""
+    return std <= 1e-12 * np.abs(mean)
