@@ -156,3 +156,91 @@ def test_a_model_that_is_a_file_trains_alone_unless_a_step_has_shown_that_it_sta
     assert not tried.alone(folder, config.settings(run).content)
     own["model"]["code"] = "1" * 64
     assert tried.alone(folder, own)
+
+
+RING = """\
+from torch import nn
+
+from ketscale import Circuit, Layer
+
+
+class Ring(nn.Module):
+    def __init__(self, qubits, inputs, outputs):
+        super().__init__()
+        circuit = Circuit(qubits).ry(0, "x0").ry(1, "x1").ry(0, "w0").cnot(0, 1)
+        self.layers = nn.Sequential(nn.Linear(inputs, 2), Layer(circuit), nn.Linear(qubits, outputs))
+
+    def forward(self, x):
+        return self.layers(x)
+
+
+class Statistics(Ring):
+    def __init__(self, qubits, inputs, outputs):
+        super().__init__(qubits, inputs, outputs)
+        self.layers = nn.Sequential(nn.BatchNorm1d(inputs), *self.layers)
+"""
+
+
+@pytest.fixture
+def own(given: dict[str, Any]) -> dict[str, Any]:
+    """A study of two models in one file, and of one that is fitted."""
+    Path("ring.py").write_text(RING)
+    given["models"] = {name.lower(): {"file": "ring.py", "class": name} for name in ("Ring", "Statistics")}
+    given["protocols"]["fit"] = {"precision": "fp64", "timed": False}
+    axes = {"simulator": "none", "layers": 0}
+    given["studies"]["s"]["points"] = [
+        {"model": ["ring", "statistics"], "qubits": 2, **axes},
+        {"model": "svm", "qubits": 0, "batch": 1, "protocol": "fit", **axes},
+    ]
+    return written(given)
+
+
+def written(given: dict[str, Any]) -> dict[str, Any]:
+    Path("config.yaml").write_text(yaml.safe_dump(given))
+    return given
+
+
+def test_a_step_shows_whether_a_model_in_a_file_stacks(
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["try"]) == 0
+    ring, statistics, fitted = capsys.readouterr().out.splitlines()
+    assert ring.startswith("ring on mine, none, q2-l0-b8: loss ") and ring.endswith("; seeds train together")
+    assert "; seeds train alone (torch.func.vmap does not take it: RuntimeError: " in statistics
+    assert fitted.startswith("svm on mine, none, q0-l0-b1: fitted after ")
+    config = Config.of(own, FAMILIES)
+    alone = {
+        run.model: tried.alone(Path("results", run.folder), config.settings(run).content)
+        for run in config.runs
+    }
+    assert alone == {"ring": False, "statistics": True, "svm": False}
+
+
+def test_a_misspelt_gate_is_told_with_file_and_line(
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("ring.py").write_text(RING.replace('.ry(1, "x1")', '.ryy(1, "x1")'))
+    assert cli.main(["try"]) == 2
+    said = capsys.readouterr()
+    line = 1 + RING.splitlines().index(
+        '        circuit = Circuit(qubits).ry(0, "x0").ry(1, "x1").ry(0, "w0").cnot(0, 1)'
+    )
+    assert said.err.splitlines() == [
+        f"ketscale: ring.py, line {line}: AttributeError: 'Circuit' object has no attribute 'ryy'",
+        "  (the first step of ring on mine, none, q2-l0-b8, and of 1 other)",
+    ]
+    assert said.out.startswith("svm on mine")
+
+
+def test_other_code_is_tried_again(own: dict[str, Any]) -> None:
+    assert cli.main(["try"]) == 0
+    note, features = (
+        Path("results/tried/mine.json"),
+        json.loads(Path("results/tried/mine.json").read_text())["features"],
+    )
+    before = Config.of(own, FAMILIES)
+    assert all(tried.covers(note, before.settings(run), features) for run in before.runs)
+    Path("ring.py").write_text(RING + "\n# another\n")
+    after = Config.of(own, FAMILIES)
+    again = {run.model: tried.covers(note, after.settings(run), features) for run in after.runs}
+    assert again == {"ring": False, "statistics": False, "svm": True}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import Meta
@@ -35,6 +35,8 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
     settings: the block's others. arguments: those of the constructor, by name. code: SHA-256 of the file and of what it
     imports from beside it.
     """
+
+    stacks: ClassVar[bool | None] = None
 
     settings: dict[str, Any]
     arguments: list[str]
@@ -77,6 +79,11 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
             arguments=list(takes.names),
             code=code.hash,
         )
+
+    @property
+    def own_code(self) -> bool:
+        """It is the user's."""
+        return True
 
     @property
     def classical(self) -> bool:  # type: ignore[override]  # models of the package have it in common

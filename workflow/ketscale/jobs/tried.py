@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 class Tried:
     """A model's first step.
 
-    loss, step_s: of the step, which with all that happens in a first step takes longer than others. together: whether
+    loss, step_s: of the step, which with all that happens in a first step takes longer than others; a model that is
+    fitted has no loss, and was fitted to a few samples. together: whether
     several seeds can be trained in one process; None if the kind of the model says that. why: the reason why not, or
     why no step was taken.
     """
@@ -38,9 +39,10 @@ class Tried:
     why: str = ""
 
     def __str__(self) -> str:
-        if self.loss is None:
+        if self.step_s is None:
             return f"not tried: {self.why}"
-        said = f"loss {self.loss:.4g} after {duration(self.step_s or 0, 2)}"
+        did = "fitted" if self.loss is None else f"loss {self.loss:.4g}"
+        said = f"{did} after {duration(self.step_s, 2)}"
         if self.together is None:
             return said
         return f"{said}; seeds train " + ("together" if self.together else f"alone ({self.why})")

@@ -98,6 +98,7 @@ class _Importer(ExecutionLoader, MetaPathFinder):
         }
         folders = {Path(path).resolve().parent for path in list(code.paths.values())[:1]} | {Path.cwd()}
         self._own_folders = tuple(folders)
+        self._looking = False
         self._builtins = {**vars(builtins), "__import__": self._import}
 
     def __eq__(self, other: object) -> bool:
@@ -120,7 +121,14 @@ class _Importer(ExecutionLoader, MetaPathFinder):
         if fullname.startswith(f"{self.package}."):
             name = fullname.removeprefix(f"{self.package}.")
             raise ModuleNotFoundError(f"No module named {name!r}", name=fullname)
-        return self._allowed(fullname, path, target) if self._asks() else None
+        # A finder of others may ask all finders, and so this one again.
+        if self._looking or not self._asks():
+            return None
+        self._looking = True
+        try:
+            return self._allowed(fullname, path, target)
+        finally:
+            self._looking = False
 
     def is_package(self, fullname: str) -> bool:
         """Whether a module is in a folder."""
