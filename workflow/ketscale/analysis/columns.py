@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.comparability import host_class
 from ketscale.analysis.completeness import code
-from ketscale.analysis.points import Row, metrics, size_axes
+from ketscale.analysis.points import FOUND, Row, metrics, size_axes
 from ketscale.config import Config, Settings
 from ketscale.config.family import LOSS
 from ketscale.files import csv_of
@@ -108,11 +108,15 @@ Columns = Callable[[Config], Iterable[Column]]
 
 @dataclass(frozen=True)
 class Table:
-    """A table: its name, what the page says of it, and its columns."""
+    """A table: its name, what the page says of it, and its columns.
+
+    compares: whether each row also has, in memory alone, what its comparison `FOUND`.
+    """
 
     name: str
     caption: str
     parts: Sequence[Column | Columns]
+    compares: bool = False
 
     def columns(self, config: Config) -> tuple[Column, ...]:
         """The columns for a config."""
@@ -133,7 +137,7 @@ class Table:
         """
         import pandas as pd
 
-        names = [column.name for column in self.columns(config)]
+        names = [column.name for column in self.columns(config)] + [FOUND] * self.compares
         if self is HISTORY:
             rows = list(rows)
             names += sorted({name for row in rows for name in row} - {*names})
@@ -149,7 +153,9 @@ class Table:
         found = frame.replace("", None).infer_objects()
         text = {column.name for column in self.columns(config) if column.text}
         kinds = {
-            name: str if name in text else float for name in found if found[name].isna().all() or name in text
+            name: str if name in text else float
+            for name in found
+            if name != FOUND and (found[name].isna().all() or name in text)
         }
         return found.astype(kinds)
 
@@ -166,10 +172,9 @@ def _written(value: Any, config: Config) -> Any:
 
 def csv(frame: pd.DataFrame) -> bytes:
     """The content of a table's file."""
-    names = [str(name) for name in frame]
-    return csv_of(
-        (dict(zip(names, row, strict=True)) for row in frame.itertuples(index=False, name=None)), names
-    )
+    names = [str(name) for name in frame if name != FOUND]
+    rows = frame[names].itertuples(index=False, name=None)
+    return csv_of((dict(zip(names, row, strict=True)) for row in rows), names)
 
 
 def _sizes(config: Config) -> Iterator[Column]:
@@ -391,7 +396,7 @@ SCALING = Table("scaling", "One row per point of every study of speed. Speedups 
     Column("difference", "Largest relative difference of the first losses from the baseline's"),
     Column("parity", "The precisions in which the same numbers were proved for this point, or `not run`"),
     HARDWARE, CODE,
-))
+), compares=True)
 
 LAWS = Table("laws", "Scaling laws fitted by seed, with 95 % intervals. A law is rejected if its residuals are larger than the spread over seeds explains (F-test of lack of fit, 5 %), and refused if there are too few seeds or points. The error is that of predicting the largest point from the others.", (
     STUDY, KIND, *(_AXES[name] for name in ("workload", "model", "size", "batch", "simulator")),
@@ -439,7 +444,7 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("unit", "`points` of a difference of shares, else `times` of a ratio", text=True),
     Column("pairs", "Number of pairs of seeds"),
     Column("verdict", "What the interval says, all comparisons of the study together", text=True),
-))
+), compares=True)
 
 PARITY = Table("parity", "Comparisons of the first 20 losses of runs that must train alike. The limits are 1e-9 across simulators and 1e-10 across backends, ranks and threads in fp64, and 1e-3 in fp32. A run beyond its limit is refused.", tuple(
     Column(name, meaning, attrgetter(name)) for name, meaning in {

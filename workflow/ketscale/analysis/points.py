@@ -18,6 +18,8 @@ Row = Mapping[str, Any]
 Point = tuple[Any, ...]
 Group = Sequence[Row]
 
+# The column of what a row's comparison found, an object, which is in no file.
+FOUND = "found"
 # Flags of a point whose ratios are from a busy machine: the point itself was busy, or its baseline.
 BUSY, TIMED_OUT = "busy", "timed_out"
 BUSY_RATIOS = (BUSY, "busy reference")

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.points import FOUND
 from ketscale.config import Metric
 from ketscale.files import as_cell
 from ketscale.words import duration
@@ -138,7 +139,7 @@ def _short(svg: bytes) -> bytes:
 
 
 def _csv(data: pd.DataFrame) -> bytes:
-    shown = data.rename(columns=as_cell)
+    shown = data.drop(columns=FOUND, errors="ignore").rename(columns=as_cell)
     for column in shown.select_dtypes(exclude=["number", "bool"]):
         shown[column] = shown[column].map(as_cell)
     return shown.to_csv(index=False, lineterminator="\n", float_format="%.10g").encode()

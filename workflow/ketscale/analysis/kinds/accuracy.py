@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.quality import Quality
 from ketscale.analysis.points import variants
 from ketscale.config import Metric
@@ -44,12 +43,11 @@ class Accuracy(Quality):
     name = "accuracy"
     history = True
 
-    def __init__(self) -> None:
-        caption = (
-            "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by "
-            "epoch: a line for each seed, which ends where its training ended. Hollow: some seeds failed."
-        )
-        self.figure = Figure("learning", "Test results and learning curves", caption, (self.name,), self.draw)
+    title = "Test results and learning curves"
+    caption = (
+        "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by "
+        "epoch: a line for each seed, which ends where its training ended. Hollow: some seeds failed."
+    )
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """Two panels for each data set: test results, and each seed's validation metric by epoch."""

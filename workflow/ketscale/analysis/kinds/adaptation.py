@@ -13,7 +13,6 @@ from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import finding
 from ketscale.analysis.kinds.accuracy import Part, footnote, parts
-from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.kinds.quality import Quality
 from ketscale.config import Config, Family
 from ketscale.grid import Study
@@ -29,12 +28,11 @@ class Adaptation(Quality):
 
     name = "adaptation"
 
-    def __init__(self) -> None:
-        caption = (
-            "The headline metric on test data after numbers of adaptation steps: geometric means over seeds, with 95 % "
-            "intervals. Dashed: a model without adaptation, optimised for each sample of the test by itself."
-        )
-        self.figure = Figure(self.name, "What adaptation buys", caption, (self.name,), self.draw)
+    title = "What adaptation buys"
+    caption = (
+        "The headline metric on test data after numbers of adaptation steps: geometric means over seeds, with 95 % "
+        "intervals. Dashed: a model without adaptation, optimised for each sample of the test by itself."
+    )
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require protocols with epochs, families that measure adaptation, and a model that adapts for each workload."""

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from ketscale.analysis import verdicts
@@ -12,8 +11,9 @@ from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
-from ketscale.analysis.kinds.kind import Answer, Figure
-from ketscale.analysis.kinds.speed import Speed, one_core
+from ketscale.analysis.kinds.gains import Entry
+from ketscale.analysis.kinds.kind import Answer
+from ketscale.analysis.kinds.speed import Speed, one_core, several
 from ketscale.analysis.points import HOLLOW_RATIOS, serial, size_axes, variants
 from ketscale.analysis.wording import SHORT, capital, fitting, share, where
 from ketscale.config import Config
@@ -36,38 +36,31 @@ class BreakEven(Speed):
     name = "break-even"
     varies = "layout"
 
-    def __init__(self) -> None:
-        caption = "The speedup of several workers against the time that the share of each would take alone."
-        self.figure = Figure(self.name, "Break-even", caption, (self.name,), self.draw)
+    title = "Break-even"
+    caption = "The speedup of several workers against the time that the share of each would take alone."
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require several layouts, one of them on one core as the baseline."""
-        if len({run.layout for run in study.runs}) < 2:
-            yield "a study of kind break-even compares layouts, but has only one; give several backends"
+        yield from several(self.name, "layouts", len({run.layout for run in study.runs}), "several backends")
         yield from one_core(study)
 
-    def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """From how much work per worker each layout surely pays."""
-        points = gains.points(study.name, inputs)
-        if points.empty:
-            return gains.nothing((), "no run has finished")
-        points = with_work(points, inputs)
-        rows = gains.with_one(points, inputs, _work)
-        table = tuple(each.told for each in rows)
-        known = [each for each in rows if each.told.effect is not None]
-        if not known:
-            return gains.nothing(table, "no layout of several workers was timed together with one")
+    def missing(self, rows: Sequence[Entry]) -> str:
+        """What a study is without if no layout is compared."""
+        return "no layout of several workers was timed together with one" if rows else super().missing(rows)
+
+    def entries(self, study: str, inputs: Inputs) -> list[Entry]:
+        """Each layout beside one worker, with its work."""
+        return gains.with_one(with_work(gains.points(study, inputs), inputs), inputs, _work)
+
+    def tell(self, known: Sequence[Entry], rows: Sequence[Entry], inputs: Inputs) -> Answer:
+        """At which work each layout surely pays."""
         if all(each.told.verdict in gains.UNDECIDED for each in known):
-            return replace(gains.answer(rows, "a step"), rows=table)
-        lines: dict[str, list[gains.Entry]] = {}
+            return super().tell(known, rows, inputs)
+        lines: dict[str, list[Entry]] = {each.point["line"]: [] for each in known}
         for each in rows:
-            if each.told.beside:
-                lines.setdefault(str(each.point["line"]), []).append(each)
-        found = sorted(
-            (_line(name, line) for name, line in lines.items() if any(each.told.effect for each in line)),
-            key=_order,
-        )
-        first, *others = found
+            if each.told.beside and each.point["line"] in lines:
+                lines[each.point["line"]].append(each)
+        first, *others = sorted((_line(name, line) for name, line in lines.items()), key=_order)
         rest = [f"{line.name} {line.said.format('')}" for line in others]
         texts = [
             "; ".join([first.begins(" of work per worker"), *some]) + "." for some in (rest, rest[:1], [])
@@ -80,8 +73,7 @@ class BreakEven(Speed):
             first.crossing,
             "s",
             fitting(*shorts, capital(first.said.format("")), limits=SHORT),
-            table,
-            (*gains.tallied(each.told for each in known), NOTE + "."),
+            notes=(*gains.tallied(each.told for each in known), f"{NOTE}."),
         )
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
@@ -159,7 +151,7 @@ class _Line(NamedTuple):
         return capital(f"{self.name} {said if self.said.startswith('not') else f'pay {said}'}")
 
 
-def _line(name: str, points: list[gains.Entry]) -> _Line:
+def _line(name: str, points: list[Entry]) -> _Line:
     """A layout from its points, some of which have a speedup. Where that or the work of one is not known, nothing is said."""
     import pandas as pd
 

@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
-from ketscale.analysis.kinds.kind import Answer, Figure
-from ketscale.analysis.kinds.speed import Ratios, Reference, Speed
+from ketscale.analysis.kinds.gains import Entry
+from ketscale.analysis.kinds.speed import Speed
 from ketscale.analysis.points import Group, Point, Row, point_of, usable
 from ketscale.config import TOLERANCE, Config
 from ketscale.grid import POINT, Run, Study
@@ -18,7 +17,6 @@ from ketscale.measure import parity
 
 if TYPE_CHECKING:
     import pandas as pd
-    from matplotlib.figure import Figure as Drawing
 
 BASELINE = "baseline"
 
@@ -41,12 +39,12 @@ class Changes(Speed):
 
     name = "changes"
 
-    def __init__(self) -> None:
-        caption = (
-            "What one change at a time does to the time of a sample, and whether the first losses remain those of the "
-            "baseline. A change of batch, workload or model is other work, whose losses say nothing."
-        )
-        self.figure = Figure(self.name, "One change at a time", caption, (self.name,), self.draw)
+    title = "One change at a time"
+    caption = (
+        "What one change at a time does to the time of a sample, and whether the first losses remain those of the "
+        "baseline. A change of batch, workload or model is other work, whose losses say nothing."
+    )
+    what, axis = "a sample", "speed of a sample beside the baseline"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require a baseline, and points that differ from it in one axis and have a seed of it."""
@@ -66,15 +64,14 @@ class Changes(Speed):
             if not {run.seed for run in runs} & {run.seed for run in seeds[point_of(first)]}:
                 yield f"{runs[0].name} has no seed in common with the first point, so there is no ratio; give it one"
 
-    def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
+    def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Group | None:
         """The study's first point."""
-        return Reference.of(points.get(asked[0]))
+        return points.get(asked[0])
 
-    def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
-        """The speed of a sample."""
-        first = usable(reference.group)[0][0]
-        samples, others = (each["samples_per_s"] * each["step_s"] for each in (row, first))
-        return Ratios(ratio.times(samples / others))
+    def factor(self, row: Row, reference: Row) -> float:
+        """How many times as many samples a step has, so that the speedup is that of a sample."""
+        samples, others = (each["samples_per_s"] * each["step_s"] for each in (row, reference))
+        return float(samples / others)
 
     def compared(self, study: Study, group: Group, collected: Collected) -> Mapping[str, Any]:
         """The change, and the largest relative difference of the first losses from the baseline's of the same seed."""
@@ -89,15 +86,21 @@ class Changes(Speed):
             "difference": max((value for value in found if value is not None), default=None),
         }
 
-    def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """Which changes pay by the time of a sample, and which the most."""
-        rows = _entries(study.name, inputs)
-        return gains.answer(rows, "a sample") if rows else gains.nothing((), "the baseline has not finished")
+    def missing(self, rows: Sequence[Entry]) -> str:
+        """What a study is without if no change is compared."""
+        return super().missing(rows) if rows else "the baseline has not finished"
 
-    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """How many times as fast a sample is with each change, on a logarithmic axis."""
-        rows = [row for study in inputs.asked(self.name) for row in _entries(study, inputs)]
-        return gains.draw(rows, inputs, "speed of a sample beside the baseline")
+    def entries(self, study: str, inputs: Inputs) -> list[Entry]:
+        """Every change beside the baseline, by the time of a sample, in the study's order; none without the baseline."""
+        points = inputs.scaling[(inputs.scaling["study"] == study) & inputs.scaling["varied"].notna()]
+        first = points["varied"] == BASELINE
+        if not first.any():
+            return []
+        words = (points["varied"] + " " + points["value"]).str.replace("->", "→")
+        points = points.assign(
+            name=words.mask(first, BASELINE), beside=first.map({True: "", False: "the baseline"})
+        )
+        return gains.entries(points, gains.FASTER, lambda point: {"losses": _numbers(point)})
 
 
 def change(config: Config, base: Run, run: Run) -> Change | None:
@@ -131,20 +134,6 @@ def _word(value: Any) -> str:
     if isinstance(value, bool) or value is None:
         return {True: "true", False: "false", None: "none"}[value]
     return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _entries(study: str, inputs: Inputs) -> list[gains.Entry]:
-    """Every change beside the baseline, by the time of a sample, in the study's order; none without the baseline."""
-    points = inputs.scaling[(inputs.scaling["study"] == study) & inputs.scaling["varied"].notna()].copy()
-    first = points["varied"] == BASELINE
-    if not first.any():
-        return []
-    points["name"] = [
-        BASELINE if point["varied"] == BASELINE else f"{point['varied']} {point['value']}".replace("->", "→")
-        for _, point in points.iterrows()
-    ]
-    points["beside"] = first.map({True: "", False: "the baseline"})
-    return gains.entries(points, gains.FASTER, lambda point: {"losses": _numbers(point)})
 
 
 def _numbers(row: pd.Series) -> str:

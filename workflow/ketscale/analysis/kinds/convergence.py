@@ -14,7 +14,8 @@ from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
-from ketscale.analysis.kinds.kind import Answer, Figure
+from ketscale.analysis.kinds.gains import Entry
+from ketscale.analysis.kinds.kind import Answer
 from ketscale.analysis.kinds.speed import WORK, Speed
 from ketscale.analysis.points import HOLLOW, Group, usable, variants
 from ketscale.analysis.wording import SHORT, fitting, takes
@@ -40,12 +41,11 @@ class Convergence(Speed):
     name = "convergence"
     varies = "simulator"
 
-    def __init__(self) -> None:
-        caption = (
-            "How far each simulator's results are from exact ones, at random inputs, against the length of its steps and the "
-            "time of a training step. No other simulator is both as fast and as exact as one on the frontier."
-        )
-        self.figure = Figure(self.name, "Error against step and cost", caption, (self.name,), self.draw)
+    title = "Error against step and cost"
+    caption = (
+        "How far each simulator's results are from exact ones, at random inputs, against the length of its steps and the "
+        "time of a training step. No other simulator is both as fast and as exact as one on the frontier."
+    )
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require several simulators, one of them with a step, and runs whose error and step time are measured."""
@@ -79,13 +79,14 @@ class Convergence(Speed):
             found[column] = max((value for value in values if value is not None), default=None)
         return found
 
-    def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """The cheapest simulator at each of several errors, and each beside the fastest that is as exact."""
-        points = gains.points(study.name, inputs)
+    def missing(self, rows: Sequence[Entry]) -> str:
+        """What a study without a row is without."""
+        return "no simulator has an error and a step time"
+
+    def entries(self, study: str, inputs: Inputs) -> list[Entry]:
+        """Each simulator beside the fastest that is as exact."""
+        points = gains.points(study, inputs)
         points = points[points["error"].notna()].reset_index(drop=True)
-        if points.empty:
-            missing = "no simulator has an error and a step time"
-            return gains.nothing((), missing, inputs.collected.groups(study))
         points = points.assign(work=variants(points, inputs.config, ("simulator",)))
         rivals = fastest_as_exact(points)
         beaten = {at: rival for at, rival in rivals.items() if rival not in (None, at)}
@@ -105,8 +106,55 @@ class Convergence(Speed):
                 "states": f"unphysical by {worst:.1e}" if (worst := point["negativity"]) > PHYSICAL else "",
             }
 
-        rows = gains.compare(points, others, inputs, gains.LONGER, verdicts.losses, more=more)
-        return _answer(rows, inputs)
+        points = gains.compared(points, others, inputs, gains.LONGER, verdicts.losses)
+        return gains.entries(points, gains.LONGER, more)
+
+    def known(self, rows: Sequence[Entry]) -> list[Entry]:
+        """The cheapest may be the only one, with nothing to compare it with."""
+        return list(rows)
+
+    def tell(self, known: Sequence[Entry], rows: Sequence[Entry], inputs: Inputs) -> Answer:
+        """The cheapest simulator at the smallest of `ERRORS` that one reaches, beside the next that is as exact.
+
+        Of several kinds of work it is about the first; rows are about all.
+        """
+        first = min(each.point["work"] for each in rows)
+        sound = [each for each in rows if each.point["flag"] not in HOLLOW and each.point["work"] == first]
+        sound = sorted(
+            (each for each in sound if each.point["step_s"] > 0), key=lambda each: each.point["step_s"]
+        )
+        if not sound:
+            answer = gains.nothing([each.told for each in rows], "no simulator was timed on a quiet machine")
+            return replace(answer, verdict=verdicts.DISTURBED) if answer.verdict == verdicts.OPEN else answer
+        able = {most: [each for each in sound if each.point["error"] <= most] for most in ERRORS}
+        reached = {most: some for most, some in able.items() if some}
+        if not reached:
+            least = min(sound, key=lambda each: each.point["error"])
+            text = f"No simulator has an error of at most {ERRORS[0]:g}; {least.point['simulator']} comes nearest, {least.point['error']:.1e}."
+            return Answer(text, verdicts.OPEN, short="None is exact enough")
+        notes = [
+            f"At an error of at most {most:g} the cheapest is {some[0].told.point}."
+            for most, some in reached.items()
+        ]
+        most, (cheapest, *others) = list(reached.items())[-1]
+        name, at = cheapest.point["simulator"], f" ({first})" if first else ""
+        start = f"At an error of at most {most:g} the cheapest is {name}"
+        short = fitting(
+            f"The cheapest at an error of {most:g}: {name}", f"The cheapest: {name}", limits=SHORT
+        )
+        answer = Answer(f"{start}, the only one.", verdicts.OPEN, short=short, notes=tuple(notes))
+        if not others:
+            return answer
+        found, other = inputs.compared(others[0].point, cheapest.point), others[0].point["simulator"]
+        (verdict,) = verdicts.losses([found])
+        if found.ratio is None:
+            return replace(answer, text=f"{start}: {gains.said(verdict)}.", verdict=verdict)
+        unsure = f"is not surely slower: {gains.said(verdict)}"
+        slowness = found.ratio.inverse()
+        says = takes(slowness.value) if verdict == verdicts.SLOWER else unsure
+        text = fitting(*(f"{start}{words}: {other}, the next, {says}." for words in (at, "")))
+        of = f"step time of {other} beside {name}"
+        return replace(answer, text=text, verdict=verdict, of=of, effect=slowness, unit=gains.LONGER)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """Error against step and against time, both logarithmic; two panels for each data set."""
@@ -201,48 +249,6 @@ def fastest_as_exact(points: pd.DataFrame) -> dict[Any, Any]:
 
 
 CONVERGENCE = Convergence()
-
-
-def _answer(rows: Sequence[gains.Entry], inputs: Inputs) -> Answer:
-    """The cheapest simulator at the smallest of `ERRORS` that one reaches, beside the next that is as exact.
-
-    Of several kinds of work it is about the first; rows are about all.
-    """
-    table, first = tuple(each.told for each in rows), min(each.point["work"] for each in rows)
-    sound = [each for each in rows if each.point["flag"] not in HOLLOW and each.point["work"] == first]
-    sound = sorted(
-        (each for each in sound if each.point["step_s"] > 0), key=lambda each: each.point["step_s"]
-    )
-    if not sound:
-        answer = gains.nothing(table, "no simulator was timed on a quiet machine")
-        return replace(answer, verdict=verdicts.DISTURBED) if answer.verdict == verdicts.OPEN else answer
-    able = {most: [each for each in sound if each.point["error"] <= most] for most in ERRORS}
-    reached = {most: some for most, some in able.items() if some}
-    if not reached:
-        least = min(sound, key=lambda each: each.point["error"])
-        text = f"No simulator has an error of at most {ERRORS[0]:g}; {least.point['simulator']} comes nearest, {least.point['error']:.1e}."
-        return Answer(text, verdicts.OPEN, short="None is exact enough", rows=table)
-    notes = [
-        f"At an error of at most {most:g} the cheapest is {some[0].told.point}."
-        for most, some in reached.items()
-    ]
-    most, (cheapest, *others) = list(reached.items())[-1]
-    name, at = cheapest.point["simulator"], f" ({first})" if first else ""
-    start = f"At an error of at most {most:g} the cheapest is {name}"
-    short = fitting(f"The cheapest at an error of {most:g}: {name}", f"The cheapest: {name}", limits=SHORT)
-    answer = Answer(f"{start}, the only one.", verdicts.OPEN, short=short, rows=table, notes=tuple(notes))
-    if not others:
-        return answer
-    found, other = inputs.compared(others[0].point, cheapest.point), others[0].point["simulator"]
-    (verdict,) = verdicts.losses([found])
-    if found.ratio is None:
-        return replace(answer, text=f"{start}: {gains.said(verdict)}.", verdict=verdict)
-    unsure = f"is not surely slower: {gains.said(verdict)}"
-    slowness = found.ratio.inverse()
-    says = takes(slowness.value) if verdict == verdicts.SLOWER else unsure
-    text = fitting(*(f"{start}{words}: {other}, the next, {says}." for words in (at, "")))
-    of = f"step time of {other} beside {name}"
-    return replace(answer, text=text, verdict=verdict, of=of, effect=slowness, unit=gains.LONGER)
 
 
 def _frontiers(axes: Axes, points: pd.DataFrame) -> None:

@@ -74,24 +74,35 @@ class Answer:
 class Kind(ABC):
     """A kind of study: what it compares, and how its runs are checked, tabulated, drawn and answered.
 
-    name: used in configs. varies: the column of runs.csv whose values it compares, if it is always the same. table: where
-    its rows go; None if it has no rows. history: whether the epochs of its runs are tabulated too. figure: its own figure, if any.
+    name: used in configs. varies: the column of runs.csv whose values it compares, if it is always the same. title, caption:
+    of its figure, as of `Figure`; without a title it has none. table: where its rows go; None if it has no rows. history:
+    whether the epochs of its runs are tabulated too.
     """
 
     name: str
     varies: str
+    title: str = ""
+    caption: str = ""
     table: ClassVar[Literal["scaling", "quality"] | None] = None
     history: ClassVar[bool] = False
-    figure: Figure | None = None
+
+    @property
+    def figure(self) -> Figure | None:
+        """Its own figure, if it has one."""
+        return Figure(self.name, self.title, self.caption, (self.name,), self.draw) if self.title else None
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Why the runs of the study do not allow its comparison, and what to do."""
         yield from ()
 
     def rows(self, study: Study, collected: Collected) -> Iterable[Mapping[str, Any]]:
-        """The study's rows of `table`, one per point, in the study's order."""
+        """The study's rows of `table`, one per point, in the study's order; `points.FOUND` is what the comparison of a row found, an object."""
         return ()
 
     @abstractmethod
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """What the study's rows say about its question, whatever is missing."""
+
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+        """Its figure of one study, and the data that were drawn; None if there is nothing to see."""
+        return None

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from ketscale.analysis import laws
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
-from ketscale.analysis.kinds.kind import Answer, Figure
-from ketscale.analysis.kinds.speed import Ratios, Reference, Speed, one_core
+from ketscale.analysis.kinds.gains import Entry
+from ketscale.analysis.kinds.speed import Speed, one_core
 from ketscale.analysis.laws.drawing import of_line
 from ketscale.analysis.points import (
+    HOLLOW,
     HOLLOW_RATIOS,
     Group,
     Point,
@@ -24,9 +24,10 @@ from ketscale.analysis.points import (
     variants,
     workers,
 )
-from ketscale.analysis.wording import device, digits, samples
+from ketscale.analysis.wording import device, digits, listed, samples
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, LAYOUT, Run, Study, layout
+from ketscale.words import duration
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,40 +41,62 @@ DOUBLING = 8
 class Scaling(Speed):
     """The number of ranks or threads grows.
 
-    ratio: what `speedup_same` is called on the axis. what: what it is a speed of.
+    ratio: what `speedup_same` is called on the axis.
     """
 
     varies = "layout"
     ratio: str
-    what: str
-    titles: str
-    caption: str
-
-    def __init__(self) -> None:
-        self.figure = Figure(self.name, self.titles, self.caption, (self.name,), self.draw)
 
     def along(self, points: pd.DataFrame, config: Config) -> list[str]:
         """The columns besides the layout that grow along a line of a study."""
         return []
 
-    def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """The layouts that pay, and the best one."""
-        points = gains.points(study.name, inputs)
-        if points.empty:
-            return gains.nothing((), "no run has finished")
-        rows = self._rows(points, inputs)
-        return gains.answer(rows, self.what, [*self._laws(points, inputs), *gains.devices(rows)])
+    def shares(self, speedup: float, count: int) -> Mapping[str, float | None]:
+        """The efficiency."""
+        return {"efficiency": speedup / count}
+
+    def entries(self, study: str, inputs: Inputs) -> list[Entry]:
+        """The points beside one worker, with the cost of 1,000 samples and the efficiency."""
+        points = gains.points(study, inputs)
+
+        def more(point: pd.Series) -> dict[str, str]:
+            cells = {}
+            if point["cost_s"] > 0:
+                heading = f"{device(point['layout'])}-seconds for 1,000 {samples(points, inputs.config)}"
+                cells[heading] = digits(point["cost_s"])
+            if point["workers"] > 1 and point["efficiency"] > 0:
+                cells["efficiency"] = f"{100 * point['efficiency']:.0f} %"
+            return cells
+
+        return gains.with_one(points, inputs, more, self.along(points, inputs.config))
+
+    def notes(self, rows: Sequence[Entry], inputs: Inputs) -> Iterator[str]:
+        """The law of each line, and the fastest quiet layout of each device if there are several."""
+        timed = gains.points(rows[0].point["study"], inputs)
+        timed = timed[timed["step_s"].notna()]
+        for line, part in timed.groupby(self._lines(timed, inputs)):
+            if law := of_line(inputs.laws, part):
+                yield f"{line}: {law.words}."
+        fastest: dict[str, str] = {}
+        known = (each for each in rows if each.point["step_s"] > 0 and each.point["flag"] not in HOLLOW)
+        for each in sorted(known, key=lambda each: each.point["step_s"]):
+            told = f"{each.told.point} {duration(each.point['step_s'])}"
+            fastest.setdefault(device(each.point["layout"]), told)
+        if len(fastest) > 1:
+            yield f"The fastest step of each device: {listed(fastest.values())}."
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The ratio to one worker against the workers; of two numbers of workers, a row for each layout."""
-        points = inputs.points_of(self.name)
-        points, label = points[points[gains.RATIO].notna()], f"{self.ratio} over one worker"
+        points, label = inputs.points_of(self.name), f"{self.ratio} over one worker"
+        points = points[points[gains.RATIO].notna()]
         if points.empty:
             return None
         points = points.assign(line=self._lines(points, inputs), hollow=points["flag"].isin(HOLLOW_RATIOS))
         if points.groupby("line")["workers"].nunique().max() < 3:
-            several = points[points["workers"] > 1]
-            return gains.draw(self._rows(several, inputs), inputs, label)
+            several = [
+                row for row in self.entries(points["study"].iloc[0], inputs) if row.point["workers"] > 1
+            ]
+            return gains.draw(several, inputs, label, self.colour)
 
         def finish(axes: Axes, part: pd.DataFrame) -> None:
             counts = sorted({int(count) for count in part["workers"]})
@@ -95,20 +118,6 @@ class Scaling(Speed):
         note = f"Dashed: ideal; dotted: fitted law. {plots.RATIOS}"
         return plots.lines(points, inputs, "workers", gains.RATIO, gains.ENDS, finish, note)
 
-    def _rows(self, points: pd.DataFrame, inputs: Inputs) -> list[gains.Entry]:
-        """The points beside one worker, with the cost of 1,000 samples and the efficiency."""
-
-        def more(point: pd.Series) -> dict[str, str]:
-            cells = {}
-            if point["cost_s"] > 0:
-                heading = f"{device(point['layout'])}-seconds for 1,000 {samples(points, inputs.config)}"
-                cells[heading] = digits(point["cost_s"])
-            if point["workers"] > 1 and point["efficiency"] > 0:
-                cells["efficiency"] = f"{100 * point['efficiency']:.0f} %"
-            return cells
-
-        return gains.with_one(points, inputs, more, self.along(points, inputs.config))
-
     def _lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
         """What grows along each point's line, and whatever else the study varies."""
         others = variants(
@@ -117,19 +126,13 @@ class Scaling(Speed):
         grown = points["layout"].map(_grown)
         return grown.where(others == "", grown + ", " + others)
 
-    def _laws(self, points: pd.DataFrame, inputs: Inputs) -> list[str]:
-        known = points[points["step_s"].notna()]
-        found = {line: of_line(inputs.laws, part) for line, part in known.groupby(self._lines(known, inputs))}
-        return [f"{line}: {law.words}." for line, law in found.items() if law]
-
 
 class Strong(Scaling):
     """Strong scaling, at a fixed global batch."""
 
     name = "strong"
     ratio = "speedup"
-    what = "a step"
-    titles = "Strong scaling"
+    title = "Strong scaling"
     caption = (
         "Strong scaling: the global batch is fixed while the number of ranks or threads grows. Ratios pair runs of "
         "the same seed on the same kind of host."
@@ -145,10 +148,9 @@ class Strong(Scaling):
             yield f"strong scaling has one global batch, not {', '.join(map(str, batches))}; give one, or make it kind: weak"
         yield from one_core(study)
 
-    def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
-        """The speedup with its efficiency and serial fraction."""
-        count = workers(row["layout"])
-        return Ratios(ratio, ratio.value / count, laws.karp_flatt(ratio.value, count))
+    def shares(self, speedup: float, count: int) -> Mapping[str, float | None]:
+        """The efficiency and the serial fraction."""
+        return {**super().shares(speedup, count), "karp_flatt": laws.karp_flatt(speedup, count)}
 
 
 class Weak(Scaling):
@@ -157,7 +159,7 @@ class Weak(Scaling):
     name = "weak"
     ratio = "throughput"
     what = "the same work"
-    titles = "Weak scaling"
+    title = "Weak scaling"
     caption = (
         "Weak scaling: the batch grows with the number of workers. Ideally a step takes the same time, so two "
         "workers have twice the throughput. Where a larger batch needs a larger model, the work of a sample grows "
@@ -183,32 +185,27 @@ class Weak(Scaling):
                 )
         yield from one_core(study)
 
-    def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
+    def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Group | None:
         """One worker with its share of the batch; if that needs another size, in the one that is the most alike."""
         share = row["batch"] // workers(row["layout"])
         wanted = {**row, "layout": serial(row["backend"]), "batch": share}
         if row["sample_work"] is None:
-            return Reference.of(points.get(point(wanted)))
+            return points.get(point(wanted))
         sizes = set(row["size"].split("-"))
         alike = [
             group
             for group in points.values()
             if point({**wanted, "size": group[0]["size"]}) == point(group[0])
         ]
-        return Reference.of(
-            max(alike, key=lambda group: len(sizes & set(group[0]["size"].split("-"))), default=None)
-        )
+        return max(alike, key=lambda group: len(sizes & set(group[0]["size"].split("-"))), default=None)
 
-    def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
+    def factor(self, row: Row, reference: Row) -> float:
         """The ratio t(1)/t(p) is the efficiency (Gustafson 1988); times the ratio of batches, that of throughput.
 
         Both are of samples; if the work of a sample differs, of work.
         """
-        first = reference.group[0]
-        work = row["sample_work"] / first["sample_work"] if row["sample_work"] is not None else 1
-        factor = work * row["batch"] / first["batch"]
-        throughput = ratio.times(factor)
-        return Ratios(throughput, ratio.value * work)
+        work = row["sample_work"] / reference["sample_work"] if row["sample_work"] is not None else 1
+        return float(work * row["batch"] / reference["batch"])
 
     def along(self, points: pd.DataFrame, config: Config) -> list[str]:
         """The batch, and in families whose batch is not free the sizes that differ only between numbers of workers."""

@@ -9,8 +9,9 @@ from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import plots
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
-from ketscale.analysis.kinds.kind import Answer, Figure, Told
-from ketscale.analysis.kinds.speed import Speed
+from ketscale.analysis.kinds.gains import Entry
+from ketscale.analysis.kinds.kind import Answer
+from ketscale.analysis.kinds.speed import Speed, several
 from ketscale.analysis.points import HOLLOW, TIMED_OUT, size_axes, variants
 from ketscale.analysis.wording import SHORT, fitting, listed, takes, where
 from ketscale.config import Config
@@ -25,44 +26,79 @@ if TYPE_CHECKING:
 class SideBySide(Speed):
     """The step time for each value of one axis."""
 
-    def __init__(self, name: str, varies: str, figure: str, title: str, caption: str) -> None:
-        """name: of the kind. varies: the compared column. figure, title, caption: name and texts of its figure."""
-        self.name = name
-        self.varies = varies
-        self.figure = Figure(figure, title, caption, (name,), self.draw)
+    def __init__(self, name: str, title: str, caption: str) -> None:
+        """name: of the kind, and of the column that it compares. title, caption: of its figure."""
+        self.name = self.varies = name
+        self.title, self.caption = title, caption
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require at least two values."""
-        if len({getattr(run, self.varies) for run in study.runs}) < 2:
-            yield f"a study of kind {self.name} compares values of {self.varies}, but has only one; give a list of them"
+        values = {getattr(run, self.varies) for run in study.runs}
+        yield from several(self.name, f"values of {self.varies}", len(values), "a list of them")
 
-    def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """Which is the fastest at each work, and how much longer the others take."""
-        points = self._named(gains.points(study.name, inputs), inputs)
-        if points.empty:
-            return gains.nothing((), "no run has finished")
+    def missing(self, rows: Sequence[Entry]) -> str:
+        """What a study is without if nothing is compared."""
+        few = f"fewer than two values of {self.varies} were timed at the same work"
+        return few if rows else super().missing(rows)
+
+    def entries(self, study: str, inputs: Inputs) -> list[Entry]:
+        """Each value beside the fastest one at the same work."""
+        points = self._named(gains.points(study, inputs), inputs)
         # A few steps of a run that timed out would say more than was measured.
         points["late"] = (points["flag"] == TIMED_OUT) | (points["step_s"].isna() & (points["timed_out"] > 0))
         points = points.sort_values(self._order(inputs, "late"), kind="stable", ignore_index=True)
-        timed = points[points["step_s"].notna() & ~points["late"]]
-        fastest = {work: group.iloc[0] for work, group in timed.groupby("work")}
-        firsts = [fastest.get(work) for work in points["work"]]
-        others = [
-            None if first is None or first["entry"] == entry else first
-            for first, entry in zip(firsts, points["entry"], strict=True)
+        timed = points[points["step_s"].notna() & ~points["late"]].drop_duplicates("work")
+        fastest = {first["work"]: first for _, first in timed.iterrows()}
+        others = [fastest.get(work) for work in points["work"]]
+        points["beside"] = [
+            "" if first is None or first["entry"] == entry else first["entry"]
+            for first, entry in zip(others, points["entry"], strict=True)
         ]
-        points["beside"] = ["" if other is None else str(other["entry"]) for other in others]
-        fair = [None if late else other for late, other in zip(points["late"], others, strict=True)]
-        rows = gains.compare(points, fair, inputs, gains.LONGER, verdicts.losses, more=_cells)
+        fair = [
+            first if beside and not late else None
+            for first, beside, late in zip(others, points["beside"], points["late"], strict=True)
+        ]
+        points = gains.compared(points, fair, inputs, gains.LONGER, verdicts.losses)
+        return gains.entries(points, gains.LONGER, _cells)
+
+    def tell(self, known: Sequence[Entry], rows: Sequence[Entry], inputs: Inputs) -> Answer:
+        """Which is the fastest at each work, and how much longer the next takes."""
         # Each work is told by the next to its fastest.
-        races: dict[str, gains.Entry] = {}
-        for each in rows:
-            if each.told.effect is not None:
-                races.setdefault(each.point["work"], each)
-        table = tuple(each.told for each in rows)
-        if not races:
-            return gains.nothing(table, f"fewer than two values of {self.varies} were timed at the same work")
-        return _answer(list(races.values()), table)
+        races = list({each.point["work"]: each for each in reversed(known)}.values())
+        # The race that decides the least tells what holds everywhere.
+        lead = min(
+            reversed(races), key=lambda each: (each.told.verdict == verdicts.SLOWER, each.effect.value)
+        )
+        first, other, verdict = lead.told.beside, lead.point["entry"], lead.told.verdict
+        winners, notes = (
+            [each.told.beside for each in races],
+            tuple(gains.tallied(each.told for each in rows)),
+        )
+        counts = sorted((-winners.count(name), name) for name in set(winners))
+        if len(counts) > 1:
+            told = [f"{name} in {spelled(-count)}" for count, name in counts]
+            said = [f"{listed(some)} of {spelled(len(races))} cases" for some in (told, told[:1])]
+            text = fitting(*(f"The fastest is {some}." for some in said))
+            short = fitting(*(f"Fastest: {some}" for some in said), limits=SHORT)
+            return Answer(text, verdict, short=short, notes=notes)
+        everywhere, least = (" everywhere", "at least") if len(races) > 1 else ("", "")
+        if verdict == verdicts.SLOWER:
+            said_next = takes(lead.effect.value, least)
+            text = f"The fastest{everywhere} is {first}: {other}, the next, {said_next}."
+            short = fitting(
+                f"Fastest{everywhere}: {first}; the next {said_next}", f"Fastest: {first}", limits=SHORT
+            )
+        else:
+            at = f" ({lead.point['work']})" if lead.point["work"] else ""
+            start = f"Steps are shortest{everywhere} with {first}, but"
+            text = fitting(
+                *(f"{start} {other}{end} is not surely slower: {gains.said(verdict)}." for end in (at, ""))
+            )
+            short = fitting(
+                f"Fastest: {first}, but {other} is not surely slower", f"Fastest: {first}", limits=SHORT
+            )
+        of = f"step time of {lead.told.point} beside {first}"
+        return Answer(text, verdict, of, lead.effect, lead.told.unit, short, notes=notes)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """A row for each point, its seeds and their median; of one that timed out before it had a time, the words."""
@@ -98,39 +134,6 @@ class SideBySide(Speed):
         return points.assign(entry=entry, work=work, name=entry.where(work == "", entry + " (" + work + ")"))
 
 
-def _answer(races: Sequence[gains.Entry], table: tuple[Told, ...]) -> Answer:
-    """races: of each work, the next to its fastest, which it is compared with."""
-    # The race that decides the least tells what holds everywhere.
-    lead = min(races, key=lambda each: (each.told.verdict == verdicts.SLOWER, each.effect.value))
-    first, other, verdict = lead.told.beside, lead.point["entry"], lead.told.verdict
-    winners, notes = [each.told.beside for each in races], gains.tallied(table)
-    counts = sorted((-winners.count(name), name) for name in set(winners))
-    if len(counts) > 1:
-        told = [f"{name} in {spelled(-count)}" for count, name in counts]
-        said = [f"{listed(some)} of {spelled(len(races))} cases" for some in (told, told[:1])]
-        text = fitting(*(f"The fastest is {some}." for some in said))
-        short = fitting(*(f"Fastest: {some}" for some in said), limits=SHORT)
-        return Answer(text, verdict, short=short, rows=table, notes=notes)
-    everywhere, least = (" everywhere", "at least") if len(races) > 1 else ("", "")
-    if verdict == verdicts.SLOWER:
-        said_next = takes(lead.effect.value, least)
-        text = f"The fastest{everywhere} is {first}: {other}, the next, {said_next}."
-        short = fitting(
-            f"Fastest{everywhere}: {first}; the next {said_next}", f"Fastest: {first}", limits=SHORT
-        )
-    else:
-        at = f" ({lead.point['work']})" if lead.point["work"] else ""
-        start = f"Steps are shortest{everywhere} with {first}, but"
-        text = fitting(
-            *(f"{start} {other}{end} is not surely slower: {gains.said(verdict)}." for end in (at, ""))
-        )
-        short = fitting(
-            f"Fastest: {first}, but {other} is not surely slower", f"Fastest: {first}", limits=SHORT
-        )
-    of = f"step time of {lead.told.point} beside {first}"
-    return Answer(text, verdict, of, lead.effect, lead.told.unit, short, table, notes)
-
-
 def _cells(point: pd.Series) -> dict[str, str]:
     circuit = point["circuit_s"] / point["step_s"] if point["circuit_s"] > 0 else 0
     return {"circuits": f"{100 * circuit:.0f} %"} if circuit else {}
@@ -150,14 +153,10 @@ class Features(SideBySide):
 
 SIMULATOR = SideBySide(
     "simulator",
-    "simulator",
-    "simulators",
     "Simulators",
     "Time of one training step with each simulator. Warm-up steps are left out.",
 )
 FEATURES = Features(
-    "features",
-    "features",
     "features",
     "Cached and inline features",
     "The same training with features that are read from the cache, and with the feature network run in every step.",

@@ -1,18 +1,21 @@
-"""What all kinds of studies of speed share: the rows of scaling.csv, one per point, with both speedups."""
+"""What all kinds of studies of speed share: the rows of scaling.csv, one per point, with both speedups, and their answer."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import parity, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.intervals import Estimate
-from ketscale.analysis.kinds.kind import Kind
+from ketscale.analysis.kinds import gains
+from ketscale.analysis.kinds.gains import Entry
+from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.points import (
+    FOUND,
     HOLLOW,
     MIXED,
     Group,
@@ -27,7 +30,14 @@ from ketscale.analysis.points import (
     usable,
     workers,
 )
+from ketscale.analysis.wording import SHORT, capital, fast, fitting, plain, share, times
 from ketscale.grid import BACKENDS, POINT, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+    from matplotlib.figure import Figure as Drawing
+
+    from ketscale.analysis.drawing.inputs import Inputs
 
 # The columns of an estimate, after its name.
 PARTS = ("", "_low", "_high", "_n", "_outliers")
@@ -35,62 +45,94 @@ PARTS = ("", "_low", "_high", "_n", "_outliers")
 WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
 
 
-@dataclass(frozen=True)
-class Reference:
-    """A point's baseline: all its runs, the median time of a step of those that count, and their flag."""
-
-    group: Group
-    step_s: float
-    flag: str
-
-    @classmethod
-    def of(cls, group: Group | None) -> Reference | None:
-        """The baseline that a point is; None without usable runs."""
-        rows, flag = usable(group or ())
-        return cls(group or (), statistics.median(row["step_s"] for row in rows), flag) if rows else None
-
-    def name(self, row: Row) -> str:
-        """Its layout, and those of its size, batch, simulator and protocol that differ from the point's."""
-        first = self.group[0]
-        others = [first["size"]] if first["size"] != row["size"] else []
-        others += [f"b{first['batch']}"] if first["batch"] != row["batch"] else []
-        others += [first[name] for name in ("simulator", "protocol") if first[name] != row[name]]
-        return " ".join([first["layout"], *others])
-
-
-# References by what `_work` says of them.
-References = dict[tuple[Any, ...], list[Reference]]
-
-
-@dataclass(frozen=True)
-class Ratios:
-    """A point's speedup over its baseline, with efficiency and serial fraction if its kind defines them."""
-
-    speedup: Estimate | None
-    efficiency: float | None = None
-    karp_flatt: float | None = None
-
-
 class Speed(Kind):
-    """A kind of study that compares step times."""
+    """A kind of study that compares step times.
+
+    what: it is a speed of this. wins: the verdict that is counted. begins, noun: how a sentence counts it, such as 'it pays in'
+    two 'comparison's. least: how it tells the best point if none has this verdict. axis: what the figure's axis has.
+    """
 
     table = "scaling"
+    what = "a step"
+    wins, begins, noun, least = verdicts.PAYS, "it pays in", "comparison", "at best"
+    axis = ""
 
     def judge(self, found: Sequence[Compared]) -> list[str]:
         """The verdicts on the speedups of one study."""
         return verdicts.gains(found)
 
-    def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Reference | None:
+    def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Group | None:
         """A point's baseline: the same simulator on one rank and one thread, or on one GPU."""
-        return Reference.of(points.get(point({**row, "layout": serial(row["backend"])})))
+        return points.get(point({**row, "layout": serial(row["backend"])}))
 
-    def ratios(self, ratio: Estimate, row: Row, reference: Reference) -> Ratios:
-        """What the ratio t_baseline / t says about a point."""
-        return Ratios(ratio)
+    def factor(self, row: Row, reference: Row) -> float:
+        """What the ratio t_baseline / t is multiplied by to be the speedup, for a point and its baseline."""
+        return 1.0
 
     def compared(self, study: Study, group: Group, collected: Collected) -> Mapping[str, Any]:
         """What is compared, `varied`, and the point's `value` of it; and columns of this kind alone."""
         return {"varied": self.varies, "value": group[0][self.varies]}
+
+    def shares(self, speedup: float, count: int) -> Mapping[str, float | None]:
+        """What the speedup on so many workers says, if the kind defines it: efficiency and serial fraction."""
+        return {}
+
+    def entries(self, study: str, inputs: Inputs) -> list[Entry]:
+        """The points of a study as rows of its answer, each beside what it is compared with."""
+        raise NotImplementedError
+
+    def missing(self, rows: Sequence[Entry]) -> str:
+        """What a study is without if none of its points is compared."""
+        return "no point was timed together with its baseline" if rows else "no run has finished"
+
+    def notes(self, rows: Sequence[Entry], inputs: Inputs) -> Iterator[str]:
+        """What is folded below the rows."""
+        yield from ()
+
+    def answer(self, study: Study, inputs: Inputs) -> Answer:
+        """What the points with a comparison say, and a row for each point."""
+        rows = self.entries(study.name, inputs)
+        table, known = tuple(each.told for each in rows), self.known(rows)
+        if known:
+            return replace(self.tell(known, rows, inputs), rows=table)
+        return gains.nothing(table, self.missing(rows), inputs.collected.groups(study))
+
+    def known(self, rows: Sequence[Entry]) -> list[Entry]:
+        """The points that the sentence is about."""
+        return [each for each in rows if each.told.effect]
+
+    def tell(self, known: Sequence[Entry], rows: Sequence[Entry], inputs: Inputs) -> Answer:
+        """The answer, without its rows: how many points have the verdict that counts, and the best one."""
+        lead = gains.best(known)
+        told, factor, verdict = lead.told, lead.factor, lead.told.verdict
+        is_fast = f"{self.what} {fast(factor, f'with {told.beside}')}"
+        if len(known) == 1:
+            texts = [
+                f"With {name} {is_fast}: {gains.said(verdict)}." for name in (told.point, plain(told.point))
+            ]
+            short = f"{capital(gains.said(verdict))}: {times(factor)} as with {told.beside}"
+        else:
+            count = sum(each.told.verdict == self.wins for each in known)
+            undecided = {each.told.verdict for each in known} <= gains.UNDECIDED
+            start = (
+                gains.said(verdict) if undecided else f"{self.begins} {share(count, len(known), self.noun)}"
+            )
+            start = f"{capital(start)}, {'most' if count else self.least}"
+            texts = [f"{start} with {name}: {is_fast}." for name in (told.point, plain(told.point))]
+            short = f"{start} {times(factor)}"
+        short = fitting(short, f"{capital(gains.said(verdict))}: {times(factor)}", limits=SHORT)
+        notes = (*gains.tallied(each.told for each in known), *self.notes(rows, inputs))
+        of = f"speed of {self.what} with {told.point} beside {told.beside}"
+        return Answer(fitting(*texts), verdict, of, told.effect, told.unit, short, notes=notes)
+
+    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+        """The effects of the points with their intervals, on a logarithmic axis."""
+        rows = [row for study in inputs.asked(self.name) for row in self.entries(study, inputs)]
+        return gains.draw(rows, inputs, self.axis, self.colour)
+
+    def colour(self, point: pd.Series) -> int:
+        """The number of a point's colour."""
+        return 0
 
     def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
         """Every point of the study that has a record, with verdicts that hold for all of them together.
@@ -98,9 +140,8 @@ class Speed(Kind):
         Each class of hosts has rows of its own, `on`, if some point was measured on several.
         """
         for host in collected.hosts(study):
-            yield from (
-                {**row, "on": host} for row in self._measured(study, collected.on(host), collected.points)
-            )
+            own = collected.on(host)
+            yield from ({**row, "on": host} for row in self._measured(study, own, collected.points))
 
     def _measured(
         self, study: Study, collected: Collected, everywhere: Mapping[Point, Group]
@@ -113,45 +154,45 @@ class Speed(Kind):
             if key in seeds:
                 here = {row["seed"] for row in collected.points.get(key, ())}
                 seeds[key] -= {row["seed"] for row in group} - here
-        references = _serial_references(collected.points)
-        found = [
-            self._row(study, list(seeds), collected.points[key], references, collected, asked)
+        alone = _single_processes(collected.points)
+        rows = [
+            self._row(study, list(seeds), collected.points[key], alone, collected, asked)
             for key, asked in seeds.items()
             if key in collected.points
         ]
-        judged = iter(self.judge([compared for _, compared in found if compared]))
-        yield from ({**row, "verdict": next(judged) if compared else ""} for row, compared in found)
+        words = iter(self.judge([row[FOUND] for row in rows if row[FOUND]]))
+        yield from ({**row, "verdict": next(words) if row[FOUND] else ""} for row in rows)
 
     def _row(
         self,
         study: Study,
         asked: Sequence[Point],
         group: Group,
-        references: References,
+        alone: Mapping[tuple[Any, ...], Sequence[Group]],
         collected: Collected,
         seeds: set[int],
-    ) -> tuple[dict[str, Any], Compared | None]:
-        """The row without its verdict, and the comparison that has one; None if the point is its own baseline."""
+    ) -> dict[str, Any]:
+        """The row without its verdict; alone: as `_single_processes` gives them. Nothing was found of a baseline."""
         group = sorted(group, key=lambda row: row["seed"])
         (used, flag), first, count = usable(group), group[0], workers(group[0]["layout"])
-        typical = collected.times.typical(group)
+        typical, speedup = collected.times.typical(group), collected.times.speedup
         # No median of runs that are not comparable.
         alike = [] if typical.why else used
         time = median(row["step_s"] for row in alike)
         same = self.reference(first, asked, collected.points)
-        compared, to_best, best = Compared(None), Compared(None), None
-        if same:
-            compared = collected.times.speedup(group, same.group)
-        for best in _serial(first, references):
-            to_best = collected.times.speedup(group, best.group)
-            if not to_best.why:
+        same = same if same and usable(same)[0] else None
+        found = speedup(group, same) if same else Compared(None)
+        if same and found.ratio:
+            found = replace(found, ratio=found.ratio.times(self.factor(used[0], usable(same)[0][0])))
+        own = same is None or point(same[0]) == point(first)
+        to_best, best = Compared(None), None
+        for each in alone.get(_work(first), ()):
+            if workers(each[0]["layout"]) <= count and not (beside := speedup(group, each)).why:
+                to_best, best = beside, each
                 break
-        else:
-            best = None
-        ratios = self.ratios(compared.ratio, used[0], same) if compared.ratio and same else Ratios(None)
         flags = [MIXED if typical.why else "", flag]
-        flags += [f"{found.flag} reference" for found in (same, best) if found and found.flag]
-        row = {
+        flags += [f"{usable(each)[1]} reference" for each in (same, best) if each and usable(each)[1]]
+        return {
             "study": study.name,
             "kind": study.kind,
             **{name: first[name] for name in (*POINT, "family", *size_axes(collected.config), "features")},
@@ -172,20 +213,27 @@ class Speed(Kind):
             "failed": sum(map(failed, group)),
             "absent": len(seeds - {row["seed"] for row in group}),
             "flag": next((text for text in flags if text), ""),
-            "why": typical.why or compared.why,
-            **_estimate("speedup_same", ratios.speedup),
-            "same_reference": same.name(first) if same else "",
+            "why": typical.why or found.why,
+            FOUND: None if own else found,
+            **_estimate("speedup_same", found.ratio),
+            "same_reference": _named(same, first) if same else "",
             **_estimate("speedup_best_serial", to_best.ratio),
-            "best_serial_reference": best.name(first) if best else "",
-            "efficiency": ratios.efficiency,
-            "karp_flatt": ratios.karp_flatt,
+            "best_serial_reference": _named(best, first) if best else "",
+            **(self.shares(found.ratio.value, count) if found.ratio else {}),
             **self.compared(study, group, collected),
             "parity": collected.held.get(parity.subject(first), "not run"),
             "hardware": "; ".join(typical.hosts) or first["hardware"],
             "code": first["code"],
         }  # fmt: skip
-        own = same is None or point(same.group[0]) == point(first)
-        return row, None if own else replace(compared, ratio=ratios.speedup)
+
+
+def _named(reference: Group, row: Row) -> str:
+    """The layout of a baseline, and those of its size, batch, simulator and protocol that differ from the point's."""
+    first = reference[0]
+    others = [first["size"]] if first["size"] != row["size"] else []
+    others += [f"b{first['batch']}"] if first["batch"] != row["batch"] else []
+    others += [first[name] for name in ("simulator", "protocol") if first[name] != row[name]]
+    return " ".join([first["layout"], *others])
 
 
 def _work(row: Row) -> tuple[Any, ...]:
@@ -197,24 +245,15 @@ def _work(row: Row) -> tuple[Any, ...]:
     return (*(row[name] for name in (*WORK, "precision", "hardware")), serial(row["backend"]))
 
 
-def _serial_references(points: Mapping[Point, Group]) -> References:
-    """The timed single-process runs, with any simulator, by their work: looked for once, not by each point."""
-    found: References = {}
-    for group in points.values():
-        first, reference = group[0], Reference.of(group)
-        if reference and first["timed"] and not BACKENDS[first["backend"]].several_ranks:
-            found.setdefault(_work(first), []).append(reference)
-    return found
-
-
-def _serial(row: Row, references: References) -> list[Reference]:
-    """The single-process runs that do the same work on at most as many cores, the fastest first."""
-    found = [
-        reference
-        for reference in references.get(_work(row), [])
-        if workers(reference.group[0]["layout"]) <= workers(row["layout"])
-    ]
-    return sorted(found, key=lambda each: (each.flag in HOLLOW, each.step_s, point(each.group[0])))
+def _single_processes(points: Mapping[Point, Group]) -> dict[tuple[Any, ...], list[Group]]:
+    """The timed single-process runs, with any simulator, by their work, the fastest first: ordered once, not by each point."""
+    found: dict[tuple[Any, ...], list[tuple[bool, float, Point]]] = {}
+    for key, group in points.items():
+        first, (used, flag) = group[0], usable(group)
+        if used and first["timed"] and not BACKENDS[first["backend"]].several_ranks:
+            time = statistics.median(row["step_s"] for row in used)
+            found.setdefault(_work(first), []).append((flag in HOLLOW, time, key))
+    return {work: [points[key] for *_, key in sorted(ranked)] for work, ranked in found.items()}
 
 
 def _estimate(name: str, found: Estimate | None) -> dict[str, Any]:
@@ -228,3 +267,9 @@ def one_core(study: Study) -> Iterator[str]:
     """Require a run on one core, the baseline."""
     if not any(run.ranks * run.threads == 1 for run in study.runs):
         yield f"a study of kind {study.kind} needs a run on one core to compare with; add backend: {serial(study.runs[0].backend)}"
+
+
+def several(kind: str, what: str, values: int, give: str) -> Iterator[str]:
+    """Require at least two values of what a kind compares; give: what to add."""
+    if values < 2:
+        yield f"a study of kind {kind} compares {what}, but has only one; give {give}"

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
-from ketscale.analysis.kinds.kind import Answer, Figure
-from ketscale.analysis.kinds.speed import Speed
+from ketscale.analysis.kinds.gains import Entry
+from ketscale.analysis.kinds.kind import Answer
+from ketscale.analysis.kinds.speed import Speed, several
 from ketscale.analysis.laws.drawing import regimes
 from ketscale.analysis.points import HOLLOW, variants
 from ketscale.analysis.wording import SHORT, capital, digits, even, fitting, samples, takes, times, where
@@ -37,7 +38,7 @@ class Sweep(Speed):
     def __init__(self, name: str, varies: str, axis: str, caption: str) -> None:
         """name: of the kind and its figure. varies: the column on the axis. axis: its title."""
         self.name, self.varies, self.axis = name, varies, axis
-        self.figure = Figure(name, f"Time against {axis}", caption, (name,), self.draw)
+        self.title, self.caption = f"Time against {axis}", caption
 
     def value(self, config: Config, run: Run) -> int | None:
         """The run's value on the axis; None if its family has no such axis."""
@@ -48,44 +49,52 @@ class Sweep(Speed):
         values = {self.value(config, run): run for run in study.runs}
         if None in values:
             yield f"models of {values[None].workload} have no {self.varies}; give them a study of their own"
-        elif len(values) < 2:
-            yield f"a study of kind {self.name} compares values of {self.varies}, but has only one; give a list of them"
+        else:
+            yield from several(self.name, f"values of {self.varies}", len(values), "a list of them")
 
-    def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """How much longer a step takes at each value than at the line's smallest, and by which law it grows."""
-        points = self._lines(gains.points(study.name, inputs), inputs)
-        timed = points[points["step_s"].notna()]
-        first = {line: group.iloc[0] for line, group in timed.groupby("line")}
-        others = [first.get(line) for line in points["line"]]
-        others = [
-            None if one is None or one["at"] >= at else one
-            for one, at in zip(others, points["at"], strict=True)
+    def missing(self, rows: Sequence[Entry]) -> str:
+        """What a study is without if nothing is compared."""
+        return f"fewer than two values of {self.axis} were timed"
+
+    def entries(self, study: str, inputs: Inputs) -> list[Entry]:
+        """Each value beside the smallest of its line."""
+        points = self._lines(gains.points(study, inputs), inputs)
+        timed = points[points["step_s"].notna()].drop_duplicates("line")
+        firsts = {first["line"]: first for _, first in timed.iterrows()}
+        points["first"] = points["line"].map({line: first["at"] for line, first in firsts.items()})
+        points["growth"] = (points["at"] / points["first"]).where(points["at"] > points["first"], 1.0)
+        grown = points["growth"] > 1
+        points["beside"] = [
+            self._at(one) if more else "" for one, more in zip(points["first"], grown, strict=True)
         ]
-        points["beside"] = ["" if other is None else self._at(other["at"]) for other in others]
         points["name"] = [
-            ", ".join(filter(None, (self._at(point["at"]), point["line"]))) for _, point in points.iterrows()
+            ", ".join(filter(None, (self._at(at), line)))
+            for at, line in zip(points["at"], points["line"], strict=True)
         ]
-        growth = [
-            1.0 if other is None else at / other["at"] for other, at in zip(others, points["at"], strict=True)
-        ]
-        rows = gains.compare(points, others, inputs, self.unit, self.grows, growth, self.cells)
-        # Each line is told by its largest value.
-        ends = {each.point["line"]: each for each in rows if each.told.effect is not None}
-        table = tuple(each.told for each in rows)
-        if not ends:
-            return gains.nothing(table, f"fewer than two values of {self.axis} were timed")
-        # The longest time, or the largest gain, leads.
+        others = [firsts[line] if more else None for line, more in zip(points["line"], grown, strict=True)]
+        return gains.entries(
+            gains.compared(points, others, inputs, self.unit, self.grows), self.unit, self.cells
+        )
+
+    def tell(self, known: Sequence[Entry], rows: Sequence[Entry], inputs: Inputs) -> Answer:
+        """How much longer a step takes at the largest value than at the smallest, and by which law it grows."""
+        import pandas as pd
+
+        # Each line is told by its largest value; the longest time, or the largest gain, leads.
+        ends = {each.point["line"]: each for each in known}
         lead = max(ends.values(), key=lambda each: each.effect.value)
-        several, verdict = len(ends) > 1, lead.told.verdict
-        span = f"{first[lead.point['line']]['at']:,.0f} to {lead.point['at']:,.0f}"
+        many, verdict = len(ends) > 1, lead.told.verdict
+        points = pd.DataFrame([each.point for each in rows])
+        span = f"{lead.point['first']:,.0f} to {lead.point['at']:,.0f}"
         span = f"from {span} {self.axis}" if self.varies != "batch" else f"from batch {span}"
-        says = self.says(lead.effect.value, "up to" if several else "", samples(points, inputs.config))
-        lines = (f" ({lead.point['line']})", "") if several else ("",)
+        says = self.says(lead.effect.value, "up to" if many else "", samples(points, inputs.config))
+        lines = (f" ({lead.point['line']})", "") if many else ("",)
         text = fitting(*(f"{capital(span)} {says}{line}: {gains.said(verdict)}." for line in lines))
         short = fitting(f"{says} {span}", says, limits=SHORT)
-        notes = (*self._laws(timed, inputs), *gains.tallied(each.told for each in rows if each.told.effect))
+        timed = points[points["step_s"].notna()]
+        notes = (*self._laws(timed, inputs), *gains.tallied(each.told for each in known))
         of, unit = f"{self.of} {span}", lead.told.unit
-        return Answer(text, verdict, of, lead.effect, unit, capital(short), table, notes)
+        return Answer(text, verdict, of, lead.effect, unit, capital(short), notes=notes)
 
     def says(self, factor: float, most: str, named: str) -> str:
         """What a factor says; most: 'up to' where other lines have less. named: what samples are called."""
