@@ -58,7 +58,6 @@ EXTRAS = {
             "jinja2": "jinja2",
             "pandas": "pandas",
             "matplotlib": "matplotlib",
-            "seaborn": "seaborn",
         },
     ),
     "gpu": Extra("the simulator fused on a GPU", {"triton": "triton"}, "triton-extra"),

@@ -54,7 +54,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     for number, name in enumerate(names):
         widths = [float(wide.loc[tuple(step[BAR]), name]) for _, step in steps.iterrows()]
         colour = "#d0d3d6" if name == OTHER else style.colour(number)
-        hatch = "//" if number >= len(style.PALETTE) and name != OTHER else None
+        hatch = "//" if number >= style.COLOURS and name != OTHER else None
         label = name.replace(".", " ")
         axes.barh(
             range(len(steps)), widths, left=left, color=colour, hatch=hatch, label=label, height=0.42, lw=0

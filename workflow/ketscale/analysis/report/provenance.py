@@ -57,8 +57,9 @@ def bibtex(runs: pd.DataFrame, key: str) -> str:
 
 def commit(runs: pd.DataFrame) -> str:
     """The commit of the runs, if all are of one."""
-    commits = set(runs["code"].dropna().str.extract(r" ([0-9a-f]+)(?:\+dirty)?$")[0].fillna(""))
-    return str(commits.pop()) if len(commits) == 1 else ""
+    found = [re.search(r" ([0-9a-f]+)(?:\+dirty)?$", text) for text in _distinct(runs, "code")]
+    commits = {match[1] if match else "" for match in found}
+    return commits.pop() if len(commits) == 1 else ""
 
 
 def config_text(config: Config) -> str:
