@@ -65,6 +65,7 @@ CONFIG: dict[str, Any] = {
         "limited": {**TRAINING, "steps": 400, "limit_s": 1e-3},
         "wild": {**TRAINING, "steps": 12, "learning_rate": 1e38},
         "epochs": {**TRAINING, "epochs": 2, "dropout": 0.2},
+        "fit": {"precision": "fp64", "timed": False},
     },
     "studies": {
         "test": {

@@ -5,12 +5,16 @@ import json
 import shlex
 import sys
 
+import numpy as np
 import pytest
+import torch
 
+import ketscale
 from ketscale import grid
 from ketscale.analysis.comparability import modules
 from ketscale.jobs import provenance
 from ketscale.measure.record import check
+from ketscale.problems.images.features import PreparedFeatures
 from tests.integration import study
 from tests.parallel import worlds
 from tests.record_maker import typed
@@ -62,6 +66,27 @@ def test_training_by_epochs_reports_quality(tmp_path, digits_features):
     right = sum(confusion[i][i] for i in range(10))
     assert right / sum(map(sum, confusion)) == pytest.approx(quality["test"]["accuracy"])
     assert record["timing"]["epoch"]["count"] == 2
+
+
+def test_a_fitted_model_has_one_timed_phase_and_no_steps(tmp_path, digits_features):
+    run = study.run(model="kernel", size="q3-l1", protocol="fit", batch=1)
+    record = study.train(tmp_path, run, digits_features)
+    settings, features = study.settings(run), json.loads(digits_features.read_text())["hash"]
+    assert check(tmp_path / study.record(run), settings, features).record == typed(record)
+    timing, quality = record["timing"], record["quality"]
+    assert 0 < timing["fit_s"] <= timing["train_s"]
+    assert timing["steps"] == timing["steps_per_epoch"] == timing["step"]["count"] == 0
+    assert record["losses"] == record["cohort"] == [] and record["gradient_bytes"] is None
+    assert quality["epochs"] is quality["best_epoch"] is quality["test"]["loss"] is None
+    assert set(quality["chosen"]) == {"cost", "bandwidth"}
+    assert quality["test"]["accuracy"] > 1.5 * quality["test"]["chance"] and quality["right"] is not None
+    assert record["parameters"] > 45
+    folder = study.results(tmp_path, run)
+    kept = ketscale.predictions(folder)
+    features = PreparedFeatures.open(digits_features, network=False).embeddings[kept["samples"]]
+    for simulator in (None, "default.qubit"):
+        outputs = ketscale.load(folder, simulator)(torch.tensor(features, dtype=torch.float64))
+        np.testing.assert_allclose(outputs.detach(), kept["outputs"], rtol=0, atol=1e-9)
 
 
 def test_inline_features_give_the_losses_of_cached_ones(tmp_path, digits_features):

@@ -16,12 +16,12 @@ from ketscale.grid import BACKENDS
 from ketscale.jobs import started
 from ketscale.jobs.tried import Tried
 from ketscale.parallel.world import World
-from ketscale.problems.fitted import Fitted, Samples
 from ketscale.problems.problem import Problem
 from ketscale.training import together
+from ketscale.training.fit import fit
 from ketscale.training.step import Stepper
 
-# The samples that a model is fitted to.
+# A model that is fitted is tried with at most so many samples of each part.
 FEW = 64
 
 
@@ -48,7 +48,9 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
     problem = started.build(settings, data, world.device)
     split = list(problem.splits)[-1]
     if settings.model.fitted:
-        step_s = _fitted(problem)
+        begun = time.perf_counter()
+        fit(problem, most=FEW)
+        step_s = time.perf_counter() - begun
         _check(problem, split, 1)
         return dataclasses.replace(tried, step_s=step_s)
     problem.sampler.steps_per_epoch(run.batch)
@@ -85,23 +87,6 @@ def _stepped(problem: Problem, world: World, protocol: Protocol, batch: torch.Te
             "numbers; draw in the constructor, or use torch.nn.Dropout"
         )
     return loss, step_s
-
-
-def _fitted(problem: Problem) -> float:
-    """The seconds of a fit to a few samples."""
-    model, few = problem.model, []
-    assert isinstance(model, Fitted)
-    for split in ("train", "validation"):
-        count = problem.splits.get(split, 0)
-        # From all of them, since they may be in the order of their classes.
-        rows = torch.linspace(0, count - 1, min(count, FEW)).long()
-        few.append(Samples(*(part[rows] for part in problem.samples(split))) if count else None)
-    train, validation = few
-    assert train is not None
-    begun = time.perf_counter()
-    with torch.no_grad():
-        model.fit(train, validation)
-    return time.perf_counter() - begun
 
 
 def _check(problem: Problem, split: str, count: int) -> None:

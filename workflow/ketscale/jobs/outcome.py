@@ -72,7 +72,7 @@ def _ended(trainer: Training, start: float, train: Callable[[], None]) -> Outcom
             return Outcome("completed", train_s)
         outputs = {split: trainer.outputs(split) for split in ("validation", "test")}
         quality = {
-            **trainer.course_in_short(),
+            **trainer.summary(),
             **{split: _finite(split, trainer.metrics(split, rows)) for split, rows in outputs.items()},
             "right": _right(trainer.problem, outputs["test"]),
         }

@@ -8,8 +8,31 @@ from typing import Any, ClassVar
 
 import torch
 
-from ketscale.problems.fitted import Fitted
+from ketscale.problems.fitted import Fitted, Samples
+from ketscale.problems.problem import Problem
 from ketscale.training.training import Training
+
+
+def fit(problem: Problem, most: int | None = None) -> int:
+    """Fit the problem's model to its training and validation samples, at most so many of each; return how many it learned of.
+
+    Raises:
+        UserError: the model cannot be fitted to these samples.
+    """
+    model = problem.model
+    if not isinstance(model, Fitted):
+        raise TypeError(f"{type(model).__name__} is declared to be fitted, but is no `Fitted`")
+    parts = {name: problem.samples(name) for name in ("train", "validation") if name in problem.splits}
+    if most is not None:
+        # Spread over the split, which may be in the order of classes.
+        rows = {
+            name: torch.linspace(0, len(part[0]) - 1, min(most, len(part[0]))).long()
+            for name, part in parts.items()
+        }
+        parts = {name: Samples(*(each[rows[name]] for each in part)) for name, part in parts.items()}
+    with torch.no_grad():
+        model.fit(parts["train"], parts.get("validation"))
+    return len(parts["train"].inputs)
 
 
 class Fit(Training):
@@ -25,22 +48,11 @@ class Fit(Training):
         Raises:
             UserError: the model cannot be fitted to these samples.
         """
-        model = self.problem.model
-        if not isinstance(model, Fitted):
-            raise TypeError(f"{type(model).__name__} is declared to be fitted, but is no `Fitted`")
-        samples = [
-            self.problem.samples(split) if split in self.problem.splits else None
-            for split in ("train", "validation")
-        ]
-        train, validation = samples
-        assert train is not None
         start = time.perf_counter()
-        with torch.no_grad():
-            model.fit(train, validation)
+        self.samples_seen = fit(self.problem)
         if self.world.device.type == "cuda":
             torch.cuda.synchronize(self.world.device)
         self.fit_s = time.perf_counter() - start
-        self.samples_seen = len(train[0])
 
     def outputs(self, split: str) -> torch.Tensor:
         """The model's outputs for the samples of a split, all in one call."""
@@ -50,7 +62,7 @@ class Fit(Training):
         """All metrics of a split but the loss: the model minimises one of its own, for which its outputs are made."""
         return {**super().metrics(split, outputs), "loss": None}
 
-    def course_in_short(self) -> Mapping[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         """It has no epochs, and what it has chosen."""
         assert isinstance(self.problem.model, Fitted)
         return {"epochs": None, "best_epoch": None, "chosen": self.problem.model.chosen}

@@ -372,7 +372,7 @@ class Trainer(Training):
         ]
         return self.world.gather_rows(torch.cat(parts))
 
-    def course_in_short(self) -> Mapping[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         """How many epochs it took, and which was the best."""
         return {"epochs": len(self.history), "best_epoch": self.best["epoch"], "chosen": {}}
 

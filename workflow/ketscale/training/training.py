@@ -49,7 +49,7 @@ class Training(ABC):
         """The model's outputs for the samples of a split; the same rows on every rank."""
 
     @abstractmethod
-    def course_in_short(self) -> Mapping[str, Any]:
+    def summary(self) -> Mapping[str, Any]:
         """What the quality in a record says of how it was reached: `epochs`, `best_epoch` and `chosen`."""
 
     @abstractmethod

@@ -1,0 +1,237 @@
+"""Models that are fitted: one phase, no steps, and what config, signals and records say of it."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from ketscale import analysis
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.jobs import outcome
+from ketscale.jobs.signals import Signals
+from ketscale.measure import record
+from ketscale.measure.clock import Clock
+from ketscale.parallel.world import World
+from ketscale.problems.classification import Classification
+from ketscale.problems.fitted import Fitted, Samples
+from ketscale.problems.registry import FAMILIES
+from ketscale.training.fit import Fit, fit
+from ketscale.training.history import History
+from ketscale.training.loop import Stopped
+from tests import record_maker as maker
+
+
+class Centres(Fitted):
+    """Names the class whose mean is nearest; notes what it was given."""
+
+    centres: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("centres", torch.zeros(0, 0))
+        self.given: tuple[Samples, Samples | None] | None = None
+
+    def fit(self, train: Samples, validation: Samples | None) -> None:
+        self.given, self.chosen = (train, validation), {"power": 2.0}
+        classes = range(int(train.targets.max()) + 1)
+        self.centres = torch.stack([train.inputs[train.targets == each].mean(0) for each in classes])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return -torch.cdist(x, self.centres)
+
+
+def problem(validation: bool = True) -> Classification:
+    """Three classes around the corners of a triangle, in the order of the classes."""
+    draw = torch.Generator().manual_seed(0)
+    labels = torch.arange(120) // 40
+    inputs = torch.eye(3, dtype=torch.float64)[labels] + 0.2 * torch.randn(
+        120, 3, generator=draw, dtype=torch.float64
+    )
+    rows = {
+        "train": torch.arange(0, 120, 2),
+        "validation": torch.arange(1, 120, 4),
+        "test": torch.arange(3, 120, 4),
+    }
+    if not validation:
+        del rows["validation"]
+    return Classification(Centres(), inputs, labels, rows, seed=0)
+
+
+def fitted(made: Classification) -> Fit:
+    return Fit(made, World(), Clock(torch.device("cpu"), 0, frozenset()), 1, History(None))
+
+
+def test_a_fit_sees_all_samples_of_training_and_validation_and_none_of_the_test():
+    made = problem()
+    training = fitted(made)
+    ended = outcome.run(training)
+    assert made.model.given is not None
+    for name, part in zip(("train", "validation"), made.model.given, strict=True):
+        rows = made.get_buffer(f"rows_{name}")
+        assert part is not None
+        assert torch.equal(part.inputs, made.get_buffer("inputs")[rows])
+        assert torch.equal(part.targets, made.get_buffer("labels")[rows])
+    assert ended.status == "completed" and ended.quality is not None
+    assert training.fit_s is not None and 0 < training.fit_s <= ended.train_s
+    assert (training.step, training.losses, training.samples_seen) == (0, [], 60)
+    assert ended.quality["epochs"] is ended.quality["best_epoch"] is None
+    assert ended.quality["chosen"] == {"power": 2.0}
+    assert ended.quality["test"]["accuracy"] > 0.9 and ended.quality["test"]["loss"] is None
+
+
+def test_permuted_labels_of_the_test_change_nothing_that_was_learned():
+    made, permuted = problem(), problem()
+    rows = permuted.get_buffer("rows_test")
+    permuted.get_buffer("labels")[rows] = permuted.get_buffer("labels")[rows].flip(0)
+    one, other = fitted(made), fitted(permuted)
+    first, second = outcome.run(one), outcome.run(other)
+    assert one.weights_hash() == other.weights_hash()
+    assert first.quality is not None and second.quality is not None
+    assert first.quality["validation"] == second.quality["validation"]
+    assert first.quality["test"]["accuracy"] != second.quality["test"]["accuracy"]
+
+
+def test_without_validation_a_model_is_told_that_there_is_none():
+    made = problem(validation=False)
+    assert fit(made) == 60
+    assert made.model.given is not None and made.model.given[1] is None
+
+
+def test_few_samples_are_spread_over_a_split():
+    made = problem()
+    assert fit(made, most=7) == 7
+    assert made.model.given is not None
+    assert made.model.given[0].targets.unique().tolist() == [0, 1, 2]
+
+
+def test_running_out_of_memory_is_an_outcome(monkeypatch):
+    def short(*_: Any) -> None:
+        raise MemoryError("no room for a Gram matrix of 100,000 samples")
+
+    monkeypatch.setattr(Centres, "fit", short)
+    ended = outcome.run(fitted(problem()))
+    assert ended.status == "out_of_memory" and ended.reason == "no room for a Gram matrix of 100,000 samples"
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
+def test_a_request_to_stop_ends_a_fit_where_it_is(sent):
+    before = {kind: signal.getsignal(kind) for kind in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)}
+    try:
+        signals = Signals()
+        signals.heed_stop()
+        with pytest.raises(Stopped, match="the same command starts again"), signals.at_once():
+            os.kill(os.getpid(), sent)
+        # A request that came earlier counts too.
+        with pytest.raises(Stopped), signals.at_once():
+            raise AssertionError("the fit began")
+    finally:
+        for kind, handler in before.items():
+            signal.signal(kind, handler)
+
+
+GIVEN: dict[str, Any] = {
+    **maker.given(),
+    "protocols": {
+        "fit": {"precision": "fp64", "timed": False},
+        "timing": {"precision": "fp64", "timed": True, "steps": 40, "learning_rate": 0.01},
+        "quality": {"precision": "fp64", "timed": False, "epochs": 4, "learning_rate": 0.01},
+    },
+    "studies": {
+        "fits": {
+            "kind": "accuracy",
+            "question": "Does the kernel pay?",
+            "axes": {
+                "workload": "digits", "model": "kernel", "qubits": 4, "layers": 2, "batch": 1, "simulator": "fused",
+                "backend": "cpu-n1r1t1", "protocol": "fit", "seed": [0, 1],
+            },
+            "points": [{}, {"model": "svm", "qubits": 0, "layers": 0, "simulator": "none"}],
+        }
+    },
+}  # fmt: skip
+
+
+def changed(change: Callable[[dict[str, Any]], Any]) -> dict[str, Any]:
+    given = copy.deepcopy(GIVEN)
+    change(given)
+    return given
+
+
+def axes(given: dict[str, Any], **more: Any) -> None:
+    given["studies"]["fits"]["axes"].update(more)
+
+
+def protocol(given: dict[str, Any], **more: Any) -> None:
+    given["protocols"]["fit"].update(more)
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        (lambda g: axes(g, protocol="timing"), "kernel is fitted, not trained by steps: give it a protocol without epochs"),
+        (lambda g: axes(g, protocol="quality"), "kernel is fitted, not trained by steps: give it a protocol without epochs"),
+        (lambda g: axes(g, model="vqc"), "vqc is trained by steps, but protocol fit has none; give it epochs or steps"),
+        (lambda g: axes(g, backend="mpi-n1r2t1"), "kernel is fitted by one process to all samples at once: give it one rank"),
+        (lambda g: axes(g, batch=64), "give it one rank and batch: 1, not cpu-n1r1t1 and batch: 64"),
+        (
+            lambda g: protocol(g, learning_rate=0.1, clip_norm=1.0),
+            "protocols.fit: give epochs or steps; without them it is for models that are fitted, which take no learning_rate, "
+            "clip_norm",
+        ),
+        (lambda g: protocol(g, limit_s=9.0), "which take no limit_s"),
+        (lambda g: protocol(g, features="inline"), "which take no features"),
+        (lambda g: protocol(g, precision="amp"), "precision: amp needs steps; give fp32 or fp64 to models that are fitted"),
+        (lambda g: g["protocols"]["quality"].pop("learning_rate"), "protocols.quality: learning_rate is missing"),
+        (lambda g: g["studies"]["fits"].update(kind="simulator"), "simulator compares the times of steps, and kernel is fitted"),
+        (lambda g: g["studies"]["fits"].update(kind="parity"), "parity compares the first steps, but protocol fit has none"),
+    ],
+)  # fmt: skip
+def test_a_config_refuses_what_a_fit_does_not_have(change, why):
+    with pytest.raises(UserError) as caught:
+        analysis.of(changed(change))
+    assert why in str(caught.value)
+
+
+def test_an_extra_phase_or_step_in_a_record_is_refused(tmp_path):
+    config = Config.of(GIVEN, FAMILIES)
+    settings = config.settings(config.runs[0])
+    timing = {**maker.of(settings)["timing"], "fit_s": 1.5, "train_s": 2.0}
+    times = {"timing": timing, "stopped": "2026-01-01T00:00:10+00:00"}
+    quality = {
+        "epochs": None, "best_epoch": None, "chosen": {"cost": 10.0}, "validation": {}, "test": {}, "right": None,
+    }  # fmt: skip
+    path = maker.write(tmp_path, settings, quality=quality, **times)
+    found = record.check(path, settings, maker.FEATURES)
+    assert found.state == "completed", found.why
+    assert not json.loads(path.read_text())["losses"]
+    for change, why in (
+        ({"timing": {**timing, "fit_s": None}}, "its fit took None s"),
+        ({"timing": {**timing, "fit_s": 3.0}}, "its fit took 3.0 s of the 2 s of training"),
+        ({"timing": {**timing, "steps": 1}}, "its model is fitted, and it has steps"),
+        ({"resumed": 1}, "its model is fitted, and it has steps, losses or checkpoints"),
+        ({"quality": {**quality, "epochs": 3}}, "a fit has no epochs"),
+        ({"quality": {**quality, "epochs": 3, "best_epoch": 1}}, "a fit has no epochs"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            maker.write(tmp_path, settings, **{"quality": quality, **times, **change})
+
+
+def test_steps_have_no_time_of_a_fit_and_tests_of_epochs_have_epochs(tmp_path):
+    given = changed(lambda g: axes(g, model="vqc", protocol="quality"))
+    given["studies"]["fits"]["points"] = [{}]
+    config = Config.of(given, FAMILIES)
+    settings = config.settings(config.runs[0])
+    made = maker.of(settings)
+    for change, why in (
+        ({"timing": {**made["timing"], "fit_s": 0.0}}, "it is trained by steps, and has the time of a fit"),
+        ({"quality": {**made["quality"], "epochs": None, "best_epoch": None}}, "every other test has some"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            maker.write(tmp_path, settings, **change)
