@@ -78,7 +78,7 @@ def test_a_fit_sees_all_samples_of_training_and_validation_and_none_of_the_test(
         rows = made.get_buffer(f"rows_{name}")
         assert part is not None
         assert torch.equal(part.inputs, made.get_buffer("inputs")[rows])
-        assert torch.equal(part.targets, made.get_buffer("labels")[rows])
+        assert torch.equal(part.targets, made.get_buffer("targets")[rows])
     assert ended.status == "completed" and ended.quality is not None
     assert training.fit_s is not None and 0 < training.fit_s <= ended.train_s
     assert (training.step, training.losses, training.samples_seen) == (0, [], 60)
@@ -90,7 +90,7 @@ def test_a_fit_sees_all_samples_of_training_and_validation_and_none_of_the_test(
 def test_permuted_labels_of_the_test_change_nothing_that_was_learned():
     made, permuted = problem(), problem()
     rows = permuted.get_buffer("rows_test")
-    permuted.get_buffer("labels")[rows] = permuted.get_buffer("labels")[rows].flip(0)
+    permuted.get_buffer("targets")[rows] = permuted.get_buffer("labels")[rows].flip(0)
     one, other = fitted(made), fitted(permuted)
     first, second = outcome.run(one), outcome.run(other)
     assert one.weights_hash() == other.weights_hash()
