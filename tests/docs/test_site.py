@@ -190,7 +190,9 @@ def test_every_target_of_make_exists() -> None:
 
 def test_every_test_that_is_named_exists() -> None:
     for arguments in of("python"):
-        files = [word for word in arguments.split() if word.startswith("tests/")]
+        words = arguments.split()
+        modules = [f"{word.replace('.', '/')}.py" for word in words if word.startswith("tests.")]
+        files = [*(word for word in words if word.startswith("tests/")), *modules]
         assert files
         assert all((ROOT / file).exists() for file in files), arguments
 

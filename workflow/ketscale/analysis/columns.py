@@ -413,9 +413,7 @@ LAWS = Table("laws", "Scaling laws fitted by seed, with 95 % intervals. A law is
     Column("residual", "Largest relative distance of a point from the law"),
     Column("spread", "Relative standard deviation over seeds"),
     Column("held_out", "The largest point, which is predicted from the others"),
-    Column("predicted_s", "Its predicted time", unit="s"),
-    Column("measured_s", "Its measured time", unit="s"),
-    Column("error", "Relative error of the prediction"), *_ends("error_low", "error_high"),
+    Column("error", "Relative error of its predicted time"), *_ends("error_low", "error_high"),
     Column("regimes", "The regimes of the cost of a step, and where they change"),
     HARDWARE, CODE,
 ))

@@ -15,7 +15,7 @@ from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import Trained
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.sweep import Sweep
-from ketscale.analysis.laws import table as laws
+from ketscale.analysis.laws import fits as laws
 from ketscale.analysis.points import Point, Row, point_of
 from ketscale.config import Config
 from ketscale.files import read_csv

@@ -5,15 +5,10 @@ p workers take t(p); the speedup is S(p) = t(1) / t(p) at fixed work, p t(1) / t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from ketscale.analysis.laws.fit import Law, Parameter
 
-from ketscale.analysis.laws.law import Law, Parameter
-
-if TYPE_CHECKING:
-    from ketscale.analysis.laws.law import Array
-
-TIME = Parameter("time of one worker", "s")
-FIXED = Parameter("fixed time", "s")
+SERIAL, TIME = Parameter("serial fraction", largest=1.0), Parameter("time of one worker", "s")
+COST, FIXED, UPDATE = "cost", Parameter("fixed time", "s"), "time per amplitude update"
 
 
 def amdahl(p: float, serial: float) -> float:
@@ -45,17 +40,19 @@ def karp_flatt(speedup: float, workers: int) -> float | None:
 # t = a + b / p.
 AMDAHL = Law(
     "Amdahl",
-    (Parameter("serial fraction", largest=1.0), TIME),
+    (SERIAL, TIME),
     lambda p: (p**0.0, 1 / p),
     lambda c: (c[0] / (c[0] + c[1]), c[0] + c[1]),
+    speedup=amdahl,
 )
 # The efficiency t(1) / t(p) = 1 - s + s / p, so 1 / t = a + b / p.
 GUSTAFSON = Law(
     "Gustafson",
-    (Parameter("serial fraction", largest=1.0), TIME),
+    (SERIAL, TIME),
     lambda p: (p**0.0, 1 / p),
     lambda c: (c[1] / (c[0] + c[1]), 1 / (c[0] + c[1])),
     inverse=True,
+    speedup=gustafson,
 )
 # t = t(1) (1 + sigma (p - 1) + kappa p (p - 1)) / p = a + b / p + c p.
 USL = Law(
@@ -63,48 +60,22 @@ USL = Law(
     (Parameter("contention"), Parameter("coherency"), TIME),
     lambda p: (p**0.0, 1 / p, p),
     lambda c: ((c[0] + c[2]) / sum(c), c[2] / sum(c), sum(c)),
+    speedup=usl,
 )
-# t = alpha + beta bytes (Hockney, Parallel Computing 20, 389, 1994).
-HOCKNEY = Law(
+# t = alpha rounds + beta bytes (Hockney, Parallel Computing 20, 389, 1994), as `jobs.costs.messages.terms` counts them.
+ALPHA_BETA = Law(
     "alpha-beta",
-    (Parameter("alpha (latency)", "s"), Parameter("beta (time per byte)", "s/B")),
-    lambda size: (size**0.0, size),
-    tuple,
-)
-# The latency of a tree of messages grows with its depth (Thakur et al., Int. J. High Perform. Comput. Appl. 19, 49, 2005).
-HOCKNEY_RANKS = Law(
-    "alpha-beta, log2(ranks)",
-    (
-        Parameter("alpha (latency)", "s", least=float("-inf")),
-        Parameter("alpha per log2(ranks)", "s"),
-        Parameter("beta (time per byte)", "s/B"),
-    ),
-    lambda ranks, size: (size**0.0, _log2(ranks), size),
-    tuple,
+    (Parameter("alpha (latency of a round)", "s"), Parameter("beta (time per byte sent)", "s/B")),
+    lambda rounds, size: (rounds, size),
 )
 
 
-def cost(limit: float | None, chosen: int = 0) -> Law:
-    """t = t0 + c w for states of at most `limit` bytes, t0 + c' w for larger ones; w is the work.
-
-    limit: None for one c for all. chosen: 1 if the limit was inferred from the same times.
-    """
-    each = (
-        Parameter("time per amplitude update", "s"),
-        Parameter("time per amplitude update, beyond the cache", "s"),
-    )
+def cost(limit: float | None) -> Law:
+    """t = t0 + c w for states of at most `limit` bytes, t0 + c' w for larger ones; w is the work. None: one c for all."""
     if limit is None:
-        return Law("cost", (FIXED, each[0]), lambda work, _: (work**0.0, work), tuple)
+        return Law(COST, (FIXED, Parameter(UPDATE, "s")), lambda work, _: (work**0.0, work))
     return Law(
-        "cost",
-        (FIXED, *each),
+        COST,
+        (FIXED, Parameter(UPDATE, "s"), Parameter(f"{UPDATE}, beyond the cache", "s")),
         lambda work, size: (work**0.0, work * (size <= limit), work * (size > limit)),
-        tuple,
-        chosen=chosen,
     )
-
-
-def _log2(values: Array) -> Array:
-    import numpy as np
-
-    return np.log2(values)

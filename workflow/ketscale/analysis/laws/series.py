@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
-from ketscale.analysis.laws.law import Fit, Law, fit
+from ketscale.analysis.laws.fit import Fit, Law, fit
 from ketscale.analysis.points import Row, usable
 from ketscale.grid import BACKENDS, layout
 
@@ -22,42 +21,31 @@ class Place:
     rows: Sequence[Row]
 
 
-@dataclass(frozen=True)
-class Series:
-    """Places in the order of their variables; the last is held out once. left_out: places that were not sound, and why."""
+def sound(places: Iterable[Place], own_cores: bool = False) -> tuple[list[Place], str]:
+    """The places whose runs are soundly timed, in the order of their variables; and which were left out, and why.
 
-    places: Sequence[Place]
-    left_out: Sequence[str]
-    identity: Mapping[str, Any]
+    own_cores: whether the laws are about workers, so that each must be known to have a core or GPU of its own. Two threads
+        of one core are not two workers.
+    """
+    kept, left_out = [], []
+    for place in sorted(places, key=lambda place: place.variables):
+        rows, why = usable(place.rows)
+        if not rows:
+            why = "no completed run"
+        elif not why and own_cores:
+            why = next(filter(None, map(shares, rows)), "")
+        if why:
+            left_out.append(f"{place.name}: {why}")
+        else:
+            kept.append(replace(place, rows=rows))
+    return kept, f"left out: {'; '.join(left_out)}" if left_out else ""
 
-    @classmethod
-    def of(cls, places: Iterable[Place], identity: Mapping[str, Any], own_cores: bool = False) -> Series:
-        """The places whose runs are soundly timed.
 
-        own_cores: whether the laws are about workers, so that each must be known to have a core or GPU of its own. Two
-            threads of one core are not two workers.
-        """
-        sound, left_out = [], []
-        for place in sorted(places, key=lambda place: place.variables):
-            rows, why = usable(place.rows)
-            if not rows:
-                why = "no completed run"
-            elif not why and own_cores:
-                why = next(filter(None, map(shares, rows)), "")
-            if why:
-                left_out.append(f"{place.name}: {why}")
-            else:
-                sound.append(replace(place, rows=rows))
-        return cls(sound, left_out, identity)
-
-    def fit(self, law: Law) -> Fit:
-        """The law fitted to the places, with what was left out among the reasons."""
-        variables = list(zip(*(place.variables for place in self.places), strict=True))
-        found = fit(law, variables, times(self.places), [place.name for place in self.places])
-        if self.left_out:
-            words = f"left out: {'; '.join(self.left_out)}"
-            found = replace(found, reason=". ".join(filter(None, (found.reason, words))))
-        return replace(found, identity=self.identity)
+def fitted(law: Law, places: Sequence[Place], left_out: str) -> Fit:
+    """The law fitted to sound places, the last of which is held out once, with what was left out among the reasons."""
+    variables = list(zip(*(place.variables for place in places), strict=True))
+    found = fit(law, variables, times(places), [place.name for place in places])
+    return replace(found, reason=". ".join(filter(None, (found.reason, left_out))))
 
 
 def times(places: Sequence[Place]) -> list[list[float]]:
@@ -84,20 +72,17 @@ def shares(row: Row) -> str:
 
 def grows(text: str) -> str:
     """A layout with a star for what grows along its series, such as 'mpi-n1r*t1' and 'cpu-n1r1t*'."""
-    where = layout(text)
-    ranks, threads = (
-        ("*", where["threads"]) if BACKENDS[where["backend"]].several_ranks else (where["ranks"], "*")
-    )
-    return f"{where['backend']}-n{where['nodes']}r{ranks}t{threads}"
-
-
-def common_size(sizes: Iterable[str]) -> str:
-    """The parts that some sizes share, with a star for the others, such as 'q4-l*'."""
-    parts = zip(*(size.split("-") for size in sizes), strict=True)
-    return "-".join(found[0] if len(set(found)) == 1 else re.sub(r"\d+", "*", found[0]) for found in parts)
+    growing = "r" if BACKENDS[layout(text)["backend"]].several_ranks else "t"
+    return re.sub(rf"(-n\d+.*{growing})\d+", r"\1*", text)
 
 
 def size_of(text: str) -> int:
     """How far a layout is along its series: its ranks, or the threads of a single process."""
     where = layout(text)
     return int(where["ranks"] if BACKENDS[where["backend"]].several_ranks else where["threads"])
+
+
+def common_size(sizes: Iterable[str]) -> str:
+    """The parts that some sizes share, with a star for the others, such as 'q4-l*'."""
+    parts = zip(*(size.split("-") for size in sizes), strict=True)
+    return "-".join(found[0] if len(set(found)) == 1 else re.sub(r"\d+", "*", found[0]) for found in parts)

@@ -1,0 +1,206 @@
+"""The rows of laws.csv: which runs each law is fitted to, and a row for each of its parameters, or one with a refusal.
+
+The regime of a point of a sweep says what its cost is. dispatch: the fixed time is the larger part, so that more work
+costs little. cache: the states fit into the last-level cache, and each update of an amplitude costs the same time.
+memory: they do not fit, and have a time per update of their own, usually a longer one.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from ketscale.analysis.collected import Collected
+from ketscale.analysis.laws.fit import Fit, Law
+from ketscale.analysis.laws.known import ALPHA_BETA, AMDAHL, GUSTAFSON, USL, cost
+from ketscale.analysis.laws.series import Place, common_size, fitted, grows, size_of, sound
+from ketscale.analysis.points import Group, Row, point, serial, workers
+from ketscale.analysis.verdicts import ACCEPTED, REFUSED
+from ketscale.config import Family
+from ketscale.grid import BACKENDS, Run, Study
+from ketscale.jobs.costs import messages
+
+# By the kind of study.
+LAWS: dict[str, tuple[Law, ...]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFSON,)}
+# What the points of a sweep share, and of a series of workers.
+SWEPT = ("workload", "model", "simulator", "protocol")
+SAME = (*SWEPT, "size")
+# Of all runs of a fit.
+HOST = ("hardware", "code")
+OF_FIT = ("verdict", "reason", "n", "points", "p_value", "residual", "spread")
+# Bytes of a complex amplitude.
+COMPLEX = {"fp32": 8, "amp": 8, "fp64": 16}
+
+
+def rows(collected: Collected, swept: Mapping[str, str]) -> Iterator[dict[str, Any]]:
+    """The laws of the config's studies, then those of its machines' communication.
+
+    swept: the kinds of studies that sweep an axis, with the name of that axis.
+    """
+    for study in collected.config.studies:
+        of = {"study": study.name, "kind": study.kind}
+        if study.kind in LAWS:
+            for groups in _series(study, collected):
+                yield from _of_workers(of, study, groups, collected)
+        elif study.kind in swept:
+            for line in _lines(study, swept[study.kind], collected):
+                yield from _of_cost(of, line)
+    yield from _of_messages(collected)
+
+
+def _rows(of: Mapping[str, Any], places: Sequence[Place], found: Fit) -> Iterator[dict[str, Any]]:
+    """The rows of one fit. of: the columns that name its series. places: those that it is of."""
+    shared = {**of, "law": found.law.name, **{name: getattr(found, name) for name in OF_FIT}}
+    if found.error:
+        ends = (found.error.value, found.error.low, found.error.high)
+        shared |= dict(zip(("error", "error_low", "error_high"), ends, strict=True))
+        shared["held_out"] = places[-1].name
+    for parameter, estimate in zip(found.law.parameters, found.estimates, strict=False):
+        own = {"parameter": parameter.name, "unit": parameter.unit, "estimate": estimate.value}
+        yield {**shared, **own, "low": estimate.low, "high": estimate.high}
+    if not found.estimates:
+        yield shared
+
+
+def _series(study: Study, collected: Collected) -> Iterator[dict[int, Group]]:
+    """The points of each series of a study with at least two numbers of workers, by these.
+
+    A series is the ranks of a backend, or the threads of a process. One that lacks one worker takes the process with one
+    thread and its share of the batch, unless its ranks have more threads.
+    """
+    series: dict[tuple[Any, ...], dict[int, Group]] = {}
+    for group in collected.groups(study):
+        first = group[0]
+        # Each row of weak scaling has a batch of its own.
+        batch = None if study.kind == "weak" else first["batch"]
+        alike = (*(first[name] for name in SAME), batch, grows(first["layout"]))
+        series.setdefault(alike, {})[size_of(first["layout"])] = group
+    for groups in series.values():
+        row = next(iter(groups.values()))[0]
+        share = row["batch"] // workers(row["layout"]) if study.kind == "weak" else row["batch"]
+        alone = collected.points.get(point({**row, "layout": serial(row["backend"]), "batch": share}))
+        if 1 not in groups and alone and (row["threads"] == 1 or not BACKENDS[row["backend"]].several_ranks):
+            groups[1] = alone
+        if len(groups) > 1:
+            yield groups
+
+
+def _of_workers(
+    of: Mapping[str, Any], study: Study, groups: Mapping[int, Group], collected: Collected
+) -> Iterator[dict[str, Any]]:
+    """The laws of strong or weak scaling of one series."""
+    last = groups[max(groups)][0]
+    what = "ranks" if last["ranks"] > 1 else "threads"
+    batch = None if study.kind == "weak" else last["batch"]
+    named = {name: last[name] for name in (*SAME, *HOST)} | {"batch": batch, "series": grows(last["layout"])}
+    places, left_out = sound(
+        (Place(f"{p} {what}", (float(p),), group) for p, group in groups.items()), own_cores=True
+    )
+    for law in LAWS[study.kind]:
+        if law is GUSTAFSON and collected.config.family(last["workload"]).work:
+            why = "a larger batch needs a larger model here, and the law is of a fixed share of work"
+            yield from _rows({**of, **named}, places, Fit(REFUSED, why, law))
+        else:
+            yield from _rows({**of, **named}, places, fitted(law, places, left_out))
+
+
+def _of_messages(collected: Collected) -> Iterator[dict[str, Any]]:
+    """The time of an all-reduce, of each layout whose ranks summed gradients of several sizes, from all studies.
+
+    A sampled step times its all-reduce after a barrier, so waiting for the slowest rank is not part of it.
+    """
+    series: dict[tuple[str, str], dict[tuple[int, int], list[Row]]] = {}
+    for row in itertools.chain(*collected.points.values()):
+        spans, size = collected.records[Run.of(row)].timing.spans, row["gradient_bytes"]
+        seconds = (
+            messages.seconds(spans, row["backend"], size)
+            if row["ranks"] > 1 and row["timed"] and size
+            else None
+        )
+        if seconds is not None:
+            found = series.setdefault((grows(row["layout"]), row["hardware"]), {})
+            found.setdefault((row["ranks"], size), []).append({**row, "step_s": seconds})
+    for (name, _), timed in series.items():
+        if len({size for _, size in timed}) < 2:
+            continue
+        every = list(itertools.chain(*timed.values()))
+        studies = dict.fromkeys(study for row in every for study in row["studies"].split())
+        named = {"study": " ".join(studies), "series": name, **{x: every[0][x] for x in HOST}}
+        places, left_out = sound(
+            (
+                Place(f"{ranks} ranks, {size} B", messages.terms(group[0]["backend"], ranks, size), group)
+                for (ranks, size), group in timed.items()
+            ),
+            own_cores=True,
+        )
+        yield from _rows(named, places, fitted(ALPHA_BETA, places, left_out))
+
+
+def load(family: Family, sizes: Mapping[str, int], batch: int, precision: str) -> tuple[float, float] | None:
+    """A step's work, in updates of an amplitude by a gate, and the bytes of its states, of one circuit a sample.
+
+    The work is batch * 2^qubits * gates, where gates are relative: qubits * layers or segments. None for a classical
+    model. In families that say what the amplitudes of a sample are (`Family.work`), the number of gates is fixed.
+    """
+    if not sizes.get("qubits"):
+        return None
+    amplitudes = batch * (family.work(sizes) if family.work else 2.0 ** sizes["qubits"])
+    gates = 1 if family.work else math.prod(sizes.values())
+    return amplitudes * gates, amplitudes * COMPLEX[precision]
+
+
+def _lines(study: Study, varies: str, collected: Collected) -> Iterator[Sequence[Place]]:
+    """The points of each line of a sweep of one axis, with their work and the bytes of their states on a node."""
+    lines: dict[tuple[Any, ...], dict[int, Place]] = {}
+    for group in collected.groups(study):
+        first = group[0]
+        family, sizes = collected.config.family(first["workload"]), collected.config.sizes(Run.of(first))
+        own = {"batch": first["batch"], **sizes}
+        loaded = load(family, sizes, first["batch"], first["precision"])
+        if varies not in own or loaded is None:
+            continue
+        # Where a larger batch needs a larger model, the two grow together.
+        moving = {varies, "batch"} if family.work else {varies}
+        fixed = tuple((name, value) for name, value in own.items() if name not in moving)
+        work, size = loaded
+        place = Place(f"{varies} {own[varies]}", (work, size / first["nodes"]), group)
+        alike = (*(first[name] for name in (*SWEPT, "layout")), fixed)
+        lines.setdefault(alike, {})[own[varies]] = place
+    for places in lines.values():
+        yield list(places.values())
+
+
+def _of_cost(of: Mapping[str, Any], line: Sequence[Place]) -> Iterator[dict[str, Any]]:
+    """The cost along one line of a sweep, with the regimes of its points."""
+    firsts = [place.rows[0] for place in line]
+    first, batches = firsts[0], {row["batch"] for row in firsts}
+    named = {name: first[name] for name in (*SWEPT, *HOST)} | {
+        "size": common_size(row["size"] for row in firsts),
+        "batch": batches.pop() if len(batches) == 1 else None,
+        "series": first["layout"],
+    }
+    places, left_out = sound(line)
+    # The record has the processor's caches alone.
+    cache = None if BACKENDS[first["backend"]].device == "gpu" else first["cache_bytes"]
+    splits = cache is not None and len({place.variables[1] > cache for place in places}) == 2
+    found = fitted(cost(cache if splits else None), places, left_out)
+    yield from _rows({**of, **named, "regimes": _regimes(places, found, cache)}, places, found)
+
+
+def _regimes(places: Sequence[Place], found: Fit, cache: float | None) -> str:
+    """The regime of each point, such as 'dispatch: 4 to 6; cache: 8'; '' unless the law is accepted."""
+    if found.verdict != ACCEPTED:
+        return ""
+    fixed, *slopes = (estimate.value for estimate in found.estimates)
+    named: dict[str, list[str]] = {}
+    for place in places:
+        work, size = place.variables
+        beyond = cache is not None and size > cache
+        where = "cache or memory" if cache is None else "memory" if beyond else "cache"
+        regime = "dispatch" if fixed > slopes[-1 if beyond else 0] * work else where
+        named.setdefault(regime, []).append(place.name.split()[-1])
+    # The places are in the order of their work, and so are the regimes.
+    ends = {regime: dict.fromkeys((values[0], values[-1])) for regime, values in named.items()}
+    return "; ".join(f"{regime}: {' to '.join(values)}" for regime, values in ends.items())
