@@ -10,6 +10,8 @@ import numpy as np
 import pytest
 from sklearn.linear_model import LogisticRegression, Ridge
 from sklearn.metrics import accuracy_score, log_loss, root_mean_squared_error
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from ketscale.problems import baselines
 from ketscale.problems.baselines import PENALTIES, Baseline, of_vectors
@@ -146,6 +148,30 @@ def of_family(block: dict[str, Any], folder: Path) -> tuple[Path, list[Baseline]
     assert family.prepare is not None and family.baselines is not None
     family.prepare(workload, folder / "features.json", None)
     return folder, list(family.baselines(workload, folder / "features.json"))
+
+
+@pytest.mark.parametrize("kind", ["arrays", "rows", "regression"])
+def test_vectors_are_those_that_models_see(kind: str, tmp_path: Path) -> None:
+    """Standardised by the training part alone, with the split of the file."""
+    part_of = np.empty(240, "U10")
+    for name, rows in PARTS.items():
+        part_of[rows] = name
+    numbers = kind == "regression"
+    np.savez(tmp_path / "x.npz", x=30 + 5 * VECTORS, y=COLUMNS if numbers else CLASSES, split=part_of)
+    task = {"kind": "rows", "task": "regression"} if numbers else {"kind": kind}
+    _, (_, found) = of_family({**task, "file": str(tmp_path / "x.npz"), "split": "given"}, tmp_path)
+    model = (
+        Ridge(alpha=found.penalty)
+        if numbers
+        else LogisticRegression(C=1 / (found.penalty or 0), max_iter=1000)
+    )
+    (x, y), (x_test, y_test) = (
+        part("train", VECTORS, COLUMNS if numbers else CLASSES),
+        part("test", VECTORS, COLUMNS if numbers else CLASSES),
+    )
+    named = make_pipeline(StandardScaler(), model).fit(x.astype(float), y).predict(x_test.astype(float))
+    expected = root_mean_squared_error(y_test, named) if numbers else accuracy_score(y_test, named)
+    assert found.penalty in PENALTIES and found.test == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("standardise", [False, True])

@@ -26,10 +26,9 @@ def baselines(workload: Workload, manifest: Path) -> Iterator[Baseline]:
     """Both, in each fold of the split."""
     prepared = PreparedTrials.open(manifest)
     # MNE computes in double precision only.
-    signals = np.asarray(prepared.trials.signals, np.float64)
-    for number in range(len(prepared.folds)):
-        data = prepared.data(number)
-        labels, parts, fold = data.content.labels, data.content.splits, data.split.fold
+    signals, labels = np.asarray(prepared.trials.signals, np.float64), prepared.trials.labels
+    for number, parts in enumerate(prepared.folds):
+        fold = prepared.data(number).split.fold
         yield constant(signals, labels, parts, fold)
         yield fitted("CSP with LDA", _csp, signals, labels, parts, fold=fold)
 

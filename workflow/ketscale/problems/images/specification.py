@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ketscale.config import Data, Family, FileModel, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
-from ketscale.problems.baselines import Baseline
 from ketscale.problems.datasets import CLASSIFICATION, build
 from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
 from ketscale.problems.images.workloads import Digits, ImageWorkload, Mnist
 from ketscale.problems.vectors.settings import MODELS
+
+if TYPE_CHECKING:
+    from ketscale.problems.baselines import Baseline
 
 
 def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
@@ -34,10 +37,12 @@ def read(settings: Settings, manifest: Path) -> Data:
 
 
 def fit_baselines(workload: Workload, manifest: Path) -> Iterable[Baseline]:
-    """Fit what stands beside the models of a workload's features; see `baselines.baselines`."""
-    from ketscale.problems.images.baselines import baselines
+    """Fit what stands beside the models: the majority class and logistic regression, on the features that they see."""
+    from ketscale.problems.baselines import of_vectors
+    from ketscale.problems.images.features import PreparedFeatures
 
-    return baselines(workload, manifest)
+    found = PreparedFeatures.open(manifest, network=False)
+    return of_vectors(found.features, found.targets, found.splits)
 
 
 FAMILY = Family(
