@@ -358,7 +358,7 @@ def _model(
     """A model's kind and its settings; those of one in a file follow from what is in the file."""
     if block.get("kind", OWN_MODEL) == OWN_MODEL and "file" in block and "code" not in block:
         return OWN_MODEL, FileModel.of_block(block, f"models.{name}", _size_names(families))
-    return _of_kind(block, name, "models", kinds)
+    return _of_kind(block, name, "models", {**kinds, OWN_MODEL: FileModel})
 
 
 def _size_names(families: Families) -> tuple[str, ...]:
