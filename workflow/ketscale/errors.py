@@ -74,9 +74,10 @@ def _place(error: BaseException | None) -> str | None:
     place = None
     trace = error.__traceback__ if isinstance(error, Exception) else None
     while trace is not None:
-        frame = trace.tb_frame
-        if str(frame.f_globals.get("__name__")).startswith(OWN):
-            place = f"{frame.f_code.co_filename}, line {trace.tb_lineno}"
+        frame, file = trace.tb_frame, trace.tb_frame.f_code.co_filename
+        # Code that was made from a text has no file.
+        if str(frame.f_globals.get("__name__")).startswith(OWN) and not file.startswith("<"):
+            place = f"{file}, line {trace.tb_lineno}"
         trace = trace.tb_next
     return place
 

@@ -206,6 +206,8 @@ def _rank(each: Candidate) -> tuple[Any, ...]:
 
 
 def _controls(config: Config, other: str, model: str) -> bool:
-    """Whether a model is a control of another: of the kind that this declares, or any classical one of a quantum one."""
+    """Whether a model is a control of another: the one, or of the kind, that this names, or any classical one of a
+    quantum one.
+    """
     (kind, control), (_, of) = config.models[other], config.models[model]
-    return other != model and (kind == of.control or (control.classical and not of.classical))
+    return other != model and (of.control in (other, kind) or (control.classical and not of.classical))

@@ -60,7 +60,7 @@ def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str) -> 
     names = {
         "family": content["family"],
         "workload": canonical(workload),
-        "kind": model["kind"],
+        "kind": _kind(model),
         "model": canonical(model),
         "device": str(simulator.get("device")),
         "simulator": canonical(simulator),
@@ -86,7 +86,12 @@ def moved(at: Case, backend: str, nodes: int, ranks: int, batch: int) -> Case:
 def known(content: Mapping[str, Any]) -> tuple[str, ...]:
     """What a record must share with a run to say anything about its cost: kind of model, simulator and backend."""
     simulator = content["simulator"] or {}
-    return content["model"]["kind"], canonical(simulator), content["run"]["backend"]
+    return _kind(content["model"]), canonical(simulator), content["run"]["backend"]
+
+
+def _kind(model: Mapping[str, Any]) -> str:
+    """The kind of a model; of one in a user's own file, its class."""
+    return str(model.get("class", model["kind"]))
 
 
 def hardware(machine: Host) -> str:

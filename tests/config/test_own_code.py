@@ -1,0 +1,144 @@
+"""A user's own code is read and hashed with all that it imports from beside it, and never run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ketscale.config import OwnCode
+from ketscale.errors import UserError
+from tests.own_models import write
+
+RAISES = "raise RuntimeError('it was run')\n"
+
+
+@pytest.fixture(autouse=True)
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def covered(project: Path, text: str, **files: str) -> set[str]:
+    """The names of the files that belong to models/ring.py with this text, beside these files."""
+    others = {name.replace("__", "/") + ".py": content for name, content in files.items()}
+    write(project, {"models/ring.py": RAISES + text, **others})
+    return set(OwnCode.read("models/ring.py").sources)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("import torch, random, os.path", set()),
+        ("import parts", {"parts.py"}),
+        ("from parts import *", {"parts.py"}),
+        ("def build():\n    try:\n        import parts\n    except ImportError:\n        pass", {"parts.py"}),
+        # A package, and its modules, also from the working directory and without an __init__.py.
+        ("import kit.gates", {"kit/__init__.py", "kit/gates.py", "kit/angles.py"}),
+        ("from kit import gates", {"kit/__init__.py", "kit/gates.py", "kit/angles.py"}),
+        ("from kit import size", {"kit/__init__.py"}),
+        ("from models import parts", {"models/parts.py"}),
+        ("import models.parts as p", {"models/parts.py"}),
+        ("from .parts import decoder", {"parts.py"}),
+        ("from . import parts", {"parts.py"}),
+        # What it imports imports others.
+        ("import outer", {"outer.py", "parts.py"}),
+        # No files of Python: a folder of data that has the name of a package.
+        ("import datasets", set()),
+    ],
+)
+def test_what_a_file_imports_from_beside_it_is_found(project: Path, text: str, expected: set[str]) -> None:
+    (project / "datasets").mkdir()
+    (project / "datasets" / "a.csv").write_text("1,2")
+    write(
+        project,
+        {
+            "models/kit/__init__.py": RAISES + "size = 2",
+            "models/kit/gates.py": RAISES + "from .angles import angle",
+            "models/kit/angles.py": RAISES + "angle = 1",
+            "models/random.py": RAISES,
+        },
+    )
+    found = covered(project, text, models__parts="decoder = 1", outer="import parts")
+    assert found == {"ring.py", *expected}
+
+
+def test_the_hash_is_of_all_these_files_and_of_nothing_else(project: Path) -> None:
+    covered(project, "import parts\n", models__parts="a = 1\n", models__other="a = 1\n")
+    first = OwnCode.read("models/ring.py").hash
+    seen = {first}
+    for name, text, changes in (
+        ("models/other.py", "a = 2\n", False),
+        ("models/parts.py", "a = 2\n", True),
+        ("models/parts.py", "a = 2  # twice\n", True),
+        ("models/ring.py", "import parts\n", True),
+    ):
+        (project / name).write_text(text)
+        found = OwnCode.read("models/ring.py").hash
+        assert (found not in seen) is changes, name
+        seen.add(found)
+    # The same text under another name is imported by another one.
+    (project / "models/parts.py").rename(project / "models/bits.py")
+    (project / "models/ring.py").write_text("import bits\n")
+    assert OwnCode.read("models/ring.py").hash not in seen
+
+
+def test_a_copy_has_the_same_hash(project: Path) -> None:
+    covered(project, "import parts\n", models__parts="a = 1\n")
+    code = OwnCode.read("models/ring.py")
+    Path("copy.zip").write_bytes(code.packed())
+    copy = OwnCode.unpacked(Path("copy.zip"))
+    assert (copy.sources, copy.hash) == (code.sources, code.hash)
+    Path("copy.zip").write_bytes(code.packed()[:-30])
+    with pytest.raises(UserError, match=r"copy.zip: cannot be read .*; train the run again"):
+        OwnCode.unpacked(Path("copy.zip"))
+
+
+@pytest.mark.parametrize(
+    ("text", "names", "required"),
+    [
+        ("class Ring(Module):\n    pass", (), ()),
+        ("class Ring(nn.Module):\n    def __init__(self, a, b=1, *, c, d=2): pass", ("a", "b", "c", "d"), ("a", "c")),
+        ("class Base(nn.Module):\n    def __init__(self, a): pass\nclass Ring(Base): pass", ("a",), ("a",)),
+        ("from parts import Base\nclass Ring(Base): pass", ("a", "b"), ("a",)),
+        ("from parts import Base as Ring", ("a", "b"), ("a",)),
+        ("def Ring(a, b=3): pass", ("a", "b"), ("a",)),
+    ],
+)  # fmt: skip
+def test_what_a_constructor_takes_is_read(
+    project: Path, text: str, names: tuple[str, ...], required: tuple[str, ...]
+) -> None:
+    base = "class Base(nn.Module):\n    def __init__(self, a, b=2): pass"
+    covered(project, text, models__parts=base)
+    assert OwnCode.read("models/ring.py").arguments("Ring") == (names, required, False)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("class Rings(nn.Module): pass", "models/ring.py: has no Ring; did you mean Rings"),
+        ("x = 1", "models/ring.py: has no Ring; choose from nothing: none is defined"),
+        ("class Ring(pennylane.Thing): pass", "Ring has its constructor from elsewhere; give it an __init__"),
+        ("class Ring(:", "models/ring.py, line 2: invalid syntax"),
+        ("import parts", "models/parts.py, line 1: "),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_its_line(project: Path, text: str, said: str) -> None:
+    write(project, {"models/ring.py": f"{RAISES}{text}", "models/parts.py": "def f(:\n"})
+    with pytest.raises(UserError, match=said):
+        OwnCode.read("models/ring.py").arguments("Ring")
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ("ring.ipynb", "ring.ipynb: is not a file of Python"),
+        ("rung.py", "rung.py: there is no such file in "),
+        ("null.py", "null.py"),
+    ],
+)
+def test_another_file_is_refused(project: Path, file: str, said: str) -> None:
+    (project / "null.py").write_bytes(b"a = 1\0")
+    with pytest.raises(UserError, match=said):
+        OwnCode.read(file)
