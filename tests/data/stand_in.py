@@ -36,6 +36,7 @@ def main() -> None:
         write(name, option("--settings"))
         write(str(Path(name).with_name("history.csv")), "epoch,step\n")
     elif command == "baseline":
+        json.loads(option("--local"))
         baselines.write(Path(option("--out")), features_hash(Path(option("--features"))) or "", ())
     elif command in ("fetch", "prepare"):
         # The command itself reads these.

@@ -64,8 +64,9 @@ rule baseline:
         "../../envs/ketscale.yaml"
     resources:
         host=HOST,
+        places=workload_places,
     params:
         settings=workload_settings,
     shell:
-        "ketscale baseline {wildcards.workload} --settings {params.settings:q} --features {input.features:q}"
-        " --out {output:q} > {log:q} 2>&1"
+        "ketscale baseline {wildcards.workload} --settings {params.settings:q} --local {resources.places:q}"
+        " --features {input.features:q} --out {output:q} > {log:q} 2>&1"
