@@ -169,7 +169,8 @@ def tested(record: form.Record, share: float) -> form.Record:
     count = 1_000
     right = packed([[int(case < round(share * count))] for case in range(count)])
     metrics = {"accuracy": round(share * count) / count}
-    return replace(record, quality=form.Quality(1, 1, metrics, metrics, right))
+    quality = form.Quality(epochs=1, best_epoch=1, chosen={}, validation=metrics, test=metrics, right=right)
+    return replace(record, quality=quality)
 
 
 def evidence(

@@ -518,7 +518,8 @@ def test_rows_of_other_models_and_ambiguous_filters_decide_nothing(
 
 
 def test_the_table_has_the_verdict_its_effect_and_its_records() -> None:
-    found = {row["id"]: row for row in claims.table(factory.doctored(BY_ID["4.3"], {"speedup": 600.0}))}
+    judged = claims.judged(factory.doctored(BY_ID["4.3"], {"speedup": 600.0}))
+    found = {row["id"]: row for row in CLAIMS.of(judged, CONFIG)}
     assert set(found) == {"4.1", "4.3", "4.4", "4.5", "4.8"}
     names = [column.name for column in CLAIMS.columns(CONFIG)]
     assert all(list(row) == names for row in found.values())

@@ -65,7 +65,7 @@ def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[s
         "spans": _of_runs(columns.SPANS, config, runs, _spans),
         "history": _of_runs(columns.HISTORY, config, trained, lambda run: _history(run, results)),
         "curves": _of_runs(columns.CURVES, config, _best(trained), lambda run: _curves(run, results)),
-        "claims": claims.table(collected),
+        "claims": columns.CLAIMS.of(claims.judged(collected), config),
         "scaling": _of_studies("scaling", collected),
         "quality": _of_studies("quality", collected),
     }

@@ -4,6 +4,6 @@ Imports nothing heavy, since the Snakefile imports it.
 """
 
 from ketscale.analysis.claims.ledger import LEDGER, Claim, load
-from ketscale.analysis.claims.verdicts import table, tested
+from ketscale.analysis.claims.verdicts import judged, tested
 
-__all__ = ["LEDGER", "Claim", "load", "table", "tested"]
+__all__ = ["LEDGER", "Claim", "judged", "load", "tested"]

@@ -1,16 +1,15 @@
-"""Verdicts, the rows of claims.csv: what the records say about a claim, by the rule that was written down before."""
+"""Verdicts: what the records say about a claim, by the rule that was written down before."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ketscale.analysis.claims.ledger import Claim, load
 from ketscale.analysis.claims.readings import UNPLANNED, Reader, Reading, rows_of
 from ketscale.analysis.claims.rules import rule
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.intervals import LEVEL
+from ketscale.analysis.intervals import LEVEL, Estimate
 from ketscale.analysis.verdicts import MORE, NOT_MEASURED, REFUTED, SUPPORTED, UNDECIDED
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, Run
@@ -23,11 +22,17 @@ MOST_READINGS = 4
 class Verdict:
     """A verdict, why, the reading that decides it, and the records that it came from on one kind of host."""
 
+    claim: Claim
     verdict: str
     reason: str
     reading: Reading | None = None
     hardware: str = ""
     records: tuple[str, ...] = ()
+
+    @property
+    def estimate(self) -> Estimate | None:
+        """The effect that decides."""
+        return self.reading.estimate if self.reading else None
 
 
 def tested(config: Config) -> list[Claim]:
@@ -37,12 +42,9 @@ def tested(config: Config) -> list[Claim]:
     return [claim for claim in ruled if any(UNPLANNED not in each.fault for each in _asked(claim, nothing))]
 
 
-def table(collected: Collected) -> list[dict[str, Any]]:
-    """A row of claims.csv with its verdict for each claim that a study of the config tests.
-
-    `effect` with the ends of its interval is the reading that decides; `reason` tells the others.
-    """
-    return [_row(claim, judge(claim, collected)) for claim in tested(collected.config)]
+def judged(collected: Collected) -> list[Verdict]:
+    """The verdicts, the rows of claims.csv, on the claims that a study of the config tests."""
+    return [judge(claim, collected) for claim in tested(collected.config)]
 
 
 def judge(claim: Claim, collected: Collected) -> Verdict:
@@ -60,7 +62,7 @@ def judge(claim: Claim, collected: Collected) -> Verdict:
     decided = [each for each in found if each.verdict not in (UNDECIDED, NOT_MEASURED)]
     if len({each.verdict for each in decided}) > 1:
         told = "; ".join(f"{each.verdict} on {each.hardware}" for each in decided)
-        return Verdict(UNDECIDED, f"hosts differ: {told}")
+        return Verdict(claim, UNDECIDED, f"hosts differ: {told}")
     best = max(found, key=lambda each: (each in decided, each.verdict == UNDECIDED))
     if best.verdict == NOT_MEASURED and UNPLANNED in best.reason:
         return replace(best, reason=f"{best.reason}; {_to_run(claim)}")
@@ -92,25 +94,29 @@ def _on(host: str, claim: Claim, collected: Collected, level: float) -> Verdict:
         holding.remove(MORE)
     if len(holding) == 1:
         found = ruling[holding[0]]
-        return _verdict(holding[0], [found.witness, *found.readings], collected)
+        return _verdict(claim, holding[0], [found.witness, *found.readings], collected)
     readings = [reading for found in ruling.values() for reading in found.readings]
     unknown = [found.witness for found in ruling.values() if found.truth is None]
     absent = [reading for reading in readings if reading.absent]
     # If all conditions are known to fail, nothing that is still absent can decide.
     if unknown and absent:
-        return _verdict(NOT_MEASURED, [*absent, *readings], collected)
-    return _verdict(UNDECIDED, [*unknown[:1], ruling[SUPPORTED].witness, *readings], collected)
+        return _verdict(claim, NOT_MEASURED, [*absent, *readings], collected)
+    return _verdict(claim, UNDECIDED, [*unknown[:1], ruling[SUPPORTED].witness, *readings], collected)
 
 
-def _verdict(verdict: str, readings: Sequence[Reading], collected: Collected) -> Verdict:
+def _verdict(claim: Claim, verdict: str, readings: Sequence[Reading], collected: Collected) -> Verdict:
     """A verdict with the reading that decides it first, unless nothing is measured."""
     told = list(dict.fromkeys(each.words for each in readings))
     more = [f"and {len(told) - MOST_READINGS} more"] if len(told) > MOST_READINGS else []
     runs = dict.fromkeys(run for each in readings for run in each.runs)
-    paths = tuple(f"{collected.config.results}/{run.path}" for run in runs)
-    first = None if verdict == NOT_MEASURED else readings[0]
-    hosts = " and ".join(sorted({row["hardware"] for row in rows_of(collected, runs)}))
-    return Verdict(verdict, "; ".join(told[:MOST_READINGS] + more), first, hosts, paths)
+    return Verdict(
+        claim,
+        verdict,
+        "; ".join(told[:MOST_READINGS] + more),
+        None if verdict == NOT_MEASURED else readings[0],
+        " and ".join(sorted({row["hardware"] for row in rows_of(collected, runs)})),
+        tuple(f"{collected.config.results}/{run.path}" for run in runs),
+    )
 
 
 def _to_run(claim: Claim) -> str:
@@ -121,29 +127,3 @@ def _to_run(claim: Claim) -> str:
         files.setdefault(f"workflow/studies/{file}" if file else "config.yaml", []).append(name)
     told = ", ".join(f"{file} ({', '.join(names)})" for file, names in files.items())
     return f"run {told}" + (f"; it needs {'; '.join(claim.needs)}" if claim.needs else "")
-
-
-def _row(claim: Claim, verdict: Verdict) -> dict[str, Any]:
-    """A claim and its verdict in words and numbers."""
-    reading = verdict.reading
-    estimate = reading and reading.estimate
-    return {
-        "id": claim.id,
-        "statement": claim.statement,
-        "number": "; ".join(map(str, claim.numbers)),
-        "source": claim.source,
-        "study": ", ".join(claim.studies),
-        "needs": "; ".join(claim.needs),
-        "estimator": claim.estimator,
-        "rule": str(claim.rule),
-        "smallest_effect": claim.smallest_effect,
-        "verdict": verdict.verdict,
-        "reason": verdict.reason,
-        "effect_of": reading.name if reading and estimate else "",
-        "effect": estimate and estimate.value,
-        "low": estimate and estimate.low,
-        "high": estimate and estimate.high,
-        "n": estimate and estimate.n,
-        "hardware": verdict.hardware,
-        "records": " ".join(verdict.records),
-    }
