@@ -61,7 +61,7 @@ def asked(
 
     factory.write_all(config, results, made)
     found = factory.collect(factory.partial(config), results)
-    return found.parts[0].answer, found.inputs.quality.set_index("model")
+    return found.parts[0].answer, found.inputs.quality.set_index("model").drop(columns="found")
 
 
 def right(share: float, samples: int, seed: int, kept: float = 0.9) -> np.ndarray[Any, Any]:
@@ -273,16 +273,11 @@ def test_several_comparisons_with_guessing_are_counted(tmp_path: Path) -> None:
 def test_an_error_is_compared_by_its_ratio(tmp_path: Path) -> None:
     """Infidelities that differ by a factor of four; the smaller one is better."""
     effect = Estimate(0.25, 0.2, 0.4, 5)
+    nothing: Any = None
     made = finding.Finding(
-        {},
-        Metric("infidelity", "infidelity", "", "down"),
-        "gate",
-        verdicts.BETTER,
-        "b",
-        "times",
-        None,
-        effect,
-    )
+        "s", nothing, "gate", Metric("infidelity", "infidelity", "", "down"), 5, 0, 1, None, None, None, {}, "",
+        beside="b", effect=effect, unit="times", verdict=verdicts.BETTER,
+    )  # fmt: skip
     assert made._amount() == "4 times lower (2.5 to 5)"
 
 

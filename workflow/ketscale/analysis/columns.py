@@ -110,7 +110,7 @@ Columns = Callable[[Config], Iterable[Column]]
 class Table:
     """A table: its name, what the page says of it, and its columns.
 
-    compares: whether each row also has, in memory alone, what its comparison `FOUND`.
+    compares: whether a row also has, in memory alone, what it was taken from, as `FOUND`.
     """
 
     name: str
@@ -125,7 +125,9 @@ class Table:
     def of(self, made_from: Iterable[Any], config: Config) -> Iterator[dict[str, Any]]:
         """What each of these, such as a `Trained`, has in all columns that say how to take it."""
         taken = [(column.name, column.of) for column in self.columns(config) if column.of]
-        return ({name: _written(of(one), config) for name, of in taken} for one in made_from)
+        for one in made_from:
+            row = {name: _written(of(one), config) for name, of in taken}
+            yield {**row, FOUND: one} if self.compares else row
 
     def frame(self, rows: Iterable[Row], config: Config) -> pd.DataFrame:
         """The rows as they are written, with None where there is no value.
@@ -206,7 +208,12 @@ def other_metrics(config: Config) -> list[str]:
 
 def _other_metrics(config: Config) -> Iterator[Column]:
     for name in other_metrics(config):
-        yield Column(name, f"The metric `{name}` on test data, mean over seeds")
+        yield Column(name, f"The metric `{name}` on test data, mean over seeds", partial(_mean, name))
+
+
+def _mean(name: str, found: Any) -> float | None:
+    mean: float | None = found.means[name]
+    return mean
 
 
 def _axis(name: str, meaning: str) -> Column:
@@ -218,9 +225,10 @@ def _ends(low: str, high: str, of: str = "its 95 % interval", unit: str = "") ->
     return Column(low, f"Lower end of {of}", unit=unit), Column(high, "Upper end", unit=unit)
 
 
-def _effect(name: str, end: str, meaning: str) -> Column:
-    """A part of the effect of a row of an answer."""
-    return Column(name, meaning, lambda row: row.told.effect and getattr(row.told.effect, end))
+def _part(name: str, estimate: str, part: str, meaning: str, unit: str = "") -> Column:
+    """A part of an estimate that a row's source has, or None."""
+    found = attrgetter(estimate)
+    return Column(name, meaning, lambda row: (one := found(row)) and getattr(one, part), unit=unit)
 
 
 # fmt: off
@@ -345,10 +353,10 @@ ANSWERS = Table("answers", "What each study says about its question, with a row 
     Column("verdict", "The word for the whole answer", attrgetter("part.answer.verdict"), text=True),
     Column("point", "What the row tells of", attrgetter("told.point"), text=True),
     Column("compared_with", "What it is compared with; empty if with nothing", attrgetter("told.beside"), text=True),
-    _effect("effect", "value", "The ratio, difference or value, in its unit"),
+    _part("effect", "told.effect", "value", "The ratio, difference or value, in its unit"),
     Column("unit", "`times as fast` and `times as long` of ratios, `points` of differences of shares, `%` of shares, else the metric's", attrgetter("told.unit"), text=True),
-    _effect("low", "low", "Lower end of its 95 % interval"), _effect("high", "high", "Upper end"),
-    _effect("n", "n", "Number of seeds in it"),
+    _part("low", "told.effect", "low", "Lower end of its 95 % interval"), _part("high", "told.effect", "high", "Upper end"),
+    _part("n", "told.effect", "n", "Number of seeds in it"),
     Column("verdict_of_point", "What its interval says", attrgetter("told.verdict"), text=True),
 ))
 
@@ -419,29 +427,29 @@ LAWS = Table("laws", "Scaling laws fitted by seed, with 95 % intervals. A law is
 ))
 
 QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples; of each model the configuration that does best on validation data, beside the best of its controls.", (
-    STUDY, *AT,
-    Column("n", "Number of seeds that were completed"),
-    Column("failed", "Number of seeds that were not"),
-    Column("parameters", "Number of trainable parameters"),
-    Column("metric", "The headline metric of the family"),
-    Column("value", "Its estimate over seeds and test samples, on test data with the best weights"),
-    *_ends("value_low", "value_high"),
-    Column("chance", "What guessing gives"),
-    Column("shared", "The most samples of validation and test, over its runs, that have something in common with a part before theirs"),
+    replace(STUDY, of=attrgetter("study")), *AT,
+    Column("n", "Number of seeds that were completed", attrgetter("n")),
+    Column("failed", "Number of seeds that were not", attrgetter("failed")),
+    Column("parameters", "Number of trainable parameters", attrgetter("parameters")),
+    Column("metric", "The headline metric of the family", attrgetter("metric.name")),
+    _part("value", "reached", "value", "Its estimate over seeds and test samples, on test data with the best weights"),
+    _part("value_low", "reached", "low", "Lower end of its 95 % interval"), _part("value_high", "reached", "high", "Upper end"),
+    Column("chance", "What guessing gives", attrgetter("chance")),
+    Column("shared", "The most samples of validation and test, over its runs, that have something in common with a part before theirs", attrgetter("shared")),
     _other_metrics,
-    Column("epochs", "Mean number of epochs"),
-    Column("why", "Why there is no estimate, such as other code or data", text=True),
-    Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared"),
-    Column("configurations", "How many configurations of the model were tried"),
-    Column("control", "The best of its controls on validation data, that it is compared with", text=True),
-    Column("control_value", "The control's estimate"),
-    Column("control_parameters", "The control's trainable parameters"),
-    Column("control_configurations", "How many configurations of the control were tried"),
-    Column("effect", "How much more the model has than its control, from pairs of the same seed and test sample"),
-    *_ends("effect_low", "effect_high"),
-    Column("unit", "`points` of a difference of shares, else `times` of a ratio", text=True),
-    Column("pairs", "Number of pairs of seeds"),
-    Column("verdict", "What the interval says, all comparisons of the study together", text=True),
+    Column("epochs", "Mean number of epochs", lambda found: found.means["epochs"]),
+    Column("why", "Why there is no estimate, such as other code or data", attrgetter("why"), text=True),
+    Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared", attrgetter("chosen")),
+    Column("configurations", "How many configurations of the model were tried", attrgetter("tried")),
+    Column("control", "The best of its controls on validation data, that it is compared with", attrgetter("beside"), text=True),
+    _part("control_value", "theirs", "value", "The control's estimate"),
+    Column("control_parameters", "The control's trainable parameters", attrgetter("their_parameters")),
+    Column("control_configurations", "How many configurations of the control were tried", attrgetter("their_tried")),
+    _part("effect", "effect", "value", "How much more the model has than its control, from pairs of the same seed and test sample"),
+    _part("effect_low", "effect", "low", "Lower end of its 95 % interval"), _part("effect_high", "effect", "high", "Upper end"),
+    Column("unit", "`points` of a difference of shares, else `times` of a ratio", attrgetter("unit"), text=True),
+    Column("pairs", "Number of pairs of seeds", lambda found: found.effect.n if found.effect else 0 if found.beside else None),
+    Column("verdict", "What the interval says, all comparisons of the study together", attrgetter("verdict"), text=True),
 ), compares=True)
 
 PARITY = Table("parity", "Comparisons of the first 20 losses of runs that must train alike. The limits are 1e-9 across simulators and 1e-10 across backends, ranks and threads in fp64, and 1e-3 in fp32. A run beyond its limit is refused.", tuple(

@@ -67,13 +67,13 @@ def of(config: Config, results: Path, found: Records) -> tuple[Collected, dict[s
         "curves": _of_runs(columns.CURVES, config, _best(trained), lambda run: _curves(run, results)),
         "claims": columns.CLAIMS.of(claims.judged(collected), config),
         "scaling": _of_studies("scaling", collected),
-        "quality": _of_studies("quality", collected),
+        "quality": columns.QUALITY.of(_of_studies("quality", collected), config),
     }
     return collected, {name: columns.TABLES[name].frame(rows, config) for name, rows in made.items()}
 
 
-def _of_studies(table: str, collected: Collected) -> Iterator[Row]:
-    """The rows of one table, study by study, made by the studies' kinds."""
+def _of_studies(table: str, collected: Collected) -> Iterator[Any]:
+    """What the rows of one table are taken from, study by study, by the studies' kinds."""
     known = kinds(collected.config.families)
     for study in collected.config.studies:
         if known[study.kind].table == table:

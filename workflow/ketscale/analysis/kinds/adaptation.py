@@ -5,14 +5,14 @@ A model that does not adapt is trained on the test's own samples, and so is the 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from ketscale.analysis import metrics
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.kinds import finding
 from ketscale.analysis.kinds.accuracy import Part, footnote, parts
+from ketscale.analysis.kinds.finding import Finding, value
 from ketscale.analysis.kinds.quality import Quality
 from ketscale.config import Config, Family
 from ketscale.grid import Study
@@ -53,11 +53,11 @@ class Adaptation(Quality):
         """Models that adapt; the others are trained on the test's own samples."""
         return config.models[model][1].adapts
 
-    def more(self, point: Mapping[Any, Any], config: Config) -> dict[str, str]:
+    def more(self, found: Finding) -> dict[str, str]:
         """How much of it is adaptation."""
-        after, first = next(iter(config.families[point["family"]].course.items()))
-        start = point[first.name]
-        return {f"after {after} steps": finding.value(start, first)} if start == start else {}
+        after, first = next(iter(found.settings.family.course.items()))
+        start = found.means[first.name]
+        return {} if start is None else {f"after {after} steps": value(start, first)}
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The headline metric by number of steps: a panel for each study and workload."""
@@ -106,8 +106,8 @@ def _panel(axes: Axes, table: pd.DataFrame, family: Family) -> None:
     steps, ends = list(family.course), []
     for number, (curve, found) in enumerate(table.groupby("curve")):
         colour = style.colour(number)
-        for value in found.loc[found["after"].isna(), "value"]:
-            axes.axhline(value, lw=1.6, ls="--", color=colour)
+        for level in found.loc[found["after"].isna(), "value"]:
+            axes.axhline(level, lw=1.6, ls="--", color=colour)
         course = found.dropna(subset="after")
         at = [steps.index(after) for after in course["after"]]
         axes.plot(at, course["value"], lw=1.6, marker="o", ms=4, color=colour)

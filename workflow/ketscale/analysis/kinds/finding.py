@@ -1,22 +1,22 @@
-"""A chosen configuration of a model beside its best control, in words: from a row of quality.csv."""
+"""A configuration of a model on a data set, beside its best control if it was chosen: a row of quality.csv, and its words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from ketscale.analysis import verdicts
+from ketscale.analysis import comparability, verdicts
+from ketscale.analysis.columns import other_metrics
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Told
-from ketscale.analysis.kinds.selection import GUESSING
-from ketscale.analysis.points import size_axes, size_words, variants
+from ketscale.analysis.kinds.selection import GUESSING, Candidate, Match
+from ketscale.analysis.points import size_words
 from ketscale.analysis.wording import capital, data, digits
-from ketscale.config import Config, Metric
-
-if TYPE_CHECKING:
-    import pandas as pd
+from ketscale.config import Config, Metric, Settings
+from ketscale.grid import Run
 
 # If the control gets more than this share right, a model has little room to be better.
 CEILING = 0.95
@@ -45,125 +45,160 @@ _SHORT = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Finding:
-    """A model on a data set.
+    """A configuration of a model on a data set, as a study tested it. It has no samples, of which there may be many.
 
-    row: of quality.csv. verdict: empty for a model that is nothing but a control. beside: what it is compared with, '' for
-    nothing. reached: the metric on test data. effect: how much more the model has, in `unit`.
+    settings: those of one of its runs. data: the data set in words. n, failed: its seeds that were completed, and the others.
+    reached: the metric on test data. means: over seeds, of the epochs and of the other metrics on test data. why: what keeps
+    its runs from being joined, or compared. chosen: whether it is the model's best on validation data, out of those `tried`; only
+    then it is compared. beside: what it is compared with, '' for nothing, and what is known of `their` side. effect: how much
+    more the model has, in `unit`. verdict: empty for a model that is nothing but a control.
     """
 
-    row: Mapping[Any, Any]
-    metric: Metric
+    study: str
+    settings: Settings
     data: str
-    verdict: str
-    beside: str
-    unit: str
+    metric: Metric
+    n: int
+    failed: int
+    parameters: int
     reached: Estimate | None
-    effect: Estimate | None
+    chance: float | None
+    shared: int | None
+    means: Mapping[str, float | None]
+    why: str
+    chosen: bool = False
+    tried: int | None = None
+    beside: str = ""
+    theirs: Estimate | None = None
+    their_parameters: int | None = None
+    their_tried: int | None = None
+    effect: Estimate | None = None
+    unit: str = ""
+    verdict: str = ""
 
     @classmethod
-    def of(cls, row: Mapping[Any, Any], config: Config) -> Finding:
-        """From a row of quality.csv whose point was chosen."""
-        verdict, beside, unit = (
-            row[name] if isinstance(row[name], str) else "" for name in ("verdict", "control", "unit")
-        )
-        metric = config.family(row["workload"]).headline
-        found = estimate(row, "value", "n"), estimate(row, "effect", "pairs")
-        return cls(row, metric, data(row["workload"], config), verdict, beside, unit, *found)
+    def of(cls, study: str, each: Candidate, config: Config) -> Finding:
+        """What a configuration has reached by itself."""
+        first, completed = each.group[0], [row for row in each.group if row["status"] == "completed"]
+        columns = {"epochs": "epochs", **{name: f"test_{name}" for name in other_metrics(config)}}
+        known = {
+            name: [row[column] for row in completed if row.get(column) is not None]
+            for name, column in columns.items()
+        }
+        return cls(
+            study, config.settings(Run.of(first)), data(first["workload"], config), each.metric, len(each.tests),
+            len(each.failed), first["parameters"], each.estimate(), each.chance,
+            max((row["shared"] for row in completed if row["shared"] is not None), default=None),
+            {name: statistics.fmean(values) if values else None for name, values in known.items()},
+            comparability.hindrance(each.keys),
+        )  # fmt: skip
+
+    def matched(self, match: Match) -> Finding:
+        """The same, chosen, with what comes of the comparison with its control."""
+        found = replace(self, chosen=True, why=match.why, tried=match.chosen.tried, verdict=match.verdict)
+        control, effect = match.control, match.effect()
+        if control is None:
+            return found
+        effect = effect.times(100) if effect and match.unit == "points" else effect
+        parameters = control.group[0]["parameters"] if control.group else None
+        return replace(
+            found, beside=control.model, theirs=control.estimate(), their_parameters=parameters,
+            their_tried=control.tried or None, effect=effect, unit=match.unit,
+        )  # fmt: skip
+
+    @property
+    def model(self) -> str:
+        """The model's name."""
+        return self.settings.run.model
 
     def order(self) -> tuple[Any, ...]:
         """The finding that leads is the smallest."""
         size = 0.0
         if self.effect:
             size = abs(math.log(self.effect.value) if self.unit == "times" else self.effect.value)
-        return _ORDER.index(self.verdict), -round(size, 9), self.data, self.row["model"], self.row["size"]
+        return _ORDER.index(self.verdict), -round(size, 9), self.data, self.model, self.settings.run.size
 
     def said(self) -> tuple[str, str]:
         """A sentence, and a short one of at most twelve words."""
-        row, known = self.row, self.effect is not None and self.effect.low is not None
+        known = self.effect is not None and self.effect.low is not None
         control = self.beside if self.beside in ("", GUESSING) else f"its best control {self.beside}"
-        lost = f"{row['failed']:.0f} of {row['failed'] + row['n']:.0f} seeds of {row['model']}"
         words = {
-            "data": self.data, "model": row["model"], "metric": self.metric.title, "beside": self.beside, "why": row["why"],
+            "data": self.data, "model": self.model, "metric": self.metric.title, "beside": self.beside, "why": self.why,
             "control": control or "its own runs",
             "theirs": control if control == GUESSING else f"that of {control}",
             "amount": self._amount() if known else "",
             "ends": self._ends() if known else "the same in every seed",
-            "failed": lost if row["failed"] else f"seeds of {self.beside}",
+            "failed": f"{self._lost} seeds of {self.model}" if self.failed else f"seeds of {self.beside}",
             "reached": value(self.reached.value, self.metric) if self.reached else "",
         }  # fmt: skip
         short = _SHORT.get(self.verdict, "cannot tell {model} from {beside} on {data}")
         return f"On {self.data}, {_SENTENCES[self.verdict].format(**words)}.", capital(short.format(**words))
 
-    def told(self, config: Config, points: pd.DataFrame, more: Mapping[str, str]) -> Told:
-        """The row of the chapter's table.
-
-        points: the study's rows of quality.csv, by whose index `row` names its own. more: further cells.
-        """
-        row = self.row
-        mine = points[(points["model"] == row["model"]) & (points["workload"] == row["workload"])]
-        chosen = variants(mine, config, but=("workload", "model", *size_axes(config))).to_dict()[row["index"]]
-        size = size_words(config, row["workload"], row["size"])
+    def told(self, config: Config, variant: str, more: Mapping[str, str]) -> Told:
+        """The row of the chapter's table; variant: what tells the configuration from the model's others. more: further cells."""
+        run = self.settings.run
         cells = {
-            f"test {self.metric.title}": self.reached and told(self.reached, self.metric),
-            "guessing": _cell(row["chance"], lambda found: value(found, self.metric)),
+            f"test {self.metric.title}": told(self.reached, self.metric) if self.reached else "",
+            "guessing": "" if self.chance is None else value(self.chance, self.metric),
+            "parameters": _both(self.parameters, self.their_parameters),
+            "configurations": _both(self.tried, self.their_tried),
         }
-        for name in ("parameters", "configurations"):
-            both = (_cell(row[f"{side}{name}"], lambda found: f"{found:,.0f}") for side in ("", "control_"))
-            cells[name] = " / ".join(filter(None, both))
-        point = ", ".join(filter(None, (f"{self.data}: {row['model']}", size, chosen)))
+        size = size_words(config, run.workload, run.size)
+        point = ", ".join(filter(None, (f"{self.data}: {self.model}", size, variant)))
         shown = {name: text for name, text in {**cells, **more}.items() if text}
         return Told(point, self.beside, self.effect, self.unit if self.effect else "", self.verdict, shown)
 
     def notes(self) -> Iterator[str]:
         """What a reader should know besides, a sentence each."""
-        row, share, chance = self.row, self.metric.is_share, self.row["chance"]
-        model, tried, other = row["model"], row["configurations"], row["control_configurations"]
-        if other == other and tried != other:
+        model, where, share = self.model, self.data, self.metric.is_share
+        if self.their_tried and self.tried != self.their_tried:
             yield (
-                f"Careful: on {self.data} {model} was chosen out of {tried:.0f} and {self.beside} out of {other:.0f} "
+                f"Careful: on {where} {model} was chosen out of {self.tried} and {self.beside} out of {self.their_tried} "
                 "configurations, so that one had more chances."
             )
-        mine, theirs = row["parameters"], row["control_parameters"]
-        if theirs == theirs and max(mine, theirs) > UNEQUAL * min(mine, theirs):
-            yield f"Careful: on {self.data} {model} has {mine:,.0f} parameters and {self.beside} {theirs:,.0f}."
-        if row["failed"]:
-            yield f"{row['failed']:.0f} of {row['failed'] + row['n']:.0f} seeds of {model} on {self.data} failed."
-        if row["shared"] > 0:
+        both = (self.parameters, self.their_parameters or self.parameters)
+        if max(both) > UNEQUAL * min(both):
+            yield f"Careful: on {where} {model} has {both[0]:,} parameters and {self.beside} {both[1]:,}."
+        if self.failed:
+            yield f"{self._lost} seeds of {model} on {where} failed."
+        if self.shared:
             yield (
-                f"Careful: {row['shared']:.0f} samples of validation and test of {self.data} are not new: they equal, overlap "
+                f"Careful: {self.shared} samples of validation and test of {where} are not new: they equal, overlap "
                 "or share a group with samples of training (or of validation, if they are of test)."
             )
-        if share and self.reached and self.reached.low is not None and self.reached.low <= chance:
-            yield f"{model} on {self.data} is not surely better than guessing."
-        if share and self.beside != GUESSING and row["control_value"] >= CEILING:
-            yield f"On {self.data} the control leaves little room to be better."
+        low = self.reached.low if self.reached else None
+        if share and low is not None and self.chance is not None and low <= self.chance:
+            yield f"{model} on {where} is not surely better than guessing."
+        if share and self.beside != GUESSING and self.theirs and self.theirs.value >= CEILING:
+            yield f"On {where} the control leaves little room to be better."
         over = "seeds and test samples" if share else f"seeds, of the geometric mean of {self.metric.title}"
         yield f"Intervals are of 95 %, over {over}."
 
+    @property
+    def _lost(self) -> str:
+        return f"{self.failed} of {self.failed + self.n}"
+
     def _amount(self) -> str:
         """'2.1 points higher (0.4 to 3.9)', '3.2 times lower (2 to 5)'."""
-        found = self.effect
+        found, ratio = self.effect, self.unit == "times"
         assert found is not None and found.low is not None and found.high is not None
-        ratio = self.unit == "times"
         lower = found.value < (1 if ratio else 0)
         if lower:
             found = found.inverse() if ratio else Estimate(-found.value, -found.high, -found.low, found.n)
-        ends = f"{self._number(found.low)} to {self._number(found.high)}"
-        return " ".join(
-            filter(None, (self._number(found.value), self.unit, "lower" if lower else "higher", f"({ends})"))
-        )
+        words = (self._number(found.value), self.unit, "lower" if lower else "higher")
+        return f"{' '.join(filter(None, words))} ({self._number(found.low)} to {self._number(found.high)})"
 
     def _ends(self) -> str:
         assert self.effect is not None
-        ratio = "a factor of " if self.unit == "times" else ""
-        ends = f"{ratio}{self._number(self.effect.low)} to {self._number(self.effect.high)}"
-        return ends if ratio else f"{ends} {self.unit}".rstrip()
+        ends = f"{self._number(self.effect.low)} to {self._number(self.effect.high)}"
+        return f"a factor of {ends}" if self.unit == "times" else f"{ends} {self.unit}".rstrip()
 
     def _number(self, found: float | None) -> str:
         assert found is not None
-        return points(found) if self.unit == "points" else digits(found)
+        # Never '-0.0'.
+        return f"{round(found, 1) + 0.0:.1f}" if self.unit == "points" else digits(found)
 
 
 def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
@@ -178,7 +213,7 @@ def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
         for word in (verdicts.BETTER, verdicts.WORSE, verdicts.EQUAL)
     )
     control = "guessing" if {each.beside for each in compared} == {GUESSING} else "the best control"
-    others, name = len(compared) - better - worse, f"{lead.row['model']} on {lead.data}"
+    others, name = len(compared) - better - worse, f"{lead.model} on {lead.data}"
     named = f" ({name})" if better == 1 else f", most of all {name}" if better else ""
     word = "equal" if equal == others else "undecided" if not equal else "equal or undecided"
     rest = f", the other{' is' if others == 1 else 's are'} {word}" if others else ""
@@ -188,14 +223,6 @@ def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
         return f"Of {len(compared)} comparisons with {control} all are {word}.", short
     start = f"Of {len(compared)} comparisons with {control} {better or 'none'} {'is' if better < 2 else 'are'} better"
     return f"{start}{named}, {worse or 'none'} worse{rest}.", short
-
-
-def estimate(row: Mapping[Any, Any], name: str, n: str) -> Estimate | None:
-    """The estimate in the columns NAME, NAME_low and NAME_high; None if there is none."""
-    found, low, high = (row[column] for column in (name, f"{name}_low", f"{name}_high"))
-    if found is None or math.isnan(found):
-        return None
-    return Estimate(found, None if math.isnan(low) else low, None if math.isnan(high) else high, int(row[n]))
 
 
 def told(found: Estimate, metric: Metric) -> str:
@@ -211,10 +238,5 @@ def value(found: float, metric: Metric) -> str:
     return f"{100 * found:.1f} %" if metric.is_share else f"{found:.3g} {metric.unit}".rstrip()
 
 
-def points(found: float) -> str:
-    """A number of points; never '-0.0'."""
-    return f"{round(found, 1) + 0.0:.1f}"
-
-
-def _cell(found: Any, words: Callable[[float], str]) -> str:
-    return "" if found is None or found != found else words(found)
+def _both(ours: int | None, theirs: int | None) -> str:
+    return " / ".join(f"{count:,}" for count in (ours, theirs) if count is not None)

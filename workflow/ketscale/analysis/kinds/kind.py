@@ -95,8 +95,8 @@ class Kind(ABC):
         """Why the runs of the study do not allow its comparison, and what to do."""
         yield from ()
 
-    def rows(self, study: Study, collected: Collected) -> Iterable[Mapping[str, Any]]:
-        """The study's rows of `table`, one per point, in the study's order; `points.FOUND` is what the comparison of a row found, an object."""
+    def rows(self, study: Study, collected: Collected) -> Iterable[Any]:
+        """What the study's rows of `table` are taken from, one per point, in the study's order."""
         return ()
 
     @abstractmethod
