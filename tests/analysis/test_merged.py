@@ -22,7 +22,7 @@ from tests.analysis.test_report import Page
 STUDIES = factory.default_study()["studies"]
 SPEED = factory.small_config({name: STUDIES[name] for name in ("strong", "parity")}, partial=True)
 DEPTH = factory.small_config({"depth": STUDIES["depth"]}, title="Depth", partial=True)
-KEYS = ("one", "two", "my_study")
+KEYS = ("one", "far/two", "my_study")
 
 
 def on(config: Config, run: Run, cpu: str) -> dict[str, object]:
@@ -84,14 +84,14 @@ def test_every_folder_has_its_machine_answers_and_figures(page: str) -> None:
     for key, config in zip(KEYS, (SPEED, SPEED, DEPTH), strict=True):
         assert all(f'href="#{key}-study-{study.name}"' in opening for study in config.studies)
         assert all(f'<section id="{key}-study-{study.name}">' in page for study in config.studies)
-    two = page.split('<h2 id="two-answers">')[1].split("<h2")[0]
+    two = page.split('<h2 id="far/two-answers">')[1].split("<h2")[0]
     assert "Slow CPU, 2 cores" in two and "Fast CPU" not in two
-    assert 'href="#two-runs" data-filter="=strong"' in two
+    assert 'href="#far/two-runs" data-filter="=strong"' in two
 
 
-def test_folders_have_the_shortest_names_that_tell_them_apart(tmp_path: Path) -> None:
+def test_folders_have_their_names_below_the_folder_of_all(tmp_path: Path) -> None:
     assert merged._names([tmp_path / "a/results", tmp_path / "b/results"]) == ["a/results", "b/results"]
-    assert merged._names([tmp_path / "a/x", tmp_path / "b/100% y"]) == ["x", "100__y"]
+    assert merged._names([tmp_path / "a/x", tmp_path / "b/100% y"]) == ["a/x", "b/100__y"]
 
 
 def test_what_cannot_be_merged_is_said(place: Path, tmp_path: Path) -> None:
@@ -141,4 +141,4 @@ def test_a_study_that_two_machines_measured_is_told_for_each(tmp_path: Path) -> 
 def test_the_command(place: Path, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "ketscale", "merge", "one", "far/two", "--out", str(tmp_path / "m.html")]
     subprocess.run(command, cwd=place, check=True, capture_output=True, timeout=120)
-    assert '<h2 id="two-answers">two</h2>' in (tmp_path / "m.html").read_text()
+    assert '<h2 id="far/two-answers">far/two</h2>' in (tmp_path / "m.html").read_text()

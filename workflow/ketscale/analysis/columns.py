@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
@@ -32,6 +32,11 @@ class Trained:
     record: Record
     settings: Settings
     studies: Sequence[str] = ()
+
+    @cached_property
+    def row(self) -> Row:
+        """What it has in those columns of runs.csv that every config has."""
+        return {part.name: part.of(self) for part in RUNS.parts if isinstance(part, Column) and part.of}
 
     def metric(self, split: str, name: str) -> Any:
         """A metric of the best weights; None for a protocol with steps."""
@@ -162,11 +167,6 @@ class Table:
         return found.astype(kinds)
 
 
-def values(run: Trained) -> dict[str, Any]:
-    """What a run has in those columns of runs.csv that every config has."""
-    return {part.name: part.of(run) for part in RUNS.parts if isinstance(part, Column) and part.of}
-
-
 def _written(value: Any, config: Config) -> Any:
     """A value as tables have it: a run is the path of its record, a Snakemake target."""
     return f"{config.results}/{value.path}" if isinstance(value, Run) else value
@@ -182,12 +182,8 @@ def csv(frame: pd.DataFrame) -> bytes:
 def _sizes(config: Config) -> Iterator[Column]:
     """The sizes of the config's families; a run has none of an axis that its family has not."""
     for name, axis in size_axes(config).items():
-        of = partial(_size, name)
+        of = partial(lambda name, run: run.settings.sizes.get(name), name)
         yield Column(name, f"Size of the model: {axis.title}", of, axis.title)
-
-
-def _size(name: str, run: Trained) -> int | None:
-    return run.settings.sizes.get(name)
 
 
 def _metrics(config: Config) -> Iterator[Column]:
@@ -261,12 +257,6 @@ KIND = Column("kind", "The study's kind", text=True)
 RUN: tuple[Column | Columns, ...] = (*(_AXES[name] for name in AXES), FAMILY, _sizes, _AXES["layout"])
 AT: tuple[Column | Columns, ...] = (*(_AXES[name] for name in POINT), FAMILY, _sizes)
 
-# What `compare` compares too.
-STEP = Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", shown=True)
-FIRST_STEP = Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, unit="s")
-HOST_MEMORY = Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", shown=True)
-DEVICE_MEMORY = Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, unit="bytes")
-
 RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether the machine was quiet.", (
     *RUN, STUDIES, STATUS,
     Column("reason", "Why the run was not completed", lambda run: run.record.reason),
@@ -286,12 +276,12 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("fold", "Which fold is the test set", lambda run: run.record.split.fold),
     Column("folds", "Number of folds", lambda run: run.record.split.folds),
     Column("shared", "Samples of validation and test that equal one of a part before theirs (training, validation, test), or have steps or a group in common with one", lambda run: run.record.split.shared),
-    STEP,
+    Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", shown=True),
     Column("step_q25_s", "Lower quartile of the steady steps", lambda run: run.record.timing.step.q25_s, unit="s"),
     Column("step_q75_s", "Upper quartile of the steady steps", lambda run: run.record.timing.step.q75_s, unit="s"),
     Column("step_count", "Number of steady steps", lambda run: run.record.timing.step.count),
     Column("circuit_s", "Circuits alone in a sampled step, forward and backward", lambda run: run.circuit_s, unit="s"),
-    FIRST_STEP,
+    Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, unit="s"),
     Column("startup_s", "From the start of the process until data are read", lambda run: run.record.timing.startup_s, unit="s"),
     Column("data_s", "Opening and verifying the data", lambda run: run.record.timing.data_s, unit="s"),
     Column("validation_s", "Median of a validation pass", lambda run: run.record.timing.validation_s, unit="s"),
@@ -306,7 +296,9 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("step_with_first_s", "Training time divided by steps, as some publications report it", lambda run: run.trained_for(run.record.timing.steps), unit="s"),
     Column("step_with_start_s", "The same with start-up and data", lambda run: run.trained_for(run.record.timing.steps, run.record.timing.startup_s + run.record.timing.data_s), unit="s"),
     Column("epoch_by_planned_s", "Training time divided by planned epochs", lambda run: run.trained_for(run.settings.protocol.epochs), unit="s"),
-    HOST_MEMORY, DEVICE_MEMORY, QUIET,
+    Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", shown=True),
+    Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, unit="bytes"),
+    QUIET,
     Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share),
     Column("steal_share", "Share of the cores that the hypervisor gave to other guests", lambda run: run.record.quiet.steal_share),
     Column("throttled_share", "Share of the run's time that a CPU quota stopped it, of all its CPUs together; empty where no control group is seen", lambda run: run.record.quiet.throttled_share),

@@ -22,7 +22,6 @@ from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.grid import PATTERN, POINT, RECORD, RUNS, Run
 from ketscale.measure import parity
-from ketscale.measure.form import Record
 from ketscale.measure.record import Checked, check_alone
 from ketscale.problems.registry import FAMILIES
 
@@ -39,26 +38,12 @@ Folder = Mapping[Run, tuple[Checked, Settings | None]]
 
 
 @dataclass(frozen=True)
-class Side:
-    """A run in one of the two folders, with its row of runs.csv."""
-
-    record: Record
-    settings: Settings
-    row: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, record: Record, settings: Settings) -> Side:
-        """The run that has this record."""
-        return cls(record, settings, columns.values(Trained(record, settings)))
-
-
-@dataclass(frozen=True)
 class Pair:
     """The records of one run in A and B with the same settings, data and class of host; both completed."""
 
     run: Run
-    a: Side
-    b: Side
+    a: Trained
+    b: Trained
 
     @property
     def untimed(self) -> str:
@@ -163,7 +148,7 @@ def pair(a: Folder, b: Folder) -> tuple[list[Pair], list[Run], Counter[str]]:
         if first.record is None or second.record is None or settings is None or others is None:
             left_out[f"{(first if first.record is None else second).state} record"] += 1
             continue
-        ours, theirs = Side.of(first.record, settings), Side.of(second.record, others)
+        ours, theirs = Trained(first.record, settings), Trained(second.record, others)
         reason = _apart(ours, theirs)
         if not reason and first.state == "completed" != second.state:
             failed.append(run)
@@ -174,7 +159,7 @@ def pair(a: Folder, b: Folder) -> tuple[list[Pair], list[Run], Counter[str]]:
     return pairs, failed, left_out
 
 
-def _apart(a: Side, b: Side) -> str:
+def _apart(a: Trained, b: Trained) -> str:
     """What the records of a run do not share, so that they are no pair; '' if they do."""
     if a.settings.content != b.settings.content:
         return "other settings"

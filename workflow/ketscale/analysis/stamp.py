@@ -8,7 +8,6 @@ nothing heavy.
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -191,20 +190,21 @@ def _lock(folder: Path, kind: int) -> Iterator[None]:
     place = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     end = time.monotonic() + _PATIENCE_S
     try:
-        while not _try_lock(place, kind):
-            if time.monotonic() > end:
-                why = f"another call has been writing here for {_PATIENCE_S:g} s"
-                raise UserError(f"{folder}: {why}; let it end, or end it, and run the same command again")
-            time.sleep(_LOOK_S)
+        while True:
+            try:
+                fcntl.flock(place, kind | fcntl.LOCK_NB)
+            except BlockingIOError:
+                if time.monotonic() > end:
+                    why = f"another call has been writing here for {_PATIENCE_S:g} s"
+                    raise UserError(
+                        f"{folder}: {why}; let it end, or end it, and run the same command again"
+                    ) from None
+                time.sleep(_LOOK_S)
+                continue
+            except OSError:
+                # Some network file systems have no such locks. A mixture of two calls does not agree with its stamp there either.
+                pass
+            break
         yield
     finally:
         os.close(place)
-
-
-def _try_lock(place: int, kind: int) -> bool:
-    try:
-        fcntl.flock(place, kind | fcntl.LOCK_NB)
-    except OSError as error:
-        # Some network file systems have no such locks. A mixture of two calls does not agree with its stamp there either.
-        return error.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
-    return True

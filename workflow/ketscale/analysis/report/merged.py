@@ -46,7 +46,7 @@ def _analysed(folder: Path) -> Analysed:
 
 
 def _names(folders: Sequence[Path]) -> list[str]:
-    """The last parts of each folder's path, as many as it takes to tell them apart.
+    """Each folder's path from the nearest folder that holds all of them.
 
     Raises:
         UserError: two are the same folder, or have names that are equal on the page.
@@ -55,9 +55,9 @@ def _names(folders: Sequence[Path]) -> list[str]:
     for number, path in enumerate(paths):
         if path in paths[:number]:
             raise UserError(f"{folders[number]}: given twice")
-    for parts in range(1, max(len(path.parts) for path in paths) + 1):
-        # Ids allow no spaces, and links no %.
-        names = [re.sub(r"[^\w./+-]", "_", "/".join(path.parts[-parts:])) for path in paths]
-        if len(set(names)) == len(names):
-            return names
-    raise UserError(f"{', '.join(map(str, folders))}: have the same name on the page; rename a folder")
+    whole = os.path.commonpath([path.parent for path in paths])
+    # Ids allow no spaces, and links no %.
+    names = [re.sub(r"[^\w./+-]", "_", str(path.relative_to(whole))) for path in paths]
+    if len(set(names)) < len(names):
+        raise UserError(f"{', '.join(map(str, folders))}: have the same name on the page; rename a folder")
+    return names
