@@ -24,12 +24,11 @@ if TYPE_CHECKING:
 class Analysed:
     """What the records of a results folder say.
 
-    complete: whether every run has a record that can be used. sources: what all of it is made from. filled, tables: by
-    their names, as they are written to files, and as values. parts: in the order of kinds.
+    sources: what all of it is made from. written, tables: by their names, as they are written to files, and, but for the
+    answers, as numbers and text. parts: in the order of kinds.
     """
 
     config: Config
-    complete: bool
     sources: stamp.Sources
     written: Mapping[str, pd.DataFrame]
     tables: Mapping[str, pd.DataFrame]
@@ -51,8 +50,12 @@ class Analysed:
         parts = tuple(answers.given(inputs))
         lines = columns.ANSWERS.of((line for part in parts for line in part.lines), config)
         written["answers"] = columns.ANSWERS.frame(lines, config)
-        complete = not typed["completeness"]["state"].isin(completeness.FAULTS).any()
-        return cls(config, complete, sources, written, typed, inputs, parts)
+        return cls(config, sources, written, typed, inputs, parts)
+
+    @property
+    def complete(self) -> bool:
+        """Whether every run has a record that can be used."""
+        return not self.tables["completeness"]["state"].isin(completeness.FAULTS).any()
 
     @cached_property
     def figures(self) -> dict[str, dict[str, bytes]]:
