@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import sys
+import warnings
 import zipfile
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -66,20 +67,50 @@ def read_npz(
             ]
             if check is not None:
                 check(members)
-            for what, names in wanted.items():
-                there = sorted(name for name in members if name in names)
-                if len(there) > 1:
-                    raise UserError(f"{path}: has both {there[0]} and {there[1]}; keep one")
-                if not there and what not in optional:
-                    has = short(", ".join(members)) or "none"
-                    raise UserError(
-                        f"{path}: has no array called {' or '.join(names)} (it has {has}); save it under that name"
-                    )
-                for name in there:
-                    where, member = f"{path}: {name}", f"{name}.npy"
-                    with _readable(where), archive.open(member) as file:
-                        found[what] = _array(file, archive.getinfo(member).file_size, where)
+            for what, name in chosen(members, wanted, optional, str(path)).items():
+                where, member = f"{path}: {name}", f"{name}.npy"
+                with _readable(where), archive.open(member) as file:
+                    found[what] = _array(file, archive.getinfo(member).file_size, where)
     return found
+
+
+def chosen(
+    there: Sequence[str], wanted: Mapping[str, Sequence[str]], optional: Container[str], where: str
+) -> dict[str, str]:
+    """The names of the wanted arrays among those that are there, under the keys of `wanted`; as for `read_npz`.
+
+    Raises:
+        UserError: one is missing or there twice.
+    """
+    found = {}
+    for what, names in wanted.items():
+        own = sorted(name for name in there if name in names)
+        if len(own) > 1:
+            raise UserError(f"{where}: has both {own[0]} and {own[1]}; keep one")
+        if own:
+            found[what] = own[0]
+        elif what not in optional:
+            has = short(", ".join(there)) or "none"
+            raise UserError(
+                f"{where}: has no array called {' or '.join(names)} (it has {has}); give it that name"
+            )
+    return found
+
+
+def returned(values: Any, where: str) -> NDArray[Any]:
+    """What a user's function returns as an array of numbers or text.
+
+    Raises:
+        UserError: it is none.
+    """
+    with damaged(f"{where}: is no array", "return numbers or text"), warnings.catch_warnings():
+        warnings.simplefilter("error")
+        array = np.asarray(values)
+    if array.dtype.hasobject and all(isinstance(value, str) for value in array.flat):
+        return array.astype(str)
+    if array.dtype.hasobject:
+        raise UserError(f"{where}: holds Python objects; return numbers or text")
+    return array
 
 
 def shape_of(path: Path, names: Sequence[str]) -> tuple[int, ...]:

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import Seed
+from ketscale.config import OwnCode, Positive, Seed, suggestion
 from ketscale.errors import UserError
 from ketscale.files import expanded
 
@@ -21,6 +21,17 @@ Share = Annotated[float, Meta(gt=0, lt=1, description=_SHARE)]
 ValidationShare = Annotated[float, Meta(ge=0, lt=1, description=f"{_SHARE}; 0 for none")]
 REGRESSION = "regression"
 File = Annotated[str, Meta(min_length=1)]
+Function = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        description="If the file is one of Python: the function in it that returns a dict of the arrays of an .npz file",
+    ),
+]
+FunctionArguments = Annotated[dict[str, Any], Meta(description="What the function is called with, by name")]
+FeatureCount = Annotated[
+    Positive, Meta(description="How many features the function returns, for sizes that follow the data")
+]
 SplitSeed = Annotated[Seed, Meta(description="Seed of the train/validation/test split")]
 
 
@@ -96,7 +107,8 @@ class OwnSamples(OwnFiles):
 
 
 class OwnArrays(OwnSamples):
-    """A workload of arrays: an .npz file, or .npy files of samples and of what is to be predicted.
+    """A workload of arrays: an .npz file, what a function in a Python file returns, or .npy files of samples and of what is
+    to be predicted.
 
     SAMPLES: the settings that name an .npy file of samples. TARGETS: the setting that names the other.
     """
@@ -104,6 +116,61 @@ class OwnArrays(OwnSamples):
     __slots__ = ()
     SAMPLES: ClassVar[tuple[str, ...]] = ()
     TARGETS: ClassVar[str] = "labels"
+
+    if TYPE_CHECKING:
+        file: str | None
+        function: str | None
+        arguments: dict[str, Any]
+        feature_count: int | None
+
+    @property
+    def own_code(self) -> bool:
+        """Whether a function of the user's makes the arrays."""
+        return self.function is not None
+
+    def faults(self) -> Iterator[str]:
+        """Only a function is called with something, and is asked how many features there are."""
+        yield from super().faults()
+        for name in ("arguments", "feature_count"):
+            if self.function is None and getattr(self, name, None):
+                yield f"{name}: is for a function in a file of Python; name it (function), or leave it out"
+
+    def sources(self) -> list[Path]:
+        """The files that are given; of a function also what its file imports from beside it.
+
+        Raises:
+            UserError: there is no such file or function, or it is not Python, or does not take the arguments.
+        """
+        return list(map(Path, self.code().paths.values())) if self.function else super().sources()
+
+    def code(self) -> OwnCode:
+        """The code of the function, which is read and not run; raises as `sources`."""
+        assert self.file is not None and self.function is not None
+        code = OwnCode.read(self.file)
+        takes = code.arguments(self.function)
+        for name in self.arguments:
+            if name not in takes.names and not takes.more:
+                raise UserError(
+                    f"arguments.{name}: {self.function} has no such argument{suggestion(name, takes.names)}"
+                )
+        for name in takes.required:
+            if name not in self.arguments:
+                raise UserError(f"arguments: {self.function} needs {name}; add it")
+        return code
+
+    def count_features(self) -> int:
+        """The columns of the features, from the head of their file, or as the settings say of a function."""
+        if "features" not in self.FILES:
+            return super().count_features()  # type: ignore[misc]
+        if self.function is not None:
+            if self.feature_count is None:
+                raise UserError(
+                    "feature_count is missing (how many features the function returns); add it, or give a number"
+                )
+            return self.feature_count
+        files = self.given_files()
+        count: int = _columns(files.get("file") or files["features"]) if files else super().count_features()  # type: ignore[misc]
+        return count
 
     def misplaced(self) -> Iterator[str]:
         """There must be one source of samples, with all that it needs and nothing else."""
@@ -113,6 +180,12 @@ class OwnArrays(OwnSamples):
         if len(given) != 1:
             known = f"{', '.join(sources[:-1])} and {sources[-1]}"
             yield f"give one of {known}, not {' and '.join(given) or 'none'}"
+        elif (self.function is None) == str(self.file).endswith(".py"):
+            yield (
+                "function: needs a Python file (.py) as file"
+                if self.function
+                else "file: is one of Python; name the function in it that returns the arrays (function: NAME)"
+            )
         elif given == ["file"]:
             for name in self.FILES:
                 if name != "file" and getattr(self, name) is not None:
@@ -128,7 +201,7 @@ class OwnArrays(OwnSamples):
                 yield "split: given is an array in an .npz file; give that as file, or choose another split"
 
 
-def count_features(path: Path) -> int:
+def _columns(path: Path) -> int:
     """The columns of the features in an .npy or .npz file; their values stay unread.
 
     Raises:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -66,8 +66,42 @@ def read(workload: OwnArrays, wanted: Mapping[str, Sequence[str]]) -> dict[str, 
         return {what[name]: Source(arrays.read_npy(file), str(file)) for name, file in files.items()}
     file = files["file"]
     optional = {"groups", "split"} - {"split" if split == "given" else split}
+    if workload.function is not None:
+        return _returned(workload, workload.function, wanted, optional)
     found = arrays.read_npz(file, wanted, optional, lambda members: _check_drawn(members, split, file))
     return {name: Source(values, f"{file}: {name}") for name, values in found.items()}
+
+
+def _returned(
+    workload: OwnArrays, function: str, wanted: Mapping[str, Sequence[str]], optional: Container[str]
+) -> dict[str, Source]:
+    """The arrays that a function of the user's returns; as for `read`.
+
+    Raises:
+        UserError: it returns something else, or an array is missing.
+        Exception: whatever it raises.
+    """
+    from ketscale.problems import importer
+
+    code = workload.code()
+    module = importer.imported(code, code.hash)
+    with importer.running(0):
+        made = getattr(module, function)(**workload.arguments)
+    where = f"{workload.file}: {function}"
+    if not isinstance(made, Mapping):
+        raise UserError(f"{where} returns a {type(made).__name__}; return a dict of arrays")
+    _check_drawn(map(str, made), workload.split, where)
+    names = arrays.chosen(list(map(str, made)), wanted, optional, where)
+    found = {
+        what: Source(arrays.returned(made[name], f"{where}: {name}"), f"{where}: {name}")
+        for what, name in names.items()
+    }
+    count = getattr(workload, "feature_count", None)
+    if count is not None and found["samples"].values.shape[1:] != (count,):
+        raise UserError(
+            f"{where}: its features have shape {found['samples'].values.shape}, but feature_count is {count}; correct it"
+        )
+    return found
 
 
 def divided(
@@ -136,7 +170,7 @@ def names_groups(name: str) -> bool:
     return _GROUPS.fullmatch(name) is not None
 
 
-def _check_drawn(members: Iterable[str], split: str, file: Path) -> None:
+def _check_drawn(members: Iterable[str], split: str, file: Path | str) -> None:
     """Raise UserError if a file says which samples go together, or in which part, but the setting `split` does not."""
     for name in members:
         if names_parts(name) and split != "given":

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, ClassVar, Literal
 
+import msgspec
 from msgspec import Meta
 
 from ketscale.problems.eeg.workloads import SeriesWorkload
-from ketscale.problems.own_data import File, OwnArrays, Share, ValidationShare
+from ketscale.problems.own_data import File, Function, FunctionArguments, OwnArrays, Share, ValidationShare
 
 
 class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
@@ -25,6 +26,8 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    function: Function | None = None
+    arguments: FunctionArguments = msgspec.field(default_factory=dict)
     signals: (
         Annotated[File, Meta(description="An .npy file of signals (trials x channels x steps); needs labels")]
         | None

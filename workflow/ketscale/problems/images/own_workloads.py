@@ -6,12 +6,22 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
+import msgspec
 from msgspec import Meta
 
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.problems.images.workloads import ImageWorkload, Side, Weights
-from ketscale.problems.own_data import File, OwnArrays, OwnFiles, Share, ValidationShare, count_features
+from ketscale.problems.own_data import (
+    FeatureCount,
+    File,
+    Function,
+    FunctionArguments,
+    OwnArrays,
+    OwnFiles,
+    Share,
+    ValidationShare,
+)
 
 # The usual image formats that Pillow reads.
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
@@ -31,6 +41,9 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     file: (
         Annotated[File, Meta(description="An .npz file with images, features or x, and labels or y")] | None
     ) = None
+    function: Function | None = None
+    arguments: FunctionArguments = msgspec.field(default_factory=dict)
+    feature_count: FeatureCount | None = None
     images: Annotated[File, Meta(description="An .npy file of images; needs labels")] | None = None
     features: Annotated[File, Meta(description="An .npy file of features; needs labels")] | None = None
     labels: Annotated[File, Meta(description="An .npy file of labels")] | None = None
@@ -64,11 +77,10 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
         return "rows" if self.weights is None else ""
 
     def count_features(self) -> int:
-        """The columns of the features, from the head of their file."""
-        files = self.given_files()
-        if self.weights is not None or not files:
-            return super().count_features()
-        return count_features(files.get("file") or files["features"])
+        """See `OwnArrays`; a network makes more features than any circuit has qubits."""
+        if self.weights is not None:
+            raise UserError("a network makes hundreds of features; give a number")
+        return super().count_features()
 
     @property
     def split_by(self) -> str:

@@ -6,18 +6,21 @@ import pkgutil
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
+import msgspec
 from msgspec import Meta
 
 from ketscale.config import Workload
 from ketscale.problems.own_data import (
     REGRESSION,
+    FeatureCount,
     File,
+    Function,
+    FunctionArguments,
     OwnArrays,
     OwnSamples,
     Share,
     SplitSeed,
     ValidationShare,
-    count_features,
 )
 
 if TYPE_CHECKING:
@@ -71,6 +74,9 @@ class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
     file: (
         Annotated[File, Meta(description="An .npz file with features or x, and targets, labels or y")] | None
     ) = None
+    function: Function | None = None
+    arguments: FunctionArguments = msgspec.field(default_factory=dict)
+    feature_count: FeatureCount | None = None
     features: Annotated[File, Meta(description="An .npy file of features; needs targets")] | None = None
     targets: Annotated[File, Meta(description="An .npy file of labels, or of numbers")] | None = None
     groups: Annotated[File, Meta(description="An .npy file of groups, for split: groups")] | None = None
@@ -81,11 +87,6 @@ class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
             "one part only; given: the array split in the file gives the parts"
         ),
     ] = "rows"
-
-    def count_features(self) -> int:
-        """The columns of the features, from the head of their file."""
-        files = self.given_files()
-        return count_features(files.get("file") or files["features"]) if files else super().count_features()
 
 
 class Table(RowsWorkload, frozen=True, kw_only=True):
