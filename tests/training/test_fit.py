@@ -90,7 +90,7 @@ def test_a_fit_sees_all_samples_of_training_and_validation_and_none_of_the_test(
 def test_permuted_labels_of_the_test_change_nothing_that_was_learned():
     made, permuted = problem(), problem()
     rows = permuted.get_buffer("rows_test")
-    permuted.get_buffer("targets")[rows] = permuted.get_buffer("labels")[rows].flip(0)
+    permuted.get_buffer("targets")[rows] = permuted.get_buffer("targets")[rows].flip(0)
     one, other = fitted(made), fitted(permuted)
     first, second = outcome.run(one), outcome.run(other)
     assert one.weights_hash() == other.weights_hash()

@@ -110,6 +110,18 @@ class OwnCode:
             )
         return found
 
+    def has_method(self, name: str, method: str) -> bool:
+        """Whether the class of this name, or one of its bases in these files, defines a method."""
+        waiting = [self._defined(next(iter(self.modules)), name)]
+        for found in waiting:
+            module, node = found or ("", None)
+            if isinstance(node, ast.ClassDef):
+                if any(isinstance(each, ast.FunctionDef) and each.name == method for each in node.body):
+                    return True
+                bases = (self._defined(module, ast.unparse(base)) for base in node.bases)
+                waiting += [base for base in bases if base not in waiting]
+        return False
+
     def packed(self) -> bytes:
         """The bytes of a zip archive of all files; equal for equal code."""
         made = io.BytesIO()

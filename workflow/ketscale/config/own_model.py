@@ -32,14 +32,15 @@ class FileBlock(Model, frozen=True, kw_only=True):
 class FileModel(FileBlock, frozen=True, kw_only=True):
     """The settings of such a model.
 
-    settings: the block's others. arguments: those of the constructor, by name. code: SHA-256 of the file and of what it
-    imports from beside it.
+    settings: the block's others. arguments: those of the constructor, by name. fitted: whether the class has a method `fit`.
+    code: SHA-256 of the file and of what it imports from beside it.
     """
 
     stacks: ClassVar[bool | None] = None
 
     settings: dict[str, Any]
     arguments: list[str]
+    fitted: bool  # type: ignore[misc]  # as `control`
     code: str
 
     @classmethod
@@ -77,6 +78,7 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
             control=head.control,
             settings=free,
             arguments=list(takes.names),
+            fitted=code.has_method(head.class_, "fit"),
             code=code.hash,
         )
 

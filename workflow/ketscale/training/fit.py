@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from ketscale.errors import UserError
 from ketscale.problems.fitted import Fitted, Samples
 from ketscale.problems.problem import Problem
 from ketscale.training.training import Training
@@ -21,7 +22,9 @@ def fit(problem: Problem, most: int | None = None) -> int:
     """
     model = problem.model
     if not isinstance(model, Fitted):
-        raise TypeError(f"{type(model).__name__} is declared to be fitted, but is no `Fitted`")
+        raise UserError(
+            f"{type(model).__name__} has a method `fit`, so it has to be a ketscale.Fitted: derive it from that"
+        )
     parts = {name: problem.samples(name) for name in ("train", "validation") if name in problem.splits}
     if most is not None:
         # Spread over the split, which may be in the order of classes.
