@@ -196,8 +196,9 @@ def test_names_that_do_not_exist_are_refused():
 
 
 def test_what_this_machine_has_not_is_refused():
-    with pytest.raises(UserError, match="--layouts gpu-n1r1t1: this machine has no GPU"):
-        advised(study(), only={"simulator": [], "layout": ["gpu-n1r1t1"]})
+    for name in ("gpu-n1r1t1", "mpi-n1r4t1", "cpu-n1r1t4", "mpi-n2r2t1"):
+        with pytest.raises(UserError, match=f"--layouts {name}: this machine has 2 cores and 0 GPUs; name"):
+            advised(study(), only={"simulator": [], "layout": [name]})
     config = study()
     with pytest.raises(UserError, match="qubits: 40 is too large; it should be at most 30"):
         config.settings(replace(config.runs[0], size="q40-l3"))

@@ -25,22 +25,18 @@ from ketscale.jobs.costs.features import hardware
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import between
 from ketscale.measure.form import Host
-from ketscale.words import aligned
+from ketscale.words import aligned, counted
 
 NOTHING = "no record tells, and no trial"
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A candidate with its forecast; None if nothing is known of it, and `why` there is none.
-
-    fits: whether this machine has a core, or a GPU, for each of its threads.
-    """
+    """A candidate with its forecast; None if nothing is known of it, and `why` there is none."""
 
     run: Run
     forecast: Forecast | None
     why: str = ""
-    fits: bool = True
 
     @property
     def name(self) -> str:
@@ -51,7 +47,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Recommendation:
-    """The candidates, the fastest first; then those of which nothing is known, and those that do not fit this machine.
+    """The candidates, the fastest first; then those of which nothing is known.
 
     compared: how many times as fast the first is as the second: over rounds of trials of both, else over seeds, as the
     report of their records has it. over: which of them, 'rounds' or 'seeds'. unplanned: why candidates on more ranks than
@@ -66,8 +62,8 @@ class Recommendation:
 
     @property
     def known(self) -> tuple[Choice, ...]:
-        """The candidates with a forecast that fit this machine."""
-        return tuple(choice for choice in self.choices if choice.forecast and choice.fits)
+        """The candidates with a forecast."""
+        return tuple(choice for choice in self.choices if choice.forecast)
 
     @property
     def undecided(self) -> str:
@@ -122,10 +118,9 @@ def recommend(
 
     told, tried = forecaster(), Trials()
     found = told.of_runs(settings)
-    fitting = [run for run in candidates if _fits(run, machine)]
-    if limit_s and any(run not in found or found[run].place != "repeat" for run in fitting):
+    if limit_s and any(run not in found or found[run].place != "repeat" for run in candidates):
         # The most promising first: time may be over before all had a turn.
-        order = sorted(fitting, key=lambda run: found[run].step_s.middle if run in found else 0.0)
+        order = sorted(candidates, key=lambda run: found[run].step_s.middle if run in found else 0.0)
         tried = trials.run(config, order, root, limit_s, say)
         told = forecaster()
         found = told.of_runs(settings)
@@ -133,8 +128,8 @@ def recommend(
     for run in candidates:
         failed = tried.failed.get(run, "")
         known = found.get(run) if not failed or run in tried.step_s else None
-        choices.append(Choice(run, known, failed or NOTHING * (known is None), run in fitting))
-    choices.sort(key=lambda one: (not one.fits, one.forecast.step_s.middle if one.forecast else math.inf))
+        choices.append(Choice(run, known, failed or NOTHING * (known is None)))
+    choices.sort(key=lambda one: one.forecast.step_s.middle if one.forecast else math.inf)
     unplanned = tuple(told.unplanned(settings).values())
     pair = [one.run for one in (*choices, *choices)][:2]  # of one candidate nothing is asked
     second, first = (tried.step_s.get(run, {}) for run in reversed(pair))
@@ -155,6 +150,7 @@ def _reported(config: Config, results: Path, host: str, first: Run, second: Run)
 
 
 def _fits(run: Run, machine: Host) -> bool:
+    """Whether a machine has a core, or a GPU, for each thread of a run."""
     on_gpus = BACKENDS[run.backend].device == "gpu"
     enough = run.ranks <= len(machine.gpus) if on_gpus else run.ranks * run.threads <= machine.cores
     return run.nodes == 1 and enough
@@ -172,10 +168,6 @@ def _candidates(config: Config, point: Run, only: Mapping[str, Collection[str]],
             raise UserError(
                 f"--simulators: no simulator is called {name}{suggestion(name, [*config.simulators])}"
             )
-    for text in only["layout"]:
-        backend = BACKENDS.get(layout(text)["backend"])
-        if backend and backend.device == "gpu" and not machine.gpus:
-            raise UserError(f"--layouts {text}: this machine has no GPU; name layouts of its cores")
     found, why = [], ""
     for name in simulators:
         for text in only["layout"] or trials.layouts(machine.cores, len(machine.gpus)):
@@ -184,8 +176,11 @@ def _candidates(config: Config, point: Run, only: Mapping[str, Collection[str]],
                 config.settings(run)
             except UserError as error:
                 why = str(error)
-            else:
-                found.append(run)
+                continue
+            if not _fits(run, machine):
+                has = f"{counted(machine.cores, 'core')} and {counted(len(machine.gpus), 'GPU')}"
+                raise UserError(f"--layouts {text}: this machine has {has}; name layouts that fit it")
+            found.append(run)
     if not found:
         raise UserError(f"no simulator and layout fits: {why}")
     return found
@@ -197,7 +192,9 @@ def as_text(said: Recommendation) -> str:
     for choice in said.choices:
         one = choice.forecast
         times = [between(one.step_s), one.whole] if one else ["", ""]
-        rows.append([choice.run.simulator, choice.run.layout, *times, _notes(choice)])
+        place = "" if one is None or one.place == "repeat" else "estimated, not measured"
+        known = choice.why or (scaled.MARK if one and one.scaled else place)
+        rows.append([choice.run.simulator, choice.run.layout, *times, known])
     run = said.choices[0].run
     head = f"{run.model} {run.size}, batch {run.batch}, {run.protocol}, on {said.machine}; 90 % intervals"
     forecasts = [choice.forecast for choice in said.choices if choice.forecast]
@@ -205,16 +202,7 @@ def as_text(said: Recommendation) -> str:
     return "\n".join([head, "", *aligned(rows), "", *([*beyond, ""] if beyond else []), *_answer(said)])
 
 
-def _notes(choice: Choice) -> str:
-    one = choice.forecast
-    place = "" if one is None or one.place == "repeat" else "estimated, not measured"
-    known = choice.why or (scaled.MARK if one and one.scaled else place)
-    return "; ".join(filter(None, (known, "" if choice.fits else "does not fit this machine")))
-
-
 def _answer(said: Recommendation) -> list[str]:
-    if not any(choice.fits for choice in said.choices):
-        return ["this machine can run none of them: name layouts that fit it"]
     if not said.known:
         return ["nothing is known of any: give trials more --minutes, or train one of them"]
     first, *others = said.known
