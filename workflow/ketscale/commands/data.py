@@ -1,4 +1,4 @@
-"""`ketscale fetch`, `prepare` and `baseline`: the data of a workload, and what standard methods reach on them."""
+"""`ketscale init`, `fetch`, `prepare` and `baseline`: the data of a workload, and what standard methods reach on them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,26 @@ if TYPE_CHECKING:
 
 def add(command: Add) -> None:
     """Add the commands."""
+    init = command(
+        "init",
+        _init,
+        "Write a first config for your own data, with comments, that trains at once",
+        "It is a start to edit: a model and its control, their accuracies, and what trains the model fastest.",
+    )
+    init.add_argument(
+        "data", type=Path, help="a .csv or .npz file, or a folder with a folder of images for each class"
+    )
+    init.add_argument(
+        "--model", metavar="FILE.py", help="your own model; FILE.py:CLASS if the file has several classes"
+    )
+    init.add_argument(
+        "--target", default="", metavar="NAMES", help="the columns of a table that are to be predicted"
+    )
+    init.add_argument("--kind", help="the kind of workload, where several read such a file")
+    init.add_argument(
+        "--out", type=Path, metavar="FILE", help="the config to write (default: the data's name, with .yaml)"
+    )
+
     fetch = command(
         "fetch",
         _fetch,
@@ -50,6 +70,21 @@ def add(command: Add) -> None:
         "--fetched", type=Path, nargs="?", metavar="FILE", help="fetched.json of `ketscale fetch`"
     )
     baseline.add_argument("--features", type=Path, metavar="FILE", help="features.json of `ketscale prepare`")
+
+
+def _init(options: argparse.Namespace) -> None:
+    from ketscale.problems import draft
+
+    data: Path = options.data
+    out = options.out or Path(f"{data.absolute().stem}.yaml")
+    targets = tuple(filter(None, options.target.split(",")))
+    text = draft.drafted(data, out, options.kind, targets, options.model)
+    try:
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except FileExistsError:
+        raise UserError(f"{out}: is there already; name another file with --out") from None
+    print(f"{out}: written; next: snakemake --profile profiles/local --configfile {out}")
 
 
 def _fetch(options: argparse.Namespace) -> None:

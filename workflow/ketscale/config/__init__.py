@@ -11,6 +11,7 @@ from ketscale.config.family import (
     TOLERANCE,
     Curves,
     Data,
+    Draft,
     Families,
     Family,
     Metric,

@@ -7,11 +7,11 @@ problem. `ketscale.problems.registry` gives the families to the code that reads 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from ketscale.config.block import Block
 from ketscale.config.parsing import resolved
@@ -86,6 +86,17 @@ class Part(Block, frozen=True, kw_only=True):
         return False
 
 
+class Draft(NamedTuple):
+    """What a first config says of a user's data.
+
+    settings: of the workload. samples: their number. validation: whether some are for validation.
+    """
+
+    settings: Mapping[str, Any]
+    samples: int
+    validation: bool = True
+
+
 class Workload(Part, frozen=True, kw_only=True):
     """Settings of a workload; a family has a subclass for each kind.
 
@@ -118,6 +129,17 @@ class Workload(Part, frozen=True, kw_only=True):
     def fetched(self) -> bool:
         """Whether the rule `fetch` must first download something."""
         return False
+
+    @classmethod
+    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
+        """The settings of a workload of a user's file or folder; None if this kind reads no such thing.
+
+        targets: the columns that are to be predicted, if the user names them.
+
+        Raises:
+            UserError: this kind reads such files, but this one is damaged, or has not what it needs.
+        """
+        return None
 
     def count_features(self) -> int:
         """The number of features of a sample, for a study whose sizes follow it; the data themselves are not read.

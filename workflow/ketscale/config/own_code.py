@@ -88,6 +88,14 @@ class OwnCode:
         """The names of the files by those of the modules, such as 'parts'; the user's own is the first."""
         return {module_of(name): name for name in self.sources}
 
+    @property
+    def classes(self) -> list[str]:
+        """The classes that the user's file defines, without those whose names begin with _."""
+        body = self._trees[next(iter(self.modules))].body
+        return [
+            each.name for each in body if isinstance(each, ast.ClassDef) and not each.name.startswith("_")
+        ]
+
     def arguments(self, name: str) -> Arguments:
         """The arguments of the class or function of this name.
 

@@ -119,16 +119,30 @@ def shape_of(path: Path, names: Sequence[str]) -> tuple[int, ...]:
     Raises:
         UserError: the file is damaged, or has no such array.
     """
+    found = shapes(path)
+    for name in ("", *names):
+        if name in found:
+            return found[name]
+    raise UserError(f"{path}: has no array called {' or '.join(names)}; save it under that name")
+
+
+def shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays in an .npz file by name, or of that in an .npy file as ''; values stay unread.
+
+    Raises:
+        UserError: the file is damaged.
+    """
     with _readable(str(path)), opened(path) as whole:
         if whole.read(len(_NPY)) == _NPY:
             whole.seek(0)
-            return _header(whole)[0]
+            return {"": _header(whole)[0]}
+        found = {}
         with zipfile.ZipFile(whole) as archive:
             for member in archive.namelist():
-                if member.removesuffix(".npy") in names:
+                if member.endswith(".npy"):
                     with archive.open(member) as file:
-                        return _header(file)[0]
-    raise UserError(f"{path}: has no array called {' or '.join(names)}; save it under that name")
+                        found[member.removesuffix(".npy")] = _header(file)[0]
+        return found
 
 
 def _header(file: IO[bytes]) -> tuple[tuple[int, ...], np.dtype[Any]]:

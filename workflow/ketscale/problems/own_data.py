@@ -5,13 +5,13 @@ Imports nothing heavy, since configs are checked with it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import OwnCode, Positive, Seed, suggestion
+from ketscale.config import Draft, OwnCode, Positive, Seed, suggestion
 from ketscale.errors import UserError
 from ketscale.files import expanded
 
@@ -110,18 +110,29 @@ class OwnArrays(OwnSamples):
     """A workload of arrays: an .npz file, what a function in a Python file returns, or .npy files of samples and of what is
     to be predicted.
 
-    SAMPLES: the settings that name an .npy file of samples. TARGETS: the setting that names the other.
+    SAMPLES: the settings that name an .npy file of samples. TARGETS: the setting that names the other. DIMENSIONS: how
+    many dimensions arrays of the first of `SAMPLES` have.
     """
 
     __slots__ = ()
     SAMPLES: ClassVar[tuple[str, ...]] = ()
     TARGETS: ClassVar[str] = "labels"
+    DIMENSIONS: ClassVar[tuple[int, ...]] = ()
 
     if TYPE_CHECKING:
         file: str | None
         function: str | None
         arguments: dict[str, Any]
         feature_count: int | None
+
+    @classmethod
+    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
+        """The settings of an .npz file that has such samples and what is to be predicted."""
+        from ketscale.problems import own_samples
+
+        if targets or path.suffix != ".npz":
+            return None
+        return own_samples.draft(path, (cls.SAMPLES[0], "x"), cls.DIMENSIONS, cls.TARGETS == "targets")
 
     @property
     def own_code(self) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ketscale.config import Draft
 from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
 from ketscale.problems.labels import classes_of, coded, named
@@ -25,6 +26,10 @@ _GROUPS = re.compile(
     r"|recordings?|runs?)([_-]?(ids?|idx|index|n[ro]|numbers?|names?|codes?))?",
     re.IGNORECASE,
 )
+
+
+# Whole numbers of so many values are names of classes for a first config.
+MOST_CLASSES = 20
 
 
 class Source(NamedTuple):
@@ -102,6 +107,47 @@ def _returned(
             f"{where}: its features have shape {found['samples'].values.shape}, but feature_count is {count}; correct it"
         )
     return found
+
+
+def draft(path: Path, samples: Sequence[str], dimensions: Collection[int], regression: bool) -> Draft | None:
+    """The settings of a workload of an .npz file; None if no array of one of these names has so many dimensions.
+
+    regression: whether this kind of workload can be one.
+
+    Raises:
+        UserError: the file is damaged, or nothing in it says what is to be predicted.
+    """
+    shapes = arrays.shapes(path)
+    found = [shapes[name] for name in samples if name in shapes]
+    if len(found) != 1 or len(found[0]) not in dimensions:
+        return None
+    there = arrays.read_npz(path, {"targets": ("targets", "labels", "y"), "split": ("split",)}, ("split",))
+    settings: dict[str, Any] = {"file": str(path)}
+    if regression and is_regression(there["targets"]):
+        settings["task"] = REGRESSION
+    if "split" in there:
+        settings["split"] = "given"
+    elif "groups" in shapes:
+        settings["split"] = "groups"
+    return Draft(settings, found[0][0], "split" not in there or has_validation(there["split"]))
+
+
+def is_regression(values: NDArray[Any]) -> bool:
+    """Whether values look like numbers that are to be predicted, not like the names of classes.
+
+    They do if there are several columns, fractions, or more different ones than `MOST_CLASSES` and a tenth of all.
+    """
+    if values.ndim > 1 and values.shape[1:] != (1,):
+        return True
+    if values.dtype.kind not in "iuf":
+        return False
+    fractions = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
+    return fractions or len(np.unique(values)) > max(MOST_CLASSES, len(values) // 10)
+
+
+def has_validation(parts: NDArray[Any]) -> bool:
+    """Whether an array of the parts' names puts a sample into validation."""
+    return bool(np.isin(parts, ("val", "validation")).any())
 
 
 def divided(

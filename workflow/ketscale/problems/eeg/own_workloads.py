@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
+from ketscale.config import Draft
 from ketscale.problems.eeg.workloads import SeriesWorkload
 from ketscale.problems.own_data import File, Function, FunctionArguments, OwnArrays, Share, ValidationShare
 
@@ -17,6 +20,7 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     loader: ClassVar[str] = "ketscale.problems.eeg.own:load"
     FILES: ClassVar[tuple[str, ...]] = ("file", "signals", "labels", "groups")
     SAMPLES: ClassVar[tuple[str, ...]] = ("signals",)
+    DIMENSIONS: ClassVar[tuple[int, ...]] = (3,)
     machine: ClassVar[frozenset[str]] = frozenset(FILES)
 
     file: (
@@ -49,3 +53,9 @@ class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
             description="Give each channel of a trial mean 0 and standard deviation 1; a constant channel becomes 0"
         ),
     ] = False
+
+    @classmethod
+    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
+        """The settings of an .npz file of trials."""
+        found = super().draft(path, targets)
+        return found and found._replace(settings={"split": "trials", **found.settings})

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
+from ketscale.config import Draft
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.problems.images.workloads import ImageWorkload, Side, Weights
@@ -26,6 +27,9 @@ from ketscale.problems.own_data import (
 # The usual image formats that Pillow reads.
 IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
 
+# The network of a first config.
+NETWORK: dict[str, Any] = {"weights": "selfsupervised", "image_size": 32}
+
 
 class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     """A user's own images or features, in an .npz file or a pair of .npy files.
@@ -36,6 +40,7 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     loader: ClassVar[str] = "ketscale.problems.images.own:from_arrays"
     FILES: ClassVar[tuple[str, ...]] = ("file", "images", "features", "labels")
     SAMPLES: ClassVar[tuple[str, ...]] = ("images", "features")
+    DIMENSIONS: ClassVar[tuple[int, ...]] = (3, 4)
     machine: ClassVar[frozenset[str]] = frozenset({*FILES, "weights_folder"})
 
     file: (
@@ -55,6 +60,12 @@ class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
     ] = "samples"
     validation: ValidationShare | None = None
     test: Share | None = None
+
+    @classmethod
+    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
+        """The settings of an .npz file of images; features are better off as rows."""
+        found = super().draft(path, targets)
+        return found and found._replace(settings={**found.settings, **NETWORK})
 
     def faults(self) -> Iterator[str]:
         """A network needs both of its settings."""
@@ -107,6 +118,14 @@ class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
     ) = None
     validation: ValidationShare | None = None
     test: Share | None = None
+
+    @classmethod
+    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
+        """The settings of a folder of images."""
+        if targets or not path.is_dir():
+            return None
+        settings = {"folder": str(path), **NETWORK}
+        return Draft(settings, sum(map(len, cls(**settings).files().values())))
 
     def faults(self) -> Iterator[str]:
         """The shares must leave samples to train on."""

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import suggestion
+from ketscale.config import Draft, suggestion
 from ketscale.errors import UserError, short
 from ketscale.files import opened, read_bytes
 from ketscale.problems import arrays, own_samples, splits
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 WANTED = {"samples": ("features", "x"), "labels": ("targets", "labels", "y")}
 _SEPARATORS = (",", ";", "\t")
 _TRUTH = {"true": 1.0, "false": 0.0}
+# What a first config takes for the target, and for no feature.
+_TARGETS = ("target", "targets", "label", "labels", "class", "y")
+_ROW_NUMBERS = ("id", "index", "row", "number", "nr", "no")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 
 
@@ -95,6 +98,50 @@ def features_of(workload: Table, names: Sequence[str]) -> list[str]:
     return features
 
 
+def draft(path: Path, targets: Sequence[str]) -> Draft:
+    """The settings of a CSV file in a first config: the target is the named column, one that is called so, or the last.
+
+    Columns that are no numbers, or only number the rows, are under `ignore`.
+
+    Raises:
+        UserError: as for `from_csv`; or no column has that name.
+    """
+    table = _Table.read(path)
+    for name in targets:
+        if name not in table.names:
+            raise UserError(f"--target: {path} has no column {name}{suggestion(name, table.names)}")
+    others = [name for name in table.names if name not in targets]
+    roles = {}
+    for role, is_such in (
+        ("split_column", own_samples.names_parts),
+        ("groups_column", own_samples.names_groups),
+    ):
+        found = next(filter(is_such, others), None)
+        if found is not None:
+            roles[role] = found
+    others = [name for name in others if name not in roles.values()]
+    if not targets and others:
+        targets = [next((name for name in others if name.lower() in _TARGETS), others[-1])]
+    numbers = [name for name in others if name.lower() not in _ROW_NUMBERS and table.holds_numbers(name)]
+    ignored = [name for name in others if name not in (*targets, *numbers)]
+    numeric = len(targets) > 1 or (
+        table.holds_numbers(targets[0]) and own_samples.is_regression(table.numbers(targets).values)
+    )
+    chosen = {
+        "file": str(path),
+        "target": targets[0] if len(targets) == 1 else list(targets),
+        "task": REGRESSION if numeric else None,
+        **roles,
+        "ignore": ignored,
+    }
+    parts = table.text(roles["split_column"]).values if "split_column" in roles else None
+    return Draft(
+        {name: value for name, value in chosen.items() if value},
+        len(table.rows),
+        parts is None or own_samples.has_validation(parts),
+    )
+
+
 def count_features(workload: Table) -> int:
     """The columns of a CSV file that are features, from its first line.
 
@@ -156,6 +203,11 @@ class _Table:
                 "write one, leave the row out, or name the column under ignore"
             )
         return Source(found, f"{self.path}: {', '.join(names)}")
+
+    def holds_numbers(self, name: str) -> bool:
+        """Whether every value of a column is a finite number."""
+        place = self.names.index(name)
+        return all(math.isfinite(_number(row[place])) for row in self.rows)
 
     def text(self, name: str) -> Source:
         """The column of this name, as text, or as whole numbers if it has nothing else.

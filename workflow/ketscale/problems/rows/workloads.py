@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import Workload
+from ketscale.config import Draft, Workload
 from ketscale.problems.own_data import (
     REGRESSION,
     FeatureCount,
@@ -67,6 +67,7 @@ class Rows(OwnArrays, RowsWorkload, frozen=True, kw_only=True):
     loader: ClassVar[str] = "ketscale.problems.rows.own:from_arrays"
     FILES: ClassVar[tuple[str, ...]] = ("file", "features", "targets", "groups")
     SAMPLES: ClassVar[tuple[str, ...]] = ("features",)
+    DIMENSIONS: ClassVar[tuple[int, ...]] = (2,)
     TARGETS: ClassVar[str] = "targets"
     machine: ClassVar[frozenset[str]] = frozenset(FILES)
 
@@ -119,6 +120,14 @@ class Table(RowsWorkload, frozen=True, kw_only=True):
     ignore: Annotated[
         tuple[Column, ...], Meta(description="Columns that are no features, such as a row's number")
     ] = ()
+
+    @classmethod
+    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
+        """The settings of a CSV file."""
+        if path.suffix.lower() not in (".csv", ".tsv"):
+            return None
+        found: Draft = pkgutil.resolve_name("ketscale.problems.rows.own:draft")(path, targets)
+        return found
 
     @property
     def split(self) -> str:
