@@ -128,7 +128,7 @@ def test_the_answer_has_the_gain_of_adaptation_and_the_optimum(results: Path) ->
 
 def test_a_curve_is_the_geometric_mean_over_finished_seeds_with_its_interval(results: Path) -> None:
     drawn = pd.read_csv(results / "figures/asked.csv")
-    groups = {key: group.set_index("after") for key, group in drawn.groupby(["workload", "curve"])}
+    groups = {key: group.set_index("after") for key, group in drawn.groupby(["workload", "line"])}
     fast, learner = groups["gate", "fast"], groups["gate", "learner"]
     assert fast.index.tolist() == list(STEPS) and set(fast["n"]) == {2}
     assert fast["value"].tolist() == pytest.approx([0.08**0.5 / 2**steps for steps in STEPS])
@@ -141,7 +141,10 @@ def test_a_curve_is_the_geometric_mean_over_finished_seeds_with_its_interval(res
 
 def test_workloads_are_side_by_side_with_the_optimum_as_a_level(results: Path) -> None:
     figure, _ = _drawn(results)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["gate", "wide"]
+    assert [axes.get_title(loc="left") for axes in figure.axes] == [
+        "gate (generated data)",
+        "wide (generated data)",
+    ]
     for axes in figure.axes:
         assert axes.get_yscale() == "log"
         assert [label.get_text() for label in axes.get_xticklabels()] == [str(steps) for steps in STEPS]

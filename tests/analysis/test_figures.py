@@ -169,15 +169,13 @@ def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> Non
 
 
 def test_a_seed_that_has_stopped_ends_there_and_epochs_are_whole() -> None:
-    models = pd.DataFrame({"curve": ["a"], "value": [0.5]})
-    part = accuracy.Part("s", "w", FAMILIES["images"].headline, models, 0)
     rows = [
-        {"curve": "a", "seed": seed, "epoch": epoch, "v": 0.5}
+        {"line": "a", "seed": seed, "epoch": epoch, "validation": 0.5}
         for seed in (0, 1)
         for epoch in range(1 + 2 * seed)
     ]
     _, (axes,) = style.panels(1)
-    accuracy._learning(axes, part, pd.DataFrame(rows), "v")
+    accuracy._learning(axes, pd.Series(["a"]), FAMILIES["images"].headline, pd.DataFrame(rows))
     lines = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() != "o"]
     ends = [line.get_xdata().tolist() for line in axes.lines if line.get_marker() == "o"]
     assert lines == [[0], [0, 1, 2]] and ends == [[0], [2]], "a single epoch is a point"

@@ -9,18 +9,22 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import metrics
-from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.kinds.accuracy import Part, footnote, parts
+from ketscale.analysis.kinds.accuracy import chosen
 from ketscale.analysis.kinds.finding import Finding, value
 from ketscale.analysis.kinds.quality import Quality
-from ketscale.config import Config, Family
+from ketscale.config import Config
 from ketscale.grid import Study
 
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
+
+
+# What is said of each model.
+OF = ["study", "workload", "line", "hollow", "hardware", "code"]
 
 
 class Adaptation(Quality):
@@ -60,66 +64,44 @@ class Adaptation(Quality):
         return {} if start is None else {f"after {after} steps": value(start, first)}
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """The headline metric by number of steps: a panel for each study and workload."""
-        import pandas as pd
-
-        asked = inputs.asked(self.name)
-        found = [part for name in asked for part in parts(inputs, name)]
-        if not found:
+        """The headline metric by number of steps: a panel for each data set. A model that does not adapt is a level."""
+        models = chosen(inputs, self.name)
+        if models.empty:
             return None
-        figure, panels = style.panels(len(found))
-        drawn = []
-        for axes, part in zip(panels, found, strict=True):
-            family = inputs.config.family(part.workload)
-            table = _course(part, family, inputs)
-            _panel(axes, table, family)
-            axes.set(
-                title=part.workload, xlabel="adaptation steps", ylabel=f"test {style.label(family.headline)}"
-            )
-            drawn.append(table.assign(study=part.study, workload=part.workload))
-        footnote(figure, found, inputs, asked)
-        return figure, pd.concat(drawn)
+        table = _course(models, inputs)
+
+        def finish(axes: Axes, part: pd.DataFrame) -> None:
+            family = inputs.config.family(str(part["workload"].iloc[0]))
+            for number, (_, line) in enumerate(part.groupby("line", sort=True)):
+                if line["after"].isna().all():
+                    axes.axhline(line["value"].iloc[0], lw=1.6, ls="--", color=style.colour(number))
+            if part["value"].min() > 0:
+                axes.set_yscale("log")
+            axes.set_xticks(range(len(family.course)), [str(steps) for steps in family.course])
+            axes.set_xlim(-0.3, len(family.course) - 0.7)
+            axes.set(xlabel="adaptation steps", ylabel=f"test {style.label(family.headline)}")
+
+        return plots.lines(table, inputs, "at", "value", ("value_low", "value_high"), finish, "")
 
 
 ADAPTATION = Adaptation()
 
 
-def _course(part: Part, family: Family, inputs: Inputs) -> pd.DataFrame:
-    """The metric of each curve after numbers of steps, over seeds; `after` is empty for a model that does not adapt."""
+def _course(models: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
+    """The metric of each model over seeds `after` numbers of steps, the number `at` of all; `after` is empty for one that does not adapt."""
     import pandas as pd
 
     rows = []
-    for _, point in part.models.sort_values("curve").iterrows():
+    for _, point in models.iterrows():
         runs = [row for row in inputs.rows(point) if row["status"] == "completed"]
+        family = inputs.config.family(point["workload"])
         adapts = inputs.config.models[point["model"]][1].adapts
-        for metric in family.course.values() if adapts else (family.headline,):
+        # A level is named at its end.
+        course = enumerate(family.course.values()) if adapts else [(len(family.course) - 1, family.headline)]
+        for at, metric in course:
             values = [row[f"test_{metric.name}"] for row in runs if row[f"test_{metric.name}"] is not None]
             if values:
                 found = metrics.over_seeds(values)
                 ends = {"value": found.value, "value_low": found.low, "value_high": found.high, "n": found.n}
-                rows.append({"curve": point["curve"], "after": metric.after, **ends})
-    return pd.DataFrame(rows, columns=["curve", "after", "value", "value_low", "value_high", "n"])
-
-
-def _panel(axes: Axes, table: pd.DataFrame, family: Family) -> None:
-    """The curves of models that adapt with their intervals, and the levels of those that do not."""
-    steps, ends = list(family.course), []
-    for number, (curve, found) in enumerate(table.groupby("curve")):
-        colour = style.colour(number)
-        for level in found.loc[found["after"].isna(), "value"]:
-            axes.axhline(level, lw=1.6, ls="--", color=colour)
-        course = found.dropna(subset="after")
-        at = [steps.index(after) for after in course["after"]]
-        axes.plot(at, course["value"], lw=1.6, marker="o", ms=4, color=colour)
-        axes.vlines(
-            at,
-            course["value_low"].fillna(course["value"]),
-            course["value_high"].fillna(course["value"]),
-            color=colour,
-        )
-        ends.append((found["value"].iloc[-1], str(curve), colour))
-    if table["value"].min() > 0:
-        axes.set_yscale("log")
-    axes.set_xticks(range(len(steps)), [str(count) for count in steps])
-    axes.set_xlim(-0.3, len(steps) - 0.7)
-    style.name_lines(axes, ends)
+                rows.append({**point[OF], "after": metric.after, "at": at, **ends})
+    return pd.DataFrame(rows).astype({"value_low": float, "value_high": float})
