@@ -70,9 +70,11 @@ def _ended(trainer: Training, start: float, train: Callable[[], None]) -> Outcom
         train_s = time.perf_counter() - start
         if not trainer.tested:
             return Outcome("completed", train_s)
-        outputs = {split: trainer.outputs(split) for split in ("validation", "test")}
+        splits = [split for split in ("validation", "test") if split in trainer.problem.splits]
+        outputs = {split: trainer.outputs(split) for split in splits}
         quality = {
             **trainer.summary(),
+            "validation": {},
             **{split: _finite(split, trainer.metrics(split, rows)) for split, rows in outputs.items()},
             "right": _right(trainer.problem, outputs["test"]),
         }

@@ -98,9 +98,9 @@ class Right(_Part, frozen=True):
 class Quality(_Part, frozen=True):
     """Metrics of the best weights; each split has the loss and the metrics of the family.
 
-    epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested; None for a model
-    that is fitted. chosen: what such a model has chosen by validation, by name. validation, test: the metrics of that
-    split, by name; a fitted model has no loss. right: the cases that the headline metric on the test is the share of;
+    epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested, or the last if
+    there are no validation samples; None for a model that is fitted. chosen: what such a model has chosen by validation, by
+    name. validation, test: the metrics of that split, by name, none if it has no samples; a fitted model has no loss. right: the cases that the headline metric on the test is the share of;
     None if it is no share.
     """
 

@@ -26,7 +26,7 @@ class Supervised(Problem):
         model: maps inputs (batch, ...) to outputs (batch, width).
         inputs: all samples (n, ...): features, or raw data if there is a `backbone`.
         targets: what `loss` compares the outputs with, (n, ...).
-        splits: indices (int64) of the samples in `train`, `validation` and `test`.
+        splits: indices (int64) of the samples in `train`, `validation`, which may have none, and `test`.
         seed: seed of the dropout masks.
         backbone: frozen module that turns raw data into the model's inputs in every step; None for cached features.
         arguments: arguments of the model's constructor that the data decide, kept with its weights.
@@ -50,7 +50,7 @@ class Supervised(Problem):
         self.backbone = backbone
         self.seed = seed
         self.arguments = arguments or {}
-        self.splits = {name: len(rows) for name, rows in splits.items()}
+        self.splits = {name: len(rows) for name, rows in splits.items() if len(rows)}
         self.sampler = Shuffled(self.splits["train"])
         self.register_buffer("inputs", inputs, persistent=False)
         self.register_buffer("targets", targets, persistent=False)

@@ -97,6 +97,12 @@ class Trainer(Training):
         self.schedule = optimiser.PlateauSchedule(plateau.factor, plateau.patience) if plateau else None
         self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch
         self.tested = protocol.by_epochs
+        self._validated = self.tested and "validation" in problem.splits
+        for setting in ("early_stopping", "plateau"):
+            if self.tested and not self._validated and getattr(protocol, setting) is not None:
+                raise UserError(
+                    f"{setting}: needs validation, but the workload has no such samples; give it some, or leave {setting} out"
+                )
         self._second_order = protocol.optimiser == "l-bfgs"
         # The curvature of l-bfgs is inside SciPy, and the times of a timed run are those of one process without a break.
         self.no_checkpoints = "l-bfgs" if self._second_order else "a timed run" if protocol.timed else ""
@@ -114,7 +120,7 @@ class Trainer(Training):
         self._bar = tqdm(total=self.total_steps, unit="step", disable=not (progress and world.rank == 0))
 
     def run(self) -> None:
-        """Train to the end of the protocol; with epochs, then restore the best weights.
+        """Train to the end of the protocol; with epochs and validation samples, then restore the best weights.
 
         Raises:
             Diverged: a loss, gradient or validation metric is not finite; names the step.
@@ -143,7 +149,7 @@ class Trainer(Training):
             yield from self._train_epoch()
         if self.best["state"] is not None:
             self.problem.model.load_state_dict(self.best["state"])
-        elif self.tested:
+        elif self._validated:
             raise UserError(
                 f"early_stopping.monitor: {self._monitor} is undefined for the validation samples in every epoch, so no "
                 "weights are the best: monitor loss"
@@ -315,7 +321,10 @@ class Trainer(Training):
         self._epoch = dict(_EPOCH)
         if seconds is not None and self._alone:
             self.clock.epochs_s.append(seconds)
-        if self.tested:
+        if self.tested and not self._validated:
+            # The last weights count.
+            self.best = {**self.best, "epoch": epoch}
+        elif self.tested:
             start = time.perf_counter()
             values = self._validation((yield "validation"))
             if self._alone:
