@@ -178,6 +178,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "call": None,
         "weights_hash": "e" * 64 if completed else None,
         "split": split_of(config, run),
+        "samples": {"train": 1257, "validation": 270, "test": 270},
         "files": {HISTORY: hashlib.sha256(history(config, run).encode()).hexdigest()},
         "routes": [],
         "parameters": 70186,

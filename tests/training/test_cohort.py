@@ -41,7 +41,7 @@ def perceptron(seed, dtype=torch.float64):
     torch.manual_seed(seed)
     model = nn.Sequential(nn.Linear(12, 9), nn.ReLU(), SampleDropout(0.2), nn.Linear(9, 3)).to(dtype)
     splits = {name: problem.get_buffer(f"rows_{name}") for name in problem.splits}
-    return Classification(model, problem.get_buffer("inputs"), problem.get_buffer("labels"), splits, seed)
+    return Classification(model, problem.get_buffer("inputs"), problem.get_buffer("targets"), splits, seed)
 
 
 def sentences(seed, dtype=torch.float64, arm="fused"):
@@ -245,7 +245,7 @@ def fold(problem, number, train=None):
     parts = dealt.split(list(problem.splits.values()))
     splits = dict(zip(problem.splits, parts, strict=True))
     splits["train"] = splits["train"][:train]
-    inputs, labels = problem.get_buffer("inputs"), problem.get_buffer("labels")
+    inputs, labels = problem.get_buffer("inputs"), problem.get_buffer("targets")
     return Classification(problem.model, inputs, labels, splits, problem.seed)
 
 

@@ -22,7 +22,7 @@ def of(model: Callable[[], nn.Module], seed: int, dtype: torch.dtype = torch.flo
     torch.manual_seed(seed)
     parts = {name: problem.get_buffer(f"rows_{name}") for name in problem.splits}
     return Classification(
-        model(), problem.get_buffer("inputs"), problem.get_buffer("labels"), parts, seed
+        model(), problem.get_buffer("inputs"), problem.get_buffer("targets"), parts, seed
     ).to(dtype)
 
 

@@ -159,6 +159,7 @@ def record_of(
         "data_hash": data.data_hash,
         "features_hash": data.features_hash,
         "split": asdict(data.split),
+        "samples": dict(trainer.problem.splits) if trainer else {},
         **provenance.of_record(),
         "slurm_job_id": process.slurm_job(),
         "quality": ended.quality,

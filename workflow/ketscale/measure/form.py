@@ -266,7 +266,7 @@ class Record(_Part, frozen=True):
     each rank; None if memory ran out before there was a model, or the model is fitted. config: the resolved settings. config_hash, data_hash,
     features_hash, weights_hash: SHA-256 of the settings, the data, the prepared data and the trained weights; None if
     there are none.
-    split: of the data. code: that trained. packages: their versions by name. mpi_library: the one in use; None without
+    split: of the data. samples: how many each part of it has; {} if memory ran out before they were known. code: that trained. packages: their versions by name. mpi_library: the one in use; None without
     MPI. machine: where it ran. slurm_job_id: of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
     whether it was timed alone. quality: None for a protocol with steps. losses: of the first 20 steps; none of a fit. routes: those of
     fused, if it had a choice. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
@@ -290,6 +290,7 @@ class Record(_Part, frozen=True):
     data_hash: str | None
     features_hash: str | None
     split: Split
+    samples: dict[str, Natural]
     code: Code
     packages: dict[str, str]
     mpi_library: str | None

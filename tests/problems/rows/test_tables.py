@@ -1,0 +1,230 @@
+"""Tables of features are read as they are, or refused in words that name the place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.problems import store
+from ketscale.problems.registry import FAMILIES
+from ketscale.problems.splits import SPLITS
+from ketscale.problems.vectors.prepared import PreparedVectors, prepare
+from tests.own_files import ANIMALS, VECTORS, config, given, loaded, npy, npz
+
+NAMES = [f"x{i}" for i in range(VECTORS.shape[1])]
+
+
+def table(path: Path, columns: dict[str, Any], separator: str = ",", before: str = "") -> str:
+    """A CSV file with these columns."""
+    lines = [
+        separator.join(columns),
+        *(separator.join(map(str, row)) for row in zip(*columns.values(), strict=True)),
+    ]
+    (path / "mine.csv").write_text(before + "\n".join(lines) + "\n", encoding="utf-8")
+    return str(path / "mine.csv")
+
+
+def columns(**more: Any) -> dict[str, Any]:
+    return {**dict(zip(NAMES, (map(repr, column.tolist()) for column in VECTORS.T), strict=True)), **more}
+
+
+CLASSES = {"kind": "table", "target": "animal"}
+NUMBERS = {"kind": "table", "target": "weight", "task": "regression"}
+WEIGHTS = VECTORS @ np.arange(1, 8)
+
+
+@pytest.mark.parametrize(("separator", "before"), [(",", ""), (";", "\ufeff"), ("\t", "")])
+def test_a_table_is_the_arrays_that_it_holds(separator: str, before: str, tmp_path: Path) -> None:
+    file = table(tmp_path, columns(animal=ANIMALS), separator, before)
+    data = loaded({**CLASSES, "file": file})
+    assert np.array_equal(data.values, VECTORS)
+    assert data.names == ("cat", "dog", "eel")
+    assert [data.names[target] for target in data.targets] == ANIMALS.tolist()
+    arrays = loaded({"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)})
+    pair = {"features": npy(tmp_path, "v.npy", VECTORS), "targets": npy(tmp_path, "w.npy", ANIMALS)}
+    assert data.digest() == arrays.digest() == loaded({"kind": "rows", **pair}).digest()
+
+
+def test_columns_that_settings_name_are_no_features(tmp_path: Path) -> None:
+    file = table(
+        tmp_path,
+        {"id": range(40), **columns(age=[3, *[1.5] * 39], animal=ANIMALS, well=["True", "false"] * 20)},
+    )
+    data = loaded({**CLASSES, "file": file, "ignore": ["id"]})
+    assert data.values.shape == (40, 9)
+    assert data.values[:, 7].tolist() == [3, *[1.5] * 39] and data.values[:, 8].tolist() == [1, 0] * 20
+
+
+def test_whole_numbers_are_classes_in_their_own_order(tmp_path: Path) -> None:
+    data = loaded({**CLASSES, "file": table(tmp_path, columns(animal=[10, 9] * 20))})
+    assert data.names == ("9", "10")
+
+
+@pytest.mark.parametrize("target", ["weight", ["weight", "length"]])
+def test_targets_of_a_regression_are_kept_as_they_are(target: Any, tmp_path: Path) -> None:
+    file = table(tmp_path, columns(weight=map(repr, WEIGHTS.tolist()), length=range(40)))
+    block = {**NUMBERS, "target": target, "file": file}
+    data = loaded(block if isinstance(target, list) else {**block, "ignore": ["length"]})
+    expected = WEIGHTS[:, None] if target == "weight" else np.stack([WEIGHTS, np.arange(40)], axis=1)
+    assert np.array_equal(data.targets, expected) and data.targets.dtype == np.float64
+    assert data.names == ((target,) if target == "weight" else ("weight", "length"))
+    assert [len(data.splits[name]) for name in SPLITS] == [28, 6, 6]
+
+
+def test_arrays_of_a_regression_have_one_number_each_or_a_row(tmp_path: Path) -> None:
+    block = {"kind": "rows", "task": "regression"}
+    data = loaded({**block, "file": npz(tmp_path, x=VECTORS, y=WEIGHTS)})
+    assert np.array_equal(data.targets, WEIGHTS[:, None]) and data.names == ("target",)
+    several = loaded({**block, "file": npz(tmp_path, x=VECTORS, y=VECTORS[:, :2])})
+    assert np.array_equal(several.targets, VECTORS[:, :2]) and several.names == ("target0", "target1")
+
+
+def test_the_data_are_standardised_over_the_training_rows_alone(tmp_path: Path) -> None:
+    made = config({**NUMBERS, "file": table(tmp_path, columns(weight=map(repr, WEIGHTS.tolist())))})
+    workload = made.workloads["mine"][1]
+    FAMILIES["rows"].prepare(workload, tmp_path / "features.json", None)
+    from ketscale.problems.rows.specification import VERSION
+    from ketscale.problems.vectors.prepared import FILES
+
+    kept = PreparedVectors.of(store.opened(tmp_path / "features.json", FILES, VERSION))
+    train = VECTORS[kept.splits["train"]]
+    expected = (VECTORS - train.mean(0)) / train.std(0)
+    np.testing.assert_allclose(kept.features, expected, rtol=0, atol=1e-5)
+    assert np.array_equal(kept.targets, WEIGHTS[:, None]) and kept.names == ("weight",)
+
+
+def test_rows_of_a_group_stay_together(tmp_path: Path) -> None:
+    people = np.repeat(np.arange(10), 4)
+    file = table(tmp_path, columns(weight=range(40), person=people))
+    data = loaded({**NUMBERS, "file": file, "groups_column": "person"})
+    parts = [set(people[data.splits[name]]) for name in SPLITS]
+    assert all(parts) and sum(map(len, parts)) == 10
+    arrays = {"kind": "rows", "task": "regression", "split": "groups"}
+    same = loaded({**arrays, "file": npz(tmp_path, x=VECTORS, y=np.arange(40.0), groups=people)})
+    assert same.digest() == data.digest()
+
+
+def test_a_split_that_is_given_is_used_as_it_is(tmp_path: Path) -> None:
+    parts = ["train", "val", "test", "train", "train"] * 8
+    file = table(tmp_path, columns(animal=ANIMALS, part=parts))
+    data = loaded({**CLASSES, "file": file, "split_column": "part"})
+    expected = {"train": [0, 3, 4], "validation": [1], "test": [2]}
+    assert {name: sorted(set(data.splits[name] % 5)) for name in SPLITS} == expected
+    named = np.where(np.array(parts) == "val", "validation", parts)
+    arrays = loaded(
+        {"kind": "rows", "split": "given", "file": npz(tmp_path, x=VECTORS, y=ANIMALS, split=named)}
+    )
+    assert arrays.digest() == data.digest()
+
+
+@pytest.mark.parametrize("how", ["given", "share"])
+def test_there_may_be_no_validation(how: str, tmp_path: Path) -> None:
+    file = table(tmp_path, columns(animal=ANIMALS, part=["train", "train", "test", "train", "train"] * 8))
+    more = {"split_column": "part"} if how == "given" else {"validation": 0, "ignore": ["part"]}
+    data = loaded({**CLASSES, "file": file, **more})
+    assert not len(data.splits["validation"])
+    assert len(data.splits["train"]) + len(data.splits["test"]) == 40
+
+
+def test_features_are_counted_from_the_head_of_a_file(tmp_path: Path) -> None:
+    file = table(tmp_path, {"id": range(40), **columns(animal=ANIMALS)})
+    block = given({**CLASSES, "file": file, "ignore": ["id"]})
+    block["studies"]["s"]["axes"]["qubits"] = "features"
+    (run,) = Config.of(block, FAMILIES).runs
+    assert run.size == "q7-l1"
+    block["workloads"]["mine"] = {"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS)}
+    assert Config.of(block, FAMILIES).runs == (run,)
+
+
+def test_the_tables_of_scikit_learn_are_read() -> None:
+    from sklearn.datasets import load_diabetes, load_wine
+
+    wine = loaded({"kind": "sample-table", "table": "wine", "split_seed": 0})
+    assert np.array_equal(wine.values, load_wine().data) and wine.names == ("class_0", "class_1", "class_2")
+    diabetes = loaded({"kind": "sample-table", "table": "diabetes", "split_seed": 0})
+    assert np.array_equal(diabetes.targets[:, 0], load_diabetes().target)
+
+
+def text(content: str | bytes) -> Callable[[Path], str]:
+    def written(path: Path) -> str:
+        (path / "mine.csv").write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(path / "mine.csv")
+
+    return written
+
+
+ROWS = "1,cat\n2,dog\n" * 8
+
+
+@pytest.mark.parametrize(
+    ("content", "more", "said"),
+    [
+        ("", {}, "mine.csv: is empty"),
+        ("x,animal\n", {}, "mine.csv: has no rows"),
+        ("x,x,animal\n1,2,cat\n", {}, "two columns are called x"),
+        (",animal\n1,cat\n", {}, r"column 1 has no name.*index=False"),
+        ("x,animal\n" + ROWS + "3\n", {}, "line 18 has 1 values, but there are 2 columns"),
+        ("x,animal\n" + ROWS + '3,"cat\n', {}, "line 18 is no CSV"),
+        ("x,animal\n" + ROWS + "tall,cat\n", {}, "line 18, column x: 'tall' is no finite number"),
+        ("x,animal\n" + ROWS + ",cat\n", {}, "line 18, column x: '' is no finite number"),
+        ("x,animal\n" + ROWS + "nan,cat\n", {}, "line 18, column x: 'nan' is no finite number"),
+        ("x,animal\n" + ROWS + "1_0,cat\n", {}, "line 18, column x: '1_0' is no finite number"),
+        ("x,animal\n" + ROWS + "1,\n", {}, "line 18, column animal is empty"),
+        ("x,animal\n" + ROWS + "1,cat\u200b\n", {}, "look like one name"),
+        ("x,animal\n" + ROWS.replace("dog", "cat"), {}, "has 1 class"),
+        ("animal\n" + "cat\ndog\n" * 8, {}, "has no column but those that settings name"),
+        (b"x,animal\n1,\xff\n", {}, "byte 11 is not UTF-8"),
+        ("x,beast\n" + ROWS, {}, "target: the file has no column animal"),
+        ("x,animal\n" + ROWS, {"ignore": ["id"]}, "ignore: the file has no column id"),
+        ("x,animal\n" + ROWS, {"groups_column": "who"}, "groups_column: the file has no column who"),
+        ("subject,animal\n" + ROWS, {}, "column subject seems to say which rows belong together: set groups_column: subject"),
+        ("split,animal\n" + ROWS, {}, "column split seems to say in which part a row is: set split_column: split"),
+        ("x,animal\n" + ROWS, {"task": "regression"}, "line 2, column animal: 'cat' is no finite number"),
+        ("x,animal\n" + "".join(f"{x},2\n" for x in range(16)), {"task": "regression"}, "target animal: has one value in all training"),
+        ("x,animal\n" + "".join(f"{x},{'-' * (x % 2)}1e300\n" for x in range(16)), {"task": "regression"}, "targets: are too large"),
+        ("x,animal,part\n" + "1,cat,train\n2,dog,train\n" * 8, {"split_column": "part"}, "no sample is in part test"),
+        ("x,animal,part\n" + "1,cat,train\n2,dog,tests\n" * 8, {"split_column": "part"}, "'tests' is not a part"),
+        ("x,animal,part\n" + "1,cat,train\n2,dog,test\n" * 8, {"split_column": "part"}, "class 'dog' has no training sample"),
+    ],
+)  # fmt: skip
+def test_tables_that_do_not_fit_are_refused(
+    content: Any, more: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    block = {**CLASSES, "file": text(content)(tmp_path), **more}
+    with pytest.raises(UserError, match=said):
+        prepare(config(block).workloads["mine"][1], loaded(block), tmp_path / "store" / "features.json", 1)
+    assert not (tmp_path / "store").exists()
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        (CLASSES, "mine: file is missing"),
+        ({**CLASSES, "file": "a", "target": ["animal", "age"]}, "mine.target: a class is in one column"),
+        ({**CLASSES, "file": "a", "ignore": ["animal"]}, "mine.target: column animal is named twice"),
+        ({**CLASSES, "file": "a", "split_column": "part", "test": 0.2}, "mine.test: the file gives the parts"),
+        ({**CLASSES, "file": "a", "validation": 0.5, "test": 0.5}, "mine.validation: validation and test add up to 1"),
+        ({"kind": "rows", "features": "a"}, "mine: features: needs targets|mine.features: needs targets"),
+        ({"kind": "rows", "features": "a", "targets": "b", "split": "groups"}, "mine.groups: split: groups needs such a file"),
+        ({"kind": "sample-table", "table": "moons", "split_seed": 0}, "mine.table: 'moons' is not one of its values"),
+    ],
+)  # fmt: skip
+def test_settings_that_do_not_go_together_are_refused(block: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        config(block)
+
+
+def test_an_array_of_numbers_that_is_no_row_for_each_sample_is_refused(tmp_path: Path) -> None:
+    block = {"kind": "rows", "task": "regression"}
+    with pytest.raises(UserError, match=r"has shape \(39,\), but there are 40 rows"):
+        loaded({**block, "file": npz(tmp_path, x=VECTORS, y=WEIGHTS[1:])})
+    with pytest.raises(UserError, match=r"holds .*, not real numbers"):
+        loaded({**block, "file": npz(tmp_path, x=VECTORS, y=ANIMALS)})
+    with pytest.raises(UserError, match=r"holds float64; save whole numbers or text"):
+        loaded({"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=WEIGHTS)})

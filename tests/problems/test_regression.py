@@ -1,0 +1,137 @@
+"""Regression: its loss and gradient written out by hand, its metrics against scikit-learn's, and a solution in closed form."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sklearn import metrics as reference
+from torch import nn
+
+from ketscale.errors import UserError
+from ketscale.layers.dropout import keyed
+from ketscale.problems import scores
+from ketscale.problems.regression import Regression
+from ketscale.problems.vectors.mlp import MLP
+from ketscale.problems.vectors.vqc import VQC
+from tests.toys import trainer
+
+GENERATOR = np.random.default_rng(5)
+INPUTS = GENERATOR.normal(size=(60, 3))
+# Of units far apart.
+TARGETS = np.stack([INPUTS @ [3.0, -1.0, 0.5] + 20, 1e4 * (INPUTS[:, 0] * INPUTS[:, 1]) - 5e5], axis=1)
+TARGETS += np.array([0.3, 900.0]) * GENERATOR.normal(size=(60, 2))
+SPLITS = {"train": np.arange(40), "validation": np.arange(40, 50), "test": np.arange(50, 60)}
+
+
+def regression(model: nn.Module, columns: int = 2, validation: bool = True) -> Regression:
+    splits = {name: torch.from_numpy(rows) for name, rows in SPLITS.items()}
+    if not validation:
+        splits["validation"] = splits["validation"][:0]
+    made = Regression(model, torch.tensor(INPUTS), torch.tensor(TARGETS[:, :columns]), splits, seed=3)
+    return made.convert(torch.device("cpu"), torch.float64)
+
+
+class Slots:
+    """The places of gradients, as `engines.vjp.Slots`."""
+
+    def __init__(self) -> None:
+        self.found: dict[int, torch.Tensor] = {}
+
+    def slot(self, parameter: torch.Tensor) -> torch.Tensor:
+        return self.found.setdefault(id(parameter), torch.empty_like(parameter))
+
+
+def mlp(columns: int) -> nn.Module:
+    torch.manual_seed(0)
+    return MLP(3, columns, dropout=0.3, width=3)
+
+
+def vqc(columns: int) -> nn.Module:
+    torch.manual_seed(0)
+    return VQC(2, 1, inputs=3, outputs=columns, dropout=0.3)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_the_metrics_are_those_of_scikit_learn(columns: int) -> None:
+    problem = regression(mlp(columns), columns)
+    for split, rows in SPLITS.items():
+        outputs = problem.outputs(split, torch.arange(len(rows)))
+        train = TARGETS[SPLITS["train"], :columns]
+        truth, found = TARGETS[rows, :columns], outputs.numpy() * train.std(0) + train.mean(0)
+        made = problem.metrics(split, outputs, full=True)
+        assert made["rmse"] == pytest.approx(reference.root_mean_squared_error(truth, found), rel=1e-12)
+        assert made["mae"] == pytest.approx(reference.mean_absolute_error(truth, found), rel=1e-12)
+        assert made["r2"] == pytest.approx(reference.r2_score(truth, found), rel=1e-12)
+        mean = np.broadcast_to(train.mean(0), truth.shape)
+        assert made["chance"] == pytest.approx(reference.root_mean_squared_error(truth, mean), rel=1e-12)
+        scaled = (reference.mean_squared_error(truth, found, multioutput="raw_values") / train.var(0)).mean()
+        assert made["loss"] == pytest.approx(scaled, rel=1e-12) and made["count"] == len(rows)
+        assert problem.metrics(split, outputs, full=False) == {"loss": made["loss"], "rmse": made["rmse"]}
+        kept = problem.predictions(split, outputs)
+        np.testing.assert_allclose(kept["outputs"], found, rtol=1e-13)
+        assert np.array_equal(kept["targets"], truth) and np.array_equal(kept["samples"], rows)
+        assert problem.right(split, outputs) is None
+
+
+def test_r2_of_a_constant_column_is_undefined() -> None:
+    truth = torch.tensor([[1.0, 2.0], [1.0, 3.0]])
+    assert scores.r2(truth, truth) is None
+
+
+@pytest.mark.parametrize("make", [mlp, vqc])
+@pytest.mark.parametrize("columns", [1, 2])
+def test_a_step_without_autograd_is_the_gradient_of_the_loss_by_hand(make: object, columns: int) -> None:
+    problem = regression(make(columns), columns)  # type: ignore[operator]
+    indices = torch.tensor([3, 7, 21, 39])
+    with torch.no_grad():
+        made = problem.vjp(indices, 2)
+    assert made is not None
+    train = TARGETS[SPLITS["train"], :columns]
+    scaled = torch.tensor((TARGETS[indices, :columns] - train.mean(0)) / train.std(0))
+    with keyed(3, 2, indices):
+        outputs = problem.model(torch.tensor(INPUTS[indices]))
+    by_hand = sum(((outputs[i] - scaled[i]) ** 2).sum() / columns for i in range(4))
+    assert isinstance(by_hand, torch.Tensor)
+    assert float(made.value) == pytest.approx(by_hand.item(), rel=1e-13)
+    assert float(problem.combine(made.value, 4)) == pytest.approx(by_hand.item() / 4, rel=1e-13)
+    by_hand.backward()
+    slots = Slots()
+    with torch.no_grad():
+        made.back(torch.ones(1, dtype=torch.float64), slots)
+    for parameter in problem.model.parameters():
+        torch.testing.assert_close(slots.found[id(parameter)], parameter.grad, rtol=1e-10, atol=1e-13)
+
+
+def test_a_linear_model_becomes_the_least_squares_solution() -> None:
+    problem = regression(nn.Linear(3, 2, dtype=torch.float64), validation=False)
+    trainer(problem, {"epochs": 60, "learning_rate": 1.0, "optimiser": "l-bfgs"}, batch=40).run()
+    rows = SPLITS["train"]
+    ones = np.ones((60, 1))
+    exact = np.linalg.lstsq(np.hstack([INPUTS, ones])[rows], TARGETS[rows], rcond=None)[0]
+    predicted = problem.predicted(problem.outputs("train", torch.arange(40)))
+    np.testing.assert_allclose(predicted, (np.hstack([INPUTS, ones]) @ exact)[rows], rtol=1e-5, atol=1e-5)
+
+
+def test_without_validation_the_last_weights_count() -> None:
+    with_it, without = regression(mlp(2)), regression(mlp(2), validation=False)
+    settings = {"epochs": 3, "learning_rate": 0.01}
+    loops = [trainer(problem, settings, batch=8) for problem in (with_it, without)]
+    for loop in loops:
+        loop.run()
+    assert loops[0].losses == loops[1].losses
+    assert loops[1].best["epoch"] == 2 and without.splits == {"train": 40, "test": 10}
+    assert not any(name.startswith("validation") for name in loops[1].history[0])
+    by_steps = trainer(regression(mlp(2)), {"steps": 15, "learning_rate": 0.01}, batch=8)
+    by_steps.run()
+    assert loops[1].weights_hash() == by_steps.weights_hash()
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [{"early_stopping": {"monitor": "loss", "patience": 2}}, {"plateau": {"factor": 0.5, "patience": 2}}],
+)
+def test_what_needs_validation_is_refused_without(setting: dict[str, object]) -> None:
+    (name,) = setting
+    with pytest.raises(UserError, match=f"{name}: needs validation, but the workload has no such samples"):
+        trainer(regression(mlp(2), validation=False), {"epochs": 3, **setting})

@@ -1,0 +1,74 @@
+"""What the samples of the test are labelled changes no parameter, no history and no choice, but test metrics and hashes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ketscale.config import Config
+from ketscale.jobs import outcome
+from ketscale.problems.registry import FAMILIES
+from tests.own_files import ANIMALS, SIGNALS, VECTORS, given, npz
+from tests.toys import trainer
+
+PARTS = np.repeat(["train", "validation", "test"], [20, 10, 10])
+TEST = np.flatnonzero(PARTS == "test")
+NUMBERS = VECTORS[:, :2] * [1.0, 50.0]
+CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "rows": ({"kind": "rows", "split": "given"}, {"x": VECTORS, "y": ANIMALS, "split": PARTS}),
+    "regression": (
+        {"kind": "rows", "split": "given", "task": "regression"},
+        {"x": VECTORS, "y": NUMBERS, "split": PARTS},
+    ),
+    "arrays": ({"kind": "arrays", "split": "given"}, {"x": VECTORS, "y": ANIMALS, "split": PARTS}),
+    "series": ({"kind": "series", "split": "given"}, {"x": SIGNALS, "y": ANIMALS, "split": PARTS}),
+}
+STOPPING = {"early_stopping": {"monitor": "loss", "patience": 2}, "plateau": {"factor": 0.5, "patience": 0}}
+
+
+def trained(block: dict[str, Any], arrays: dict[str, Any], folder: Path) -> dict[str, Any]:
+    """What a run of a workload learns, chooses and reaches, and its hashes."""
+    folder.mkdir()
+    made = given({**block, "file": npz(folder, **arrays)}, epochs=8, **STOPPING)
+    config = Config.of(made, FAMILIES)
+    (run,) = config.runs
+    settings = config.settings(run)
+    family, manifest = settings.family, folder / "features.json"
+    assert family.prepare and family.read and family.baselines
+    family.prepare(settings.workload, manifest, None)
+    data = family.read(settings, manifest)
+    torch.manual_seed(0)
+    problem = family.build(settings, data, torch.device("cpu")).double()
+    loop = trainer(problem, {"epochs": 8, "learning_rate": 0.05, **STOPPING}, batch=8)
+    quality = outcome.run(loop).quality
+    assert quality is not None
+    baselines = list(family.baselines(settings.workload, manifest))
+    return {
+        "learned": {name: tensor.numpy().tobytes() for name, tensor in problem.model.state_dict().items()},
+        "history": [
+            {name: value for name, value in row.items() if name != "epoch_s"} for row in loop.history
+        ],
+        "losses": loop.losses,
+        "chosen": (quality["best_epoch"], quality["epochs"], loop.weights_hash()),
+        "validation": quality["validation"],
+        "baselines": [(each.name, each.penalty, each.validation) for each in baselines],
+        "tested": (quality["test"]["loss"], *(each.test for each in baselines)),
+        "hashes": (data.data_hash, data.features_hash),
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_permuted_labels_of_the_test_change_its_metrics_and_hashes_alone(name: str, tmp_path: Path) -> None:
+    block, arrays = CASES[name]
+    permuted = arrays["y"].copy()
+    permuted[TEST] = permuted[np.roll(TEST, 1)]
+    one = trained(block, arrays, tmp_path / "one")
+    other = trained(block, {**arrays, "y": permuted}, tmp_path / "other")
+    for what in ("learned", "history", "losses", "chosen", "validation", "baselines"):
+        assert one[what] == other[what], what
+    assert one["tested"][0] != other["tested"][0] and one["tested"] != other["tested"]
+    assert not set(one["hashes"]) & set(other["hashes"])
