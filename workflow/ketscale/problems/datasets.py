@@ -25,6 +25,7 @@ CLASSIFICATION = (
     Metric("auc", "AUC", "", "up", chance=0.5, least=0, most=1),
     Metric("f1", "F1", "", "up", least=0, most=1),
 )
+REGRESSION = "regression"
 # `Regression.metrics` computes them.
 REGRESSION_TASK = Task(
     (

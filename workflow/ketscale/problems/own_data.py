@@ -5,6 +5,7 @@ Imports nothing heavy, since configs are checked with it.
 
 from __future__ import annotations
 
+import pkgutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar
@@ -19,7 +20,6 @@ SHARE = 0.15
 _SHARE = f"Share of each class, or of the groups, in this part; default {SHARE}"
 Share = Annotated[float, Meta(gt=0, lt=1, description=_SHARE)]
 ValidationShare = Annotated[float, Meta(ge=0, lt=1, description=f"{_SHARE}; 0 for none")]
-REGRESSION = "regression"
 File = Annotated[str, Meta(min_length=1)]
 Function = Annotated[
     str,
@@ -128,11 +128,11 @@ class OwnArrays(OwnSamples):
     @classmethod
     def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
         """The settings of an .npz file that has such samples and what is to be predicted."""
-        from ketscale.problems import own_samples
-
         if targets or path.suffix != ".npz":
             return None
-        return own_samples.draft(path, (cls.SAMPLES[0], "x"), cls.DIMENSIONS, cls.TARGETS == "targets")
+        draft = pkgutil.resolve_name("ketscale.problems.own_samples:draft")
+        found: Draft | None = draft(path, (cls.SAMPLES[0], "x"), cls.DIMENSIONS, cls.TARGETS == "targets")
+        return found
 
     @property
     def own_code(self) -> bool:

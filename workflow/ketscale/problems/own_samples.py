@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from ketscale.config import Draft
 from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
+from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.labels import classes_of, coded, named
-from ketscale.problems.own_data import REGRESSION
 from ketscale.problems.splits import NO_MARKS, Marks, Parts
 
 if TYPE_CHECKING:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Sequence
@@ -16,9 +14,10 @@ from numpy.typing import NDArray
 
 from ketscale.config import Draft, suggestion
 from ketscale.errors import UserError, short
-from ketscale.files import opened, read_bytes
+from ketscale.files import opened
+from ketscale.optional import needed_for
 from ketscale.problems import arrays, own_samples, splits
-from ketscale.problems.own_data import REGRESSION
+from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.own_samples import Source
 from ketscale.problems.vectors.vectors import Vectors
 
@@ -26,7 +25,7 @@ if TYPE_CHECKING:
     from ketscale.problems.rows.workloads import Rows, RowsWorkload, Table
 
 WANTED = {"samples": ("features", "x"), "labels": ("targets", "labels", "y")}
-_SEPARATORS = (",", ";", "\t")
+_SEPARATORS = (b",", b";", b"\t")
 _TRUTH = {"true": 1.0, "false": 0.0}
 # What a first config takes for the target, and for no feature.
 _TARGETS = ("target", "targets", "label", "labels", "class", "y")
@@ -51,11 +50,13 @@ def from_csv(workload: Table) -> Vectors:
     """The rows of a CSV file in UTF-8, with commas, semicolons or tabs between its columns.
 
     Raises:
-        UserError: the file is damaged, a column is missing, or a value is no number; names line and column.
+        UserError: the file is damaged, a column is missing, or a value is no number; names row and column.
     """
     (path,) = workload.sources()
     table = _Table.read(path)
     features = features_of(workload, table.names)
+    if not len(table.cells):
+        raise UserError(f"{path}: has no rows below the columns' names; add them")
     numeric, targets = workload.task == REGRESSION, workload.target_columns
     there = {"labels": table.numbers(targets) if numeric else table.text(targets[0])}
     for what, column in (("split", workload.split_column), ("groups", workload.groups_column)):
@@ -137,7 +138,7 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
     parts = table.text(roles["split_column"]).values if "split_column" in roles else None
     return Draft(
         {name: value for name, value in chosen.items() if value},
-        len(table.rows),
+        len(table.cells),
         parts is None or own_samples.has_validation(parts),
     )
 
@@ -149,8 +150,7 @@ def count_features(workload: Table) -> int:
         UserError: as for `from_csv`, of that line.
     """
     (path,) = workload.sources()
-    with opened(path) as file:
-        return len(features_of(workload, _parsed(path, file.readline())[0][1]))
+    return len(features_of(workload, _Table.read(path, rows=0).names))
 
 
 def divided(workload: RowsWorkload, values: NDArray[np.float64], there: dict[str, Source]) -> Vectors:
@@ -165,25 +165,45 @@ def divided(workload: RowsWorkload, values: NDArray[np.float64], there: dict[str
 
 @dataclass(frozen=True)
 class _Table:
-    """A CSV file: the columns' names, and of each row its line in the file and its fields."""
+    """A CSV file: the columns' names, and the texts below them (rows, columns)."""
 
     path: Path
     names: list[str]
-    lines: list[int]
-    rows: list[list[str]]
+    cells: NDArray[np.object_]
 
     @classmethod
-    def read(cls, path: Path) -> _Table:
-        found = _parsed(path, read_bytes(path))
-        if len(found) < 2:
-            raise UserError(f"{path}: has no rows below a line with the columns' names; add them")
-        names = found[0][1]
-        for line, row in found[1:]:
-            if len(row) != len(names):
+    def read(cls, path: Path, rows: int | None = None) -> _Table:
+        """The first rows of a file, or all.
+
+        Raises:
+            UserError: the file is damaged, or a column has no name or that of another.
+        """
+        with needed_for("a CSV file", "workflow"):
+            import pandas as pd
+
+        with opened(path) as file:
+            separator = max(_SEPARATORS, key=file.readline().count).decode()
+            file.seek(0)
+            try:
+                # As texts, since pandas takes words such as NA for missing numbers.
+                cells = pd.read_csv(
+                    file, sep=separator, header=None, nrows=None if rows is None else rows + 1, dtype=str, na_filter=False,
+                    encoding="utf-8-sig",
+                ).to_numpy()  # fmt: skip
+            except UnicodeDecodeError as error:
+                raise UserError(f"{path}: is not UTF-8 ({error.reason}); save the table in UTF-8") from None
+            except ValueError as error:  # pandas's own errors are such
+                raise UserError(f"{path}: is no table ({short(error)}); save it again as CSV") from None
+        names = [name.strip() for name in cells[0]]
+        for place, name in enumerate(names):
+            if not name:
                 raise UserError(
-                    f"{path}: line {line} has {len(row)} values, but there are {len(names)} columns; mend it"
+                    f"{path}: column {place + 1} has no name; give it one, or save the table without it "
+                    "(pandas: to_csv(index=False))"
                 )
-        return cls(path, names, [line for line, _ in found[1:]], [row for _, row in found[1:]])
+            if names.index(name) < place:
+                raise UserError(f"{path}: two columns are called {short(name)}; rename one")
+        return cls(path, names, cells[1:])
 
     def numbers(self, names: Sequence[str]) -> Source:
         """The columns of these names, float64 (rows, columns); true and false are 1 and 0.
@@ -191,23 +211,20 @@ class _Table:
         Raises:
             UserError: a value is no finite number.
         """
-        places = [self.names.index(name) for name in names]
-        values = [[_number(row[place]) for place in places] for row in self.rows]
-        found = np.array(values)
+        cells = self.cells[:, [self.names.index(name) for name in names]]
+        found = np.array([[_number(cell) for cell in row] for row in cells])
         wrong = np.argwhere(~np.isfinite(found))
         if len(wrong):
             row, column = wrong[0]
-            given = self.rows[row][places[column]]
             raise UserError(
-                f"{self.path}: line {self.lines[row]}, column {short(names[column])}: {short(repr(given))} is no finite number; "
-                "write one, leave the row out, or name the column under ignore"
+                f"{self.path}: row {row + 1}, column {short(names[column])}: {short(repr(cells[row, column]))} is no finite "
+                "number; write one, leave the row out, or name the column under ignore"
             )
         return Source(found, f"{self.path}: {', '.join(names)}")
 
     def holds_numbers(self, name: str) -> bool:
         """Whether every value of a column is a finite number."""
-        place = self.names.index(name)
-        return all(math.isfinite(_number(row[place])) for row in self.rows)
+        return all(math.isfinite(_number(cell)) for cell in self.cells[:, self.names.index(name)])
 
     def text(self, name: str) -> Source:
         """The column of this name, as text, or as whole numbers if it has nothing else.
@@ -215,12 +232,11 @@ class _Table:
         Raises:
             UserError: a value is empty.
         """
-        place = self.names.index(name)
-        values = [row[place].strip() for row in self.rows]
+        values = [cell.strip() for cell in self.cells[:, self.names.index(name)]]
         if "" in values:
-            line = self.lines[values.index("")]
+            row = values.index("") + 1
             raise UserError(
-                f"{self.path}: line {line}, column {short(name)} is empty; write a value, or leave the row out"
+                f"{self.path}: row {row}, column {short(name)} is empty; write a value, or leave the row out"
             )
         whole = all(map(_WHOLE.fullmatch, values))
         return Source(
@@ -234,29 +250,3 @@ def _number(text: str) -> float:
         return math.nan if "_" in text else float(text)
     except ValueError:
         return _TRUTH.get(text.strip().lower(), math.nan)
-
-
-def _parsed(path: Path, data: bytes) -> list[tuple[int, list[str]]]:
-    """The lines of a CSV file with their numbers, without empty ones; the first has the columns' names."""
-    try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: byte {error.start} is not UTF-8; save the table in UTF-8") from None
-    separator = max(_SEPARATORS, key=text.partition("\n")[0].count)
-    reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
-    try:
-        found = [(reader.line_num, row) for row in reader if row]
-    except csv.Error as error:
-        raise UserError(f"{path}: line {reader.line_num} is no CSV ({error}); save it again") from None
-    if not found:
-        raise UserError(f"{path}: is empty; its first line should name the columns")
-    names = found[0][1][:] = [name.strip() for name in found[0][1]]
-    for place, name in enumerate(names):
-        if not name:
-            raise UserError(
-                f"{path}: column {place + 1} has no name; give it one, or save the table without it "
-                "(pandas: to_csv(index=False))"
-            )
-        if names.index(name) < place:
-            raise UserError(f"{path}: two columns are called {short(name)}; rename one")
-    return found

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from ketscale.config import Data, Family, FileModel, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
-from ketscale.problems.datasets import CLASSIFICATION, REGRESSION_TASK, build
-from ketscale.problems.own_data import REGRESSION
+from ketscale.problems.datasets import CLASSIFICATION, REGRESSION, REGRESSION_TASK, build
 from ketscale.problems.rows.workloads import Rows, RowsWorkload, SampleTable, Table
 from ketscale.problems.vectors.settings import MODELS
 

@@ -10,8 +10,8 @@ import msgspec
 from msgspec import Meta
 
 from ketscale.config import Draft, Workload
+from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.own_data import (
-    REGRESSION,
     FeatureCount,
     File,
     Function,
