@@ -290,8 +290,8 @@ def test_a_metric_of_runs_of_two_codes_is_not_judged(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("of_a", "of_b", "left_out", "verdict"),
     [
-        ((), (0, 1, 2), {"other tests (samples 200 and 100)": 3}, None),
-        ((), (1,), {"other tests (samples 200 and 100)": 1}, FEW),
+        ((), (0, 1, 2), {"other splits (samples 200 and 100)": 3}, None),
+        ((), (1,), {"other splits (samples 200 and 100)": 1}, FEW),
         ((1,), (1,), {}, APART),
     ],
 )
@@ -310,7 +310,7 @@ def test_tests_of_other_samples_under_the_same_hash_are_not_compared(
     factory.write_all(made, tmp_path / "a", lambda run: halved(run, of_a))
     factory.write_all(made, tmp_path / "b", lambda run: halved(run, of_b))
     if verdict is None:
-        with pytest.raises(UserError, match=r"3 other tests \(samples 200 and 100\)"):
+        with pytest.raises(UserError, match=r"3 other splits \(samples 200 and 100\)"):
             compare(tmp_path / "a", tmp_path / "b", 1.05)
         return
     result = compare(tmp_path / "a", tmp_path / "b", 1.05)

@@ -231,7 +231,7 @@ def test_a_test_of_fewer_samples_under_the_same_hash_is_another_test(
 
     found, rows = asked(analysis.of(given()), tmp_path, cut)
     assert found.verdict == verdicts.APART and rows["effect"].isna().all()
-    assert "other tests (samples " in found.text
+    assert "other splits (samples " in found.text
 
 
 def test_several_comparisons_are_counted(tmp_path: Path) -> None:

@@ -9,55 +9,49 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Self
 
 from ketscale.jobs.provenance import NAME, TREE
 from ketscale.measure.form import Host
 
 Row = Mapping[str, Any]
-# Names with their content, such as packages with their versions.
+# Names with their content, such as packages with their versions; '' names what is alone.
 Versions = frozenset[tuple[str, str]]
 # Snakemake starts runs and computes nothing.
 _NOT_COMPUTING = "snakemake"
-# Hashes say nothing to a reader.
-_HASHED = ("other code", "other data", "other features")
 SHARED = ("a core for each thread", "threads that share cores")
+# Hashes say nothing to a reader.
+_HASHED = ("code", "data")
 # Kernels and firmware keep some of a machine's memory, so it is told in steps of 2^(1/14), 5 %.
 _STEPS = 14
 
 
 @dataclass(frozen=True)
 class Key:
-    """What runs must share. Empty: unknown, or what is compared, which is no part of the key.
+    """What runs must share. A name that a part has not is unknown, or is what is compared.
 
     code: the modules that were imported, with hashes. packages: those that compute, with versions. hosts: the class of
-    host. cores: whether threads shared physical cores. data, features: hashes of the data and of the prepared data.
-    splits: how they were split. tests: the number of test samples of each fold. precision: of numbers.
+    host. cores: whether threads shared physical cores. data: hashes of the data and of the prepared data. splits: how they
+    were split, with the number of test samples of each fold. precision: of numbers.
     """
 
     code: Versions = frozenset()
     packages: Versions = frozenset()
-    hosts: str = ""
-    cores: str = ""
-    data: str = ""
-    features: str = ""
-    splits: str = ""
-    tests: Versions = frozenset()
-    precision: str = ""
+    hosts: Versions = frozenset()
+    cores: Versions = frozenset()
+    data: Versions = frozenset()
+    splits: Versions = frozenset()
+    precision: Versions = frozenset()
 
     def against(self, other: Self) -> str:
         """What stands in the way of comparing runs of these two keys, in words such as 'other code'; '' if nothing does."""
         pairs = ((name, ours, getattr(other, name)) for name, ours in vars(self).items())
-        told = (_apart(f"other {name}", ours, theirs) for name, ours, theirs in pairs)
-        return "; ".join(filter(None, told))
+        return "; ".join(filter(None, (_apart(*pair) for pair in pairs)))
 
     def joined(self, other: Self) -> Self:
         """The key of both together; they must agree."""
-        pairs = ((name, ours, getattr(other, name)) for name, ours in vars(self).items())
-        return type(self)(
-            **{name: one | two if isinstance(one, frozenset) else one or two for name, one, two in pairs}
-        )
+        return type(self)(**{name: ours | getattr(other, name) for name, ours in vars(self).items()})
 
 
 def times(row: Row, varied: Collection[str] = ()) -> Key:
@@ -66,27 +60,26 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
     row: of runs.csv. varied: the axes, as `grid.POINT` names them, in which the runs differ that are compared, and
     'device'. A layout decides how cores are shared, a protocol the precision, a workload the data.
     """
+    shared = "" if row["shared_cores"] is None else SHARED[bool(row["shared_cores"])]
     return Key(
         *_software(row),
-        hosts="" if "device" in varied else row["hardware"],
-        cores="" if "layout" in varied or row["shared_cores"] is None else SHARED[bool(row["shared_cores"])],
-        **{} if "workload" in varied else _data(row),
-        precision="" if "protocol" in varied else row["precision"],
+        hosts=_known({"": "device" not in varied and row["hardware"]}),
+        cores=_known({"": "layout" not in varied and shared}),
+        data=frozenset() if "workload" in varied else _data(row),
+        precision=_known({"": "protocol" not in varied and row["precision"]}),
     )
 
 
 def quality(row: Row) -> Key:
     """The key of what a run has learned; the same data and the same split for all that is compared."""
-    code, packages = _software(row)
-    return replace(tested(row), code=code, packages=packages)
+    return Key(*_software(row), data=_data(row), splits=tested(row).splits)
 
 
 def tested(row: Row) -> Key:
     """The key of what a run was trained and tested on."""
-    splits = " in ".join(filter(None, (row["split"], row["folds"] and f"{row['folds']} folds")))
-    fold = "samples" if row["fold"] is None else f"samples of fold {row['fold']}"
-    tests = {(fold, str(row["test_samples"]))} if row["test_samples"] else ()
-    return Key(**_data(row), splits=splits, tests=frozenset(tests))
+    samples = "samples" if row["fold"] is None else f"samples of fold {row['fold']}"
+    split = {"": row["split"], "folds": row["folds"], samples: row["test_samples"]}
+    return Key(data=_data(row), splits=_known(split))
 
 
 def hindrance(keys: Iterable[Key]) -> str:
@@ -118,24 +111,24 @@ def modules(imported: str) -> Versions:
     return frozenset((part[:NAME], part[NAME:]) for part in parts)
 
 
-def _apart(what: str, one: Any, two: Any) -> str:
-    """That two parts of a key differ, and how if that is short; '' if they agree or one is unknown."""
-    if not one or not two or one == two:
-        return ""
-    if isinstance(one, str):
-        return what if what in _HASHED else f"{what} ({one} and {two})"
-    first, second = dict(one), dict(two)
-    differing = sorted(part for part in first.keys() & second.keys() if first[part] != second[part])
-    told = ", ".join(f"{part} {first[part]} and {second[part]}" for part in differing)
-    return "" if not differing else what if what in _HASHED else f"{what} ({told})"
+def _apart(part: str, ours: Versions, theirs: Versions) -> str:
+    """That two parts of a key differ, and how if that is short; '' if they agree in all that both know."""
+    first, second = dict(ours), dict(theirs)
+    differing = sorted(name for name in first.keys() & second.keys() if first[name] != second[name])
+    told = ", ".join(f"{name} {first[name]} and {second[name]}".strip() for name in differing)
+    return (f"other {part}" if part in _HASHED else f"other {part} ({told})") if differing else ""
+
+
+def _known(named: Mapping[str, Any]) -> Versions:
+    return frozenset((name, str(value)) for name, value in named.items() if value)
 
 
 def _software(row: Row) -> tuple[Versions, Versions]:
     return modules(row["imported"] or ""), _packages(row["packages"] or "", row["mpi_library"] or "")
 
 
-def _data(row: Row) -> dict[str, Any]:
-    return {"data": row["data_hash"] or "", "features": row["features_hash"] or ""}
+def _data(row: Row) -> Versions:
+    return _known({"data": row["data_hash"], "features": row["features_hash"]})
 
 
 @functools.cache

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs, of_studies
@@ -35,6 +35,7 @@ MOST = 20
 def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """The share of each span in a step, one bar per point, with the time of the whole step above it."""
     import matplotlib.pyplot as plt
+    import pandas as pd
     from matplotlib.ticker import PercentFormatter
 
     asked = inputs.asked(*KINDS)
@@ -49,17 +50,21 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     names += [OTHER] * (OTHER in set(drawn["span"]))
     height = 0.9 + 0.34 * len(steps) + 0.2 * len(names) / style.width() * 2
     figure, axes = plt.subplots(figsize=(style.width(), height), layout="constrained")
-    left = [0.0] * len(steps)
-    wide = drawn.pivot_table(index=BAR, columns="span", values="share", fill_value=0.0)
+    shares = drawn.pivot_table(index=BAR, columns="span", values="share", fill_value=0.0)
+    shares = shares.loc[pd.MultiIndex.from_frame(steps[BAR])]
+    left = 0 * shares.iloc[:, 0].to_numpy()
     for number, name in enumerate(names):
-        widths = [float(wide.loc[tuple(step[BAR]), name]) for _, step in steps.iterrows()]
         colour = "#d0d3d6" if name == OTHER else style.colour(number)
         hatch = "//" if number >= style.COLOURS and name != OTHER else None
-        label = name.replace(".", " ")
-        axes.barh(
-            range(len(steps)), widths, left=left, color=colour, hatch=hatch, label=label, height=0.42, lw=0
-        )
-        left = [start + width for start, width in zip(left, widths, strict=True)]
+        bar: dict[str, Any] = {
+            "color": colour,
+            "hatch": hatch,
+            "label": name.replace(".", " "),
+            "height": 0.42,
+            "lw": 0,
+        }
+        axes.barh(range(len(steps)), shares[name], left=left, **bar)
+        left = left + shares[name].to_numpy()
     for at, (label, (_, step)) in enumerate(zip(labels, steps.iterrows(), strict=True)):
         time = duration(step["sampled_step_s"]) + ("" if step["quiet"] else " (busy)")
         room = int(style.width() * 17) - len(time)
@@ -71,12 +76,9 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.grid(False, axis="y")
     figure.legend(loc="outside upper left", ncols=5 if style.width() > 5 else 2)
+    count = len(drawn.drop_duplicates(BAR))
     note = "Median over seeds of steps that were sampled with the device synchronised"
-    note += (
-        f". {MOST} of {len(drawn.drop_duplicates(BAR))} points; the CSV file has all"
-        if len(steps) == MOST
-        else ""
-    )
+    note += f". {MOST} of {count} points; the CSV file has all" if count > MOST else ""
     codes = inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates([*POINT, "hardware"])
     style.footnote(figure, steps.merge(codes), inputs, asked, note)
     return figure, drawn

@@ -115,6 +115,7 @@ class Folder:
                 [_claim(row) for row in _rows(analysed.tables["claims"])],
                 f"{folder}tables/claims.csv",
                 rows,
+                "claim",
             ),
             _runs(f"{prefix}runs", analysed, folder, records, rows),
             {name: f"{folder}tables/{name}.csv" for name, frame in analysed.written.items() if len(frame)},
