@@ -75,8 +75,7 @@ def test_what_fails_is_said_once_and_nothing_is_noted(
     assert cli.main(["try", "mine"]) == 2
     said = capsys.readouterr()
     assert said.err.splitlines() == [
-        "ketscale: ring.py, line 3: no gate is called RXX",
-        "  (the first step of vqc on mine, fused, q2-l1-b8, and of 1 other)",
+        "ketscale: ring.py, line 3: no gate is called RXX (the first step of vqc on mine, fused, q2-l1-b8, and of 1 other)"
     ]
     assert said.out.startswith("mlp on mine")
     assert not Path("results/tried").exists()
@@ -115,7 +114,7 @@ def test_what_no_loss_can_be_computed_of_is_refused(
     monkeypatch.setattr(VQC, "vjp", lambda *_: None)
     monkeypatch.setattr(VQC, "forward", lambda self, x: made(forward(self, x), self.training))
     assert cli.main(["try"]) == 2
-    assert capsys.readouterr().err.splitlines()[0] == f"ketscale: {said}"
+    assert capsys.readouterr().err.startswith(f"ketscale: {said} (the first step of vqc on mine, fused, ")
 
 
 def test_workloads_have_processes_of_their_own_and_each_is_tried_although_another_fails(
@@ -226,8 +225,8 @@ def test_a_misspelt_gate_is_told_with_file_and_line(
         '        circuit = Circuit(qubits).ry(0, "x0").ry(1, "x1").ry(0, "w0").cnot(0, 1)'
     )
     assert said.err.splitlines() == [
-        f"ketscale: ring.py, line {line}: AttributeError: 'Circuit' object has no attribute 'ryy'",
-        "  (the first step of ring on mine, none, q2-l0-b8, and of 1 other)",
+        f"ketscale: ring.py, line {line}: AttributeError: 'Circuit' object has no attribute 'ryy' (the first step of ring on "
+        "mine, none, q2-l0-b8, and of 1 other)"
     ]
     assert said.out.startswith("svm on mine")
 

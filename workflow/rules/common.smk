@@ -199,6 +199,12 @@ def features_for(wildcards):
     return features_of(wildcards)
 
 
+@functools.cache
+def data_outdated(workload):
+    """Whether a workload's data are of other settings or sources."""
+    return prepared.outdated(CONFIG, RESULTS_PATH, workload)
+
+
 def tried_for(wildcards):
     """The note that a first step was taken, if model or data are code of the user's and the run has to be trained.
 
@@ -206,10 +212,11 @@ def tried_for(wildcards):
     """
     run = run_of(wildcards)
     settings = settings_of(run)
+    if not (settings.model.own_code or settings.workload.own_code):
+        return []
     features, path = features_hash(run.workload), RESULTS_PATH / run.path
-    if not (settings.model.own_code or settings.workload.own_code) or (
-        path.exists() and not record.outdated(path, settings, features)
-    ):
+    trained = path.exists() and not record.outdated(path, settings, features)
+    if trained and not data_outdated(run.workload):
         return []
     note = TRIED.format(workload=run.workload)
     if workflow.is_main_process and not tried.covers(Path(note), settings, features):
@@ -219,7 +226,7 @@ def tried_for(wildcards):
 
 def fetched_for(wildcards):
     """The input of a workload's data, which are prepared again if they are of other settings or sources."""
-    if workflow.is_main_process and prepared.outdated(CONFIG, RESULTS_PATH, wildcards.workload):
+    if workflow.is_main_process and data_outdated(wildcards.workload):
         internals.make_again(workflow, FEATURES.format(workload=wildcards.workload))
     return fetched(wildcards)
 

@@ -169,7 +169,7 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
         lines = []
         for said, (first, *others) in failed.items():
             more = f", and of {counted(len(others), 'other')}" if others else ""
-            lines += [said, f"  (the first step of {first}{more})"]
+            lines.append(f"{said} (the first step of {first}{more})")
         raise UserError(*lines)
     note = options.out or results / grid.TRIED.format(workload=name)
     tried.write(note, prepared.features_hash(manifest), found)

@@ -33,7 +33,7 @@ class Quality(Kind):
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require protocols with epochs."""
         for run in study.runs:
-            if not config.protocols[run.protocol].by_epochs:
+            if not config.protocols[run.protocol].tested:
                 yield (
                     f"{self.name} needs validation and test, but protocol {run.protocol} has steps; "
                     "give it a protocol with epochs"
