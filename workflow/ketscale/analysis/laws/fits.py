@@ -40,13 +40,12 @@ def rows(collected: Collected, swept: Mapping[str, str]) -> Iterator[dict[str, A
     swept: the kinds of studies that sweep an axis, with the name of that axis.
     """
     for study in collected.config.studies:
-        of = {"study": study.name, "kind": study.kind}
+        found: Iterator[dict[str, Any]] = iter(())
         if study.kind in LAWS:
-            for groups in _series(study, collected):
-                yield from _of_workers(of, study, groups, collected)
+            found = _of_workers(study, collected)
         elif study.kind in swept:
-            for line in _lines(study, swept[study.kind], collected):
-                yield from _of_cost(of, line)
+            found = _of_cost(study, swept[study.kind], collected)
+        yield from ({"study": study.name, "kind": study.kind, **row} for row in found)
     yield from _of_messages(collected)
 
 
@@ -64,46 +63,39 @@ def _rows(of: Mapping[str, Any], places: Sequence[Place], found: Fit) -> Iterato
         yield shared
 
 
-def _series(study: Study, collected: Collected) -> Iterator[dict[int, Group]]:
-    """The points of each series of a study with at least two numbers of workers, by these.
+def _of_workers(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
+    """The laws of strong or weak scaling of each series of a study with at least two numbers of workers.
 
     A series is the ranks of a backend, or the threads of a process. One that lacks one worker takes the process with one
     thread and its share of the batch, unless its ranks have more threads.
     """
+    weak = study.kind == "weak"
     series: dict[tuple[Any, ...], dict[int, Group]] = {}
     for group in collected.groups(study):
         first = group[0]
         # Each row of weak scaling has a batch of its own.
-        batch = None if study.kind == "weak" else first["batch"]
-        alike = (*(first[name] for name in SAME), batch, grows(first["layout"]))
+        alike = (*(first[name] for name in SAME), weak or first["batch"], grows(first["layout"]))
         series.setdefault(alike, {})[size_of(first["layout"])] = group
     for groups in series.values():
         row = next(iter(groups.values()))[0]
-        share = row["batch"] // workers(row["layout"]) if study.kind == "weak" else row["batch"]
+        share = row["batch"] // workers(row["layout"]) if weak else row["batch"]
         alone = collected.points.get(point({**row, "layout": serial(row["backend"]), "batch": share}))
         if 1 not in groups and alone and (row["threads"] == 1 or not BACKENDS[row["backend"]].several_ranks):
             groups[1] = alone
-        if len(groups) > 1:
-            yield groups
-
-
-def _of_workers(
-    of: Mapping[str, Any], study: Study, groups: Mapping[int, Group], collected: Collected
-) -> Iterator[dict[str, Any]]:
-    """The laws of strong or weak scaling of one series."""
-    last = groups[max(groups)][0]
-    what = "ranks" if last["ranks"] > 1 else "threads"
-    batch = None if study.kind == "weak" else last["batch"]
-    named = {name: last[name] for name in (*SAME, *HOST)} | {"batch": batch, "series": grows(last["layout"])}
-    places, left_out = sound(
-        (Place(f"{p} {what}", (float(p),), group) for p, group in groups.items()), own_cores=True
-    )
-    for law in LAWS[study.kind]:
-        if law is GUSTAFSON and collected.config.family(last["workload"]).work:
-            why = "a larger batch needs a larger model here, and the law is of a fixed share of work"
-            yield from _rows({**of, **named}, places, Fit(REFUSED, why, law))
-        else:
-            yield from _rows({**of, **named}, places, fitted(law, places, left_out))
+        if len(groups) == 1:
+            continue
+        last = groups[max(groups)][0]
+        what = "ranks" if last["ranks"] > 1 else "threads"
+        named = {name: last[name] for name in (*SAME, *HOST)}
+        named |= {"batch": None if weak else last["batch"], "series": grows(last["layout"])}
+        timed = (Place(f"{p} {what}", (float(p),), group) for p, group in groups.items())
+        places, left_out = sound(timed, own_cores=True)
+        for law in LAWS[study.kind]:
+            found = fitted(law, places, left_out)
+            if law is GUSTAFSON and collected.config.family(last["workload"]).work:
+                why = "a larger batch needs a larger model here, and the law is of a fixed share of work"
+                found = Fit(REFUSED, why, law)
+            yield from _rows(named, places, found)
 
 
 def _of_messages(collected: Collected) -> Iterator[dict[str, Any]]:
@@ -151,9 +143,9 @@ def load(family: Family, sizes: Mapping[str, int], batch: int, precision: str) -
     return amplitudes * gates, amplitudes * COMPLEX[precision]
 
 
-def _lines(study: Study, varies: str, collected: Collected) -> Iterator[Sequence[Place]]:
-    """The points of each line of a sweep of one axis, with their work and the bytes of their states on a node."""
-    lines: dict[tuple[Any, ...], dict[int, Place]] = {}
+def _of_cost(study: Study, varies: str, collected: Collected) -> Iterator[dict[str, Any]]:
+    """The cost along each line of a sweep of one axis, with the regimes of its points."""
+    lines: dict[tuple[Any, ...], list[Place]] = {}
     for group in collected.groups(study):
         first = group[0]
         family, sizes = collected.config.family(first["workload"]), collected.config.sizes(Run.of(first))
@@ -163,30 +155,22 @@ def _lines(study: Study, varies: str, collected: Collected) -> Iterator[Sequence
             continue
         # Where a larger batch needs a larger model, the two grow together.
         moving = {varies, "batch"} if family.work else {varies}
-        fixed = tuple((name, value) for name, value in own.items() if name not in moving)
+        fixed = (value for name, value in own.items() if name not in moving)
         work, size = loaded
         place = Place(f"{varies} {own[varies]}", (work, size / first["nodes"]), group)
-        alike = (*(first[name] for name in (*SWEPT, "layout")), fixed)
-        lines.setdefault(alike, {})[own[varies]] = place
-    for places in lines.values():
-        yield list(places.values())
-
-
-def _of_cost(of: Mapping[str, Any], line: Sequence[Place]) -> Iterator[dict[str, Any]]:
-    """The cost along one line of a sweep, with the regimes of its points."""
-    firsts = [place.rows[0] for place in line]
-    first, batches = firsts[0], {row["batch"] for row in firsts}
-    named = {name: first[name] for name in (*SWEPT, *HOST)} | {
-        "size": common_size(row["size"] for row in firsts),
-        "batch": batches.pop() if len(batches) == 1 else None,
-        "series": first["layout"],
-    }
-    places, left_out = sound(line)
-    # The record has the processor's caches alone.
-    cache = None if BACKENDS[first["backend"]].device == "gpu" else first["cache_bytes"]
-    splits = cache is not None and len({place.variables[1] > cache for place in places}) == 2
-    found = fitted(cost(cache if splits else None), places, left_out)
-    yield from _rows({**of, **named, "regimes": _regimes(places, found, cache)}, places, found)
+        lines.setdefault((*(first[name] for name in (*SWEPT, "layout")), *fixed), []).append(place)
+    for line in lines.values():
+        firsts = [place.rows[0] for place in line]
+        first, batches = firsts[0], {row["batch"] for row in firsts}
+        named = {name: first[name] for name in (*SWEPT, *HOST)} | {"series": first["layout"]}
+        named["size"] = common_size(row["size"] for row in firsts)
+        named["batch"] = first["batch"] if len(batches) == 1 else None
+        places, left_out = sound(line)
+        # The record has the processor's caches alone.
+        cache = None if BACKENDS[first["backend"]].device == "gpu" else first["cache_bytes"]
+        splits = cache is not None and len({place.variables[1] > cache for place in places}) == 2
+        found = fitted(cost(cache if splits else None), places, left_out)
+        yield from _rows({**named, "regimes": _regimes(places, found, cache)}, places, found)
 
 
 def _regimes(places: Sequence[Place], found: Fit, cache: float | None) -> str:
