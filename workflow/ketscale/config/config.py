@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
+from ketscale.config import split_seeds
 from ketscale.config.block import Block
 from ketscale.config.conflicts import conflicts
 from ketscale.config.family import (
@@ -42,7 +43,7 @@ class Config:
     """A config whose every name and value has been checked.
 
     given: the settings as they were given, but that sizes are numbers. cohorts: whether runs of one shape are trained together. placed: whether the
-    settings say where things are on this machine.
+    settings say where things are on this machine. splits: the block's name by the names of its splits (`split_seeds`).
     """
 
     given: Mapping[str, Any]
@@ -57,6 +58,7 @@ class Config:
     protocols: Mapping[str, Protocol]
     studies: tuple[Study, ...]
     placed: bool = True
+    splits: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], families: Families, placed: bool = True) -> Config:
@@ -67,7 +69,7 @@ class Config:
         Raises:
             UserError: names the setting, what is wrong and what to do; the first problem found.
         """
-        file = parse(ConfigFile, given, "")
+        file, splits = split_seeds.expanded(parse(ConfigFile, given, ""))
         _check_count(file, families)
         of_workloads, of_models = workload_kinds(families.values()), model_kinds(families.values())
         protocols = dict(file.protocols)
@@ -75,11 +77,12 @@ class Config:
             for fault in protocol.faults():
                 raise UserError(at(f"protocols.{name}", fault))
         workloads = {
-            name: _of_kind(block, name, "workloads", of_workloads) for name, block in file.workloads.items()
+            name: _of_kind(block, splits.get(name, name), "workloads", of_workloads)
+            for name, block in file.workloads.items()
         }
         for name, (_, workload) in workloads.items() if placed else ():
             for fault in workload.misplaced():
-                raise UserError(at(f"workloads.{name}", fault))
+                raise UserError(at(f"workloads.{splits.get(name, name)}", fault))
         models = {name: _model(block, name, of_models, families) for name, block in file.models.items()}
         # Each kind is also a model with default settings, unless the config gives its name another meaning.
         models |= {kind: (kind, settings()) for kind, settings in of_models.items() if kind not in models}
@@ -102,6 +105,7 @@ class Config:
             protocols,
             (),
             placed,
+            splits,
         )
         for name, protocol in protocols.items():
             for simulator in protocol.steps_for:
@@ -160,8 +164,9 @@ class Config:
         """The config that tables, figures and report are made for, as one canonical text: without `partial` and
         `cohorts`, and without the locations of data on this machine. It says of models in files what is read in them.
         """
+        of_block = {self.splits.get(name, name): block for name, (_, block) in self.workloads.items()}
         blocks = {
-            name: {key: value for key, value in block.items() if key not in self.workloads[name][1].machine}
+            name: {key: value for key, value in block.items() if key not in of_block[name].machine}
             for name, block in self.given["workloads"].items()
         }
         rest = {key: value for key, value in self.given.items() if key not in ("partial", "cohorts")}

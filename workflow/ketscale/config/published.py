@@ -10,9 +10,10 @@ from typing import Any
 import msgspec
 
 from ketscale.config.block import Block
-from ketscale.config.family import OWN_MODEL, Families, model_kinds, simulators, workload_kinds
+from ketscale.config.family import OWN_MODEL, Families, Workload, model_kinds, simulators, workload_kinds
 from ketscale.config.file import ConfigFile, axes_block
 from ketscale.config.own_model import FileBlock
+from ketscale.config.split_seeds import SEEDS, Seeds
 
 
 @functools.cache
@@ -91,4 +92,10 @@ def _inlined(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]:
 def _with_kind(block: type[Block], kind: str, definitions: dict[str, Any]) -> dict[str, Any]:
     own = _inlined(block, definitions)
     properties: Mapping[str, Any] = own.get("properties", {})
-    return {**own, "properties": {"kind": {"const": kind}, **properties}}
+    made = {**own, "properties": {"kind": {"const": kind}, **properties}}
+    if issubclass(block, Workload) and "split_seed" in properties:
+        made["properties"][SEEDS] = _without_null(msgspec.json.schema(Seeds))
+        if "split_seed" in own.get("required", []):
+            made["required"] = [name for name in own["required"] if name != "split_seed"]
+            made["anyOf"] = [{"required": ["split_seed"]}, {"required": [SEEDS]}]
+    return made

@@ -1,0 +1,111 @@
+"""Several splits of the same data are several workloads, which a study names by one name."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from ketscale.config import Config, published_schema
+from ketscale.errors import UserError
+from ketscale.problems.registry import FAMILIES
+from tests.own_files import ANIMALS, VECTORS, given, npz
+
+MINE = {"kind": "rows", "file": "a.npz"}
+
+
+def of(block: dict[str, Any], **workloads: Any) -> Config:
+    made = given(block)
+    made["workloads"] |= workloads
+    return Config.of(made, FAMILIES)
+
+
+def test_each_seed_is_a_workload_and_a_study_has_them_all() -> None:
+    made = of({**MINE, "split_seeds": [0, 7]})
+    assert list(made.workloads) == ["mine.s0", "mine.s7"]
+    assert [run.workload for run in made.runs] == ["mine.s0", "mine.s7"]
+    assert made.splits == {"mine.s0": "mine", "mine.s7": "mine"}
+    for seed in (0, 7):
+        alone = of({**MINE, "split_seed": seed})
+        assert made.workload_text(f"mine.s{seed}") == alone.workload_text("mine")
+        # The path alone is another.
+        (run,) = alone.runs
+        one = {
+            **made.settings(next(r for r in made.runs if r.workload == f"mine.s{seed}")).content,
+            "run": None,
+        }
+        assert one == {**alone.settings(run).content, "run": None}
+
+
+def test_the_paths_of_the_others_stay_when_a_seed_is_added() -> None:
+    fewer, more = (of({**MINE, "split_seeds": seeds}) for seeds in ([3, 1], [1, 2, 3]))
+    assert {run.path for run in fewer.runs} < {run.path for run in more.runs}
+
+
+def test_a_point_may_name_one_split_or_all() -> None:
+    block = given({**MINE, "split_seeds": [0, 1]})
+    axes = block["studies"]["s"]["axes"]
+    del axes["workload"]
+    block["studies"]["s"]["points"] = [{"workload": ["mine"], "seed": 0}, {"workload": "mine.s1", "seed": 5}]
+    found = [(run.workload, run.seed) for run in Config.of(block, FAMILIES).runs]
+    assert sorted(found) == [("mine.s0", 0), ("mine.s1", 0), ("mine.s1", 5)]
+
+
+def test_what_a_report_is_made_for_is_the_same_config() -> None:
+    made = of({**MINE, "split_seeds": [0, 1]})
+    again = Config.of(json.loads(made.text), FAMILIES, placed=False)
+    assert again.splits == made.splits and again.runs == made.runs and again.text == made.text
+    assert "a.npz" not in made.text
+
+
+@pytest.mark.parametrize(
+    ("block", "said"),
+    [
+        ({**MINE, "split_seeds": [1, 1]}, "workloads.mine.split_seeds: a seed is given twice"),
+        ({**MINE, "split_seeds": []}, "workloads.mine.split_seeds: the list is empty"),
+        ({**MINE, "split_seeds": 3}, "workloads.mine.split_seeds: 3 should be a list"),
+        ({**MINE, "split_seeds": [-1]}, "workloads.mine.split_seeds.0: -1 is too small"),
+        ({**MINE, "split_seeds": [0], "split_seed": 0}, "split_seed gives one split; leave one of them out"),
+        (
+            {**MINE, "split_seeds": [0], "split": "given"},
+            "workloads.mine.split_seed: the file gives the parts",
+        ),
+        (
+            {"kind": "table", "file": "a", "target": "y", "split_column": "part", "split_seeds": [0]},
+            "workloads.mine.split_seed: the file gives the parts",
+        ),
+        ({"kind": "qubit-spectrum", "split_seeds": [0]}, "workloads.mine.split_seed: unknown setting"),
+    ],
+)
+def test_splits_that_cannot_be_are_refused(block: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as raised:
+        of(block)
+    assert said in str(raised.value)
+
+
+def test_a_workload_with_the_name_of_a_split_is_refused() -> None:
+    with pytest.raises(UserError, match=r"workloads.mine.s0: has the name of a split of mine"):
+        of({**MINE, "split_seeds": [0]}, **{"mine.s0": MINE})
+
+
+def test_the_published_schema_has_either_one_seed_or_several() -> None:
+    validator = jsonschema.Draft202012Validator(published_schema(FAMILIES))
+    digits = {"kind": "digits", "weights": "selfsupervised", "image_size": 8}
+
+    def valid(block: dict[str, Any]) -> bool:
+        return validator.is_valid(given(block))
+
+    assert valid({**MINE, "split_seeds": [0, 1]}) and valid({**digits, "split_seeds": [0, 1]})
+    assert valid({**digits, "split_seed": 0}) and not valid(digits) and not valid({**MINE, "split_seeds": []})
+
+
+def test_splits_of_the_same_file_differ(tmp_path: Path) -> None:
+    block = {"kind": "rows", "file": npz(tmp_path, x=VECTORS, y=ANIMALS), "split_seeds": [0, 1]}
+    made = of(copy.deepcopy(block))
+    one, other = (workload.load(None) for _, workload in made.workloads.values())  # type: ignore[attr-defined]
+    assert one.splits["test"].tolist() != other.splits["test"].tolist()
+    assert one.values.tolist() == other.values.tolist()
