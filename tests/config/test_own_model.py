@@ -1,0 +1,138 @@
+"""The block of a model in a file: what it may say, and which points of a study it fits."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ketscale import analysis
+from ketscale.config import Config, FileModel
+from ketscale.errors import UserError
+from ketscale.problems.registry import FAMILIES
+from tests.own_models import BLOCK, FILES, RING, given, project, write
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder to work in, with the files of the model."""
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path, FILES)
+    return tmp_path
+
+
+def config(folder: Path, block: dict[str, Any] = BLOCK, **axes: Any) -> Config:
+    """A config with the model `ring`, read from YAML."""
+    return analysis.of(yaml.safe_load(yaml.safe_dump(given(folder, block, **axes))))
+
+
+def model(text: str, folder: Path, **axes: Any) -> Config:
+    """A config with a model of one file."""
+    write(folder, {"own.py": text})
+    return config(folder, {"file": "own.py", "class": "Own"}, **axes)
+
+
+def test_the_settings_have_the_files_content(folder: Path) -> None:
+    first = config(folder).models["ring"][1]
+    assert isinstance(first, FileModel)
+    assert first.settings == {"spread": 0.2}
+    assert first.arguments == ["qubits", "layers", "inputs", "outputs", "simulator", "spread"]
+    write(folder, {"models/parts.py": FILES["models/parts.py"] + "# changed"})
+    second = config(folder).models["ring"][1]
+    assert {**first.content(), "code": second.content()["code"]} == second.content() != first.content()
+
+
+def test_a_run_is_stale_once_a_file_has_changed(folder: Path) -> None:
+    before = config(folder)
+    write(folder, {"models/ring.py": RING + "\n"})
+    after = config(folder)
+    changed = {run.model for run in before.runs if before.settings(run).hash != after.settings(run).hash}
+    assert changed == {"ring"}
+
+
+def test_the_text_of_a_config_needs_no_file(folder: Path) -> None:
+    made = config(folder)
+    (folder / "models/ring.py").unlink()
+    again = analysis.of(json.loads(made.text), placed=False)
+    assert again.text == made.text
+    assert [again.settings(run).hash for run in again.runs] == [made.settings(run).hash for run in made.runs]
+
+
+def test_settings_go_to_another_process(folder: Path) -> None:
+    made = config(folder, {**BLOCK, "spread": {"first": [0.1, None, True], "then": "wide"}})
+    settings = made.settings(made.runs[0])
+    again = type(settings).of(json.loads(settings.text), FAMILIES, "--settings")
+    assert again.model == settings.model and again.hash == settings.hash
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"file": "models/rung.py"}, "models.ring: models/rung.py: there is no such file in "),
+        ({"file": "models"}, "models.ring: models: is not a file of Python"),
+        ({"class": "Rung"}, "models.ring: models/ring.py: has no Rung"),
+        ({"class": None}, "models.ring.class: nothing should be text"),
+        ({"control": "mpl"}, "models.ring.control: no model is called mpl; did you mean mlp"),
+        ({"sprade": 1}, "models.ring.sprade: Ring has no such argument; did you mean spread"),
+        ({"qubits": 3}, "models.ring.qubits: the run gives it; leave it out"),
+        ({"simulator": "fused"}, "models.ring.simulator: the run gives it"),
+        ({"spread": math.nan}, "models.ring.spread: nan cannot be a setting"),
+        ({"spread": datetime.date(2026, 1, 1)}, "models.ring.spread: .* cannot be a setting"),
+        ({"kind": "vqc"}, "models.ring.class: unknown setting"),
+        ({"kind": "rung"}, "models.ring.kind: no kind of model is called rung"),
+    ],
+)
+def test_a_wrong_block_is_refused_with_what_to_do(folder: Path, change: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        config(folder, {**BLOCK, **change})
+
+
+def test_what_a_constructor_needs_is_asked_for(folder: Path) -> None:
+    with pytest.raises(UserError, match=r"models.ring: Own needs depth; add it"):
+        model("class Own(Module):\n    def __init__(self, inputs, outputs, depth): pass", folder)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "axes", "said"),
+    [
+        ("qubits, layers, simulator", {}, ""),
+        ("qubits, layers, simulator", {"simulator": "none"}, "its simulator cannot be none"),
+        ("qubits, layers, simulator", {"layers": 0}, "none of its sizes can be 0"),
+        ("qubits, simulator", {"layers": 0}, ""),
+        ("qubits, simulator", {}, "ring does not take layers: give it layers: 0, in a point of its own"),
+        ("qubits, layers", {"simulator": "none"}, ""),
+        ("qubits, layers", {}, "ring does not take a simulator: give it simulator: none"),
+        ("layers", {"simulator": "none", "qubits": 0}, ""),
+        ("layers", {"simulator": "none", "qubits": 0, "layers": 0}, "none of its sizes can be 0"),
+        ("inputs", {"simulator": "none", "qubits": 0, "layers": 0}, ""),
+        ("inputs", {"qubits": 0, "layers": 0}, "is classical: give it simulator: none"),
+    ],
+)
+def test_a_model_has_the_sizes_and_the_simulator_that_its_constructor_names(
+    folder: Path, arguments: str, axes: dict[str, Any], said: str
+) -> None:
+    text = f"class Own(Module):\n    def __init__(self, {arguments}): pass"
+    if not said:
+        assert model(text, folder, **axes).runs
+    else:
+        with pytest.raises(UserError, match=said):
+            model(text, folder, **axes)
+
+
+def test_dropout_is_for_models_that_name_it(folder: Path) -> None:
+    write(folder, {"own.py": "class Own(Module):\n    def __init__(self, qubits, layers, simulator): pass"})
+    made = given(folder, {"file": "own.py", "class": "Own"})
+    made["protocols"]["p"]["dropout"] = 0.2
+    with pytest.raises(UserError, match="ring has no dropout"):
+        analysis.of(made)
+
+
+def test_reading_runs_nothing(tmp_path: Path) -> None:
+    raises = {**FILES, "models/parts.py": "raise RuntimeError('it was run')\n" + FILES["models/parts.py"]}
+    with project(tmp_path, raises):
+        assert analysis.read("config.yaml").runs

@@ -1,0 +1,203 @@
+"""Models of a user's own, in files beside the config: a study of them, what it leaves, and who runs their code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+import ketscale
+from ketscale import cli, grid
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.problems.library import predictions
+from tests import own_files, own_models
+from tests.contract.tiny_study import Project
+
+pytestmark = pytest.mark.slow
+
+# It says that it runs, and once the variable is set it does so in vain.
+SPIED = """
+import os
+
+if os.environ.get("OWN_CODE") == "raises":
+    raise RuntimeError("it was run")
+"""
+FILES = {
+    "models/ring.py": own_models.RING,
+    "models/parts.py": SPIED + own_models.PARTS,
+    "models/qnodes.py": SPIED + own_models.QNODES,
+}
+QNODES = {
+    name.lower(): {"file": "models/qnodes.py", "class": name, "control": "mlp"}
+    for name in ("Layered", "Converted")
+}
+IMPORT = ("prepare", "try", "train", "launch")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A finished study of three models: one of a simulator that the run names, and two of QNodes."""
+    folder = tmp_path_factory.mktemp("own") / "project"
+    own_models.write(folder, FILES)
+    own_files.npz(folder, x=own_files.VECTORS, y=own_files.ANIMALS)
+    tiny = {
+        "workloads": {"mine": {"kind": "arrays", "file": "mine.npz"}},
+        "models": {"ring": own_models.BLOCK, **QNODES},
+        "simulators": own_models.SIMULATORS,
+        "axes": {"workload": "mine", "model": "ring", "qubits": 2, "layers": 1, "batch": 8},
+        "control": {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},
+    }
+    made = Project(folder, tiny)
+    layouts = made.config["studies"]["parity"]["points"][0]["backend"]
+    made.config["studies"]["parity"]["points"] += [
+        {"model": name, "simulator": "none", "backend": layouts} for name in QNODES
+    ]
+    made.config["studies"]["accuracy"]["points"] += [{"model": [*QNODES], "simulator": "none"}]
+    (folder / "config.yaml").write_text(yaml.safe_dump(made.config))
+    made.snakemake()
+    return made
+
+
+def folders(project: Project, **axes: Any) -> list[Path]:
+    """The folders of the runs with these axes."""
+    found = [Run.parse(str(path)) for path in (project.results / "runs").rglob(grid.RECORD)]
+    return [
+        project.results / run.folder
+        for run in sorted(found)
+        if all(getattr(run, name) == value for name, value in axes.items())
+    ]
+
+
+def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
+    assert {record["run"]["model"] for record in project.records()} == {"ring", "layered", "converted", "mlp"}
+    assert all(record["status"] == "completed" for record in project.records())
+    assert (project.results / "report.html").stat().st_size > 10_000
+    assert {row["state"] for row in project.table("completeness")} == {"completed"}
+
+
+def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Project) -> None:
+    rows = [row for row in project.table("parity") if row["precision"] == "fp64"]
+    compared = {(run.model, run.simulator, run.backend) for run in (Run.parse(row["run"]) for row in rows)}
+    assert {row["held"] for row in rows} == {"True"}
+    for model in ("ring", *QNODES):
+        assert {backend for name, _, backend in compared if name == model} >= {"mpi", "ddp-cpu"}
+    assert ("ring", "default.qubit", "cpu") in compared
+
+
+def test_each_is_compared_with_the_control_that_its_block_names(project: Project) -> None:
+    rows = project.table("quality")
+    assert {row["model"] for row in rows} >= {"ring", "layered", "converted", "mlp"}
+    page = (project.results / "tables" / "answers.csv").read_text()
+    assert "ring" in page and "mlp" in page
+
+
+def test_seeds_train_together_where_the_first_step_has_shown_that_they_can(project: Project) -> None:
+    together = {
+        record["run"]["model"]: bool(record["cohort"])
+        for record in project.records()
+        if record["run"]["protocol"] == "quality" and record["run"]["model"] != "mlp"
+    }
+    assert together["ring"] and not together["converted"]
+
+
+def test_every_run_keeps_a_copy_of_its_code_and_its_record_vouches_for_it(project: Project) -> None:
+    for record in project.records():
+        kept = record["files"].get(grid.CODE)
+        assert (kept is not None) == (record["run"]["model"] != "mlp")
+    for model, files in (("ring", {"ring.py", "parts.py"}), ("layered", {"qnodes.py"})):
+        code = ketscale.config.OwnCode.unpacked(folders(project, model=model)[0] / grid.CODE)
+        assert set(code.sources) == files
+        assert all(code.sources[name].decode() == FILES[f"models/{name}"] for name in files)
+
+
+@pytest.mark.parametrize("model", ["ring", "layered", "converted"])
+def test_a_trained_model_is_loaded_from_its_copy_and_only_with_trust(project: Project, model: str) -> None:
+    folder = folders(project, model=model, protocol="quality")[0]
+    with pytest.raises(UserError, match=r"code.zip: the model is .*, code that came with this run"):
+        ketscale.load(folder)
+    loaded = ketscale.load(folder, trust=True)
+    kept = predictions(folder)
+    inputs = torch.as_tensor(own_files.VECTORS)
+    features = ketscale.config.Settings  # for the record's own settings
+    assert features is not None
+    assert (
+        sum(p.numel() for p in loaded.parameters())
+        == json.loads((folder / grid.RECORD).read_text())["parameters"]
+    )
+    with torch.no_grad():
+        outputs = loaded(inputs.to(next(loaded.parameters()).dtype)[:3])
+    assert outputs.shape == (3, kept["outputs"].shape[1])
+
+
+def test_a_copy_that_was_changed_does_not_run(project: Project, tmp_path: Path) -> None:
+    import shutil
+
+    folder = folders(project, model="ring", protocol="quality")[0]
+    alone = tmp_path / "run"
+    shutil.copytree(folder, alone, ignore=shutil.ignore_patterns("checkpoint", "lease"))
+    other = ketscale.config.OwnCode.unpacked(folders(project, model="layered")[0] / grid.CODE)
+    (alone / grid.CODE).write_bytes(other.packed())
+    with pytest.raises(UserError, match="code.zip"):
+        ketscale.load(alone, trust=True)
+    (alone / grid.CODE).unlink()
+    with pytest.raises(UserError, match=r"code.zip: the code of the model is missing"):
+        ketscale.load(alone, trust=True)
+
+
+@pytest.fixture
+def spied(project: Project) -> Iterator[Project]:
+    """The project whose own code raises when it is run."""
+    project.variables = {"OWN_CODE": "raises"}
+    yield project
+    project.variables = {}
+
+
+def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
+    results, record = spied.config["results"], spied.record_path(model="ring", protocol="quality")
+    others = {
+        "baseline": ["mine", "--out", "baseline.json"],
+        "bench": ["--help"],
+        "compare": [results, results],
+        "doctor": [],
+        "fetch": ["mine"],
+        "merge": [results, "--out", "merged.html"],
+        "plan": [],
+        "recommend": [record, "--minutes", "0"],
+        "recover": ["--no-queue"],
+        "report": [],
+        "schema": [],
+        "status": [],
+    }
+    commands = next(action for action in cli._parser()._actions if action.choices).choices
+    assert set(commands) == {*others, *IMPORT}, "say of a new command whether it runs the code"
+    for command, arguments in others.items():
+        done = spied.run("ketscale", command, *arguments, check=False)
+        said = done.stdout + done.stderr
+        assert "it was run" not in said, said
+        assert done.returncode == 0 or command in ("fetch", "bench"), said
+    done = spied.snakemake("--dry-run")
+    assert "Nothing to be done" in done.stdout + done.stderr or "it was run" not in done.stdout + done.stderr
+    for command in ("try", "train", "launch"):
+        arguments = {"try": ["mine"]}.get(command, [record.replace("seed0", "seed9")])
+        done = spied.run("ketscale", command, *arguments, check=False)
+        assert (done.returncode, "models/parts.py, line 5: RuntimeError: it was run" in done.stderr) == (
+            2,
+            True,
+        ), done.stderr
+
+
+def test_a_change_of_a_file_makes_its_runs_stale_and_only_its(project: Project) -> None:
+    file = project.folder / "models" / "parts.py"
+    file.write_text(FILES["models/parts.py"] + "# changed\n")
+    try:
+        said = json.loads(project.run("ketscale", "status", "--json").stdout)
+    finally:
+        file.write_text(FILES["models/parts.py"])
+    states = {(run["run"].split("/")[2], run["state"]) for run in said["runs"]}
+    assert states == {("ring", "stale"), *((name, "completed") for name in ("layered", "converted", "mlp"))}
