@@ -102,6 +102,7 @@ def test_a_copy_has_the_same_hash(project: Path) -> None:
         ("class Ring(nn.Module):\n    def __init__(self, a, b=1, *, c, d=2): pass", ("a", "b", "c", "d"), ("a", "c")),
         ("class Base(nn.Module):\n    def __init__(self, a): pass\nclass Ring(Base): pass", ("a",), ("a",)),
         ("from parts import Base\nclass Ring(Base): pass", ("a", "b"), ("a",)),
+        ("class Ring(Module):\n    pass\nclass Ring(ketscale.Fitted):\n    def __init__(self, c): pass", ("c",), ("c",)),
         ("from parts import Base as Ring", ("a", "b"), ("a",)),
         ("def Ring(a, b=3): pass", ("a", "b"), ("a",)),
     ],
@@ -111,7 +112,8 @@ def test_what_a_constructor_takes_is_read(
 ) -> None:
     base = "class Base(nn.Module):\n    def __init__(self, a, b=2): pass"
     covered(project, text, models__parts=base)
-    assert OwnCode.read("models/ring.py").arguments("Ring") == (names, required, False)
+    code = OwnCode.read("models/ring.py")
+    assert code.arguments("Ring") == (names, required, False)
 
 
 @pytest.mark.parametrize(
@@ -122,6 +124,7 @@ def test_what_a_constructor_takes_is_read(
         ("class Ring(pennylane.Thing): pass", "Ring has its constructor from elsewhere; give it an __init__"),
         ("class Ring(:", "models/ring.py, line 2: invalid syntax"),
         ("import parts", "models/parts.py, line 1: "),
+        ("class Ring(Ring): pass", "models/ring.py: Ring is defined by itself"),
     ],
 )
 def test_what_cannot_be_read_is_refused_with_its_line(project: Path, text: str, said: str) -> None:

@@ -111,7 +111,10 @@ class OwnCode:
                 if isinstance(each, ast.ClassDef | ast.FunctionDef) and not each.name.startswith("_")
             ]
             raise UserError(f"{self.file}: has no {name}{suggestion(name, known)}")
-        found = self._arguments_of(*node)
+        try:
+            found = self._arguments_of(*node)
+        except RecursionError:
+            raise UserError(f"{self.file}: {name} is defined by itself; give it another name") from None
         if found is None:
             raise UserError(
                 f"{self.file}: {name} has its constructor from elsewhere; give it an __init__ that names what it takes"
@@ -157,8 +160,8 @@ class OwnCode:
         return {module: _tree(self.paths[name], self.sources[name]) for module, name in self.modules.items()}
 
     def _defined(self, module: str, name: str) -> tuple[str, ast.ClassDef | ast.FunctionDef] | None:
-        """The module that defines a name of another one, and the definition; None if none of these files does."""
-        for node in ast.iter_child_nodes(self._trees[module]):
+        """The module that defines a name of another one, and its last definition; None if none of these files does."""
+        for node in reversed(self._trees[module].body):
             if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == name:
                 return module, node
             for alias in node.names if isinstance(node, ast.ImportFrom) else ():
@@ -176,7 +179,7 @@ class OwnCode:
                 return _arguments(each.args, bound=True)
         for base in node.bases:
             words = ast.unparse(base)
-            if words.rpartition(".")[2] == "Module":
+            if words.rpartition(".")[2] in ("Module", "Fitted"):
                 return Arguments((), (), more=False)
             defined = self._defined(module, words)
             if defined is not None:
