@@ -91,6 +91,13 @@ def _of_file(
         )
     if not isinstance(made, nn.Module):
         raise UserError(f"{model.file}: {model.class_} is no torch.nn.Module")
+    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    normalised = next((type(each).__name__ for each in made.modules() if isinstance(each, norms)), None)
+    if normalised and settings.run.ranks > 1:
+        raise UserError(
+            f"{model.file}: {model.class_} has a {normalised}, whose results depend on how ranks share a batch: train it on "
+            "one rank, or take nn.GroupNorm or nn.LayerNorm"
+        )
     for parent in list(made.modules()):
         for name, child in parent.named_children():
             if type(child) is nn.Dropout:
