@@ -1,0 +1,180 @@
+"""`ketscale init`: what it writes for files as users have them is a config that reads those files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from ketscale import analysis
+from ketscale.cli import main
+from ketscale.errors import UserError
+from ketscale.problems import draft
+from tests.own_files import COLOUR, GREY, SIGNALS, VECTORS, pictures
+
+CLASSES = np.arange(40) % 2
+NUMBERS = np.linspace(0, 1, 40)
+RING = """
+from torch import nn
+raise RuntimeError("a draft runs no code of the user's")
+class Ring(nn.Module):
+    def __init__(self, qubits, inputs, outputs, simulator=None, spread=0.1): ...
+class Plain(nn.Module):
+    def __init__(self, inputs, outputs): ...
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def made(data: str, **given: Any) -> dict[str, Any]:
+    """The config for a file, which is checked, and whose data are read."""
+    options = {"kind": None, "targets": (), "model": None, **given}
+    text = draft.drafted(Path(data), Path("study.yaml"), **options)
+    Path("study.yaml").write_text(text)
+    config = analysis.read(Path("study.yaml"))
+    assert {study.kind for study in config.studies} >= {"accuracy"}
+    ((_, workload),) = config.workloads.values()
+    loaded = workload.load(None)
+    assert loaded is not None
+    found: dict[str, Any] = yaml.safe_load(text)
+    return found
+
+
+def saved(**arrays: Any) -> str:
+    np.savez("mine.npz", **arrays)
+    return "mine.npz"
+
+
+def tabled(**columns: Any) -> str:
+    pd.DataFrame(columns).to_csv("mine.csv", index=False)
+    return "mine.csv"
+
+
+@pytest.mark.parametrize(
+    ("arrays", "block"),
+    [
+        ({"x": VECTORS, "y": CLASSES}, {"kind": "rows"}),
+        ({"features": VECTORS, "labels": CLASSES.astype(str)}, {"kind": "rows"}),
+        ({"x": VECTORS, "y": NUMBERS}, {"kind": "rows", "task": "regression"}),
+        ({"x": VECTORS, "targets": np.stack([NUMBERS, CLASSES], 1)}, {"kind": "rows", "task": "regression"}),
+        ({"x": VECTORS, "y": np.arange(40)}, {"kind": "rows", "task": "regression"}),
+        ({"x": VECTORS, "y": CLASSES, "groups": np.arange(40) % 8}, {"kind": "rows", "split": "groups"}),
+        ({"images": GREY, "labels": CLASSES}, {"kind": "arrays"}),
+        ({"images": COLOUR, "y": CLASSES}, {"kind": "arrays"}),
+        ({"signals": SIGNALS, "y": CLASSES}, {"kind": "series", "split": "trials"}),
+    ],
+)
+def test_arrays_are_recognised(arrays: dict[str, Any], block: dict[str, Any]) -> None:
+    config = made(saved(**arrays))
+    (found,) = config["workloads"].values()
+    assert found | block == found
+    assert found.get("task") == block.get("task")
+
+
+def test_what_images_or_trials_may_be_is_asked() -> None:
+    with pytest.raises(UserError, match="may be arrays or series; say which with --kind"):
+        made(saved(x=SIGNALS, y=CLASSES))
+    assert made("mine.npz", kind="series")["workloads"]["mine"]["kind"] == "series"
+
+
+def test_a_folder_of_images_is_recognised(tmp_path: Path) -> None:
+    (tmp_path / "pets").mkdir()
+    pictures(tmp_path / "pets")
+    assert made("pets")["workloads"]["pets"]["kind"] == "image-folder"
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "block"),
+    [
+        ({"a": NUMBERS, "b": VECTORS[:, 0], "kind": ["x", "y"] * 20}, {}, {"target": "kind"}),
+        ({"label": CLASSES, "a": NUMBERS}, {}, {"target": "label"}),
+        ({"a": VECTORS[:, 0], "b": NUMBERS}, {}, {"target": "b", "task": "regression"}),
+        (
+            {"a": NUMBERS, "b": VECTORS[:, 0], "c": VECTORS[:, 1]},
+            {"targets": ("a", "b")},
+            {"target": ["a", "b"], "task": "regression"},
+        ),
+        (
+            {"id": np.arange(40), "name": [f"n{i}" for i in range(40)], "a": NUMBERS, "y": CLASSES},
+            {},
+            {"target": "y", "ignore": ["id", "name"]},
+        ),
+        (
+            {"a": NUMBERS, "subject": np.arange(40) // 4, "y": CLASSES},
+            {},
+            {"target": "y", "groups_column": "subject"},
+        ),
+    ],
+)
+def test_columns_get_their_roles(
+    columns: dict[str, Any], options: dict[str, Any], block: dict[str, Any]
+) -> None:
+    (found,) = made(tabled(**columns), **options)["workloads"].values()
+    assert found == {"kind": "table", "file": "mine.csv", **block}
+
+
+def test_parts_without_validation_are_trained_without_it() -> None:
+    parts = ["train"] * 30 + ["test"] * 10
+    config = made(tabled(a=NUMBERS, split=parts, y=CLASSES))
+    assert config["workloads"]["mine"]["split_column"] == "split"
+    assert "early_stopping" not in config["protocols"]["quality"]
+    whole = made(tabled(a=NUMBERS, split=[*parts[:36], *["val"] * 4], y=CLASSES))
+    assert "early_stopping" in whole["protocols"]["quality"]
+
+
+def test_a_model_of_ones_own_has_the_sizes_and_the_simulator_that_it_names() -> None:
+    Path("ring.py").write_text(RING)
+    data = saved(x=VECTORS, y=CLASSES)
+    config = made(data, model="ring.py:Ring")
+    assert config["models"] == {"ring": {"file": "ring.py", "class": "Ring", "control": "mlp"}}
+    axes = config["studies"]["quality"]["axes"]
+    assert (axes["qubits"], axes["layers"], axes["simulator"]) == (4, 0, "fused")
+    axes = made(data, model="ring.py:Plain")["studies"]["quality"]["axes"]
+    assert (axes["qubits"], axes["layers"], axes["simulator"]) == (0, 0, "none")
+
+
+def test_a_file_with_several_classes_needs_the_name_of_one() -> None:
+    Path("ring.py").write_text(RING)
+    with pytest.raises(UserError, match=r"has 2 classes; name the model as ring.py:CLASS"):
+        made(saved(x=VECTORS, y=CLASSES), model="ring.py")
+
+
+def test_few_samples_have_a_small_batch() -> None:
+    config = made(saved(x=VECTORS[:14], y=CLASSES[:14]))
+    assert config["studies"]["quality"]["axes"]["batch"] == 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["there.csv"], "there.csv: there is no such file or folder"),
+        (["text.txt"], "is no data that any kind of workload reads"),
+        (["mine.csv", "--target", "z"], "--target: mine.csv has no column z"),
+        (["mine.csv", "--kind", "tabel"], "no kind of workload is called tabel; did you mean table?"),
+        (["mine.csv", "--kind", "rows"], "is no data that rows reads"),
+        (["mine.csv", "--out", "mine.csv"], "mine.csv: is there already"),
+    ],
+)
+def test_what_cannot_be_drafted_is_refused_and_nothing_written(
+    arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("text.txt").write_text("text")
+    tabled(a=NUMBERS, y=CLASSES)
+    before = {path: path.read_bytes() for path in Path().iterdir()}
+    assert main(["init", *arguments]) == 2
+    assert said in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in Path().iterdir()} == before
+
+
+def test_the_config_is_written_where_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
+    tabled(a=NUMBERS, y=CLASSES)
+    assert main(["init", "mine.csv"]) == 0
+    assert "--configfile mine.yaml" in capsys.readouterr().out
+    assert analysis.read(Path("mine.yaml")).title == "vqc on mine"
