@@ -38,15 +38,12 @@ class BreakEven(Speed):
 
     title = "Break-even"
     caption = "The speedup of several workers against the time that the share of each would take alone."
+    missing = "no layout of several workers was timed together with one"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require several layouts, one of them on one core as the baseline."""
         yield from several(self.name, "layouts", len({run.layout for run in study.runs}), "several backends")
         yield from one_core(study)
-
-    def missing(self, rows: Sequence[Entry]) -> str:
-        """What a study is without if no layout is compared."""
-        return "no layout of several workers was timed together with one" if rows else super().missing(rows)
 
     def entries(self, study: str, inputs: Inputs) -> list[Entry]:
         """Each layout beside one worker, with its work."""

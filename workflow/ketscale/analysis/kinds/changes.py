@@ -45,6 +45,7 @@ class Changes(Speed):
         "baseline. A change of batch, workload or model is other work, whose losses say nothing."
     )
     what, axis = "a sample", "speed of a sample beside the baseline"
+    empty = "the baseline has not finished"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require a baseline, and points that differ from it in one axis and have a seed of it."""
@@ -85,10 +86,6 @@ class Changes(Speed):
             "value": made.words if made else base.simulator,
             "difference": max((value for value in found if value is not None), default=None),
         }
-
-    def missing(self, rows: Sequence[Entry]) -> str:
-        """What a study is without if no change is compared."""
-        return super().missing(rows) if rows else "the baseline has not finished"
 
     def entries(self, study: str, inputs: Inputs) -> list[Entry]:
         """Every change beside the baseline, by the time of a sample, in the study's order; none without the baseline."""

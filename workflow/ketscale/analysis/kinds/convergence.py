@@ -46,6 +46,7 @@ class Convergence(Speed):
         "How far each simulator's results are from exact ones, at random inputs, against the length of its steps and the "
         "time of a training step. No other simulator is both as fast and as exact as one on the frontier."
     )
+    missing = empty = "no simulator has an error and a step time"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require several simulators, one of them with a step, and runs whose error and step time are measured."""
@@ -78,10 +79,6 @@ class Convergence(Speed):
             values = [row[f"test_{metric.name}"] for row in usable(group)[0]] if metric else []
             found[column] = max((value for value in values if value is not None), default=None)
         return found
-
-    def missing(self, rows: Sequence[Entry]) -> str:
-        """What a study without a row is without."""
-        return "no simulator has an error and a step time"
 
     def entries(self, study: str, inputs: Inputs) -> list[Entry]:
         """Each simulator beside the fastest that is as exact."""

@@ -180,13 +180,8 @@ def said(verdict: str) -> str:
     return f"{word} ({why})" if why else word
 
 
-def draw(
-    rows: Sequence[Entry], inputs: Inputs, label: str, colour: Callable[[pd.Series], int]
-) -> tuple[Figure, pd.DataFrame] | None:
-    """The effects of the rows with their intervals, as the table has them; None of fewer than two.
-
-    label: of the axis. colour: the number of a point's colour.
-    """
+def draw(rows: Sequence[Entry], inputs: Inputs, label: str) -> tuple[Figure, pd.DataFrame] | None:
+    """The effects of the rows with their intervals, as the table has them; None of fewer than two. label: of the axis."""
     import pandas as pd
 
     known = [each for each in rows if each.told.effect is not None]
@@ -199,7 +194,6 @@ def draw(
         low=[each.effect.low or math.nan for each in known],
         high=[each.effect.high or math.nan for each in known],
         hollow=[each.point["flag"] in HOLLOW_RATIOS for each in known],
-        colour=[colour(each.point) for each in known],
     )
     return plots.rows(drawn, inputs, f"{label} (log scale)")
 

@@ -35,6 +35,7 @@ class Mistakes(Speed):
     caption = "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without."
     axis = f"step time over that of {FAIR}"
     wins, begins, noun, least = verdicts.SLOWER, "steps are slower with", "misconfiguration", "at worst"
+    missing = f"no misconfiguration was timed together with {FAIR}"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require a protocol with a misconfiguration, and a run on one core as the baseline."""
@@ -51,10 +52,6 @@ class Mistakes(Speed):
         """Whether a step is slower than that of one fair rank."""
         return verdicts.losses(found)
 
-    def missing(self, rows: Sequence[Entry]) -> str:
-        """What a study is without if none of its misconfigurations is compared."""
-        return f"no misconfiguration was timed together with {FAIR}"
-
     def known(self, rows: Sequence[Entry]) -> list[Entry]:
         """Misconfigurations; the others are in the notes."""
         return [each for each in super().known(rows) if not each.point["fair"]]
@@ -64,10 +61,6 @@ class Mistakes(Speed):
         for each in rows:
             if each.told.effect and each.point["fair"]:
                 yield f"Without a misconfiguration, {each.told.point}: a step {takes(each.effect.value)}."
-
-    def colour(self, point: pd.Series) -> int:
-        """Misconfigurations are orange."""
-        return 0 if point["fair"] else 3
 
     def entries(self, study: str, inputs: Inputs) -> list[Entry]:
         """Every arm beside one fair rank."""
@@ -84,7 +77,7 @@ class Mistakes(Speed):
 
 
 def _arms(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
-    """The points with `name`, their layout and what is wrong in words; `fair`, whether nothing is; `alone`: the baseline."""
+    """The points with `name`, their layout and what is wrong in words; `fair`, whether nothing is; `alone`: the baseline. Wrong ones are orange."""
     others = variants(points, inputs.config, ("layout", "protocol", "simulator", "workload"))
     wrongs = [_wrongs(inputs.config, point) for _, point in points.iterrows()]
     arms = [
@@ -93,7 +86,10 @@ def _arms(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
     ]
     fair = [not wrong for wrong in wrongs]
     return points.assign(
-        name=arms, fair=fair, alone=[one and ok for one, ok in zip(points["workers"] == 1, fair, strict=True)]
+        name=arms,
+        fair=fair,
+        colour=[0 if ok else 3 for ok in fair],
+        alone=[one and ok for one, ok in zip(points["workers"] == 1, fair, strict=True)],
     )
 
 

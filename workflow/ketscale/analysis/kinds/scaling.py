@@ -39,13 +39,9 @@ DOUBLING = 8
 
 
 class Scaling(Speed):
-    """The number of ranks or threads grows.
-
-    ratio: what `speedup_same` is called on the axis.
-    """
+    """The number of ranks or threads grows."""
 
     varies = "layout"
-    ratio: str
 
     def along(self, points: pd.DataFrame, config: Config) -> list[str]:
         """The columns besides the layout that grow along a line of a study."""
@@ -87,16 +83,13 @@ class Scaling(Speed):
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The ratio to one worker against the workers; of two numbers of workers, a row for each layout."""
-        points, label = inputs.points_of(self.name), f"{self.ratio} over one worker"
+        points = inputs.points_of(self.name)
         points = points[points[gains.RATIO].notna()]
         if points.empty:
             return None
         points = points.assign(line=self._lines(points, inputs), hollow=points["flag"].isin(HOLLOW_RATIOS))
         if points.groupby("line")["workers"].nunique().max() < 3:
-            several = [
-                row for row in self.entries(points["study"].iloc[0], inputs) if row.point["workers"] > 1
-            ]
-            return gains.draw(several, inputs, label, self.colour)
+            return super().draw(inputs)
 
         def finish(axes: Axes, part: pd.DataFrame) -> None:
             counts = sorted({int(count) for count in part["workers"]})
@@ -113,7 +106,7 @@ class Scaling(Speed):
             else:
                 axes.set_ylim(0, None)
             axes.set_xticks(counts, [str(count) for count in counts])
-            axes.set(xlabel="workers (ranks x threads, or GPUs)", ylabel=label)
+            axes.set(xlabel="workers (ranks x threads, or GPUs)", ylabel=self.axis)
 
         note = f"Dashed: ideal; dotted: fitted law. {plots.RATIOS}"
         return plots.lines(points, inputs, "workers", gains.RATIO, gains.ENDS, finish, note)
@@ -131,7 +124,7 @@ class Strong(Scaling):
     """Strong scaling, at a fixed global batch."""
 
     name = "strong"
-    ratio = "speedup"
+    axis = "speedup over one worker"
     title = "Strong scaling"
     caption = (
         "Strong scaling: the global batch is fixed while the number of ranks or threads grows. Ratios pair runs of "
@@ -157,7 +150,7 @@ class Weak(Scaling):
     """Weak scaling, at a fixed batch per worker."""
 
     name = "weak"
-    ratio = "throughput"
+    axis = "throughput over one worker"
     what = "the same work"
     title = "Weak scaling"
     caption = (

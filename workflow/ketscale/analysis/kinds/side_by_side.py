@@ -30,16 +30,12 @@ class SideBySide(Speed):
         """name: of the kind, and of the column that it compares. title, caption: of its figure."""
         self.name = self.varies = name
         self.title, self.caption = title, caption
+        self.missing = f"fewer than two values of {name} were timed at the same work"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require at least two values."""
         values = {getattr(run, self.varies) for run in study.runs}
         yield from several(self.name, f"values of {self.varies}", len(values), "a list of them")
-
-    def missing(self, rows: Sequence[Entry]) -> str:
-        """What a study is without if nothing is compared."""
-        few = f"fewer than two values of {self.varies} were timed at the same work"
-        return few if rows else super().missing(rows)
 
     def entries(self, study: str, inputs: Inputs) -> list[Entry]:
         """Each value beside the fastest one at the same work."""

@@ -49,12 +49,14 @@ class Speed(Kind):
     """A kind of study that compares step times.
 
     what: it is a speed of this. wins: the verdict that is counted. begins, noun: how a sentence counts it, such as 'it pays in'
-    two 'comparison's. least: how it tells the best point if none has this verdict. axis: what the figure's axis has.
+    two 'comparison's. least: how it tells the best point if none has this verdict. missing, empty: what a study is without if
+    no point is compared, and if there is none. axis: what the figure's axis has.
     """
 
     table = "scaling"
     what = "a step"
     wins, begins, noun, least = verdicts.PAYS, "it pays in", "comparison", "at best"
+    missing, empty = "no point was timed together with its baseline", "no run has finished"
     axis = ""
 
     def judge(self, found: Sequence[Compared]) -> list[str]:
@@ -81,10 +83,6 @@ class Speed(Kind):
         """The points of a study as rows of its answer, each beside what it is compared with."""
         raise NotImplementedError
 
-    def missing(self, rows: Sequence[Entry]) -> str:
-        """What a study is without if none of its points is compared."""
-        return "no point was timed together with its baseline" if rows else "no run has finished"
-
     def notes(self, rows: Sequence[Entry], inputs: Inputs) -> Iterator[str]:
         """What is folded below the rows."""
         yield from ()
@@ -95,7 +93,7 @@ class Speed(Kind):
         table, known = tuple(each.told for each in rows), self.known(rows)
         if known:
             return replace(self.tell(known, rows, inputs), rows=table)
-        return gains.nothing(table, self.missing(rows), inputs.collected.groups(study))
+        return gains.nothing(table, self.missing if rows else self.empty, inputs.collected.groups(study))
 
     def known(self, rows: Sequence[Entry]) -> list[Entry]:
         """The points that the sentence is about."""
@@ -122,17 +120,14 @@ class Speed(Kind):
             short = f"{start} {times(factor)}"
         short = fitting(short, f"{capital(gains.said(verdict))}: {times(factor)}", limits=SHORT)
         notes = (*gains.tallied(each.told for each in known), *self.notes(rows, inputs))
-        of = f"speed of {self.what} with {told.point} beside {told.beside}"
+        of = "step time of" if told.unit == gains.LONGER else f"speed of {self.what} with"
+        of = f"{of} {told.point} beside {told.beside}"
         return Answer(fitting(*texts), verdict, of, told.effect, told.unit, short, notes=notes)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The effects of the points with their intervals, on a logarithmic axis."""
         rows = [row for study in inputs.asked(self.name) for row in self.entries(study, inputs)]
-        return gains.draw(rows, inputs, self.axis, self.colour)
-
-    def colour(self, point: pd.Series) -> int:
-        """The number of a point's colour."""
-        return 0
+        return gains.draw(rows, inputs, self.axis)
 
     def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
         """Every point of the study that has a record, with verdicts that hold for all of them together.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 # If the slowest point takes this many times as long as the fastest, the time axis is logarithmic.
 WIDE = 10.0
+# Of the names of a time and of the ends of its interval.
+ENDS = ("", "_low", "_high")
 
 
 class Sweep(Speed):
@@ -39,6 +42,7 @@ class Sweep(Speed):
         """name: of the kind and its figure. varies: the column on the axis. axis: its title."""
         self.name, self.varies, self.axis = name, varies, axis
         self.title, self.caption = f"Time against {axis}", caption
+        self.missing = self.empty = f"fewer than two values of {axis} were timed"
 
     def value(self, config: Config, run: Run) -> int | None:
         """The run's value on the axis; None if its family has no such axis."""
@@ -51,10 +55,6 @@ class Sweep(Speed):
             yield f"models of {values[None].workload} have no {self.varies}; give them a study of their own"
         else:
             yield from several(self.name, f"values of {self.varies}", len(values), "a list of them")
-
-    def missing(self, rows: Sequence[Entry]) -> str:
-        """What a study is without if nothing is compared."""
-        return f"fewer than two values of {self.axis} were timed"
 
     def entries(self, study: str, inputs: Inputs) -> list[Entry]:
         """Each value beside the smallest of its line."""
@@ -91,10 +91,13 @@ class Sweep(Speed):
         lines = (f" ({lead.point['line']})", "") if many else ("",)
         text = fitting(*(f"{capital(span)} {says}{line}: {gains.said(verdict)}." for line in lines))
         short = fitting(f"{says} {span}", says, limits=SHORT)
-        timed = points[points["step_s"].notna()]
-        notes = (*self._laws(timed, inputs), *gains.tallied(each.told for each in known))
+        notes = []
+        for line, group in points[points["step_s"].notna()].groupby("line"):
+            if found := regimes(inputs.laws, group):
+                notes.append(f"{line}: regimes: {found}." if str(line) else f"Regimes: {found}.")
+        notes += gains.tallied(each.told for each in known)
         of, unit = f"{self.of} {span}", lead.told.unit
-        return Answer(text, verdict, of, lead.effect, unit, capital(short), notes=notes)
+        return Answer(text, verdict, of, lead.effect, unit, capital(short), notes=tuple(notes))
 
     def says(self, factor: float, most: str, named: str) -> str:
         """What a factor says; most: 'up to' where other lines have less. named: what samples are called."""
@@ -108,43 +111,38 @@ class Sweep(Speed):
         return {}
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """Time per step; one panel for each data set."""
-        points = self._lines(inputs.points_of(self.name), inputs)
+        """The time against the axis; a panel for each data set."""
+        points = self.drawn(self._lines(inputs.points_of(self.name), inputs))
         points = points.assign(hollow=points["flag"].isin(HOLLOW), value=points["at"])
         if points.empty or points.groupby("line")["at"].nunique().max() < 2:
             return None
+        ends = ("time_low_s", "time_high_s")
+        return plots.lines(points, inputs, "at", "time_s", ends, partial(self.finish, inputs), "Typical time")
 
-        def finish(axes: Axes, part: pd.DataFrame) -> None:
-            axes.set(xlabel=self.axis, xticks=sorted(set(part["at"])), ylabel="time per step")
-            axes.xaxis.set_major_formatter("{x:g}")
-            if part["step_s"].max() >= WIDE * part["step_s"].min():
-                style.log_seconds(axes.yaxis)
-                return
-            axes.set(xlim=(0, None), ylim=(0, 1.05 * axes.get_ylim()[1]))
-            axes.yaxis.set_major_formatter(lambda value, _: duration(value) if value else "0")
+    def drawn(self, points: pd.DataFrame) -> pd.DataFrame:
+        """The points with the time that is drawn, `time_s`, and the ends of its interval."""
+        return points.assign(**{f"time{end}_s": points[f"step{end}_s"] for end in ENDS})
 
-        return plots.lines(
-            points, inputs, "at", "step_s", ("step_low_s", "step_high_s"), finish, "Typical time"
-        )
+    def finish(self, inputs: Inputs, axes: Axes, part: pd.DataFrame) -> None:
+        """The labels and scales of a panel."""
+        axes.set(xlabel=self.axis, xticks=sorted(set(part["at"])), ylabel="time per step")
+        axes.xaxis.set_major_formatter("{x:g}")
+        if part["step_s"].max() >= WIDE * part["step_s"].min():
+            style.log_seconds(axes.yaxis)
+            return
+        axes.set(xlim=(0, None), ylim=(0, 1.05 * axes.get_ylim()[1]))
+        axes.yaxis.set_major_formatter(lambda value, _: duration(value) if value else "0")
 
     def _lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
         """The points with their value `at` on the axis, and the name of their `line`: whatever else the study varies."""
-        tied = _tied(points, inputs)
-        others = variants(
-            points, inputs.config, but=(self.varies, "layout", "workload", *(["batch"] if tied else []))
-        )
-        several = points["layout"].nunique() > 1
-        layouts = points["layout"].map(where) if several else ""
-        named = others.where(others == "", others + (" on " if several else "")) + layouts
-        return points.assign(line=named, at=points[self.varies].astype(float)).sort_values(
-            ["line", "at"], kind="stable", ignore_index=True
-        )
-
-    def _laws(self, timed: pd.DataFrame, inputs: Inputs) -> Iterator[str]:
-        """The regimes of each line whose cost follows the law."""
-        for line, group in timed.groupby("line", sort=True):
-            if found := regimes(inputs.laws, group):
-                yield f"{line}: regimes: {found}." if str(line) else f"Regimes: {found}."
+        # Where a larger batch needs a larger model, the two grow together.
+        tied = any(inputs.config.family(name).work for name in points["workload"].unique())
+        but = (self.varies, "layout", "workload", *(["batch"] if tied else []))
+        line = variants(points, inputs.config, but)
+        if points["layout"].nunique() > 1:
+            line = line.where(line == "", line + " on ") + points["layout"].map(where)
+        named = points.assign(line=line, at=points[self.varies].astype(float))
+        return named.sort_values(["line", "at"], kind="stable", ignore_index=True)
 
 
 class Batch(Sweep):
@@ -168,30 +166,17 @@ class Batch(Sweep):
         fast = f"{digits(1 / factor)} times as slowly" if slowly else times(factor)
         return " ".join(filter(None, (f"{named} are trained", most, fast)))
 
-    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """The time of 1,000 samples on logarithmic axes; one panel for each data set."""
-        points = self._lines(inputs.points_of(self.name), inputs)
-        if points.empty or points.groupby("line")["at"].nunique().max() < 2:
-            return None
-        each = {
-            f"thousand{end}_s": 1000 * points[f"step{end}_s"] / points["batch"]
-            for end in ("", "_low", "_high")
-        }
-        points = points.assign(hollow=points["flag"].isin(HOLLOW), value=points["at"], **each)
-
-        def finish(axes: Axes, part: pd.DataFrame) -> None:
-            axes.set(xlabel="batch (log scale)", ylabel=f"time of 1,000 {samples(part, inputs.config)}")
-            style.log_values(axes.xaxis, part["batch"].tolist())
-            style.log_seconds(axes.yaxis)
-
-        return plots.lines(
-            points, inputs, "at", "thousand_s", ("thousand_low_s", "thousand_high_s"), finish, "Typical time"
+    def drawn(self, points: pd.DataFrame) -> pd.DataFrame:
+        """The points with the time of 1,000 samples."""
+        return points.assign(
+            **{f"time{end}_s": 1000 * points[f"step{end}_s"] / points["batch"] for end in ENDS}
         )
 
-
-def _tied(points: pd.DataFrame, inputs: Inputs) -> bool:
-    """Whether a larger batch needs a larger model, so that the two grow together."""
-    return any(inputs.config.family(name).work for name in points["workload"].unique())
+    def finish(self, inputs: Inputs, axes: Axes, part: pd.DataFrame) -> None:
+        """Both axes are logarithmic."""
+        axes.set(xlabel="batch (log scale)", ylabel=f"time of 1,000 {samples(part, inputs.config)}")
+        style.log_values(axes.xaxis, part["batch"].tolist())
+        style.log_seconds(axes.yaxis)
 
 
 BATCH = Batch(
