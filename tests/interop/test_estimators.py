@@ -142,6 +142,19 @@ def test_it_fits_a_curve_that_no_line_does() -> None:
     assert model.loss_curve_[-1] < 0.1 < model.loss_curve_[0]
 
 
+def test_several_numbers_are_foreseen_together_whatever_their_units() -> None:
+    both = np.stack([np.sin(IRIS[:, 0]), IRIS[:, 1] * IRIS[:, 2]], axis=1)
+    model = CircuitRegressor(random_state=0, epochs=20).fit(IRIS, both)
+    assert model.predict(IRIS).shape == (150, 2) and model.score(IRIS, both) > 0.8
+    scaled = CircuitRegressor(random_state=0, epochs=20).fit(IRIS, both * [1e3, 1e-3] + [5.0, 0.0])
+    np.testing.assert_allclose(
+        scaled.predict(IRIS), model.predict(IRIS) * [1e3, 1e-3] + [5.0, 0.0], rtol=1e-6, atol=1e-6
+    )
+    one = CircuitRegressor(random_state=0, epochs=2)
+    column = one.fit(IRIS, both[:, :1]).predict(IRIS)
+    assert column.shape == (150, 1) and np.array_equal(column[:, 0], one.fit(IRIS, both[:, 0]).predict(IRIS))
+
+
 def test_it_foresees_diabetes() -> None:
     x, y = load_diabetes(return_X_y=True)
     assert (
@@ -248,7 +261,7 @@ def test_what_a_layer_refuses_is_refused() -> None:
     with pytest.raises(ValueError, match="y has one class alone, 1: a classifier needs two or more"):
         quick().fit(IRIS, np.ones(150, dtype=int))
     with pytest.raises(ValueError, match="y should be a 1d array"):
-        CircuitRegressor().fit(IRIS, np.ones((150, 2)))
+        quick().fit(IRIS, np.ones((150, 2)))
 
 
 def test_the_package_has_the_estimators_by_name() -> None:
