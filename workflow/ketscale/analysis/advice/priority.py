@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from ketscale.analysis.intervals import FEWEST
 from ketscale.grid import Run
 from ketscale.jobs.costs.forecast import Forecast
-
-# An interval over seeds needs three of them.
-SEEDS = 3
 
 
 def choose(
@@ -16,9 +14,9 @@ def choose(
 ) -> list[Run]:
     """The runs to do first, in their order, whose expected costs add up to at most the budget.
 
-    First every point gets three seeds, or all that it has if they are fewer: points that lack the fewest come first, and
-    among these the cheapest. Points are not begun that the budget does not complete. When all have three, every point gets
-    one more seed at a time, the cheapest first. Runs of which nothing is known are left out.
+    First every point gets the three seeds that an interval needs, or all that it has if they are fewer: points that lack
+    the fewest come first, and among these the cheapest. Points are not begun that the budget does not complete. When all
+    have three, every point gets one more seed at a time, the cheapest first. Runs of which nothing is known are left out.
 
     Args:
         runs: all runs of the studies. done: those with a result, or under way. node_hours: the budget.
@@ -35,7 +33,7 @@ def choose(
     for seeds in points.values():
         finished = sum(run in have for run in seeds)
         lacking = [run for run in seeds if run not in have and run in forecasts]
-        needed = max(0, min(SEEDS, len(seeds)) - finished)
+        needed = max(0, min(FEWEST, len(seeds)) - finished)
         if needed <= len(lacking):
             completing.append(lacking[:needed])
             more = enumerate(lacking[needed:], needed + finished)

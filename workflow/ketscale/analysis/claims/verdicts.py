@@ -63,10 +63,7 @@ def judge(claim: Claim, collected: Collected) -> Verdict:
     if len({each.verdict for each in decided}) > 1:
         told = "; ".join(f"{each.verdict} on {each.hardware}" for each in decided)
         return Verdict(claim, UNDECIDED, f"hosts differ: {told}")
-    best = max(found, key=lambda each: (each in decided, each.verdict == UNDECIDED))
-    if best.verdict == NOT_MEASURED and UNPLANNED in best.reason:
-        return replace(best, reason=f"{best.reason}; {_to_run(claim)}")
-    return best
+    return max(found, key=lambda each: (each in decided, each.verdict == UNDECIDED))
 
 
 def _asked(claim: Claim, collected: Collected) -> list[Reading]:
@@ -117,13 +114,3 @@ def _verdict(claim: Claim, verdict: str, readings: Sequence[Reading], collected:
         " and ".join(sorted({row["hardware"] for row in rows_of(collected, runs)})),
         tuple(f"{collected.config.results}/{run.path}" for run in runs),
     )
-
-
-def _to_run(claim: Claim) -> str:
-    """What would measure a claim whose study is not in the config."""
-    files: dict[str, list[str]] = {}
-    for study in claim.studies:
-        file, _, name = study.rpartition("#")
-        files.setdefault(f"workflow/studies/{file}" if file else "config.yaml", []).append(name)
-    told = ", ".join(f"{file} ({', '.join(names)})" for file, names in files.items())
-    return f"run {told}" + (f"; it needs {'; '.join(claim.needs)}" if claim.needs else "")
