@@ -36,7 +36,7 @@ class Trained:
     @cached_property
     def row(self) -> Row:
         """What it has in those columns of runs.csv that every config has."""
-        return {part.name: part.of(self) for part in RUNS.parts if isinstance(part, Column) and part.of}
+        return taken(RUNS, self)
 
     def metric(self, split: str, name: str) -> Any:
         """A metric of the best weights; None for a protocol with steps."""
@@ -165,6 +165,11 @@ class Table:
             if name != FOUND and (found[name].isna().all() or name in text)
         }
         return found.astype(kinds)
+
+
+def taken(table: Table, one: Any) -> dict[str, Any]:
+    """What one has in those columns of a table that every config has."""
+    return {part.name: part.of(one) for part in table.parts if isinstance(part, Column) and part.of}
 
 
 def _written(value: Any, config: Config) -> Any:
@@ -503,16 +508,17 @@ CLAIMS = Table("claims", "The published claims that a study of the config tests,
 ))
 # What `ketscale compare` writes.
 COMPARED = Table("compared", "Points that two results folders A and B have in common, and measures of them; of `ketscale compare --csv` and `--json`.", (
-    *(_AXES[name] for name in POINT), HARDWARE,
-    Column("points", "Number of points that are taken together; 1 of a point alone"),
-    Column("measure", "What is compared: a column of runs.csv, or a metric on test data"),
-    Column("change_is", "`ratio` (B over A) or `difference` (B less A)"),
-    Column("seeds", "Number of pairs of the same seed; empty of several points"),
-    Column("outliers", "Number of outliers among them, which below 15 pairs are left out"),
-    Column("a", "Its value in A"), Column("b", "Its value in B"),
-    Column("change", "The change from A to B"), *_ends("low", "high"),
-    Column("verdict", "What the interval says, all verdicts together; empty of what has none"),
-    Column("why", "Why there is no change, such as other packages"),
+    *(replace(column, of=partial(lambda name, change: change.at.get(name), column.name)) for column in (*(_AXES[name] for name in POINT), HARDWARE)),
+    Column("points", "Number of points that are taken together; 1 of a point alone", attrgetter("points")),
+    Column("measure", "What is compared: a column of runs.csv, or a metric on test data", attrgetter("measure")),
+    Column("change_is", "`ratio` (B over A) or `difference` (B less A)", lambda change: "ratio" if change.ratio else "difference"),
+    Column("seeds", "Number of pairs of the same seed; empty of several points", lambda change: change.found.n if change.points == 1 else None),
+    Column("outliers", "Number of outliers among them, which below 15 pairs are left out", attrgetter("found.outliers")),
+    Column("a", "Its value in A", attrgetter("a")), Column("b", "Its value in B", attrgetter("b")),
+    Column("change", "The change from A to B", attrgetter("found.value")),
+    Column("low", "Lower end of its 95 % interval", attrgetter("found.low")), Column("high", "Upper end", attrgetter("found.high")),
+    Column("verdict", "What the interval says, all verdicts together; empty of what has none", attrgetter("verdict")),
+    Column("why", "Why there is no change, such as other packages", attrgetter("why")),
 ))
 # fmt: on
 

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,15 +62,23 @@ class Pair:
 
 @dataclass(frozen=True)
 class Change:
-    """A row without its verdict, and how that is found.
+    """What a measure of a point, or of several `points` together, is in A and in B; a row of `columns.COMPARED`.
 
-    decide: the verdict of the interval at a level, None if it decides nothing. otherwise: the verdict then; None for what
-    has no verdict.
+    at: the axes and the class of hosts that its runs share. found: `b` over `a` if it is a `ratio`, else `b` less `a`. why:
+    what forbids a change. decide: the verdict of the interval at a level, None if it decides nothing. verdict: the one
+    then; None for what has none.
     """
 
-    row: dict[str, Any]
+    at: Mapping[str, Any]
+    measure: str
+    a: float
+    b: float
+    found: Estimate
+    ratio: bool = True
+    points: int = 1
+    why: str = ""
     decide: Callable[[float], str | None] = lambda level: None
-    otherwise: str | None = None
+    verdict: str | None = None
 
 
 def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
@@ -93,16 +101,15 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
     found, failed, left_out = pair(*folders)
     not_timed = Counter(pair.untimed for pair in found if pair.untimed)
     changes = list(_changes(found, threshold))
-    if not failed and not any(change.otherwise for change in changes):
+    if not failed and not any(change.verdict for change in changes):
         counts = ", ".join(f"{count} {why}" for why, count in (left_out + not_timed).items())
         raise UserError(f"{a} (A) and {b} (B) have no run whose records can be compared: {counts}")
     words = verdicts.holm([change.decide for change in changes])
-    rows = [
-        {**change.row, "verdict": word or change.otherwise}
-        for change, word in zip(changes, words, strict=True)
+    judged = [
+        replace(change, verdict=word or change.verdict) for change, word in zip(changes, words, strict=True)
     ]
-    counted = [row for row in rows if row["measure"] == STEP and row["points"] == 1]
-    times = [row["change"] for row in counted if row["verdict"] not in (OTHER_LOSSES, verdicts.APART)]
+    counted = [change for change in judged if change.measure == STEP and change.points == 1]
+    times = [each.found.value for each in counted if each.verdict not in (OTHER_LOSSES, verdicts.APART)]
     return {
         "threshold": threshold,
         "level": LEVEL,
@@ -113,7 +120,7 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
         "not_timed": dict(not_timed),
         "failed": [run.name for run in failed],
         "overall": statistics.geometric_mean(times) if times else None,
-        "rows": sorted(rows, key=_by_effect),
+        "rows": [columns.taken(columns.COMPARED, change) for change in sorted(judged, key=_by_effect)],
     }
 
 
@@ -186,25 +193,25 @@ def _changes(found: Iterable[Pair], threshold: float) -> Iterator[Change]:
         points.setdefault((*point_of(pair.run), pair.a.row["hardware"]), []).append(pair)
     timed = {key: [pair for pair in group if not pair.untimed] for key, group in points.items()}
     least = comparison.pooled(comparison.logs(*_values(group, STEP)) for group in timed.values())
-    few: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    few: dict[tuple[str, ...], list[Change]] = {}
     for key, group in points.items():
-        at = {**dict(zip((*POINT, "hardware"), key, strict=True)), "points": 1}
+        at = dict(zip((*POINT, "hardware"), key, strict=True))
+        why = _hindrance(timed[key], comparability.times)
+        undecided = verdicts.APART if why else ""
+        undecided = undecided if all(pair.same_losses for pair in group) else OTHER_LOSSES
         for measure in MEASURED:
             a, b = _values(timed[key], measure)
             if a:
-                why = _hindrance(timed[key], comparability.times)
-                undecided = verdicts.APART if why else ""
-                undecided = undecided if all(pair.same_losses for pair in group) else OTHER_LOSSES
-                change = _ratio({**at, "why": why}, measure, a, b, least, threshold, undecided)
-                yield change
-                if change.otherwise == FEW:
-                    few.setdefault((at["workload"], at["model"], at["hardware"]), []).append(change.row)
-        yield from _difference({**at, "why": _hindrance(group, comparability.quality)}, group)
-    for (workload, model, host), rows in few.items():
-        if len(rows) >= FEWEST:
-            at = {"workload": workload, "model": model, "hardware": host, "points": len(rows)}
-            a, b = ({number: row[side] for number, row in enumerate(rows)} for side in "ab")
-            yield _ratio(at, STEP, a, b, least, threshold, "")
+                change = _ratio(at, measure, a, b, least, threshold, undecided)
+                yield replace(change, why=why)
+                if change.verdict == FEW:
+                    few.setdefault((at["workload"], at["model"], at["hardware"]), []).append(change)
+        yield from _difference(at, group)
+    for shared, alike in few.items():
+        if len(alike) >= FEWEST:
+            at = dict(zip(("workload", "model", "hardware"), shared, strict=True))
+            a, b = ({n: getattr(each, side) for n, each in enumerate(alike)} for side in "ab")
+            yield replace(_ratio(at, STEP, a, b, least, threshold, ""), points=len(alike))
 
 
 def _hindrance(pairs: Sequence[Pair], key: Callable[[Mapping[str, Any]], comparability.Key]) -> str:
@@ -225,11 +232,12 @@ def _ratio(
     """The change of a time or of memory. undecided: the verdict, whatever the values are; '' if they decide."""
     found = comparison.paired(b, a, least)
     assert found is not None
-    row = _row(at, measure, True, found, [statistics.geometric_mean(side.values()) for side in (a, b)])
+    means = [statistics.geometric_mean(side.values()) for side in (a, b)]
+    change = Change(at, measure, means[0], means[1], found)
     if measure != STEP:
-        return Change(row)
+        return change
     if undecided or found.low is None:
-        return Change(row, otherwise=undecided or FEW)
+        return replace(change, verdict=undecided or FEW)
     decide = partial(
         verdicts.beyond,
         found,
@@ -238,7 +246,7 @@ def _ratio(
         above=verdicts.SLOWER,
         below=verdicts.FASTER,
     )
-    return Change(row, decide, UNCHANGED)
+    return replace(change, decide=decide, verdict=UNCHANGED)
 
 
 def _difference(at: Mapping[str, Any], pairs: Sequence[Pair]) -> Iterator[Change]:
@@ -249,10 +257,10 @@ def _difference(at: Mapping[str, Any], pairs: Sequence[Pair]) -> Iterator[Change
     seeds = ours.keys() & theirs.keys()
     if not metric.better or not seeds:
         return
-    if at["why"]:
-        ends = [statistics.fmean(side[seed].value for seed in sorted(seeds)) for side in (ours, theirs)]
-        apart = Estimate(ends[1] - ends[0], None, None, len(seeds))
-        yield Change(_row(at, metric.name, False, apart, ends), otherwise=verdicts.APART)
+    if why := _hindrance(pairs, comparability.quality):
+        a, b = (statistics.fmean(side[seed].value for seed in sorted(seeds)) for side in (ours, theirs))
+        apart = Estimate(b - a, None, None, len(seeds))
+        yield Change(at, metric.name, a, b, apart, False, why=why, verdict=verdicts.APART)
         return
     ratio = metrics.is_ratio(theirs, ours, metric)
     up, down = (verdicts.BETTER, verdicts.WORSE)[:: 1 if metric.better == "up" else -1]
@@ -264,27 +272,11 @@ def _difference(at: Mapping[str, Any], pairs: Sequence[Pair]) -> Iterator[Change
         return up if wide.low > ratio else down if wide.high < ratio else None
 
     found = metrics.difference(theirs, ours, metric)
-    assert found is not None
-    ends = [end.value for side in (ours, theirs) if (end := metrics.estimate(side, metric))]
-    row = _row(at, metric.name, ratio, found, ends)
-    yield Change(row, otherwise=FEW) if found.n < FEWEST else Change(row, decide, CANNOT_TELL)
-
-
-def _row(
-    at: Mapping[str, Any], measure: str, ratio: bool, found: Estimate, ends: Sequence[float]
-) -> dict[str, Any]:
-    return {
-        **dict.fromkeys(COLUMNS),
-        **at,
-        "measure": measure,
-        "change_is": "ratio" if ratio else "difference",
-        "seeds": found.n if at["points"] == 1 else None,
-        "outliers": found.outliers,
-        **dict(zip("ab", ends, strict=True)),
-        "change": found.value,
-        "low": found.low,
-        "high": found.high,
-    }
+    first, second = (metrics.estimate(side, metric) for side in (ours, theirs))
+    assert found and first and second
+    change = Change(at, metric.name, first.value, second.value, found, ratio)
+    few = found.n < FEWEST
+    yield replace(change, verdict=FEW) if few else replace(change, decide=decide, verdict=CANNOT_TELL)
 
 
 def _values(pairs: Iterable[Pair], column: str) -> tuple[dict[int, float], dict[int, float]]:
@@ -295,8 +287,8 @@ def _values(pairs: Iterable[Pair], column: str) -> tuple[dict[int, float], dict[
     }
 
 
-def _by_effect(row: Mapping[str, Any]) -> tuple[Any, ...]:
+def _by_effect(change: Change) -> tuple[Any, ...]:
     """Sort key: step times first, then the metrics; each by the size of its change, largest first."""
-    size = abs(math.log(row["change"]) if row["change_is"] == "ratio" else row["change"])
-    at = tuple(str(row[name]) for name in (*POINT, "hardware"))
-    return row["measure"] != STEP, not row["verdict"], row["measure"], row["points"] > 1, -size, at
+    size = abs(math.log(change.found.value) if change.ratio else change.found.value)
+    at = tuple(str(change.at.get(name)) for name in (*POINT, "hardware"))
+    return change.measure != STEP, not change.verdict, change.measure, change.points > 1, -size, at
