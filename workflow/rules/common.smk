@@ -90,8 +90,6 @@ FEATURES = f"{RESULTS}/{grid.PREPARED}"
 FETCHED = f"{RESULTS}/{grid.FETCHED}"
 BASELINES = f"{RESULTS}/{grid.BASELINES}"
 TRIED = f"{RESULTS}/{grid.TRIED}"
-# Whether any run may have to wait until code of the user's has taken a first step.
-OWN_CODE = any(part.own_code for _, part in (*CONFIG.workloads.values(), *CONFIG.models.values()))
 # The places of each workload's files on this machine, whether or not a study uses it, since the whole config is
 # checked. They are a resource, since they change no number.
 PLACES = grid.canonical({name: workload.places() for name, (_, workload) in CONFIG.workloads.items()})
@@ -222,6 +220,11 @@ def tried_for(wildcards):
     if workflow.is_main_process and not tried.covers(Path(note), settings, features):
         internals.make_again(workflow, note)
     return note
+
+
+# An input of the runs of a config with code of the user's. Others are not asked, thousands of times.
+OWN_CODE = any(part.own_code for _, part in (*CONFIG.workloads.values(), *CONFIG.models.values()))
+FIRST_STEP = {"tried": tried_for} if OWN_CODE else {}
 
 
 def fetched_for(wildcards):

@@ -29,8 +29,8 @@ rule try:
 rule train:
     """Train one run of the grid and write its record."""
     input:
+        **FIRST_STEP,
         features=features_for,
-        tried=tried_for if OWN_CODE else [],
     output:
         record=f"{RUN}/{grid.RECORD}",
         history=f"{RUN}/{grid.HISTORY}",
