@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing.inputs import Inputs
@@ -19,19 +19,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BASELINE = "baseline"
-
-
-class Change(NamedTuple):
-    """What differs from the baseline: an axis, a size, or the one setting in which two blocks of the config differ."""
-
-    what: str
-    before: Any
-    after: Any
-
-    @property
-    def words(self) -> str:
-        """The values, such as '4 -> 1'."""
-        return " -> ".join(_word(value) for value in (self.before, self.after))
 
 
 class Changes(Speed):
@@ -80,11 +67,11 @@ class Changes(Speed):
         bases = {row["seed"]: Run.of(row) for row in usable(collected.points.get(point_of(base), ()))[0]}
         pairs = [(Run.of(row), bases[row["seed"]]) for row in usable(group)[0] if row["seed"] in bases]
         found = [parity.between((run, records[run]), (other, records[other])) for run, other in pairs]
-        made = change(collected.config, base, Run.of(group[0]))
+        varied, value = change(collected.config, base, Run.of(group[0]))
         return {
-            "varied": made.what if made else BASELINE,
-            "value": made.words if made else base.simulator,
-            "difference": max((value for value in found if value is not None), default=None),
+            "varied": varied,
+            "value": value,
+            "difference": max((apart for apart in found if apart is not None), default=None),
         }
 
     def entries(self, study: str, inputs: Inputs) -> list[Entry]:
@@ -100,16 +87,21 @@ class Changes(Speed):
         return gains.entries(points, gains.FASTER, lambda point: {"losses": _numbers(point)})
 
 
-def change(config: Config, base: Run, run: Run) -> Change | None:
-    """In what a run differs from the baseline's; None for the baseline itself. They differ in one axis at most."""
+def change(config: Config, base: Run, run: Run) -> tuple[str, str]:
+    """In what a run differs from the baseline's, and how, such as ('batch', '4 -> 1'). They differ in one axis at most.
+
+    It is an axis, a size, or the one setting in which two blocks of the config differ; of the baseline, `BASELINE`.
+    """
     axis = next((name for name in POINT if getattr(base, name) != getattr(run, name)), None)
     if axis is None:
-        return None
-    before, after = (_content(config, each, axis) for each in (base, run))
-    differing = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+        return BASELINE, base.simulator
+    name, before, after = axis, getattr(base, axis), getattr(run, axis)
+    one, other = (_content(config, each, axis) for each in (base, run))
+    differing = [setting for setting in {**one, **other} if one.get(setting) != other.get(setting)]
     if len(differing) == 1:
-        return Change(differing[0], before.get(differing[0]), after.get(differing[0]))
-    return Change(axis, getattr(base, axis), getattr(run, axis))
+        (name,) = differing
+        before, after = one.get(name), other.get(name)
+    return name, f"{_word(before)} -> {_word(after)}"
 
 
 def _content(config: Config, run: Run, axis: str) -> dict[str, Any]:

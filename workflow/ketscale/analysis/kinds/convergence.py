@@ -116,10 +116,9 @@ class Convergence(Speed):
         Of several kinds of work it is about the first; rows are about all.
         """
         first = min(each.point["work"] for each in rows)
-        sound = [each for each in rows if each.point["flag"] not in HOLLOW and each.point["work"] == first]
-        sound = sorted(
-            (each for each in sound if each.point["step_s"] > 0), key=lambda each: each.point["step_s"]
-        )
+        timed = [each for each in rows if each.point["flag"] not in HOLLOW and each.point["step_s"] > 0]
+        sound = [each for each in timed if each.point["work"] == first]
+        sound.sort(key=lambda each: each.point["step_s"])
         if not sound:
             answer = gains.nothing([each.told for each in rows], "no simulator was timed on a quiet machine")
             return replace(answer, verdict=verdicts.DISTURBED) if answer.verdict == verdicts.OPEN else answer
@@ -159,10 +158,8 @@ class Convergence(Speed):
         points = points[points["error"].notna()].reset_index(drop=True)
         if len(points) < 2:
             return None
-        methods, others = (
-            _methods(points, inputs),
-            variants(points, inputs.config, but=(self.varies, "workload")),
-        )
+        methods = _methods(points, inputs)
+        others = variants(points, inputs.config, (self.varies, "workload"))
         points = points.assign(
             line=methods.where(others == "", methods + ", " + others),
             on_frontier=on_frontier(points),

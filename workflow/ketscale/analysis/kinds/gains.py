@@ -63,24 +63,13 @@ def points(study: str, inputs: Inputs) -> pd.DataFrame:
     return found.sort_values(list(dict.fromkeys(order)), kind="stable", ignore_index=True)
 
 
-def named(points: pd.DataFrame, inputs: Inputs, but: Sequence[str]) -> list[str]:
-    """The layout of each point in words, and in brackets what else tells it apart, except the columns `but`."""
-    others = variants(points, inputs.config, ("layout", *but))
-    return [bracketed(where(layout), other) for layout, other in zip(points["layout"], others, strict=True)]
-
-
 def bracketed(name: str, *others: str) -> str:
     """The name, with the others in brackets behind it if there are any."""
     inside = ", ".join(filter(None, others))
     return f"{name} ({inside})" if inside else name
 
 
-def none(point: pd.Series) -> dict[str, str]:
-    """No further cells."""
-    return {}
-
-
-def entries(points: pd.DataFrame, unit: str, more: Cells = none) -> list[Entry]:
+def entries(points: pd.DataFrame, unit: str, more: Cells = lambda point: {}) -> list[Entry]:
     """The points as rows.
 
     points: with their `name`, what each is `beside`, '' for a baseline, and what was `found`. unit: of the effect, `FASTER` or
@@ -141,7 +130,7 @@ def left_out(point: pd.Series) -> str:
 
 
 def with_one(
-    points: pd.DataFrame, inputs: Inputs, more: Cells = none, but: Sequence[str] = ()
+    points: pd.DataFrame, inputs: Inputs, more: Cells = lambda point: {}, but: Sequence[str] = ()
 ) -> list[Entry]:
     """The layouts of a study, each beside one worker of its kind, as scaling.csv compares them.
 
@@ -158,8 +147,10 @@ def with_one(
         best = point["speedup_best_serial"]
         return {**more(point), **({"over best serial": times(best)} if best > 0 else {})}
 
-    other = [beside(point) for _, point in points.iterrows()]
-    return entries(points.assign(name=named(points, inputs, but), beside=other), FASTER, cells)
+    others = zip(points["layout"], variants(points, inputs.config, ("layout", *but)), strict=True)
+    names = [bracketed(where(layout), other) for layout, other in others]
+    besides = [beside(point) for _, point in points.iterrows()]
+    return entries(points.assign(name=names, beside=besides), FASTER, cells)
 
 
 def best(rows: Sequence[Entry]) -> Entry:

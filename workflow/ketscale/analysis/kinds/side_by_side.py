@@ -66,10 +66,8 @@ class SideBySide(Speed):
             reversed(races), key=lambda each: (each.told.verdict == verdicts.SLOWER, each.effect.value)
         )
         first, other, verdict = lead.told.beside, lead.point["entry"], lead.told.verdict
-        winners, notes = (
-            [each.told.beside for each in races],
-            tuple(gains.tallied(each.told for each in rows)),
-        )
+        winners = [each.told.beside for each in races]
+        notes = tuple(gains.tallied(each.told for each in rows))
         counts = sorted((-winners.count(name), name) for name in set(winners))
         if len(counts) > 1:
             told = [f"{name} in {spelled(-count)}" for count, name in counts]

@@ -134,40 +134,30 @@ class Speed(Kind):
 
         Each class of hosts has rows of its own, `on`, if some point was measured on several.
         """
-        for host in collected.hosts(study):
-            own = collected.on(host)
-            yield from ({**row, "on": host} for row in self._measured(study, own, collected.points))
-
-    def _measured(
-        self, study: Study, collected: Collected, everywhere: Mapping[Point, Group]
-    ) -> Iterator[Mapping[str, Any]]:
-        seeds: dict[Point, set[int]] = {}
+        asked: dict[Point, set[int]] = {}
         for run in study.runs:
-            seeds.setdefault(point_of(run), set()).add(run.seed)
-        # What was measured elsewhere is not absent.
-        for key, group in everywhere.items():
-            if key in seeds:
-                here = {row["seed"] for row in collected.points.get(key, ())}
-                seeds[key] -= {row["seed"] for row in group} - here
-        alone = _single_processes(collected.points)
-        rows = [
-            self._row(study, list(seeds), collected.points[key], alone, collected, asked)
-            for key, asked in seeds.items()
-            if key in collected.points
-        ]
-        words = iter(self.judge([row[FOUND] for row in rows if row[FOUND]]))
-        yield from ({**row, "verdict": next(words) if row[FOUND] else ""} for row in rows)
+            asked.setdefault(point_of(run), set()).add(run.seed)
+        for host in collected.hosts(study):
+            here = collected.on(host)
+            alone, rows = _single_processes(here.points), []
+            for key, seeds in asked.items():
+                if group := here.points.get(key):
+                    # What was measured elsewhere is not absent.
+                    absent = seeds - {row["seed"] for row in collected.points[key]}
+                    row = self._row(study, list(asked), group, alone, here)
+                    rows.append({**row, "on": host, "absent": len(absent)})
+            words = iter(self.judge([row[FOUND] for row in rows if row[FOUND]]))
+            yield from ({**row, "verdict": next(words) if row[FOUND] else ""} for row in rows)
 
     def _row(
         self,
         study: Study,
         asked: Sequence[Point],
         group: Group,
-        alone: Mapping[tuple[Any, ...], Sequence[Group]],
+        alone: Mapping[Any, Sequence[Group]],
         collected: Collected,
-        seeds: set[int],
     ) -> dict[str, Any]:
-        """The row without its verdict; alone: as `_single_processes` gives them. Nothing was found of a baseline."""
+        """The row of a point; alone: as `_single_processes` gives them. Nothing was found of a baseline."""
         group = sorted(group, key=lambda row: row["seed"])
         (used, flag), first, count = usable(group), group[0], workers(group[0]["layout"])
         typical, speedup = collected.times.typical(group), collected.times.speedup
@@ -206,7 +196,6 @@ class Speed(Kind):
             "busy": sum(not row["quiet"] for row in group),
             "timed_out": sum(row["status"] == "timed_out" for row in group),
             "failed": sum(map(failed, group)),
-            "absent": len(seeds - {row["seed"] for row in group}),
             "flag": next((text for text in flags if text), ""),
             "why": typical.why or found.why,
             FOUND: None if own else found,
