@@ -35,7 +35,8 @@ def runs(
         "workload": "digits", "model": "vqc", "size": "q4-l3", "batch": 64, "simulator": "fused", "protocol": "timing",
         "layout": "mpi-n1r1t1", "status": "completed", "resumed": 0, "quiet": True, "timed": True, "precision": "fp32",
         "shared_cores": False, "gpus": "", "cache_bytes": None, "gradient_bytes": 400, "studies": "s",
-        "hardware": "CPU, 8 cores", "code": "0.1.0", **changes,
+        "hardware": "CPU, 8 cores", "code": "0.1.0",
+        "imported": "", "packages": "torch=2.9", "mpi_library": "", "data_hash": "", "features_hash": "", **changes,
     }  # fmt: skip
     at = [ord(letter) for letter in f"{made['layout']}{made['size']}{made['batch']}{made['gradient_bytes']}"]
     return [
@@ -115,8 +116,27 @@ def test_gpus_must_be_as_many_as_ranks() -> None:
 def test_only_seeds_of_every_point_count() -> None:
     rows = [*ranks(1), *ranks(2, seeds=(0, 1)), *ranks(4)]
     assert of(laws_of("strong", rows), "Amdahl")["reason"].startswith("2 seeds at every point")
-    rows = [*ranks(1), *ranks(2, hardware="CPU, 2 cores"), *ranks(4)]
-    assert of(laws_of("strong", rows), "Amdahl")["reason"].startswith("0 seeds at every point")
+
+
+@pytest.mark.parametrize("change, why", [
+    ({"hardware": "CPU, 2 cores"}, "other hosts (CPU, 8 cores and CPU, 2 cores)"),
+    ({"packages": "torch=2.13"}, "other packages (torch 2.9 and 2.13)"),
+])  # fmt: skip
+def test_what_cannot_be_compared_has_no_law(change: dict[str, Any], why: str) -> None:
+    rows = [*ranks(1), *ranks(2, **change), *ranks(4)]
+    amdahl = of(laws_of("strong", rows), "Amdahl")
+    assert (amdahl["verdict"], amdahl["reason"]) == ("refused", why)
+
+
+def test_each_class_of_hosts_has_laws_of_its_own() -> None:
+    rows = [row for count in RANKS for row in ranks(count)]
+    slower = [row for count in RANKS for row in ranks(count, seconds=0.6 + 2 / count, hardware="B")]
+    laws = laws_of("strong", [*rows, *slower])
+    amdahl = laws[(laws["law"] == "Amdahl") & (laws["parameter"] == "serial fraction")].set_index("hardware")
+    assert list(amdahl.index) == ["B", "CPU, 8 cores"] and set(amdahl["n"]) == {3}
+    assert amdahl.loc["B", "estimate"] == pytest.approx(0.6 / 2.6, rel=0.1)
+    found = drawing.of_line(laws, line().assign(hardware="B"))
+    assert found is not None and found.words.endswith("with serial fraction 0.23")
 
 
 def test_a_series_without_one_worker_takes_the_serial_run() -> None:

@@ -14,7 +14,7 @@ from ketscale.analysis.verdicts import ACCEPTED
 if TYPE_CHECKING:
     import pandas as pd
 
-ALIKE = ["study", "workload", "model", "simulator", "protocol"]
+ALIKE = ["study", "workload", "model", "simulator", "protocol", "hardware"]
 # The simplest first: one is drawn.
 CURVES = (AMDAHL, USL, GUSTAFSON)
 

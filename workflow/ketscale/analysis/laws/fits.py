@@ -19,7 +19,7 @@ from ketscale.analysis.laws.series import Place, common_size, fitted, grows, siz
 from ketscale.analysis.points import Group, Row, point, serial, workers
 from ketscale.analysis.verdicts import ACCEPTED, REFUSED
 from ketscale.config import Family
-from ketscale.grid import BACKENDS, Run, Study
+from ketscale.grid import BACKENDS, POINT, Run, Study
 from ketscale.jobs.costs import messages
 
 # By the kind of study.
@@ -40,12 +40,13 @@ def rows(collected: Collected, swept: Mapping[str, str]) -> Iterator[dict[str, A
     swept: the kinds of studies that sweep an axis, with the name of that axis.
     """
     for study in collected.config.studies:
-        found: Iterator[dict[str, Any]] = iter(())
-        if study.kind in LAWS:
-            found = _of_workers(study, collected)
-        elif study.kind in swept:
-            found = _of_cost(study, swept[study.kind], collected)
-        yield from ({"study": study.name, "kind": study.kind, **row} for row in found)
+        for host in collected.hosts(study):
+            found: Iterator[dict[str, Any]] = iter(())
+            if study.kind in LAWS:
+                found = _of_workers(study, collected.on(host))
+            elif study.kind in swept:
+                found = _of_cost(study, swept[study.kind], collected.on(host))
+            yield from ({"study": study.name, "kind": study.kind, **row} for row in found)
     yield from _of_messages(collected)
 
 
@@ -127,7 +128,7 @@ def _of_messages(collected: Collected) -> Iterator[dict[str, Any]]:
             ),
             own_cores=True,
         )
-        yield from _rows(named, places, fitted(ALPHA_BETA, places, left_out))
+        yield from _rows(named, places, fitted(ALPHA_BETA, places, left_out, POINT))
 
 
 def load(family: Family, sizes: Mapping[str, int], batch: int, precision: str) -> tuple[float, float] | None:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
+from ketscale.analysis import comparability
 from ketscale.analysis.laws.fit import Fit, Law, fit
 from ketscale.analysis.points import Row, usable
+from ketscale.analysis.verdicts import REFUSED
 from ketscale.grid import BACKENDS, layout
 
 
@@ -41,23 +43,31 @@ def sound(places: Iterable[Place], own_cores: bool = False) -> tuple[list[Place]
     return kept, f"left out: {'; '.join(left_out)}" if left_out else ""
 
 
-def fitted(law: Law, places: Sequence[Place], left_out: str) -> Fit:
-    """The law fitted to sound places, the last of which is held out once, with what was left out among the reasons."""
+def fitted(law: Law, places: Sequence[Place], left_out: str, varied: Collection[str] = ("layout",)) -> Fit:
+    """The law fitted to sound places, the last of which is held out once, with what was left out among the reasons.
+
+    It is refused where their times cannot be compared.
+
+    varied: the axes in which the places differ, as `comparability.times` takes them.
+    """
+    rows = [row for place in places for row in place.rows]
+    if why := comparability.hindrance(comparability.times(row, varied) for row in rows):
+        return Fit(REFUSED, why, law, points=len(places))
     variables = list(zip(*(place.variables for place in places), strict=True))
     found = fit(law, variables, times(places), [place.name for place in places])
     return replace(found, reason=". ".join(filter(None, (found.reason, left_out))))
 
 
 def times(places: Sequence[Place]) -> list[list[float]]:
-    """The step times of each seed that every place has on one kind of host; medians where a seed has several runs."""
-    found: list[dict[tuple[int, str], float]] = []
+    """The step times of each seed that every place has; medians where a seed has several runs."""
+    found: list[dict[int, float]] = []
     for place in places:
-        several: dict[tuple[int, str], list[float]] = {}
+        several: dict[int, list[float]] = {}
         for row in place.rows:
-            several.setdefault((row["seed"], row["hardware"]), []).append(row["step_s"])
-        found.append({key: statistics.median(values) for key, values in several.items()})
-    common = set.intersection(*map(set, found)) if found else set()
-    return [[of_place[key] for of_place in found] for key in sorted(common)]
+            several.setdefault(row["seed"], []).append(row["step_s"])
+        found.append({seed: statistics.median(values) for seed, values in several.items()})
+    common = set[int].intersection(*map(set, found)) if found else ()
+    return [[of_place[seed] for of_place in found] for seed in sorted(common)]
 
 
 def shares(row: Row) -> str:
