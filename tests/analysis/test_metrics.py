@@ -130,3 +130,70 @@ def test_seeds_that_are_all_equal_or_few_have_no_interval() -> None:
     for values in ((0.1, 0.1, 0.1), (0.1, 0.2), (0.1,)):
         found = estimate(errors(*values), INFIDELITY)
         assert found and found.low is None
+
+
+# --- several splits of the same data ---
+
+RMSE = Metric("rmse", "RMSE", "", "down")
+
+
+def of_splits(values: list[list[float]], ratio: float) -> dict[tuple[str, int], Scored]:
+    """Tests of splits, each with some seeds."""
+    return {
+        (f"s{split}", seed): Scored(value, split=f"s{split}", ratio=ratio)
+        for split, of_split in enumerate(values)
+        for seed, value in enumerate(of_split)
+    }
+
+
+def test_splits_have_the_variance_of_nadeau_and_bengio() -> None:
+    """By hand: the mean of each split, and (1/J + n2/n1) s^2, on the logarithm of what is positive."""
+    values = [[1.0, 1.2], [1.5, 1.4], [0.9, 1.1], [1.3, 1.3]]
+    logs = np.log(values).mean(1)
+    half = 3.182446 * (logs.var(ddof=1) * (1 / 4 + 0.25)) ** 0.5
+    found = estimate(of_splits(values, 0.25), RMSE)
+    assert found is not None and found.n == 8
+    expected = np.exp([logs.mean(), logs.mean() - half, logs.mean() + half])
+    assert (found.value, found.low, found.high) == pytest.approx(expected, rel=1e-6)
+    control = of_splits([[value + 1 for value in of_split] for of_split in values], 0.25)
+    ratios = np.log(np.array(values) / (np.array(values) + 1)).mean(1)
+    half = 3.182446 * (ratios.var(ddof=1) * (1 / 4 + 0.25)) ** 0.5
+    paired = difference(of_splits(values, 0.25), control, RMSE)
+    assert paired is not None
+    expected = np.exp([ratios.mean(), ratios.mean() - half, ratios.mean() + half])
+    assert (paired.value, paired.low, paired.high) == pytest.approx(expected, rel=1e-6)
+
+
+def test_shares_of_splits_have_it_too_inside_what_is_possible() -> None:
+    rows = np.repeat([[1, 1, 1, 0], [1, 0, 1, 0], [1, 1, 1, 1]], 25, axis=1).astype(float)
+    tests = {
+        (f"s{split}", 0): Scored(row.mean(), row, split=f"s{split}", ratio=0.2)
+        for split, row in enumerate(rows)
+    }
+    found = estimate(tests, ACCURACY)
+    assert found is not None and found.value == 0.75
+    # Wilson's interval of so many samples as would have this variance.
+    half = 4.302653 * (np.var([0.75, 0.5, 1.0], ddof=1) * (1 / 3 + 0.2)) ** 0.5
+    n, z = 1.959964**2 * 0.75 * 0.25 / half**2, 1.959964
+    centre, spread = 2 * n * 0.75 + z**2, z * (z**2 + 4 * n * 0.75 * 0.25) ** 0.5
+    ends = [(centre + sign * spread) / (2 * (n + z**2)) for sign in (-1, 1)]
+    assert (found.low, found.high) == pytest.approx(ends, rel=1e-5)
+    apart = {key: Scored(test.value, test.row, split=test.split) for key, test in tests.items()}
+    narrower = estimate(apart, ACCURACY)
+    assert narrower is not None and narrower.low is not None and found.low is not None
+    assert narrower.low > found.low
+
+
+def test_intervals_over_splits_hold_what_uncorrected_ones_miss() -> None:
+    """The squared error of a mean of 40 standard normal numbers on others, tested in eight random splits of 50 numbers."""
+    generator, truth, held = np.random.default_rng(0), 1 + 1 / 40, [0, 0]
+    for _ in range(400):
+        data, values = generator.normal(size=50), []
+        for _ in range(8):
+            order = generator.permutation(data)
+            values.append([float(((order[40:] - order[:40].mean()) ** 2).mean())])
+        for number, ratio in enumerate((0.25, 0.0)):
+            found = estimate(of_splits(values, ratio), Metric("error", "error", "", "down"))
+            assert found is not None and found.low is not None and found.high is not None
+            held[number] += found.low <= truth <= found.high
+    assert held[0] > 0.88 * 400 > 0.8 * 400 > held[1]

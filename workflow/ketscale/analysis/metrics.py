@@ -8,6 +8,10 @@ samples, y_si = share + seed_s + sample_i + rest_si. Its variance is that of bot
 with the mean squares of a two-way analysis of variance (Searle, Casella & McCulloch, Variance Components, 1992), Student's
 t for the seeds, which are few, and the normal z for the samples. Where each seed leaves another fold out, folds are the
 replicates. Other metrics are estimated over seeds alone.
+
+Splits of the same data are replicates too, whose training and test samples overlap, so that they are more alike than
+independent data would be. With J splits, n1 training and n2 test samples, and the variance s^2 of their means, the variance of
+the mean over splits is taken as (1/J + n2/n1) s^2 (Nadeau & Bengio, Machine Learning 52, 239, 2003, with Student's t of J - 1).
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.config import Metric
@@ -34,19 +38,23 @@ class Scored:
     """The test of one run.
 
     value: the headline metric. row: where that is a share, what each sample adds to it, (samples,); the mean is the share.
-    fold: None if the workload has one split.
+    fold: None if the workload has one split. split: the workload, where tests of several splits of the same data are joined.
+    ratio: of the numbers of test and training samples.
     """
 
     value: float
     row: Table | None = None
     fold: int | None = None
+    split: str = ""
+    ratio: float = 0.0
 
     def guessed(self, chance: float) -> Scored:
         """What guessing gets on the same samples; all wrong with a chance of 0."""
-        return Scored(chance, None if self.row is None else 0 * self.row + chance, self.fold)
+        return replace(self, value=chance, row=None if self.row is None else 0 * self.row + chance)
 
 
-Tests = Mapping[int, Scored]
+# By seed; by split and seed, where tests of several splits are joined.
+Tests = Mapping[Any, Scored]
 
 
 def scored(records: Iterable[Record], metric: Metric) -> dict[int, Scored]:
@@ -57,7 +65,9 @@ def scored(records: Iterable[Record], metric: Metric) -> dict[int, Scored]:
         value = quality.test.get(metric.name) if quality else None
         if quality and isinstance(value, (int, float)):
             row = None if quality.right is None else _row(unpacked(quality.right))
-            found[int(record.run["seed"])] = Scored(float(value), row, record.split.fold)
+            trained, tested = record.samples.get("train", 0), record.samples.get("test", 0)
+            ratio = tested / trained if trained else 0.0
+            found[int(record.run["seed"])] = Scored(float(value), row, record.split.fold, ratio=ratio)
     return dict(sorted(found.items()))
 
 
@@ -70,10 +80,9 @@ def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | N
     if not tests:
         return None
     if not metric.is_share:
-        return over_seeds([test.value for test in tests.values()], level)
-    share, half, samples = _spread(
-        [(test.fold, test.row) for _, test in sorted(tests.items()) if test.row is not None], level
-    )
+        return _over([(test, test.value) for test in tests.values()], level)
+    rows = [(test, test.row) for _, test in sorted(tests.items()) if test.row is not None]
+    share, half, samples = _spread(rows, level)
     effective = float(samples)
     if half > 0 and 0 < share < 1:
         effective = min(effective, _normal(level) ** 2 * share * (1 - share) / half**2)
@@ -93,12 +102,10 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
     pairs = [(tests[seed], control[seed]) for seed in seeds]
     if not metric.is_share:
         if is_ratio(tests, control, metric):
-            return over_seeds([one.value / other.value for one, other in pairs], level)
-        return over_seeds([one.value - other.value for one, other in pairs], level, positive=False)
+            return _over([(one, one.value / other.value) for one, other in pairs], level)
+        return _over([(one, one.value - other.value) for one, other in pairs], level, positive=False)
     rows = [
-        (one.fold, one.row - other.row)
-        for one, other in pairs
-        if one.row is not None and other.row is not None
+        (one, one.row - other.row) for one, other in pairs if one.row is not None and other.row is not None
     ]
     mean, half, samples = _spread(rows, level)
     more = _normal(level) ** 2
@@ -122,23 +129,24 @@ def wilson(share: float, count: float, level: float = LEVEL) -> tuple[float, flo
     return max(0.0, min(low, share)), min(1.0, max(high, share))
 
 
-def _spread(rows: Sequence[tuple[int | None, Table]], level: float) -> tuple[float, float, int]:
-    """The mean of all seeds' rows, the half width of its interval, and the number of samples.
+def _spread(rows: Sequence[tuple[Scored, Table]], level: float) -> tuple[float, float, int]:
+    """The mean of all tests' rows, the half width of its interval, and the number of samples.
 
-    rows: of each seed its fold, and what each of its samples adds.
+    rows: of each test what each of its samples adds.
     """
     import numpy as np
 
-    folds: dict[int | None, list[Table]] = {}
-    for fold, row in rows:
-        folds.setdefault(fold, []).append(row)
-    tables = [np.array(folds[fold]) for fold in sorted(folds, key=lambda fold: fold or 0)]
+    parts: dict[tuple[str, int], list[Table]] = {}
+    for test, row in rows:
+        parts.setdefault((test.split, test.fold or 0), []).append(row)
+    tables = [np.array(parts[part]) for part in sorted(parts)]
     samples = sum(table.shape[1] for table in tables)
     mean = math.fsum(float(table.mean(1).sum()) for table in tables) / len(rows)
     if len(tables) > 1:
         apart = [float((table.mean(1) - mean).sum()) / len(rows) for table in tables]
         variance = len(apart) / (len(apart) - 1) * math.fsum(part**2 for part in apart)
-        # A few folds may be alike by chance, though their samples are not.
+        variance *= _overlap([test for test, _ in rows])
+        # A few parts may be alike by chance, though their samples are not.
         alone = (
             math.fsum(float(((table - mean) ** 2).mean(1).sum()) for table in tables) / len(rows) / samples
         )
@@ -165,8 +173,33 @@ def _row(cases: Sequence[tuple[int, int]]) -> Table:
     return right / counts.mean()
 
 
-def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = True) -> Estimate:
-    """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal."""
+def _over(values: Sequence[tuple[Scored, float]], level: float, positive: bool = True) -> Estimate:
+    """`over_seeds` of the values of some tests, or over the splits of these, whose seeds are joined by their mean."""
+    splits: dict[str, list[float]] = {}
+    for test, value in values:
+        splits.setdefault(test.split, []).append(value)
+    if len(splits) == 1:
+        return over_seeds([value for _, value in values], level, positive)
+    positive = positive and min(value for _, value in values) > 0
+    mean = statistics.geometric_mean if positive else statistics.fmean
+    overlap = _overlap([test for test, _ in values])
+    found = over_seeds([mean(of_split) for of_split in splits.values()], level, positive, overlap)
+    return replace(found, n=len(values))
+
+
+def _overlap(tests: Sequence[Scored]) -> float:
+    """What Nadeau and Bengio multiply the variance of a mean over splits by; 1 of a single split."""
+    splits = len({test.split for test in tests})
+    return 1 + splits * statistics.fmean(test.ratio for test in tests) if splits > 1 else 1.0
+
+
+def over_seeds(
+    values: Sequence[float], level: float = LEVEL, positive: bool = True, overlap: float = 1.0
+) -> Estimate:
+    """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal.
+
+    overlap: a factor of the variance, where the values are not of independent samples.
+    """
     logarithmic = positive and min(values) > 0
     scaled = [math.log(value) for value in values] if logarithmic else list(values)
     back = math.exp if logarithmic else float
@@ -174,7 +207,7 @@ def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = T
     spread = statistics.stdev(scaled) if n > 1 else 0.0
     if n < FEWEST or spread <= 1e-12 * max(map(abs, scaled)):
         return Estimate(back(mean), None, None, n)
-    half = _student(level, n) * spread / math.sqrt(n)
+    half = _student(level, n) * spread * math.sqrt(overlap / n)
     return Estimate(back(mean), back(mean - half), back(mean + half), n)
 
 
