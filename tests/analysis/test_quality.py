@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import random
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,9 @@ from ketscale.analysis.kinds import finding, selection
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config, Metric
 from ketscale.grid import Run
+from ketscale.jobs import baselines
 from ketscale.measure.right import packed
+from ketscale.problems.baselines import Baseline
 from tests import records_factory as factory
 
 FAILED = {"status": "diverged", "reason": "NaN at step 3", "quality": None}
@@ -44,9 +46,14 @@ def given(seeds: int = 8, controls: tuple[str, ...] = ("mlp",), **axes: Any) -> 
 
 
 def asked(
-    config: Config, results: Path, truth: Truth, change: factory.Change = lambda run: {}
+    config: Config,
+    results: Path,
+    truth: Truth,
+    change: factory.Change = lambda run: {},
+    beside: Sequence[Baseline] = (),
+    features: str = factory.FEATURES,
 ) -> tuple[Answer, pd.DataFrame]:
-    """The study's answer and its rows of quality.csv, by model."""
+    """The study's answer and its rows of quality.csv, by model. beside, features: the baselines, and of which data."""
 
     def made(run: Run) -> Mapping[str, Any]:
         found = truth(run)
@@ -60,6 +67,8 @@ def asked(
                 **(change(run) or {})}  # fmt: skip
 
     factory.write_all(config, results, made)
+    for workload in config.studied:
+        baselines.write(results / f"baselines/{workload}.json", features, beside)
     found = factory.collect(factory.partial(config), results)
     return found.parts[0].answer, found.inputs.quality.set_index("model").drop(columns="found")
 
@@ -349,3 +358,109 @@ def test_a_failed_seed_beside_guessing_stays_in_its_own_fold(tmp_path: Path) -> 
     control = chosen.guessing()
     assert control is not None and control.tests[3].fold == 0
     assert control.tests[3].row is not None and control.tests[3].row.shape == (4,)
+
+
+def baseline(
+    name: str, share: float, validation: float | None = None, fold: int | None = None, samples: int = 180
+) -> Baseline:
+    """A method that gets the last samples of the test right, where models get the first ones."""
+    cases = np.arange(samples) >= round((1 - share) * samples)
+    known = share if validation is None else validation
+    return Baseline(name, fold, None, known, float(cases.mean()), packed([[int(case)] for case in cases]))
+
+
+WEAK, STRONG = baseline("majority class", 0.1), baseline("logistic regression", 0.8)
+
+
+def test_the_baseline_that_is_best_on_validation_stands_beside_each_model(tmp_path: Path) -> None:
+    lucky = baseline("lucky", 0.99, validation=0.5)
+    found, rows = asked(
+        analysis.of(given()), tmp_path, shares(vqc=0.9, mlp=0.6), beside=[WEAK, lucky, STRONG]
+    )
+    for model in ("vqc", "mlp"):
+        row, others = (
+            rows.loc[model],
+            [right({"vqc": 0.9, "mlp": 0.6}[model], 180, seed + 100 * len(model)) for seed in range(8)],
+        )
+        assert (row["baseline"], row["baseline_value"]) == ("logistic regression", 0.8)
+        assert (row["baseline_low"], row["baseline_high"]) == pytest.approx(metrics.wilson(0.8, 180))
+        assert row["over_baseline"] == pytest.approx(100 * (np.mean(others) - 0.8))
+        assert row["over_baseline_low"] < row["over_baseline"] < row["over_baseline_high"]
+    # It changes nothing of the comparison with the control.
+    assert (rows.loc["vqc", "control"], found.verdict) == ("mlp", verdicts.BETTER)
+    assert {row.more["best baseline"] for row in found.rows} == {"logistic regression: 80.0 % (73.6 to 85.2)"}
+
+
+@pytest.mark.parametrize(
+    ("share", "word"),
+    [(0.3, "worse"), (0.8, "not surely better"), (0.99, "")],
+    ids=["worse", "as good", "better"],
+)
+def test_a_model_that_is_no_better_than_the_baseline_is_told(share: float, word: str, tmp_path: Path) -> None:
+    found, _ = asked(
+        analysis.of(given()),
+        tmp_path,
+        shares(1000, vqc=share, mlp=0.1),
+        beside=[baseline("logistic regression", 0.8, samples=1000)],
+    )
+    said = [note for note in found.notes if "the baseline" in note]
+    assert said == ([f"vqc on digits is {word} than the baseline logistic regression."] if word else [])
+
+
+def test_without_a_control_the_best_baseline_stands_in(tmp_path: Path) -> None:
+    found, rows = asked(analysis.of(given(controls=())), tmp_path, shares(vqc=0.6), beside=[WEAK, STRONG])
+    assert found.verdict == verdicts.WORSE
+    assert re.sub(r"[-0-9.]+ to [-0-9.]+", "N", found.text) == (
+        "On digits, the accuracy of vqc is 20.0 points lower (N) than that of the baseline logistic regression."
+    )
+    assert found.short == "Vqc worse than logistic regression on digits"
+    row = rows.loc["vqc"]
+    assert (row["control"], row["effect"], row["effect_low"]) == (
+        "logistic regression",
+        row["over_baseline"],
+        row["over_baseline_low"],
+    )
+    assert not [note for note in found.notes if "the baseline" in note]
+
+
+def test_baselines_of_other_data_and_missing_ones_are_told(tmp_path: Path) -> None:
+    config, truth = analysis.of(given(controls=())), shares(vqc=0.6)
+    found, rows = asked(config, tmp_path / "other", truth, beside=[STRONG], features="0" * 64)
+    assert "Beside digits, its baselines are of other data: run `ketscale baseline digits`." in found.notes
+    assert rows["baseline"].isna().all() and rows.loc["vqc", "control"] == "guessing"
+    missing = Baseline("logistic regression", why="it needs scikit-learn")
+    found, rows = asked(config, tmp_path / "missing", truth, beside=[WEAK, missing])
+    assert "Beside digits, there is no logistic regression: it needs scikit-learn." in found.notes
+    assert rows.loc["vqc", "control"] == "majority class"
+    (tmp_path / "missing/baselines/digits.json").unlink()
+    found = factory.collect(factory.partial(config), tmp_path / "missing").parts[0].answer
+    assert "Beside digits, no baseline has been fitted to it: run `ketscale baseline digits`." in found.notes
+
+
+def test_each_seed_has_the_baseline_of_its_fold(tmp_path: Path) -> None:
+    """Seeds 0 to 5 of a study in which each seed leaves another of three recordings out."""
+    made = given(seeds=6, controls=(), workload="eeg-synthetic", model="classical_mamba", **NONE)
+    settings = {
+        "subjects": 1,
+        "trials": 45,
+        "rate": 80,
+        "window_s": 1.0,
+        "seed": 0,
+        "gain": 20,
+        "split_seed": 0,
+    }
+    made["workloads"]["eeg-synthetic"] = {**settings, "split": "runs"}
+    config = analysis.of(made)
+    beside = [
+        baseline("CSP with LDA", share, fold=fold, samples=15) for fold, share in enumerate((0.2, 0.4, 0.6))
+    ]
+    _, rows = asked(config, tmp_path, lambda run: (0.5, np.ones(15, bool)), beside=beside)
+    row = rows.iloc[0]
+    assert (row["baseline"], row["baseline_value"], row["over_baseline"]) == (
+        "CSP with LDA",
+        pytest.approx(0.4),
+        pytest.approx(60),
+    )
+    assert row["baseline_low"] < 0.2 and row["baseline_high"] > 0.6
+    _, rows = asked(config, tmp_path / "two", lambda run: (0.5, np.ones(15, bool)), beside=beside[:2])
+    assert rows["baseline"].isna().all()

@@ -438,7 +438,7 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("why", "Why there is no estimate, such as other code or data", attrgetter("why"), text=True),
     Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared", attrgetter("chosen")),
     Column("configurations", "How many configurations of the model were tried", attrgetter("tried")),
-    Column("control", "The best of its controls on validation data, that it is compared with", attrgetter("beside"), text=True),
+    Column("control", "The best of its controls on validation data, that it is compared with; without one the best baseline, or `guessing`", attrgetter("beside"), text=True),
     _part("control_value", "theirs", "value", "The control's estimate"),
     Column("control_parameters", "The control's trainable parameters", attrgetter("their_parameters")),
     Column("control_configurations", "How many configurations of the control were tried", attrgetter("their_tried")),
@@ -447,6 +447,11 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("unit", "`points` of a difference of shares, else `times` of a ratio", attrgetter("unit"), text=True),
     Column("pairs", "Number of pairs of seeds", lambda found: found.effect.n if found.effect else 0 if found.beside else None),
     Column("verdict", "What the interval says, all comparisons of the study together", attrgetter("verdict"), text=True),
+    Column("baseline", "The baseline of the data that does best on validation data", attrgetter("standard"), text=True),
+    _part("baseline_value", "standing", "value", "The baseline's estimate, on the same test data"),
+    _part("baseline_low", "standing", "low", "Lower end of its 95 % interval"), _part("baseline_high", "standing", "high", "Upper end"),
+    _part("over_baseline", "over", "value", "How much more the model has than the baseline: `points` of a share, else `times`"),
+    _part("over_baseline_low", "over", "low", "Lower end of its 95 % interval"), _part("over_baseline_high", "over", "high", "Upper end"),
 ), compares=True)
 
 PARITY = Table("parity", "Comparisons of the first 20 losses of runs that must train alike. The limits are 1e-9 across simulators and 1e-10 across backends, ranks and threads in fp64, and 1e-3 in fp32. A run beyond its limit is refused.", tuple(

@@ -26,6 +26,7 @@ from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.config import Metric
 from ketscale.measure.form import Record
 from ketscale.measure.right import unpacked
+from ketscale.problems.baselines import Baseline
 
 if TYPE_CHECKING:
     import numpy as np
@@ -69,6 +70,12 @@ def scored(records: Iterable[Record], metric: Metric) -> dict[int, Scored]:
             ratio = tested / trained if trained else 0.0
             found[int(record.run["seed"])] = Scored(float(value), row, record.split.fold, ratio=ratio)
     return dict(sorted(found.items()))
+
+
+def of_baseline(found: Baseline) -> Scored:
+    """The test of a baseline that was fitted."""
+    assert found.test is not None
+    return Scored(found.test, None if found.right is None else _row(unpacked(found.right)), found.fold)
 
 
 def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | None:

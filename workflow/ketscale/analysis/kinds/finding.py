@@ -10,7 +10,7 @@ from typing import Any
 
 from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.columns import other_metrics
-from ketscale.analysis.intervals import Estimate
+from ketscale.analysis.intervals import LEVEL, Estimate
 from ketscale.analysis.kinds.kind import Told
 from ketscale.analysis.kinds.selection import GUESSING, Candidate, Match
 from ketscale.analysis.points import size_words
@@ -53,7 +53,9 @@ class Finding:
     reached: the metric on test data. means: over seeds, of the epochs and of the other metrics on test data. why: what keeps
     its runs from being joined, or compared. chosen: whether it is the model's best on validation data, out of those `tried`; only
     then it is compared. beside: what it is compared with, '' for nothing, and what is known of `their` side. effect: how much
-    more the model has, in `unit`. verdict: empty for a model that is nothing but a control.
+    more the model has, in `unit`. verdict: empty for a model that is nothing but a control. standard: the best baseline of the
+    data, '' without one; standing: what it reaches. over: how much more the model has, and `against` as a verdict. lacking: why
+    baselines are missing, a clause each.
     """
 
     study: str
@@ -77,6 +79,11 @@ class Finding:
     effect: Estimate | None = None
     unit: str = ""
     verdict: str = ""
+    standard: str = ""
+    standing: Estimate | None = None
+    over: Estimate | None = None
+    against: str = ""
+    lacking: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, study: str, each: Candidate, config: Config) -> Finding:
@@ -95,17 +102,24 @@ class Finding:
             comparability.hindrance(each.keys),
         )  # fmt: skip
 
-    def matched(self, match: Match) -> Finding:
-        """The same, chosen, with what comes of the comparison with its control."""
-        found = replace(self, chosen=True, why=match.why, tried=match.chosen.tried, verdict=match.verdict)
-        control, effect = match.control, match.effect()
+    def matched(self, match: Match, lacking: tuple[str, ...] = ()) -> Finding:
+        """The same, chosen, with what comes of the comparisons with its control and with the best baseline."""
+        found = replace(
+            self, chosen=True, why=match.why, tried=match.chosen.tried, verdict=match.verdict, lacking=lacking
+        )
+        if match.standard:
+            beside = replace(match, control=match.standard)
+            found = replace(
+                found, standard=match.standard.model, standing=match.standard.estimate(), over=_effect(beside),
+                against=beside.undecided() or beside.decide(LEVEL) or verdicts.CANNOT_TELL,
+            )  # fmt: skip
+        control = match.control
         if control is None:
             return found
-        effect = effect.times(100) if effect and match.unit == "points" else effect
         parameters = control.group[0]["parameters"] if control.group else None
         return replace(
             found, beside=control.model, theirs=control.estimate(), their_parameters=parameters,
-            their_tried=control.tried or None, effect=effect, unit=match.unit,
+            their_tried=control.tried or None, effect=_effect(match), unit=match.unit,
         )  # fmt: skip
 
     @property
@@ -123,7 +137,8 @@ class Finding:
     def said(self) -> tuple[str, str]:
         """A sentence, and a short one of at most twelve words."""
         known = self.effect is not None and self.effect.low is not None
-        control = self.beside if self.beside in ("", GUESSING) else f"its best control {self.beside}"
+        named = {self.standard: f"the baseline {self.standard}", "": "", GUESSING: GUESSING}
+        control = named.get(self.beside, f"its best control {self.beside}")
         words = {
             "data": self.data, "model": self.model, "metric": self.metric.title, "beside": self.beside, "why": self.why,
             "control": control or "its own runs",
@@ -142,6 +157,7 @@ class Finding:
         cells = {
             f"test {self.metric.title}": told(self.reached, self.metric) if self.reached else "",
             "guessing": "" if self.chance is None else value(self.chance, self.metric),
+            "best baseline": f"{self.standard}: {told(self.standing, self.metric)}" if self.standing else "",
             "parameters": _both(self.parameters, self.their_parameters),
             "configurations": _both(self.tried, self.their_tried),
         }
@@ -171,8 +187,18 @@ class Finding:
         low = self.reached.low if self.reached else None
         if share and low is not None and self.chance is not None and low <= self.chance:
             yield f"{model} on {where} is not surely better than guessing."
+        if (
+            self.verdict
+            and self.standard
+            and self.beside != self.standard
+            and self.against != verdicts.BETTER
+        ):
+            word = "worse" if self.against == verdicts.WORSE else "not surely better"
+            yield f"{model} on {where} is {word} than the baseline {self.standard}."
         if share and self.beside != GUESSING and self.theirs and self.theirs.value >= CEILING:
-            yield f"On {where} the control leaves little room to be better."
+            what = "baseline" if self.beside == self.standard else "control"
+            yield f"On {where} the {what} leaves little room to be better."
+        yield from (f"Beside {where}, {clause}." for clause in self.lacking)
         over = "seeds and test samples" if share else f"seeds, of the geometric mean of {self.metric.title}"
         yield f"Intervals are of 95 %, over {over}."
 
@@ -201,6 +227,12 @@ class Finding:
         return f"{round(found, 1) + 0.0:.1f}" if self.unit == "points" else digits(found)
 
 
+def _effect(match: Match) -> Estimate | None:
+    """How much more a model has than its control, in the unit of the match."""
+    found = match.effect()
+    return found.times(100) if found and match.unit == "points" else found
+
+
 def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
     """A sentence, and a short one, about findings, of which one leads."""
     compared = [each for each in found if each.beside]
@@ -212,7 +244,8 @@ def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
         sum(each.verdict == word for each in compared)
         for word in (verdicts.BETTER, verdicts.WORSE, verdicts.EQUAL)
     )
-    control = "guessing" if {each.beside for each in compared} == {GUESSING} else "the best control"
+    beside = {"a baseline" if each.beside == each.standard else each.beside for each in compared}
+    control = beside.pop() if beside in ({GUESSING}, {"a baseline"}) else "the best control"
     others, name = len(compared) - better - worse, f"{lead.model} on {lead.data}"
     named = f" ({name})" if better == 1 else f", most of all {name}" if better else ""
     word = "equal" if equal == others else "undecided" if not equal else "equal or undecided"

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from ketscale import words
 from ketscale.analysis import verdicts
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.kinds.baselines import lacking, standard
 from ketscale.analysis.kinds.finding import Finding, counted
 from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.kinds.selection import Candidate, matches
@@ -25,13 +26,13 @@ if TYPE_CHECKING:
 
 
 class Quality(Kind):
-    """A kind of study that compares models trained by epochs."""
+    """A kind of study that compares models trained by epochs, or fitted."""
 
     varies = "model"
     table = "quality"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """Require protocols with epochs."""
+        """Require protocols with epochs, or of fits."""
         for run in study.runs:
             if not config.protocols[run.protocol].tested:
                 yield (
@@ -46,11 +47,19 @@ class Quality(Kind):
             Candidate.of(key, collected.points[key], collected) for key in keys if key in collected.points
         ]
         asked = {(run.workload, run.model) for run in study.runs}
-        made = matches(found, config, lambda name: self.eligible(config, name), asked)
+        made = matches(
+            found,
+            config,
+            lambda name: self.eligible(config, name),
+            asked,
+            lambda each: standard(each, collected),
+        )
         chosen = {match.chosen.point: match for match in made}
         for each in found:
             finding = Finding.of(study.name, each, config)
-            yield finding.matched(chosen[each.point]) if each.point in chosen else finding
+            if match := chosen.get(each.point):
+                finding = finding.matched(match, tuple(lacking(each, collected)))
+            yield finding
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """The best configuration on validation data of each data set and model, beside its best control."""

@@ -1,8 +1,8 @@
 """Which configuration of each model is compared with which control, and what comes of it.
 
 Configurations are chosen on validation data alone: choosing on test data would make the test result too good. The control
-is the best of all that a model has, at its own best configuration; where a study has none for a data set, guessing stands
-in. Nothing depends on an order: ties break by name.
+is the best of all that a model has, at its own best configuration; where a study has none for a data set, the best
+baseline of the data stands in, or else guessing. Nothing depends on an order: ties break by name.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ GUESSING = "guessing"
 
 @dataclass(frozen=True, eq=False)
 class Candidate:
-    """A configuration of a model, as a study tested it; or guessing, which has no runs.
+    """A configuration of a model, as a study tested it; or a baseline or guessing, which have no runs.
 
     task: the data set, and the size if that is part of the task. tests: of its completed seeds. failed: the seeds that
     ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. tried: how many
@@ -87,10 +87,11 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """A chosen configuration beside the best of its controls, if it has any."""
+    """A chosen configuration beside the best of its controls, if it has any, and the best baseline of its data."""
 
     chosen: Candidate
     control: Candidate | None = None
+    standard: Candidate | None = None
     verdict: str = ""
 
     @cached_property
@@ -158,11 +159,13 @@ def matches(
     config: Config,
     eligible: Callable[[str], bool],
     asked: Collection[tuple[str, str]],
+    standard: Callable[[Candidate], Candidate | None],
 ) -> list[Match]:
     """Each model of each task at its best configuration, with the best of its controls, and the verdicts of a study.
 
     eligible: whether a model of this name is compared; a control need not be. The others have no verdict, and neither has
     what is nothing but a control, even if nothing that it controls has a result. asked: the data sets and models of the study.
+    standard: the best baseline beside a configuration.
     """
     tried: dict[tuple[tuple[str, str], str], list[Candidate]] = {}
     for each in candidates:
@@ -175,7 +178,7 @@ def matches(
         able = (other for other in alike if _controls(config, other.model, each.model))
         return min(able, key=_rank, default=None) if eligible(each.model) else None
 
-    made = [Match(each, control(each)) for each in best]
+    made = [Match(each, control(each), standard(each)) for each in best]
     controlled = {match.chosen.task for match in made if match.control}
 
     def alone(match: Match) -> bool:
@@ -186,7 +189,7 @@ def matches(
         )
 
     compared = [
-        match if match.control else replace(match, control=match.chosen.guessing())
+        match if match.control else replace(match, control=match.standard or match.chosen.guessing())
         for match in made
         if match.control or (alone(match) and eligible(match.chosen.model))
     ]
