@@ -46,7 +46,7 @@ def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
     imported = {name for name, _ in modules(record["code"]["imported"])}
     own, others = (
         ("training/loop.py", "problems/vectors/vqc.py"),
-        ("problems/eeg/hydra.py", "analysis/tables.py"),
+        ("problems/eeg/hydra.py", "analysis/analysed.py"),
     )
     assert {provenance.short(name) for name in own} <= imported
     assert not {provenance.short(name) for name in others} & imported

@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import math
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from ketscale.analysis import answers, catalogue, columns, completeness, stamp, tables
+from msgspec.structs import asdict
+
+from ketscale.analysis import answers, catalogue, claims, columns, completeness, parity, stamp
 from ketscale.analysis.answers import Part
+from ketscale.analysis.collected import Collected
+from ketscale.analysis.columns import Trained
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds
+from ketscale.analysis.kinds.sweep import Sweep
+from ketscale.analysis.laws import fits as laws
+from ketscale.analysis.points import Point, Row, point_of
 from ketscale.config import Config
-from ketscale.jobs import records
+from ketscale.files import read_csv
+from ketscale.grid import CURVES, HISTORY
+from ketscale.jobs import baselines, records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,10 +51,11 @@ class Analysed:
         """Read and check the config's records below `results`.
 
         Raises:
-            UserError: a run is missing, stale or refused, and the config is not `partial`.
+            UserError: a run is missing, stale or refused, and the config is not `partial`; or a file of baselines is damaged.
         """
         sources = stamp.Sources.of(config, results)
-        collected, written = tables.of(config, results, records.read(config, results))
+        collected, made = _made(config, results)
+        written = {name: columns.TABLES[name].frame(rows, config) for name, rows in made.items()}
         typed = {name: columns.TABLES[name].typed(frame, config) for name, frame in written.items()}
         # Records take much memory, and all that is read of them is in the rows.
         inputs = Inputs(config, replace(collected, records={}), **typed)
@@ -81,3 +93,100 @@ class Analysed:
         for name, files in self.figures.items():
             made |= {f"{stamp.FIGURES}/{name}.{ending}": content for ending, content in files.items()}
         return made
+
+
+def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[Row]]]:
+    """The runs by point, and the rows of every table but the answers, by name."""
+    found = records.read(config, results)
+    findings, known = completeness.of(config, results, found), kinds(config.families)
+    if not config.partial:
+        completeness.demand_all(findings, config.results)
+    runs = [
+        Trained(finding.record, config.settings(finding.run), finding.studies)
+        for finding in findings
+        if finding.record
+    ]
+    rows = list(columns.RUNS.of(runs, config))
+    states = list(columns.COMPLETENESS.of(findings, config))
+    if warning := completeness.warning(findings):
+        states.insert(0, {"run": "*", "state": "warning", "why": warning})
+    usable = {run.settings.run: run.record for run in runs}
+    why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
+    beside = baselines.of(config, results)
+    collected = Collected.of(config, rows, parity.held(found.comparisons), usable, why, beside)
+    by_epochs = {run for study in config.studies if known[study.kind].history for run in study.runs}
+    trained = [run for run in runs if run.settings.run in by_epochs]
+    swept = {kind.name: kind.varies for kind in known.values() if isinstance(kind, Sweep)}
+    return collected, {
+        "runs": rows,
+        "completeness": states,
+        "laws": laws.rows(collected, swept),
+        "parity": columns.PARITY.of(found.comparisons, config),
+        "spans": _of_runs(columns.SPANS, config, runs, _spans),
+        "history": _of_runs(columns.HISTORY, config, trained, lambda run: _history(run, results)),
+        "curves": _of_runs(columns.CURVES, config, _best(trained), lambda run: _curves(run, results)),
+        "claims": columns.CLAIMS.of(claims.judged(collected), config),
+        "scaling": _of_studies("scaling", collected),
+        "quality": columns.QUALITY.of(_of_studies("quality", collected), config),
+    }
+
+
+def _of_studies(table: str, collected: Collected) -> Iterator[Any]:
+    """What the rows of one table are taken from, study by study, by the studies' kinds."""
+    known = kinds(collected.config.families)
+    for study in collected.config.studies:
+        if known[study.kind].table == table:
+            yield from known[study.kind].rows(study, collected)
+
+
+def _of_runs(table: columns.Table, config: Config, runs: Iterable[Trained], of: Any) -> Iterator[Row]:
+    """The rows that `of` gives of each run, with the columns of the run."""
+    runs = list(runs)
+    for run, about in zip(runs, table.of(runs, config), strict=True):
+        for row in of(run):
+            yield {**row, **about}
+
+
+def _spans(run: Trained) -> Iterator[Row]:
+    """The exclusive time of each part of a sampled step, in seconds."""
+    for name, span in sorted(run.record.timing.spans.items()):
+        yield {"span": name, **asdict(span)}
+
+
+def _history(run: Trained, results: Path) -> Iterator[Row]:
+    """The epochs of a run, with the columns of its history file."""
+    for row in read_csv(results / run.settings.run.folder / HISTORY):
+        yield {name: _number(text) for name, text in row.items()}
+
+
+def _curves(run: Trained, results: Path) -> Iterator[Row]:
+    """The curves of a run that its family draws, in the order of their file."""
+    panels = run.settings.family.curves.panels if run.settings.family.curves else {}
+    rows = read_csv(results / run.settings.run.folder / CURVES)
+    time, *names = rows[0] if rows else [""]
+    for name in names:
+        if (panel := name.split("_")[0]) in panels:
+            for row in rows:
+                yield {"curve": name, "panel": panel, "time": _number(row[time]), "value": _number(row[name])}
+
+
+def _best(runs: Iterable[Trained]) -> Iterable[Trained]:
+    """Of each point's runs with curves, the one with the best headline metric on validation data."""
+    best: dict[Point, tuple[float, Trained]] = {}
+    for run in runs:
+        if CURVES in run.record.files:
+            metric, key = run.settings.family.headline, point_of(run.settings.run)
+            value = run.metric("validation", metric.name)
+            # Undefined: worse than any.
+            value = math.inf if value is None else -value if metric.better == "up" else value
+            if key not in best or value < best[key][0]:
+                best[key] = value, run
+    return [run for _, run in best.values()]
+
+
+def _number(text: str) -> Any:
+    """The number that a cell of a run's own tables is, or else its text; None of an empty one."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text or None
