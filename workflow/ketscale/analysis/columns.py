@@ -491,7 +491,7 @@ CURVES = Table("curves", "What trained models do over time, for the runs of accu
     Column("value", "Value at that time"),
 ))
 
-CLAIMS = Table("claims", "The published claims that a study of the config tests, with their verdicts. The rule of each was written down before its study first ran, and an effect has a 95 % interval. Each verdict is by itself, not adjusted for the number of claims: where an effect is just at its threshold, chance alone decides the wrong way in one of 40 cases, so among 40 such claims expect one.", (
+CLAIMS = Table("claims", "The published claims that a study of the config tests, with their verdicts. The rule of each was written down before its study first ran, and an effect has a 95 % interval; where any of several effects decides, or any class of hosts, each has to decide with a wider one, so that the verdict holds with 95 %. Each verdict is by itself, not adjusted for the number of claims: where an effect is just at its threshold, chance alone decides the wrong way in one of 40 cases, so among 40 such claims expect one.", (
     Column("id", "The claim's number in the ledger", attrgetter("claim.id"), text=True),
     Column("statement", "The published statement", attrgetter("claim.statement")),
     Column("number", "The published numbers", lambda row: "; ".join(map(str, row.claim.numbers))),
