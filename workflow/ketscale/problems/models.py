@@ -84,26 +84,44 @@ def _of_file(
     with importer.running(seed):
         made = getattr(module, model.class_)(**given, **model.settings)
         reseeded = torch.initial_seed() != seed
-    if reseeded:
-        raise UserError(
-            f"{model.file}: {model.class_} sets torch's seed, so that all seeds of a study would begin with the same "
-            "weights; leave that out: the run's seed is set before"
-        )
-    if not isinstance(made, nn.Module):
-        raise UserError(f"{model.file}: {model.class_} is no torch.nn.Module")
-    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-    normalised = next((type(each).__name__ for each in made.modules() if isinstance(each, norms)), None)
-    if normalised and settings.run.ranks > 1:
-        raise UserError(
-            f"{model.file}: {model.class_} has a {normalised}, whose results depend on how ranks share a batch: train it on "
-            "one rank, or take nn.GroupNorm or nn.LayerNorm"
-        )
+    fault = (
+        "sets torch's seed, so that all seeds of a study would begin alike; leave that out"
+        if reseeded
+        else None
+    )
+    fault = fault or _fault(made, settings)
+    if fault:
+        raise UserError(f"{model.file}: {model.class_} {fault}")
     for parent in list(made.modules()):
         for name, child in parent.named_children():
             if type(child) is nn.Dropout:
                 # Its masks would depend on how ranks share a batch, and a resumed run would have others.
                 setattr(parent, name, SampleDropout(child.p))
     return made
+
+
+def _fault(made: object, settings: Settings) -> str | None:
+    """Why a model of a user's own cannot be trained, and what to do."""
+    import torch
+    from torch import nn
+    from torch.nn.parameter import is_lazy
+
+    if not isinstance(made, nn.Module):
+        return "is no torch.nn.Module; derive it from that"
+    tensors = [*made.parameters(), *made.buffers()]
+    if any(map(is_lazy, tensors)):
+        return "has parameters without a shape, as nn.LazyLinear has; give their sizes, of which `inputs` is the first"
+    if not settings.model.fitted and not any(tensor.requires_grad for tensor in tensors):
+        return "has no parameter to train"
+    if not all(isinstance(each, torch.Tensor) for each in made.state_dict().values()):
+        return "keeps other things than tensors in its state (get_extra_state); leave them out"
+    norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
+    if settings.run.ranks > 1 and any(isinstance(each, norms) for each in made.modules()):
+        return (
+            "has batch normalisation, whose results depend on how ranks share a batch: train it on one rank, or take "
+            "nn.LayerNorm or nn.GroupNorm"
+        )
+    return None
 
 
 def saved(settings: Settings, problem: Problem) -> bytes:
@@ -117,7 +135,10 @@ def saved(settings: Settings, problem: Problem) -> bytes:
     from safetensors.torch import save
 
     about = {"settings": settings.content, "arguments": dict(problem.arguments)}
-    state = {name: tensor.detach().cpu() for name, tensor in problem.model.state_dict().items()}
+    # Copies: the format takes no tensor twice, as a layer has that is used under two names.
+    state = {
+        name: tensor.detach().to("cpu", copy=True) for name, tensor in problem.model.state_dict().items()
+    }
     real = {
         name: (torch.view_as_real(tensor) if tensor.is_complex() else tensor).contiguous()
         for name, tensor in state.items()
