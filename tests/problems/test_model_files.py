@@ -98,9 +98,9 @@ def test_the_constructor_may_take_the_seed(folder: Path) -> None:
         ("self.a = nn.LazyLinear(4)", "own.py: Own has parameters without a shape"),
         ("self.requires_grad_(False)", "own.py: Own has no parameter to train"),
         ("self.get_extra_state = dict\n\n    def get_extra_state(self): return {}", "Own keeps other things than tensors"),
-        ("1 / 0", "own.py, line 22: ZeroDivisionError: division by zero"),
-        ("import sys; sys.exit(1)", "own.py, line 22: it calls exit(1)"),
-        ("self.c = nn.Linear(inputs, 'four')", "own.py, line 22: TypeError: "),
+        ("1 / 0", "own.py, line 20: ZeroDivisionError: division by zero"),
+        ("import sys; sys.exit(1)", "own.py, line 20: it calls exit(1)"),
+        ("self.c = nn.Linear(inputs, 'four')", "own.py, line 20: TypeError: "),
     ],
 )  # fmt: skip
 def test_what_cannot_be_trained_is_refused(folder: Path, line: str, said: str) -> None:
