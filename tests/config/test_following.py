@@ -118,3 +118,11 @@ def test_what_cannot_be_followed_is_refused_in_words(
     }
     with pytest.raises(UserError, match=said):
         Config.of(with_axes(two, **axes), FAMILIES)
+
+
+def test_several_splits_of_the_same_data_follow_it(two: dict[str, Any]) -> None:
+    two["workloads"]["slim"] |= {"split_seeds": [0, 4]}
+    config = Config.of(with_axes(two, workload="slim"), FAMILIES)
+    assert [(run.workload, run.size) for run in config.runs] == [("slim.s0", "q3-l1"), ("slim.s4", "q3-l1")]
+    again = Config.of(json.loads(config.text), FAMILIES, placed=False)
+    assert (again.runs, again.text) == (config.runs, config.text)

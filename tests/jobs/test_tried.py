@@ -243,3 +243,58 @@ def test_other_code_is_tried_again(own: dict[str, Any]) -> None:
     after = Config.of(own, FAMILIES)
     again = {run.model: tried.covers(note, after.settings(run), features) for run in after.runs}
     assert again == {"ring": False, "statistics": False, "svm": True}
+
+
+def test_the_rule_has_the_text_of_the_config(own: dict[str, Any]) -> None:
+    config = Config.of(own, FAMILIES)
+    assert cli.main(["prepare", "mine"]) == 0
+    features = "results/features/mine/features.json"
+    assert (
+        cli.main(["try", "mine", "--study", config.text, "--features", features, "--out", "note.json"]) == 0
+    )
+    hashed = prepared.features_hash(Path(features))
+    assert all(tried.covers(Path("note.json"), config.settings(run), hashed) for run in config.runs)
+
+
+@pytest.mark.parametrize(
+    ("forward", "said"),
+    [
+        ("x @ self.drawn", "the model has no parameter to train"),
+        (
+            "self.layer(x).detach()",
+            "no gradient of a loss can be computed from the model's outputs (RuntimeError: ",
+        ),
+        (
+            "self.layer(x).half()",
+            "the model returns torch.float16, not real numbers in single or double precision",
+        ),
+        (
+            "self.layer(x) * 1j",
+            "the model returns torch.complex128, not real numbers in single or double precision",
+        ),
+        ("self.layer(x).argmax(1)", "for 7 samples the model returns a tensor of shape (7,), not (7, 3)"),
+        ("None", "the model returns a NoneType, not a tensor"),
+        ("self.layer(x[:, 1:])", "ring.py, line 12: RuntimeError: mat1 and mat2"),
+        ("absent(x)", "ring.py, line 12: NameError: name 'absent' is not defined"),
+    ],
+)
+def test_what_users_write_is_refused_in_words(
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str], forward: str, said: str
+) -> None:
+    layer = (
+        "torch.randn(inputs, outputs))"
+        if "drawn" in forward
+        else "torch.zeros(1))\n        self.layer = nn.Linear(inputs, outputs)"
+    )
+    Path("ring.py").write_text(
+        "import torch\nfrom torch import nn\n\n\nclass Ring(nn.Module):\n    def __init__(self, inputs, outputs):\n"
+        f"        super().__init__()\n        self.register_buffer('drawn', {layer}\n"
+        + ("" if "layer" in layer else "\n")
+        + f"\n    def forward(self, x):\n        return {forward}\n"
+    )
+    own["models"] = {"ring": {"file": "ring.py", "class": "Ring"}}
+    own["studies"]["s"]["points"] = [{"model": "ring", "qubits": 0, "layers": 0, "simulator": "none"}]
+    written(own)
+    assert cli.main(["try"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"ketscale: {said}") and len(error.splitlines()) == 1

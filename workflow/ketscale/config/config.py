@@ -171,7 +171,7 @@ class Config:
         }
         rest = {key: value for key, value in self.given.items() if key not in ("partial", "cohorts")}
         models = {
-            name: {"kind": OWN_MODEL, **model.content()} if isinstance(model, FileModel) else block
+            name: {"kind": OWN_MODEL, **_given(model)} if isinstance(model, FileModel) else block
             for name, block in self.given.get("models", {}).items()
             for _, model in (self.models[name],)
         }
@@ -364,6 +364,11 @@ def _model(
     if block.get("kind", OWN_MODEL) == OWN_MODEL and "file" in block and "code" not in block:
         return OWN_MODEL, FileModel.of_block(block, f"models.{name}", _size_names(families))
     return _of_kind(block, name, "models", {**kinds, OWN_MODEL: FileModel})
+
+
+def _given(block: Block) -> dict[str, Any]:
+    """The settings of a block as an author gives them, who leaves out what is None."""
+    return {key: value for key, value in block.content().items() if value is not None}
 
 
 def _size_names(families: Families) -> tuple[str, ...]:

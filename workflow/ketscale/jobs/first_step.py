@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ketscale.config import Protocol, Settings
-from ketscale.errors import UserError
+from ketscale.errors import UserError, in_words, short
 from ketscale.grid import BACKENDS
 from ketscale.jobs import started
 from ketscale.jobs.tried import Tried
@@ -56,7 +56,13 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
     problem.sampler.steps_per_epoch(run.batch)
     batch = next(iter(problem.sampler.batches(run.seed, 0, run.batch)))
     _check(problem, split, min(len(batch), problem.splits[split]))
-    loss, step_s = _stepped(problem, world, settings.protocol, batch)
+    try:
+        loss, step_s = _stepped(problem, world, settings.protocol, batch)
+    except Exception as error:
+        if in_words(error) is not None or not settings.model.own_code:
+            raise
+        said = short(f"{type(error).__name__}: {error}", 400)
+        raise UserError(f"no gradient of a loss can be computed from the model's outputs ({said})") from None
     tried = dataclasses.replace(tried, loss=loss, step_s=step_s)
     if settings.model.stacks is not None or (settings.simulator and not settings.simulator.stacks):
         return tried
@@ -72,6 +78,8 @@ def _stepped(problem: Problem, world: World, protocol: Protocol, batch: torch.Te
     Raises:
         UserError: loss or gradient are not finite, or the step depends on more than its samples.
     """
+    if not any(parameter.requires_grad for parameter in problem.parameters()):
+        raise UserError("the model has no parameter to train")
     problem.train()
     drawn = torch.get_rng_state()
     begun = time.perf_counter()
@@ -103,5 +111,7 @@ def _check(problem: Problem, split: str, count: int) -> None:
         raise UserError(
             f"for {count} samples the model returns a tensor of shape {tuple(outputs.shape)}, not {(count, columns)}"
         )
+    if columns is not None and outputs.dtype not in (torch.float32, torch.float64):
+        raise UserError(f"the model returns {outputs.dtype}, not real numbers in single or double precision")
     if not outputs.isfinite().all():
         raise UserError("the model's outputs are not finite")

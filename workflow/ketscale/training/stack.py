@@ -67,9 +67,7 @@ class Stack:
         ]
         every = dict(problems[0].named_parameters(remove_duplicate=False))
         if len(every) != len(dict(problems[0].named_parameters())):
-            raise ValueError(
-                "a model with a parameter under two names cannot be stacked: it must not say `stacks`"
-            )
+            raise ValueError("a model with a parameter under two names cannot be stacked")
         # The cotangents of a linear problem, by the number of samples.
         self._pulls: dict[int, torch.Tensor] = {}
         self.template = _template(problems[0])
