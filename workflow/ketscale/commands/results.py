@@ -80,9 +80,10 @@ def study(options: argparse.Namespace) -> tuple[Config, Path]:
     given = json_object(options.study, "--study") if options.study else load(options.config)
     partial = {"partial": True} if options.partial else {}
     if options.study and options.local:
-        analysis.of(given, placed=False)  # so that there are workloads to be placed
+        splits = analysis.of(given, placed=False).splits
         blocks = dict(given["workloads"])
-        for name, places in json_object(options.local, "--local").items():
+        for workload, places in json_object(options.local, "--local").items():
+            name = splits.get(workload, workload)
             if name not in blocks or not isinstance(places, dict):
                 raise UserError(
                     f"--local: {name} is no workload of the study, or has no JSON object of its files"
