@@ -464,7 +464,7 @@ PARITY = Table("parity", "Comparisons of the first 20 losses of runs that must t
         "limit": "The limit for it",
         "held": "Whether the difference is within the limit",
     }.items()
-))
+), compares=True)
 
 SPANS = Table("spans", "Where the time of a sampled step goes: the exclusive time of each part of it.", (
     *RUN, STUDIES, STATUS, QUIET, TIMED,

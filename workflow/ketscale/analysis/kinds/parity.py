@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Kind, Told
+from ketscale.analysis.points import FOUND
 from ketscale.analysis.wording import capital, fitting, share, where
 from ketscale.config import Config
 from ketscale.grid import Run, Study
+from ketscale.measure.parity import Comparison
 
 if TYPE_CHECKING:
-    import pandas as pd
-
     from ketscale.analysis.drawing.inputs import Inputs
 
 
@@ -37,18 +37,18 @@ class Parity(Kind):
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """Whether every comparison of two runs of the study held, and the largest difference relative to its limit."""
-        mine = {f"{inputs.config.results}/{run.path}": run for run in study.runs}
-        found = inputs.parity[inputs.parity["run"].isin(mine) & inputs.parity["reference"].isin(mine)]
-        if found.empty:
+        mine, compared = {*study.runs}, [*inputs.parity[FOUND]]
+        found = [each for each in compared if each.run in mine and each.reference in mine]
+        if not found:
             missing = "no two runs that must train alike have finished"
             return gains.nothing((), missing, inputs.collected.groups(study))
-        found = found.assign(share=found["difference"] / found["limit"]).sort_values(
-            ["share", "run", "reference"], ascending=False
+        # The farthest first; ties break by name.
+        found.sort(
+            key=lambda each: (each.difference / each.limit, each.run.path, each.reference.path), reverse=True
         )
-        rows = tuple(_told(row, mine) for _, row in found.iterrows())
-        broken, worst = int((~found["held"].astype(bool)).sum()), found.iloc[0]
-        most = float(found["difference"].max())
-        differ = f"{worst['difference']:.2g} (limit {worst['limit']:g})"
+        rows, broken = tuple(map(_told, found)), sum(not each.held for each in found)
+        most = max(each.difference for each in found)
+        differ = f"{found[0].difference:.2g} (limit {found[0].limit:g})"
         count = share(broken or len(rows), len(rows)) if len(rows) > 1 else "the comparison"
         if broken:
             text = f"{capital(count)} did not hold: first losses of {rows[0].point} and {rows[0].beside} differ by {differ}."
@@ -65,13 +65,11 @@ class Parity(Kind):
         return Answer(text, first.verdict, of, effect, first.unit, short, rows)
 
 
-def _told(row: pd.Series, mine: Mapping[str, Run]) -> Told:
-    effect = Estimate(float(row["difference"]), None, None, 1)
-    word = verdicts.HELD if row["held"] else verdicts.NOT_HELD
-    cells = {"limit": f"{row['limit']:g}", "precision": row["precision"], "steps": str(row["steps"])}
-    return Told(
-        _named(mine[row["run"]]), _named(mine[row["reference"]]), effect, "relative difference", word, cells
-    )
+def _told(found: Comparison) -> Told:
+    effect = Estimate(found.difference, None, None, 1)
+    word = verdicts.HELD if found.held else verdicts.NOT_HELD
+    cells = {"limit": f"{found.limit:g}", "precision": found.precision, "steps": str(found.steps)}
+    return Told(_named(found.run), _named(found.reference), effect, "relative difference", word, cells)
 
 
 def _named(run: Run) -> str:
