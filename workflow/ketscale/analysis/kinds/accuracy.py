@@ -25,7 +25,8 @@ class Accuracy(Quality):
     title = "Test results and learning curves"
     caption = (
         "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by "
-        "epoch: a line for each seed, which ends where its training ended. Hollow: some seeds failed."
+        "epoch: a line for each seed, which ends where its training ended. Hollow: some seeds failed. Dotted: the best "
+        "baseline of the data, and guessing."
     )
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
@@ -37,7 +38,8 @@ class Accuracy(Quality):
             return None
         panels = list(plots.parts(models, inputs, "line"))
         figure, grid = style.panels(2 * len(panels), least=3)
-        drawn = [models[["workload", "metric", "line", "n", "value", "value_low", "value_high", "chance"]]]
+        columns = ["n", "value", "value_low", "value_high", "chance", "baseline", "baseline_value"]
+        drawn = [models[["workload", "metric", "line", *columns]]]
         for number, (title, part) in enumerate(panels):
             metric = inputs.config.family(str(part["workload"].iloc[0])).headline
             best = part.sort_values(["value", "line"], ascending=[metric.better == "down", True])
@@ -71,12 +73,14 @@ def _results(axes: Axes, models: pd.DataFrame, metric: Metric, title: str) -> No
     for height, (_, row) in enumerate(models.iterrows()):
         axes.hlines(height, row["value_low"], row["value_high"], lw=1.6, color=style.colour(height))
         style.dot(axes, row["value"], height, style.colour(height), row["hollow"], ms=6)
-    chance = models["chance"].mean()
-    # Far below all results it would hide their differences.
-    if chance == chance and (metric.is_share and chance > models["value_low"].min() - 0.1):
-        axes.axvline(chance, color=style.SOFT, lw=1, ls=(0, (1, 2)))
-        axes.annotate("guessing", (chance, 1), (2, -2), xycoords=("data", "axes fraction"), textcoords="offset points",
-                      fontsize=7, va="top", color=style.SOFT)  # fmt: skip
+    marks = dict(zip(models["baseline"].dropna(), models["baseline_value"].dropna(), strict=True))
+    marks |= {"guessing": models["chance"].mean()} if metric.is_share else {}
+    for height, (name, at) in enumerate(marks.items()):
+        # Far below all results it would hide their differences.
+        if not metric.is_share or at > models["value_low"].min() - 0.1:
+            axes.axvline(at, color=style.SOFT, lw=1, ls=(0, (1, 2)))
+            axes.annotate(name, (at, 1), (2, -2 - 8 * height), xycoords=("data", "axes fraction"),
+                          textcoords="offset points", fontsize=7, va="top", color=style.SOFT)  # fmt: skip
     if not metric.is_share and models["value"].min() > 0:
         style.log_numbers(axes.xaxis)
     style.name_rows(axes, models["line"])
