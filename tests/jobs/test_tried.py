@@ -259,7 +259,7 @@ def test_the_rule_has_the_text_of_the_config(own: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("forward", "said"),
     [
-        ("x @ self.drawn", "the model has no parameter to train"),
+        ("x @ self.drawn", "ring.py: Ring has no parameter to train"),
         (
             "self.layer(x).detach()",
             "no gradient of a loss can be computed from the model's outputs (RuntimeError: ",
@@ -298,3 +298,22 @@ def test_what_users_write_is_refused_in_words(
     assert cli.main(["try"]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"ketscale: {said}") and len(error.splitlines()) == 1
+
+
+def test_several_ranks_share_no_batch_whose_samples_depend_on_each_other(
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    own["studies"]["s"]["axes"]["backend"] = ["cpu-n1r1t1", "mpi-n1r2t1"]
+    own["studies"]["s"]["points"] = own["studies"]["s"]["points"][:1]
+    written(own)
+    mixed = (
+        "class Statistics(Ring):\n    def forward(self, x):\n        return super().forward(x - x.mean(0))\n"
+    )
+    Path("ring.py").write_text(RING[: RING.index("class Statistics")] + mixed)
+    assert cli.main(["try"]) == 2
+    said = capsys.readouterr()
+    assert said.out.startswith("ring on mine, none, q2-l0-b8: loss ")
+    assert said.err.startswith(
+        "ketscale: what the model makes of a sample depends on the others in its batch"
+    )
+    assert said.err.endswith("(the first step of statistics on mine, none, q2-l0-b8)\n")

@@ -56,6 +56,8 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
     problem.sampler.steps_per_epoch(run.batch)
     batch = next(iter(problem.sampler.batches(run.seed, 0, run.batch)))
     _check(problem, split, min(len(batch), problem.splits[split]))
+    if run.ranks > 1 and settings.model.own_code:
+        _check_shares(problem, batch)
     try:
         loss, step_s = _stepped(problem, world, settings.protocol, batch)
     except Exception as error:
@@ -78,8 +80,6 @@ def _stepped(problem: Problem, world: World, protocol: Protocol, batch: torch.Te
     Raises:
         UserError: loss or gradient are not finite, or the step depends on more than its samples.
     """
-    if not any(parameter.requires_grad for parameter in problem.parameters()):
-        raise UserError("the model has no parameter to train")
     problem.train()
     drawn = torch.get_rng_state()
     begun = time.perf_counter()
@@ -95,6 +95,22 @@ def _stepped(problem: Problem, world: World, protocol: Protocol, batch: torch.Te
             "numbers; draw in the constructor, or use torch.nn.Dropout"
         )
     return loss, step_s
+
+
+def _check_shares(problem: Problem, batch: torch.Tensor) -> None:
+    """Check that the sums over two halves of a batch are those over the whole one, as ranks take it.
+
+    Raises:
+        UserError: they are not.
+    """
+    problem.train()
+    with torch.no_grad():
+        halves = [problem(part, 0) for part in batch.split(-(-len(batch) // 2))]
+        if not together.close(torch.stack(halves).sum(0), problem(batch, 0)):
+            raise UserError(
+                "what the model makes of a sample depends on the others in its batch, so that ranks that share a "
+                "batch would have other numbers; leave that out, or use one rank"
+            )
 
 
 def _check(problem: Problem, split: str, count: int) -> None:

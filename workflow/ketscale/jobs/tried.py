@@ -66,8 +66,8 @@ def smallest(config: Config, workload: str) -> dict[str, Settings]:
 
 
 def _work(settings: Settings) -> tuple[Any, ...]:
-    # Seeds and layouts make no difference, so that the first one in the order of names is taken.
-    return sum(settings.sizes.values()), settings.run.batch, settings.run
+    # Several ranks share a batch, of which a model has to know nothing. Seeds make no difference.
+    return sum(settings.sizes.values()), settings.run.batch, settings.run.ranks == 1, settings.run
 
 
 def write(note: Path, features: str | None, tried: Mapping[str, Tried]) -> None:

@@ -45,7 +45,7 @@ def why_not(problems: Sequence[Problem], protocol: Protocol, batch: torch.Tensor
     except Exception as error:
         return f"torch.func.vmap does not take it: {short(f'{type(error).__name__}: {error}')}"
     for own, problem, step, rows in zip(alone, problems, steps, outputs, strict=True):
-        if not all(map(_close, [step.sums, *_gradients(problem), rows], own)):
+        if not all(map(close, [step.sums, *_gradients(problem), rows], own)):
             return "torch.func.vmap gives it other numbers"
     return ""
 
@@ -54,7 +54,8 @@ def _gradients(problem: Problem) -> list[torch.Tensor]:
     return [p.grad.clone() for p in problem.parameters() if p.grad is not None]
 
 
-def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+def close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether numbers are equal but for the rounding of sums in another order."""
     if one.shape != other.shape:
         return False
     bound = ROUNDING[other.dtype.to_real()] * float(other.abs().max()) if other.numel() else 0.0
