@@ -93,6 +93,9 @@ def test_quality_has_the_familys_metrics_and_its_headline_is_tabulated(project: 
     rows = project.table("quality")
     assert {row["metric"] for row in rows} == {family.headline.name}
     assert all(row["value"] for row in rows)
+    assert {bool(row["baseline"]) for row in rows if row["chosen"] == "True"} == {
+        family.baselines is not None
+    }
 
 
 def test_baselines_are_tested_on_the_samples_of_the_models(project: Project) -> None:

@@ -28,6 +28,7 @@ _NOT_TRAINING = (
     "commands/data.py",
     "commands/results.py",
     "commands/study.py",
+    "jobs/baselines.py",
     "jobs/slurm",
     "jobs/status",
     "jobs/doctor.py",
@@ -35,6 +36,9 @@ _NOT_TRAINING = (
     "jobs/snakemake_internals.py",
     "jobs/records.py",
     "measure/parity.py",
+    "problems/baselines.py",
+    "problems/eeg/baselines.py",
+    "problems/sentences/baselines.py",
 )
 PACKAGES = (
     "torch",

@@ -79,7 +79,8 @@ def _results(axes: Axes, models: pd.DataFrame, metric: Metric, title: str) -> No
         # Far below all results it would hide their differences.
         if not metric.is_share or at > models["value_low"].min() - 0.1:
             axes.axvline(at, color=style.SOFT, lw=1, ls=(0, (1, 2)))
-            axes.annotate(name, (at, 1), (2, -2 - 8 * height), xycoords=("data", "axes fraction"),
+            aside = (2, "left") if at < sum(axes.get_xlim()) / 2 else (-2, "right")
+            axes.annotate(name, (at, 1), (aside[0], -2 - 8 * height), xycoords=("data", "axes fraction"), ha=aside[1],
                           textcoords="offset points", fontsize=7, va="top", color=style.SOFT)  # fmt: skip
     if not metric.is_share and models["value"].min() > 0:
         style.log_numbers(axes.xaxis)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 from msgspec import Meta
 
 from ketscale.config import Data, Family, FileModel, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
-from ketscale.problems.baselines import Baseline
 from ketscale.problems.datasets import CLASSIFICATION, build
 from ketscale.problems.eeg.own_workloads import OwnSeries
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, SeriesWorkload
+
+if TYPE_CHECKING:
+    from ketscale.problems.baselines import Baseline
 
 
 class Classifier(Model, frozen=True, kw_only=True):

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ketscale.config import Data, Family, Metric, Model, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, CircuitSimulator
-from ketscale.problems.baselines import Baseline
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 
 if TYPE_CHECKING:
     import torch
 
+    from ketscale.problems.baselines import Baseline
     from ketscale.problems.problem import Problem
 
 
