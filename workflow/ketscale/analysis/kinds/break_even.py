@@ -59,12 +59,12 @@ class BreakEven(Speed):
                 lines[each.point["line"]].append(each)
         first, *others = sorted((_line(name, line) for name, line in lines.items()), key=_order)
         rest = [f"{line.name} {line.said.format('')}" for line in others]
-        texts = [
-            "; ".join([first.begins(" of work per worker"), *some]) + "." for some in (rest, rest[:1], [])
-        ]
-        shorts = ["; ".join([first.begins(""), *some]) for some in (rest, rest[:1], [])]
+        texts, shorts = (
+            ["; ".join([first.begins.format(of), *some]) for some in (rest, rest[:1], [])]
+            for of in (" of work per worker", "")
+        )
         return Answer(
-            fitting(*texts),
+            fitting(*(f"{text}." for text in texts)),
             first.verdict,
             f"work per worker from which {first.name} are faster than one",
             first.crossing,
@@ -129,55 +129,44 @@ def crossing(line: pd.DataFrame, column: str) -> float | None:
 
 
 class _Line(NamedTuple):
-    """A layout along its work. work_s: from which it surely pays, infinite if nowhere. said: where it pays, in words, with {}.
+    """A layout along its work. work_s: from which it surely pays, infinite if nowhere.
 
-    crossing: the work from which it is faster than one worker, with the works at which the ends of the intervals pass 1.
+    begins, said: where it pays, as a sentence begins and in brief, with {} for what its amounts are of. crossing: the work from
+    which it is faster than one worker, with the works at which the ends of the intervals pass 1.
     """
 
     name: str
     work_s: float
+    begins: str
     said: str
     verdict: str
     crossing: Estimate | None
-
-    def begins(self, of: str) -> str:
-        """The beginning of a sentence; of: what its amounts are of."""
-        said = (
-            self.said.format(of).replace("not surely", "do not surely pay").replace("not up", "do not pay up")
-        )
-        return capital(f"{self.name} {said if self.said.startswith('not') else f'pay {said}'}")
 
 
 def _line(name: str, points: list[Entry]) -> _Line:
     """A layout from its points, some of which have a speedup. Where that or the work of one is not known, nothing is said."""
     import pandas as pd
 
-    placed = sorted(
-        (each for each in points if each.point["work_s"] > 0),
-        key=lambda each: (each.point["work_s"], each.told.effect.value if each.told.effect else 0.0),
-    )
+    placed = [each for each in points if each.point["work_s"] > 0]
+    placed.sort(key=lambda each: (each.point["work_s"], each.told.effect.value if each.told.effect else 0.0))
     words, works = [each.told.verdict for each in placed], [each.point["work_s"] for each in placed]
     sure = len(words)
     while sure and words[sure - 1] == verdicts.PAYS:
         sure -= 1
     table = pd.DataFrame([each.point for each in placed if each.told.effect])
     value, low, high = (crossing(table, column) for column in (gains.RATIO, gains.ENDS[1], gains.ENDS[0]))
-    passed = None
-    if value is not None:
-        passed = Estimate(value, low, high, int(table[f"{gains.RATIO}_n"].min()))
-    count, most = words.count(verdicts.PAYS), duration(works[-1])
-    if count and (sure == len(words) or len(placed) < len(points)):
-        said = f"in {share(count, len(points), 'case')} up to {most}{{}}"
-        return _Line(name, math.inf, said, verdicts.PAYS, passed)
+    n = int(table[f"{gains.RATIO}_n"].min())
+    passed = None if value is None else Estimate(value, low, high, n)
+    count, most, work_s = words.count(verdicts.PAYS), duration(works[-1]), math.inf
+    said = f"in {share(count, len(points), 'case')} up to {most}{{}}"
+    if count and sure < len(words) and len(placed) == len(points):
+        work_s, least = works[sure], duration(works[sure])
+        said = f"at {least}{{}} and above" if sure else f"everywhere, from {least}{{}}"
     if count:
-        said = (
-            f"at {duration(works[sure])}{{}} and above"
-            if sure
-            else f"everywhere, from {duration(works[0])}{{}}"
-        )
-        return _Line(name, works[sure], said, verdicts.PAYS, passed)
-    said = f"not {'' if words[-1] == verdicts.PAYS_NOT else 'surely '}up to {most}{{}}"
-    return _Line(name, math.inf, said, words[-1], passed)
+        return _Line(name, work_s, capital(f"{name} pay {said}"), said, verdicts.PAYS, passed)
+    surely = "" if words[-1] == verdicts.PAYS_NOT else "surely "
+    begins, said = capital(f"{name} do not {surely}pay up to {most}{{}}"), f"not {surely}up to {most}{{}}"
+    return _Line(name, work_s, begins, said, words[-1], passed)
 
 
 def _order(line: _Line) -> tuple[float, float, str]:
