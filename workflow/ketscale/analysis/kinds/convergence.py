@@ -122,8 +122,9 @@ class Convergence(Speed):
         if not sound:
             answer = gains.nothing([each.told for each in rows], "no simulator was timed on a quiet machine")
             return replace(answer, verdict=verdicts.DISTURBED) if answer.verdict == verdicts.OPEN else answer
-        able = {most: [each for each in sound if each.point["error"] <= most] for most in ERRORS}
-        reached = {most: some for most, some in able.items() if some}
+        reached = {
+            most: some for most in ERRORS if (some := [each for each in sound if each.point["error"] <= most])
+        }
         if not reached:
             least = min(sound, key=lambda each: each.point["error"])
             text = f"No simulator has an error of at most {ERRORS[0]:g}; {least.point['simulator']} comes nearest, {least.point['error']:.1e}."

@@ -72,12 +72,11 @@ class Mistakes(Speed):
             times = {heading: median(row[name] for row in used) for name, heading in ACCOUNTS.items()}
             return {heading: duration(time) for heading, time in times.items() if time is not None}
 
-        points["beside"] = points["alone"].map({True: "", False: FAIR})
         return gains.entries(points, gains.LONGER, more)
 
 
 def _arms(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
-    """The points with `name`, their layout and what is wrong in words; `fair`, whether nothing is; `alone`: the baseline. Wrong ones are orange."""
+    """The points with `name`, their layout and what is wrong in words; `fair`, whether nothing is. Wrong ones are orange."""
     others = variants(points, inputs.config, ("layout", "protocol", "simulator", "workload"))
     wrongs = [_wrongs(inputs.config, point) for _, point in points.iterrows()]
     arms = [
@@ -89,7 +88,7 @@ def _arms(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
         name=arms,
         fair=fair,
         colour=[0 if ok else 3 for ok in fair],
-        alone=[one and ok for one, ok in zip(points["workers"] == 1, fair, strict=True)],
+        beside=["" if one and ok else FAIR for one, ok in zip(points["workers"] == 1, fair, strict=True)],
     )
 
 
