@@ -140,19 +140,19 @@ RMSE = Metric("rmse", "RMSE", "", "down")
 def of_splits(values: list[list[float]], ratio: float) -> dict[tuple[str, int], Scored]:
     """Tests of splits, each with some seeds."""
     return {
-        (f"s{split}", seed): Scored(value, split=f"s{split}", ratio=ratio)
+        (f"s{split}", seed): Scored(value, split=f"s{split}", ratio=ratio, seed=seed)
         for split, of_split in enumerate(values)
         for seed, value in enumerate(of_split)
     }
 
 
 def test_splits_have_the_variance_of_nadeau_and_bengio() -> None:
-    """By hand: the mean of each split, and (1/J + n2/n1) s^2, on the logarithm of what is positive."""
-    values = [[1.0, 1.2], [1.5, 1.4], [0.9, 1.1], [1.3, 1.3]]
+    """By hand: (1/J + n2/n1) s^2, on the logarithm of what is positive."""
+    values = [[1.1], [1.45], [1.0], [1.3]]
     logs = np.log(values).mean(1)
     half = 3.182446 * (logs.var(ddof=1) * (1 / 4 + 0.25)) ** 0.5
     found = estimate(of_splits(values, 0.25), RMSE)
-    assert found is not None and found.n == 8
+    assert found is not None and found.n == 4
     expected = np.exp([logs.mean(), logs.mean() - half, logs.mean() + half])
     assert (found.value, found.low, found.high) == pytest.approx(expected, rel=1e-6)
     control = of_splits([[value + 1 for value in of_split] for of_split in values], 0.25)
@@ -162,6 +162,20 @@ def test_splits_have_the_variance_of_nadeau_and_bengio() -> None:
     assert paired is not None
     expected = np.exp([ratios.mean(), ratios.mean() - half, ratios.mean() + half])
     assert (paired.value, paired.low, paired.high) == pytest.approx(expected, rel=1e-6)
+
+
+def test_seeds_that_the_splits_share_count_too() -> None:
+    """By hand: the variance of the means of seeds, but for what is of a seed in a split alone."""
+    values = np.array([[0.2, 0.9], [0.4, 1.0], [0.3, 0.5]])
+    splits, by_seed = values.mean(1), values.mean(0)
+    rest = values - splits[:, None] - by_seed + values.mean()
+    inside = (rest**2).sum() / 2 / 3
+    squared = 4.302653**2 * (1 / 3 + 0.25) * splits.var(ddof=1)
+    half = (squared + 12.706205**2 * (by_seed.var(ddof=1) - inside) / 2) ** 0.5
+    metric = Metric("score", "score", "", "up")
+    found = estimate(of_splits((values - 0.5).tolist(), 0.25), metric)
+    assert found is not None and found.value == pytest.approx(values.mean() - 0.5)
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), rel=1e-6)
 
 
 def test_shares_of_splits_have_it_too_inside_what_is_possible() -> None:

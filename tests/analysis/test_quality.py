@@ -349,15 +349,15 @@ def test_other_splits_are_named(tmp_path: Path) -> None:
 def test_a_failed_seed_beside_guessing_stays_in_its_own_fold(tmp_path: Path) -> None:
     """Seed 3 of four failed: it is of fold 0 of three, like seed 0, and not of that of whichever seed is first."""
     metric = Metric("accuracy", "accuracy", "share correct", "up", chance=0.5)
-    rows = [{"seed": seed, "fold": seed % 3} for seed in range(5)]
-    tests = {seed: metrics.Scored(1.0, np.ones(4 + seed % 3), seed % 3) for seed in (1, 2, 4, 0)}
+    rows = [{"workload": "w", "seed": seed, "fold": seed % 3} for seed in range(5)]
+    tests = {("w", seed): metrics.Scored(1.0, np.ones(4 + seed % 3), seed % 3, "w") for seed in (1, 2, 4, 0)}
     chosen = selection.Candidate(
-        point=(), group=rows, metric=metric, task=("w", ""), model="m", tests=tests, failed=(3,),
+        point=(), group=rows, metric=metric, task=("w", ""), model="m", tests=tests, failed=(("w", 3),),
         validation=1.0, chance=0.5,
     )  # fmt: skip
     control = chosen.guessing()
-    assert control is not None and control.tests[3].fold == 0
-    assert control.tests[3].row is not None and control.tests[3].row.shape == (4,)
+    assert control is not None and control.tests["w", 3].fold == 0
+    assert control.tests["w", 3].row is not None and control.tests["w", 3].row.shape == (4,)
 
 
 def baseline(

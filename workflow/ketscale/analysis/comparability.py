@@ -70,9 +70,17 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
     )
 
 
-def quality(row: Row) -> Key:
-    """The key of what a run has learned; the same data and the same split for all that is compared."""
-    return Key(*_software(row), data=_data(row), splits=tested(row).splits)
+def quality(row: Row, of: str = "") -> Key:
+    """The key of what a run has learned; the same data and the same split for all that is compared.
+
+    of: the split that the run is of, where several of the same data are joined.
+    """
+    found = tested(row)
+    data, splits = (
+        frozenset((f"{name} of {of}".strip() if of else name, value) for name, value in part)
+        for part in (found.data, found.splits)
+    )
+    return Key(*_software(row), data=data, splits=splits)
 
 
 def tested(row: Row) -> Key:

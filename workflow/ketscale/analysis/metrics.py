@@ -12,6 +12,7 @@ replicates. Other metrics are estimated over seeds alone.
 Splits of the same data are replicates too, whose training and test samples overlap, so that they are more alike than
 independent data would be. With J splits, n1 training and n2 test samples, and the variance s^2 of their means, the variance of
 the mean over splits is taken as (1/J + n2/n1) s^2 (Nadeau & Bengio, Machine Learning 52, 239, 2003, with Student's t of J - 1).
+The same seeds are in all splits, so that theirs is added, as that of samples is above.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class Scored:
 
     value: the headline metric. row: where that is a share, what each sample adds to it, (samples,); the mean is the share.
     fold: None if the workload has one split. split: the workload, where tests of several splits of the same data are joined.
-    ratio: of the numbers of test and training samples.
+    ratio: of the numbers of test and training samples. seed: of the run, which the splits have in common.
     """
 
     value: float
@@ -48,6 +49,7 @@ class Scored:
     fold: int | None = None
     split: str = ""
     ratio: float = 0.0
+    seed: int = 0
 
     def guessed(self, chance: float) -> Scored:
         """What guessing gets on the same samples; all wrong with a chance of 0."""
@@ -67,8 +69,8 @@ def scored(records: Iterable[Record], metric: Metric) -> dict[int, Scored]:
         if quality and isinstance(value, (int, float)):
             row = None if quality.right is None else _row(unpacked(quality.right))
             trained, tested = record.samples.get("train", 0), record.samples.get("test", 0)
-            ratio = tested / trained if trained else 0.0
-            found[int(record.run["seed"])] = Scored(float(value), row, record.split.fold, ratio=ratio)
+            ratio, seed = tested / trained if trained else 0.0, int(record.run["seed"])
+            found[seed] = Scored(float(value), row, record.split.fold, ratio=ratio, seed=seed)
     return dict(sorted(found.items()))
 
 
@@ -152,13 +154,14 @@ def _spread(rows: Sequence[tuple[Scored, Table]], level: float) -> tuple[float, 
     if len(tables) > 1:
         apart = [float((table.mean(1) - mean).sum()) / len(rows) for table in tables]
         variance = len(apart) / (len(apart) - 1) * math.fsum(part**2 for part in apart)
-        variance *= _overlap([test for test, _ in rows])
+        half = _student(level, len(apart)) * math.sqrt(variance)
+        if len({test.split for test, _ in rows}) > 1:
+            mean, half = _over_splits([(test, float(row.mean())) for test, row in rows], level)
         # A few parts may be alike by chance, though their samples are not.
         alone = (
             math.fsum(float(((table - mean) ** 2).mean(1).sum()) for table in tables) / len(rows) / samples
         )
-        half = max(_student(level, len(apart)) * math.sqrt(variance), _normal(level) * math.sqrt(alone))
-        return mean, half, samples
+        return mean, max(half, _normal(level) * math.sqrt(alone)), samples
     (table,) = tables
     seeds = table.shape[0]
     of_seed, of_sample = table.mean(1) - mean, table.mean(0) - mean
@@ -181,32 +184,43 @@ def _row(cases: Sequence[tuple[int, int]]) -> Table:
 
 
 def _over(values: Sequence[tuple[Scored, float]], level: float, positive: bool = True) -> Estimate:
-    """`over_seeds` of the values of some tests, or over the splits of these, whose seeds are joined by their mean."""
-    splits: dict[str, list[float]] = {}
-    for test, value in values:
-        splits.setdefault(test.split, []).append(value)
-    if len(splits) == 1:
+    """`over_seeds` of the values of some tests, or over the splits of these."""
+    splits = len({test.split for test, _ in values})
+    if splits == 1:
         return over_seeds([value for _, value in values], level, positive)
     positive = positive and min(value for _, value in values) > 0
-    mean = statistics.geometric_mean if positive else statistics.fmean
-    overlap = _overlap([test for test, _ in values])
-    found = over_seeds([mean(of_split) for of_split in splits.values()], level, positive, overlap)
-    return replace(found, n=len(values))
+    back = math.exp if positive else float
+    mean, half = _over_splits(
+        [(test, math.log(value) if positive else value) for test, value in values], level
+    )
+    if splits < FEWEST or half <= 1e-12 * abs(mean):
+        return Estimate(back(mean), None, None, len(values))
+    return Estimate(back(mean), back(mean - half), back(mean + half), len(values))
 
 
-def _overlap(tests: Sequence[Scored]) -> float:
-    """What Nadeau and Bengio multiply the variance of a mean over splits by; 1 of a single split."""
-    splits = len({test.split for test in tests})
-    return 1 + splits * statistics.fmean(test.ratio for test in tests) if splits > 1 else 1.0
+def _over_splits(values: Sequence[tuple[Scored, float]], level: float) -> tuple[float, float]:
+    """The mean over splits, and the half width of its interval, from the values of tests of several seeds in each."""
+    import numpy as np
+
+    of_split: dict[str, dict[int, float]] = {}
+    for test, value in values:
+        of_split.setdefault(test.split, {})[test.seed] = value
+    means = np.array([statistics.fmean(seeds.values()) for seeds in of_split.values()])
+    count, ratio = len(means), statistics.fmean(test.ratio for test, _ in values)
+    squared = _student(level, count) ** 2 * (1 / count + ratio) * float(means.var(ddof=1))
+    common = sorted(set.intersection(*(set(seeds) for seeds in of_split.values())))
+    if len(common) > 1:
+        table = np.array([[seeds[seed] for seed in common] for seeds in of_split.values()])
+        by_seed = table.mean(0)
+        rest = table - table.mean(1, keepdims=True) - by_seed + table.mean()
+        inside = float((rest**2).sum()) / ((count - 1) * (len(common) - 1)) / count
+        apart = max(0.0, float(by_seed.var(ddof=1)) - inside) / len(common)
+        squared += _student(level, len(common)) ** 2 * apart
+    return float(means.mean()), math.sqrt(squared)
 
 
-def over_seeds(
-    values: Sequence[float], level: float = LEVEL, positive: bool = True, overlap: float = 1.0
-) -> Estimate:
-    """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal.
-
-    overlap: a factor of the variance, where the values are not of independent samples.
-    """
+def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = True) -> Estimate:
+    """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal."""
     logarithmic = positive and min(values) > 0
     scaled = [math.log(value) for value in values] if logarithmic else list(values)
     back = math.exp if logarithmic else float
@@ -214,7 +228,7 @@ def over_seeds(
     spread = statistics.stdev(scaled) if n > 1 else 0.0
     if n < FEWEST or spread <= 1e-12 * max(map(abs, scaled)):
         return Estimate(back(mean), None, None, n)
-    half = _student(level, n) * spread * math.sqrt(overlap / n)
+    half = _student(level, n) * spread / math.sqrt(n)
     return Estimate(back(mean), back(mean - half), back(mean + half), n)
 
 

@@ -118,7 +118,7 @@ def fit(text: str, limits: tuple[int, int] = SENTENCE) -> bool:
 
 def data(workload: str, config: Config) -> str:
     """A workload, and whether its data are generated, which shows only that a model trains."""
-    return f"{workload} (generated data)" if config.workloads[workload][1].generated else workload
+    return f"{workload} (generated data)" if config.block(workload)[1].generated else workload
 
 
 def samples(points: pd.DataFrame, config: Config) -> str:

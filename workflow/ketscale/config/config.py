@@ -126,14 +126,24 @@ class Config:
             studies=tuple(config._study(name, block) for name, block in blocks.items()),
         )
 
+    def data(self, workload: str) -> str:
+        """The name of the data of a workload: that of its block, also where this has several splits."""
+        return self.splits.get(workload, workload)
+
+    def block(self, data: str) -> tuple[str, Workload]:
+        """The kind and the settings of a workload, or of a split of some data (`data`)."""
+        return self.workloads.get(data) or next(
+            self.workloads[name] for name, base in self.splits.items() if base == data
+        )
+
     def family(self, workload: str) -> Family:
-        """The family of a workload of this config, with the metrics of its task."""
-        kind, block = self.workloads[workload]
+        """The family of a workload of this config, or of data with several splits, with the metrics of its task."""
+        kind, block = self.block(workload)
         return _family_of(self.families, kind).for_task(block)
 
     def samples(self, workload: str) -> str:
         """What the samples of a workload are called, such as 'images'."""
-        return self.workloads[workload][1].sample_name or self.family(workload).samples
+        return self.block(workload)[1].sample_name or self.family(workload).samples
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:

@@ -195,7 +195,7 @@ def footnote(
         parts += [
             f"{name} is generated, not measured, data"
             for name in sorted(set(points["workload"]))
-            if inputs.config.workloads[name][1].generated
+            if inputs.config.block(name)[1].generated
         ]
         low, high = int(points["n"].min()), int(points["n"].max())
         parts.append(

@@ -8,7 +8,7 @@ from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.quality import Quality
 from ketscale.analysis.points import variants
-from ketscale.config import Metric
+from ketscale.config import Config, Metric
 from ketscale.grid import POINT
 
 if TYPE_CHECKING:
@@ -44,7 +44,8 @@ class Accuracy(Quality):
             metric = inputs.config.family(str(part["workload"].iloc[0])).headline
             best = part.sort_values(["value", "line"], ascending=[metric.better == "down", True])
             _results(grid[2 * number], best, metric, title)
-            epochs = inputs.history.merge(best[[*POINT, "metric", "line"]], on=list(POINT))
+            epochs = _of_data(inputs.history, inputs.config)
+            epochs = epochs.merge(best[[*POINT, "metric", "line"]], on=list(POINT))
             epochs["validation"] = epochs.get(f"validation_{metric.name}", float("nan"))
             _learning(grid[2 * number + 1], best["line"], metric, epochs)
             drawn.append(epochs[["workload", "metric", "line", "seed", "epoch", "validation"]])
@@ -63,9 +64,16 @@ def chosen(inputs: Inputs, kind: str) -> pd.DataFrame:
     rows = rows[rows["chosen"].astype(bool)].reset_index(drop=True)
     names = [variants(part, inputs.config, ("workload",)) for _, part in rows.groupby("workload")]
     line = pd.concat(names) if names else pd.Series(dtype=str)
-    ran = inputs.runs[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT))
+    ran = _of_data(inputs.runs, inputs.config)[[*POINT, "hardware", "code"]].drop_duplicates(list(POINT))
     named = rows.assign(line=line.where(line != "", rows["model"]), hollow=rows["failed"] > 0)
     return named.merge(ran, on=list(POINT))
+
+
+def _of_data(runs: pd.DataFrame, config: Config) -> pd.DataFrame:
+    """Runs of several splits of the same data as runs of these data, each with a seed of its own name."""
+    data = runs["workload"].map(config.data)
+    seeds = runs["seed"].where(data == runs["workload"], runs["seed"].astype(str) + " of " + runs["workload"])
+    return runs.assign(workload=data, seed=seeds)
 
 
 def _results(axes: Axes, models: pd.DataFrame, metric: Metric, title: str) -> None:

@@ -8,7 +8,8 @@ from dataclasses import replace
 
 from ketscale.analysis import metrics
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.kinds.selection import Candidate
+from ketscale.analysis.kinds.selection import Candidate, seed_of
+from ketscale.jobs.baselines import Baselines
 
 
 def standard(each: Candidate, collected: Collected) -> Candidate | None:
@@ -16,21 +17,32 @@ def standard(each: Candidate, collected: Collected) -> Candidate | None:
 
     Of equally good ones, and without validation data, it is the one that its family names last.
     """
-    found = collected.baselines.get(each.task[0])
-    if found is None or not _alike(each, found.features):
+    known = _known(each, collected)
+    if None in known.values():
         return None
-    folds, made = {int(row["seed"]): row["fold"] for row in each.group}, []
-    for name in dict.fromkeys(one.name for one in found.results):
-        fitted = {one.fold: one for one in found.results if one.name == name and one.test is not None}
-        if fitted.keys() >= {*folds.values()}:
-            known = [
-                one.validation for fold in folds.values() if (one := fitted[fold]).validation is not None
+    fitted = {
+        (one.name, workload, one.fold): one
+        for workload, found in known.items()
+        for one in (found.results if found else ())
+        if one.test is not None
+    }
+    made, ratios = [], {test.split: test.ratio for test in each.tests.values()}
+    for name in dict.fromkeys(name for name, _, _ in fitted):
+        parts = {seed_of(row): (name, row["workload"], row["fold"]) for row in each.group}
+        if fitted.keys() >= {*parts.values()}:
+            tests = {
+                seed: replace(
+                    metrics.of_baseline(fitted[part]), split=seed[0], ratio=ratios.get(seed[0], 0.0)
+                )
+                for seed, part in parts.items()
+            }
+            validated = [
+                one.validation for part in parts.values() if (one := fitted[part]).validation is not None
             ]
-            tests = {seed: metrics.of_baseline(fitted[fold]) for seed, fold in folds.items()}
             made.append(
                 replace(
                     each, group=(), model=name, tests=tests, failed=(), tried=0,
-                    validation=statistics.fmean(known) if known else None,
+                    validation=statistics.fmean(validated) if validated else None,
                 )
             )  # fmt: skip
     sign = -1 if each.metric.better == "up" else 1
@@ -39,17 +51,23 @@ def standard(each: Candidate, collected: Collected) -> Candidate | None:
 
 def lacking(each: Candidate, collected: Collected) -> Iterator[str]:
     """Why some baseline, or all, are not beside a configuration, in words."""
-    (workload, _), found = each.task, collected.baselines.get(each.task[0])
-    if collected.config.family(workload).baselines is None:
-        return
-    if found is None:
-        yield f"no baseline has been fitted to it: run `ketscale baseline {workload}`"
-    elif not _alike(each, found.features):
-        yield f"its baselines are of other data: run `ketscale baseline {workload}`"
-    else:
-        yield from dict.fromkeys(f"there is no {one.name}: {one.why}" for one in found.results if one.why)
+    for workload, found in _known(each, collected).items():
+        if collected.config.family(workload).baselines is None:
+            return
+        if found is not None:
+            yield from dict.fromkeys(f"there is no {one.name}: {one.why}" for one in found.results if one.why)
+        elif workload in collected.baselines:
+            yield f"its baselines are of other data: run `ketscale baseline {workload}`"
+        else:
+            yield f"no baseline has been fitted to it: run `ketscale baseline {workload}`"
 
 
-def _alike(each: Candidate, features: str) -> bool:
-    """Whether the completed runs of a configuration had the data with this features hash."""
-    return {row["features_hash"] for row in each.group if row["status"] == "completed"} == {features}
+def _known(each: Candidate, collected: Collected) -> dict[str, Baselines | None]:
+    """The baselines of a configuration's data, or of each of its splits; None if there are none of the data of its runs."""
+    known: dict[str, Baselines | None] = {}
+    for workload in dict.fromkeys(row["workload"] for row in each.group):
+        found = collected.baselines.get(workload)
+        completed = (row for row in each.group if row["status"] == "completed")
+        features = {row["features_hash"] for row in completed if row["workload"] == workload}
+        known[workload] = found if found is not None and features <= {found.features} else None
+    return known

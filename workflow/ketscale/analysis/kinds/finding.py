@@ -89,13 +89,15 @@ class Finding:
     def of(cls, study: str, each: Candidate, config: Config) -> Finding:
         """What a configuration has reached by itself."""
         first, completed = each.group[0], [row for row in each.group if row["status"] == "completed"]
+        settings = config.settings(Run.of(first))
         columns = {"epochs": "epochs", **{name: f"test_{name}" for name in other_metrics(config)}}
         known = {
             name: [row[column] for row in completed if row.get(column) is not None]
             for name, column in columns.items()
         }
         return cls(
-            study, config.settings(Run.of(first)), data(first["workload"], config), each.metric, len(each.tests),
+            study, replace(settings, run=replace(settings.run, workload=each.task[0])), data(each.task[0], config),
+            each.metric, len(each.tests),
             len(each.failed), first["parameters"], each.estimate(), each.chance,
             max((row["shared"] for row in completed if row["shared"] is not None), default=None),
             {name: statistics.fmean(values) if values else None for name, values in known.items()},

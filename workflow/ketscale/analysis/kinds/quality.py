@@ -16,7 +16,7 @@ from ketscale.analysis.kinds.baselines import lacking, standard
 from ketscale.analysis.kinds.finding import Finding, counted
 from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.kinds.selection import Candidate, matches
-from ketscale.analysis.points import FOUND, point_of, size_axes, variants
+from ketscale.analysis.points import FOUND, Point, Row, point_of, size_axes, variants
 from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import Study
@@ -42,11 +42,14 @@ class Quality(Kind):
 
     def rows(self, study: Study, collected: Collected) -> Iterator[Finding]:
         """Every point of the study that has a record; those that are chosen beside the best of their controls."""
-        keys, config = dict.fromkeys(point_of(run) for run in study.runs), collected.config
-        found = [
-            Candidate.of(key, collected.points[key], collected) for key in keys if key in collected.points
-        ]
-        asked = {(run.workload, run.model) for run in study.runs}
+        config = collected.config
+        # Splits of the same data are one data set.
+        groups: dict[Point, list[Row]] = {}
+        for key in dict.fromkeys(point_of(run) for run in study.runs):
+            if key in collected.points:
+                groups.setdefault((config.data(key[0]), *key[1:]), []).extend(collected.points[key])
+        found = [Candidate.of(key, group, collected) for key, group in groups.items()]
+        asked = {(config.data(run.workload), run.model) for run in study.runs}
         made = matches(
             found,
             config,

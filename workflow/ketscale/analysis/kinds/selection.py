@@ -8,7 +8,7 @@ baseline of the data stands in, or else guessing. Nothing depends on an order: t
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,7 +16,7 @@ from typing import Any
 from ketscale.analysis import comparability, metrics, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
-from ketscale.analysis.points import Group, Point
+from ketscale.analysis.points import Group, Point, Row
 from ketscale.config import Config, Metric
 from ketscale.grid import AXES, Run
 
@@ -25,12 +25,21 @@ EQUAL_WITHIN = 0.02
 GUESSING = "guessing"
 
 
+# A workload, which may be one of several splits of the same data, and a seed.
+Seed = tuple[str, int]
+
+
+def seed_of(row: Row) -> Seed:
+    """What tests of two models are paired by."""
+    return str(row["workload"]), int(row["seed"])
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A configuration of a model, as a study tested it; or a baseline or guessing, which have no runs.
 
-    task: the data set, and the size if that is part of the task. tests: of its completed seeds. failed: the seeds that
-    ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. tried: how many
+    task: the data set, and the size if that is part of the task. tests: of its completed seeds, by `seed_of`. failed: the
+    seeds that ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. tried: how many
     configurations of the model it was chosen from.
     """
 
@@ -40,33 +49,45 @@ class Candidate:
     task: tuple[str, str]
     model: str
     tests: metrics.Tests
-    failed: tuple[int, ...]
+    failed: tuple[Seed, ...]
     validation: float | None
     chance: float | None
     tried: int = 0
 
     @classmethod
     def of(cls, point: Point, group: Group, collected: Collected) -> Candidate:
-        """What a point's runs have shown, whose order does not matter."""
-        rows = sorted(group, key=lambda row: int(row["seed"]))
+        """What a point's runs have shown, whose order does not matter.
+
+        Those of several splits of the same data are one group, with the data's name in the point.
+        """
+        rows = sorted(group, key=seed_of)
         family = collected.config.family(rows[0]["workload"])
         metric = family.headline
         completed = [row for row in rows if row["status"] == "completed"]
-        records = [collected.records[Run(**{name: row[name] for name in AXES})] for row in completed]
+        records = {
+            seed_of(row): collected.records[Run(**{name: row[name] for name in AXES})] for row in completed
+        }
+        tests = {
+            key: replace(test, split=key[0])
+            for key, record in records.items()
+            for test in metrics.scored([record], metric).values()
+        }
         validation, chance = (
             [row[name] for row in completed if row[name] is not None]
             for name in (f"validation_{metric.name}", "test_chance")
         )
         return cls(
-            point, rows, metric, (rows[0]["workload"], rows[0]["size"] if family.work else ""), rows[0]["model"],
-            metrics.scored(records, metric), tuple(row["seed"] for row in rows if row["status"] != "completed"),
+            point, rows, metric, (point[0], rows[0]["size"] if family.work else ""), rows[0]["model"],
+            tests, tuple(seed_of(row) for row in rows if row["status"] != "completed"),
             statistics.fmean(validation) if validation else None, statistics.fmean(chance) if chance else None,
         )  # fmt: skip
 
     @cached_property
     def keys(self) -> list[comparability.Key]:
         """What its completed runs must share."""
-        return [comparability.quality(row) for row in self.group if row["status"] == "completed"]
+        several = len({row["workload"] for row in self.group}) > 1
+        completed = [row for row in self.group if row["status"] == "completed"]
+        return [comparability.quality(row, row["workload"] if several else "") for row in completed]
 
     def estimate(self) -> Estimate | None:
         """The headline metric on test data; None if its runs cannot be joined."""
@@ -76,11 +97,12 @@ class Candidate:
         """Guessing on the same test, as the control of a model that has none; None if the metric is no share."""
         if self.chance is None or not self.metric.is_share:
             return None
-        tests, folds = dict(self.tests), {row["seed"]: row["fold"] for row in self.group}
+        tests, folds = dict(self.tests), {seed_of(row): row["fold"] for row in self.group}
         for seed in self.failed:
-            # As many samples as in the test of another seed, of the same fold if one was completed.
-            alike = (test for test in self.tests.values() if test.fold == folds[seed])
-            tests[seed] = replace(next(alike, next(iter(self.tests.values()))), fold=folds[seed])
+            # As many samples as in the test of another seed, of the same split and fold if one was completed.
+            part = {"split": seed[0], "fold": folds[seed]}
+            alike = (test for test in self.tests.values() if (test.split, test.fold) == (*part.values(),))
+            tests[seed] = replace(next(alike, next(iter(self.tests.values()))), **part)
         guessed = {seed: test.guessed(self.chance) for seed, test in tests.items()}
         return replace(self, group=(), model=GUESSING, tests=guessed, failed=(), tried=0)
 
@@ -169,14 +191,15 @@ def matches(
     """
     tried: dict[tuple[tuple[str, str], str], list[Candidate]] = {}
     for each in candidates:
-        if each.validation is not None and each.tests:
+        if each.tests:
             tried.setdefault((each.task, each.model), []).append(each)
-    best = [replace(min(found, key=_rank), tried=len(found)) for _, found in sorted(tried.items())]
+    chosen = ((_best(found), len(found)) for _, found in sorted(tried.items()))
+    best = [replace(each, tried=count) for each, count in chosen if each is not None]
 
     def control(each: Candidate) -> Candidate | None:
         alike = (other for other in best if other.task == each.task)
-        able = (other for other in alike if _controls(config, other.model, each.model))
-        return min(able, key=_rank, default=None) if eligible(each.model) else None
+        able = [other for other in alike if _controls(config, other.model, each.model)]
+        return _best(able) if eligible(each.model) else None
 
     made = [Match(each, control(each), standard(each)) for each in best]
     controlled = {match.chosen.task for match in made if match.control}
@@ -199,6 +222,12 @@ def matches(
     decided = [replace(match, verdict=match.at_last(word)) for match, word in words]
     found = {match.chosen.point: match for match in (*made, *compared, *decided)}
     return list(found.values())
+
+
+def _best(found: Sequence[Candidate]) -> Candidate | None:
+    """The best on validation data; without such data only one that is alone, since a test may choose nothing."""
+    validated = [each for each in found if each.validation is not None]
+    return min(validated, key=_rank) if validated else found[0] if len(found) == 1 else None
 
 
 def _rank(each: Candidate) -> tuple[Any, ...]:
