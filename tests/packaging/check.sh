@@ -47,11 +47,13 @@ ketscale=$work/venv/bin/ketscale
 { "$ketscale" bench simulators 2>&1 || true; } | grep -q "no part of the installed package: get a checkout"
 "$python" "$root/tests/packaging/notebook.py"
 
-echo "- one run, from its data to its record and the trained model"
-cp "$root/tests/packaging/config.yaml" config.yaml
-run=results/runs/$("$python" -c 'from ketscale.problems.registry import read_config; print(read_config("config.yaml").runs[0].name)')
+echo "- two runs, from their data to their records and the trained models"
+cp "$root/tests/packaging/config.yaml" "$root/tests/packaging/own.py" .
+runs=$("$python" -c 'from ketscale.problems.registry import read_config
+for run in read_config("config.yaml").runs: print("results/runs", run.name, sep="/")')
 "$ketscale" prepare eeg-synthetic 2> /dev/null
-"$ketscale" launch "$run/metrics.json"
+"$ketscale" try
+for run in $runs; do "$ketscale" launch "$run/metrics.json"; done
 "$ketscale" status
 "$ketscale" plan
 "$ketscale" schema > /dev/null
@@ -59,16 +61,17 @@ run=results/runs/$("$python" -c 'from ketscale.problems.registry import read_con
 echo "- what needs an extra says which"
 "$ketscale" report --config config.yaml 2>&1 | tee said.txt || true
 grep -q "pip install 'ketscale\[workflow\]'" said.txt
-"$python" - "$run" <<'PYTHON'
+"$python" - $runs <<'PYTHON'
 import json
 import sys
 from pathlib import Path
 
 import ketscale
 
-record = json.loads((Path(sys.argv[1]) / "metrics.json").read_text())
-assert record["status"] == "completed" and record["code"]["commit"] is None, record["code"]
-model = ketscale.load(sys.argv[1])
-print(f"accuracy {record['quality']['test']['accuracy']:.2f} after one epoch, with {record['packages']}")
-print(f"{type(model).__name__} loads again")
+for run in sys.argv[1:]:
+    record = json.loads((Path(run) / "metrics.json").read_text())
+    assert record["status"] == "completed" and record["code"]["commit"] is None, record["code"]
+    model = ketscale.load(run, trust=True)
+    print(f"accuracy {record['quality']['test']['accuracy']:.2f} after one epoch, with {record['packages']}")
+    print(f"{type(model).__name__} loads again")
 PYTHON
