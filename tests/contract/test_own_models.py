@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import yaml
 
 import ketscale
 from ketscale import cli, grid
-from ketscale.config import OwnCode
+from ketscale.config import OwnCode, Settings
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.jobs import started
 from ketscale.problems.library import predictions
+from ketscale.problems.registry import FAMILIES
 from tests import own_files, own_models
 from tests.contract.tiny_study import Project
 
@@ -55,11 +59,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
         "control": {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},
     }
     made = Project(folder, tiny)
-    layouts = made.config["studies"]["parity"]["points"][0]["backend"]
-    made.config["studies"]["parity"]["points"] += [
-        {"model": name, "simulator": "none", "backend": layouts} for name in QNODES
-    ]
-    made.config["studies"]["accuracy"]["points"] += [{"model": [*QNODES], "simulator": "none"}]
+    # Few runs: what they show of circuits, other tests show too.
+    parity, accuracy = (made.config["studies"][name] for name in ("parity", "accuracy"))
+    made.config["studies"] = {"parity": parity, "accuracy": accuracy}
+    for name, layout in zip(QNODES, ("mpi-n1r3t1", "ddp-cpu-n1r2t1"), strict=True):
+        parity["points"].append({"model": name, "simulator": "none", "backend": ["cpu-n1r1t1", layout]})
+    accuracy["points"].append({"model": "converted", "simulator": "none"})
     (folder / "config.yaml").write_text(yaml.safe_dump(made.config))
     made.snakemake()
     return made
@@ -87,14 +92,15 @@ def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Pro
     compared = {(run.model, run.simulator, run.backend) for run in (Run.parse(row["run"]) for row in rows)}
     references = [Run.parse(row["reference"]) for row in rows]
     assert {row["held"] for row in rows} == {"True"}
-    for model in ("ring", *QNODES):
-        assert {backend for name, _, backend in compared if name == model} >= {"mpi", "ddp-cpu"}
+    assert compared >= {
+        ("ring", "fused", "mpi"), ("ring", "fused", "ddp-cpu"), ("layered", "none", "mpi"), ("converted", "none", "ddp-cpu"),
+    }  # fmt: skip
     assert any(run.simulator == "default.qubit" for run in references)
 
 
 def test_each_is_compared_with_the_control_that_its_block_names(project: Project) -> None:
     rows = project.table("quality")
-    assert {row["model"] for row in rows} >= {"ring", "layered", "converted", "mlp"}
+    assert {row["model"] for row in rows} >= {"ring", "converted", "mlp"}
     page = (project.results / "tables" / "answers.csv").read_text()
     assert "ring" in page and "mlp" in page
 
@@ -120,24 +126,28 @@ def test_every_run_keeps_a_copy_of_its_code_and_its_record_vouches_for_it(projec
 
 @pytest.mark.parametrize("model", ["ring", "layered", "converted"])
 def test_a_trained_model_is_loaded_from_its_copy_and_only_with_trust(project: Project, model: str) -> None:
-    folder = folders(project, model=model, protocol="quality")[0]
+    folder = folders(project, model=model)[0]
     with pytest.raises(UserError, match=r"code.zip: the model is .*, code that came with this run"):
         ketscale.load(folder)
     loaded = ketscale.load(folder, trust=True)
-    kept = predictions(folder)
-    inputs = torch.as_tensor(own_files.VECTORS)
-    assert (
-        sum(p.numel() for p in loaded.parameters())
-        == json.loads((folder / grid.RECORD).read_text())["parameters"]
-    )
+    record = json.loads((folder / grid.RECORD).read_text())
+    assert sum(p.numel() for p in loaded.parameters()) == record["parameters"]
+    inputs = torch.as_tensor(own_files.VECTORS, dtype=next(loaded.parameters()).dtype)
+    assert loaded(inputs).shape == (len(inputs), len(set(own_files.ANIMALS)))
+
+
+def test_a_loaded_model_gives_the_predictions_that_its_run_has_kept(project: Project) -> None:
+    folder = folders(project, model="ring", protocol="quality")[0]
+    kept, loaded = predictions(folder), ketscale.load(folder, trust=True)
+    record = json.loads((folder / grid.RECORD).read_text())
+    data = started.read(Settings.of(record["config"], FAMILIES, "its settings"), project.features())
+    x = torch.from_numpy(np.array(data.content.inputs)[kept["samples"]]).double()
     with torch.no_grad():
-        outputs = loaded(inputs.to(next(loaded.parameters()).dtype)[:3])
-    assert outputs.shape == (3, kept["outputs"].shape[1])
+        outputs = loaded(x)
+    assert torch.allclose(outputs, torch.from_numpy(kept["outputs"]), rtol=1e-9)
 
 
 def test_a_copy_that_was_changed_does_not_run(project: Project, tmp_path: Path) -> None:
-    import shutil
-
     folder = folders(project, model="ring", protocol="quality")[0]
     alone = tmp_path / "run"
     shutil.copytree(folder, alone, ignore=shutil.ignore_patterns("checkpoint", "lease"))
@@ -160,14 +170,15 @@ def spied(project: Project) -> Iterator[Project]:
 
 def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
     results, record = spied.config["results"], spied.record_path(model="ring", protocol="quality")
+    shutil.copytree(spied.folder / results, spied.folder / "other")
     others = {
         "baseline": ["mine", "--out", "baseline.json"],
         "bench": ["--help"],
-        "compare": [results, results],
+        "compare": [results, "other"],
         "doctor": [],
         "fetch": ["mine"],
         "init": ["mine.npz", "--model", "models/ring.py", "--out", "first.yaml"],
-        "merge": [results, "--out", "merged.html"],
+        "merge": [results, "other", "--out", "merged.html"],
         "plan": [],
         "recommend": [record, "--minutes", "0"],
         "recover": ["--no-queue"],

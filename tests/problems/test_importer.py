@@ -98,7 +98,7 @@ def test_a_file_that_the_hash_does_not_cover_is_refused(project: Path, text: str
     with pytest.raises(UserError) as error:
         imported(project, text)
     assert said(error).startswith("models/ring.py, line ")
-    assert "in a way that shows only when it runs" in said(error)
+    assert "of which the settings do not have the content" in said(error)
     assert not {"hidden", "deep"} & sys.modules.keys()
 
 

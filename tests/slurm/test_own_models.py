@@ -23,7 +23,11 @@ def test_ranks_on_two_nodes_train_the_same_model_in_a_file(project, monkeypatch)
     project.snakemake("runs")
     records = [project.record(run) for run in runs]
     assert [record["status"] for record in records] == ["completed"] * len(LAYOUTS)
-    assert sorted(len({rank["host"] for rank in record["machine"]["ranks"]}) for record in records) == [1, 2, 2]
+    assert sorted(len({rank["host"] for rank in record["machine"]["ranks"]}) for record in records) == [
+        1,
+        2,
+        2,
+    ]
     for record in records[1:]:
         np.testing.assert_allclose(record["losses"], records[0]["losses"], rtol=1e-10)
     codes = [OwnCode.unpacked(project.results(run) / grid.CODE) for run in runs]

@@ -180,8 +180,9 @@ class _Importer(ExecutionLoader, MetaPathFinder):
             if spec is not None:
                 if spec.has_location and spec.origin and self._is_own(Path(spec.origin).resolve()):
                     raise UserError(
-                        f"{self.code.file} imports {spec.origin} in a way that shows only when it runs, so that a change of it "
-                        f"would not be noticed; write `import {name}`, or install it"
+                        f"{self.code.file} imports {spec.origin}, of which the settings do not have the content, so that a "
+                        f"change would go unnoticed: write `import {name}` and keep it beside the file or the config, or "
+                        "install it"
                     )
                 return spec
         return None
