@@ -29,7 +29,13 @@ def figures_of(config: Config) -> tuple[Figure, ...]:
 
 def overviews(config: Config) -> tuple[Figure, ...]:
     """The figures of several of the config's studies."""
-    return tuple(figure for figure in OVERVIEWS if _asked(figure, config))
+
+    def asked(figure: Figure) -> bool:
+        studies = (study for study in config.studies if not figure.kinds or study.kind in figure.kinds)
+        needs = figure.needs
+        return any(needs is None or any(needs(config, run) for run in study.runs) for study in studies)
+
+    return tuple(filter(asked, OVERVIEWS))
 
 
 def check(config: Config) -> None:
@@ -48,8 +54,3 @@ def check(config: Config) -> None:
             raise UserError(
                 f"studies.{study.name}: {study.name} is the name of a figure of all studies; rename the study"
             )
-
-
-def _asked(figure: Figure, config: Config) -> bool:
-    runs = (study.runs for study in config.studies if not figure.kinds or study.kind in figure.kinds)
-    return any(not figure.needs or any(figure.needs(config, run) for run in part) for part in runs)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ketscale.analysis.intervals import Estimate
@@ -87,14 +87,12 @@ def told(name: str, rows: Sequence[Told], file: str, room: Room, first: str = "p
         Head("verdict", VERDICT),
         *(Head(heading, _kind([row.more.get(heading, "") for row in rows])) for heading in more),
     ]
-    return of(name, heads, [_told(row, more) for row in rows], file, room)
-
-
-def _told(row: Told, more: Iterable[str]) -> list[Cell]:
-    effect, interval = said(row.effect, row.unit)
-    n = str(row.effect.n) if row.effect and row.effect.n else ""
-    cells = [row.point, row.beside, effect, interval, n, row.verdict]
-    return [*cells, *(row.more.get(heading, "") for heading in more)]
+    found: list[list[Cell]] = []
+    for row in rows:
+        n = str(row.effect.n) if row.effect and row.effect.n else ""
+        cells = [row.point, row.beside, *said(row.effect, row.unit), n, row.verdict]
+        found.append([*cells, *(row.more.get(heading, "") for heading in more)])
+    return of(name, heads, found, file, room)
 
 
 def said(found: Estimate | None, unit: str) -> tuple[str, str]:
