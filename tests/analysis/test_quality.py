@@ -464,3 +464,68 @@ def test_each_seed_has_the_baseline_of_its_fold(tmp_path: Path) -> None:
     assert row["baseline_low"] < 0.2 and row["baseline_high"] > 0.6
     _, rows = asked(config, tmp_path / "two", lambda run: (0.5, np.ones(15, bool)), beside=beside[:2])
     assert rows["baseline"].isna().all()
+
+
+# --- several splits of the same data ---
+
+
+def split_in(seeds: Sequence[int]) -> dict[str, Any]:
+    made = given(seeds=3)
+    block = {key: value for key, value in made["workloads"]["digits"].items() if key != "split_seed"}
+    return {**made, "workloads": {**made["workloads"], "digits": {**block, "split_seeds": [*seeds]}}}
+
+
+def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
+    """Their hashes differ, and so do the accuracies of both models by split, but not their difference."""
+    made = analysis.of(split_in([0, 1, 2]))
+    level = {"digits.s0": 0.0, "digits.s1": 0.06, "digits.s2": -0.05}
+
+    def truth(run: Run) -> tuple[float, np.ndarray[Any, Any]]:
+        share = {"vqc": 0.8, "mlp": 0.6}[run.model] + level[run.workload]
+        return share, right(share, 200, run.seed)
+
+    found, rows = asked(made, tmp_path, truth, lambda run: {"data_hash": run.workload[-1] * 64})
+    assert list(rows["workload"]) == ["digits", "digits"] and list(rows["n"]) == [9, 9]
+    assert found.verdict == verdicts.BETTER and not rows["why"].any(skipna=True)
+    assert re.sub(r"\(.* to .*\)", "(N to N)", found.text) == (
+        "On digits, the accuracy of vqc is 20.0 points higher (N to N) than that of its best control mlp."
+    )
+    # The interval of a model's own accuracy has the splits, that of the difference, which all have, is narrower.
+    assert rows.loc["vqc", "value_high"] - rows.loc["vqc", "value_low"] > 0.2
+    assert rows.loc["vqc", "effect_high"] - rows.loc["vqc", "effect_low"] < 20
+    assert rows.loc["vqc", "value"] == pytest.approx(0.8 + 0.01 / 3, abs=0.02)
+
+
+def test_other_data_of_the_same_split_are_still_not_joined(tmp_path: Path) -> None:
+    made = analysis.of(split_in([0, 1, 2]))
+    found, _ = asked(
+        made,
+        tmp_path,
+        shares(vqc=0.9, mlp=0.6),
+        lambda run: {"data_hash": "f" * 64} if (run.model, run.workload) == ("mlp", "digits.s1") else {},
+    )
+    assert found.text == "On digits, vqc and its best control mlp cannot be compared: other data."
+
+
+# --- without validation ---
+
+
+def test_without_validation_a_model_has_one_configuration(tmp_path: Path) -> None:
+    def unvalidated(config: Config, folder: Path) -> tuple[Answer, pd.DataFrame]:
+        def made(run: Run) -> Mapping[str, Any]:
+            share = {"vqc": 0.9, "mlp": 0.6}[run.model]
+            quality = factory.record(config, run)["quality"]
+            cases = right(share, 180, run.seed)
+            test = {**quality["test"], "accuracy": float(cases.mean()), "count": len(cases)}
+            bits = msgspec.to_builtins(packed([[int(case)] for case in cases]))
+            return {"quality": {**quality, "validation": {}, "test": test, "right": bits}}
+
+        factory.write_all(config, folder, made)
+        found = factory.collect(factory.partial(config), folder)
+        return found.parts[0].answer, found.inputs.quality
+
+    one, rows = unvalidated(analysis.of(given(seeds=4)), tmp_path / "one")
+    assert one.verdict == verdicts.BETTER and rows["chosen"].all()
+    two, rows = unvalidated(analysis.of(given(seeds=4, layers=[1, 3])), tmp_path / "two")
+    assert two.verdict != verdicts.BETTER
+    assert not rows.loc[rows["model"] == "vqc", "chosen"].any()
