@@ -12,6 +12,7 @@ from benchmarks import output
 from benchmarks.circuits import Circuits
 from benchmarks.cohorts import Cohorts
 from benchmarks.dynamics import Dynamics
+from benchmarks.grams import Grams
 from benchmarks.layouts import Layouts
 from benchmarks.models import Models
 from benchmarks.options import add_options
@@ -30,6 +31,7 @@ BENCHMARKS: dict[str, type[Benchmark]] = {
     "ranks": Ranks,
     "dynamics": Dynamics,
     "pulses": PulsedGates,
+    "grams": Grams,
 }
 # Each file is written only if it is named, atomically, at the end.
 FILES = ("json", "csv", "markdown", "figure")
