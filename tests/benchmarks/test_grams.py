@@ -1,0 +1,58 @@
+"""The benchmark of Gram matrices: rows, projections, and peers that agree with PennyLane's template state by state."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pennylane as qml
+import pytest
+
+from benchmarks.grams import SIMULATORS, GramCase, Own, create, features_of
+from ketscale import cli
+
+
+@pytest.mark.parametrize("name", SIMULATORS)
+@pytest.mark.parametrize("qubits, layers", [(1, 2), (2, 1), (5, 3)])
+def test_every_simulator_has_the_states_of_pennylanes_template(name, qubits, layers):
+    case = GramCase(qubits, layers, 6)
+
+    @qml.qnode(qml.device("default.qubit", wires=qubits))
+    def state(features):
+        qml.IQPEmbedding(features, wires=range(qubits), n_repeats=layers)
+        return qml.state()
+
+    states = np.array([state(row) for row in features_of(case)])
+    if name == "jax":
+        pytest.importorskip("jax")
+    found = create(name).prepare(case)()
+    np.testing.assert_allclose(found, np.abs(states @ states.conj().T) ** 2, rtol=0, atol=1e-12)
+
+
+def test_a_whole_benchmark(tmp_path: Path) -> None:
+    names = "fused,vectorised,pennylane-pairs"
+    arguments = f"--qubits 2 --samples 25 --simulators {names} --repeats 5 --threads 1 --json {tmp_path / 'rows.json'}"
+    assert cli.main(["bench", "grams", *arguments.split()]) == 0
+    rows = {row["simulator"]: row for row in json.loads((tmp_path / "rows.json").read_text())["rows"]}
+    assert list(rows) == names.split(",")
+    assert all(row["status"] == "timed" and row["median_s"] > 0 for row in rows.values())
+    assert [row["part"] for row in rows.values()] == [None, None, 20]
+    pairs = rows["pennylane-pairs"]
+    assert pairs["by_fused"] == pytest.approx(pairs["median_s"] / rows["fused"]["median_s"])
+    # The first call is of the part; the whole has 300 pairs instead of 190.
+    assert pairs["median_s"] == pytest.approx(300 / 190 * pairs["first_s"], rel=2)
+
+
+def test_a_wrong_matrix_is_not_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def off(self: Own, case: GramCase) -> Any:
+        return lambda: np.eye(case.samples)
+
+    monkeypatch.setattr(Own, "prepare", off)
+    file = tmp_path / "rows.json"
+    assert (
+        cli.main(["bench", "grams", *f"--qubits 2 --samples 5 --simulators fused --json {file}".split()]) == 0
+    )
+    (row,) = json.loads(file.read_text())["rows"]
+    assert row["status"] == "parity failed" and row["reason"].startswith("off by ")
