@@ -13,6 +13,7 @@ The kind `kernel` has an IQP embedding and support vector machines ready-made.
 from __future__ import annotations
 
 import torch
+from torch import nn
 
 import ketscale
 from ketscale.engines.circuits.circuit import Angles
@@ -39,7 +40,6 @@ class Ring(ketscale.Fitted):
     """
 
     known: torch.Tensor
-    dual: torch.Tensor
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Ring(ketscale.Fitted):
             raise UserError(f"qubits: {qubits}, but samples have {inputs} features: set qubits: features")
         self.simulator, self.circuit = resolve_simulator(simulator), circuit_of(qubits, layers)
         self.ridges, self.scale, self.outputs = ridges, scale, outputs
-        # What is learned; `fit` changes the shapes.
+        # What is learned; `fit` changes the shapes. Parameters are counted.
         self.register_buffer("known", torch.zeros(0, inputs))
-        self.register_buffer("dual", torch.zeros(0, outputs))
+        self.dual = nn.Parameter(torch.zeros(0, outputs))
 
     def kernel(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """|<phi(other)|phi(x)>|^2 of each two samples, all states of a side in one call."""
@@ -83,7 +83,7 @@ class Ring(ketscale.Fitted):
                 else self.score(self.kernel(validation.inputs, x) @ dual, validation.targets)
             )
             if score > best:
-                best, self.dual, self.chosen = score, dual, {"ridge": ridge}
+                best, self.dual, self.chosen = score, nn.Parameter(dual), {"ridge": ridge}
 
     def score(self, outputs: torch.Tensor, targets: torch.Tensor) -> float:
         """The share of right classes, or minus the mean squared error."""
