@@ -81,9 +81,9 @@ class Column:
     """A column of a table.
 
     name: in the file. meaning: in words, for the docs. of: how it is taken from what a row is made from, such as `Trained`;
-    None where the rows of the table are made with it. heading: on the page, by default the name. unit: of its numbers, such as 's' or 'bytes'.
-    shown: whether the page has it among what it says of runs. text: whether it has names, which stay text even if they
-    look like numbers: claim 0.10 is not claim 0.1.
+    None where the rows of the table are made with it. heading: on the page, by default the name. unit: of its numbers, such
+    as 's' or 'bytes'. shown: whether the page has it among what it says of runs. text: whether it has names, even if no row
+    has one.
     """
 
     name: str
