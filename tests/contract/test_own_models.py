@@ -153,7 +153,7 @@ def test_a_copy_that_was_changed_does_not_run(project: Project, tmp_path: Path) 
     shutil.copytree(folder, alone, ignore=shutil.ignore_patterns("checkpoint", "lease"))
     other = OwnCode.unpacked(folders(project, model="layered")[0] / grid.CODE)
     (alone / grid.CODE).write_bytes(other.packed())
-    with pytest.raises(UserError, match=r"code.zip: was changed after the settings"):
+    with pytest.raises(UserError, match=r"code.zip: is not the code that the settings"):
         ketscale.load(alone, trust=True)
     (alone / grid.CODE).unlink()
     with pytest.raises(UserError, match=r"code.zip: the code of the model is missing"):

@@ -165,5 +165,5 @@ def test_a_kept_model_comes_back_from_the_copy_of_its_code(folder: Path, line: s
     assert torch.equal(loaded(x), model.eval()(x))
     assert loaded.state_dict().keys() == model.state_dict().keys()
     (run / grid.CODE).write_bytes(OwnCode.read("own.py").packed())
-    with pytest.raises(UserError, match=r"code.zip: was changed after the settings of this run were read"):
+    with pytest.raises(UserError, match=r"code.zip: is not the code that the settings of this run have"):
         ketscale.load(run, trust=True)

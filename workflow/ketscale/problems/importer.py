@@ -36,7 +36,9 @@ def imported(code: OwnCode, expected: str) -> ModuleType:
         Exception: whatever the code raises.
     """
     if code.hash != expected:
-        raise UserError(f"{code.file}: was changed after the settings of this run were read; start it again")
+        raise UserError(
+            f"{code.file}: is not the code that the settings of this run have; start the run again, or bring the code back"
+        )
     importer = _Importer(code)
     for name in [each for each in sys.modules if f"{each}.".startswith(f"{importer.package}.")]:
         del sys.modules[name]

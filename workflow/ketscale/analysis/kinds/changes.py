@@ -115,7 +115,10 @@ def _content(config: Config, run: Run, axis: str) -> dict[str, Any]:
         return config.protocols[run.protocol].content()
     if axis in ("workload", "model"):
         kind, block = (config.workloads if axis == "workload" else config.models)[getattr(run, axis)]
-        return {"kind": kind, **block.content()}
+        content = block.content()
+        # Those of a model in a file are among its own.
+        free = content.pop("settings", {})
+        return {"kind": kind, **content, **free}
     return {}
 
 
