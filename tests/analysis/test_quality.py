@@ -484,7 +484,8 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
         share = {"vqc": 0.8, "mlp": 0.6}[run.model] + level[run.workload]
         return share, right(share, 200, run.seed)
 
-    found, rows = asked(made, tmp_path, truth, lambda run: {"data_hash": run.workload[-1] * 64})
+    beside = [baseline("logistic regression", 0.7, samples=200)]
+    found, rows = asked(made, tmp_path, truth, lambda run: {"data_hash": run.workload[-1] * 64}, beside)
     assert list(rows["workload"]) == ["digits", "digits"] and list(rows["n"]) == [9, 9]
     assert found.verdict == verdicts.BETTER and not rows["why"].any(skipna=True)
     assert re.sub(r"\(.* to .*\)", "(N to N)", found.text) == (
@@ -494,6 +495,10 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
     assert rows.loc["vqc", "value_high"] - rows.loc["vqc", "value_low"] > 0.2
     assert rows.loc["vqc", "effect_high"] - rows.loc["vqc", "effect_low"] < 20
     assert rows.loc["vqc", "value"] == pytest.approx(0.8 + 0.01 / 3, abs=0.02)
+    assert (rows["baseline"] == "logistic regression").all() and rows.loc[
+        "vqc", "baseline_value"
+    ] == pytest.approx(0.7)
+    assert rows.loc["vqc", "over_baseline"] == pytest.approx(100 * (rows.loc["vqc", "value"] - 0.7))
 
 
 def test_other_data_of_the_same_split_are_still_not_joined(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from tests.contract.tiny_study import Project
 
 # What no start imports: other simulators, statistics and drawing, torch's compiler and what it brings, what reads configs.
 NEVER = (
-    "IPython", "benchmarks", "jax", "jsonschema", "ketscale.analysis", "ketscale.interop", "matplotlib", "mne",
+    "IPython", "benchmarks", "jax", "jsonschema", "ketscale.analysis", "ketscale.interop", "ketscale.problems.baselines",
+    "matplotlib", "mne",
     "mpi4py", "numba", "pandas", "pennylane", "qiskit", "scipy", "sklearn", "snakemake", "sympy",
     "torch._dynamo", "torch._inductor", "transformers", "triton", "yaml", "huggingface_hub", "PIL", "psutil",
 )  # fmt: skip
