@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from docs._generate.markdown import code, sentence, table
 
 from ketscale.config import published_schema, schema
 from ketscale.config.block import MOST
-from ketscale.config.family import Families, Family
+from ketscale.config.family import Families, Family, Metric
 from ketscale.config.own_model import FileBlock
 from ketscale.jobs.slurm.site import SiteFile
 
@@ -41,19 +41,26 @@ def page(families: Families) -> str:
     return "\n\n".join(part for part in parts if part)
 
 
-def _family(family: Family, whole: Schema) -> Iterator[str]:
-    sizes = ", ".join(f"{code(axis.name)} (letter {axis.letter})" for axis in family.sizes)
-    yield f"A sample is one of the {family.samples}. Sizes: {sizes}."
-    yield table(
+def _metrics(metrics: Iterable[Metric]) -> str:
+    return table(
         ("metric", "title", "better", "by chance"),
         (
             (
                 code(metric.name), metric.title, {"up": "larger", "down": "smaller", None: "-"}[metric.better],
                 {None: "-", "data": "depends on the data"}.get(metric.chance, str(metric.chance)),  # type: ignore[arg-type]
             )
-            for metric in family.metrics
+            for metric in metrics
         ),
     )  # fmt: skip
+
+
+def _family(family: Family, whole: Schema) -> Iterator[str]:
+    sizes = ", ".join(f"{code(axis.name)} (letter {axis.letter})" for axis in family.sizes)
+    yield f"A sample is one of the {family.samples}. Sizes: {sizes}."
+    yield _metrics(family.metrics)
+    for name, task in family.tasks.items():
+        yield f"Of a workload with task {code(name)}:"
+        yield _metrics(task.metrics)
     for section, kinds in (("workloads", family.workloads), ("models", family.models)):
         for kind in kinds:
             made = whole["properties"][section]["properties"][kind]
