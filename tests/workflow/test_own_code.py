@@ -40,7 +40,7 @@ class Ring(nn.Module):
 GIVEN: dict[str, Any] = {
     "title": "Own code",
     "results": "out",
-    "workloads": {"mine": {"kind": "rows", "file": "make.py", "function": "make"}},
+    "workloads": {name: {"kind": "rows", "file": "make.py", "function": "make"} for name in ("mine", "unstudied")},
     "models": {"ring": {"file": "models/ring.py", "class": "Ring", "control": "mlp"}},
     "protocols": {"p": {"precision": "fp64", "epochs": 1, "timed": False, "learning_rate": 0.01}},
     "studies": {
@@ -124,6 +124,11 @@ def test_a_function_that_makes_other_data_has_them_prepared_and_tried_again(proj
     (project.folder / "make.py").write_text(MAKE.replace("(40, 2)", "(44, 2)"))
     assert project.planned(project.target(0)) == {"prepare": 1, "try": 1, "train": 1}
     (project.folder / "make.py").write_text(MAKE)
+
+
+def test_a_run_of_no_study_is_trained_without(project: Own) -> None:
+    assert project.planned(project.target(7)) == {"train": 1}
+    assert project.planned(project.target(7).replace("/mine/", "/unstudied/")) == {"prepare": 1, "train": 1}
 
 
 def test_no_other_model_waits_for_a_step(project: Own) -> None:

@@ -210,7 +210,9 @@ def tried_for(wildcards):
     """
     run = run_of(wildcards)
     settings = settings_of(run)
-    if not (settings.model.own_code or settings.workload.own_code):
+    own = settings.model.own_code or settings.workload.own_code
+    # The smallest step of a study stands for all its runs; others are named by the command line.
+    if not own or run.workload not in CONFIG.studied:
         return []
     features, path = features_hash(run.workload), RESULTS_PATH / run.path
     trained = path.exists() and not record.outdated(path, settings, features)
