@@ -171,3 +171,15 @@ def test_limits_say_nothing_of_runs_beyond_the_records(capsys):
     out = call(capsys, "--limits")
     assert out.count("minutes: ") == 1 and "batch: 64," in out
     assert "# 3 runs beyond the records: give their limits by hand" in out
+
+
+def test_a_fit_is_not_to_be_measured_first(capsys):
+    given = maker.given(one=maker.study(model="kernel", batch=1, simulator="fused", protocol="fit"))
+    given["protocols"]["fit"] = {"precision": "fp64", "timed": False}
+    Path("config.yaml").write_text(
+        yaml.safe_dump(given | {"studies": {"one": given["studies"]["one"] | {"kind": "accuracy"}}})
+    )
+    assert cli.main(["plan"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "3 runs missing", "", "3 runs of models that are fitted, of which no steps tell the time"
+    ]  # fmt: skip

@@ -103,13 +103,17 @@ def _options(configfile: Path, node_hours: float | None, folders: Sequence[Path]
 
 
 def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
-    """A small run of each model, simulator and backend: with their records something is known of all the others."""
+    """A small run of each model, simulator and backend: with their records something is known of all the others.
+
+    A fit tells nothing of another.
+    """
 
     def size(run: Run) -> tuple[int, ...]:
         return (run.seed, run.ranks * run.threads, sum(config.sizes(run).values()), run.batch)
 
     smallest: dict[object, Run] = {}
-    for run in sorted(unknown, key=size):
+    stepped = (run for run in unknown if not config.models[run.model][1].fitted)
+    for run in sorted(stepped, key=size):
         smallest.setdefault(known(config.settings(run).content), run)
     return tuple(smallest.values())
 
@@ -177,7 +181,8 @@ def as_text(plan: Plan) -> str:
 def _head(plan: Plan) -> list[str]:
     if not plan.forecasts:
         runs = counted(len(plan.missing), "run")
-        return [f"{runs} missing, and no record tells what any of them costs: measure first"]
+        first = ", and no record tells what any of them costs: measure first" if plan.probes else ""
+        return [f"{runs} missing{first}"]
     unknown = f", and {len(plan.unknown)} of unknown cost" if plan.unknown else ""
     return [
         f"{counted(len(plan.forecasts), 'missing run')}: {_hours(total(plan.forecasts.values()))}{unknown}",
@@ -205,9 +210,15 @@ def _table(plan: Plan) -> list[str]:
 def _unknown(plan: Plan) -> list[str]:
     if not plan.unknown:
         return []
-    runs = counted(len(plan.unknown), "run")
+    fits = sum(plan.config.models[run.model][1].fitted for run in plan.unknown)
+    said = (
+        [f"{counted(fits, 'run')} of models that are fitted, of which no steps tell the time"] if fits else []
+    )
+    if not plan.probes:
+        return said
+    runs = counted(len(plan.unknown) - fits, "run")
     why = f"{runs} of models, simulators, backends or sizes that no record is near. These would tell:"
-    return [why, *_call(plan, plan.probes)]
+    return [*said, why, *_call(plan, plan.probes)]
 
 
 def _first(plan: Plan) -> list[str]:
