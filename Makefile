@@ -125,7 +125,7 @@ help: ## this list
 # write no bytecode.
 define COMPILED
 from importlib import import_module, util
-for name in ("torch.distributed.run", "llvmlite.binding", "pennylane", "qiskit", "snakemake.cli"):
+for name in ("torch.distributed.run", "llvmlite.binding", "pennylane", "qiskit", "seaborn", "snakemake.cli"):
     if util.find_spec(name.partition(".")[0]):
         import_module(name)
 endef

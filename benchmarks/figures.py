@@ -103,7 +103,7 @@ def bars(result: Mapping[str, Any]) -> Figure:
     figure, (times, memory) = plt.subplots(2, 1, figsize=size, sharex=True, layout="constrained")
     width = 0.8 / max(map(len, groups.values()))
     arms = [arm for arm in ALL_ARMS if any(row["simulator"] == arm for row in result["rows"])]
-    colours = {arm: style.colour(number) for number, arm in enumerate(arms)}
+    colours = dict(zip(arms, style.PALETTE, strict=False))
     for panel, column, unit in ((times, "median_s", 1), (memory, "peak_bytes", 2**20)):
         values = [row[column] / unit for row in result["rows"] if row[column]]
         if values:

@@ -78,7 +78,7 @@ def test_every_size_has_a_sweep_and_no_two_kinds_share_a_figure() -> None:
 
 
 def test_reading_a_config_imports_nothing_heavy() -> None:
-    heavy = ("matplotlib", "pandas", "numpy", "scipy", "torch", "jinja2")
+    heavy = ("matplotlib", "pandas", "numpy", "scipy", "seaborn", "torch", "jinja2")
     code = (
         "import sys; from ketscale import analysis; from ketscale.analysis import catalogue;"
         "catalogue.figures_of(analysis.read('config.yaml'));"

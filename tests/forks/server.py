@@ -32,7 +32,7 @@ _SNAKEMAKE = (*_PLANS, "snakemake.cli", "snakemake.storage", "smart_open", "json
 _TRAINS = ("ketscale.jobs.session", "ketscale.jobs.cohort_session", "safetensors.torch")
 _DRAWS = (
     "ketscale.analysis.report",
-    "matplotlib.pyplot",
+    "seaborn",
     *(f"matplotlib.backends.backend_{name}" for name in ("agg", "pdf", "svg")),
 )
 _IMPORTS = {"train": _TRAINS, "prepare": _TRAINS, "report": _DRAWS}

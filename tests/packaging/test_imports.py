@@ -22,7 +22,7 @@ from tests.contract.tiny_study import Project
 NEVER = (
     "IPython", "benchmarks", "jax", "jsonschema", "ketscale.analysis", "ketscale.interop", "ketscale.problems.baselines",
     "matplotlib", "mne",
-    "mpi4py", "numba", "pandas", "pennylane", "qiskit", "scipy", "sklearn", "snakemake", "sympy",
+    "mpi4py", "numba", "pandas", "pennylane", "qiskit", "scipy", "seaborn", "sklearn", "snakemake", "sympy",
     "torch._dynamo", "torch._inductor", "transformers", "triton", "yaml", "huggingface_hub", "PIL", "psutil",
 )  # fmt: skip
 # What the process that starts the ranks does not import either, since they wait for it.

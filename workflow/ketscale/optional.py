@@ -58,6 +58,7 @@ EXTRAS = {
             "jinja2": "jinja2",
             "pandas": "pandas",
             "matplotlib": "matplotlib",
+            "seaborn": "seaborn",
         },
     ),
     "gpu": Extra("the simulator fused on a GPU", {"triton": "triton"}, "triton-extra"),

@@ -6,7 +6,6 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing.inputs import Inputs
@@ -22,8 +21,10 @@ if TYPE_CHECKING:
 
     Draw = Callable[[Inputs], tuple[Figure, pd.DataFrame] | None]
 
-# As many as figures.mplstyle has.
-COLOURS = 10
+# Seaborn's "colorblind".
+PALETTE = (
+    "#0173b2", "#de8f05", "#029e73", "#d55e00", "#cc78bc", "#ca9161", "#fbafe4", "#949494", "#ece133", "#56b4e9",
+)  # fmt: skip
 FRAME, SOFT = "#3c4043", "#5f6368"
 # Inches: of a screen and two columns of a paper; of a phone and one column. By what the names of their files have before
 # the ending.
@@ -44,16 +45,41 @@ TIMED_OUT = "Hollow: timed out, so the median of fewer steps than asked, and lef
 
 def colour(number: int) -> str:
     """Colour number `number` of a figure."""
-    return f"C{number % COLOURS}"
+    return PALETTE[number % len(PALETTE)]
 
 
 def theme() -> None:
-    """Configure matplotlib, so that equal figures give equal SVG files."""
+    """Configure matplotlib and seaborn, so that equal figures give equal SVG files."""
     import matplotlib as mpl
-    from matplotlib.style import use
+    import seaborn as sns
 
     mpl.use("Agg")  # needs no screen
-    use(Path(__file__).with_name("figures.mplstyle"))
+    sns.set_theme(context="paper", style="whitegrid", palette="colorblind", font="DejaVu Sans")
+    mpl.rcParams.update(
+        {
+            "svg.hashsalt": "ketscale",
+            # Text can be searched and set in another font, and publishers refuse fonts of Type 3.
+            "svg.fonttype": "none",
+            "pdf.fonttype": 42,
+            "font.size": 8,
+            "axes.titlesize": 8.5,
+            "axes.titleweight": "bold",
+            "axes.titlelocation": "left",
+            "axes.labelsize": 8,
+            "xtick.labelsize": 7.5,
+            "ytick.labelsize": 7.5,
+            "legend.fontsize": 7.5,
+            "legend.frameon": False,
+            "axes.edgecolor": FRAME,
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "lines.linewidth": 1.3,
+            "lines.markersize": 4.5,
+            "grid.color": "#e4e6e8",
+            "grid.linewidth": 0.6,
+            "figure.dpi": 110,
+        }
+    )
 
 
 def files(draw: Draw, inputs: Inputs, paper: bool = False) -> dict[str, bytes]:

@@ -55,7 +55,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     left = 0 * shares.iloc[:, 0].to_numpy()
     for number, name in enumerate(names):
         colour = "#d0d3d6" if name == OTHER else style.colour(number)
-        hatch = "//" if number >= style.COLOURS and name != OTHER else None
+        hatch = "//" if number >= len(style.PALETTE) and name != OTHER else None
         bar: dict[str, Any] = {
             "color": colour,
             "hatch": hatch,
