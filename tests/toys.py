@@ -24,6 +24,7 @@ from ketscale.problems.control.policy import Policy
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.images.specification import FAMILY
 from ketscale.problems.problem import Problem
+from ketscale.problems.regression import Regression
 from ketscale.problems.samplers import All, Shuffled, Stream
 from ketscale.problems.sentences.likelihood import ShiftedClosedForm
 from ketscale.problems.sentences.next_word import NextWord, transitions
@@ -49,6 +50,17 @@ def classification(
         "test": rows[samples + 20 :],
     }
     return Classification(model, inputs, labels, splits, seed).to(dtype)
+
+
+def regression(seed: int = 0, dtype: torch.dtype = torch.float64) -> Regression:
+    """A vqc on random features, two functions of which are its targets, in units far apart."""
+    generator = torch.Generator().manual_seed(6)
+    inputs = torch.randn(77, 12, generator=generator, dtype=torch.float64)
+    targets = torch.stack([inputs[:, 0].sin() - 7, 1e4 * inputs[:, 1] * inputs[:, 2]], dim=1)
+    torch.manual_seed(seed)
+    model = VQC(qubits=3, layers=2, inputs=12, outputs=2, dropout=0.2)
+    splits = {"train": torch.arange(37), "validation": torch.arange(37, 57), "test": torch.arange(57, 77)}
+    return Regression(model, inputs, targets, splits, seed).to(dtype)
 
 
 class Overlap(nn.Module):
@@ -240,6 +252,7 @@ def grape() -> Grape:
 PROBLEMS = {
     "classification": classification,
     "without dropout": without_dropout,
+    "regression": regression,
     "large": large,
     "fidelity": Fidelity,
     "columns": Columns,

@@ -11,6 +11,7 @@ from tests.parallel import worlds
 CASES = [
     ("classification", 16, 20),
     ("classification", 2, 20),
+    ("regression", 2, 20),
     # So large a gradient that DistributedDataParallel sums it while the backward pass goes on.
     ("large", 2, 20),
     ("fidelity", 4, 20),

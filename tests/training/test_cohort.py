@@ -29,7 +29,7 @@ from ketscale.training import cohort
 from ketscale.training.loop import Diverged, Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, fits, share
-from tests.toys import QUIETLY, Rows, classification, protocol_of, run_at
+from tests.toys import QUIETLY, Rows, classification, protocol_of, regression, run_at
 
 WORLD = Single(run_at("cpu-n1r1t1"))
 EPOCHS = {"epochs": 8, "early_stopping": {"monitor": "loss", "patience": 2}}
@@ -135,6 +135,7 @@ def weights(trainer):
 MADE = {
     "mlp": perceptron,
     "vqc": classification,
+    "regression": regression,
     "sentences": sentences,
     "sentences, closed form": partial(sentences, arm="closed-form"),
     **{kind: partial(control, kind=kind) for kind in ("fomaml", "maml", "reptile", "multi-task", "robust")},
