@@ -30,6 +30,8 @@ pytestmark = pytest.mark.slow
 SPIED = """
 import os
 
+print("it runs")
+
 if os.environ.get("OWN_CODE") == "raises":
     raise RuntimeError("it was run")
 """
@@ -198,7 +200,7 @@ def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
     for command in ("try", "train", "launch"):
         arguments = {"try": ["mine"]}.get(command, [record.replace("seed0", "seed9")])
         done = spied.run("ketscale", command, *arguments, check=False)
-        assert (done.returncode, "models/parts.py, line 5: RuntimeError: it was run" in done.stderr) == (
+        assert (done.returncode, "models/parts.py, line 7: RuntimeError: it was run" in done.stderr) == (
             2,
             True,
         ), done.stderr

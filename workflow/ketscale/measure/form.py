@@ -270,7 +270,8 @@ class Record(_Part, frozen=True):
     MPI. machine: where it ran. slurm_job_id: of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
     whether it was timed alone. quality: None for a protocol with steps. losses: of the first 20 steps; none of a fit. routes: those of
     fused, if it had a choice. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
-    files: SHA-256 of each file of the run beside the record: its history, and the trained model where it is kept.
+    files: SHA-256 of each file of the run beside the record: its history, the code of a model in a user's
+    file, and the trained model where it is kept.
     cohort: the runs that were trained in the same process, a step of all at a time, as PROTOCOL/seedN; such a run has no
     times of its own but those of all. digest: SHA-256 of all the rest as canonical JSON.
     """

@@ -98,8 +98,7 @@ class _Importer(ExecutionLoader, MetaPathFinder):
         self._modules: Mapping[str, str] = {
             f"{self.package}.{name}".rstrip("."): file for name, file in {**packages, **code.modules}.items()
         }
-        folders = {Path(path).resolve().parent for path in list(code.paths.values())[:1]} | {Path.cwd()}
-        self._own_folders = tuple(folders)
+        self._own_folders = (Path(next(iter(code.paths.values()))).resolve().parent, Path.cwd())
         self._looking = False
         self._builtins = {**vars(builtins), "__import__": self._import}
 
@@ -197,12 +196,6 @@ class _Importer(ExecutionLoader, MetaPathFinder):
 
 def _installed() -> list[Path]:
     """The folders of what is installed, which may be below a user's."""
-    package = str(Path(__file__).parents[1])
-    places = [
-        sys.prefix,
-        sys.base_prefix,
-        site.getusersitepackages(),
-        package,
-        *sysconfig.get_paths().values(),
-    ]
+    package, python = str(Path(__file__).parents[1]), sysconfig.get_paths().values()
+    places = (package, sys.prefix, sys.base_prefix, site.getusersitepackages(), *python)
     return [Path(place).resolve() for place in places]
