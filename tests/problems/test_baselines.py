@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ def test_data_that_do_not_suit_a_method_are_said() -> None:
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "sklearn.linear_model", None)
+    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
     constant, found = of_vectors(VECTORS, CLASSES, PARTS)
     assert constant.test is not None
     assert (
@@ -200,6 +201,19 @@ def test_trials_have_the_common_spatial_patterns_of_mne(standardise: bool, tmp_p
     )
     assert found.validation == linear.score(patterns.transform(x[70:90]), labels[70:90])
     assert constant.test == 0.5
+
+
+def test_without_mne_the_other_baseline_of_trials_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "mne", None)
+    np.savez(tmp_path / "x.npz", x=RNG.normal(size=(40, 2, 20)), y=np.arange(40) % 2)
+    block = {"kind": "series", "file": str(tmp_path / "x.npz"), "split": "trials", "split_seed": 0}
+    _, (constant, found) = of_family(block, tmp_path)
+    assert constant.test == 0.5
+    assert found.test is None and found.why.startswith(
+        "the baseline CSP with LDA needs mne: pip install 'ketscale[eeg]'"
+    )
 
 
 @pytest.mark.parametrize("shape", [(1, 20), (2, 60)], ids=["one channel", "two"])

@@ -264,7 +264,7 @@ def told(found: Estimate, metric: Metric) -> str:
     """'96.1 % (93.4 to 98.7)'."""
     if found.low is None or found.high is None:
         return value(found.value, metric)
-    low, high = (value(end, metric).removesuffix(" %") for end in (found.low, found.high))
+    low, high = (value(end, metric).partition(" ")[0] for end in (found.low, found.high))
     return f"{value(found.value, metric)} ({low} to {high})"
 
 
