@@ -107,10 +107,10 @@ def written(folder: Path) -> None:
     table.assign(depth=features @ [1.0, -2.0, 0.5, 0.0]).to_csv(data / "table.csv", index=False)
 
 
-def config(seeds: Sequence[int], timed_seeds: Sequence[int]) -> dict[str, Any]:
-    """The config. seeds: for accuracies. timed_seeds: for each simulator and layout."""
+def config(workloads: Sequence[str], seeds: Sequence[int], timed_seeds: Sequence[int]) -> dict[str, Any]:
+    """The config of some of `WORKLOADS`. seeds: for accuracies. timed_seeds: for each simulator and layout."""
     axes = {
-        "workload": list(WORKLOADS), "model": "ring", "qubits": 2, "layers": 1, "batch": 8, "simulator": "fused",
+        "workload": list(workloads), "model": "ring", "qubits": 2, "layers": 1, "batch": 8, "simulator": "fused",
         "backend": "cpu-n1r1t1", "protocol": "quality", "seed": list(seeds),
     }  # fmt: skip
     dressed = {"model": "dressed", "qubits": 0, "layers": 0, "simulator": "none"}
@@ -129,7 +129,7 @@ def config(seeds: Sequence[int], timed_seeds: Sequence[int]) -> dict[str, Any]:
     quick = {"learning_rate": 0.01}
     return {
         "title": "Own data and models",
-        "workloads": WORKLOADS,
+        "workloads": {name: WORKLOADS[name] for name in workloads},
         "models": {
             "ring": {"file": "models/ring.py", "class": "Ring", "control": "dressed", "spread": 0.2},
             "dressed": {"file": "models/dressed.py", "class": "Dressed"},
