@@ -138,8 +138,10 @@ def extended(tmp_path_factory: pytest.TempPathFactory, digits_features: Path) ->
     def insert(file: str, before: str, text: str) -> None:
         inserted(checkout, file, before, text)
 
-    insert("problems/images/specification.py", "def prepare(", block_with("class ReuploadSettings") + "\n\n")
-    insert("problems/images/specification.py", '"mlp": MLPSettings', '"reupload": ReuploadSettings, ')
+    insert(
+        "problems/vectors/settings.py", "class VQCSettings(", block_with("class ReuploadSettings") + "\n\n"
+    )
+    insert("problems/vectors/settings.py", '"mlp": MLPSettings', '"reupload": ReuploadSettings, ')
     insert(
         "engines/circuits/registry.py", '        CircuitMethod("qiskit"', block_with('CircuitMethod("dense"')
     )
