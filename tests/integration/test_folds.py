@@ -134,7 +134,7 @@ def stacked(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, Any]]:
 def samples(problem: Any, name: str) -> tuple[torch.Tensor, list[int], torch.Tensor]:
     """The samples of a part of a problem, how many there are of each class, and what a model sees of them."""
     rows = problem.get_buffer(f"rows_{name}")
-    labels, inputs = (problem.get_buffer(of)[rows] for of in ("labels", "inputs"))
+    labels, inputs = (problem.get_buffer(of)[rows] for of in ("targets", "inputs"))
     return rows, labels.bincount(minlength=2).tolist(), inputs
 
 
