@@ -39,6 +39,9 @@ assert refused(lambda: ketscale.from_qnode(None)).startswith(
 assert refused(lambda: ketscale.CircuitRegressor).startswith(
     "an estimator needs scikit-learn: pip install 'ketscale[estimators]'"
 )
+assert refused(lambda: ketscale.construct("svm")).startswith(
+    "a support vector machine needs scikit-learn: pip install 'ketscale[estimators]'"
+)
 assert refused(lambda: digits.load(0)).startswith(
     "workload digits needs scikit-learn: pip install 'ketscale[images]'"
 )

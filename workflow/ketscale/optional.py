@@ -34,7 +34,8 @@ EXTRAS = {
         },
     ),
     "estimators": Extra(
-        "estimators of scikit-learn, and the baselines of workloads", {"sklearn": "scikit-learn"}
+        "estimators of scikit-learn, support vector machines, and the baselines of workloads",
+        {"sklearn": "scikit-learn"},
     ),
     "simulators": Extra(
         "the simulators default.qubit, lightning.qubit and qiskit, and circuits of Qiskit and OpenQASM",

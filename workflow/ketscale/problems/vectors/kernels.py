@@ -22,6 +22,10 @@ from ketscale.problems.fitted import Fitted, Samples
 from ketscale.problems.shapes import check_inputs
 from ketscale.shapes import Float
 
+# Here, so that it is no part of the time of a fit.
+with needed_for("a support vector machine", "estimators"):
+    from sklearn.svm import SVC, SVR
+
 # What is tried where a setting is left to validation, the smoothest first: of equals the first is kept. Both models have the
 # same trials. Larger costs make the solver take minutes on noisy data.
 COSTS = (0.1, 1.0, 10.0, 100.0)
@@ -247,8 +251,6 @@ def _principal(features: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.
 
 def _pairs(gram: Real, classes: NDArray[np.int64], cost: float, count: int) -> _Machine:
     """The machines of the pairs (0, 1), (0, 2), ... of `count` classes; a positive value is for the first."""
-    with needed_for("a support vector machine", "estimators"):
-        from sklearn.svm import SVC
     pairs = list(combinations(range(count), 2))
     dual, intercept = np.zeros((len(gram), len(pairs))), np.zeros(len(pairs))
     for at, (first, second) in enumerate(pairs):
@@ -266,8 +268,6 @@ def _pairs(gram: Real, classes: NDArray[np.int64], cost: float, count: int) -> _
 
 def _columns(gram: Real, numbers: Real, cost: float) -> _Machine:
     """A machine for each column of numbers (n, columns)."""
-    with needed_for("a support vector machine", "estimators"):
-        from sklearn.svm import SVR
     dual, intercept = np.zeros(numbers.shape), np.zeros(numbers.shape[1])
     for at, column in enumerate(numbers.T):
         machine = SVR(C=cost, kernel="precomputed").fit(gram, column)
