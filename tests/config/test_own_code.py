@@ -78,6 +78,14 @@ def test_the_hash_is_of_all_these_files_and_of_nothing_else(project: Path) -> No
         found = OwnCode.read("models/ring.py").hash
         assert (found not in seen) is changes, name
         seen.add(found)
+    # What stands at the end of one file and what stands at the beginning of the next are not the same.
+    write(
+        project,
+        {"models/ring.py": "import parts, bits\n", "models/parts.py": "a = 1\n", "models/bits.py": "b = 1\n"},
+    )
+    apart = OwnCode.read("models/ring.py").hash
+    write(project, {"models/parts.py": "", "models/bits.py": "b = 1\na = 1\n"})
+    assert OwnCode.read("models/ring.py").hash != apart
     # The same text under another name is imported by another one.
     (project / "models/parts.py").rename(project / "models/bits.py")
     (project / "models/ring.py").write_text("import bits\n")

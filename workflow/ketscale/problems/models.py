@@ -84,19 +84,16 @@ def _of_file(
     with importer.running(seed):
         made = getattr(module, model.class_)(**given, **model.settings)
         reseeded = torch.initial_seed() != seed
-    fault = (
-        "sets torch's seed, so that all seeds of a study would begin alike; leave that out"
-        if reseeded
-        else None
-    )
-    fault = fault or _fault(made, settings)
+    fault = _fault(made, settings)
+    if reseeded:
+        fault = "sets torch's seed, so that all seeds of a study would begin alike; leave that out"
     if fault:
         raise UserError(f"{model.file}: {model.class_} {fault}")
-    for parent in list(made.modules()):
-        for name, child in parent.named_children():
-            if type(child) is nn.Dropout:
-                # Its masks would depend on how ranks share a batch, and a resumed run would have others.
-                setattr(parent, name, SampleDropout(child.p))
+    for path, child in list(made.named_modules(remove_duplicate=False)):
+        if type(child) is nn.Dropout:
+            # Its masks would depend on how ranks share a batch, and a resumed run would have others.
+            parent, _, name = path.rpartition(".")
+            setattr(made.get_submodule(parent), name, SampleDropout(child.p))
     return made
 
 
