@@ -118,7 +118,7 @@ def test_its_predictions(tmp_path):
     rows = np.random.default_rng(0).normal(size=(20, 3))
     np.savez(path, allow_pickle=False, outputs=rows)
     for where in flips(path):
-        found = taken(lambda: arrays.read_npz(path, {"outputs": ("outputs",)})["outputs"], path)
+        found = taken(lambda: arrays.read_npz(path, {"outputs": ("outputs",)})["outputs"].values, path)
         assert found is None or np.array_equal(found, rows), where
 
 

@@ -84,21 +84,24 @@ def test_what_fails_is_said_once_and_nothing_is_noted(
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda logits, _: logits * np.nan, "the model's outputs are not finite"),
+        (lambda logits, _: logits * np.nan, "the outputs of the model are not finite"),
         (lambda logits, training: logits * (np.nan if training else 1), "the loss of the first step is nan"),
         (
             lambda logits, _: logits[:, :2],
-            "for 7 samples the model returns a tensor of shape (7, 2), not (7, 3)",
+            "the model returns a tensor of shape (7, 2) for 7 samples, not (7, 3)",
         ),
         (
             lambda logits, _: logits[:-1],
-            "for 7 samples the model returns a tensor of shape (6, 3), not (7, 3)",
+            "the model returns a tensor of shape (6, 3) for 7 samples, not (7, 3)",
         ),
-        (lambda logits, _: (logits, logits), "the model returns a tuple, not a tensor"),
+        (
+            lambda logits, _: (logits, logits),
+            "the model returns a tuple, not a tensor; return the outputs alone",
+        ),
         (
             lambda logits, training: logits + (torch.rand(()) if training else 0),
-            "a training step draws from torch's global generator, so that other ranks and a resumed run would have other "
-            "numbers; draw in the constructor, or use torch.nn.Dropout",
+            "the model draws from torch's global generator in a training step, so that other ranks and a resumed run would have "
+            "other numbers; draw in the constructor, or use torch.nn.Dropout",
         ),
     ],
     ids=["nan", "nan in training", "columns", "rows", "tuple", "random"],
@@ -114,7 +117,7 @@ def test_what_no_loss_can_be_computed_of_is_refused(
     monkeypatch.setattr(VQC, "vjp", lambda *_: None)
     monkeypatch.setattr(VQC, "forward", lambda self, x: made(forward(self, x), self.training))
     assert cli.main(["try"]) == 2
-    assert capsys.readouterr().err.startswith(f"ketscale: {said} (the first step of vqc on mine, fused, ")
+    assert capsys.readouterr().err.startswith(f"ketscale: {said}")
 
 
 def test_workloads_have_processes_of_their_own_and_each_is_tried_although_another_fails(
@@ -262,18 +265,18 @@ def test_the_rule_has_the_text_of_the_config(own: dict[str, Any]) -> None:
         ("x @ self.drawn", "ring.py: Ring has no parameter to train"),
         (
             "self.layer(x).detach()",
-            "no gradient of a loss can be computed from the model's outputs (RuntimeError: ",
+            "ring.py: Ring: no gradient of a loss can be computed from its outputs (RuntimeError: ",
         ),
         (
             "self.layer(x).half()",
-            "the model returns torch.float16, not real numbers in single or double precision",
+            "ring.py: Ring returns torch.float16, not real numbers in single or double precision",
         ),
         (
             "self.layer(x) * 1j",
-            "the model returns torch.complex128, not real numbers in single or double precision",
+            "ring.py: Ring returns torch.complex128, not real numbers in single or double precision",
         ),
-        ("self.layer(x).argmax(1)", "for 7 samples the model returns a tensor of shape (7,), not (7, 3)"),
-        ("None", "the model returns a NoneType, not a tensor"),
+        ("self.layer(x).argmax(1)", "ring.py: Ring returns a tensor of shape (7,) for 7 samples, not (7, 3)"),
+        ("None", "ring.py: Ring returns a NoneType, not a tensor"),
         ("self.layer(x[:, 1:])", "ring.py, line 12: RuntimeError: mat1 and mat2"),
         ("absent(x)", "ring.py, line 12: NameError: name 'absent' is not defined"),
     ],
@@ -314,6 +317,6 @@ def test_several_ranks_share_no_batch_whose_samples_depend_on_each_other(
     said = capsys.readouterr()
     assert said.out.startswith("ring on mine, none, q2-l0-b8: loss ")
     assert said.err.startswith(
-        "ketscale: what the model makes of a sample depends on the others in its batch"
+        "ketscale: what ring.py: Statistics makes of a sample depends on the others in its batch"
     )
     assert said.err.endswith("(the first step of statistics on mine, none, q2-l0-b8)\n")

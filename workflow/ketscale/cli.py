@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1
     except KeyboardInterrupt:
         return 130
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # of a user's own code too
         said = in_words(error)
         if said is None and isinstance(error, ModuleNotFoundError):
             said = missing_in_words(error, "this command")

@@ -59,10 +59,13 @@ def in_words(error: BaseException | None) -> str | None:
     what their own code raises, or leads to; file and line are those of that code.
     """
     place = _place(error)
+    if place and isinstance(error, SystemExit):
+        return f"{place}: it calls exit({error.code!r}); leave that out"
     if isinstance(error, UserError):
         return _readable(f"{place}: {error}") if place else str(error)
     if place:
-        return _readable(f"{place}: {type(error).__name__}: {short(error, 400)}")
+        advice = "; install it, or put its file beside" if isinstance(error, ModuleNotFoundError) else ""
+        return _readable(f"{place}: {type(error).__name__}: {short(error, 400)}{advice}")
     if isinstance(error, OSError) and (error.filename is not None or error.errno in _FULL):
         where = "the output" if error.filename is None else error.filename
         return _readable(f"{where}: {error.strerror}{_ADVICE.get(error.errno or 0, '')}")
@@ -72,7 +75,7 @@ def in_words(error: BaseException | None) -> str | None:
 def _place(error: BaseException | None) -> str | None:
     """File and line of the user's own code that an error has passed last; None if it has passed none."""
     place = None
-    trace = error.__traceback__ if isinstance(error, Exception) else None
+    trace = error.__traceback__ if isinstance(error, Exception | SystemExit) else None
     while trace is not None:
         frame, file = trace.tb_frame, trace.tb_frame.f_code.co_filename
         # Code that was made from a text has no file.

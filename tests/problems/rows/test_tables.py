@@ -178,7 +178,7 @@ ROWS = "1,cat\n2,dog\n" * 8
         ("x,animal\n" + ROWS + "1,\n", {}, "row 17, column animal is empty"),
         ("x,animal\n" + ROWS + "1,cat\u200b\n", {}, "look like one name"),
         ("x,animal\n" + ROWS.replace("dog", "cat"), {}, "has 1 class"),
-        ("animal\n" + "cat\ndog\n" * 8, {}, "has no column but those that settings name"),
+        ("animal\n" + "cat\ndog\n" * 8, {}, "has one column, animal; separate columns"),
         (b"x,animal\n1,\xff\n", {}, "is not UTF-8"),
         ("x,beast\n" + ROWS, {}, "target: the file has no column animal"),
         ("x,animal\n" + ROWS, {"ignore": ["id"]}, "ignore: the file has no column id"),

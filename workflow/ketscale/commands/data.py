@@ -120,9 +120,13 @@ def prepare(name: str, workload: Workload, out: Path, fetched: Path) -> None:
     family = family_of(workload)
     if family.prepare is None:
         raise UserError(f"workloads.{name}: the family {family.name} has no data to prepare")
-    # Before they are read: what changes meanwhile is prepared again.
-    sources = prepared.digest(workload.sources(), out)
-    family.prepare(workload, out, fetching.folder_of(fetched) if workload.fetched else None)
+    try:
+        # Before they are read: what changes meanwhile is prepared again.
+        sources = prepared.digest(workload.sources(), out)
+        family.prepare(workload, out, fetching.folder_of(fetched) if workload.fetched else None)
+    except UserError as error:
+        # With the lines of the user's own code, if there is some.
+        raise UserError(f"workloads.{name}: {error}").with_traceback(error.__traceback__) from None
     prepared.note(out, sources)
     shared = prepared.shared(out)
     if shared:

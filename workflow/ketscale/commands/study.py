@@ -137,17 +137,13 @@ def _try(options: argparse.Namespace) -> int:
 
 def _try_workload(config: Config, name: str, options: argparse.Namespace) -> None:
     from ketscale.commands.data import prepare
-    from ketscale.config import at
     from ketscale.jobs import prepared, tried
 
     results, workload = Path(config.results), config.workloads[name][1]
     manifest = options.features or prepared.manifest(config, results, name)
     there = prepared.features_hash(manifest) is not None and not prepared.outdated(config, results, name)
     if manifest is not None and not options.features and not there:
-        try:
-            prepare(name, workload, manifest, results / grid.FETCHED.format(workload=name))
-        except UserError as error:
-            raise UserError(at(f"workloads.{name}", str(error))) from None
+        prepare(name, workload, manifest, results / grid.FETCHED.format(workload=name))
     from ketscale.jobs import first_step
     from ketscale.words import counted
 
@@ -158,7 +154,7 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
         about = f"{run.model} on {name}, {run.simulator}, {run.size}-b{run.batch}"
         try:
             found[key] = one = first_step.take(settings, manifest)
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             said = in_words(error)
             if said is None:
                 raise

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+import importlib.util
 import io
 import re
 import sys
@@ -203,9 +204,12 @@ def _tree(path: Path | str, content: bytes) -> ast.Module:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about what the code says; it warns again where it is run
-            return ast.parse(content, str(path))
+            return ast.parse(importlib.util.decode_source(content), str(path))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise UserError(f"{path}, line {line}: is not {error.encoding}; save the file in UTF-8") from None
     except SyntaxError as error:
-        raise UserError(f"{path}, line {error.lineno}: {error.msg}") from None
+        raise UserError(f"{path}, line {error.lineno or 1}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
         raise UserError(f"{path}: is not Python ({error})") from None
 

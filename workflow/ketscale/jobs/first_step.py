@@ -10,12 +10,13 @@ from typing import Any
 
 import torch
 
-from ketscale.config import Protocol, Settings
+from ketscale.config import Data, FileModel, Protocol, Settings
 from ketscale.errors import UserError, in_words, short
 from ketscale.grid import BACKENDS
 from ketscale.jobs import started
 from ketscale.jobs.tried import Tried
 from ketscale.parallel.world import World
+from ketscale.problems.importer import GENERATORS, TORCH_GENERATOR, Shared
 from ketscale.problems.problem import Problem
 from ketscale.training import together
 from ketscale.training.fit import fit
@@ -44,29 +45,41 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
     if needs and not gpu:
         return dataclasses.replace(tried, why="it needs a GPU, and there is none here")
     torch.set_num_threads(1)
-    data = started.read(settings, manifest)
+    before = Shared()
+    try:
+        return _taken(settings, started.read(settings, manifest), world, tried)
+    finally:
+        before.restore()
+
+
+def _taken(settings: Settings, data: Data, world: World, tried: Tried) -> Tried:
+    """What `take` returns, where there is all that the run needs."""
+    run, model = settings.run, settings.model
+    who = f"{model.file}: {model.class_}" if isinstance(model, FileModel) else "the model"
     problem = started.build(settings, data, world.device)
-    split = list(problem.splits)[-1]
-    if settings.model.fitted:
+    built, split = Shared(), list(problem.splits)[-1]
+    if model.fitted:
         begun = time.perf_counter()
         fit(problem, most=FEW)
         step_s = time.perf_counter() - begun
-        _check(problem, split, 1)
+        _check(problem, split, 1, who)
+        _check_left(built, who, fitted=True)
         return dataclasses.replace(tried, step_s=step_s)
     problem.sampler.steps_per_epoch(run.batch)
     batch = next(iter(problem.sampler.batches(run.seed, 0, run.batch)))
-    _check(problem, split, min(len(batch), problem.splits[split]))
-    if run.ranks > 1 and settings.model.own_code:
-        _check_shares(problem, batch)
+    _check(problem, split, min(len(batch), problem.splits[split]), who)
     try:
         loss, step_s = _stepped(problem, world, settings.protocol, batch)
     except Exception as error:
-        if in_words(error) is not None or not settings.model.own_code:
+        if in_words(error) is not None or not model.own_code:
             raise
         said = short(f"{type(error).__name__}: {error}", 400)
-        raise UserError(f"no gradient of a loss can be computed from the model's outputs ({said})") from None
+        raise UserError(f"{who}: no gradient of a loss can be computed from its outputs ({said})") from None
+    _check_left(built, who)
+    if model.own_code:
+        _check_sums(problem, batch, run.ranks, who)
     tried = dataclasses.replace(tried, loss=loss, step_s=step_s)
-    if settings.model.stacks is not None or (settings.simulator and not settings.simulator.stacks):
+    if model.stacks is not None or (settings.simulator and not settings.simulator.stacks):
         return tried
     other = dataclasses.replace(settings, run=dataclasses.replace(run, seed=run.seed + 1))
     seeds = [started.build(each, data, world.device) for each in (settings, other)]
@@ -78,10 +91,9 @@ def _stepped(problem: Problem, world: World, protocol: Protocol, batch: torch.Te
     """The loss of the first step, and the seconds that it takes with its gradient.
 
     Raises:
-        UserError: loss or gradient are not finite, or the step depends on more than its samples.
+        UserError: loss or gradient are not finite.
     """
     problem.train()
-    drawn = torch.get_rng_state()
     begun = time.perf_counter()
     taken = Stepper(problem, world, protocol).differentiate(batch, 0)
     loss = float(problem.combine(taken.sums, taken.count)) + float(taken.penalty or 0)
@@ -89,31 +101,53 @@ def _stepped(problem: Problem, world: World, protocol: Protocol, batch: torch.Te
     for what, value in (("loss", loss), ("norm of the gradient", float(taken.norm))):
         if not math.isfinite(value):
             raise UserError(f"the {what} of the first step is {value}")
-    if not torch.equal(torch.get_rng_state(), drawn):
-        raise UserError(
-            "a training step draws from torch's global generator, so that other ranks and a resumed run would have other "
-            "numbers; draw in the constructor, or use torch.nn.Dropout"
-        )
     return loss, step_s
 
 
-def _check_shares(problem: Problem, batch: torch.Tensor) -> None:
-    """Check that the sums over two halves of a batch are those over the whole one, as ranks take it.
+def _check_left(before: Shared, who: str, fitted: bool = False) -> None:
+    """Check that a model has left what all code shares as it was.
+
+    fitted: it may draw random numbers, which begin with the run's seed.
 
     Raises:
-        UserError: they are not.
+        UserError: it has not.
+    """
+    for name in before.changed():
+        if name == TORCH_GENERATOR and not fitted:
+            raise UserError(
+                f"{who} draws from {name} in a training step, so that other ranks and a resumed run would have other "
+                "numbers; draw in the constructor, or use torch.nn.Dropout"
+            )
+        # PennyLane draws from NumPy's, of which nothing depends.
+        if name not in GENERATORS:
+            raise UserError(f"{who} changes {name}, which the whole process has in common; leave that out")
+
+
+def _check_sums(problem: Problem, batch: torch.Tensor, ranks: int, who: str) -> None:
+    """Check that a batch has the same sums again, and, if ranks share it, over two halves of it.
+
+    Raises:
+        UserError: it has others.
     """
     problem.train()
     with torch.no_grad():
-        halves = [problem(part, 0) for part in batch.split(-(-len(batch) // 2))]
-        if not together.close(torch.stack(halves).sum(0), problem(batch, 0)):
+        once = problem(batch, 0)
+        if not together.close(problem(batch, 0), once):
             raise UserError(
-                "what the model makes of a sample depends on the others in its batch, so that ranks that share a "
-                "batch would have other numbers; leave that out, or use one rank"
+                f"{who} makes something else of the same samples each time, as if it drew random numbers or counted its calls, "
+                "so that a resumed run would have other numbers; leave that out"
+            )
+        if ranks == 1:
+            return
+        halves = [problem(part, 0) for part in batch.split(-(-len(batch) // 2))]
+        if not together.close(torch.stack(halves).sum(0), once):
+            raise UserError(
+                f"what {who} makes of a sample depends on the others in its batch, so that ranks that share a batch would have "
+                "other numbers; leave that out, or use one rank"
             )
 
 
-def _check(problem: Problem, split: str, count: int) -> None:
+def _check(problem: Problem, split: str, count: int, who: str) -> None:
     """Evaluate some samples of a split, of which a user's own model may make anything.
 
     Raises:
@@ -122,12 +156,14 @@ def _check(problem: Problem, split: str, count: int) -> None:
     outputs: Any = problem.outputs(split, torch.arange(count))
     columns = problem.arguments.get("outputs")
     if not isinstance(outputs, torch.Tensor):
-        raise UserError(f"the model returns a {type(outputs).__name__}, not a tensor")
+        raise UserError(f"{who} returns a {type(outputs).__name__}, not a tensor; return the outputs alone")
     if columns is not None and outputs.shape != (count, columns):
         raise UserError(
-            f"for {count} samples the model returns a tensor of shape {tuple(outputs.shape)}, not {(count, columns)}"
+            f"{who} returns a tensor of shape {tuple(outputs.shape)} for {count} samples, not {(count, columns)}"
         )
     if columns is not None and outputs.dtype not in (torch.float32, torch.float64):
-        raise UserError(f"the model returns {outputs.dtype}, not real numbers in single or double precision")
+        raise UserError(f"{who} returns {outputs.dtype}, not real numbers in single or double precision")
     if not outputs.isfinite().all():
-        raise UserError("the model's outputs are not finite")
+        raise UserError(
+            f"the outputs of {who} are not finite; look where it divides, or takes a root or a logarithm"
+        )

@@ -10,7 +10,7 @@ import zipfile
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,8 +19,17 @@ from ketscale.errors import UserError, damaged, short
 from ketscale.files import opened
 
 _ZIP, _NPY = b"PK", b"\x93NUMPY"
+# Double precision has all whole numbers up to this one.
+EXACT = 2**53
 # The versions of the format that NumPy writes for numbers and text.
 _HEADERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+
+
+class Source(NamedTuple):
+    """An array, and its name in errors."""
+
+    values: NDArray[Any]
+    where: str
 
 
 def read_npy(path: Path) -> NDArray[Any]:
@@ -44,7 +53,7 @@ def read_npz(
     wanted: Mapping[str, Sequence[str]],
     optional: Container[str] = (),
     check: Callable[[Sequence[str]], None] | None = None,
-) -> dict[str, NDArray[Any]]:
+) -> dict[str, Source]:
     """The wanted arrays of an .npz file, under the keys of `wanted`.
 
     wanted: for each array the names that it may have in the file, e.g. {'labels': ('labels', 'y')}; exactly one of
@@ -70,7 +79,7 @@ def read_npz(
             for what, name in chosen(members, wanted, optional, str(path)).items():
                 where, member = f"{path}: {name}", f"{name}.npy"
                 with _readable(where), archive.open(member) as file:
-                    found[what] = _array(file, archive.getinfo(member).file_size, where)
+                    found[what] = Source(_array(file, archive.getinfo(member).file_size, where), where)
     return found
 
 
@@ -103,6 +112,8 @@ def returned(values: Any, where: str) -> NDArray[Any]:
     Raises:
         UserError: it is none.
     """
+    if np.ma.is_masked(values):
+        raise UserError(f"{where}: holds masked values; leave such samples out, or fill them in")
     with damaged(f"{where}: is no array", "return numbers or text"), warnings.catch_warnings():
         warnings.simplefilter("error")
         array = np.asarray(values)
@@ -179,16 +190,20 @@ def _readable(where: str) -> AbstractContextManager[None]:
 
 
 def real(array: NDArray[Any], where: str) -> NDArray[Any]:
-    """Return the array, unchanged, if all its values are finite real numbers.
+    """Return the array, unchanged, if all its values are finite real numbers, which double precision can hold.
 
     where: the array's name in errors.
 
     Raises:
-        UserError: the array has another type, or holds NaN or infinity; the error gives the index.
+        UserError: the array has another type, or holds too large whole numbers, NaN or infinity, whose index is given.
     """
     if array.dtype.kind not in "buif":
         raise UserError(
             f"{where}: holds {short(array.dtype)}, not real numbers; save it as float32 or float64"
+        )
+    if array.dtype.kind in "iu" and array.size and max(-int(array.min()), int(array.max())) > EXACT:
+        raise UserError(
+            f"{where}: holds whole numbers that double precision rounds; save them in another unit"
         )
     if array.dtype.kind == "f":
         finite = np.isfinite(array)

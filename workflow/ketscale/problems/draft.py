@@ -13,6 +13,7 @@ import yaml
 
 from ketscale.config import Draft, Family, FileModel, Model, OwnCode, suggestion
 from ketscale.errors import UserError
+from ketscale.problems import arrays
 from ketscale.problems.registry import FAMILIES, workload_of
 
 # Sizes of a first model. More than these take longer than a first look needs.
@@ -31,7 +32,9 @@ results: {results}
 # Data are read, checked and split once (docs/own-data.md).
 workloads:
   {name}: {workload}
-"""
+{ignored}"""
+# What a first config leaves out is said in it.
+IGNORED = "  # Under `ignore` are columns of text, and those that number the rows.\n"
 MODELS = """
 # The constructor gets what it names: sizes, simulator, inputs, outputs, dropout, and whatever else stands here.
 models:
@@ -139,6 +142,7 @@ def drafted(data: Path, out: Path, kind: str | None, targets: tuple[str, ...], m
         "title": json.dumps(f"{chosen.name} on {name}"),
         "name": name,
         "workload": _inline({"kind": kind, **draft.settings}),
+        "ignored": IGNORED if "ignore" in draft.settings else "",
         "model": chosen.name,
         "control": control,
         "sizes": "\n".join(f"      {axis}: {value}" for axis, value in sizes.items()),
@@ -179,9 +183,11 @@ def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple
         if draft is not None:
             found[name] = family, draft
     if not found:
+        shapes = arrays.shapes(data) if data.suffix == ".npz" else {}
+        has = f" (it has {', '.join(f'{name} {shape}' for name, shape in shapes.items())})" if shapes else ""
         raise UserError(
-            f"{data}: is no data that {kind or 'any kind of workload'} reads as it is: bring a .csv file, an .npz file "
-            "with x and y, or a folder with a folder of images for each class (docs/own-data.md)"
+            f"{data}: is no data that {kind or 'any kind of workload'} reads as it is{has}: bring a .csv file, an .npz file "
+            "with x (rows, features) and y, or a folder with a folder of images for each class (docs/own-data.md)"
         )
     if len(found) > 1:
         raise UserError(f"{data}: may be {' or '.join(found)}; say which with --kind")
@@ -198,6 +204,8 @@ def _own(given: str, family: Family) -> Chosen:
     file, _, name = given.partition(":")
     code = OwnCode.read(file)
     if not name:
+        if not code.classes:
+            raise UserError(f"{file}: has no class; write the model as a class, a torch.nn.Module")
         if len(code.classes) != 1:
             raise UserError(f"{file}: has {len(code.classes)} classes; name the model as {file}:CLASS")
         (name,) = code.classes

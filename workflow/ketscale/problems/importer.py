@@ -10,16 +10,17 @@ import builtins
 import contextlib
 import importlib
 import importlib.util
+import os
 import random
 import site
 import sys
 import sysconfig
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import FrameType, ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from ketscale.config import OwnCode
 from ketscale.errors import OWN, UserError
@@ -31,9 +32,8 @@ def imported(code: OwnCode, expected: str) -> ModuleType:
     expected: the hash in the settings of the run.
 
     Raises:
-        UserError: the code is not the one of the settings; or it ends the process, or imports a file of the user's that
-            the hash does not cover.
-        Exception: whatever the code raises.
+        UserError: the code is not the one of the settings; or it imports a file of the user's that the hash does not cover.
+        BaseException: whatever the code raises, SystemExit too.
     """
     if code.hash != expected:
         raise UserError(
@@ -53,33 +53,77 @@ def in_use(expected: str) -> OwnCode | None:
     return next((code for code in codes if code.hash == expected), None)
 
 
+TORCH_GENERATOR = "torch's global generator"
+GENERATORS = ("random's generator", "NumPy's global generator", TORCH_GENERATOR)
+
+
+class Shared:
+    """What all code of a process shares, as it is now: a user's own could change it for the rest."""
+
+    def __init__(self) -> None:
+        self._before = {name: read() for name, (read, _) in _shared().items()}
+
+    def changed(self) -> list[str]:
+        """The names of what is no longer as it was."""
+        return [name for name, (read, _) in _shared().items() if read() != self._before[name]]
+
+    def restore(self) -> None:
+        """Make all as it was."""
+        for name in self.changed():
+            _shared()[name].write(self._before[name])
+
+
 @contextlib.contextmanager
 def running(seed: int) -> Iterator[None]:
-    """Inside the block the user's code may run: random generators begin with `seed`, and it leaves no trace in them.
-
-    Raises:
-        UserError: the code ends the process.
-    """
+    """Inside the block the user's code may run: random generators begin with `seed`, and what is shared stays as it is."""
     import numpy as np
     import torch
 
-    before = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002 (the global one)
-    dtype, threads = torch.get_default_dtype(), torch.get_num_threads()
+    before = Shared()
     random.seed(seed)
-    np.random.seed(seed)  # noqa: NPY002
+    np.random.seed(seed)  # noqa: NPY002 (the global one)
     torch.manual_seed(seed)
     try:
         yield
-    except SystemExit as error:
-        raise UserError(f"it calls exit({error.code!r}); leave that out").with_traceback(
-            error.__traceback__
-        ) from None
     finally:
-        random.setstate(before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
-        torch.set_rng_state(before[2])
-        torch.set_default_dtype(dtype)
-        torch.set_num_threads(threads)
+        before.restore()
+
+
+class _SharedThing(NamedTuple):
+    read: Callable[[], Any]
+    write: Callable[[Any], object]
+
+
+def _shared() -> dict[str, _SharedThing]:
+    import numpy as np
+    import torch
+
+    def numpy_state() -> tuple[Any, ...]:
+        kind, key, *rest = np.random.get_state()  # noqa: NPY002 (the global one)
+        return kind, key.tobytes(), *rest
+
+    def set_numpy_state(state: tuple[Any, ...]) -> None:
+        kind, key, *rest = state
+        np.random.set_state((kind, np.frombuffer(key, np.uint32), *rest))  # noqa: NPY002
+
+    def set_torch_state(state: list[int]) -> None:
+        torch.set_rng_state(torch.tensor(state, dtype=torch.uint8, device="cpu"))
+
+    return {
+        # First, since what is read below makes tensors on it.
+        "torch's default device": _SharedThing(
+            torch.get_default_device,
+            # A device that is set, even the usual one, slows down whatever torch does.
+            lambda device: torch.set_default_device(None if device.type == "cpu" else device),
+        ),
+        "random's generator": _SharedThing(random.getstate, random.setstate),
+        "NumPy's global generator": _SharedThing(numpy_state, set_numpy_state),
+        "torch's global generator": _SharedThing(lambda: torch.get_rng_state().tolist(), set_torch_state),
+        "torch's default type": _SharedThing(torch.get_default_dtype, torch.set_default_dtype),
+        "torch's number of threads": _SharedThing(torch.get_num_threads, torch.set_num_threads),
+        "whether torch computes gradients": _SharedThing(torch.is_grad_enabled, torch.set_grad_enabled),
+        "the working directory": _SharedThing(os.getcwd, os.chdir),
+    }
 
 
 class _Importer(ExecutionLoader, MetaPathFinder):

@@ -105,11 +105,15 @@ def _fault(made: object, settings: Settings) -> str | None:
 
     if not isinstance(made, nn.Module):
         return "is no torch.nn.Module; derive it from that"
+    if type(made).forward is nn.Module.forward:
+        return "has no forward(self, x); write it"
     tensors = [*made.parameters(), *made.buffers()]
     if any(map(is_lazy, tensors)):
         return "has parameters without a shape, as nn.LazyLinear has; give their sizes, of which `inputs` is the first"
     if not settings.model.fitted and not any(tensor.requires_grad for tensor in tensors):
-        return "has no parameter to train"
+        return "has no parameter to train; give it one, or a method fit (ketscale.Fitted)"
+    if any(tensor.is_meta for tensor in tensors):
+        return "has parameters without values, on the device meta; make them on the usual one"
     if not all(isinstance(each, torch.Tensor) for each in made.state_dict().values()):
         return "keeps other things than tensors in its state (get_extra_state); leave them out"
     norms = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)

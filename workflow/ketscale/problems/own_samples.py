@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ketscale.config import Draft
 from ketscale.errors import UserError
 from ketscale.problems import arrays, splits
+from ketscale.problems.arrays import Source
 from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.labels import classes_of, coded, named
 from ketscale.problems.splits import NO_MARKS, Marks, Parts
@@ -20,6 +21,11 @@ from ketscale.problems.splits import NO_MARKS, Marks, Parts
 if TYPE_CHECKING:
     from ketscale.problems.own_data import OwnArrays, OwnSamples
 
+# Names of arrays that say in which part a sample is; case does not matter.
+_PARTS = re.compile(
+    r"splits?|(train(ing)?|val(id)?|validation|test)([_-]?(idx|index|indices|ids?|masks?|splits?|sets?))?",
+    re.IGNORECASE,
+)
 # Names of arrays that say which samples belong together; case does not matter.
 _GROUPS = re.compile(
     r"(groups?|subj|subjects?|participants?|patients?|pids?|persons?|people|users?|speakers?|animals?|individuals?|sessions?"
@@ -30,13 +36,6 @@ _GROUPS = re.compile(
 
 # Whole numbers of so many values are names of classes for a first config.
 MOST_CLASSES = 20
-
-
-class Source(NamedTuple):
-    """An array, and its name in errors."""
-
-    values: NDArray[Any]
-    where: str
 
 
 class Divided(NamedTuple):
@@ -73,8 +72,7 @@ def read(workload: OwnArrays, wanted: Mapping[str, Sequence[str]]) -> dict[str, 
     optional = {"groups", "split"} - {"split" if split == "given" else split}
     if workload.function is not None:
         return _returned(workload, workload.function, wanted, optional)
-    found = arrays.read_npz(file, wanted, optional, lambda members: _check_drawn(members, split, file))
-    return {name: Source(values, f"{file}: {name}") for name, values in found.items()}
+    return arrays.read_npz(file, wanted, optional, lambda members: _check_drawn(members, split, file))
 
 
 def _returned(
@@ -123,13 +121,18 @@ def draft(path: Path, samples: Sequence[str], dimensions: Collection[int], regre
         return None
     there = arrays.read_npz(path, {"targets": ("targets", "labels", "y"), "split": ("split",)}, ("split",))
     settings: dict[str, Any] = {"file": str(path)}
-    if regression and is_regression(there["targets"]):
+    targets, where = there["targets"]
+    if targets.ndim == 2 and targets.shape[1] > 1 and targets.dtype.kind in "buif" and _one_hot(targets):
+        raise UserError(
+            f"{where}: has one 1 in each row, as one-hot classes do; save their numbers, {where[-1]}.argmax(1)"
+        )
+    if regression and is_regression(targets):
         settings["task"] = REGRESSION
     if "split" in there:
         settings["split"] = "given"
     elif "groups" in shapes:
         settings["split"] = "groups"
-    return Draft(settings, found[0][0], "split" not in there or has_validation(there["split"]))
+    return Draft(settings, found[0][0], "split" not in there or has_validation(there["split"].values))
 
 
 def is_regression(values: NDArray[Any]) -> bool:
@@ -139,10 +142,14 @@ def is_regression(values: NDArray[Any]) -> bool:
     """
     if values.ndim > 1 and values.shape[1:] != (1,):
         return True
-    if values.dtype.kind not in "iuf":
+    if values.ndim == 0 or values.dtype.kind not in "iuf":
         return False
     fractions = values.dtype.kind == "f" and bool((values != np.floor(values)).any())
     return fractions or len(np.unique(values)) > max(MOST_CLASSES, len(values) // 10)
+
+
+def _one_hot(values: NDArray[Any]) -> bool:
+    return bool(np.isin(values, (0, 1)).all() and (values.sum(1) == 1).all())
 
 
 def has_validation(parts: NDArray[Any]) -> bool:
@@ -203,12 +210,19 @@ def _numbers(
         )
     one = columns.shape[1] == 1
     names = ("target",) if one else tuple(f"target{i}" for i in range(columns.shape[1]))
-    return arrays.real(columns, where).astype(np.float64), names
+    arrays.real(values, where)
+    return columns.astype(np.float64), names
 
 
 def names_parts(name: str) -> bool:
-    """Whether an array or a column of this name says in which part a sample is."""
+    """Whether a column of this name says in which part a sample is."""
     return name.lower() in ("split", "splits")
+
+
+def are_parts(values: Iterable[str]) -> bool:
+    """Whether these are the names of parts and nothing else, in any case."""
+    found = {value.lower() for value in values}
+    return len(found) > 1 and found <= {*splits.SPLITS, "val"}
 
 
 def names_groups(name: str) -> bool:
@@ -219,10 +233,10 @@ def names_groups(name: str) -> bool:
 def _check_drawn(members: Iterable[str], split: str, file: Path | str) -> None:
     """Raise UserError if a file says which samples go together, or in which part, but the setting `split` does not."""
     for name in members:
-        if names_parts(name) and split != "given":
+        if _PARTS.fullmatch(name) and split != "given":
             raise UserError(
-                f"{file}: has an array {name}, but the setting split: {split} draws it; call it split and set split: "
-                "given, or save the file without it"
+                f"{file}: has an array {name}, but the setting split: {split} draws the parts; put an array split into the file "
+                "(train, validation or test for each sample) and set split: given, or save the file without it"
             )
         if names_groups(name) and split not in ("groups", "given"):
             raise UserError(

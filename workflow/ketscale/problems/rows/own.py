@@ -17,8 +17,8 @@ from ketscale.errors import UserError, short
 from ketscale.files import opened
 from ketscale.optional import needed_for
 from ketscale.problems import arrays, own_samples, splits
+from ketscale.problems.arrays import EXACT, Source
 from ketscale.problems.datasets import REGRESSION
-from ketscale.problems.own_samples import Source
 from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -31,6 +31,8 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 _TARGETS = ("target", "targets", "label", "labels", "class", "y")
 _ROW_NUMBERS = ("id", "index", "row", "number", "nr", "no")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
+# A number with a decimal comma, or with its digits in groups.
+_NUMERAL = re.compile(r"[+-]?[0-9]+([., '\u2019][0-9]{3})*([.,][0-9]+)?")
 
 
 def from_arrays(workload: Rows) -> Vectors:
@@ -55,8 +57,6 @@ def from_csv(workload: Table) -> Vectors:
     (path,) = workload.sources()
     table = _Table.read(path)
     features = features_of(workload, table.names)
-    if not len(table.cells):
-        raise UserError(f"{path}: has no rows below the columns' names; add them")
     numeric, targets = workload.task == REGRESSION, workload.target_columns
     there = {"labels": table.numbers(targets) if numeric else table.text(targets[0])}
     for what, column in (("split", workload.split_column), ("groups", workload.groups_column)):
@@ -102,10 +102,11 @@ def features_of(workload: Table, names: Sequence[str]) -> list[str]:
 def draft(path: Path, targets: Sequence[str]) -> Draft:
     """The settings of a CSV file in a first config: the target is the named column, one that is called so, or the last.
 
-    Columns that are no numbers, or only number the rows, are under `ignore`.
+    Columns of text, and those that only number the rows, are under `ignore`.
 
     Raises:
-        UserError: as for `from_csv`; or no column has that name.
+        UserError: as for `from_csv`; or no column has that name, or the last one may be a target or say what belongs
+            together.
     """
     table = _Table.read(path)
     for name in targets:
@@ -114,20 +115,24 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
     others = [name for name in table.names if name not in targets]
     roles = {}
     for role, is_such in (
-        ("split_column", own_samples.names_parts),
+        ("split_column", table.holds_parts),
         ("groups_column", own_samples.names_groups),
     ):
         found = next(filter(is_such, others), None)
         if found is not None:
             roles[role] = found
+    named = [name for name in others if name.lower() in _TARGETS]
+    if not targets and not named and roles.get("groups_column") == others[-1]:
+        raise UserError(
+            f"{path}: the last column, {others[-1]}, may be what is to be predicted, or say which rows belong together; "
+            f"name what is to be predicted (--target {others[-1]}, or another column)"
+        )
     others = [name for name in others if name not in roles.values()]
     if not targets and others:
-        targets = [next((name for name in others if name.lower() in _TARGETS), others[-1])]
-    numbers = [name for name in others if name.lower() not in _ROW_NUMBERS and table.holds_numbers(name)]
+        targets = [next(iter(named), others[-1])]
+    numbers = [name for name in others if name not in targets and table.is_feature(name)]
     ignored = [name for name in others if name not in (*targets, *numbers)]
-    numeric = len(targets) > 1 or (
-        table.holds_numbers(targets[0]) and own_samples.is_regression(table.numbers(targets).values)
-    )
+    numeric = len(targets) > 1 or table.is_regression(targets[0])
     chosen = {
         "file": str(path),
         "target": targets[0] if len(targets) == 1 else list(targets),
@@ -190,11 +195,17 @@ class _Table:
                     file, sep=separator, header=None, nrows=None if rows is None else rows + 1, dtype=str, na_filter=False,
                     encoding="utf-8-sig",
                 ).to_numpy()  # fmt: skip
-            except UnicodeDecodeError as error:
-                raise UserError(f"{path}: is not UTF-8 ({error.reason}); save the table in UTF-8") from None
+            except UnicodeDecodeError:
+                raise UserError(
+                    f"{path}: line {_undecodable(path)} is not UTF-8; save the table in UTF-8"
+                ) from None
             except ValueError as error:  # pandas's own errors are such
                 raise UserError(f"{path}: is no table ({short(error)}); save it again as CSV") from None
         names = [name.strip() for name in cells[0]]
+        if len(names) == 1:
+            raise UserError(
+                f"{path}: has one column, {short(names[0])}; separate columns by commas, semicolons or tabs, and add features"
+            )
         for place, name in enumerate(names):
             if not name:
                 raise UserError(
@@ -203,6 +214,13 @@ class _Table:
                 )
             if names.index(name) < place:
                 raise UserError(f"{path}: two columns are called {short(name)}; rename one")
+        values = [name for name, column in zip(names, cells[1:].T, strict=True) if name in column]
+        if any(map(_is_fraction, names)) or (values and any(math.isfinite(_number(name)) for name in names)):
+            raise UserError(
+                f"{path}: line 1 looks like the others ({short(', '.join(names))}); let the first line name the columns"
+            )
+        if len(cells) == 1 and rows is None:
+            raise UserError(f"{path}: has no rows below the columns' names; add them")
         return cls(path, names, cells[1:])
 
     def numbers(self, names: Sequence[str]) -> Source:
@@ -216,15 +234,45 @@ class _Table:
         wrong = np.argwhere(~np.isfinite(found))
         if len(wrong):
             row, column = wrong[0]
+            remedy = "write one, leave the row out, or name the column under ignore"
+            if math.isnan(found[row, column]) and _NUMERAL.fullmatch(cells[row, column].strip()):
+                remedy = "write a decimal point, and no digit groups (pandas: read_csv(..., decimal=',', thousands='.'))"
+            place = f"row {row + 1}, column {short(names[column])}"
             raise UserError(
-                f"{self.path}: row {row + 1}, column {short(names[column])}: {short(repr(cells[row, column]))} is no finite "
-                "number; write one, leave the row out, or name the column under ignore"
+                f"{self.path}: {place}: {short(repr(cells[row, column]))} is no finite number; {remedy}"
             )
+        for row, column in np.argwhere(np.abs(found) > EXACT):
+            if _is_whole(cells[row, column]) and int(cells[row, column]) != int(found[row, column]):
+                raise UserError(
+                    f"{self.path}: row {row + 1}, column {short(names[column])}: {short(cells[row, column])} is so large that "
+                    "double precision rounds it; write it in another unit, or name the column under ignore"
+                )
         return Source(found, f"{self.path}: {', '.join(names)}")
 
-    def holds_numbers(self, name: str) -> bool:
-        """Whether every value of a column is a finite number."""
-        return all(math.isfinite(_number(cell)) for cell in self.cells[:, self.names.index(name)])
+    def holds_parts(self, name: str) -> bool:
+        """Whether a column says in which part a row is, by its name or its values."""
+        return own_samples.names_parts(name) or own_samples.are_parts(self._column(name))
+
+    def is_feature(self, name: str) -> bool:
+        """Whether a column has numbers, and not those of the rows.
+
+        Raises:
+            UserError: some of its values are finite numbers and others are not.
+        """
+        if name.lower() in _ROW_NUMBERS or not any(map(_looks_like_number, self._column(name))):
+            return False
+        values = self.numbers([name]).values[:, 0]
+        return values[0] not in (0, 1) or not np.array_equal(values, values[0] + np.arange(len(values)))
+
+    def is_regression(self, name: str) -> bool:
+        """Whether a column looks like numbers that are to be predicted; see `own_samples.is_regression`.
+
+        Raises:
+            UserError: some of its values are fractions and others no finite numbers.
+        """
+        column = self._column(name)
+        mixed = any(map(_is_fraction, column)) or (column and all(map(_looks_like_number, column)))
+        return bool(mixed) and own_samples.is_regression(self.numbers([name]).values)
 
     def text(self, name: str) -> Source:
         """The column of this name, as text, or as whole numbers if it has nothing else.
@@ -232,7 +280,7 @@ class _Table:
         Raises:
             UserError: a value is empty.
         """
-        values = [cell.strip() for cell in self.cells[:, self.names.index(name)]]
+        values = self._column(name)
         if "" in values:
             row = values.index("") + 1
             raise UserError(
@@ -242,6 +290,34 @@ class _Table:
         return Source(
             np.array(values).astype(np.int64) if whole else np.array(values), f"{self.path}: {name}"
         )
+
+    def _column(self, name: str) -> list[str]:
+        return [cell.strip() for cell in self.cells[:, self.names.index(name)]]
+
+
+def _undecodable(path: Path) -> int:
+    """The number of the first line that is not UTF-8."""
+    with opened(path) as file:
+        for number, line in enumerate(file, 1):
+            try:
+                line.decode()
+            except UnicodeDecodeError:
+                return number
+    return 1
+
+
+def _is_whole(text: str) -> bool:
+    return text.strip().lstrip("+-").isdecimal()
+
+
+def _is_fraction(text: str) -> bool:
+    number = _number(text)
+    return math.isfinite(number) and number != math.floor(number)
+
+
+def _looks_like_number(text: str) -> bool:
+    """Whether a text is a number, maybe not a finite one, or would be one with a decimal point."""
+    return not math.isnan(_number(text)) or _NUMERAL.fullmatch(text) is not None
 
 
 def _number(text: str) -> float:

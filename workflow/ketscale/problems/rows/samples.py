@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ketscale.optional import needed_for
-from ketscale.problems.own_samples import Source
+from ketscale.problems.arrays import Source
 from ketscale.problems.rows.own import divided
 from ketscale.problems.vectors.vectors import Vectors
 

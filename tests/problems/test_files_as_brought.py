@@ -1,0 +1,478 @@
+"""Files as users bring them, from `ketscale init` on: each is read as it must be, or refused in a line or two that name the place."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+from safetensors.numpy import load_file
+
+from ketscale.cli import main
+from ketscale.jobs import session
+from ketscale.problems.images import features
+from ketscale.problems.registry import read_config
+from ketscale.problems.splits import SPLITS
+from ketscale.process import THREAD_VARIABLES
+
+N = 40
+X = np.random.default_rng(0).normal(3, 2, (N, 3)).round(3)
+KINDS = np.array(["cat", "dog"] * 20)
+ROWS = np.arange(N)
+# Of each class: 12 rows, 4 and 4.
+PARTS = np.repeat(["train", "val", "test"], [24, 8, 8]).astype("U10")
+GREY = np.random.default_rng(0).integers(0, 256, (N, 6, 5), np.uint8)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+class Right(NamedTuple):
+    """What must be read.
+
+    features: before they are standardised. targets: names of classes, or numbers. parts: None if they are drawn. said: by
+    `prepare`. together: rows with the same number are in one part.
+    """
+
+    features: Any = X
+    targets: Any = KINDS
+    parts: Any = None
+    said: str = ""
+    together: Any = ROWS
+
+
+Case = tuple[Callable[[], str], Right | str]
+
+
+def table(*columns: Any, names: str = "a,b,c,kind", separator: str = ",") -> str:
+    """The text of a CSV file; without columns those of X and KINDS."""
+    given = columns or (*X.T, KINDS)
+    lines = [names.replace(",", separator)]
+    lines += [separator.join(map(str, row)) for row in zip(*given, strict=True)]
+    return "\n".join(lines) + "\n"
+
+
+def saved(content: str | bytes, encoding: str = "utf-8", name: str = "mine.csv") -> Callable[[], str]:
+    """Writes a file; returns what `init` gets."""
+
+    def write() -> str:
+        Path(name).write_bytes(content if isinstance(content, bytes) else content.encode(encoding))
+        return name
+
+    return write
+
+
+def csv(*columns: Any, **how: str) -> Callable[[], str]:
+    return saved(table(*columns, **how))
+
+
+def npz(**arrays: Any) -> Callable[[], str]:
+    def write() -> str:
+        np.savez("mine.npz", **{"x": X, "y": KINDS, **arrays})
+        return "mine.npz"
+
+    return write
+
+
+def commas(values: Any) -> list[str]:
+    return [f'"{value}"'.replace(".", ",") for value in values]
+
+
+def held(values: list[Any]) -> np.ndarray:
+    """An array of Python objects, which NumPy would pickle."""
+    array = np.empty(len(values), object)
+    array[:] = values
+    return array
+
+
+GRAND = [f'"{1000 + row:,}"' for row in ROWS]
+PAIRS = np.stack([ROWS // 4, ROWS // 4], axis=1)
+
+TABLES: dict[str, Case] = {
+    "commas": (csv(), Right()),
+    "semicolons": (csv(separator=";"), Right()),
+    "tabs": (csv(separator="\t"), Right()),
+    "BOM": (saved("\ufeff" + table()), Right()),
+    "lines of Windows, and empty ones": (saved(table().replace("\n", "\r\n\r\n")), Right()),
+    "quotes": (csv(*X.T, [f'"a {kind}, ""small"""' for kind in KINDS]), Right(targets=[f'a {kind}, "small"' for kind in KINDS])),
+    "unicode": (csv(*X.T, ["猫", "Möwe"] * 20, names="größe,b,长,种类"), Right(targets=["猫", "Möwe"] * 20)),
+    "words for nothing as labels": (csv(*X.T, ["NA", "None"] * 20), Right(targets=["NA", "None"] * 20)),
+    "huge integers as labels": (csv(*X.T, [2**63, 2**64] * 20), Right(targets=[str(2**63), str(2**64)] * 20)),
+    "true and false": (csv(["True", "FALSE"] * 20, *X.T[1:], KINDS), Right(features=np.column_stack([[1, 0] * 20, X[:, 1:]]))),
+    "an index column": (csv(ROWS, *X.T, KINDS, names="Unnamed: 0,a,b,c,kind"), Right()),
+    "a text column": (csv(["red", "blue"] * 20, *X.T, KINDS, names="colour,a,b,c,kind"), Right()),
+    "a constant feature": (csv([5] * N, *X.T[1:], KINDS), Right(features=np.column_stack([[5] * N, X[:, 1:]]))),
+    "equal rows": (csv(*PAIRS.T, ROWS // 4 % 2, names="a,b,kind"), Right(PAIRS, [str(row // 4 % 2) for row in ROWS], together=ROWS // 4)),
+    "groups": (csv(ROWS // 4, *X.T, KINDS, names="patient,a,b,c,kind"), Right(together=ROWS // 4)),
+    "parts": (csv(*X.T, PARTS, KINDS, names="a,b,c,split,kind"), Right(parts=PARTS)),
+    "parts of another name": (csv(PARTS, *X.T, KINDS, names="set,a,b,c,kind"), Right(parts=PARTS)),
+    "val and validation": (
+        csv(*X.T, np.where(ROWS % 3, PARTS, np.char.replace(PARTS, "val", "validation")), KINDS, names="a,b,c,split,kind"),
+        Right(parts=PARTS),
+    ),
+    "no validation": (
+        csv(*X.T, np.char.replace(PARTS, "val", "test"), KINDS, names="a,b,c,split,kind"),
+        Right(parts=np.char.replace(PARTS, "val", "test")),
+    ),
+    "equal rows in training and test": (
+        csv(*X[ROWS % 32].T, PARTS, KINDS, names="a,b,c,split,kind"),
+        Right(X[ROWS % 32], parts=PARTS, said="mine: 8 samples of validation and test have something in common with a part before"),
+    ),
+    "numbers to predict": (csv(*X.T, names="a,b,price"), Right(X[:, :2], X[:, 2])),
+    "decimal commas": (csv(*map(commas, X.T), KINDS, separator=";"), "mine.csv: row 1, column a: '3,251' is no finite number; write a decimal point"),
+    "decimal commas to predict": (csv(X[:, 0], commas(X[:, 1]), names="a,price"), "mine.csv: row 1, column price: '2,736' is no finite number; write a dec"),
+    "thousands separators": (csv(GRAND, X[:, 1], KINDS, names="a,b,kind"), "mine.csv: row 1, column a: '1,000' is no finite number; write a decimal point"),
+    "empty cells": (saved(table().replace(str(X[5, 1]), "")), "mine.csv: row 6, column b: '' is no finite number; write one, leave the row out"),
+    "NaN": (saved(table().replace(str(X[5, 1]), "NaN")), "mine.csv: row 6, column b: 'NaN' is no finite number; write one"),
+    "an empty label": (saved(table().replace("dog", "", 1)), "workloads.mine: mine.csv: row 2, column kind is empty; write a value"),
+    "Latin-1": (saved(table(*X.T, ["cat", "Möwe"] * 20), "latin-1"), "mine.csv: line 3 is not UTF-8; save the table in UTF-8"),
+    "UTF-16": (saved(table(), "utf-16"), "mine.csv: line 1 is not UTF-8; save"),
+    "duplicate columns": (csv(names="a,b,a,kind"), "mine.csv: two columns are called a; rename one"),
+    "an index column without a name": (csv(ROWS, *X.T, KINDS, names=",a,b,c,kind"), "mine.csv: column 1 has no name; give it one, or save the table without"),
+    "no header": (saved(table().partition("\n")[2]), "mine.csv: line 1 looks like the others (3.251, 2.736, 4.281, cat); let the first line name"),
+    "no rows": (saved("a,b,kind\n"), "mine.csv: has no rows below the columns' names; add them"),
+    "another separator": (csv(separator="|"), "mine.csv: has one column, a|b|c|kind; separate columns by commas, semicolons or tabs"),
+    "a comment": (saved("# measured in May\n" + table()), "mine.csv: is no table (Error tokenizing data"),
+    "one class": (csv(*X.T, ["cat"] * N), "workloads.mine: mine.csv: kind: has 1 class (cat); at least 2 are needed"),
+    "one number to predict": (csv(*X.T, [7.5] * N, names="a,b,c,price"), "workloads.mine: target price: has one value in all training samples"),
+    "a label in two ways": (csv(*X.T, ["Mo\u0308we", "M\u00f6we"] * 20), "workloads.mine: mine.csv: kind: 'Mo\\u0308we' (row 0) and 'M\\xf6we' (row 1) look like one"),
+    "huge integers": (csv(2**60 + ROWS * 3, *X.T[1:], KINDS), "mine.csv: row 2, column a: 1152921504606846979 is so large that double precision rounds it"),
+    "too huge integers": (csv([10**400] * N, *X.T[1:], KINDS), "mine.csv: row 1, column a: '1000000000000000000000000"),
+    "an empty part": (csv(*X.T, ["train", "val"] * 20, KINDS, names="a,b,c,split,kind"), "workloads.mine: mine.csv: split: no sample is in part test"),
+    "target or groups": (csv(names="a,b,c,animal"), "mine.csv: the last column, animal, may be what is to be predicted, or say which rows"),
+    "two groups": (csv(*X.T, ROWS // 20, KINDS, names="a,b,c,site,kind".replace("site", "patient")), "workloads.mine: a split by groups needs at least 3 groups"),
+}  # fmt: skip
+ARRAYS: dict[str, Case] = {
+    "float labels": (npz(y=np.tile([1.0, 2.0], 20)), Right(targets=["1", "2"] * 20)),
+    "halves, backwards in memory": (npz(x=X.astype(">f2")[:, ::-1]), Right(features=X.astype(np.float16)[:, ::-1].astype(float))),
+    "truth": (npz(x=X > 3), Right(features=(X > 3).astype(float), together=[hash(tuple(row)) for row in X > 3])),
+    "own parts": (npz(split=np.where(ROWS % 2, PARTS, np.char.replace(PARTS, "val", "validation"))), Right(parts=PARTS)),
+    "labels in bytes": (npz(y=np.char.encode(KINDS)), Right()),
+    "NaN": (npz(x=np.where(ROWS[:, None] == 3, np.nan, X)), "workloads.mine: mine.npz: x: holds NaN or infinity at [3, 0]; leave such samples out"),
+    "NaN to predict": (npz(y=np.where(ROWS == 3, np.nan, X[:, 0])), "workloads.mine: mine.npz: y: holds NaN or infinity at [3]"),
+    "unequal lengths": (npz(y=KINDS[1:]), "workloads.mine: mine.npz: y: has shape (39,), but there are 40 rows; give one value each"),
+    "one class": (npz(y=np.zeros(N, int)), "workloads.mine: mine.npz: y: has 1 class (0)"),
+    "objects as labels": (npz(y=held(KINDS.tolist())), "mine.npz: y: holds Python objects, which are never loaded; save numbers or text"),
+    "objects as features": (npz(x=held([[1.0], [2.0, 3.0]] * 20)), "mine.npz: is no data that any kind of workload reads as it is (it has x (40,), y (40,))"),
+    "trials of unequal lengths": (npz(x=held([np.zeros((2, 4 + row % 3)) for row in ROWS])), "mine.npz: is no data that any kind of workload reads as it is"),
+    "complex numbers": (npz(x=X + 1j), "workloads.mine: mine.npz: x: holds complex128, not real numbers; save it as"),
+    "complex numbers to predict": (npz(y=X[:, 0] + 1j), "workloads.mine: mine.npz: y: holds complex128; save"),
+    "dates": (npz(y=ROWS.astype("M8[D]")), "workloads.mine: mine.npz: y: holds datetime64[D]; save whole numbers or text"),
+    "one feature": (npz(x=X[:, 0]), "mine.npz: is no data that any kind of workload reads as it is (it has x (40,), y (40,)): bring"),
+    "other names": (lambda: (np.savez("mine.npz", X=X, labels=KINDS), "mine.npz")[1], "mine.npz: is no data that any kind of workload reads as it is (it has X (40, 3), l"),
+    "one-hot classes": (npz(y=np.eye(2)[ROWS % 2]), "mine.npz: y: has one 1 in each row, as one-hot classes do; save their numbers, y.argmax(1)"),
+    "one label for all": (npz(y=np.float64(1)), "workloads.mine: mine.npz: y: has shape (), but there are 40 rows"),
+    "huge integers": (npz(x=2**60 + np.stack([ROWS, ROWS], 1)), "workloads.mine: mine.npz: x: holds whole numbers that double precision rounds; save"),
+    "own parts that overlap": (npz(train=np.arange(30), test=np.arange(25, 40)), "workloads.mine: mine.npz: has an array train, but the setting split: rows draws"),
+    "numbers as parts": (npz(split=ROWS > 30), "workloads.mine: mine.npz: split: 'False' is not a part; each value must be one of train, validation, test"),
+    "an empty part": (npz(split=np.char.replace(PARTS, "train", "test")), "workloads.mine: mine.npz: split: no sample is in part train; put some into it"),
+    "a class that is not trained": (npz(split=np.where(ROWS % 2, "test", "train")), "workloads.mine: class 'dog' has no training sample; change mine.npz: split"),
+    "a pickle": (saved(pickle.dumps({"x": X}), name="mine.npz"), "mine.npz: cannot be read (BadZipFile"),
+    "a pickle by its name": (saved(pickle.dumps({"x": X}), name="mine.pkl"), "mine.pkl: is no data that any kind of workload reads as it is: bring a .csv file"),
+    "images of 16 bits": (lambda: (np.savez("mine.npz", images=GREY.astype(np.uint16) * 257, y=KINDS), "mine.npz")[1], "workloads.mine: mine.npz: images: holds uint16; save pixels"),
+    "images from 0.0 to 255.0": (lambda: (np.savez("mine.npz", images=GREY * 1.0, y=KINDS), "mine.npz")[1], "workloads.mine: mine.npz: images: pixels range from 0 to 255; scale"),
+}  # fmt: skip
+
+
+def brought(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    """What is said of data by `init` and `prepare`; the config is mine.yaml."""
+    if main(["init", *arguments, "--out", "mine.yaml"]) == 0:
+        capsys.readouterr()
+        main(["prepare", "mine", "--config", "mine.yaml"])
+    # Without what shows progress.
+    said = [line for line in capsys.readouterr().err.splitlines() if "step/s" not in line and line]
+    assert len(said) <= 2
+    return "\n".join(said).removeprefix("ketscale: ")
+
+
+def is_numeric(values: Any) -> bool:
+    return np.asarray(values).dtype.kind == "f"
+
+
+@pytest.mark.parametrize(
+    "case", [*TABLES.values(), *ARRAYS.values()], ids=[*TABLES, *(f"array of {name}" for name in ARRAYS)]
+)
+def test_rows(case: Case, capsys: pytest.CaptureFixture[str]) -> None:
+    make, expected = case
+    said = brought([make()], capsys)
+    if isinstance(expected, str):
+        assert said.startswith(expected)
+        assert not list(Path().glob("results*/features/mine/features.json"))
+        return
+    assert said.startswith(expected.said) and bool(said) == bool(expected.said)
+    config = read_config(Path("mine.yaml"))
+    settings = config.settings(config.runs[0])
+    family = settings.family
+    assert family.read is not None
+    data = family.read(settings, Path(config.results, "features/mine/features.json")).content
+    parts = np.full(N, "?" * 10)
+    for name in SPLITS:
+        parts[data.splits[name]] = name
+    parts = np.char.replace(parts, "validation", "val")
+    assert sum(len(rows) for rows in data.splits.values()) == N and "?" not in "".join(parts)
+    if expected.parts is not None:
+        assert parts.tolist() == list(expected.parts)
+    assert (
+        len(set(zip(expected.together, parts, strict=True))) == len(set(expected.together))
+        or expected.parts is not None
+    )
+    train = expected.features[parts == "train"].astype(float)
+    deviation = train.std(0)
+    scaled = (expected.features - train.mean(0)) / np.where(deviation, deviation, 1)
+    np.testing.assert_allclose(data.inputs, scaled, rtol=0, atol=1e-5)
+    if is_numeric(expected.targets):
+        assert np.array_equal(data.targets, np.asarray(expected.targets)[:, None])
+    else:
+        assert [data.names[target] for target in data.targets] == list(expected.targets)
+
+
+def pictures(add: Callable[[Path], Any]) -> Callable[[], str]:
+    """Two classes of five files each; `add` gets the folder of the first, day."""
+
+    def write() -> str:
+        for name, level in (("night", 20), ("day", 200)):
+            Path("mine", name).mkdir(parents=True)
+            for number in range(5):
+                Image.new("RGB", (12, 9), (level, level, level + number)).save(f"mine/{name}/{number}.png")
+        add(Path("mine/day"))
+        return "mine"
+
+    return write
+
+
+def of(mode: str, colour: Any, name: str = "a.png", **how: Any) -> Callable[[], str]:
+    """A folder with one more picture, of one colour."""
+    return pictures(lambda path: Image.new(mode, (8, 6), colour).save(path / name, **how))
+
+
+def turned(path: Path) -> None:
+    exif = Image.Exif()
+    exif[0x0112] = 6  # to be turned clockwise, which brings the left to the top
+    pixels = np.zeros((8, 16, 3), np.uint8)
+    pixels[:, :8] = 255
+    Image.fromarray(pixels).save(path / "a.jpg", exif=exif, quality=100)
+
+
+def moving(path: Path) -> None:
+    frames = [Image.new("L", (8, 8), level) for level in (0, 255)]
+    frames[0].save(path / "a.gif", save_all=True, append_images=frames[1:])
+
+
+def half(top: int, bottom: int) -> np.ndarray:
+    return np.repeat([top, bottom], 16)[:, None, None]
+
+
+# Of the picture a.*, whose pixels are (32, 32, 3): what they are, or what is said.
+FOLDERS: dict[str, tuple[Callable[[], str], Any]] = {
+    "a palette": (pictures(lambda path: Image.new("RGB", (8, 8), (200, 10, 20)).quantize(4).save(path / "a.gif")), [200, 10, 20]),
+    "CMYK": (of("CMYK", (0, 255, 255, 0), "a.tif"), [255, 0, 0]),
+    "CMYK as JPEG": (of("CMYK", (0, 255, 255, 0), "a.jpg", quality=100), [255, 0, 0]),
+    "an alpha channel that hides nothing": (of("RGBA", (1, 2, 3, 255)), [1, 2, 3]),
+    "EXIF rotation": (pictures(turned), half(255, 0)),
+    "black and white": (of("1", 1), [255, 255, 255]),
+    "16 bits": (of("I;16", 40000), "workloads.mine: mine/day/a.png: its mode is I;16; save it with 8 bits a channel"),
+    "floats": (of("F", 0.5, "a.tif"), "workloads.mine: mine/day/a.tif: its mode is F; save it with 8 bits a channel"),
+    "transparent": (of("RGBA", (1, 2, 3, 4)), "workloads.mine: mine/day/a.png: is transparent in places; save it on a background"),
+    "transparent colour": (of("RGB", (1, 2, 3), transparency=(1, 2, 3)), "workloads.mine: mine/day/a.png: is transparent in places"),
+    "animated": (pictures(moving), "workloads.mine: mine/day/a.gif: has 2 frames; save those that you want as separate images"),
+    "cut off": (pictures(lambda path: (path / "a.png").write_bytes((path / "1.png").read_bytes()[:45])), "workloads.mine: mine/day/a.png: is not a readable image"),
+    "no image": (pictures(lambda path: (path / "a.heic").write_text("")), "folder: mine/day/a.heic is not an image (.bmp, .gif"),
+    "folders in folders": (pictures(lambda path: (path / "a").mkdir()), "folder: mine/day/a is a folder in a class's folder; name the folder of"),
+    "an empty class": (pictures(lambda path: (path.parent / "dusk").mkdir()), "folder: mine/dusk is empty; add the images of class dusk, or delete it"),
+    "two pictures": (pictures(lambda path: [(path / f"{number}.png").unlink() for number in (2, 3, 4)]), "workloads.mine: class 'day' has 2 samples"),
+    "one class": (pictures(lambda path: path.rename(path.with_name(".day"))), "folder: mine has 1 folders; at least 2 are needed, one for each class"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("case", FOLDERS.values(), ids=FOLDERS)
+def test_folders_of_images(
+    case: tuple[Callable[[], str], Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[Any] = []
+    monkeypatch.setattr(features, "pretrain", lambda *_, **__: None)
+    monkeypatch.setattr(features, "compute", lambda workload, images, *_: read.append(images))
+    make, expected = case
+    said = brought([make()], capsys)
+    if isinstance(expected, str):
+        assert said.startswith(expected) and not read
+        return
+    ((images,), names) = read, ["day"] * 6 + ["night"] * 5
+    assert [images.classes[label] for label in images.labels] == names
+    assert images.pixels.shape == (11, 32, 32, 3)
+    pixels = np.broadcast_to(expected, (32, 32, 3)).astype(int)
+    # Where the halves meet, resizing mixes them; JPEG rounds.
+    assert np.abs(images.pixels[5].astype(int) - pixels)[[*range(14), *range(18, 32)]].max() <= 3
+    assert images.pixels[0, 0, 0].tolist() == [200, 200, 200] and images.pixels[10, 9, 9].tolist() == [
+        20,
+        20,
+        24,
+    ]
+
+
+MODEL = """\
+import torch
+from torch import nn
+{head}
+
+
+class Mine(nn.Module):
+    def __init__(self, inputs, outputs{argument}):
+        super().__init__()
+        {made}
+        self.layer = nn.Linear(inputs, outputs)
+
+    def forward(self, x):
+        {called}
+        return {returned}
+"""
+
+
+def model(
+    head: str = "", argument: str = "", made: str = "", called: str = "", returned: str = "self.layer(x)"
+) -> str:
+    """A model with something unusual in line 3, 8 or 12."""
+    given = {
+        "head": head,
+        "argument": argument,
+        "made": made or "pass",
+        "called": called or "pass",
+        "returned": returned,
+    }
+    return MODEL.format(**given)
+
+
+SEEDS = "import random, numpy; random.seed(1); numpy.random.seed(1)"
+OTHERS = "torch.set_default_dtype(torch.float64); torch.set_num_threads(3); torch.set_grad_enabled(False)"
+DEVICE = "torch.set_default_device('meta')"
+
+
+def changes(what: str) -> str:
+    return f"mine.py: Mine changes {what}, which the whole process has in common; leave that out"
+
+
+# What is said of each model, or '' if its numbers are those of the plain one.
+MODELS: dict[str, tuple[str | bytes, str]] = {
+    "plain": (model(), ""),
+    "prints": (model("print('imported')", made="print('made')", called="print(x)"), ""),
+    "changes global seeds": (model(f"torch.manual_seed(1); {SEEDS}", made=SEEDS), ""),
+    "changes torch": (model(f"{OTHERS}; {DEVICE}", made=OTHERS.replace("torch.set_default_dtype(torch.float64); ", "")), ""),
+    "changes the folder": (model("import os; os.makedirs('in', exist_ok=True); os.chdir('in')", made="os.chdir('in')"), ""),
+    "writes files": (model("import pathlib; pathlib.Path('log.txt').write_text('imported')"), ""),
+    "has a BOM": (b"\xef\xbb\xbf" + model("# ü").encode(), ""),
+    "for scripts too": (model("if __name__ == '__main__': raise SystemExit"), ""),
+    "sets torch's seed": (model(made="torch.manual_seed(1)"), "mine.py: Mine sets torch's seed, so that all seeds of a study would begin alike"),
+    "changes the type in a step": (model(called="torch.set_default_dtype(torch.float64)"), changes("torch's default type")),
+    "changes threads in a step": (model(called="torch.set_num_threads(3)"), changes("torch's number of threads")),
+    "changes the folder in a step": (model(called="import os; os.chdir('/')"), changes("the working directory")),
+    "draws in a step": (model(returned="self.layer(x + torch.randn_like(x))"), "mine.py: Mine draws from torch's global generator in a training step"),
+    "draws from NumPy in a step": (model("import numpy", called="x = x + numpy.random.rand()"), "mine.py: Mine makes something else of the same samples each"),
+    "counts its calls": (model(made="self.n = 0", called="self.n += 1; x = x * self.n"), "mine.py: Mine makes something else of the same samples each time"),
+    "has a syntax error": (model("def broken(:"), "mine.py, line 3: invalid syntax"),
+    "is Latin-1": (model("# ü").encode("latin-1"), "mine.py, line 3: is not utf-8; save the file in UTF-8"),
+    "imports what is not there": (model("import quantumlib"), "mine.py, line 3: ModuleNotFoundError: No module named 'quantumlib'; install it, or"),
+    "reads what is not there": (model(made="torch.load('weights.pt')"), "mine.py, line 9: FileNotFoundError: [Errno 2] No such file or directory: 'weights.pt'"),
+    "needs an argument": (model(argument=", wires"), "--model mine.py: Mine needs wires; add it"),
+    "has no class": ("net = None\n", "mine.py: has no class; write the model as a class, a torch.nn.Module"),
+    "is no module": (model().replace("nn.Module", "object"), "--model mine.py: mine.py: Mine has its constructor from elsewhere|mine.py: Mine is no torch.nn.Module; derive"),
+    "has no forward": (model().replace("forward", "forwards"), "mine.py: Mine has no forward(self, x); write it"),
+    "has no parameters": (model().replace("nn.Linear(inputs, outputs)", "nn.Identity()"), "mine.py: Mine has no parameter to train; give it one, or a method fit"),
+    "has parameters without values": (model(made=DEVICE), "mine.py: Mine has parameters without values, on the device meta"),
+    "returns another shape": (model(returned="self.layer(x)[:, :1]"), "mine.py: Mine returns a tensor of shape (6, 1) for 6 samples, not (6, 2)"),
+    "returns a tuple": (model(returned="self.layer(x), x"), "mine.py: Mine returns a tuple, not a tensor; return the outputs alone"),
+    "returns NaN": (model(returned="self.layer(x) / 0 * 0"), "the outputs of mine.py: Mine are not finite; look where it divides"),
+    "returns what was detached": (model(returned="self.layer(x).detach()"), "mine.py: Mine: no gradient of a loss can be computed from its outputs"),
+    "exits": (model("import sys; sys.exit(3)"), "mine.py, line 3: it calls exit(3); leave that out"),
+    "exits when it is made": (model(made="import sys; sys.exit()"), "mine.py, line 9: it calls exit(None); leave that out"),
+    "exits in a step": (model(called="exit(4)"), "mine.py, line 13: it calls exit(4); leave that out"),
+    "changes itself": (model("import pathlib; pathlib.Path(__file__).write_text('x = 1')"), "mine.py: was changed after the settings of this run were read; start it again"),
+    "needs CUDA": (model("assert torch.cuda.is_available(), 'needs CUDA'"), "mine.py, line 3: AssertionError: needs CUDA"),
+    "asks for input": (model("input('How many wires? ')"), "mine.py, line 3: "),
+}  # fmt: skip
+
+
+@pytest.fixture
+def rows() -> None:
+    """Data, and what makes a GPU look absent."""
+    npz()()
+
+
+def config_with(text: str | bytes, capsys: pytest.CaptureFixture[str]) -> str:
+    """Write a config for a model; returns what is said if it is refused."""
+    Path("mine.py").write_bytes(text if isinstance(text, bytes) else text.encode())
+    main(["init", "mine.npz", "--model", "mine.py", "--out", "mine.yaml"])
+    said = capsys.readouterr().err
+    if not said:
+        # One study of one model, so that each case is quick.
+        given = yaml.safe_load(Path("mine.yaml").read_text())
+        given["studies"] = {"quality": given["studies"]["quality"]}
+        given["studies"]["quality"]["axes"]["seed"] = [1]
+        given["studies"]["quality"]["points"] = [{}]
+        given["protocols"]["quality"] |= {"epochs": 2}
+        del given["protocols"]["timing"], given["protocols"]["parity"]
+        Path("mine.yaml").write_text(yaml.safe_dump(given))
+    return said
+
+
+@pytest.mark.parametrize("case", MODELS.values(), ids=MODELS)
+@pytest.mark.usefixtures("rows")
+def test_models(
+    case: tuple[str | bytes, str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    text, expected = case
+    before = (
+        Path.cwd(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.is_grad_enabled(),
+        torch.get_rng_state().tolist(),
+    )
+    said = config_with(text, capsys)
+    if not said:
+        main(["try", "--config", "mine.yaml"])
+        said = capsys.readouterr().err
+    if expected:
+        assert any(said.startswith(f"ketscale: {each}") for each in expected.split("|"))
+        assert len(said.splitlines()) == 1
+    else:
+        assert not said
+        assert Path("results-mine/tried/mine.json").exists()
+    assert before == (
+        Path.cwd(),
+        torch.get_default_dtype(),
+        torch.get_num_threads(),
+        torch.is_grad_enabled(),
+        torch.get_rng_state().tolist(),
+    )
+
+
+@pytest.mark.usefixtures("rows")
+def test_models_that_change_what_is_global_train_to_the_same_numbers(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in THREAD_VARIABLES:
+        monkeypatch.setenv(name, "1")
+    weights = {}
+    for name in ("plain", "changes global seeds", "changes torch", "changes the folder"):
+        assert not config_with(MODELS[name][0], capsys)
+        assert main(["prepare", "mine", "--config", "mine.yaml"]) == 0
+        config = read_config(Path("mine.yaml"))
+        (run,) = config.runs
+        folder = Path(name, run.folder)
+        session.train(
+            config.settings(run), folder, Path("results-mine/features/mine/features.json"), None, None
+        )
+        weights[name] = load_file(folder / "model.safetensors")
+        Path("mine.yaml").unlink()
+    for found in weights.values():
+        assert all(
+            np.array_equal(found[name], weights["plain"][name]) for name in ("layer.weight", "layer.bias")
+        )
