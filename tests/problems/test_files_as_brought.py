@@ -392,7 +392,7 @@ MODELS: dict[str, tuple[str | bytes, str]] = {
     "exits": (model("import sys; sys.exit(3)"), "mine.py, line 3: it calls exit(3); leave that out"),
     "exits when it is made": (model(made="import sys; sys.exit()"), "mine.py, line 9: it calls exit(None); leave that out"),
     "exits in a step": (model(called="exit(4)"), "mine.py, line 13: it calls exit(4); leave that out"),
-    "changes itself": (model("import pathlib; pathlib.Path(__file__).write_text('x = 1')"), "mine.py: was changed after the settings of this run were read; start it again"),
+    "changes itself": (model("import pathlib; pathlib.Path(__file__).write_text('x = 1')"), "mine.py: is not the code that the settings of this run have; start the run again"),
     "needs CUDA": (model("assert torch.cuda.is_available(), 'needs CUDA'"), "mine.py, line 3: AssertionError: needs CUDA"),
     "asks for input": (model("input('How many wires? ')"), "mine.py, line 3: "),
 }  # fmt: skip

@@ -26,6 +26,11 @@ from ketscale.config import OwnCode
 from ketscale.errors import OWN, UserError
 
 
+# Of what all code of a process shares, the generators.
+TORCH_GENERATOR = "torch's global generator"
+GENERATORS = ("random's generator", "NumPy's global generator", TORCH_GENERATOR)
+
+
 def imported(code: OwnCode, expected: str) -> ModuleType:
     """The module of the user's file, imported anew.
 
@@ -51,10 +56,6 @@ def in_use(expected: str) -> OwnCode | None:
     """The code with this hash that this process has imported; None if it has imported none."""
     codes = (finder.code for finder in sys.meta_path if isinstance(finder, _Importer))
     return next((code for code in codes if code.hash == expected), None)
-
-
-TORCH_GENERATOR = "torch's global generator"
-GENERATORS = ("random's generator", "NumPy's global generator", TORCH_GENERATOR)
 
 
 class Shared:
@@ -99,7 +100,8 @@ def _shared() -> dict[str, _SharedThing]:
     import torch
 
     def numpy_state() -> tuple[Any, ...]:
-        kind, key, *rest = np.random.get_state()  # noqa: NPY002 (the global one)
+        state: Any = np.random.get_state()  # noqa: NPY002 (the global one)
+        kind, key, *rest = state
         return kind, key.tobytes(), *rest
 
     def set_numpy_state(state: tuple[Any, ...]) -> None:
@@ -118,7 +120,7 @@ def _shared() -> dict[str, _SharedThing]:
         ),
         "random's generator": _SharedThing(random.getstate, random.setstate),
         "NumPy's global generator": _SharedThing(numpy_state, set_numpy_state),
-        "torch's global generator": _SharedThing(lambda: torch.get_rng_state().tolist(), set_torch_state),
+        TORCH_GENERATOR: _SharedThing(lambda: torch.get_rng_state().tolist(), set_torch_state),
         "torch's default type": _SharedThing(torch.get_default_dtype, torch.set_default_dtype),
         "torch's number of threads": _SharedThing(torch.get_num_threads, torch.set_num_threads),
         "whether torch computes gradients": _SharedThing(torch.is_grad_enabled, torch.set_grad_enabled),
