@@ -142,6 +142,27 @@ def test_what_cannot_be_read_is_refused_with_its_line(project: Path, text: str, 
 
 
 @pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"# caf\xe9\nclass Ring(Module): pass", "models/ring.py: invalid or missing encoding"),
+        (b"# coding: nope\nclass Ring(Module): pass", "models/ring.py: unknown encoding: nope"),
+        ("class Ring(Module): pass".encode("utf-16"), "models/ring.py: invalid or missing encoding"),
+        (b"x = " + 500 * b"(" + 500 * b")", "models/ring.py, line 1: too many nested parentheses"),
+        (b"# coding: latin-1\n# \xe9\nclass Ring(Module): pass", ""),
+        ("\ufeffclass Ring(Module):\r\n    pass\r\n".encode(), ""),
+    ],
+)
+def test_a_file_has_any_encoding_that_it_names(project: Path, content: bytes, said: str) -> None:
+    write(project, {"models/ring.py": ""})
+    (project / "models/ring.py").write_bytes(content)
+    if said:
+        with pytest.raises(UserError, match=said):
+            OwnCode.read("models/ring.py")
+    else:
+        assert OwnCode.read("models/ring.py").arguments("Ring").names == ()
+
+
+@pytest.mark.parametrize(
     ("file", "said"),
     [
         ("ring.ipynb", "ring.ipynb: is not a file of Python"),

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 from ketscale.config.parsing import suggestion
-from ketscale.errors import UserError, damaged
+from ketscale.errors import UserError, damaged, short
 from ketscale.files import expanded, read_bytes
 
 # Modules of these names are never a user's.
@@ -211,7 +211,7 @@ def _tree(path: Path | str, content: bytes) -> ast.Module:
     except SyntaxError as error:
         raise UserError(f"{path}, line {error.lineno or 1}: {error.msg}") from None
     except (ValueError, RecursionError, MemoryError) as error:
-        raise UserError(f"{path}: is not Python ({error})") from None
+        raise UserError(f"{path}: is not Python ({short(error)})") from None
 
 
 def _imported(tree: ast.Module, name: str, roots: Iterable[Path]) -> Iterator[tuple[str, Path]]:
