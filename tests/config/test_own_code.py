@@ -144,9 +144,9 @@ def test_what_cannot_be_read_is_refused_with_its_line(project: Path, text: str, 
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"# caf\xe9\nclass Ring(Module): pass", "models/ring.py: invalid or missing encoding"),
-        (b"# coding: nope\nclass Ring(Module): pass", "models/ring.py: unknown encoding: nope"),
-        ("class Ring(Module): pass".encode("utf-16"), "models/ring.py: invalid or missing encoding"),
+        (b"# caf\xe9\nclass Ring(Module): pass", "models/ring.py, line 1: invalid or missing encoding"),
+        (b"# coding: nope\nclass Ring(Module): pass", "models/ring.py, line 1: unknown encoding: nope"),
+        ("class Ring(Module): pass".encode("utf-16"), "models/ring.py, line 1: invalid or missing encoding"),
         (b"x = " + 500 * b"(" + 500 * b")", "models/ring.py, line 1: too many nested parentheses"),
         (b"# coding: latin-1\n# \xe9\nclass Ring(Module): pass", ""),
         ("\ufeffclass Ring(Module):\r\n    pass\r\n".encode(), ""),

@@ -25,7 +25,6 @@ from typing import Any, NamedTuple
 from ketscale.config import OwnCode
 from ketscale.errors import OWN, UserError
 
-
 # Of what all code of a process shares, the generators.
 TORCH_GENERATOR = "torch's global generator"
 GENERATORS = ("random's generator", "NumPy's global generator", TORCH_GENERATOR)
