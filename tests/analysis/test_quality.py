@@ -284,7 +284,7 @@ def test_an_error_is_compared_by_its_ratio(tmp_path: Path) -> None:
     effect = Estimate(0.25, 0.2, 0.4, 5)
     nothing: Any = None
     made = finding.Finding(
-        "s", nothing, "gate", Metric("infidelity", "infidelity", "", "down"), 5, 0, 1, None, None, None, {}, "",
+        "s", nothing, "gate", Metric("infidelity", "infidelity", "", "down"), 1, 5, 0, 1, None, None, None, {}, "",
         beside="b", effect=effect, unit="times", verdict=verdicts.BETTER,
     )  # fmt: skip
     assert made._amount() == "4 times lower (2.5 to 5)"
@@ -487,7 +487,10 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
     beside = [baseline("logistic regression", 0.7, samples=200)]
     found, rows = asked(made, tmp_path, truth, lambda run: {"data_hash": run.workload[-1] * 64}, beside)
     assert list(rows["workload"]) == ["digits", "digits"] and list(rows["n"]) == [9, 9]
-    assert found.verdict == verdicts.BETTER and not rows["why"].any(skipna=True)
+    assert (
+        found.verdict == verdicts.BETTER and not rows["why"].any(skipna=True) and (rows["splits"] == 3).all()
+    )
+    assert "Intervals are of 95 %, over 3 splits, seeds and test samples." in found.notes
     assert re.sub(r"\(.* to .*\)", "(N to N)", found.text) == (
         "On digits, the accuracy of vqc is 20.0 points higher (N to N) than that of its best control mlp."
     )

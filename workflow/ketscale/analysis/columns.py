@@ -425,11 +425,12 @@ LAWS = Table("laws", "Scaling laws fitted by seed, with 95 % intervals. A law is
 
 QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples; of each model the configuration that does best on validation data, beside the best of its controls.", (
     replace(STUDY, of=attrgetter("study")), *AT,
-    Column("n", "Number of seeds that were completed", attrgetter("n")),
+    Column("splits", "Number of splits of the same data that are joined", attrgetter("splits")),
+    Column("n", "Number of seeds that were completed, of all splits", attrgetter("n")),
     Column("failed", "Number of seeds that were not", attrgetter("failed")),
     Column("parameters", "Number of trainable parameters", attrgetter("parameters")),
     Column("metric", "The headline metric of the family", attrgetter("metric.name")),
-    _part("value", "reached", "value", "Its estimate over seeds and test samples, on test data with the best weights"),
+    _part("value", "reached", "value", "Its estimate over splits, seeds and test samples, on test data with the best weights"),
     _part("value_low", "reached", "low", "Lower end of its 95 % interval"), _part("value_high", "reached", "high", "Upper end"),
     Column("chance", "What guessing gives", attrgetter("chance")),
     Column("shared", "The most samples of validation and test, over its runs, that have something in common with a part before theirs", attrgetter("shared")),

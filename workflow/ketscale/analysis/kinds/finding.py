@@ -49,8 +49,8 @@ _SHORT = {
 class Finding:
     """A configuration of a model on a data set, as a study tested it. It has no samples, of which there may be many.
 
-    settings: those of one of its runs. data: the data set in words. n, failed: its seeds that were completed, and the others.
-    reached: the metric on test data. means: over seeds, of the epochs and of the other metrics on test data. why: what keeps
+    settings: those of one of its runs. data: the data set in words. splits: how many of the same data it was tested on. n,
+    failed: its seeds that were completed, and the others, of all splits. reached: the metric on test data. means: over seeds, of the epochs and of the other metrics on test data. why: what keeps
     its runs from being joined, or compared. chosen: whether it is the model's best on validation data, out of those `tried`; only
     then it is compared. beside: what it is compared with, '' for nothing, and what is known of `their` side. effect: how much
     more the model has, in `unit`. verdict: empty for a model that is nothing but a control. standard: the best baseline of the
@@ -62,6 +62,7 @@ class Finding:
     settings: Settings
     data: str
     metric: Metric
+    splits: int
     n: int
     failed: int
     parameters: int
@@ -97,7 +98,7 @@ class Finding:
         }
         return cls(
             study, replace(settings, run=replace(settings.run, workload=each.task[0])), data(each.task[0], config),
-            each.metric, len(each.tests),
+            each.metric, len({row["workload"] for row in each.group}), len(each.tests),
             len(each.failed), first["parameters"], each.estimate(), each.chance,
             max((row["shared"] for row in completed if row["shared"] is not None), default=None),
             {name: statistics.fmean(values) if values else None for name, values in known.items()},
@@ -202,6 +203,7 @@ class Finding:
             yield f"On {where} the {what} leaves little room to be better."
         yield from (f"Beside {where}, {clause}." for clause in self.lacking)
         over = "seeds and test samples" if share else f"seeds, of the geometric mean of {self.metric.title}"
+        over = f"{self.splits} splits, {over}" if self.splits > 1 else over
         yield f"Intervals are of 95 %, over {over}."
 
     @property
