@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Iterator
 from itertools import combinations
 from typing import ClassVar, NamedTuple
 
@@ -34,11 +35,17 @@ BANDWIDTHS = (0.1, 0.3, 1.0)
 Real = NDArray[np.float64]
 
 
-class _Machine(NamedTuple):
-    """A solution: the dual coefficients (samples, decisions), and the intercepts (decisions,)."""
+class _Trial(NamedTuple):
+    """Machines: the dual coefficients (samples, decisions), and the intercepts (decisions,); and how good they are.
 
-    dual: Real
-    intercept: Real
+    score: on the validation samples, larger is better.
+    """
+
+    score: float
+    bandwidth: float
+    cost: float
+    dual: torch.Tensor
+    intercept: torch.Tensor
 
 
 class VectorMachine(Fitted):
@@ -121,39 +128,39 @@ class VectorMachine(Fitted):
         """Fit to features (n, inputs) with classes, int64 (n,), or standardised numbers (n, outputs)."""
         features, targets = train
         check_inputs(self, features, self.inputs)
-        trials = len(self.costs) * len(self.bandwidths)
-        if trials > 1 and validation is None:
+        if len(self.costs) * len(self.bandwidths) > 1 and validation is None:
             raise UserError(
                 f"{self.name} chooses cost and bandwidth by validation, and there are no such samples; give it both"
             )
         if self.width < self.inputs:
             self.mean, self.axes = _principal(features, self.width)
         self.votes.fill_(targets.ndim == 1)
-        x, known = self.components(features), targets.cpu().numpy()
-        best: tuple[float, float, float, _Machine] | None = None
+        x = self.components(features)
+        best = max(self._trials(x, targets, validation), key=lambda trial: trial.score)
+        self.bandwidth.fill_(best.bandwidth)
+        tried = {"cost": self.costs, "bandwidth": self.bandwidths}
+        self.chosen = {name: getattr(best, name) for name, values in tried.items() if len(values) > 1}
+        used = best.dual.any(dim=1)
+        self.supports = x[used]
+        self.dual, self.intercept = nn.Parameter(best.dual[used]), nn.Parameter(best.intercept)
+
+    def _trials(self, x: torch.Tensor, targets: torch.Tensor, validation: Samples | None) -> Iterator[_Trial]:
+        """The machines of all settings to try, the smoothest first."""
+        known = targets.cpu().numpy()
         for bandwidth in self.bandwidths:
             self.bandwidth.fill_(bandwidth)
             embedded = self.embedded(x)
             gram = self.similarity(embedded, embedded).double().cpu().numpy()
             across = validation and self.similarity(self.embedded(self.components(validation[0])), embedded)
             for cost in self.costs:
-                machine = (
+                machines = (
                     _pairs(gram, known, cost, self.outputs) if self.votes else _columns(gram, known, cost)
                 )
+                dual, intercept = (torch.from_numpy(part).to(x) for part in machines)
                 score = 0.0
                 if validation is not None and across is not None:
-                    dual, intercept = (torch.from_numpy(part).to(across) for part in machine)
                     score = self._score(across @ dual + intercept, validation[1])
-                if best is None or score > best[0]:
-                    best = score, bandwidth, cost, machine
-        assert best is not None
-        _, bandwidth, cost, machine = best
-        self.bandwidth.fill_(bandwidth)
-        self.chosen = {"cost": cost, "bandwidth": bandwidth} if trials > 1 else {}
-        used = np.flatnonzero(machine.dual.any(axis=1))
-        self.supports = x[torch.from_numpy(used).to(x.device)]
-        self.dual = nn.Parameter(torch.from_numpy(machine.dual[used]).to(x).contiguous())
-        self.intercept = nn.Parameter(torch.from_numpy(machine.intercept).to(x))
+                yield _Trial(score, bandwidth, cost, dual, intercept)
 
     def _decided(self, values: torch.Tensor) -> torch.Tensor:
         """The outputs, from the values of each decision."""
@@ -249,8 +256,8 @@ def _principal(features: torch.Tensor, width: int) -> tuple[torch.Tensor, torch.
     return mean.to(features), (directions * largest.sign() * scale).to(features).contiguous()
 
 
-def _pairs(gram: Real, classes: NDArray[np.int64], cost: float, count: int) -> _Machine:
-    """The machines of the pairs (0, 1), (0, 2), ... of `count` classes; a positive value is for the first."""
+def _pairs(gram: Real, classes: NDArray[np.int64], cost: float, count: int) -> tuple[Real, Real]:
+    """Dual coefficients and intercepts of the pairs (0, 1), (0, 2), ... of `count` classes; positive is for the first."""
     pairs = list(combinations(range(count), 2))
     dual, intercept = np.zeros((len(gram), len(pairs))), np.zeros(len(pairs))
     for at, (first, second) in enumerate(pairs):
@@ -263,17 +270,17 @@ def _pairs(gram: Real, classes: NDArray[np.int64], cost: float, count: int) -> _
         # scikit-learn's sign of two classes is that of the second.
         dual[rows[machine.support_], at] = -machine.dual_coef_[0]
         intercept[at] = -machine.intercept_[0]
-    return _Machine(dual, intercept)
+    return dual, intercept
 
 
-def _columns(gram: Real, numbers: Real, cost: float) -> _Machine:
-    """A machine for each column of numbers (n, columns)."""
+def _columns(gram: Real, numbers: Real, cost: float) -> tuple[Real, Real]:
+    """Dual coefficients and intercepts of a machine for each column of numbers (n, columns)."""
     dual, intercept = np.zeros(numbers.shape), np.zeros(numbers.shape[1])
     for at, column in enumerate(numbers.T):
         machine = SVR(C=cost, kernel="precomputed").fit(gram, column)
         dual[machine.support_, at] = machine.dual_coef_[0]
         intercept[at] = machine.intercept_[0]
-    return _Machine(dual, intercept)
+    return dual, intercept
 
 
 def _voted(values: torch.Tensor, classes: int) -> torch.Tensor:
