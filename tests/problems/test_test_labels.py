@@ -11,13 +11,18 @@ import torch
 
 from ketscale.config import Config
 from ketscale.jobs import outcome
+from ketscale.measure.clock import Clock
+from ketscale.parallel.world import World
 from ketscale.problems.registry import FAMILIES
+from ketscale.training.fit import Fit
+from ketscale.training.history import History
 from tests.own_files import ANIMALS, SIGNALS, VECTORS, given, npz
 from tests.toys import trainer
 
 PARTS = np.repeat(["train", "validation", "test"], [20, 10, 10])
 TEST = np.flatnonzero(PARTS == "test")
 NUMBERS = VECTORS[:, :2] * [1.0, 50.0]
+FITTED = ("kernel", "svm")
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rows": ({"kind": "rows", "split": "given"}, {"x": VECTORS, "y": ANIMALS, "split": PARTS}),
     "regression": (
@@ -30,10 +35,20 @@ CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 STOPPING = {"early_stopping": {"monitor": "loss", "patience": 2}, "plateau": {"factor": 0.5, "patience": 0}}
 
 
-def trained(block: dict[str, Any], arrays: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """What a run of a workload learns, chooses and reaches, and its hashes."""
+def trained(
+    block: dict[str, Any], arrays: dict[str, Any], folder: Path, fitted: str | None = None
+) -> dict[str, Any]:
+    """What a run of a workload learns, chooses and reaches, and its hashes.
+
+    fitted: the model, if it is one that is fitted.
+    """
     folder.mkdir()
     made = given({**block, "file": npz(folder, **arrays)}, epochs=8, **STOPPING)
+    if fitted:
+        made["protocols"]["p"] = {"precision": "fp64", "timed": False}
+        made["studies"]["s"]["axes"] |= {"model": fitted, "batch": 1}
+        if fitted == "svm":
+            made["studies"]["s"]["axes"] |= {"qubits": 0, "layers": 0, "simulator": "none"}
     config = Config.of(made, FAMILIES)
     (run,) = config.runs
     settings = config.settings(run)
@@ -43,32 +58,47 @@ def trained(block: dict[str, Any], arrays: dict[str, Any], folder: Path) -> dict
     data = family.read(settings, manifest)
     torch.manual_seed(0)
     problem = family.build(settings, data, torch.device("cpu")).double()
-    loop = trainer(problem, {"epochs": 8, "learning_rate": 0.05, **STOPPING}, batch=8)
+    loop: Any
+    if fitted:
+        loop = Fit(problem, World(), Clock(torch.device("cpu"), 0, frozenset()), 1, History(None))
+    else:
+        loop = trainer(problem, {"epochs": 8, "learning_rate": 0.05, **STOPPING}, batch=8)
     quality = outcome.run(loop).quality
     assert quality is not None
     baselines = list(family.baselines(settings.workload, manifest))
     return {
         "learned": {name: tensor.numpy().tobytes() for name, tensor in problem.model.state_dict().items()},
-        "history": [
-            {name: value for name, value in row.items() if name != "epoch_s"} for row in loop.history
-        ],
-        "losses": loop.losses,
-        "chosen": (quality["best_epoch"], quality["epochs"], loop.weights_hash()),
+        "history": [] if fitted else without_times(loop.history),
+        "losses": [] if fitted else loop.losses,
+        "chosen": (quality["best_epoch"], quality["epochs"], quality.get("chosen"), loop.weights_hash()),
         "validation": quality["validation"],
         "baselines": [(each.name, each.penalty, each.validation) for each in baselines],
-        "tested": (quality["test"]["loss"], *(each.test for each in baselines)),
+        "tested": (quality["test"], [(each.test, each.right) for each in baselines]),
         "hashes": (data.data_hash, data.features_hash),
     }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_permuted_labels_of_the_test_change_its_metrics_and_hashes_alone(name: str, tmp_path: Path) -> None:
+def without_times(history: Any) -> list[dict[str, Any]]:
+    return [{name: value for name, value in row.items() if name != "epoch_s"} for row in history]
+
+
+@pytest.mark.parametrize(
+    ("name", "fitted"),
+    [
+        *((name, None) for name in CASES),
+        *((name, fitted) for name in ("rows", "regression") for fitted in FITTED),
+    ],
+)
+def test_permuted_labels_of_the_test_change_its_metrics_and_hashes_alone(
+    name: str, fitted: str | None, tmp_path: Path
+) -> None:
     block, arrays = CASES[name]
     permuted = arrays["y"].copy()
     permuted[TEST] = permuted[np.roll(TEST, 1)]
-    one = trained(block, arrays, tmp_path / "one")
-    other = trained(block, {**arrays, "y": permuted}, tmp_path / "other")
+    one = trained(block, arrays, tmp_path / "one", fitted)
+    other = trained(block, {**arrays, "y": permuted}, tmp_path / "other", fitted)
+    assert bool(fitted) == bool(one["chosen"][2])
     for what in ("learned", "history", "losses", "chosen", "validation", "baselines"):
         assert one[what] == other[what], what
-    assert one["tested"][0] != other["tested"][0] and one["tested"] != other["tested"]
+    assert all(before != after for before, after in zip(one["tested"], other["tested"], strict=True))
     assert not set(one["hashes"]) & set(other["hashes"])
