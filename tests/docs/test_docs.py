@@ -13,6 +13,7 @@ from ketscale.analysis.kinds import kinds
 from ketscale.grid import Run
 from ketscale.jobs.started import build
 from ketscale.problems import models
+from ketscale.problems.fitted import Samples
 from ketscale.problems.registry import FAMILIES, read_config
 from tests.contract.tiny_study import config as tiny_config
 from tests.parallel.worlds import ROOT
@@ -167,6 +168,24 @@ def test_the_library_page_shows_layers_and_estimators():
     torch.testing.assert_close(namespace["curvature"], expected)
     assert len(namespace["scores"]) == 5 and namespace["scores"].mean() > 0.9
     assert namespace["accuracy"] > 0.8
+
+
+def test_the_model_that_is_fitted_and_its_study_work_as_printed():
+    """The means of two clusters; and the kernel beside its control on a table of the page before."""
+    page = (ROOT / "docs" / "own-models.md").read_text().partition("## A model that is fitted")[2]
+    (code,) = re.findall(r"```python\n# file: models/nearest.py\n(.*?)```", page, re.DOTALL)
+    namespace = {}
+    exec(compile(code, "docs/own-models.md", "exec"), namespace)
+    x, classes = torch.tensor([[0.0], [1.0], [10.0], [11.0]]), torch.tensor([0, 0, 1, 1])
+    model = namespace["Nearest"](1, 2)
+    model.fit(Samples(x, classes), None)
+    assert model(x).argmax(1).tolist() == classes.tolist() and model.means.tolist() == [[0.5], [10.5]]
+    given = yaml.safe_load(re.search(r"```yaml\n(.*?)```", page, re.DOTALL)[1])
+    given["workloads"] = {"flowers": {"kind": "sample-table", "table": "iris", "split_seed": 0}}
+    given["simulators"] = {"fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}}
+    assert len(analysis.of({"title": "Flowers", **given}).runs) == 6
+    used = re.findall(r"`([a-z]+\.py)`", page.partition("## Files to copy")[2].partition("## ")[0])
+    assert sorted(used) == sorted(path.name for path in (ROOT / "workflow" / "models").glob("*.py"))
 
 
 def test_all_kinds_of_studies_are_listed():
