@@ -172,6 +172,7 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], said: st
         ('{"x": np.ones((8, 2)), "y": [object()] * 8}', "make: y: holds Python objects; return numbers or text"),
         ('{"x": np.full((8, 2), np.nan), "y": [1, 2] * 4}', "make: x: "),
         ('{"x": np.ones((8, 2)), "y": [1, 2] * 4, "subject": [1] * 8}', "make: has an array subject, but split: rows"),
+        ('{"x": np.ma.masked_less(np.eye(8), 1), "y": [1, 2] * 4}', "make: x: holds masked values; leave such samples out"),
         ("exit(3)", "data/make.py, line 5: it calls exit(3); leave that out"),
         ("1 / 0", "data/make.py, line 5: ZeroDivisionError: division by zero"),
         ("__import__('beside').a", "data/make.py, line 5: ModuleNotFoundError: No module named 'beside'"),

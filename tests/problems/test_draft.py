@@ -44,6 +44,8 @@ def made(data: str, **given: Any) -> dict[str, Any]:
     loaded = workload.load(None)
     assert loaded is not None
     found: dict[str, Any] = yaml.safe_load(text)
+    (block,) = found["workloads"].values()
+    assert ("# Under `ignore` are columns of text" in text) == ("ignore" in block)
     return found
 
 

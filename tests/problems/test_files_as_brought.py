@@ -143,7 +143,7 @@ TABLES: dict[str, Case] = {
     "a comment": (saved("# measured in May\n" + table()), "mine.csv: is no table (Error tokenizing data"),
     "one class": (csv(*X.T, ["cat"] * N), "workloads.mine: mine.csv: kind: has 1 class (cat); at least 2 are needed"),
     "one number to predict": (csv(*X.T, [7.5] * N, names="a,b,c,price"), "workloads.mine: target price: has one value in all training samples"),
-    "a label in two ways": (csv(*X.T, ["Mo\u0308we", "M\u00f6we"] * 20), "workloads.mine: mine.csv: kind: 'Mo\\u0308we' (row 0) and 'M\\xf6we' (row 1) look like one"),
+    "a label in two ways": (csv(*X.T, ["Mo\u0308we", "M\u00f6we"] * 20), "workloads.mine: mine.csv: kind: 'Mo\\u0308we' (row 1) and 'M\\xf6we' (row 2) look like one"),
     "huge integers": (csv(2**60 + ROWS * 3, *X.T[1:], KINDS), "mine.csv: row 2, column a: 1152921504606846979 is so large that double precision rounds it"),
     "too huge integers": (csv([10**400] * N, *X.T[1:], KINDS), "mine.csv: row 1, column a: '1000000000000000000000000"),
     "an empty part": (csv(*X.T, ["train", "val"] * 20, KINDS, names="a,b,c,split,kind"), "workloads.mine: mine.csv: split: no sample is in part test"),

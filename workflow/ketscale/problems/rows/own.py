@@ -19,6 +19,7 @@ from ketscale.optional import needed_for
 from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.arrays import EXACT, Source
 from ketscale.problems.datasets import REGRESSION
+from ketscale.problems.labels import check_apart
 from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
@@ -278,18 +279,23 @@ class _Table:
         """The column of this name, as text, or as whole numbers if it has nothing else.
 
         Raises:
-            UserError: a value is empty.
+            UserError: a value is empty, or two look like one that is written in two ways.
         """
-        values = self._column(name)
+        values, where = self._column(name), f"{self.path}: {name}"
         if "" in values:
             row = values.index("") + 1
             raise UserError(
                 f"{self.path}: row {row}, column {short(name)} is empty; write a value, or leave the row out"
             )
-        whole = all(map(_WHOLE.fullmatch, values))
-        return Source(
-            np.array(values).astype(np.int64) if whole else np.array(values), f"{self.path}: {name}"
-        )
+        if all(map(_WHOLE.fullmatch, values)):
+            return Source(np.array(values).astype(np.int64), where)
+        # Here, since rows of a table are counted from 1, and those of an array from 0.
+        rows = {
+            value: f"row {row}"
+            for row, value in zip(range(len(values), 0, -1), reversed(values), strict=True)
+        }
+        check_apart({row: value for value, row in reversed(rows.items())}, where)
+        return Source(np.array(values), where)
 
     def _column(self, name: str) -> list[str]:
         return [cell.strip() for cell in self.cells[:, self.names.index(name)]]
