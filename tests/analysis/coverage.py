@@ -14,7 +14,7 @@ import numpy as np
 from scipy.optimize import brentq
 from scipy.special import expit
 
-from ketscale.analysis.metrics import Scored, difference, estimate
+from ketscale.analysis.metrics import Scored, Seed, difference, estimate
 from ketscale.config import Metric
 
 ACCURACY = Metric("accuracy", "accuracy", "share correct", "up")
@@ -48,7 +48,7 @@ def drawn(
     effects: tuple[float, float, float],
     draw: np.random.Generator,
     nested: bool = False,
-) -> Iterator[dict[int, Scored]]:
+) -> Iterator[dict[Seed, Scored]]:
     """The tests of a model and of its control; nested: each seed has samples of its own, a fold, which share its effect."""
     of_seed, of_both, of_one = effects
     rows = seeds if nested else 1
@@ -60,7 +60,7 @@ def drawn(
         deviation = float(np.sqrt(of_seed**2 * (1 + nested) + of_both**2 + of_one**2))
         right = draw.random((seeds, samples)) < expit(level(share, deviation) + common + own)
         yield {
-            seed: Scored(row.mean(), row.astype(float), seed if nested else None)
+            ("", seed): Scored(row.mean(), row.astype(float), seed if nested else None)
             for seed, row in enumerate(right)
         }
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from ketscale.analysis import metrics
-from ketscale.analysis.metrics import Scored, difference, estimate
+from ketscale.analysis.metrics import Scored, Seed, difference, estimate
 from ketscale.config import Metric
 from tests.analysis.coverage import ACCURACY, EFFECTS, coverage
 
@@ -14,16 +14,16 @@ INFIDELITY = Metric("infidelity", "infidelity", "", "down")
 Rows = list[list[float]]
 
 
-def seeds(rows: Rows, folds: bool = False) -> dict[int, Scored]:
+def seeds(rows: Rows, folds: bool = False) -> dict[Seed, Scored]:
     """The tests of seeds, from what each sample adds."""
     return {
-        seed: Scored(float(np.mean(row)), np.array(row, float), seed if folds else None)
+        ("", seed): Scored(float(np.mean(row)), np.array(row, float), seed if folds else None)
         for seed, row in enumerate(rows)
     }
 
 
-def errors(*values: float) -> dict[int, Scored]:
-    return {seed: Scored(value) for seed, value in enumerate(values)}
+def errors(*values: float) -> dict[Seed, Scored]:
+    return {("", seed): Scored(value) for seed, value in enumerate(values)}
 
 
 @pytest.mark.parametrize("count", [3, 8])
@@ -92,17 +92,20 @@ def test_pairs_of_samples_count_not_their_totals() -> None:
 
 
 def test_only_seeds_that_both_have_are_pairs() -> None:
-    one, other = seeds([[1, 0]] * 5), {seed + 3: test for seed, test in seeds([[1, 1]] * 5).items()}
+    one, other = (
+        seeds([[1, 0]] * 5),
+        {("", seed + 3): test for (_, seed), test in seeds([[1, 1]] * 5).items()},
+    )
     found = difference(one, other, ACCURACY)
     assert found and found.n == 2
-    assert difference(one, {9: one[0]}, ACCURACY) is None and estimate({}, ACCURACY) is None
+    assert difference(one, {("", 9): one["", 0]}, ACCURACY) is None and estimate({}, ACCURACY) is None
 
 
 def test_a_sample_of_several_cases_is_one_sample() -> None:
     """Two words of each sentence, both right or both wrong: as sure as sentences, not as words."""
     words = metrics._row([(2, 2)] * 20 + [(0, 2)] * 7)
     found, single = (
-        estimate({0: Scored(20 / 27, words)}, ACCURACY),
+        estimate({("", 0): Scored(20 / 27, words)}, ACCURACY),
         estimate(seeds([[1] * 20 + [0] * 7]), ACCURACY),
     )
     assert found and single and (found.low, found.high) == pytest.approx((single.low, single.high))
@@ -137,10 +140,10 @@ def test_seeds_that_are_all_equal_or_few_have_no_interval() -> None:
 RMSE = Metric("rmse", "RMSE", "", "down")
 
 
-def of_splits(values: list[list[float]], ratio: float) -> dict[tuple[str, int], Scored]:
+def of_splits(values: list[list[float]], ratio: float) -> dict[Seed, Scored]:
     """Tests of splits, each with some seeds."""
     return {
-        (f"s{split}", seed): Scored(value, split=f"s{split}", ratio=ratio, seed=seed)
+        (f"s{split}", seed): Scored(value, ratio=ratio)
         for split, of_split in enumerate(values)
         for seed, value in enumerate(of_split)
     }
@@ -180,10 +183,7 @@ def test_seeds_that_the_splits_share_count_too() -> None:
 
 def test_shares_of_splits_have_it_too_inside_what_is_possible() -> None:
     rows = np.repeat([[1, 1, 1, 0], [1, 0, 1, 0], [1, 1, 1, 1]], 25, axis=1).astype(float)
-    tests = {
-        (f"s{split}", 0): Scored(row.mean(), row, split=f"s{split}", ratio=0.2)
-        for split, row in enumerate(rows)
-    }
+    tests = {(f"s{split}", 0): Scored(row.mean(), row, ratio=0.2) for split, row in enumerate(rows)}
     found = estimate(tests, ACCURACY)
     assert found is not None and found.value == 0.75
     # Wilson's interval of so many samples as would have this variance.
@@ -192,7 +192,7 @@ def test_shares_of_splits_have_it_too_inside_what_is_possible() -> None:
     centre, spread = 2 * n * 0.75 + z**2, z * (z**2 + 4 * n * 0.75 * 0.25) ** 0.5
     ends = [(centre + sign * spread) / (2 * (n + z**2)) for sign in (-1, 1)]
     assert (found.low, found.high) == pytest.approx(ends, rel=1e-5)
-    apart = {key: Scored(test.value, test.row, split=test.split) for key, test in tests.items()}
+    apart = {key: Scored(test.value, test.row) for key, test in tests.items()}
     narrower = estimate(apart, ACCURACY)
     assert narrower is not None and narrower.low is not None and found.low is not None
     assert narrower.low > found.low

@@ -350,7 +350,7 @@ def test_a_failed_seed_beside_guessing_stays_in_its_own_fold(tmp_path: Path) -> 
     """Seed 3 of four failed: it is of fold 0 of three, like seed 0, and not of that of whichever seed is first."""
     metric = Metric("accuracy", "accuracy", "share correct", "up", chance=0.5)
     rows = [{"workload": "w", "seed": seed, "fold": seed % 3} for seed in range(5)]
-    tests = {("w", seed): metrics.Scored(1.0, np.ones(4 + seed % 3), seed % 3, "w") for seed in (1, 2, 4, 0)}
+    tests = {("w", seed): metrics.Scored(1.0, np.ones(4 + seed % 3), seed % 3) for seed in (1, 2, 4, 0)}
     chosen = selection.Candidate(
         point=(), group=rows, metric=metric, task=("w", ""), model="m", tests=tests, failed=(("w", 3),),
         validation=1.0, chance=0.5,
@@ -358,6 +358,26 @@ def test_a_failed_seed_beside_guessing_stays_in_its_own_fold(tmp_path: Path) -> 
     control = chosen.guessing()
     assert control is not None and control.tests["w", 3].fold == 0
     assert control.tests["w", 3].row is not None and control.tests["w", 3].row.shape == (4,)
+
+
+def test_a_failed_seed_of_one_split_counts_in_that_split_alone(tmp_path: Path) -> None:
+    """Beside a baseline: the seed that failed gets nothing right, and the other seed of its split keeps its test."""
+    metric = Metric("accuracy", "accuracy", "share correct", "up", chance=0.5)
+    tests = {
+        (split, seed): metrics.Scored(1.0, np.ones(4)) for split in ("s0", "s1", "s2") for seed in (0, 1)
+    }
+    beside = {seed: metrics.of_baseline(baseline("b", 0.5, samples=4), 0.2) for seed in tests}
+    del tests["s0", 1]
+    chosen, control = (
+        selection.Candidate(
+            point=(), group=[], metric=metric, task=("w", ""), model="m", tests=side, failed=failed,
+            validation=1.0, chance=0.5,
+        )
+        for side, failed in ((tests, (("s0", 1),)), (beside, ()))
+    )  # fmt: skip
+    found = selection.Match(chosen, control).effect(failed=True)
+    # The splits' means are (0.5 - 0.5) / 2, 0.5 and 0.5.
+    assert found is not None and found.value == pytest.approx(1 / 3)
 
 
 def baseline(

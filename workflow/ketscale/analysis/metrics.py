@@ -21,7 +21,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.config import Metric
@@ -40,27 +40,25 @@ class Scored:
     """The test of one run.
 
     value: the headline metric. row: where that is a share, what each sample adds to it, (samples,); the mean is the share.
-    fold: None if the workload has one split. split: the workload, where tests of several splits of the same data are joined.
-    ratio: of the numbers of test and training samples. seed: of the run, which the splits have in common.
+    fold: None if the workload has one split. ratio: of the numbers of test and training samples.
     """
 
     value: float
     row: Table | None = None
     fold: int | None = None
-    split: str = ""
     ratio: float = 0.0
-    seed: int = 0
 
     def guessed(self, chance: float) -> Scored:
         """What guessing gets on the same samples; all wrong with a chance of 0."""
         return replace(self, value=chance, row=None if self.row is None else 0 * self.row + chance)
 
 
-# By seed; by split and seed, where tests of several splits are joined.
-Tests = Mapping[Any, Scored]
+# The workload, which may be one of several splits of the same data, and the seed.
+Seed = tuple[str, int]
+Tests = Mapping[Seed, Scored]
 
 
-def scored(records: Iterable[Record], metric: Metric) -> dict[int, Scored]:
+def scored(records: Iterable[Record], metric: Metric) -> dict[Seed, Scored]:
     """The test of each seed whose run was completed and has this metric."""
     found = {}
     for record in records:
@@ -69,15 +67,16 @@ def scored(records: Iterable[Record], metric: Metric) -> dict[int, Scored]:
         if quality and isinstance(value, (int, float)):
             row = None if quality.right is None else _row(unpacked(quality.right))
             trained, tested = record.samples.get("train", 0), record.samples.get("test", 0)
-            ratio, seed = tested / trained if trained else 0.0, int(record.run["seed"])
-            found[seed] = Scored(float(value), row, record.split.fold, ratio=ratio, seed=seed)
+            seed = str(record.run["workload"]), int(record.run["seed"])
+            found[seed] = Scored(float(value), row, record.split.fold, tested / trained if trained else 0.0)
     return dict(sorted(found.items()))
 
 
-def of_baseline(found: Baseline) -> Scored:
-    """The test of a baseline that was fitted."""
+def of_baseline(found: Baseline, ratio: float) -> Scored:
+    """The test of a baseline that was fitted; ratio: see `Scored`."""
     assert found.test is not None
-    return Scored(found.test, None if found.right is None else _row(unpacked(found.right)), found.fold)
+    row = None if found.right is None else _row(unpacked(found.right))
+    return Scored(found.test, row, found.fold, ratio)
 
 
 def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | None:
@@ -89,9 +88,9 @@ def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | N
     if not tests:
         return None
     if not metric.is_share:
-        return _over([(test, test.value) for test in tests.values()], level)
-    rows = [(test, test.row) for _, test in sorted(tests.items()) if test.row is not None]
-    share, half, samples = _spread(rows, level)
+        return _over(tests, {seed: test.value for seed, test in tests.items()}, level)
+    rows = {seed: test.row for seed, test in sorted(tests.items()) if test.row is not None}
+    share, half, samples = _spread(tests, rows, level)
     effective = float(samples)
     if half > 0 and 0 < share < 1:
         effective = min(effective, _normal(level) ** 2 * share * (1 - share) / half**2)
@@ -108,15 +107,20 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
     seeds = sorted(tests.keys() & control.keys())
     if not seeds:
         return None
-    pairs = [(tests[seed], control[seed]) for seed in seeds]
+    pairs = {seed: (tests[seed], control[seed]) for seed in seeds}
     if not metric.is_share:
-        if is_ratio(tests, control, metric):
-            return _over([(one, one.value / other.value) for one, other in pairs], level)
-        return _over([(one, one.value - other.value) for one, other in pairs], level, positive=False)
-    rows = [
-        (one, one.row - other.row) for one, other in pairs if one.row is not None and other.row is not None
-    ]
-    mean, half, samples = _spread(rows, level)
+        ratio = is_ratio(tests, control, metric)
+        apart = {
+            seed: one.value / other.value if ratio else one.value - other.value
+            for seed, (one, other) in pairs.items()
+        }
+        return _over(tests, apart, level, positive=ratio)
+    rows = {
+        seed: one.row - other.row
+        for seed, (one, other) in pairs.items()
+        if one.row is not None and other.row is not None
+    }
+    mean, half, samples = _spread(tests, rows, level)
     more = _normal(level) ** 2
     centre = mean * samples / (samples + more)
     half = math.hypot(half * samples, more) / (samples + more)
@@ -138,7 +142,7 @@ def wilson(share: float, count: float, level: float = LEVEL) -> tuple[float, flo
     return max(0.0, min(low, share)), min(1.0, max(high, share))
 
 
-def _spread(rows: Sequence[tuple[Scored, Table]], level: float) -> tuple[float, float, int]:
+def _spread(tests: Tests, rows: Mapping[Seed, Table], level: float) -> tuple[float, float, int]:
     """The mean of all tests' rows, the half width of its interval, and the number of samples.
 
     rows: of each test what each of its samples adds.
@@ -146,8 +150,8 @@ def _spread(rows: Sequence[tuple[Scored, Table]], level: float) -> tuple[float, 
     import numpy as np
 
     parts: dict[tuple[str, int], list[Table]] = {}
-    for test, row in rows:
-        parts.setdefault((test.split, test.fold or 0), []).append(row)
+    for seed, row in rows.items():
+        parts.setdefault((seed[0], tests[seed].fold or 0), []).append(row)
     tables = [np.array(parts[part]) for part in sorted(parts)]
     samples = sum(table.shape[1] for table in tables)
     mean = math.fsum(float(table.mean(1).sum()) for table in tables) / len(rows)
@@ -155,8 +159,8 @@ def _spread(rows: Sequence[tuple[Scored, Table]], level: float) -> tuple[float, 
         apart = [float((table.mean(1) - mean).sum()) / len(rows) for table in tables]
         variance = len(apart) / (len(apart) - 1) * math.fsum(part**2 for part in apart)
         half = _student(level, len(apart)) * math.sqrt(variance)
-        if len({test.split for test, _ in rows}) > 1:
-            mean, half = _over_splits([(test, float(row.mean())) for test, row in rows], level)
+        if len({split for split, _ in rows}) > 1:
+            mean, half = _over_splits(tests, {seed: float(row.mean()) for seed, row in rows.items()}, level)
         # A few parts may be alike by chance, though their samples are not.
         alone = (
             math.fsum(float(((table - mean) ** 2).mean(1).sum()) for table in tables) / len(rows) / samples
@@ -183,30 +187,29 @@ def _row(cases: Sequence[tuple[int, int]]) -> Table:
     return right / counts.mean()
 
 
-def _over(values: Sequence[tuple[Scored, float]], level: float, positive: bool = True) -> Estimate:
+def _over(tests: Tests, values: Mapping[Seed, float], level: float, positive: bool = True) -> Estimate:
     """`over_seeds` of the values of some tests, or over the splits of these."""
-    splits = len({test.split for test, _ in values})
+    splits = len({split for split, _ in values})
     if splits == 1:
-        return over_seeds([value for _, value in values], level, positive)
-    positive = positive and min(value for _, value in values) > 0
-    back = math.exp if positive else float
-    mean, half = _over_splits(
-        [(test, math.log(value) if positive else value) for test, value in values], level
-    )
+        return over_seeds([*values.values()], level, positive)
+    logarithmic = positive and min(values.values()) > 0
+    back = math.exp if logarithmic else float
+    scaled = {seed: math.log(value) for seed, value in values.items()} if logarithmic else values
+    mean, half = _over_splits(tests, scaled, level)
     if splits < FEWEST or half <= 1e-12 * abs(mean):
         return Estimate(back(mean), None, None, len(values))
     return Estimate(back(mean), back(mean - half), back(mean + half), len(values))
 
 
-def _over_splits(values: Sequence[tuple[Scored, float]], level: float) -> tuple[float, float]:
+def _over_splits(tests: Tests, values: Mapping[Seed, float], level: float) -> tuple[float, float]:
     """The mean over splits, and the half width of its interval, from the values of tests of several seeds in each."""
     import numpy as np
 
     of_split: dict[str, dict[int, float]] = {}
-    for test, value in values:
-        of_split.setdefault(test.split, {})[test.seed] = value
+    for (split, seed), value in values.items():
+        of_split.setdefault(split, {})[seed] = value
     means = np.array([statistics.fmean(seeds.values()) for seeds in of_split.values()])
-    count, ratio = len(means), statistics.fmean(test.ratio for test, _ in values)
+    count, ratio = len(means), statistics.fmean(tests[seed].ratio for seed in values)
     squared = _student(level, count) ** 2 * (1 / count + ratio) * float(means.var(ddof=1))
     common = sorted(set.intersection(*(set(seeds) for seeds in of_split.values())))
     if len(common) > 1:

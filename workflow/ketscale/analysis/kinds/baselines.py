@@ -26,25 +26,20 @@ def standard(each: Candidate, collected: Collected) -> Candidate | None:
         for one in (found.results if found else ())
         if one.test is not None
     }
-    made, ratios = [], {test.split: test.ratio for test in each.tests.values()}
+    made, ratios = [], {split: test.ratio for (split, _), test in each.tests.items()}
     for name in dict.fromkeys(name for name, _, _ in fitted):
         parts = {seed_of(row): (name, row["workload"], row["fold"]) for row in each.group}
-        if fitted.keys() >= {*parts.values()}:
-            tests = {
-                seed: replace(
-                    metrics.of_baseline(fitted[part]), split=seed[0], ratio=ratios.get(seed[0], 0.0)
-                )
-                for seed, part in parts.items()
-            }
-            validated = [
-                one.validation for part in parts.values() if (one := fitted[part]).validation is not None
-            ]
-            made.append(
-                replace(
-                    each, group=(), model=name, tests=tests, failed=(), tried=0,
-                    validation=statistics.fmean(validated) if validated else None,
-                )
-            )  # fmt: skip
+        if not fitted.keys() >= {*parts.values()}:
+            continue
+        found = {seed: fitted[part] for seed, part in parts.items()}
+        validated = [one.validation for one in found.values() if one.validation is not None]
+        made.append(
+            replace(
+                each, group=(), model=name, failed=(), tried=0,
+                tests={seed: metrics.of_baseline(one, ratios.get(seed[0], 0.0)) for seed, one in found.items()},
+                validation=statistics.fmean(validated) if validated else None,
+            )
+        )  # fmt: skip
     sign = -1 if each.metric.better == "up" else 1
     return min(reversed(made), key=lambda one: sign * (one.validation or 0), default=None)
 

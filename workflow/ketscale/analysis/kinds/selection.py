@@ -18,18 +18,14 @@ from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
 from ketscale.analysis.points import Group, Point, Row
 from ketscale.config import Config, Metric
-from ketscale.grid import AXES, Run
+from ketscale.grid import Run
 
 # Shares whose difference is smaller by all of its interval are equal.
 EQUAL_WITHIN = 0.02
 GUESSING = "guessing"
 
 
-# A workload, which may be one of several splits of the same data, and a seed.
-Seed = tuple[str, int]
-
-
-def seed_of(row: Row) -> Seed:
+def seed_of(row: Row) -> metrics.Seed:
     """What tests of two models are paired by."""
     return str(row["workload"]), int(row["seed"])
 
@@ -49,7 +45,7 @@ class Candidate:
     task: tuple[str, str]
     model: str
     tests: metrics.Tests
-    failed: tuple[Seed, ...]
+    failed: tuple[metrics.Seed, ...]
     validation: float | None
     chance: float | None
     tried: int = 0
@@ -64,21 +60,14 @@ class Candidate:
         family = collected.config.family(rows[0]["workload"])
         metric = family.headline
         completed = [row for row in rows if row["status"] == "completed"]
-        records = {
-            seed_of(row): collected.records[Run(**{name: row[name] for name in AXES})] for row in completed
-        }
-        tests = {
-            key: replace(test, split=key[0])
-            for key, record in records.items()
-            for test in metrics.scored([record], metric).values()
-        }
         validation, chance = (
             [row[name] for row in completed if row[name] is not None]
             for name in (f"validation_{metric.name}", "test_chance")
         )
         return cls(
             point, rows, metric, (point[0], rows[0]["size"] if family.work else ""), rows[0]["model"],
-            tests, tuple(seed_of(row) for row in rows if row["status"] != "completed"),
+            metrics.scored((collected.records[Run.of(row)] for row in completed), metric),
+            tuple(seed_of(row) for row in rows if row["status"] != "completed"),
             statistics.fmean(validation) if validation else None, statistics.fmean(chance) if chance else None,
         )  # fmt: skip
 
@@ -100,9 +89,9 @@ class Candidate:
         tests, folds = dict(self.tests), {seed_of(row): row["fold"] for row in self.group}
         for seed in self.failed:
             # As many samples as in the test of another seed, of the same split and fold if one was completed.
-            part = {"split": seed[0], "fold": folds[seed]}
-            alike = (test for test in self.tests.values() if (test.split, test.fold) == (*part.values(),))
-            tests[seed] = replace(next(alike, next(iter(self.tests.values()))), **part)
+            part = seed[0], folds[seed]
+            alike = (test for (split, _), test in self.tests.items() if (split, test.fold) == part)
+            tests[seed] = replace(next(alike, next(iter(self.tests.values()))), fold=folds[seed])
         guessed = {seed: test.guessed(self.chance) for seed, test in tests.items()}
         return replace(self, group=(), model=GUESSING, tests=guessed, failed=(), tried=0)
 
