@@ -170,6 +170,8 @@ def extended(tmp_path_factory: pytest.TempPathFactory, digits_features: Path) ->
         **study.pop("simulators")["axes"],
         "simulator": "fused",
         "backend": ["cpu-n1r1t1", "cpu-n1r1t2"],
+        # A single ratio has no figure.
+        "batch": [8, 16],
     }
     study["threads"] = {"kind": "threads", "question": "Do threads help?", "axes": timed}
     (project.folder / "config.yaml").write_text(yaml.safe_dump(project.config))
