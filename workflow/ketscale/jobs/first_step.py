@@ -20,7 +20,10 @@ from ketscale.problems.importer import GENERATORS, TORCH_GENERATOR, Shared
 from ketscale.problems.problem import Problem
 from ketscale.training import together
 from ketscale.training.fit import fit
+from ketscale.training.flat import state_of
 from ketscale.training.step import Stepper
+
+State = dict[str, torch.Tensor]
 
 # A model that is fitted is tried with at most so many samples of each part.
 FEW = 64
@@ -58,12 +61,15 @@ def _taken(settings: Settings, data: Data, world: World, tried: Tried) -> Tried:
     who = f"{model.file}: {model.class_}" if isinstance(model, FileModel) else "the model"
     problem = started.build(settings, data, world.device)
     built, split = Shared(), list(problem.splits)[-1]
+    start = state_of(problem.model)
     if model.fitted:
         begun = time.perf_counter()
         fit(problem, most=FEW)
         step_s = time.perf_counter() - begun
         _check(problem, split, 1, who)
         _check_left(built, who, fitted=True)
+        if model.own_code:
+            _check_kept(problem, started.build(settings, data, world.device), split, who)
         return dataclasses.replace(tried, step_s=step_s)
     problem.sampler.steps_per_epoch(run.batch)
     batch = next(iter(problem.sampler.batches(run.seed, 0, run.batch)))
@@ -76,9 +82,11 @@ def _taken(settings: Settings, data: Data, world: World, tried: Tried) -> Tried:
         said = short(f"{type(error).__name__}: {error}", 400)
         raise UserError(f"{who}: no gradient of a loss can be computed from its outputs ({said})") from None
     _check_left(built, who)
-    if model.own_code:
-        _check_sums(problem, batch, run.ranks, who)
+    changed = _check_state(problem, start, batch, split, run.ranks, who) if model.own_code else []
     tried = dataclasses.replace(tried, loss=loss, step_s=step_s)
+    if changed:
+        why = f"a step changes {changed[0]}, of which a stack would keep the first values"
+        return dataclasses.replace(tried, together=False, why=why)
     if model.stacks is not None or (settings.simulator and not settings.simulator.stacks):
         return tried
     other = dataclasses.replace(settings, run=dataclasses.replace(run, seed=run.seed + 1))
@@ -123,28 +131,83 @@ def _check_left(before: Shared, who: str, fitted: bool = False) -> None:
             raise UserError(f"{who} changes {name}, which the whole process has in common; leave that out")
 
 
-def _check_sums(problem: Problem, batch: torch.Tensor, ranks: int, who: str) -> None:
-    """Check that a batch has the same sums again, and, if ranks share it, over two halves of it.
+def _check_kept(problem: Problem, fresh: Problem, split: str, who: str) -> None:
+    """Check that what a fitted model has learned is in the tensors that are kept.
+
+    fresh: the same problem, not fitted.
 
     Raises:
-        UserError: it has others.
+        UserError: a model that is loaded from them does not give the same outputs.
     """
-    problem.train()
-    with torch.no_grad():
-        once = problem(batch, 0)
-        if not together.close(problem(batch, 0), once):
+    few = torch.arange(min(FEW, problem.splits[split]))
+    try:
+        fresh.model.load_state_dict(problem.model.state_dict())
+        kept = together.close(fresh.outputs(split, few), problem.outputs(split, few))
+    except Exception:  # whatever a user's code raises without what it has learned
+        kept = False
+    if not kept:
+        raise UserError(
+            f"{who} keeps what it learns elsewhere than in parameters and buffers, so that it could not be loaded; register "
+            "them in the constructor (register_buffer), and set them in fit"
+        )
+
+
+def _check_state(
+    problem: Problem, start: State, batch: torch.Tensor, split: str, ranks: int, who: str
+) -> list[str]:
+    """Check that a checkpoint can have all that a model remembers, and that samples do not depend on others.
+
+    Returns the names of the tensors that a training step itself changes, such as running means.
+
+    start: the model's state when it was built.
+
+    Raises:
+        UserError: a step or an evaluation gives other numbers again, or to a part of the samples; the latter is allowed
+            in a step of one rank, which batch normalisation needs.
+    """
+    few = torch.arange(min(len(batch), problem.splits[split]))
+
+    def evaluated(samples: torch.Tensor) -> torch.Tensor:
+        try:
+            problem.model.load_state_dict(start)
+        except RuntimeError as error:
             raise UserError(
-                f"{who} makes something else of the same samples each time, as if it drew random numbers or counted its calls, "
-                "so that a resumed run would have other numbers; leave that out"
-            )
-        if ranks == 1:
-            return
-        halves = [problem(part, 0) for part in batch.split(-(-len(batch) // 2))]
-        if not together.close(torch.stack(halves).sum(0), once):
+                f"{who} has other tensors after a step than before, so that no run could resume ({short(error)}); make all in "
+                "the constructor"
+            ) from None
+        return problem.outputs(split, samples)
+
+    def taken(samples: torch.Tensor) -> tuple[torch.Tensor, State]:
+        """The sums of a step from the start, and the state that it leaves."""
+        problem.model.load_state_dict(start)
+        problem.train()
+        with torch.no_grad():
+            sums = problem(samples, 0)
+        return sums, state_of(problem.model)
+
+    outputs = evaluated(few)
+    sums, left = taken(batch)
+    changed = [name for name, tensor in left.items() if not together.close(tensor, start[name])]
+    if not together.close(taken(batch)[0], sums) or not together.close(evaluated(few), outputs):
+        raise UserError(
+            f"{who} makes something else of the same samples each time, as if it drew random numbers or counted its calls, "
+            "so that a resumed run would have other numbers; leave that out, or keep what it counts in a buffer"
+        )
+    if ranks > 1:
+        shares = [taken(part) for part in batch.split(-(-len(batch) // 2))]
+        kept = all(together.close(shares[0][1][name], left[name]) for name in left)
+        if not kept or not together.close(torch.stack([own for own, _ in shares]).sum(0), sums):
             raise UserError(
                 f"what {who} makes of a sample depends on the others in its batch, so that ranks that share a batch would have "
                 "other numbers; leave that out, or use one rank"
             )
+    parts = [evaluated(part) for part in few.split(-(-len(few) // 2))]
+    if not together.close(torch.cat(parts), outputs):
+        raise UserError(
+            f"what {who} makes of a sample in evaluation depends on the others beside it, of which there may be any number; "
+            "leave that out"
+        )
+    return changed
 
 
 def _check(problem: Problem, split: str, count: int, who: str) -> None:
