@@ -211,3 +211,45 @@ def test_intervals_over_splits_hold_what_uncorrected_ones_miss() -> None:
             assert found is not None and found.low is not None and found.high is not None
             held[number] += found.low <= truth <= found.high
     assert held[0] > 0.88 * 400 > 0.8 * 400 > held[1]
+
+
+# --- errors whose influence function is known ---
+
+
+def moved(squared: np.ndarray) -> Scored:
+    """The test of a regression with these squared errors of its samples."""
+    value = float(squared.mean() ** 0.5)
+    return Scored(value, np.log(value) + (squared / squared.mean() - 1) / 2)
+
+
+def test_an_error_of_one_seed_has_the_interval_of_its_samples() -> None:
+    """Against the jackknife of the logarithm of the RMSE."""
+    squared = np.random.default_rng(1).normal(size=400) ** 2
+    left_out = np.array([np.log(np.delete(squared, at).mean()) / 2 for at in range(400)])
+    half = 1.959964 * (399 / 400 * ((left_out - left_out.mean()) ** 2).sum()) ** 0.5
+    found = estimate({("w", 0): moved(squared)}, RMSE)
+    assert found is not None and found.low is not None and found.high is not None
+    assert found.value == pytest.approx(squared.mean() ** 0.5)
+    assert np.log(found.high / found.low) / 2 == pytest.approx(half, rel=0.02)
+
+
+def test_intervals_of_errors_hold_the_truth_where_those_of_seeds_alone_do_not() -> None:
+    """Errors of a sample, of a seed, and of both; a model and its control share what samples add."""
+    generator, held = np.random.default_rng(3), np.zeros(3)
+    for _ in range(300):
+        sample = generator.normal(size=100)
+        error = sample + 0.1 * generator.normal(size=(4, 1)) + 0.2 * generator.normal(size=(4, 100))
+        tests = {("w", seed): moved(row**2) for seed, row in enumerate(error)}
+        other = {
+            ("w", seed): moved((1.5 * row) ** 2)
+            for seed, row in enumerate(error + 0.1 * generator.normal(size=(4, 100)))
+        }
+        truth = (1 + 0.1**2 + 0.2**2) ** 0.5
+        alone = {seed: Scored(test.value) for seed, test in tests.items()}
+        pairs = ((estimate(tests, RMSE), truth), (estimate(alone, RMSE), truth))
+        ratio = truth / (1.5 * (truth**2 + 0.01) ** 0.5)
+        for number, (found, true) in enumerate((*pairs, (difference(tests, other, RMSE), ratio))):
+            assert found is not None and found.low is not None and found.high is not None
+            held[number] += found.low <= true <= found.high
+    assert held[0] > 0.92 * 300 > 0.75 * 300 > held[1]
+    assert held[2] > 0.92 * 300

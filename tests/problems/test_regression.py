@@ -9,7 +9,9 @@ from sklearn import metrics as reference
 from torch import nn
 
 from ketscale.errors import UserError
+from ketscale.jobs import outcome
 from ketscale.layers.dropout import keyed
+from ketscale.measure.right import unpacked_numbers
 from ketscale.problems import scores
 from ketscale.problems.regression import Regression
 from ketscale.problems.vectors.mlp import MLP
@@ -135,3 +137,32 @@ def test_what_needs_validation_is_refused_without(setting: dict[str, object]) ->
     (name,) = setting
     with pytest.raises(UserError, match=f"{name}: needs validation, but the workload has no such samples"):
         trainer(regression(mlp(2), validation=False), {"epochs": 3, **setting})
+
+
+def test_the_influence_of_a_sample_is_what_a_little_more_of_it_changes() -> None:
+    problem = regression(mlp(2))
+    outputs = problem.outputs("test", torch.arange(10))
+    found = problem.influence("test", outputs)
+    assert found is not None
+    predicted, truth = problem.predicted(outputs).numpy(), TARGETS[SPLITS["test"]]
+
+    def logarithm(weights: np.ndarray) -> float:
+        return float(np.log(reference.root_mean_squared_error(truth, predicted, sample_weight=weights)))
+
+    for sample in range(10):
+        more, less = np.ones(10), np.ones(10)
+        more[sample] += 1e-5
+        less[sample] -= 1e-5
+        by_hand = 10 * (logarithm(more) - logarithm(less)) / 2e-5
+        assert float(found[sample]) == pytest.approx(by_hand, rel=1e-4, abs=1e-8)
+    assert float(found.mean()) == pytest.approx(0, abs=1e-12)
+    assert problem.influence("test", problem.get_buffer("targets")[problem.rows("test")]) is None
+
+
+def test_a_record_has_it_in_single_precision() -> None:
+    loop = trainer(regression(mlp(2)), {"epochs": 1})
+    quality = outcome.run(loop).quality
+    assert quality is not None and quality["right"] is None
+    kept = unpacked_numbers(quality["influence"])
+    exact = loop.problem.influence("test", loop.outputs("test"))
+    assert exact is not None and kept == pytest.approx(exact.tolist(), rel=1e-6)

@@ -7,7 +7,8 @@ samples, y_si = share + seed_s + sample_i + rest_si. Its variance is that of bot
 
 with the mean squares of a two-way analysis of variance (Searle, Casella & McCulloch, Variance Components, 1992), Student's
 t for the seeds, which are few, and the normal z for the samples. Where each seed leaves another fold out, folds are the
-replicates. Other metrics are estimated over seeds alone.
+replicates. The logarithm of an error is the mean of such a table too, where a record has its influence function; other metrics are
+estimated over seeds alone.
 
 Splits of the same data are replicates too, whose training and test samples overlap, so that they are more alike than
 independent data would be. With J splits, n1 training and n2 test samples, and the variance s^2 of their means, the variance of
@@ -26,7 +27,7 @@ from typing import TYPE_CHECKING
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.config import Metric
 from ketscale.measure.form import Record
-from ketscale.measure.right import unpacked
+from ketscale.measure.right import unpacked, unpacked_numbers
 from ketscale.problems.baselines import Baseline
 
 if TYPE_CHECKING:
@@ -39,7 +40,8 @@ if TYPE_CHECKING:
 class Scored:
     """The test of one run.
 
-    value: the headline metric. row: where that is a share, what each sample adds to it, (samples,); the mean is the share.
+    value: the headline metric. row: what each sample adds to it where that is a share, else to its logarithm, (samples,); the
+    mean is the metric, or its logarithm. None if unknown.
     fold: None if the workload has one split. ratio: of the numbers of test and training samples.
     """
 
@@ -66,6 +68,8 @@ def scored(records: Iterable[Record], metric: Metric) -> dict[Seed, Scored]:
         value = quality.test.get(metric.name) if quality else None
         if quality and isinstance(value, (int, float)):
             row = None if quality.right is None else _row(unpacked(quality.right))
+            if quality.influence is not None and value > 0:
+                row = _moved(value, quality.influence)
             trained, tested = record.samples.get("train", 0), record.samples.get("test", 0)
             seed = str(record.run["workload"]), int(record.run["seed"])
             found[seed] = Scored(float(value), row, record.split.fold, tested / trained if trained else 0.0)
@@ -76,6 +80,8 @@ def of_baseline(found: Baseline, ratio: float) -> Scored:
     """The test of a baseline that was fitted; ratio: see `Scored`."""
     assert found.test is not None
     row = None if found.right is None else _row(unpacked(found.right))
+    if found.influence is not None and found.test > 0:
+        row = _moved(found.test, found.influence)
     return Scored(found.test, row, found.fold, ratio)
 
 
@@ -87,9 +93,11 @@ def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | N
     """
     if not tests:
         return None
-    if not metric.is_share:
-        return _over(tests, {seed: test.value for seed, test in tests.items()}, level)
     rows = {seed: test.row for seed, test in sorted(tests.items()) if test.row is not None}
+    if not metric.is_share:
+        if len(rows) == len(tests):
+            return _of_logarithms(tests, rows, level)
+        return _over(tests, {seed: test.value for seed, test in tests.items()}, level)
     share, half, samples = _spread(tests, rows, level)
     effective = float(samples)
     if half > 0 and 0 < share < 1:
@@ -108,18 +116,20 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
     if not seeds:
         return None
     pairs = {seed: (tests[seed], control[seed]) for seed in seeds}
+    rows = {
+        seed: one.row - other.row
+        for seed, (one, other) in pairs.items()
+        if one.row is not None and other.row is not None
+    }
     if not metric.is_share:
+        if len(rows) == len(pairs):
+            return _of_logarithms(tests, rows, level)
         ratio = is_ratio(tests, control, metric)
         apart = {
             seed: one.value / other.value if ratio else one.value - other.value
             for seed, (one, other) in pairs.items()
         }
         return _over(tests, apart, level, positive=ratio)
-    rows = {
-        seed: one.row - other.row
-        for seed, (one, other) in pairs.items()
-        if one.row is not None and other.row is not None
-    }
     mean, half, samples = _spread(tests, rows, level)
     more = _normal(level) ** 2
     centre = mean * samples / (samples + more)
@@ -179,12 +189,28 @@ def _spread(tests: Tests, rows: Mapping[Seed, Table], level: float) -> tuple[flo
     return mean, math.sqrt(squared / (seeds * samples)), samples
 
 
+def _moved(value: float, influence: str) -> Table:
+    """What each sample adds to the logarithm of a metric of this value."""
+    import numpy as np
+
+    moved = np.array(unpacked_numbers(influence))
+    return math.log(value) + moved - moved.mean()
+
+
 def _row(cases: Sequence[tuple[int, int]]) -> Table:
     """What each sample adds to the share: of cases (right, all) of each, so that the mean over samples is the share."""
     import numpy as np
 
     right, counts = np.array(cases, float).T
     return right / counts.mean()
+
+
+def _of_logarithms(tests: Tests, rows: Mapping[Seed, Table], level: float) -> Estimate:
+    """The geometric mean of metrics, or of their ratios, from what each sample adds to their logarithms."""
+    mean, half, _ = _spread(tests, rows, level)
+    if half <= 1e-12 * abs(mean):
+        return Estimate(math.exp(mean), None, None, len(rows))
+    return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(rows))
 
 
 def _over(tests: Tests, values: Mapping[Seed, float], level: float, positive: bool = True) -> Estimate:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import torch
 
-from ketscale.measure.right import packed
+from ketscale.measure.right import packed, packed_numbers
 from ketscale.problems.problem import Problem
 from ketscale.training.loop import Diverged, TimedOut
 from ketscale.training.training import Training
@@ -77,6 +77,7 @@ def _ended(trainer: Training, start: float, train: Callable[[], None]) -> Outcom
             "validation": {},
             **{split: _finite(split, trainer.metrics(split, rows)) for split, rows in outputs.items()},
             "right": _right(trainer.problem, outputs["test"]),
+            "influence": _influence(trainer.problem, outputs["test"]),
         }
         return Outcome("completed", train_s, quality=quality, outputs=outputs["test"])
     except Diverged as error:
@@ -89,6 +90,12 @@ def _right(problem: Problem, outputs: torch.Tensor) -> dict[str, Any] | None:
     """Which cases of the test are right, as the record keeps it."""
     found = problem.right("test", outputs)
     return None if found is None else msgspec.to_builtins(packed(found.reshape(len(found), -1).tolist()))
+
+
+def _influence(problem: Problem, outputs: torch.Tensor) -> str | None:
+    """How much each sample of the test moves the headline metric, as the record keeps it."""
+    found = problem.influence("test", outputs)
+    return None if found is None else packed_numbers(found.tolist())
 
 
 def _finite(split: str, metrics: dict[str, Any]) -> dict[str, Any]:

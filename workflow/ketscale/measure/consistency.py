@@ -14,7 +14,7 @@ from ketscale.config import Metric, Protocol, Settings, fold_of
 from ketscale.grid import Run
 from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing, epoch_s
 from ketscale.measure.quiet import STALLED_SHARE, disturbances
-from ketscale.measure.right import unpacked
+from ketscale.measure.right import unpacked, unpacked_numbers
 
 # The rounding of products of floats, and of metrics that were averaged in single precision.
 _ROUNDING = 1e-9
@@ -190,6 +190,14 @@ def _quality(quality: Quality, metrics: tuple[Metric, ...]) -> Iterator[str]:
 def _right(quality: Quality, headline: Metric) -> Iterator[str]:
     """A share is that of the cases which are right."""
     share, count = quality.test.get(headline.name), quality.test.get("count")
+    if quality.influence is not None:
+        try:
+            moved = unpacked_numbers(quality.influence)
+        except ValueError as error:
+            yield f"of what each test sample moves {error}"
+            return
+        if len(moved) != count or abs(math.fsum(moved)) > _SINGLE * math.fsum(map(abs, moved)):
+            yield f"the influence of {len(moved)} of {count} test samples is kept, or its mean is not 0"
     if (quality.right is not None) != (headline.is_share and share is not None):
         yield f"{headline.name} on the test samples has {'no ' * (quality.right is None)}single cases"
     if quality.right is None or not isinstance(share, (int, float)):

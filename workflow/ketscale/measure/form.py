@@ -101,7 +101,8 @@ class Quality(_Part, frozen=True):
     epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested, or the last if
     there are no validation samples; None for a model that is fitted. chosen: what such a model has chosen by validation, by
     name. validation, test: the metrics of that split, by name, none if it has no samples; a fitted model has no loss. right: the cases that the headline metric on the test is the share of;
-    None if it is no share.
+    None if it is no share. influence: how much each sample of the test moves the logarithm of that metric, in single
+    precision, little-endian and in Base64; None if it is a share, or unknown.
     """
 
     epochs: Natural | None
@@ -110,6 +111,7 @@ class Quality(_Part, frozen=True):
     validation: dict[str, MetricValue]
     test: dict[str, MetricValue]
     right: Right | None
+    influence: str | None = None
 
 
 class Code(_Part, frozen=True):

@@ -1,10 +1,16 @@
-"""Which cases of a test a model gets right, packed into a record: one bit a case. Imports nothing heavy."""
+"""What a record keeps of each sample of a test: which cases are right, one bit a case, or how much it moves an error.
+
+Imports nothing heavy.
+"""
 
 from __future__ import annotations
 
 import base64
+import math
+import struct
 from collections.abc import Iterable, Iterator
 from itertools import accumulate, pairwise
+from typing import Any
 
 from ketscale.measure.form import Right
 
@@ -34,6 +40,38 @@ def unpacked(right: Right) -> list[tuple[int, int]]:
     if len(counts) != right.samples or len(bits) != _bytes(sum(counts)) or "1" in text[sum(counts) :]:
         raise ValueError(f"the bits are not those of {sum(counts)} cases of {right.samples} samples")
     return list(zip(_ones(text, counts), counts, strict=True))
+
+
+def influence_on_rmse(truth: Any, predicted: Any) -> Any:
+    """How much each of n samples moves the logarithm of the RMSE, the mean over columns, see `Problem.influence`.
+
+    truth, predicted: (n, columns), of NumPy or of torch, as is the result (n,); None if a column has no error.
+    """
+    squared = (predicted - truth) ** 2
+    roots = squared.mean(0) ** 0.5
+    if not bool((roots > 0).all()):
+        return None
+    return ((squared - roots**2) / (2 * roots)).mean(1) / roots.mean()
+
+
+def packed_numbers(numbers: Iterable[float]) -> str:
+    """Numbers in single precision, little-endian and in Base64."""
+    return base64.b64encode(b"".join(struct.pack("<f", number) for number in numbers)).decode()
+
+
+def unpacked_numbers(text: str) -> list[float]:
+    """The numbers of `packed_numbers`.
+
+    Raises:
+        ValueError: the text is not such, or a number is not finite.
+    """
+    try:
+        numbers = [number for (number,) in struct.iter_unpack("<f", base64.b64decode(text, validate=True))]
+    except (ValueError, struct.error) as error:
+        raise ValueError(f"the numbers are not base64: {error}") from None
+    if not all(map(math.isfinite, numbers)):
+        raise ValueError("a number is not finite")
+    return numbers
 
 
 def _ones(text: str, counts: list[int]) -> Iterator[int]:

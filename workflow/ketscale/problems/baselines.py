@@ -12,7 +12,7 @@ import msgspec
 
 from ketscale.errors import UserError, short
 from ketscale.measure.form import Right
-from ketscale.measure.right import packed
+from ketscale.measure.right import influence_on_rmse, packed, packed_numbers
 from ketscale.optional import needed_for
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     name: of the method, in words. fold: see `Split.fold`. penalty: the one that was chosen; None if the method has none.
     validation, test: the headline metric on that part; None if it has no samples. right: the cases that the metric on the
-    test is the share of; None if it is no share. why: what kept the method from being fitted; '' if nothing did.
+    test is the share of; None if it is no share. influence: see `Quality`. why: what kept the method from being fitted; '' if nothing did.
     """
 
     name: str
@@ -43,6 +43,7 @@ class Baseline(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     validation: float | None = None
     test: float | None = None
     right: Right | None = None
+    influence: str | None = None
     why: str = ""
 
 
@@ -103,7 +104,9 @@ def fitted(
     best, test = models[penalty], targets[parts["test"]]
     cases = None if _real(targets) else packed([int(case)] for case in predicted("test") == test)
     validation = _headline(targets[parts["validation"]], predicted("validation")) if validated else None
-    return Baseline(name, fold, penalty, validation, _headline(test, predicted("test")), cases)
+    moved = influence_on_rmse(test, predicted("test")) if _real(targets) else None
+    influence = None if moved is None else packed_numbers(moved.tolist())
+    return Baseline(name, fold, penalty, validation, _headline(test, predicted("test")), cases, influence)
 
 
 def _loss(model: Any, inputs: NDArray[Any], targets: NDArray[Any]) -> float:

@@ -143,6 +143,14 @@ class Problem(nn.Module, ABC):
         """
         return None
 
+    def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
+        """How much each sample of a whole split moves the logarithm of the headline metric, (n,); None if it is a share.
+
+        It is n times what a small weight more of the sample would change (Hampel, J. Am. Stat. Assoc. 69, 383, 1974): the
+        variance of the metric over other samples is its variance divided by n. Its mean is 0.
+        """
+        return None
+
     def curves(self) -> Mapping[str, torch.Tensor]:
         """The course of the trained model over time, kept as a table: columns by name, real (points,); none if empty.
 

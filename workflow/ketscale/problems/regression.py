@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from ketscale.engines.vjp import VJP
+from ketscale.measure.right import influence_on_rmse
 from ketscale.problems import scores
 from ketscale.problems.supervised import Supervised
 
@@ -70,6 +71,12 @@ class Regression(Supervised):
             found["chance"] = scores.rmse(truth, self._mean.expand_as(truth))
             found["mae"] = float((predicted - truth).abs().mean())
             found["r2"] = scores.r2(truth, predicted)
+        return found
+
+    def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
+        """See `Problem.influence`; None if nothing is wrong."""
+        truth = self._numbers[self.rows(split)]
+        found: torch.Tensor | None = influence_on_rmse(truth, self.predicted(outputs))
         return found
 
     def predicted(self, outputs: torch.Tensor) -> torch.Tensor:

@@ -55,7 +55,7 @@ class Finding:
     then it is compared. beside: what it is compared with, '' for nothing, and what is known of `their` side. effect: how much
     more the model has, in `unit`. verdict: empty for a model that is nothing but a control. standard: the best baseline of the
     data, '' without one; standing: what it reaches. over: how much more the model has, and `against` as a verdict. lacking: why
-    baselines are missing, a clause each.
+    baselines are missing, a clause each. sampled: whether intervals are over test samples too.
     """
 
     study: str
@@ -85,6 +85,7 @@ class Finding:
     over: Estimate | None = None
     against: str = ""
     lacking: tuple[str, ...] = ()
+    sampled: bool = False
 
     @classmethod
     def of(cls, study: str, each: Candidate, config: Config) -> Finding:
@@ -102,7 +103,7 @@ class Finding:
             len(each.failed), first["parameters"], each.estimate(), each.chance,
             max((row["shared"] for row in completed if row["shared"] is not None), default=None),
             {name: statistics.fmean(values) if values else None for name, values in known.items()},
-            comparability.hindrance(each.keys),
+            comparability.hindrance(each.keys), sampled=all(test.row is not None for test in each.tests.values()),
         )  # fmt: skip
 
     def matched(self, match: Match, lacking: tuple[str, ...] = ()) -> Finding:
@@ -202,7 +203,8 @@ class Finding:
             what = "baseline" if self.beside == self.standard else "control"
             yield f"On {where} the {what} leaves little room to be better."
         yield from (f"Beside {where}, {clause}." for clause in self.lacking)
-        over = "seeds and test samples" if share else f"seeds, of the geometric mean of {self.metric.title}"
+        over = "seeds and test samples" if self.sampled else "seeds"
+        over += "" if share else f", of the geometric mean of {self.metric.title}"
         over = f"{self.splits} splits, {over}" if self.splits > 1 else over
         yield f"Intervals are of 95 %, over {over}."
 
