@@ -9,11 +9,12 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from ketscale.analysis import laws, points
+from ketscale.analysis import points
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import LAWS
 from ketscale.analysis.kinds import kinds, speed
 from ketscale.analysis.kinds.scaling import WEAK
+from ketscale.analysis.laws import known
 from ketscale.config import Config
 from ketscale.grid import Run, Study, layout
 from tests import records_factory as factory
@@ -63,11 +64,11 @@ def points_of(kind: str, rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]
 @pytest.mark.parametrize("workers", [2, 4, 64])
 def test_karp_flatt_recovers_the_serial_fraction_of_amdahls_law(serial: float, workers: int) -> None:
     amdahl = 1 / (serial + (1 - serial) / workers)
-    assert laws.karp_flatt(amdahl, workers) == pytest.approx(serial, abs=1e-12)
+    assert known.karp_flatt(amdahl, workers) == pytest.approx(serial, abs=1e-12)
 
 
 def test_karp_flatt_says_nothing_about_one_worker() -> None:
-    assert laws.karp_flatt(1.0, 1) is None
+    assert known.karp_flatt(1.0, 1) is None
 
 
 def test_busy_and_failed_runs_are_counted_but_in_no_median() -> None:

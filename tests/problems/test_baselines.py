@@ -148,7 +148,7 @@ def of_family(block: dict[str, Any], folder: Path) -> tuple[Path, list[Baseline]
     family = next(each for each in FAMILIES.values() if block["kind"] in each.workloads)
     assert family.prepare is not None and family.baselines is not None
     family.prepare(workload, folder / "features.json", None)
-    return folder, list(family.baselines(workload, folder / "features.json"))
+    return folder, list(family.baselines(folder / "features.json"))
 
 
 @pytest.mark.parametrize("kind", ["arrays", "rows", "regression"])

@@ -65,7 +65,7 @@ def trained(
         loop = trainer(problem, {"epochs": 8, "learning_rate": 0.05, **STOPPING}, batch=8)
     quality = outcome.run(loop).quality
     assert quality is not None
-    baselines = list(family.baselines(settings.workload, manifest))
+    baselines = list(family.baselines(manifest))
     return {
         "learned": {name: tensor.numpy().tobytes() for name, tensor in problem.model.state_dict().items()},
         "history": [] if fitted else without_times(loop.history),

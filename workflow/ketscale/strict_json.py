@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
+
+from ketscale.files import read_text
 
 
 def loads(text: str | bytes) -> Any:
@@ -16,6 +19,15 @@ def loads(text: str | bytes) -> Any:
         return json.loads(text, parse_constant=_refuse, object_pairs_hook=_distinct)
     except RecursionError as error:
         raise ValueError(str(error)) from None
+
+
+def of_note(path: Path) -> dict[str, Any]:
+    """The JSON object in a file that can be made again; empty if there is none, or it cannot be read."""
+    try:
+        found = loads(read_text(path))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _refuse(constant: str) -> None:

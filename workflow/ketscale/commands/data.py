@@ -146,7 +146,7 @@ def _baseline(options: argparse.Namespace) -> None:
         given or results / place.format(workload=options.workload)
         for given, place in ((options.features, grid.PREPARED), (options.out, grid.BASELINES))
     )
-    for found in baselines.fit(f"workloads.{options.workload}", family_of(workload), workload, manifest, out):
+    for found in baselines.fit(f"workloads.{options.workload}", family_of(workload), manifest, out):
         reached = "no test" if found.test is None else f"{found.test:.4g} on the test"
         fold = "" if found.fold is None else f", fold {found.fold}"
         print(f"{options.workload}: {found.name}{fold}: {found.why or reached}")

@@ -299,7 +299,7 @@ class Curves:
 Prepare = Callable[[Workload, Path, "Path | None"], None]
 Read = Callable[["Settings", Path], Data]
 Build = Callable[["Settings", Data, "torch.device"], Any]
-Baselines = Callable[[Workload, Path], Iterable[Any]]
+Baselines = Callable[[Path], Iterable[Any]]
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ methods. Imports nothing heavy.
 
 from __future__ import annotations
 
-import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -14,10 +13,11 @@ import msgspec
 from threadpoolctl import threadpool_limits
 
 from ketscale import grid
-from ketscale.config import Config, Family, Workload
+from ketscale.config import Config, Family
 from ketscale.errors import UserError, short
 from ketscale.files import clear, read_bytes, write_atomic
 from ketscale.jobs import prepared
+from ketscale.jobs.provenance import versions
 from ketscale.problems.baselines import Baseline
 
 VERSION = 1  # increase it whenever a method computes something else
@@ -44,7 +44,7 @@ def path(config: Config, results: Path, workload: str) -> Path | None:
     return results / grid.BASELINES.format(workload=workload) if config.family(workload).baselines else None
 
 
-def fit(where: str, family: Family, workload: Workload, manifest: Path, out: Path) -> Sequence[Baseline]:
+def fit(where: str, family: Family, manifest: Path, out: Path) -> Sequence[Baseline]:
     """Fit the baselines of a workload to what `manifest` points to, write them, and return them.
 
     On one thread: the order of sums, and so the last bits, must not depend on the machine's cores.
@@ -58,14 +58,14 @@ def fit(where: str, family: Family, workload: Workload, manifest: Path, out: Pat
         raise UserError(f"{where}: the family {family.name} has no baselines; leave it out")
     features = prepared.features_hash(manifest) or ""
     with threadpool_limits(1):
-        found = tuple(family.baselines(workload, manifest))
+        found = tuple(family.baselines(manifest))
     write(out, features, found)
     return found
 
 
 def write(file: Path, features: str, results: Sequence[Baseline]) -> None:
     """Write the baselines of the data with this features hash."""
-    packages = _packages()
+    packages = versions(PACKAGES)
     made = Baselines(
         VERSION, features, packages, _hash(VERSION, features, packages), tuple(results), _digest(results)
     )
@@ -118,7 +118,7 @@ def outdated(config: Config, results: Path, workload: str) -> bool:
         return True
     if found is None:
         return False
-    failed = any(each.why for each in found.results) and found.packages != _packages()
+    failed = any(each.why for each in found.results) and found.packages != versions(PACKAGES)
     features = prepared.features_hash(prepared.manifest(config, results, workload))
     return failed or features not in (None, found.features)
 
@@ -132,13 +132,3 @@ def _hash(version: int, features: str, packages: dict[str, str]) -> str:
 
 def _digest(found: Sequence[Baseline]) -> str:
     return grid.config_hash({"results": msgspec.to_builtins(found)})
-
-
-def _packages() -> dict[str, str]:
-    found = {}
-    for name in PACKAGES:
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

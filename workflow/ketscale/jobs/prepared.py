@@ -19,7 +19,7 @@ from typing import Any
 from ketscale import grid, strict_json
 from ketscale.config import Config, Workload, sources
 from ketscale.errors import UserError
-from ketscale.files import read_text, sha256, write_atomic
+from ketscale.files import sha256, write_atomic
 
 # The files beside the manifest: the digest of the sources that it was made from, and what was read of them so far.
 _MADE_FROM = "made_from.json"
@@ -40,13 +40,13 @@ def manifest(config: Config, results: Path, workload: str) -> Path | None:
 
 def features_hash(manifest: Path | None) -> str | None:
     """The features hash in a manifest; None if there is no readable one."""
-    found = _read(manifest).get("hash") if manifest else None
+    found = strict_json.of_note(manifest).get("hash") if manifest else None
     return found if isinstance(found, str) else None
 
 
 def shared(manifest: Path) -> int:
     """How many samples the parts of the prepared data have in common; of several folds, the most in one."""
-    found = _read(manifest).get("shared", 0)
+    found = strict_json.of_note(manifest).get("shared", 0)
     return max(found, default=0) if isinstance(found, list) else int(found)
 
 
@@ -58,7 +58,10 @@ def note(manifest: Path, digest: str) -> None:
 
 def of_other_settings(manifest: Path, workload: Workload) -> bool:
     """Whether a manifest says that its data were prepared with other settings than these, or of another kind."""
-    described, mine = _read(manifest), {"workload": type(workload).__name__, "settings": workload.content()}
+    described, mine = (
+        strict_json.of_note(manifest),
+        {"workload": type(workload).__name__, "settings": workload.content()},
+    )
     return any(described.get(name, value) != value for name, value in mine.items())
 
 
@@ -83,7 +86,7 @@ def outdated(config: Config, results: Path, workload: str) -> bool:
         files = sources(config, workload)
     except UserError:
         return False
-    made = _read(path.with_name(_MADE_FROM))
+    made = strict_json.of_note(path.with_name(_MADE_FROM))
     if not files and not made:
         return False
     return made != {"features": hashed, "sources": digest(files, path)}
@@ -99,7 +102,7 @@ def digest(files: Sequence[Path], manifest: Path) -> str:
         return ""
     cache = manifest.with_name(_READ)
     paths = list(dict.fromkeys(os.path.abspath(file) for file in files))
-    known = _read(cache)
+    known = strict_json.of_note(cache)
     try:
         found = _contents(paths, known)
     except OSError as error:
@@ -123,12 +126,3 @@ def _contents(paths: Sequence[str], known: dict[str, Any]) -> dict[str, str]:
     if size > _MUCH:
         print(f"ketscale: reading {size / 2**30:.0f} GiB of new or changed source files", file=sys.stderr)
     return {key: str(known.get(key) or sha256(Path(key.split(" ", 2)[2]))) for key in sizes}
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """The JSON object in a file; empty if there is none."""
-    try:
-        found = strict_json.loads(read_text(path))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -13,6 +13,7 @@ import hashlib
 import importlib.metadata
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,7 @@ def taken() -> dict[str, Any]:
     """
     return {
         "code": {"version": __version__, "hash": code_hash(), **git_state(SOURCES)},
-        "packages": _packages(),
+        "packages": versions(PACKAGES),
     }
 
 
@@ -161,9 +162,10 @@ def git_state(folder: Path) -> dict[str, Any]:
     return {"commit": git("rev-parse", "HEAD"), "dirty": None if status is None else bool(status)}
 
 
-def _packages() -> dict[str, str]:
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """The versions of those of some packages that are installed."""
     found = {}
-    for name in PACKAGES:
+    for name in packages:
         try:
             found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:

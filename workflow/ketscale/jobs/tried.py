@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale import grid, strict_json
-from ketscale.files import read_text, write_atomic
+from ketscale.files import write_atomic
 from ketscale.words import duration
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def write(note: Path, features: str | None, tried: Mapping[str, Tried]) -> None:
 
 def covers(note: Path, settings: Settings, features: str | None) -> bool:
     """Whether a note says of a run, of these settings and prepared data, that its step was tried."""
-    found = _read(note)
+    found = strict_json.of_note(note)
     return found.get("features") == features and key(settings.content) in found.get("tried", {})
 
 
@@ -91,14 +91,5 @@ def alone(folder: Path, content: Mapping[str, Any]) -> bool:
         return False
     run = grid.Run.of(content["run"])
     results = Path(str(folder).rstrip("/").removesuffix(run.folder))
-    found = _read(results / grid.TRIED.format(workload=run.workload)).get("tried", {})
+    found = strict_json.of_note(results / grid.TRIED.format(workload=run.workload)).get("tried", {})
     return not (found.get(key(content)) or {}).get("together")
-
-
-def _read(note: Path) -> dict[str, Any]:
-    """The JSON object in a note; empty if there is none."""
-    try:
-        found = strict_json.loads(read_text(note))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}

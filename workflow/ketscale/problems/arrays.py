@@ -124,19 +124,6 @@ def returned(values: Any, where: str) -> NDArray[Any]:
     return array
 
 
-def shape_of(path: Path, names: Sequence[str]) -> tuple[int, ...]:
-    """The shape of the array in an .npy file, or of that in an .npz file which has one of these names; values stay unread.
-
-    Raises:
-        UserError: the file is damaged, or has no such array.
-    """
-    found = shapes(path)
-    for name in ("", *names):
-        if name in found:
-            return found[name]
-    raise UserError(f"{path}: has no array called {' or '.join(names)}; save it under that name")
-
-
 def shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """The shapes of the arrays in an .npz file by name, or of that in an .npy file as ''; values stay unread.
 

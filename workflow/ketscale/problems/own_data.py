@@ -220,7 +220,10 @@ def _columns(path: Path) -> int:
     """
     from ketscale.problems import arrays
 
-    shape = arrays.shape_of(path, ("features", "x"))
+    found = arrays.shapes(path)
+    shape = next((found[name] for name in ("", "features", "x") if name in found), None)
+    if shape is None:
+        raise UserError(f"{path}: has no array called features or x; save it under that name")
     if len(shape) != 2:
         raise UserError(f"{path}: shape {shape} is not that of features, (samples, features)")
     return shape[1]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ketscale.analysis import laws
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.speed import Speed, one_core
 from ketscale.analysis.laws.drawing import of_line
+from ketscale.analysis.laws.known import karp_flatt
 from ketscale.analysis.points import (
     HOLLOW,
     HOLLOW_RATIOS,
@@ -143,7 +143,7 @@ class Strong(Scaling):
 
     def shares(self, speedup: float, count: int) -> Mapping[str, float | None]:
         """The efficiency and the serial fraction."""
-        return {**super().shares(speedup, count), "karp_flatt": laws.karp_flatt(speedup, count)}
+        return {**super().shares(speedup, count), "karp_flatt": karp_flatt(speedup, count)}
 
 
 class Weak(Scaling):

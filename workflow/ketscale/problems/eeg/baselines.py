@@ -14,7 +14,6 @@ from typing import Any
 
 import numpy as np
 
-from ketscale.config import Workload
 from ketscale.optional import needed_for
 from ketscale.problems.baselines import Baseline, constant, fitted
 from ketscale.problems.eeg.prepared import PreparedTrials
@@ -22,7 +21,7 @@ from ketscale.problems.eeg.prepared import PreparedTrials
 FILTERS = 4
 
 
-def baselines(workload: Workload, manifest: Path) -> Iterator[Baseline]:
+def baselines(manifest: Path) -> Iterator[Baseline]:
     """Both, in each fold of the split."""
     prepared = PreparedTrials.open(manifest)
     # MNE computes in double precision only.

@@ -104,11 +104,11 @@ def read(settings: Settings, manifest: Path) -> Data:
     return PreparedTrials.open(manifest).data(settings.run.seed)
 
 
-def fit_baselines(workload: Workload, manifest: Path) -> Iterable[Baseline]:
+def fit_baselines(manifest: Path) -> Iterable[Baseline]:
     """Fit what stands beside the models of a workload's trials; see `baselines.baselines`."""
     from ketscale.problems.eeg.baselines import baselines
 
-    return baselines(workload, manifest)
+    return baselines(manifest)
 
 
 FAMILY = Family(

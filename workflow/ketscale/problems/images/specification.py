@@ -36,7 +36,7 @@ def read(settings: Settings, manifest: Path) -> Data:
     return features.inline_data(by) if inline else features.data(by)
 
 
-def fit_baselines(workload: Workload, manifest: Path) -> Iterable[Baseline]:
+def fit_baselines(manifest: Path) -> Iterable[Baseline]:
     """Fit what stands beside the models: the majority class and logistic regression, on the features that they see."""
     from ketscale.problems.baselines import of_vectors
     from ketscale.problems.images.features import PreparedFeatures

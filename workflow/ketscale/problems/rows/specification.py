@@ -33,7 +33,7 @@ def read(settings: Settings, manifest: Path) -> Data:
     return _opened(manifest).data(settings.workload.split_by)
 
 
-def fit_baselines(workload: Workload, manifest: Path) -> Iterable[Baseline]:
+def fit_baselines(manifest: Path) -> Iterable[Baseline]:
     """Fit what stands beside the models: the majority class and logistic regression, or the mean and ridge regression."""
     from ketscale.problems.baselines import of_vectors
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from ketscale.config import Workload
 from ketscale.measure.right import packed
 from ketscale.problems.baselines import Baseline
 from ketscale.problems.sentences.sentences import PreparedSentences, read_prepared
@@ -15,7 +14,7 @@ from ketscale.problems.sentences.sentences import PreparedSentences, read_prepar
 Sentences = Sequence[Sequence[int]]
 
 
-def baselines(workload: Workload, manifest: Path) -> Iterator[Baseline]:
+def baselines(manifest: Path) -> Iterator[Baseline]:
     """Both, if sentences are held out.
 
     Of words that follow equally often, the one that is more frequent among all next words is taken, then the one that

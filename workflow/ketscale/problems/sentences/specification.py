@@ -57,11 +57,11 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     return NextWord(SuperpositionTransformer(layers), likelihood, prepared)
 
 
-def fit_baselines(workload: Workload, manifest: Path) -> Iterable[Baseline]:
+def fit_baselines(manifest: Path) -> Iterable[Baseline]:
     """Count what stands beside the model of a workload's sentences; see `baselines.baselines`."""
     from ketscale.problems.sentences.baselines import baselines
 
-    return baselines(workload, manifest)
+    return baselines(manifest)
 
 
 FAMILY = Family(
