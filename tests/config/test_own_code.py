@@ -42,6 +42,8 @@ def covered(project: Path, text: str, **files: str) -> set[str]:
         ("import models.parts as p", {"models/parts.py"}),
         ("from .parts import decoder", {"parts.py"}),
         ("from . import parts", {"parts.py"}),
+        ("from .signal import x", {"signal.py"}),
+        ("import signal", set()),
         # What it imports imports others.
         ("import outer", {"outer.py", "parts.py"}),
         # No files of Python: a folder of data that has the name of a package.
@@ -58,6 +60,7 @@ def test_what_a_file_imports_from_beside_it_is_found(project: Path, text: str, e
             "models/kit/gates.py": RAISES + "from .angles import angle",
             "models/kit/angles.py": RAISES + "angle = 1",
             "models/random.py": RAISES,
+            "models/signal.py": RAISES,
         },
     )
     found = covered(project, text, models__parts="decoder = 1", outer="import parts")
@@ -130,6 +133,10 @@ def test_what_a_constructor_takes_is_read(
         ("class Rings(nn.Module): pass", "models/ring.py: has no Ring; did you mean Rings"),
         ("x = 1", "models/ring.py: has no Ring; choose from nothing: none is defined"),
         ("class Ring(pennylane.Thing): pass", "Ring has its constructor from elsewhere; give it an __init__"),
+        (
+            "@dataclass\nclass Ring(nn.Module):\n    a: int",
+            "Ring has its constructor from elsewhere; give it an __init__",
+        ),
         ("class Ring(:", "models/ring.py, line 2: invalid syntax"),
         ("import parts", "models/parts.py, line 1: "),
         ("class Ring(Ring): pass", "models/ring.py: Ring is defined by itself"),

@@ -60,6 +60,20 @@ def test_it_imports_its_own_files_in_every_way(project: Path, text: str) -> None
     assert "parts" not in sys.modules and "kit" not in sys.modules
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("random", "import random\nx = random.randrange(5, 6)"),
+        ("ketscale", "import ketscale\nx = ketscale.Circuit(5).qubits"),
+        ("ring", "import signal\nfrom .signal import x\nsignal.SIGINT"),
+    ],
+)
+def test_a_file_may_have_the_name_of_a_module_that_it_imports(project: Path, name: str, text: str) -> None:
+    write(project, {f"models/{name}.py": text, "models/signal.py": "x = 5"})
+    code = OwnCode.read(f"models/{name}.py")
+    assert importer.imported(code, code.hash).x == 5
+
+
 def test_two_versions_do_not_meet(project: Path) -> None:
     text = "import parts\ndef late():\n    import parts\n    return parts.x"
     first = imported(project, text, models__parts="x = 1")

@@ -59,6 +59,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def settings(folder: Path, body: str, seed: int = 0, backend: str = "cpu-n1r1t1") -> Settings:
     """The settings of a run of a classical model with this body, or of Base with this constructor."""
     write(folder, {"own.py": HEAD + body})
+    return settings_of_file(folder, seed, backend)
+
+
+def settings_of_file(folder: Path, seed: int = 0, backend: str = "cpu-n1r1t1") -> Settings:
+    """The settings of a run of the class Own, in a file that is there."""
     made = given(folder, {"file": "own.py", "class": "Own"}, simulator="none", qubits=0, layers=0)
     config = Config.of(made, FAMILIES)
     run = next(run for run in config.runs if run.model == "ring")
@@ -111,10 +116,25 @@ def test_what_cannot_be_trained_is_refused(folder: Path, line: str, said: str) -
 
 def test_what_is_no_module_is_refused(folder: Path) -> None:
     write(folder, {"own.py": "class Own:\n    def __init__(self, inputs): pass"})
-    made = given(folder, {"file": "own.py", "class": "Own"}, simulator="none", qubits=0, layers=0)
-    config = Config.of(made, FAMILIES)
     with pytest.raises(UserError, match=r"own.py: Own is no torch.nn.Module"):
-        built(config.settings(next(run for run in config.runs if run.model == "ring")))
+        built(settings_of_file(folder))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    from abc import abstractmethod\n\n    @abstractmethod\n    def more(self): pass",
+        "    def __init__(self, inputs, outputs, /): pass",
+    ],
+    ids=["abstract", "arguments without names"],
+)
+def test_what_cannot_be_made_is_refused(folder: Path, body: str) -> None:
+    write(
+        folder,
+        {"own.py": HEAD.replace("nn.Module):", "nn.Module, metaclass=__import__('abc').ABCMeta):") + body},
+    )
+    with pytest.raises(UserError, match=r"own.py: Own cannot be made \("):
+        built(settings_of_file(folder))
 
 
 def test_batch_normalisation_is_for_one_rank(folder: Path) -> None:

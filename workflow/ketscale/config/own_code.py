@@ -24,8 +24,8 @@ from ketscale.config.parsing import suggestion
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import expanded, read_bytes
 
-# Modules of these names are never a user's.
-_TAKEN = {*sys.stdlib_module_names, "ketscale"}
+# A statement that imports one of these names, and no relative one, never means a user's file.
+TAKEN = {*sys.stdlib_module_names, "ketscale"}
 _INIT = "/__init__.py"
 
 
@@ -178,6 +178,8 @@ class OwnCode:
         for each in node.body:
             if isinstance(each, ast.FunctionDef) and each.name == "__init__":
                 return _arguments(each.args, bound=True)
+        if node.decorator_list:
+            return None  # as that of a dataclass, which makes a constructor
         for base in node.bases:
             words = ast.unparse(base)
             if words.rpartition(".")[2] in ("Module", "Fitted"):
@@ -217,16 +219,18 @@ def _tree(path: Path | str, content: bytes) -> ast.Module:
 def _imported(tree: ast.Module, name: str, roots: Iterable[Path]) -> Iterator[tuple[str, Path]]:
     """The files of the user that the module in a file of this name imports, each with its name below its root."""
     for node in ast.walk(tree):
+        taken = TAKEN
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             module = _absolute(node, name)
             modules = [module, *(f"{module}.{alias.name}".lstrip(".") for alias in node.names)]
+            taken = set() if node.level else TAKEN
         else:
             continue
-        for module in modules:
+        for module in filter(None, modules):
             parts = module.split(".")
-            if parts[0] in _TAKEN:
+            if parts[0] in taken:
                 continue
             for length in range(1, len(parts) + 1):
                 yield from _located("/".join(parts[:length]), roots)

@@ -23,6 +23,7 @@ from types import FrameType, ModuleType
 from typing import Any, NamedTuple
 
 from ketscale.config import OwnCode
+from ketscale.config.own_code import TAKEN
 from ketscale.errors import OWN, UserError
 
 # Of what all code of a process shares, the generators.
@@ -202,8 +203,9 @@ class _Importer(ExecutionLoader, MetaPathFinder):
         level: int = 0,
     ) -> ModuleType:
         """`__import__` for the user's code."""
-        top = f"{self.package}.{name.partition('.')[0]}"
-        if level or top not in self._modules:
+        first = name.partition(".")[0]
+        top = f"{self.package}.{first}"
+        if level or first in TAKEN or top not in self._modules:
             return builtins.__import__(name, globals, locals, fromlist, level)
         found = builtins.__import__(f"{self.package}.{name}", globals, locals, fromlist or ("",), 0)
         return found if fromlist else sys.modules[top]

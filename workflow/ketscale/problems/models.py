@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import FileModel, Model, OwnCode, Settings
-from ketscale.errors import UserError
+from ketscale.errors import UserError, in_words, short
 from ketscale.grid import canonical
 
 if TYPE_CHECKING:
@@ -82,7 +82,13 @@ def _of_file(
     module = importer.imported(own or OwnCode.read(model.file), model.code)
     given = {name: value for name, value in {**known, "seed": seed}.items() if model.takes(name)}
     with importer.running(seed):
-        made = getattr(module, model.class_)(**given, **model.settings)
+        try:
+            made = getattr(module, model.class_)(**given, **model.settings)
+        except TypeError as error:
+            if in_words(error) is not None:
+                raise
+            # No line of the user's has run, as if the class were abstract or its arguments had no names.
+            raise UserError(f"{model.file}: {model.class_} cannot be made ({short(error)})") from None
         reseeded = torch.initial_seed() != seed
     fault = _fault(made, settings)
     if reseeded:
