@@ -59,13 +59,22 @@ def test_logistic_regression_has_the_penalty_with_the_least_loss_on_validation()
     )
 
 
+def test_the_unit_of_a_target_and_where_its_zero_is_change_no_error() -> None:
+    _, found = of_vectors(VECTORS, COLUMNS, PARTS)
+    _, moved = of_vectors(VECTORS, 1e-3 * COLUMNS + 1e7, PARTS)
+    assert moved.penalty == found.penalty
+    assert found.test is not None and moved.test == pytest.approx(1e-3 * found.test, rel=1e-4)
+
+
 @pytest.mark.parametrize("targets", [COLUMNS, COLUMNS[:, :1]], ids=["two columns", "one"])
 def test_ridge_regression_has_the_penalty_with_the_least_error_on_validation(targets: np.ndarray) -> None:
     constant, found = of_vectors(VECTORS, targets, PARTS)
-    models = {each: Ridge(alpha=each).fit(*part("train", VECTORS, targets)) for each in PENALTIES}
+    models = {
+        each: Ridge(alpha=each).fit(*part("train", VECTORS.astype(float), targets)) for each in PENALTIES
+    }
 
     def error(each: float, name: str) -> float:
-        x, y = part(name, VECTORS, targets)
+        x, y = part(name, VECTORS.astype(float), targets)
         return float(root_mean_squared_error(y, models[each].predict(x).reshape(y.shape)))
 
     best = min(PENALTIES, key=lambda each: error(each, "validation"))

@@ -84,6 +84,9 @@ def fitted(
     If a package is missing, or the data do not suit the method, the result says so.
     """
     train, validated = parts["train"], len(parts.get("validation", ())) > 0
+    if _real(targets):
+        # scikit-learn would take the targets in the precision of the inputs, in which 1e9 and 1e9 + 1 are equal.
+        inputs = inputs.astype(float)
     if not validated and len(penalties) > 1:
         penalties = (USUAL,)
     try:
