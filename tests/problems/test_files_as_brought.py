@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import struct
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -266,6 +268,18 @@ def moving(path: Path) -> None:
     frames[0].save(path / "a.gif", save_all=True, append_images=frames[1:])
 
 
+def deep(path: Path) -> None:
+    """A PNG file in colour with 16 bits a channel, which Pillow does not write."""
+    head = struct.pack(">IIBBBBB", 8, 6, 16, 2, 0, 0, 0)
+    row = b"\0" + struct.pack(">3H", 40000, 511, 65535) * 8
+    blocks = {b"IHDR": head, b"IDAT": zlib.compress(row * 6), b"IEND": b""}
+    parts = [
+        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        for name, data in blocks.items()
+    ]
+    (path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
+
+
 def half(top: int, bottom: int) -> np.ndarray:
     return np.repeat([top, bottom], 16)[:, None, None]
 
@@ -277,6 +291,7 @@ FOLDERS: dict[str, tuple[Callable[[], str], Any]] = {
     "CMYK as JPEG": (of("CMYK", (0, 255, 255, 0), "a.jpg", quality=100), [255, 0, 0]),
     "an alpha channel that hides nothing": (of("RGBA", (1, 2, 3, 255)), [1, 2, 3]),
     "EXIF rotation": (pictures(turned), half(255, 0)),
+    "16 bits in colour": (pictures(deep), [40000 // 256, 1, 255]),
     "black and white": (of("1", 1), [255, 255, 255]),
     "16 bits": (of("I;16", 40000), "workloads.mine: mine/day/a.png: its mode is I;16; save it with 8 bits a channel"),
     "floats": (of("F", 0.5, "a.tif"), "workloads.mine: mine/day/a.tif: its mode is F; save it with 8 bits a channel"),
@@ -400,7 +415,7 @@ MODELS: dict[str, tuple[str | bytes, str]] = {
 
 @pytest.fixture
 def rows() -> None:
-    """Data, and what makes a GPU look absent."""
+    """Data for a model."""
     npz()()
 
 
