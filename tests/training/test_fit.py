@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import copy
 import json
+import math
 import os
 import signal
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -97,6 +99,24 @@ def test_permuted_labels_of_the_test_change_nothing_that_was_learned():
     assert first.quality is not None and second.quality is not None
     assert first.quality["validation"] == second.quality["validation"]
     assert first.quality["test"]["accuracy"] != second.quality["test"]["accuracy"]
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [(torch.tensor(2.5), 2.5), (np.float32(2.5), 2.5), (2, 2.0), ("rbf", None), (math.nan, None)],
+)
+def test_what_a_model_has_chosen_is_a_number(given: Any, kept: float | None) -> None:
+    made = problem()
+    chosen = made.model.fit
+    made.model.fit = lambda *parts: (chosen(*parts), made.model.chosen.update(power=given))
+    if kept is None:
+        with pytest.raises(
+            UserError, match=r"Centres.chosen: power is .*, not a finite number; leave it out"
+        ):
+            fit(made)
+        return
+    fit(made)
+    assert json.dumps(made.model.chosen) == json.dumps({"power": kept})
 
 
 def test_without_validation_a_model_is_told_that_there_is_none():

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
 import torch
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
 from ketscale.problems.fitted import Fitted, Samples
 from ketscale.problems.problem import Problem
 from ketscale.training.training import Training
@@ -35,7 +36,25 @@ def fit(problem: Problem, most: int | None = None) -> int:
         parts = {name: Samples(*(each[rows[name]] for each in part)) for name, part in parts.items()}
     with torch.no_grad():
         model.fit(parts["train"], parts.get("validation"))
+    model.chosen = {str(name): _number(model, str(name), value) for name, value in model.chosen.items()}
     return len(parts["train"].inputs)
+
+
+def _number(model: Fitted, name: str, value: Any) -> float:
+    """What a model has chosen, as the record keeps it.
+
+    Raises:
+        UserError: it is no finite number.
+    """
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise UserError(
+            f"{type(model).__name__}.chosen: {name} is {short(repr(value))}, not a finite number; leave it out"
+        )
+    return number
 
 
 class Fit(Training):
