@@ -171,7 +171,7 @@ def _curves(run: Trained, results: Path) -> Iterator[Row]:
 
 
 def _best(runs: Iterable[Trained]) -> Iterable[Trained]:
-    """Of each point's runs with curves, the one with the best headline metric on validation data."""
+    """The run with the best headline metric on validation data of each point's runs with curves."""
     best: dict[Point, tuple[float, Trained]] = {}
     for run in runs:
         if CURVES in run.record.files:

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -122,9 +122,9 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
         if one.row is not None and other.row is not None
     }
     if not metric.is_share:
-        if len(rows) == len(pairs):
-            return _of_logarithms(tests, rows, level)
         ratio = is_ratio(tests, control, metric)
+        if ratio and len(rows) == len(pairs):
+            return _of_logarithms(tests, rows, level)
         apart = {
             seed: one.value / other.value if ratio else one.value - other.value
             for seed, (one, other) in pairs.items()
@@ -208,9 +208,7 @@ def _row(cases: Sequence[tuple[int, int]]) -> Table:
 def _of_logarithms(tests: Tests, rows: Mapping[Seed, Table], level: float) -> Estimate:
     """The geometric mean of metrics, or of their ratios, from what each sample adds to their logarithms."""
     mean, half, _ = _spread(tests, rows, level)
-    if half <= 1e-12 * abs(mean):
-        return Estimate(math.exp(mean), None, None, len(rows))
-    return Estimate(math.exp(mean), math.exp(mean - half), math.exp(mean + half), len(rows))
+    return _between(mean, half if half > 1e-12 * abs(mean) else None, len(rows), math.exp)
 
 
 def _over(tests: Tests, values: Mapping[Seed, float], level: float, positive: bool = True) -> Estimate:
@@ -222,9 +220,8 @@ def _over(tests: Tests, values: Mapping[Seed, float], level: float, positive: bo
     back = math.exp if logarithmic else float
     scaled = {seed: math.log(value) for seed, value in values.items()} if logarithmic else values
     mean, half = _over_splits(tests, scaled, level)
-    if splits < FEWEST or half <= 1e-12 * abs(mean):
-        return Estimate(back(mean), None, None, len(values))
-    return Estimate(back(mean), back(mean - half), back(mean + half), len(values))
+    known = splits >= FEWEST and half > 1e-12 * abs(mean)
+    return _between(mean, half if known else None, len(values), back)
 
 
 def _over_splits(tests: Tests, values: Mapping[Seed, float], level: float) -> tuple[float, float]:
@@ -255,10 +252,14 @@ def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = T
     back = math.exp if logarithmic else float
     mean, n = statistics.fmean(scaled), len(values)
     spread = statistics.stdev(scaled) if n > 1 else 0.0
-    if n < FEWEST or spread <= 1e-12 * max(map(abs, scaled)):
-        return Estimate(back(mean), None, None, n)
-    half = _student(level, n) * spread / math.sqrt(n)
-    return Estimate(back(mean), back(mean - half), back(mean + half), n)
+    known = n >= FEWEST and spread > 1e-12 * max(map(abs, scaled))
+    return _between(mean, _student(level, n) * spread / math.sqrt(n) if known else None, n, back)
+
+
+def _between(mean: float, half: float | None, n: int, back: Callable[[float], float]) -> Estimate:
+    """The estimate of a mean with the half width of its interval, if it has one; back: from the scale of both."""
+    low, high = (None, None) if half is None else (back(mean - half), back(mean + half))
+    return Estimate(back(mean), low, high, n)
 
 
 def _student(level: float, n: int) -> float:

@@ -14,7 +14,7 @@ import re
 import sys
 import warnings
 import zipfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -38,6 +38,20 @@ class Arguments(NamedTuple):
     names: tuple[str, ...]
     required: tuple[str, ...]
     more: bool
+
+    def check(self, whose: str, where: str, given: Collection[str], of_run: Collection[str] = ()) -> None:
+        """Check that they have those that are `given`, and need no others than these and those that a run gives.
+
+        Raises:
+            UserError: one is unknown or missing; names it below `where`.
+        """
+        own = [name for name in self.names if name not in of_run]
+        for name in given:
+            if name not in own and not self.more:
+                raise UserError(f"{where}.{name}: {whose} has no such argument{suggestion(name, own)}")
+        for name in self.required:
+            if name not in of_run and name not in given:
+                raise UserError(f"{where}: {whose} needs {name}; add it")
 
 
 @dataclass(frozen=True)
@@ -92,10 +106,7 @@ class OwnCode:
     @property
     def classes(self) -> list[str]:
         """The classes that the user's file defines, without those whose names begin with _."""
-        body = self._trees[next(iter(self.modules))].body
-        return [
-            each.name for each in body if isinstance(each, ast.ClassDef) and not each.name.startswith("_")
-        ]
+        return self._named(ast.ClassDef)
 
     def arguments(self, name: str) -> Arguments:
         """The arguments of the class or function of this name.
@@ -106,11 +117,7 @@ class OwnCode:
         main = next(iter(self.modules))
         node = self._defined(main, name)
         if node is None:
-            known = [
-                each.name
-                for each in self._trees[main].body
-                if isinstance(each, ast.ClassDef | ast.FunctionDef) and not each.name.startswith("_")
-            ]
+            known = self._named(ast.ClassDef, ast.FunctionDef)
             raise UserError(f"{self.file}: has no {name}{suggestion(name, known)}")
         try:
             found = self._arguments_of(*node)
@@ -159,6 +166,11 @@ class OwnCode:
     @cached_property
     def _trees(self) -> dict[str, ast.Module]:
         return {module: _tree(self.paths[name], self.sources[name]) for module, name in self.modules.items()}
+
+    def _named(self, *kinds: type[ast.ClassDef | ast.FunctionDef]) -> list[str]:
+        """What the user's file defines of these kinds, without those whose names begin with _."""
+        body = self._trees[next(iter(self.modules))].body
+        return [each.name for each in body if isinstance(each, kinds) and not each.name.startswith("_")]
 
     def _defined(self, module: str, name: str) -> tuple[str, ast.ClassDef | ast.FunctionDef] | None:
         """The module that defines a name of another one, and its last definition; None if none of these files does."""

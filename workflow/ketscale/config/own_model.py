@@ -11,7 +11,7 @@ from msgspec import Meta
 from ketscale.config.block import Name
 from ketscale.config.family import Model
 from ketscale.config.own_code import OwnCode
-from ketscale.config.parsing import parse, suggestion
+from ketscale.config.parsing import parse
 from ketscale.errors import UserError, short
 from ketscale.grid import canonical
 
@@ -62,16 +62,11 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
         of_run = (*_OF_RUN, *sizes)
-        own = [name for name in takes.names if name not in of_run]
         for name, value in free.items():
             if name in of_run:
                 raise UserError(f"{where}.{name}: the run gives it; leave it out")
-            if name not in own and not takes.more:
-                raise UserError(f"{where}.{name}: {head.class_} has no such argument{suggestion(name, own)}")
             _check_plain(value, f"{where}.{name}")
-        for name in takes.required:
-            if name not in of_run and name not in free:
-                raise UserError(f"{where}: {head.class_} needs {name}; add it")
+        takes.check(head.class_, where, free, of_run)
         return cls(
             file=head.file,
             class_=head.class_,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     Parts = Mapping[str, NDArray[np.int64]]
 
-# Of the squared weights, beside the sum of the losses. The strongest first, which is taken if several are equally good.
+# Factors of the squared weights, beside the sum of the losses; of equally good ones the strongest, which is first, is taken.
 PENALTIES = tuple(10.0**power for power in range(4, -4, -1))
 # Without a validation part.
 USUAL = 1.0

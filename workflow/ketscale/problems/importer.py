@@ -26,7 +26,7 @@ from ketscale.config import OwnCode
 from ketscale.config.own_code import TAKEN
 from ketscale.errors import OWN, UserError
 
-# Of what all code of a process shares, the generators.
+# The generators among what all code of a process shares.
 TORCH_GENERATOR = "torch's global generator"
 GENERATORS = ("random's generator", "NumPy's global generator", TORCH_GENERATOR)
 

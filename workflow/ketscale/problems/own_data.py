@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import Draft, OwnCode, Positive, Seed, suggestion
+from ketscale.config import Draft, OwnCode, Positive, Seed
 from ketscale.errors import UserError
 from ketscale.files import expanded
 
@@ -158,15 +158,7 @@ class OwnArrays(OwnSamples):
         """The code of the function, which is read and not run; raises as `sources`."""
         assert self.file is not None and self.function is not None
         code = OwnCode.read(self.file)
-        takes = code.arguments(self.function)
-        for name in self.arguments:
-            if name not in takes.names and not takes.more:
-                raise UserError(
-                    f"arguments.{name}: {self.function} has no such argument{suggestion(name, takes.names)}"
-                )
-        for name in takes.required:
-            if name not in self.arguments:
-                raise UserError(f"arguments: {self.function} needs {name}; add it")
+        code.arguments(self.function).check(self.function, "arguments", self.arguments)
         return code
 
     def count_features(self) -> int:

@@ -42,7 +42,7 @@ class Trials:
 
 
 def settings_of(settings: Settings, seed: int) -> Settings:
-    """Those of a trial: the same step, few of them, with the machine to itself, and no model kept."""
+    """The settings of a trial: the same step, few of them, with the machine to itself, and no model kept."""
     protocol = settings.protocol
     short_one = msgspec.structs.replace(
         protocol,

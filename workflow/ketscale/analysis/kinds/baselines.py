@@ -15,7 +15,7 @@ from ketscale.jobs.baselines import Baselines
 def standard(each: Candidate, collected: Collected) -> Candidate | None:
     """The baseline that is best on validation data, with its test beside each seed of a configuration; None without one.
 
-    Of equally good ones, and without validation data, it is the one that its family names last.
+    It is the one that its family names last, if several are equally good or there are no validation data.
     """
     known = _known(each, collected)
     if None in known.values():

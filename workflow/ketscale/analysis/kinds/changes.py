@@ -116,7 +116,7 @@ def _content(config: Config, run: Run, axis: str) -> dict[str, Any]:
     if axis in ("workload", "model"):
         kind, block = (config.workloads if axis == "workload" else config.models)[getattr(run, axis)]
         content = block.content()
-        # Those of a model in a file are among its own.
+        # The settings of a model in a file are among its own.
         free = content.pop("settings", {})
         return {"kind": kind, **content, **free}
     return {}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 # If the slowest point takes this many times as long as the fastest, the time axis is logarithmic.
 WIDE = 10.0
-# Of the names of a time and of the ends of its interval.
+# What the names of a time and of the ends of its interval end with.
 ENDS = ("", "_low", "_high")
 
 

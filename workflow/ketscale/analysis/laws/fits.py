@@ -27,7 +27,7 @@ LAWS: dict[str, tuple[Law, ...]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFSON,
 # What the points of a sweep share, and of a series of workers.
 SWEPT = ("workload", "model", "simulator", "protocol")
 SAME = (*SWEPT, "size")
-# Of all runs of a fit.
+# What all runs of a fit share.
 HOST = ("hardware", "code")
 OF_FIT = ("verdict", "reason", "n", "points", "p_value", "residual", "spread")
 # Bytes of a complex amplitude.

@@ -17,7 +17,7 @@ Sentences = Sequence[Sequence[int]]
 def baselines(manifest: Path) -> Iterator[Baseline]:
     """Both, if sentences are held out.
 
-    Of words that follow equally often, the one that is more frequent among all next words is taken, then the one that
+    If words follow equally often, the one that is more frequent among all next words is taken, then the one that
     appears first. Behind a word that training does not have, the bigram is the most frequent word.
     """
     prepared: PreparedSentences = read_prepared(manifest).content
