@@ -149,6 +149,7 @@ TABLES: dict[str, Case] = {
     "huge integers": (csv(2**60 + ROWS * 3, *X.T[1:], KINDS), "mine.csv: row 2, column a: 1152921504606846979 is so large that double precision rounds it"),
     "too huge integers": (csv([10**400] * N, *X.T[1:], KINDS), "mine.csv: row 1, column a: '1000000000000000000000000"),
     "an empty part": (csv(*X.T, ["train", "val"] * 20, KINDS, names="a,b,c,split,kind"), "workloads.mine: mine.csv: split: no sample is in part test"),
+    "parts and groups alone": (csv(ROWS // 4, PARTS, names="patient,split"), "mine.csv: has only columns that say parts or groups; add features"),
     "target or groups": (csv(names="a,b,c,animal"), "mine.csv: the last column, animal, may be what is to be predicted, or say which rows"),
     "two groups": (csv(*X.T, ROWS // 20, KINDS, names="a,b,c,site,kind".replace("site", "patient")), "workloads.mine: a split by groups needs at least 3 groups"),
 }  # fmt: skip
@@ -170,7 +171,7 @@ ARRAYS: dict[str, Case] = {
     "dates": (npz(y=ROWS.astype("M8[D]")), "workloads.mine: mine.npz: y: holds datetime64[D]; save whole numbers or text"),
     "one feature": (npz(x=X[:, 0]), "mine.npz: is no data that any kind of workload reads as it is (it has x (40,), y (40,)): bring"),
     "other names": (lambda: (np.savez("mine.npz", X=X, labels=KINDS), "mine.npz")[1], "mine.npz: is no data that any kind of workload reads as it is (it has X (40, 3), l"),
-    "one-hot classes": (npz(y=np.eye(2)[ROWS % 2]), "mine.npz: y: has one 1 in each row, as one-hot classes do; save their numbers, y.argmax(1)"),
+    "one-hot classes": (lambda: (np.savez("mine.npz", x=X, labels=np.eye(2)[ROWS % 2]), "mine.npz")[1], "mine.npz: labels: has one 1 in each row, as one-hot classes do; save their numbers, labels.argmax(1)"),
     "one label for all": (npz(y=np.float64(1)), "workloads.mine: mine.npz: y: has shape (), but there are 40 rows"),
     "huge integers": (npz(x=2**60 + np.stack([ROWS, ROWS], 1)), "workloads.mine: mine.npz: x: holds whole numbers that double precision rounds; save"),
     "own parts that overlap": (npz(train=np.arange(30), test=np.arange(25, 40)), "workloads.mine: mine.npz: has an array train, but the setting split: rows draws"),

@@ -124,7 +124,7 @@ def draft(path: Path, samples: Sequence[str], dimensions: Collection[int], regre
     targets, where = there["targets"]
     if targets.ndim == 2 and targets.shape[1] > 1 and targets.dtype.kind in "buif" and _one_hot(targets):
         raise UserError(
-            f"{where}: has one 1 in each row, as one-hot classes do; save their numbers, {where[-1]}.argmax(1)"
+            f"{where}: has one 1 in each row, as one-hot classes do; save their numbers, {where.rpartition(' ')[2]}.argmax(1)"
         )
     if regression and is_regression(targets):
         settings["task"] = REGRESSION

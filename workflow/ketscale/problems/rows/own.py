@@ -129,8 +129,11 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
             f"name what is to be predicted (--target {others[-1]}, or another column)"
         )
     others = [name for name in others if name not in roles.values()]
-    if not targets and others:
-        targets = [next(iter(named), others[-1])]
+    if not targets and not others:
+        raise UserError(
+            f"{path}: has only columns that say parts or groups; add features and what is to be predicted"
+        )
+    targets = targets or [next(iter(named), others[-1])]
     numbers = [name for name in others if name not in targets and table.is_feature(name)]
     ignored = [name for name in others if name not in (*targets, *numbers)]
     numeric = len(targets) > 1 or table.is_regression(targets[0])
