@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ketscale.config import Draft, suggestion
 from ketscale.errors import UserError, short
-from ketscale.files import opened
+from ketscale.files import opened, read_bytes
 from ketscale.optional import needed_for
 from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.arrays import EXACT, Source
@@ -23,6 +23,8 @@ from ketscale.problems.labels import check_apart
 from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from ketscale.problems.rows.workloads import Rows, RowsWorkload, Table
 
 WANTED = {"samples": ("features", "x"), "labels": ("targets", "labels", "y")}
@@ -32,8 +34,9 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 _TARGETS = ("target", "targets", "label", "labels", "class", "y")
 _ROW_NUMBERS = ("id", "index", "row", "number", "nr", "no")
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
-# A number with a decimal comma, or with its digits in groups.
+# A number with a decimal comma, or with its digits in groups, and what to do about it.
 _NUMERAL = re.compile(r"[+-]?[0-9]+([., '\u2019][0-9]{3})*([.,][0-9]+)?")
+_PLAIN = "write a decimal point, and no digit groups (pandas: read_csv(..., decimal=',', thousands='.'))"
 
 
 def from_arrays(workload: Rows) -> Vectors:
@@ -147,7 +150,7 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
     parts = table.text(roles["split_column"]).values if "split_column" in roles else None
     return Draft(
         {name: value for name, value in chosen.items() if value},
-        len(table.cells),
+        len(table.texts),
         parts is None or own_samples.has_validation(parts),
     )
 
@@ -174,11 +177,10 @@ def divided(workload: RowsWorkload, values: NDArray[np.float64], there: dict[str
 
 @dataclass(frozen=True)
 class _Table:
-    """A CSV file: the columns' names, and the texts below them (rows, columns)."""
+    """A CSV file: the texts in its columns, without the spaces around them."""
 
     path: Path
-    names: list[str]
-    cells: NDArray[np.object_]
+    texts: pd.DataFrame
 
     @classmethod
     def read(cls, path: Path, rows: int | None = None) -> _Table:
@@ -198,14 +200,14 @@ class _Table:
                 cells = pd.read_csv(
                     file, sep=separator, header=None, nrows=None if rows is None else rows + 1, dtype=str, na_filter=False,
                     encoding="utf-8-sig",
-                ).to_numpy()  # fmt: skip
+                ).apply(lambda column: column.str.strip())  # fmt: skip
             except UnicodeDecodeError:
                 raise UserError(
                     f"{path}: line {_undecodable(path)} is not UTF-8; save the table in UTF-8"
                 ) from None
             except ValueError as error:  # pandas's own errors are such
                 raise UserError(f"{path}: is no table ({short(error)}); save it again as CSV") from None
-        names = [name.strip() for name in cells[0]]
+        names, below = cells.iloc[0].tolist(), cells.iloc[1:]
         if len(names) == 1:
             raise UserError(
                 f"{path}: has one column, {short(names[0])}; separate columns by commas, semicolons or tabs, and add features"
@@ -218,44 +220,46 @@ class _Table:
                 )
             if names.index(name) < place:
                 raise UserError(f"{path}: two columns are called {short(name)}; rename one")
-        values = [name for name, column in zip(names, cells[1:].T, strict=True) if name in column]
-        if any(map(_is_fraction, names)) or (values and any(math.isfinite(_number(name)) for name in names)):
+        again = bool((below == names).any(axis=None)) and any(math.isfinite(_number(name)) for name in names)
+        if again or any(map(_is_fraction, names)):
             raise UserError(
                 f"{path}: line 1 looks like the others ({short(', '.join(names))}); let the first line name the columns"
             )
-        if len(cells) == 1 and rows is None:
+        if below.empty and rows is None:
             raise UserError(f"{path}: has no rows below the columns' names; add them")
-        return cls(path, names, cells[1:])
+        return cls(path, below.set_axis(names, axis=1))
+
+    @property
+    def names(self) -> list[str]:
+        """The columns' names."""
+        return [str(name) for name in self.texts]
 
     def numbers(self, names: Sequence[str]) -> Source:
         """The columns of these names, float64 (rows, columns); true and false are 1 and 0.
 
         Raises:
-            UserError: a value is no finite number.
+            UserError: a value is no finite number, or a whole one that double precision rounds.
         """
-        cells = self.cells[:, [self.names.index(name) for name in names]]
-        found = np.array([[_number(cell) for cell in row] for row in cells])
-        wrong = np.argwhere(~np.isfinite(found))
-        if len(wrong):
-            row, column = wrong[0]
-            remedy = "write one, leave the row out, or name the column under ignore"
-            if math.isnan(found[row, column]) and _NUMERAL.fullmatch(cells[row, column].strip()):
-                remedy = "write a decimal point, and no digit groups (pandas: read_csv(..., decimal=',', thousands='.'))"
-            place = f"row {row + 1}, column {short(names[column])}"
-            raise UserError(
-                f"{self.path}: {place}: {short(repr(cells[row, column]))} is no finite number; {remedy}"
-            )
-        for row, column in np.argwhere(np.abs(found) > EXACT):
-            if _is_whole(cells[row, column]) and int(cells[row, column]) != int(found[row, column]):
-                raise UserError(
-                    f"{self.path}: row {row + 1}, column {short(names[column])}: {short(cells[row, column])} is so large that "
-                    "double precision rounds it; write it in another unit, or name the column under ignore"
-                )
+        texts = self.texts[list(names)].to_numpy()
+        found = np.vectorize(_number, otypes=[np.float64])(texts)
+        # What is no number is not below either.
+        for row, column in np.argwhere(~(np.abs(found) <= EXACT)):
+            text, number = texts[row, column], found[row, column]
+            other = "or name the column under ignore"
+            if not math.isfinite(number):
+                comma = math.isnan(number) and _NUMERAL.fullmatch(text)
+                remedy = _PLAIN if comma else f"write one, leave the row out, {other}"
+                fault = f"{short(repr(text))} is no finite number; {remedy}"
+            elif text.lstrip("+-").isdecimal() and int(text) != int(number):
+                fault = f"{short(text)} is so large that double precision rounds it; write it in another unit, {other}"
+            else:
+                continue
+            raise UserError(f"{self._at(row, names[column])}: {fault}")
         return Source(found, f"{self.path}: {', '.join(names)}")
 
     def holds_parts(self, name: str) -> bool:
         """Whether a column says in which part a row is, by its name or its values."""
-        return own_samples.names_parts(name) or own_samples.are_parts(self._column(name))
+        return own_samples.names_parts(name) or own_samples.are_parts(self.texts[name].tolist())
 
     def is_feature(self, name: str) -> bool:
         """Whether a column has numbers, and not those of the rows.
@@ -263,7 +267,7 @@ class _Table:
         Raises:
             UserError: some of its values are finite numbers and others are not.
         """
-        if name.lower() in _ROW_NUMBERS or not any(map(_looks_like_number, self._column(name))):
+        if name.lower() in _ROW_NUMBERS or not any(map(_looks_like_number, self.texts[name])):
             return False
         values = self.numbers([name]).values[:, 0]
         return values[0] not in (0, 1) or not np.array_equal(values, values[0] + np.arange(len(values)))
@@ -274,9 +278,9 @@ class _Table:
         Raises:
             UserError: some of its values are fractions and others no finite numbers.
         """
-        column = self._column(name)
-        mixed = any(map(_is_fraction, column)) or (column and all(map(_looks_like_number, column)))
-        return bool(mixed) and own_samples.is_regression(self.numbers([name]).values)
+        column = self.texts[name]
+        numeric = any(map(_is_fraction, column)) or all(map(_looks_like_number, column))
+        return numeric and own_samples.is_regression(self.numbers([name]).values)
 
     def text(self, name: str) -> Source:
         """The column of this name, as text, or as whole numbers if it has nothing else.
@@ -284,44 +288,37 @@ class _Table:
         Raises:
             UserError: a value is empty, or two look like one that is written in two ways.
         """
-        values, where = self._column(name), f"{self.path}: {name}"
+        values, where = self.texts[name].tolist(), f"{self.path}: {name}"
         if "" in values:
-            row = values.index("") + 1
             raise UserError(
-                f"{self.path}: row {row}, column {short(name)} is empty; write a value, or leave the row out"
+                f"{self._at(values.index(''), name)} is empty; write a value, or leave the row out"
             )
         if all(map(_WHOLE.fullmatch, values)):
             return Source(np.array(values).astype(np.int64), where)
         # Here, since rows of a table are counted from 1, and those of an array from 0.
-        rows = {
-            value: f"row {row}"
-            for row, value in zip(range(len(values), 0, -1), reversed(values), strict=True)
-        }
-        check_apart({row: value for value, row in reversed(rows.items())}, where)
+        rows: dict[str, str] = {}
+        for row, value in enumerate(values, 1):
+            rows.setdefault(value, f"row {row}")
+        check_apart({row: value for value, row in rows.items()}, where)
         return Source(np.array(values), where)
 
-    def _column(self, name: str) -> list[str]:
-        return [cell.strip() for cell in self.cells[:, self.names.index(name)]]
+    def _at(self, row: int, name: str) -> str:
+        return f"{self.path}: row {row + 1}, column {short(name)}"
 
 
 def _undecodable(path: Path) -> int:
     """The number of the first line that is not UTF-8."""
-    with opened(path) as file:
-        for number, line in enumerate(file, 1):
-            try:
-                line.decode()
-            except UnicodeDecodeError:
-                return number
+    content = read_bytes(path)
+    try:
+        content.decode()
+    except UnicodeDecodeError as error:
+        return content.count(b"\n", 0, error.start) + 1
     return 1
-
-
-def _is_whole(text: str) -> bool:
-    return text.strip().lstrip("+-").isdecimal()
 
 
 def _is_fraction(text: str) -> bool:
     number = _number(text)
-    return math.isfinite(number) and number != math.floor(number)
+    return math.isfinite(number) and number % 1 != 0
 
 
 def _looks_like_number(text: str) -> bool:
@@ -334,4 +331,4 @@ def _number(text: str) -> float:
     try:
         return math.nan if "_" in text else float(text)
     except ValueError:
-        return _TRUTH.get(text.strip().lower(), math.nan)
+        return _TRUTH.get(text.lower(), math.nan)
