@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -96,14 +97,19 @@ def test_the_hash_is_of_all_these_files_and_of_nothing_else(project: Path) -> No
 
 
 def test_a_copy_has_the_same_hash(project: Path) -> None:
-    covered(project, "import parts\n", models__parts="a = 1\n")
+    covered(project, "import parts\nclass Ring: pass\n", models__parts="a = 1\n")
     code = OwnCode.read("models/ring.py")
     Path("copy.zip").write_bytes(code.packed())
-    copy = OwnCode.unpacked(Path("copy.zip"))
+    copy = OwnCode.unpacked(Path("copy.zip"), "models/ring.py")
     assert (copy.sources, copy.hash) == (code.sources, code.hash)
+    # As whoever unpacks and packs it leaves it.
+    with zipfile.ZipFile("copy.zip", "w") as archive:
+        for name in sorted(code.sources):
+            archive.writestr(name, code.sources[name])
+    assert OwnCode.unpacked(Path("copy.zip"), "models/ring.py").classes == ["Ring"]
     Path("copy.zip").write_bytes(code.packed()[:-30])
     with pytest.raises(UserError, match=r"copy.zip: cannot be read .*; train the run again"):
-        OwnCode.unpacked(Path("copy.zip"))
+        OwnCode.unpacked(Path("copy.zip"), "models/ring.py")
 
 
 @pytest.mark.parametrize(

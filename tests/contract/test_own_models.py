@@ -120,9 +120,9 @@ def test_every_run_keeps_a_copy_of_its_code_and_its_record_vouches_for_it(projec
     for record in project.records():
         kept = record["files"].get(grid.CODE)
         assert (kept is not None) == (record["run"]["model"] != "mlp")
-    for model, files in (("ring", {"ring.py", "parts.py"}), ("layered", {"qnodes.py"})):
-        code = OwnCode.unpacked(folders(project, model=model)[0] / grid.CODE)
-        assert set(code.sources) == files
+    for model, files in (("ring", ["ring.py", "parts.py"]), ("layered", ["qnodes.py"])):
+        code = OwnCode.unpacked(folders(project, model=model)[0] / grid.CODE, f"models/{files[0]}")
+        assert list(code.sources) == files
         assert all(code.sources[name].decode() == FILES[f"models/{name}"] for name in files)
 
 
@@ -153,7 +153,7 @@ def test_a_copy_that_was_changed_does_not_run(project: Project, tmp_path: Path) 
     folder = folders(project, model="ring", protocol="quality")[0]
     alone = tmp_path / "run"
     shutil.copytree(folder, alone, ignore=shutil.ignore_patterns("checkpoint", "lease"))
-    other = OwnCode.unpacked(folders(project, model="layered")[0] / grid.CODE)
+    other = OwnCode.unpacked(folders(project, model="layered")[0] / grid.CODE, "models/qnodes.py")
     (alone / grid.CODE).write_bytes(other.packed())
     with pytest.raises(UserError, match=r"code.zip: is not the code that the settings"):
         ketscale.load(alone, trust=True)

@@ -30,7 +30,7 @@ def test_ranks_on_two_nodes_train_the_same_model_in_a_file(project, monkeypatch)
     ]
     for record in records[1:]:
         np.testing.assert_allclose(record["losses"], records[0]["losses"], rtol=1e-10)
-    codes = [OwnCode.unpacked(project.results(run) / grid.CODE) for run in runs]
+    codes = [OwnCode.unpacked(project.results(run) / grid.CODE, "models/ring.py") for run in runs]
     assert {code.hash for code in codes} == {record["config"]["model"]["code"] for record in records}
     own_models.write(project.folder, {"models/parts.py": own_models.PARTS + "# changed\n"})
     said = json.loads(project.ketscale("status", "--json").stdout)

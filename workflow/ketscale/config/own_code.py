@@ -79,7 +79,7 @@ class OwnCode:
         if not path.is_file():
             raise UserError(f"{file}: there is no such file in {Path.cwd()}; name another")
         found: dict[str, tuple[Path, bytes]] = {}
-        waiting = [(re.sub(r"\W", "_", path.stem) + ".py", path)]
+        waiting = [(_name(path), path)]
         for name, at in waiting:
             if name not in found:
                 found[name] = at, _content(at)
@@ -150,8 +150,10 @@ class OwnCode:
         return made.getvalue()
 
     @classmethod
-    def unpacked(cls, path: Path) -> Self:
-        """The code in an archive that `packed` made.
+    def unpacked(cls, path: Path, file: str) -> Self:
+        """The code in an archive that `packed` made, or that has the same files in another order.
+
+        file: the user's own, as the settings name it.
 
         Raises:
             UserError: it cannot be read.
@@ -160,7 +162,8 @@ class OwnCode:
             damaged(f"{path}: cannot be read", "train the run again"),
             zipfile.ZipFile(io.BytesIO(read_bytes(path))) as archive,
         ):
-            sources = {name: archive.read(name) for name in archive.namelist()}
+            names = sorted(archive.namelist(), key=lambda name: name != _name(Path(file)))
+            sources = {name: archive.read(name) for name in names}
         return cls(str(path), sources, {name: f"{path}/{name}" for name in sources})
 
     @cached_property
@@ -200,6 +203,11 @@ class OwnCode:
             if defined is not None:
                 return self._arguments_of(*defined)
         return None
+
+
+def _name(path: Path) -> str:
+    """The name of the user's own file among all."""
+    return re.sub(r"\W", "_", path.stem) + ".py"
 
 
 def module_of(name: str) -> str:

@@ -100,7 +100,7 @@ def _copy_of(folder: Path, model: FileModel, trust: bool) -> OwnCode:
         )
     if not (folder / CODE).exists():
         raise UserError(f"{folder / CODE}: the code of the model is missing; bring it back")
-    return OwnCode.unpacked(folder / CODE)
+    return OwnCode.unpacked(folder / CODE, model.file)
 
 
 def predictions(run: Path | str) -> dict[str, Shaped[np.ndarray, "samples ..."]]:
