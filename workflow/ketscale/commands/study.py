@@ -151,7 +151,8 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
     failed: dict[str, list[str]] = {}
     for key, settings in tried.smallest(config, name).items():
         run = settings.run
-        about = f"{run.model} on {name}, {run.simulator}, {run.size}-b{run.batch}"
+        shared = f", {run.ranks} ranks" if run.ranks > 1 and settings.model.own_code else ""
+        about = f"{run.model} on {name}, {run.simulator}, {run.size}-b{run.batch}{shared}"
         try:
             found[key] = one = first_step.take(settings, manifest)
         except (Exception, SystemExit) as error:

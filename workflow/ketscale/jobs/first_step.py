@@ -84,11 +84,11 @@ def _taken(settings: Settings, data: Data, world: World, tried: Tried) -> Tried:
     _check_left(built, who)
     changed = _check_state(problem, start, batch, split, run.ranks, who) if model.own_code else []
     tried = dataclasses.replace(tried, loss=loss, step_s=step_s)
+    if run.ranks > 1 or model.stacks is not None or (settings.simulator and not settings.simulator.stacks):
+        return tried
     if changed:
         why = f"a step changes {changed[0]}, of which a stack would keep the first values"
         return dataclasses.replace(tried, together=False, why=why)
-    if model.stacks is not None or (settings.simulator and not settings.simulator.stacks):
-        return tried
     other = dataclasses.replace(settings, run=dataclasses.replace(run, seed=run.seed + 1))
     seeds = [started.build(each, data, world.device) for each in (settings, other)]
     why = together.why_not(seeds, settings.protocol, batch, split)

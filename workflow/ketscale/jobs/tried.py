@@ -49,8 +49,14 @@ class Tried:
 
 
 def key(content: Mapping[str, Any]) -> str:
-    """What is tried of a run with these settings (`Settings.content`): one step says how all of them go."""
-    return grid.config_hash({part: content[part] for part in ("workload", "model", "simulator")})
+    """What is tried of a run with these settings (`Settings.content`): one step says how all of them go.
+
+    Of a model in a file it also says whether several ranks may share a batch, which is asked only where they do.
+    """
+    shared = "code" in content["model"] and content["run"]["ranks"] > 1
+    return grid.config_hash(
+        {**{part: content[part] for part in ("workload", "model", "simulator")}, "shared": shared}
+    )
 
 
 def smallest(config: Config, workload: str) -> dict[str, Settings]:
@@ -66,8 +72,8 @@ def smallest(config: Config, workload: str) -> dict[str, Settings]:
 
 
 def _work(settings: Settings) -> tuple[Any, ...]:
-    # Several ranks share a batch, of which a model has to know nothing. Seeds make no difference.
-    return sum(settings.sizes.values()), settings.run.batch, settings.run.ranks == 1, settings.run
+    # Neither seeds nor layouts make a difference.
+    return sum(settings.sizes.values()), settings.run.batch, settings.run
 
 
 def write(note: Path, features: str | None, tried: Mapping[str, Tried]) -> None:
