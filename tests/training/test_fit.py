@@ -209,8 +209,8 @@ def protocol(given: dict[str, Any], **more: Any) -> None:
         (lambda g: protocol(g, features="inline"), "which take no features"),
         (lambda g: protocol(g, precision="amp"), "precision: amp needs steps; give fp32 or fp64 to models that are fitted"),
         (lambda g: g["protocols"]["quality"].pop("learning_rate"), "protocols.quality: learning_rate is missing"),
+        (lambda g: g["studies"]["fits"].update(kind="parity"), "parity compares the first steps, and kernel is fitted without any"),
         (lambda g: g["studies"]["fits"].update(kind="simulator"), "simulator compares the times of steps, and kernel is fitted"),
-        (lambda g: g["studies"]["fits"].update(kind="parity"), "parity compares the first steps, but protocol fit has none"),
     ],
 )  # fmt: skip
 def test_a_config_refuses_what_a_fit_does_not_have(change, why):

@@ -31,9 +31,10 @@ class Parity(Kind):
             protocol = config.protocols[run.protocol]
             if protocol.precision != "fp64":
                 yield f"parity compares losses in fp64, but protocol {run.protocol} has precision: {protocol.precision}"
-            if protocol.steps is None:
-                has = "epochs" if protocol.by_epochs else "none"
-                yield f"parity compares the first steps, but protocol {run.protocol} has {has}; give it steps"
+            if protocol.fitted:
+                yield f"parity compares the first steps, and {run.model} is fitted without any; leave it out"
+            elif protocol.steps is None:
+                yield f"parity compares the first steps, but protocol {run.protocol} has epochs; give it steps"
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """Whether every comparison of two runs of the study held, and the largest difference relative to its limit."""
