@@ -23,6 +23,7 @@ from ketscale.config.family import (
     Task,
     Workload,
     fold_of,
+    lazily,
     model_kinds,
     workload_kinds,
 )

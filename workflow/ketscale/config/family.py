@@ -7,6 +7,7 @@ problem. `ketscale.problems.registry` gives the families to the code that reads 
 from __future__ import annotations
 
 import math
+import pkgutil
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -300,6 +301,11 @@ Prepare = Callable[[Workload, Path, "Path | None"], None]
 Read = Callable[["Settings", Path], Data]
 Build = Callable[["Settings", Data, "torch.device"], Any]
 Baselines = Callable[[Path], Iterable[Any]]
+
+
+def lazily(function: str) -> Callable[..., Any]:
+    """The function 'package.module:function' of a family, whose module is imported when it is called."""
+    return lambda *arguments: pkgutil.resolve_name(function)(*arguments)
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ketscale.config import Data, Split, fold_of
+from ketscale.config import Data, Settings, Split, fold_of
 from ketscale.problems import arrays, splits, store
 from ketscale.problems.datasets import Dataset
 from ketscale.problems.eeg.trials import Trials
@@ -63,6 +63,11 @@ class PreparedTrials:
         shape = trials.signals.shape[1:]
         samples = Dataset(trials.signals, trials.labels, trials.classes, parts, shape)
         return self.folder.data(samples, split)
+
+
+def read(settings: Settings, manifest: Path) -> Data:
+    """Open and verify the trials, and choose the split by the run's seed."""
+    return PreparedTrials.open(manifest).data(settings.run.seed)
 
 
 def prepare(workload: SeriesWorkload, manifest: Path, fetched: Path | None) -> None:

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 from msgspec import Meta
 
-from ketscale.config import Data, Family, FileModel, Model, Settings, Workload
+from ketscale.config import Family, FileModel, Model, lazily
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.datasets import CLASSIFICATION, build
 from ketscale.problems.eeg.own_workloads import OwnSeries
-from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, SeriesWorkload
-
-if TYPE_CHECKING:
-    from ketscale.problems.baselines import Baseline
+from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic
 
 
 class Classifier(Model, frozen=True, kw_only=True):
@@ -89,28 +84,6 @@ class ClassicalHydraSettings(Classifier, frozen=True, kw_only=True):
     classical: ClassVar[bool] = True
 
 
-def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
-    """Write the trials as arrays with their split; see `prepared.prepare`."""
-    from ketscale.problems.eeg import prepared
-
-    assert isinstance(workload, SeriesWorkload)
-    prepared.prepare(workload, manifest, fetched)
-
-
-def read(settings: Settings, manifest: Path) -> Data:
-    """Open and verify the trials, and choose the split by the run's seed."""
-    from ketscale.problems.eeg.prepared import PreparedTrials
-
-    return PreparedTrials.open(manifest).data(settings.run.seed)
-
-
-def fit_baselines(manifest: Path) -> Iterable[Baseline]:
-    """Fit what stands beside the models of a workload's trials; see `baselines.baselines`."""
-    from ketscale.problems.eeg.baselines import baselines
-
-    return baselines(manifest)
-
-
 FAMILY = Family(
     name="eeg",
     title="EEG",
@@ -144,7 +117,7 @@ FAMILY = Family(
     build=build,
     own=FileModel,
     loss_unit="nats",
-    prepare=prepare,
-    read=read,
-    baselines=fit_baselines,
+    prepare=lazily("ketscale.problems.eeg.prepared:prepare"),
+    read=lazily("ketscale.problems.eeg.prepared:read"),
+    baselines=lazily("ketscale.problems.eeg.baselines:baselines"),
 )  # fmt: skip

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -19,20 +19,20 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from ketscale.config import Data
+from ketscale.config import Data, Settings
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
 from ketscale.problems import store
 from ketscale.problems.images import resnet
 from ketscale.problems.images.images import Images
 from ketscale.problems.images.pretrain import origin_of, pretrain
-from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS
+from ketscale.problems.images.workloads import IMAGENET_FILE, PRETRAIN_STEPS, ImageWorkload
 from ketscale.problems.vectors import prepared
 from ketscale.problems.vectors.prepared import FILES, PreparedVectors
 from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
-    from ketscale.problems.images.workloads import ImageWorkload
+    from ketscale.problems.baselines import Baseline
 
 FEATURES_VERSION = 3  # increase it whenever the arithmetic or the files below change
 NETWORK_FILES = (
@@ -83,6 +83,19 @@ class PreparedFeatures(PreparedVectors):
         scaling = resnet.PixelScaling(size, int(norm["peak"]), *channels)
         network = resnet.network_from(self.folder.path / "weights.safetensors", len(scaling.mean))
         return resnet.Backbone(network, scaling, norm["feature_mean"], norm["feature_std"])
+
+
+def read(settings: Settings, manifest: Path) -> Data:
+    """Open and verify the features, and the network that made them if the run computes them inline."""
+    assert isinstance(settings.workload, ImageWorkload)
+    inline, by = settings.protocol.features == "inline", settings.workload.split_by
+    found = PreparedFeatures.open(manifest, network=inline)
+    return found.inline_data(by) if inline else found.data(by)
+
+
+def baselines(manifest: Path) -> Iterable[Baseline]:
+    """The majority class and logistic regression, or their counterparts for numbers, on the features that models see."""
+    return PreparedFeatures.open(manifest, network=False).baselines()
 
 
 def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> None:

@@ -2,48 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-from ketscale.config import Data, Family, FileModel, Settings, Workload
+from ketscale.config import Family, FileModel, lazily
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.datasets import CLASSIFICATION, build
 from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
-from ketscale.problems.images.workloads import Digits, ImageWorkload, Mnist
+from ketscale.problems.images.workloads import Digits, Mnist
 from ketscale.problems.vectors.settings import MODELS
-
-if TYPE_CHECKING:
-    from ketscale.problems.baselines import Baseline
-
-
-def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
-    """Embed every image once, or standardise given features; see `features.prepare`."""
-    from ketscale.problems.images import features
-
-    assert isinstance(workload, ImageWorkload)
-    features.prepare(workload, manifest, fetched)
-
-
-def read(settings: Settings, manifest: Path) -> Data:
-    """Open and verify the features, and the network that made them if the run computes them inline."""
-    from ketscale.problems.images.features import PreparedFeatures
-
-    inline = settings.protocol.features == "inline"
-    assert isinstance(settings.workload, ImageWorkload)
-    features = PreparedFeatures.open(manifest, network=inline)
-    by = settings.workload.split_by
-    return features.inline_data(by) if inline else features.data(by)
-
-
-def fit_baselines(manifest: Path) -> Iterable[Baseline]:
-    """Fit what stands beside the models: the majority class and logistic regression, on the features that they see."""
-    from ketscale.problems.baselines import of_vectors
-    from ketscale.problems.images.features import PreparedFeatures
-
-    found = PreparedFeatures.open(manifest, network=False)
-    return of_vectors(found.features, found.targets, found.splits)
-
 
 FAMILY = Family(
     name="images",
@@ -72,7 +36,7 @@ FAMILY = Family(
     build=build,
     own=FileModel,
     loss_unit="nats",
-    prepare=prepare,
-    read=read,
-    baselines=fit_baselines,
+    prepare=lazily("ketscale.problems.images.features:prepare"),
+    read=lazily("ketscale.problems.images.features:read"),
+    baselines=lazily("ketscale.problems.images.features:baselines"),
 )

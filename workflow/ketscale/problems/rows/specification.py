@@ -35,10 +35,7 @@ def read(settings: Settings, manifest: Path) -> Data:
 
 def fit_baselines(manifest: Path) -> Iterable[Baseline]:
     """Fit what stands beside the models: the majority class and logistic regression, or the mean and ridge regression."""
-    from ketscale.problems.baselines import of_vectors
-
-    found = _opened(manifest)
-    return of_vectors(found.features, found.targets, found.splits)
+    return _opened(manifest).baselines()
 
 
 def _opened(manifest: Path) -> PreparedVectors:

@@ -177,8 +177,8 @@ def read_prepared(manifest: Path) -> Data:
     return folder.data(prepared, Split("sentences", shared=shared))
 
 
-def prepare(workload: SentencesWorkload, manifest: Path) -> None:
-    """Write the sentences of a file, or the built-in ones, with their split, then the manifest.
+def prepare(workload: SentencesWorkload, manifest: Path, fetched: Path | None = None) -> None:
+    """Write the sentences of a file, or the built-in ones, with their split, then the manifest; nothing is fetched.
 
     Raises:
         UserError: the file cannot be used, or the settings do not fit it; nothing is left behind.

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from ketscale.config import Data, Family, Metric, Model, Settings, Workload
+from ketscale.config import Data, Family, Metric, Model, Settings, lazily
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 
 if TYPE_CHECKING:
     import torch
 
-    from ketscale.problems.baselines import Baseline
     from ketscale.problems.problem import Problem
 
 
@@ -23,14 +22,6 @@ class TransformerSettings(Model, frozen=True, kw_only=True):
     implementation: ClassVar[str] = "ketscale.problems.sentences.transformer:SuperpositionTransformer"
     sizes: ClassVar[Mapping[str, int]] = {"qubits": 4}
     stacks: ClassVar[bool] = True
-
-
-def prepare(workload: Workload, manifest: Path, fetched: Path | None) -> None:
-    """Write the sentences as arrays with their split; see `sentences.prepare`."""
-    from ketscale.problems.sentences import sentences
-
-    assert isinstance(workload, SentencesWorkload)
-    sentences.prepare(workload, manifest)
 
 
 def read(settings: Settings, manifest: Path) -> Data:
@@ -55,13 +46,6 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
         settings.run.simulator, settings.simulator, layers, transitions(prepared), device
     )
     return NextWord(SuperpositionTransformer(layers), likelihood, prepared)
-
-
-def fit_baselines(manifest: Path) -> Iterable[Baseline]:
-    """Count what stands beside the model of a workload's sentences; see `baselines.baselines`."""
-    from ketscale.problems.sentences.baselines import baselines
-
-    return baselines(manifest)
 
 
 FAMILY = Family(
@@ -93,7 +77,7 @@ FAMILY = Family(
     },
     build=build,
     loss_unit="nats",
-    prepare=prepare,
+    prepare=lazily("ketscale.problems.sentences.sentences:prepare"),
     read=read,
-    baselines=fit_baselines,
+    baselines=lazily("ketscale.problems.sentences.baselines:baselines"),
 )
