@@ -148,6 +148,36 @@ def test_a_file_with_several_classes_needs_the_name_of_one() -> None:
         made(saved(x=VECTORS, y=CLASSES), model="ring.py")
 
 
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("2024", "data-2024"),
+        ("on", "data-on"),
+        ("my data (1)", "my-data-1"),
+        ("\u6570\u636e", "data"),
+        ("1e3", "1e3"),
+    ],
+)
+def test_any_name_of_a_file_gives_a_name_that_yaml_reads_as_text(file: str, name: str) -> None:
+    Path(tabled(a=NUMBERS, y=CLASSES)).rename(f"{file}.csv")
+    assert list(made(f"{file}.csv")["workloads"]) == [name]
+
+
+@pytest.mark.parametrize(("file", "name"), [("mlp", "own-mlp"), ("no", "model-no"), ("my ring", "my-ring")])
+def test_any_name_of_a_models_file_gives_one_that_no_other_model_has(file: str, name: str) -> None:
+    Path(f"{file}.py").write_text(RING)
+    config = made(saved(x=VECTORS, y=CLASSES), model=f"{file}.py:Ring")
+    assert list(config["models"]) == [config["studies"]["quality"]["axes"]["model"]] == [name]
+
+
+def test_a_model_that_is_fitted_is_refused() -> None:
+    Path("fit.py").write_text(
+        "class Nearest(Fitted):\n    def __init__(self, inputs): ...\n    def fit(self, a, b): ..."
+    )
+    with pytest.raises(UserError, match=r"--model fit.py: Nearest has a method `fit`, .*docs/own-models.md"):
+        made(saved(x=VECTORS, y=CLASSES), model="fit.py")
+
+
 def test_few_samples_have_a_small_batch() -> None:
     config = made(saved(x=VECTORS[:14], y=CLASSES[:14]))
     assert config["studies"]["quality"]["axes"]["batch"] == 2
@@ -180,3 +210,6 @@ def test_the_config_is_written_where_the_command_says(capsys: pytest.CaptureFixt
     assert main(["init", "mine.csv"]) == 0
     assert "--configfile mine.yaml" in capsys.readouterr().out
     assert analysis.read(Path("mine.yaml")).title == "vqc on mine"
+    assert main(["init", "mine.csv", "--out", "my study.yaml"]) == 0
+    assert "--configfile 'my study.yaml'" in capsys.readouterr().out
+    assert "--configfile 'my study.yaml'" in Path("my study.yaml").read_text()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -84,7 +85,7 @@ def _init(options: argparse.Namespace) -> None:
             file.write(text)
     except FileExistsError:
         raise UserError(f"{out}: is there already; name another file with --out") from None
-    print(f"{out}: written; next: snakemake --profile profiles/local --configfile {out}")
+    print(f"{out}: written; next: snakemake --profile profiles/local --configfile {shlex.quote(str(out))}")
 
 
 def _fetch(options: argparse.Namespace) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -129,7 +130,7 @@ def drafted(data: Path, out: Path, kind: str | None, targets: tuple[str, ...], m
     usual = _of_family(family)
     chosen = _own(model, family) if model else usual
     control = usual.settings.control
-    name = re.sub(r"[^A-Za-z0-9_]+", "-", data.stem).strip("-") or "data"
+    name = _name(data.stem, "data")
     sizes = {axis.name: FIRST.get(axis.name, 1) for axis in family.sizes}
     sizes = {axis: value if chosen.settings.takes(axis) else 0 for axis, value in sizes.items()}
     simulated = chosen.settings.takes("simulator")
@@ -137,7 +138,7 @@ def drafted(data: Path, out: Path, kind: str | None, targets: tuple[str, ...], m
     block = None if chosen.block is None else {**chosen.block, "control": control}
     values = {
         "data": data,
-        "out": out,
+        "out": shlex.quote(str(out)),
         "results": f"results-{name}",
         "title": json.dumps(f"{chosen.name} on {name}"),
         "name": name,
@@ -211,7 +212,20 @@ def _own(given: str, family: Family) -> Chosen:
         (name,) = code.classes
     sizes = [axis.name for axis in family.sizes]
     block = {"file": file, "class": name}
-    return Chosen(Path(file).stem, FileModel.of_block(block, f"--model {given}", sizes), block)
+    settings = FileModel.of_block(block, f"--model {given}", sizes)
+    if settings.fitted:
+        raise UserError(
+            f"--model {given}: {name} has a method `fit`, and this writes studies of models that are trained by steps; copy the "
+            "study of docs/own-models.md"
+        )
+    called = _name(Path(file).stem, "model")
+    return Chosen(f"own-{called}" if called in family.models else called, settings, block)
+
+
+def _name(stem: str, usual: str) -> str:
+    """A name for what is in a file, which YAML reads as text."""
+    name = re.sub(r"[^A-Za-z0-9_]+", "-", stem).strip("-") or usual
+    return name if yaml.safe_load(name) == name else f"{usual}-{name}"
 
 
 def _inline(block: Mapping[str, Any]) -> str:
