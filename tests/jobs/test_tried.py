@@ -344,7 +344,7 @@ import ketscale
 
 
 class Ring(nn.Module):
-    def __init__(self, inputs, outputs):
+    def __init__(self, inputs, outputs, seed):
         super().__init__()
         self.layer = nn.Linear(inputs, outputs)
         {made}
@@ -371,9 +371,15 @@ LATER = "self.mean = 0.9 * self.mean + x.detach().mean(0); return self.layer(x)"
         ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 1, "; seeds train alone (a step changes "),
         ("pass", "return self.layer(x)", "self.layer(x - x.mean(0))", 1, "what ring.py: Ring makes of a sample in evalu"),
         ("pass", "self.register_buffer('late', x[0])", "self.layer(x)", 1, "ring.py: Ring has other tensors after a step"),
+        # That of seed 3 is below 0.1, those of seeds 0 to 2 are not.
+        (
+            "torch.manual_seed(seed); self.turned = float(torch.rand(())) < 0.1; torch.manual_seed(seed)",
+            "pass", "-self.layer(x) if self.turned else self.layer(x)", 1,
+            "; seeds train alone (torch.func.vmap gives it other numbers",
+        ),
         ("nn.init.ones_(self.layer.bias)", "pass", "self.layer(x)", 1, "; seeds train together"),
     ],
-    ids=["buffer", "buffer of a rank", "attribute", "count", "of ranks", "spectral norm", "evaluation", "late", "none"],
+    ids=["buffer", "buffer of a rank", "attribute", "count", "of ranks", "spectral norm", "evaluation", "late", "drawn", "none"],
 )  # fmt: skip
 def test_what_a_model_remembers_is_in_its_checkpoint_and_no_sample_sees_others(
     own: dict[str, Any], capsys: pytest.CaptureFixture[str], made: str, trained: str, returned: str, ranks: int, said: str

@@ -27,6 +27,8 @@ State = dict[str, torch.Tensor]
 
 # A model that is fitted is tried with at most so many samples of each part.
 FEW = 64
+# As many seeds show whether a model stacks, which may draw more than its weights, such as which qubits a gate joins.
+SEEDS = 5
 
 
 def take(settings: Settings, manifest: Path | None) -> Tried:
@@ -89,8 +91,8 @@ def _taken(settings: Settings, data: Data, world: World, tried: Tried) -> Tried:
     if changed:
         why = f"a step changes {changed[0]}, of which a stack would keep the first values"
         return dataclasses.replace(tried, together=False, why=why)
-    other = dataclasses.replace(settings, run=dataclasses.replace(run, seed=run.seed + 1))
-    seeds = [started.build(each, data, world.device) for each in (settings, other)]
+    runs = (dataclasses.replace(run, seed=run.seed + more) for more in range(SEEDS))
+    seeds = [started.build(dataclasses.replace(settings, run=each), data, world.device) for each in runs]
     why = together.why_not(seeds, settings.protocol, batch, split)
     return dataclasses.replace(tried, together=not why, why=why)
 

@@ -36,7 +36,7 @@ def why_not(problems: Sequence[Problem], protocol: Protocol, batch: torch.Tensor
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if not fits(problems[1], problems[0]):
+            if not all(fits(problem, problems[0]) for problem in problems):
                 return "seeds give it other shapes"
             pace = Pace(protocol, world, lambda: False, lambda: False, together=True)
             stack = Stack(problems, [protocol] * len(problems), pace)
