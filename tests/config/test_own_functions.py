@@ -91,6 +91,13 @@ def test_random_numbers_are_the_same_in_each_call_and_leave_no_trace() -> None:
     assert drawn == np.random.rand()  # noqa: NPY002
 
 
+def test_arguments_stay_as_they_are_whatever_the_function_does_with_them() -> None:
+    write(HEAD + MAKE + "\n\ndef change(more):\n    more.clear()\n    return make(40)\n")
+    workload: Any = own_files.config(block(function="change", arguments={"more": [1]})).workloads["mine"][1]
+    workload.load(None)
+    assert workload.arguments == {"more": [1]}
+
+
 def test_what_the_file_imports_is_a_source_too() -> None:
     config = own_files.config(block())
     manifest = Path("features.json")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -56,15 +57,15 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def settings(folder: Path, body: str, seed: int = 0, backend: str = "cpu-n1r1t1") -> Settings:
+def settings(folder: Path, body: str, seed: int = 0, backend: str = "cpu-n1r1t1", **more: Any) -> Settings:
     """The settings of a run of a classical model with this body, or of Base with this constructor."""
     write(folder, {"own.py": HEAD + body})
-    return settings_of_file(folder, seed, backend)
+    return settings_of_file(folder, seed, backend, **more)
 
 
-def settings_of_file(folder: Path, seed: int = 0, backend: str = "cpu-n1r1t1") -> Settings:
+def settings_of_file(folder: Path, seed: int = 0, backend: str = "cpu-n1r1t1", **more: Any) -> Settings:
     """The settings of a run of the class Own, in a file that is there."""
-    made = given(folder, {"file": "own.py", "class": "Own"}, simulator="none", qubits=0, layers=0)
+    made = given(folder, {"file": "own.py", "class": "Own", **more}, simulator="none", qubits=0, layers=0)
     config = Config.of(made, FAMILIES)
     run = next(run for run in config.runs if run.model == "ring")
     return config.settings(grid.Run.of({**vars(run), "seed": seed, **grid.layout(backend)}))
@@ -94,6 +95,13 @@ def test_weights_begin_with_the_runs_seed_whatever_they_are_drawn_with(folder: P
 def test_the_constructor_may_take_the_seed(folder: Path) -> None:
     body = "    def __init__(self, inputs, outputs, seed):\n        super().__init__(inputs, outputs)\n        self.seed = seed"  # fmt: skip
     assert built(settings(folder, body, 5)).seed == 5
+
+
+def test_settings_stay_as_they_are_whatever_the_constructor_does_with_them(folder: Path) -> None:
+    body = "    def __init__(self, inputs, outputs, wires):\n        super().__init__(inputs, outputs)\n        wires.pop()"
+    of = settings(folder, body, wires=[1, 2])
+    built(of)
+    assert of.content["model"]["settings"] == {"wires": [1, 2]}
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ Families import this; `ketscale.problems.library`, which knows all families, fin
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import importlib
 import inspect
@@ -83,7 +84,7 @@ def _of_file(
     given = {name: value for name, value in {**known, "seed": seed}.items() if model.takes(name)}
     with importer.running(seed):
         try:
-            made = getattr(module, model.class_)(**given, **model.settings)
+            made = getattr(module, model.class_)(**given, **copy.deepcopy(model.settings))
         except TypeError as error:
             if in_words(error) is not None:
                 raise

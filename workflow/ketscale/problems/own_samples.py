@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Callable, Collection, Container, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -89,7 +90,7 @@ def _returned(
     code = workload.code()
     module = importer.imported(code, code.hash)
     with importer.running(0):
-        made = getattr(module, function)(**workload.arguments)
+        made = getattr(module, function)(**copy.deepcopy(workload.arguments))
     where = f"{workload.file}: {function}"
     if not isinstance(made, Mapping):
         raise UserError(f"{where} returns a {type(made).__name__}; return a dict of arrays")
