@@ -207,7 +207,9 @@ def test_a_step_shows_whether_a_model_in_a_file_stacks(
 ) -> None:
     assert cli.main(["try"]) == 0
     ring, statistics, fitted = capsys.readouterr().out.splitlines()
-    assert ring.startswith("ring on mine, none, q2-l0-b8: loss ") and ring.endswith("; seeds train together")
+    assert ring.startswith("ring on mine, none, q2-l0-b8, fp64: loss ") and ring.endswith(
+        "; seeds train together"
+    )
     assert "; seeds train alone (a step changes layers.0.running_mean, " in statistics
     assert fitted.startswith("svm on mine, none, q0-l0-b1: fitted after ")
     config = Config.of(own, FAMILIES)
@@ -229,7 +231,7 @@ def test_a_misspelt_gate_is_told_with_file_and_line(
     )
     assert said.err.splitlines() == [
         f"ketscale: ring.py, line {line}: AttributeError: 'Circuit' object has no attribute 'ryy' (the first step of ring on "
-        "mine, none, q2-l0-b8, and of 1 other)"
+        "mine, none, q2-l0-b8, fp64, and of 1 other)"
     ]
     assert said.out.startswith("svm on mine")
 
@@ -315,7 +317,7 @@ def test_several_ranks_share_no_batch_whose_samples_depend_on_each_other(
     written(own)
     assert cli.main(["try"]) == 0
     assert [line.partition(": ")[0] for line in capsys.readouterr().out.splitlines()] == [
-        "ring on mine, none, q2-l0-b8", "statistics on mine, none, q2-l0-b8",
+        "ring on mine, none, q2-l0-b8, fp64", "statistics on mine, none, q2-l0-b8, fp64",
     ]  # fmt: skip
     before = Config.of(own, FAMILIES)
     note, features = Path("results/tried/mine.json"), json.loads(Path("results/tried/mine.json").read_text())["features"]  # fmt: skip
@@ -329,11 +331,31 @@ def test_several_ranks_share_no_batch_whose_samples_depend_on_each_other(
     )
     assert cli.main(["try"]) == 2
     said = capsys.readouterr()
-    assert "ring on mine, none, q2-l0-b16, 2 ranks: loss " in said.out
+    assert "ring on mine, none, q2-l0-b16, fp64, 2 ranks: loss " in said.out
     assert said.err.startswith(
         "ketscale: what ring.py: Statistics makes of a sample depends on the others in its batch"
     )
-    assert said.err.endswith("(the first step of statistics on mine, none, q2-l0-b16, 2 ranks)\n")
+    assert said.err.endswith("(the first step of statistics on mine, none, q2-l0-b16, fp64, 2 ranks)\n")
+
+
+def test_a_model_in_a_file_is_tried_in_each_precision(
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One that makes a tensor in single precision would fail in every run of a study of parity."""
+    single = "class Statistics(Ring):\n    def forward(self, x):\n        return super().forward(x) @ torch.eye(3)\n"
+    Path("ring.py").write_text(f"import torch\n{RING[: RING.index('class Statistics')]}{single}")
+    axes, protocols = own["studies"]["s"]["axes"], own["protocols"]
+    protocols["single"] = {**protocols[axes["protocol"]], "precision": "fp32"}
+    axes["protocol"] = [axes["protocol"], "single"]
+    own["studies"]["s"]["points"] = own["studies"]["s"]["points"][:1]
+    written(own)
+    assert cli.main(["try"]) == 2
+    said = capsys.readouterr()
+    assert [line.partition(": ")[0] for line in said.out.splitlines()] == [
+        "ring on mine, none, q2-l0-b8, fp64", "ring on mine, none, q2-l0-b8, fp32", "statistics on mine, none, q2-l0-b8, fp32",
+    ]  # fmt: skip
+    assert said.err.startswith("ketscale: ring.py, line ")
+    assert said.err.endswith("(the first step of statistics on mine, none, q2-l0-b8, fp64)\n")
 
 
 MEMORY = """
@@ -367,7 +389,7 @@ LATER = "self.mean = 0.9 * self.mean + x.detach().mean(0); return self.layer(x)"
         (MEANS, LATER, SUM, 2, "what ring.py: Ring makes of a sample depends on the others in its batch"),
         ("self.mean = 0", LATER, SUM, 1, "ring.py: Ring makes something else of the same samples each time"),
         ("self.n = 0", "self.n += 1", "self.layer(x) / (1 + self.n)", 1, "ring.py: Ring makes something else of"),
-        ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 2, "2 ranks: loss"),
+        ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 2, "fp64, 2 ranks: loss"),
         ("nn.utils.spectral_norm(self.layer)", "pass", "self.layer(x)", 1, "; seeds train alone (a step changes "),
         ("pass", "return self.layer(x)", "self.layer(x - x.mean(0))", 1, "what ring.py: Ring makes of a sample in evalu"),
         ("pass", "self.register_buffer('late', x[0])", "self.layer(x)", 1, "ring.py: Ring has other tensors after a step"),

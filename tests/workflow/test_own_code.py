@@ -95,7 +95,7 @@ def test_a_misspelt_gate_stops_27_runs_before_the_first(project: Own) -> None:
     failed = said[said.index("failed: try, see out/tried/mine.log") :].splitlines()
     assert failed[1] == (
         f"    models/ring.py, line {line}: AttributeError: 'Circuit' object has no attribute 'cnott' (the first step of ring on "
-        "mine, none, q2-l0-b4)"
+        "mine, none, q2-l0-b4, fp64)"
     )
     assert not (project.results / "runs").exists()
 

@@ -150,9 +150,7 @@ def _try_workload(config: Config, name: str, options: argparse.Namespace) -> Non
     found: dict[str, tried.Tried] = {}
     failed: dict[str, list[str]] = {}
     for key, settings in tried.smallest(config, name).items():
-        run = settings.run
-        shared = f", {run.ranks} ranks" if run.ranks > 1 and settings.model.own_code else ""
-        about = f"{run.model} on {name}, {run.simulator}, {run.size}-b{run.batch}{shared}"
+        about = tried.named(settings)
         try:
             found[key] = one = first_step.take(settings, manifest)
         except (Exception, SystemExit) as error:

@@ -51,12 +51,23 @@ class Tried:
 def key(content: Mapping[str, Any]) -> str:
     """What is tried of a run with these settings (`Settings.content`): one step says how all of them go.
 
-    Of a model in a file it also says whether several ranks may share a batch, which is asked only where they do.
+    A model in a file is tried in each precision, with and without dropout, and on shared batches where ranks share them.
     """
-    shared = "code" in content["model"] and content["run"]["ranks"] > 1
-    return grid.config_hash(
-        {**{part: content[part] for part in ("workload", "model", "simulator")}, "shared": shared}
-    )
+    parts: dict[str, Any] = {part: content[part] for part in ("workload", "model", "simulator")}
+    if "code" in content["model"]:
+        protocol = content["protocol"]
+        parts["how"] = content["run"]["ranks"] > 1, protocol["precision"], bool(protocol["dropout"])
+    return grid.config_hash(parts)
+
+
+def named(settings: Settings) -> str:
+    """What a step is of, in words."""
+    run, words = settings.run, [f"{settings.run.model} on {settings.run.workload}", settings.run.simulator]
+    words += [f"{run.size}-b{run.batch}"]
+    if settings.model.own_code:
+        words += [settings.protocol.precision, *["dropout"] * bool(settings.protocol.dropout)]
+        words += [f"{run.ranks} ranks"] * (run.ranks > 1)
+    return ", ".join(words)
 
 
 def smallest(config: Config, workload: str) -> dict[str, Settings]:
