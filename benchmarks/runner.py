@@ -19,8 +19,6 @@ import torch
 from benchmarks import ceiling, machine, stopwatch
 from benchmarks.captured import Refused, captured, nothing
 from benchmarks.options import all_cores, number, option
-from ketscale.analysis import columns
-from ketscale.analysis.wording import shown
 from ketscale.errors import UserError
 from ketscale.words import duration
 
@@ -68,6 +66,10 @@ class Column(NamedTuple):
 
 def declared(name: str) -> Column:
     """A quantity that records have too, as its column of the tables is declared."""
+    # A machine with torch and NumPy alone, where some benchmarks run, has not what tables need.
+    from ketscale.analysis import columns
+    from ketscale.analysis.wording import shown
+
     parts = (part for table in columns.TABLES.values() for part in table.parts)
     found = next(part for part in parts if isinstance(part, columns.Column) and part.name == name)
     return Column(name, found.title, partial(shown, factor=found.factor))

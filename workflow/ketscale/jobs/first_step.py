@@ -49,8 +49,8 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
     needs = settings.protocol.precision == "amp" or bool(settings.simulator and settings.simulator.needs_gpu)
     if needs and not gpu:
         return dataclasses.replace(tried, why="it needs a GPU, and there is none here")
-    torch.set_num_threads(1)
     before = Shared()
+    torch.set_num_threads(1)
     try:
         return _taken(settings, started.read(settings, manifest), world, tried)
     finally:

@@ -216,7 +216,7 @@ class _Table:
             if not name:
                 raise UserError(
                     f"{path}: column {place + 1} has no name; give it one, or save the table without it "
-                    "(pandas: to_csv(index=False))"
+                    "(pandas: index=False)"
                 )
             if names.index(name) < place:
                 raise UserError(f"{path}: two columns are called {short(name)}; rename one")
