@@ -137,15 +137,21 @@ def test_a_break_even_may_be_beyond_the_range_or_below_it(tmp_path: Path) -> Non
     assert beyond.effect is None and below.effect is None
 
 
+def answer_of_two_workers(config: Config, folder: Path, talk: dict[str, float]) -> Answer:
+    """The answer if a step takes 2 ms a sample, half of it on two workers, and what these need to talk, in seconds."""
+    factory.write_all(
+        config,
+        folder,
+        lambda run: {"step_s": 0.002 * run.batch / (1 + (run.layout in talk)) + talk.get(run.layout, 0)},
+    )
+    (found,) = answers_of(config, folder).values()
+    return found
+
+
 def test_every_layout_has_its_break_even(tmp_path: Path) -> None:
     config = factory.small_config(study(backend=["cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1", "ddp-cpu-n1r2t1"]))
     talk = {"cpu-n1r1t2": 0.001, "mpi-n1r2t1": 0.003, "ddp-cpu-n1r2t1": 1.0}
-    factory.write_all(
-        config,
-        tmp_path,
-        lambda run: {"step_s": 0.002 * run.batch / (1 + (run.layout in talk)) + talk.get(run.layout, 0)},
-    )
-    (found,) = answers_of(config, tmp_path).values()
+    found = answer_of_two_workers(config, tmp_path, talk)
     assert (
         found.text == "Two threads pay at 2 ms of work per worker and above; two MPI ranks at 4 ms and above."
     )
@@ -155,12 +161,7 @@ def test_every_layout_has_its_break_even(tmp_path: Path) -> None:
 def test_of_layouts_that_pay_from_the_same_point_the_first_is_faster_from_less_work(tmp_path: Path) -> None:
     config = factory.small_config(study(backend=["cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1"]))
     talk = {"mpi-n1r2t1": 0.0025, "ddp-cpu-n1r2t1": 0.003}
-    factory.write_all(
-        config,
-        tmp_path,
-        lambda run: {"step_s": 0.002 * run.batch / (1 + (run.layout in talk)) + talk.get(run.layout, 0)},
-    )
-    (found,) = answers_of(config, tmp_path).values()
+    found = answer_of_two_workers(config, tmp_path, talk)
     assert (
         found.text
         == "Two MPI ranks pay at 4 ms of work per worker and above; two DDP (Gloo) ranks at 4 ms and above."

@@ -233,6 +233,15 @@ def test_an_error_of_one_seed_has_the_interval_of_its_samples() -> None:
     assert np.log(found.high / found.low) / 2 == pytest.approx(half, rel=0.02)
 
 
+def test_an_error_of_nothing_outside_the_pairs_makes_a_difference_of_all() -> None:
+    """Else the unit, which `is_ratio` decides, were that of another estimate."""
+    tests = {("w", 0): moved(np.full(50, 4.0)), ("w", 1): Scored(0.0)}
+    control = {("w", 0): moved(np.full(50, 9.0))}
+    found = difference(tests, control, RMSE)
+    assert not metrics.is_ratio(tests, control, RMSE)
+    assert found is not None and found.value == pytest.approx(2 - 3)
+
+
 def test_intervals_of_errors_hold_the_truth_where_those_of_seeds_alone_do_not() -> None:
     """Errors of a sample, of a seed, and of both; a model and its control share what samples add."""
     generator, held = np.random.default_rng(3), np.zeros(3)

@@ -230,7 +230,7 @@ def test_other_data_are_not_compared(tmp_path: Path) -> None:
 def test_a_test_of_fewer_samples_under_the_same_hash_is_another_test(
     tmp_path: Path, fewer: str | int
 ) -> None:
-    """Of records that were sealed again: all runs of a model, or one seed."""
+    """The records that were sealed again are those of all runs of a model, or of one seed."""
     truth = shares(vqc=0.9, mlp=0.6)
 
     def cut(run: Run) -> tuple[float, np.ndarray[Any, Any]] | None:

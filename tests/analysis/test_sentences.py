@@ -145,6 +145,14 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
         "It pays in no comparison, at best 1.2 times as long",
         verdicts.PAYS_NOT,
     ),
+    "the best point is undecided, and another surely does not pay": (
+        study("strong", backend=LAYOUTS),
+        lambda run: {"step_s": {1: 1.0, 2: 1.05, 4: 3.0}[run.ranks]}
+        | ({"quiet": factory.BUSY} if run.ranks == 2 and run.seed else {}),
+        "Undecided (too few seeds), at best with two MPI ranks: a step takes 1.05 times as long as with one core.",
+        "Undecided (too few seeds), at best 1.05 times as long",
+        verdicts.FEW,
+    ),
     "weak scaling": (
         study("weak", [{"batch": 32, "backend": "cpu-n1r1t1"}, {"batch": 128, "backend": "mpi-n1r4t1"}]),
         lambda run: {"step_s": 1.0 if run.ranks == 1 else 1.25},

@@ -246,7 +246,7 @@ def test_equal_results_of_all_seeds_have_no_interval(reading: Callable[[Reader],
 @pytest.mark.parametrize(
     ("decide", "alone", "verdict"),
     [
-        # Of one comparison the interval is above 1.9 at 95 %, and of two that some joins it is not at 97.5 %.
+        # One comparison has an interval above 1.9 at 95 %; at 97.5 %, as each of two that some joins, it has not.
         (lambda fast, slow: fast.above("fast"), True, "supported"),
         (lambda fast, slow: some((fast.above("fast"), slow.above("fast"))), True, "undecided"),
         (lambda fast, slow: every((fast.above("fast"), slow.below("slow"))), True, "supported"),

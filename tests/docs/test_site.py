@@ -311,7 +311,7 @@ def test_every_setting_of_a_family_is_in_the_reference(family: object) -> None:
     for section in ("workload", "model"):
         for kind, settings in getattr(family, f"{section}s").items():
             heading = f"### {section.capitalize()} `{kind}`"
-            # Where there is a seed of the split, there may be several.
+            # A workload with a seed of the split may have several.
             several = {"split_seeds"} if "split_seed" in settings.__struct_fields__ else set()
             assert rows(text, heading) == {*settings.__struct_fields__, *several}, heading
     for settings in family.simulators:  # type: ignore[attr-defined]

@@ -27,7 +27,7 @@ N = 40
 X = np.random.default_rng(0).normal(3, 2, (N, 3)).round(3)
 KINDS = np.array(["cat", "dog"] * 20)
 ROWS = np.arange(N)
-# Of each class: 12 rows, 4 and 4.
+# Each class has 12 rows, 4 and 4.
 PARTS = np.repeat(["train", "val", "test"], [24, 8, 8]).astype("U10")
 GREY = np.random.default_rng(0).integers(0, 256, (N, 6, 5), np.uint8)
 
@@ -285,7 +285,7 @@ def half(top: int, bottom: int) -> np.ndarray:
     return np.repeat([top, bottom], 16)[:, None, None]
 
 
-# Of the picture a.*, whose pixels are (32, 32, 3): what they are, or what is said.
+# The pixels of the picture a.*, (32, 32, 3), or what is said of it.
 FOLDERS: dict[str, tuple[Callable[[], str], Any]] = {
     "a palette": (pictures(lambda path: Image.new("RGB", (8, 8), (200, 10, 20)).quantize(4).save(path / "a.gif")), [200, 10, 20]),
     "CMYK": (of("CMYK", (0, 255, 255, 0), "a.tif"), [255, 0, 0]),
@@ -324,7 +324,7 @@ def test_folders_of_images(
     assert [images.classes[label] for label in images.labels] == names
     assert images.pixels.shape == (11, 32, 32, 3)
     pixels = np.broadcast_to(expected, (32, 32, 3)).astype(int)
-    # Where the halves meet, resizing mixes them; JPEG rounds.
+    # Resizing mixes the halves at their border; JPEG rounds.
     assert np.abs(images.pixels[5].astype(int) - pixels)[[*range(14), *range(18, 32)]].max() <= 3
     assert images.pixels[0, 0, 0].tolist() == [200, 200, 200] and images.pixels[10, 9, 9].tolist() == [
         20,

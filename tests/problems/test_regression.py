@@ -20,7 +20,7 @@ from tests.toys import trainer
 
 GENERATOR = np.random.default_rng(5)
 INPUTS = GENERATOR.normal(size=(60, 3))
-# Of units far apart.
+# The units of the columns are far apart.
 TARGETS = np.stack([INPUTS @ [3.0, -1.0, 0.5] + 20, 1e4 * (INPUTS[:, 0] * INPUTS[:, 1]) - 5e5], axis=1)
 TARGETS += np.array([0.3, 900.0]) * GENERATOR.normal(size=(60, 2))
 SPLITS = {"train": np.arange(40), "validation": np.arange(40, 50), "test": np.arange(50, 60)}

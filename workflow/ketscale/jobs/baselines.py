@@ -40,7 +40,7 @@ class Baselines(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def path(config: Config, results: Path, workload: str) -> Path | None:
-    """Where the baselines of a workload are; None if its family has none."""
+    """The file of a workload's baselines; None if its family has none."""
     return results / grid.BASELINES.format(workload=workload) if config.family(workload).baselines else None
 
 

@@ -145,12 +145,13 @@ def _check_kept(problem: Problem, fresh: Problem, split: str, who: str) -> None:
     try:
         fresh.model.load_state_dict(problem.model.state_dict())
         kept = together.close(fresh.outputs(split, few), problem.outputs(split, few))
-    except Exception:  # whatever a user's code raises without what it has learned
-        kept = False
+        said = ""
+    except Exception as error:  # whatever a user's code raises without what it has learned
+        kept, said = False, f" ({short(f'{type(error).__name__}: {error}')})"
     if not kept:
         raise UserError(
-            f"{who} keeps what it learns elsewhere than in parameters and buffers, so that it could not be loaded; register "
-            "them in the constructor (register_buffer), and set them in fit"
+            f"{who} keeps what it learns elsewhere than in parameters and buffers, so that it could not be loaded{said}; "
+            "register them in the constructor (register_buffer), and set them in fit"
         )
 
 

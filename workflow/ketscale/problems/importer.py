@@ -218,7 +218,7 @@ class _Importer(ExecutionLoader, MetaPathFinder):
         return frame is not None
 
     def _allowed(self, name: str, path: Sequence[str] | None, target: ModuleType | None) -> ModuleSpec | None:
-        """Where a module of others is.
+        """The place of a module of others.
 
         Raises:
             UserError: it is a file of the user's.

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import nn
 
 from ketscale.engines.vjp import VJP
 from ketscale.measure.right import influence_on_rmse
@@ -20,27 +18,16 @@ class Regression(Supervised):
     Each column of the targets is standardised by its mean and standard deviation over the training samples, so that
     columns of all units count alike; the loss is the mean over the columns.
 
-    Args:
-        targets: float64 (n, columns), in their own units; no column is constant over the training samples.
-        model, inputs, splits, seed, backbone, arguments: as for `Supervised`.
+    targets: float64 (n, columns), in their own units; no column is constant over the training samples.
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        inputs: torch.Tensor,
-        targets: torch.Tensor,
-        splits: Mapping[str, torch.Tensor],
-        seed: int,
-        backbone: nn.Module | None = None,
-        arguments: Mapping[str, Any] | None = None,
-    ) -> None:
-        numbers = targets.double()
-        known = numbers[splits["train"]]
-        mean, deviation = known.mean(0), known.std(0, correction=0)
-        super().__init__(model, inputs, (numbers - mean) / deviation, splits, seed, backbone, arguments)
+    def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
+        """Standardised by the training samples."""
         # Metrics are in double precision, whatever the precision of the run, so these are no buffers.
-        self._numbers, self._mean, self._deviation = numbers, mean, deviation
+        self._numbers = targets.double()
+        known = self._numbers[train]
+        self._mean, self._deviation = known.mean(0), known.std(0, correction=0)
+        return (self._numbers - self._mean) / self._deviation
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The squared errors, their mean over columns summed over samples: shape (1,)."""

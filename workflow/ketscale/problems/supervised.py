@@ -25,7 +25,7 @@ class Supervised(Problem):
     Args:
         model: maps inputs (batch, ...) to outputs (batch, width).
         inputs: all samples (n, ...): features, or raw data if there is a `backbone`.
-        targets: what `loss` compares the outputs with, (n, ...).
+        targets: what is to be predicted, (n, ...).
         splits: indices (int64) of the samples in `train`, `validation`, which may have none, and `test`.
         seed: seed of the dropout masks.
         backbone: frozen module that turns raw data into the model's inputs in every step; None for cached features.
@@ -53,9 +53,13 @@ class Supervised(Problem):
         self.splits = {name: len(rows) for name, rows in splits.items() if len(rows)}
         self.sampler = Shuffled(self.splits["train"])
         self.register_buffer("inputs", inputs, persistent=False)
-        self.register_buffer("targets", targets, persistent=False)
+        self.register_buffer("targets", self.scaled(targets, splits["train"]), persistent=False)
         for name, rows in splits.items():
             self.register_buffer(f"rows_{name}", rows, persistent=False)
+
+    def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
+        """The targets as `loss` takes them; train: indices of the training samples."""
+        return targets
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

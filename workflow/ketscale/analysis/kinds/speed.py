@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import statistics
+from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -79,9 +80,9 @@ class Speed(Kind):
         """What the speedup on so many workers says, if the kind defines it: efficiency and serial fraction."""
         return {}
 
+    @abstractmethod
     def entries(self, study: str, inputs: Inputs) -> list[Entry]:
         """The points of a study as rows of its answer, each beside what it is compared with."""
-        raise NotImplementedError
 
     def notes(self, rows: Sequence[Entry], inputs: Inputs) -> Iterator[str]:
         """What is folded below the rows."""
@@ -111,7 +112,8 @@ class Speed(Kind):
             short = f"{capital(gains.said(verdict))}: {times(factor)} as with {told.beside}"
         else:
             count = sum(each.told.verdict == self.wins for each in known)
-            undecided = {each.told.verdict for each in known} <= gains.UNDECIDED
+            # That none has the verdict is not known if the best point has none.
+            undecided = not count and verdict in gains.UNDECIDED
             start = (
                 gains.said(verdict) if undecided else f"{self.begins} {share(count, len(known), self.noun)}"
             )

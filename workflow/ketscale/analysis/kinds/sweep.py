@@ -135,7 +135,7 @@ class Sweep(Speed):
 
     def _lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
         """The points with their value `at` on the axis, and the name of their `line`: whatever else the study varies."""
-        # Where a larger batch needs a larger model, the two grow together.
+        # A larger batch may need a larger model; then the two grow together.
         tied = any(inputs.config.family(name).work for name in points["workload"].unique())
         but = (self.varies, "layout", "workload", *(["batch"] if tied else []))
         line = variants(points, inputs.config, but)

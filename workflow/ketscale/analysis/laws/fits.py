@@ -154,7 +154,7 @@ def _of_cost(study: Study, varies: str, collected: Collected) -> Iterator[dict[s
         loaded = load(family, sizes, first["batch"], first["precision"])
         if varies not in own or loaded is None:
             continue
-        # Where a larger batch needs a larger model, the two grow together.
+        # A larger batch may need a larger model; then the two grow together.
         moving = {varies, "batch"} if family.work else {varies}
         fixed = (value for name, value in own.items() if name not in moving)
         work, size = loaded
