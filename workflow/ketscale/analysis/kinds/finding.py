@@ -10,7 +10,7 @@ from typing import Any
 
 from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.columns import other_metrics
-from ketscale.analysis.intervals import LEVEL, Estimate
+from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Told
 from ketscale.analysis.kinds.selection import GUESSING, Candidate, Match
 from ketscale.analysis.points import size_words
@@ -115,7 +115,7 @@ class Finding:
             beside = replace(match, control=match.standard)
             found = replace(
                 found, standard=match.standard.model, standing=match.standard.estimate(), over=_effect(beside),
-                against=beside.undecided() or beside.decide(LEVEL) or verdicts.CANNOT_TELL,
+                against=beside.undecided() or beside.decide() or verdicts.CANNOT_TELL,
             )  # fmt: skip
         control = match.control
         if control is None:

@@ -15,7 +15,7 @@ from ketscale.analysis.collected import Collected
 from ketscale.analysis.kinds.baselines import lacking, standard
 from ketscale.analysis.kinds.finding import Finding, counted
 from ketscale.analysis.kinds.kind import Answer, Kind
-from ketscale.analysis.kinds.selection import Candidate, matches
+from ketscale.analysis.kinds.selection import Candidate, Match, matches, together
 from ketscale.analysis.points import FOUND, Point, Row, point_of, size_axes, variants
 from ketscale.analysis.wording import listed
 from ketscale.config import Config
@@ -57,12 +57,16 @@ class Quality(Kind):
             asked,
             lambda each: standard(each, collected),
         )
-        chosen = {match.chosen.point: match for match in made}
+        chosen = {match.chosen.point: match for match in self.judged(made, study, config)}
         for each in found:
             finding = Finding.of(study.name, each, config)
             if match := chosen.get(each.point):
                 finding = finding.matched(match, tuple(lacking(each, collected)))
             yield finding
+
+    def judged(self, made: list[Match], study: Study, config: Config) -> list[Match]:
+        """The verdicts of the study on what is compared."""
+        return together(made)
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """The best configuration on validation data of each data set and model, beside its best control."""

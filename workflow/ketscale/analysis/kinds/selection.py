@@ -98,12 +98,16 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class Match:
-    """A chosen configuration beside the best of its controls, if it has any, and the best baseline of its data."""
+    """A chosen configuration beside the best of its controls, if it has any, and the best baseline of its data.
+
+    level: of the interval that is shown of their difference.
+    """
 
     chosen: Candidate
     control: Candidate | None = None
     standard: Candidate | None = None
     verdict: str = ""
+    level: float = LEVEL
 
     @cached_property
     def why(self) -> str:
@@ -117,10 +121,10 @@ class Match:
         ratio = self.control and metrics.is_ratio(self.chosen.tests, self.control.tests, metric)
         return "times" if ratio else "points" if metric.is_share else metric.unit
 
-    def effect(self, level: float = LEVEL, failed: bool = False) -> Estimate | None:
+    def effect(self, level: float | None = None, failed: bool = False) -> Estimate | None:
         """How much more the model has than its control: a ratio if `unit` is 'times', else the difference.
 
-        failed: whether seeds that failed on one side count as getting nothing right.
+        level: of the interval, by default that of the match. failed: whether seeds that failed on one side count as getting nothing right.
         """
         if self.control is None or self.why:
             return None
@@ -128,16 +132,17 @@ class Match:
         if failed:
             one = {**one, **{seed: other[seed].guessed(0.0) for seed in self.chosen.failed if seed in other}}
             other = {**other, **{seed: one[seed].guessed(0.0) for seed in self.control.failed if seed in one}}
-        return metrics.difference(one, other, self.chosen.metric, level)
+        return metrics.difference(one, other, self.chosen.metric, level or self.level)
 
-    def decide(self, level: float) -> str | None:
-        """The verdict of the interval at a level, which failed seeds of the side that it is for must not overturn."""
-        word = self._side(self.effect(level))
+    def decide(self, level: float | None = None) -> str | None:
+        """The verdict of the interval at a level, by default its own, which failed seeds of the side that it is for must not overturn."""
+        word = side(self.effect(level), self.unit, self.chosen.metric)
         sides = {verdicts.BETTER: (self.chosen,), verdicts.WORSE: (self.control,)}
         failed = any(side and side.failed for side in sides.get(word or "", (self.chosen, self.control)))
         if not failed:
             return word
-        kept = self.chosen.metric.is_share and self._side(self.effect(level, failed=True)) == word
+        counted = self.effect(level, failed=True) if self.chosen.metric.is_share else None
+        kept = side(counted, self.unit, self.chosen.metric) == word
         return word if kept and word != verdicts.EQUAL else None
 
     def undecided(self) -> str:
@@ -149,20 +154,28 @@ class Match:
 
     def at_last(self, decided: str | None) -> str:
         """The verdict, where that is what the interval has decided."""
-        hidden = self.decide(LEVEL) is None and self._side(self.effect())
+        hidden = self.decide() is None and side(self.effect(), self.unit, self.chosen.metric)
         return decided or (verdicts.FAILED if hidden else verdicts.CANNOT_TELL)
 
-    def _side(self, found: Estimate | None) -> str | None:
-        if found is None or found.low is None or found.high is None:
-            return None
-        if self.unit == "points" and max(-found.low, found.high) < EQUAL_WITHIN:
-            return verdicts.EQUAL
-        none = 1 if self.unit == "times" else 0
-        if found.low <= none <= found.high:
-            return None
-        return (
-            verdicts.BETTER if (found.low > none) == (self.chosen.metric.better == "up") else verdicts.WORSE
-        )
+
+def side(found: Estimate | None, unit: str, metric: Metric) -> str | None:
+    """On which side an effect in a `Match.unit` is with its whole interval, as a verdict; None of neither."""
+    if found is None or found.low is None or found.high is None:
+        return None
+    if unit == "points" and max(-found.low, found.high) < EQUAL_WITHIN:
+        return verdicts.EQUAL
+    none = 1 if unit == "times" else 0
+    if found.low <= none <= found.high:
+        return None
+    return verdicts.BETTER if (found.low > none) == (metric.better == "up") else verdicts.WORSE
+
+
+def together(made: Sequence[Match]) -> list[Match]:
+    """The same with the verdicts of a study, all of which hold together."""
+    open_ = [match for match in made if match.control and not match.verdict]
+    words = zip(open_, verdicts.holm([match.decide for match in open_]), strict=True)
+    decided = {match.chosen.point: replace(match, verdict=match.at_last(word)) for match, word in words}
+    return [decided.get(match.chosen.point, match) for match in made]
 
 
 def matches(
@@ -172,7 +185,7 @@ def matches(
     asked: Collection[tuple[str, str]],
     standard: Callable[[Candidate], Candidate | None],
 ) -> list[Match]:
-    """Each model of each task at its best configuration, with the best of its controls, and the verdicts of a study.
+    """Each model of each task at its best configuration, with the best of its controls, and why no interval can decide.
 
     eligible: whether a model of this name is compared; a control need not be. The others have no verdict, and neither has
     what is nothing but a control, even if nothing that it controls has a result. asked: the data sets and models of the study.
@@ -182,15 +195,15 @@ def matches(
     for each in candidates:
         if each.tests:
             tried.setdefault((each.task, each.model), []).append(each)
-    chosen = ((_best(found), len(found)) for _, found in sorted(tried.items()))
-    best = [replace(each, tried=count) for each, count in chosen if each is not None]
+    chosen = ((best(found), len(found)) for _, found in sorted(tried.items()))
+    models = [replace(each, tried=count) for each, count in chosen if each is not None]
 
     def control(each: Candidate) -> Candidate | None:
-        alike = (other for other in best if other.task == each.task)
+        alike = (other for other in models if other.task == each.task)
         able = [other for other in alike if _controls(config, other.model, each.model)]
-        return _best(able) if eligible(each.model) else None
+        return best(able) if eligible(each.model) else None
 
-    made = [Match(each, control(each), standard(each)) for each in best]
+    made = [Match(each, control(each), standard(each)) for each in models]
     controlled = {match.chosen.task for match in made if match.control}
 
     def alone(match: Match) -> bool:
@@ -206,14 +219,11 @@ def matches(
         if match.control or (alone(match) and eligible(match.chosen.model))
     ]
     compared = [replace(match, verdict=match.undecided()) for match in compared]
-    open_ = [match for match in compared if not match.verdict]
-    words = zip(open_, verdicts.holm([match.decide for match in open_]), strict=True)
-    decided = [replace(match, verdict=match.at_last(word)) for match, word in words]
-    found = {match.chosen.point: match for match in (*made, *compared, *decided)}
+    found = {match.chosen.point: match for match in (*made, *compared)}
     return list(found.values())
 
 
-def _best(found: Sequence[Candidate]) -> Candidate | None:
+def best(found: Sequence[Candidate]) -> Candidate | None:
     """The best on validation data; without such data only one that is alone, since a test may choose nothing."""
     validated = [each for each in found if each.validation is not None]
     return min(validated, key=_rank) if validated else found[0] if len(found) == 1 else None
