@@ -181,6 +181,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "samples": {"train": 1257, "validation": 270, "test": 270},
         "files": {HISTORY: hashlib.sha256(history(config, run).encode()).hexdigest()},
         "routes": [],
+        "trainability": None,
         "parameters": 70186,
         "gradient_bytes": None,
         "cohort": [],

@@ -401,7 +401,7 @@ def test_an_absent_record_is_missing(path):
 @pytest.mark.parametrize("content", ['{"schema": 3}', "[1]", "{}", "3"])
 def test_a_record_of_another_version_is_stale(path, content):
     path.write_text(content)
-    assert check(path).state == "stale" and "this version reads 7" in check(path).why
+    assert check(path).state == "stale" and "this version reads 8" in check(path).why
 
 
 def test_a_record_of_another_run_is_refused(path):

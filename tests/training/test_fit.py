@@ -207,7 +207,7 @@ def protocol(given: dict[str, Any], **more: Any) -> None:
         ),
         (lambda g: protocol(g, limit_s=9.0), "which take no limit_s"),
         (lambda g: protocol(g, features="inline"), "which take no features"),
-        (lambda g: protocol(g, precision="amp"), "precision: amp needs steps; give fp32 or fp64 to models that are fitted"),
+        (lambda g: protocol(g, precision="amp"), "precision: amp needs steps; give fp32 or fp64 to probes and to models that are fitted"),
         (lambda g: g["protocols"]["quality"].pop("learning_rate"), "protocols.quality: learning_rate is missing"),
         (lambda g: g["studies"]["fits"].update(kind="parity"), "parity compares the first steps, and kernel is fitted without any"),
         (lambda g: g["studies"]["fits"].update(kind="simulator"), "simulator compares the times of steps, and kernel is fitted"),
@@ -234,8 +234,8 @@ def test_an_extra_phase_or_step_in_a_record_is_refused(tmp_path):
     for change, why in (
         ({"timing": {**timing, "fit_s": None}}, "its fit took None s"),
         ({"timing": {**timing, "fit_s": 3.0}}, "its fit took 3.0 s of the 2 s of training"),
-        ({"timing": {**timing, "steps": 1}}, "its model is fitted, and it has steps"),
-        ({"resumed": 1}, "its model is fitted, and it has steps, losses or checkpoints"),
+        ({"timing": {**timing, "steps": 1}}, "its model is not trained by steps, and it has steps"),
+        ({"resumed": 1}, "its model is not trained by steps, and it has steps, losses or checkpoints"),
         ({"quality": {**quality, "epochs": 3}}, "a fit has no epochs"),
         ({"quality": {**quality, "epochs": 3, "best_epoch": 1}}, "a fit has no epochs"),
     ):

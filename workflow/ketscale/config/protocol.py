@@ -25,12 +25,24 @@ class EarlyStopping(Block, frozen=True, kw_only=True):
     patience: Positive
 
 
-# The settings of a protocol without epochs and steps, which is for models that are fitted.
-_OF_FITS = frozenset({"precision", "timed", "keep_model"})
+class Probe(Block, frozen=True, kw_only=True):
+    """Do not train, but draw random weights of the model's circuit, and see what its gradients and states are like."""
+
+    draws: Annotated[int, Meta(ge=2, le=5000, description="How many sets of weights are drawn")] = 200
+    weights: Annotated[
+        Literal["initial", "uniform"],
+        Meta(
+            description="initial: as the model itself draws them when it is made; uniform: every angle from [0, 2 pi)"
+        ),
+    ]
+
+
+# The settings of a protocol without epochs and steps, which is for models that are fitted, or probes.
+_OF_FITS = frozenset({"precision", "timed", "keep_model", "probe"})
 
 
 class Protocol(Block, frozen=True, kw_only=True):
-    """How a run is trained and timed; or fitted, without epochs and steps."""
+    """How a run is trained and timed; or fitted, or only probed, without epochs and steps."""
 
     precision: Annotated[
         Literal["fp32", "fp64", "amp"], Meta(description="amp: automatic mixed precision, GPUs only")
@@ -146,6 +158,7 @@ class Protocol(Block, frozen=True, kw_only=True):
     checkpoint_minutes: Annotated[
         float, Meta(gt=0, description="Minutes between checkpoints, for slow steps")
     ] = 5.0
+    probe: Probe | None = None
     keep_model: Annotated[
         bool, Meta(description="Keep the trained weights and the test predictions beside the record")
     ] = True
@@ -158,17 +171,25 @@ class Protocol(Block, frozen=True, kw_only=True):
     @property
     def fitted(self) -> bool:
         """Whether it is for models that are fitted in one phase, without epochs and steps."""
-        return self.epochs is None and self.steps is None
+        return not self.stepped and self.probe is None
+
+    @property
+    def stepped(self) -> bool:
+        """Whether the model is trained by steps, rather than fitted or probed."""
+        return self.epochs is not None or self.steps is not None
 
     @property
     def tested(self) -> bool:
         """Whether the model is validated and tested at the end."""
-        return self.steps is None
+        return self.steps is None and self.probe is None
 
     def faults(self) -> Iterator[str]:
         """Settings that contradict one another."""
-        if self.fitted:
-            yield from self._stepped()
+        if not self.stepped:
+            yield from self._of_steps()
+            return
+        if self.probe is not None:
+            yield "probe: draws weights instead of training; leave out epochs and steps"
             return
         if self.epochs is not None and self.steps is not None:
             yield "give epochs or steps, not both"
@@ -193,14 +214,15 @@ class Protocol(Block, frozen=True, kw_only=True):
                 "to time; give more steps or sample fewer"
             )
 
-    def _stepped(self) -> Iterator[str]:
-        """That a protocol of fits has settings of steps."""
+    def _of_steps(self) -> Iterator[str]:
+        """That a protocol of fits or probes has settings of steps."""
         plain = Protocol(precision=self.precision, timed=self.timed)
         changed = [name for name in self.__struct_fields__ if getattr(self, name) != getattr(plain, name)]
         if given := [name for name in changed if name not in _OF_FITS]:
-            yield f"give epochs or steps; without them it is for models that are fitted, which take no {', '.join(given)}"
+            what = "a probe" if self.probe else "for models that are fitted"
+            yield f"give epochs or steps; without them it is {what}, which take{'s' * bool(self.probe)} no {', '.join(given)}"
         elif self.precision == "amp":
-            yield "precision: amp needs steps; give fp32 or fp64 to models that are fitted"
+            yield "precision: amp needs steps; give fp32 or fp64 to probes and to models that are fitted"
 
     def for_simulator(self, name: str) -> Protocol:
         """The protocol for runs of this simulator, with its number of steps."""

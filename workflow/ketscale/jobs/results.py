@@ -57,7 +57,8 @@ def write(
     places = [*finished.copies(folder, together=bool(cohort)), folder]
     history = trainer.history if trainer else History(None)
     hashes = [history.finish(place / HISTORY) for place in places]
-    model = trainer.problem if trainer and ended.status == "completed" else None
+    trained = trainer and trainer.trainability is None and ended.status == "completed"
+    model = trainer.problem if trainer and trained else None
     evaluated = evaluated or (trainer.problem if trainer else None)
     measured = {
         **run.interruptions,
@@ -109,7 +110,7 @@ def _keep(
 ) -> dict[str, str]:
     """Write the trained model, its test predictions and its curves, unless the protocol sets keep_model: false.
 
-    Files of an earlier training of the run are deleted. problem: None if the run was not completed.
+    Files of an earlier training of the run are deleted. problem: None if the run was not completed, or was a probe.
 
     Returns:
         SHA-256 by file name.
@@ -153,7 +154,7 @@ def record_of(
         "reason": ended.reason,
         "call": finished.call(),
         "parameters": parameter_count(trainer.problem.model) if trainer else None,
-        "gradient_bytes": _gradient_bytes(trainer.problem.model) if trainer and not trainer.fitted else None,
+        "gradient_bytes": _gradient_bytes(trainer.problem.model) if trainer and trainer.stepped else None,
         "config": settings.content,
         "config_hash": settings.hash,
         "data_hash": data.data_hash,
@@ -163,6 +164,7 @@ def record_of(
         **provenance.of_record(),
         "slurm_job_id": process.slurm_job(),
         "quality": ended.quality,
+        "trainability": trainer.trainability if trainer and ended.status == "completed" else None,
         "losses": trainer.losses if trainer else [],
         "weights_hash": trainer.weights_hash() if trainer and ended.status == "completed" else None,
         **measured,
@@ -177,7 +179,7 @@ def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
     """What the clock has measured, in seconds; zeros and None if memory ran out before there was a trainer."""
     clock = trainer.clock if trainer else Clock(torch.device("cpu"), 0, frozenset())
     steps = steps_per_epoch = samples = 0
-    if trainer and not trainer.fitted:
+    if trainer and trainer.stepped:
         steps, steps_per_epoch = trainer.step, trainer.steps_per_epoch
         # A batch larger than the data has no more samples than there are.
         samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)

@@ -189,7 +189,7 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, 
             )
             started.resume([run], world)
     trainer, unfit = run.trainer, misfit or memory.ran_out
-    with signals.at_once() if trainer and trainer.fitted else contextlib.nullcontext():
+    with signals.at_once() if trainer and not trainer.stepped else contextlib.nullcontext():
         ended = (
             outcome.run(trainer) if trainer and not unfit else outcome.Outcome("out_of_memory", 0.0, unfit)
         )
@@ -209,7 +209,7 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, 
 
 
 def _clock(protocol: Protocol, problem: Problem, batch: int, device: torch.device) -> Clock:
-    if protocol.fitted:
+    if not protocol.stepped:
         return Clock(device, 0, frozenset())
     steps = protocol.steps or problem.sampler.steps_per_epoch(batch)
     return Clock(device, protocol.warmup, sampled_steps(steps, protocol.warmup, protocol.sampled_steps))

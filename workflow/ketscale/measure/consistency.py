@@ -12,7 +12,7 @@ from typing import Any
 
 from ketscale.config import Metric, Protocol, Settings, fold_of
 from ketscale.grid import Run
-from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing, epoch_s
+from ketscale.measure.form import LOSSES_KEPT, Quality, Quartiles, Record, Timing, Trainability, epoch_s
 from ketscale.measure.quiet import STALLED_SHARE, disturbances
 from ketscale.measure.right import unpacked, unpacked_numbers
 
@@ -36,6 +36,13 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
         yield "it is completed, and has no number of parameters"
     if (record.quality is not None) != (completed and settings.protocol.tested):
         yield "completed epochs and fits have a quality, and nothing else has"
+    probe = settings.protocol.probe
+    if (record.trainability is not None) != (completed and probe is not None):
+        yield "completed probes have a trainability, and nothing else has"
+    if record.trainability is not None and probe is not None:
+        yield from _probed(record.trainability, probe.draws)
+    if not settings.protocol.stepped:
+        yield from _at_once(record)
     if settings.protocol.fitted:
         yield from _fit(record, completed)
     elif record.timing.fit_s is not None:
@@ -61,11 +68,24 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
         yield from _right(record.quality, settings.family.headline)
 
 
-def _fit(record: Record, completed: bool) -> Iterator[str]:
-    """A fit is one phase, without steps."""
+def _at_once(record: Record) -> Iterator[str]:
+    """A fit or a probe is one phase, without steps."""
     timing = record.timing
     if timing.steps or record.losses or record.cohort or record.resumed or timing.epoch.count:
-        yield "its model is fitted, and it has steps, losses or checkpoints"
+        yield "its model is not trained by steps, and it has steps, losses or checkpoints"
+
+
+def _probed(found: Trainability, draws: int) -> Iterator[str]:
+    """No mean square is less than the variance, and no more pairs depend on each other than there are."""
+    if found.variance > found.square * draws / (draws - 1) * (1 + _ROUNDING):
+        yield f"the variance of its gradient, {found.variance:g}, is more than the mean square, {found.square:g}"
+    if found.pairs > found.observables * found.weights:
+        yield f"{found.pairs} pairs of {found.observables} observables and {found.weights} weights"
+
+
+def _fit(record: Record, completed: bool) -> Iterator[str]:
+    """A fit has its time."""
+    timing = record.timing
     if completed and not 0 <= (-1 if timing.fit_s is None else timing.fit_s) <= timing.train_s + _SLACK_S:
         yield f"its fit took {timing.fit_s} s of the {timing.train_s:g} s of training"
 

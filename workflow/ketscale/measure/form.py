@@ -10,7 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import Protocol
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 # The ends of a run. The last three are results too: they are shown, and left out of fits.
 Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
 EARLY_ENDS: tuple[Status, ...] = ("diverged", "out_of_memory", "timed_out")
@@ -225,6 +225,28 @@ class Route(_Part, frozen=True):
     matrix_s: Seconds | None
 
 
+class Trainability(_Part, frozen=True):
+    """What a probe has found over the weights that it drew (`engines.circuits.trainability`).
+
+    circuits: how many different ones the model evaluates, of which the largest is probed. qubits, gates: of it. weights:
+    its angles that are drawn. observables: the Pauli words whose expectation values the model takes. pairs: those of a
+    word and a weight that it depends on. square, variance: of the derivative of a pair's expectation value by its weight,
+    the mean square and the variance over draws, means over pairs. frame: the frame potentials of the final states, of t = 1
+    and 2, over those of random states. entanglement: the mean of Meyer and Wallach's Q.
+    """
+
+    circuits: Annotated[int, Meta(ge=1)]
+    qubits: Annotated[int, Meta(ge=1)]
+    gates: Natural
+    weights: Annotated[int, Meta(ge=1)]
+    observables: Annotated[int, Meta(ge=1)]
+    pairs: Natural
+    square: NonNegative
+    variance: NonNegative
+    frame: tuple[NonNegative, NonNegative]
+    entanglement: Annotated[float, Meta(ge=-1e-6, le=1 + 1e-6)]
+
+
 class Split(_Part, frozen=True):
     """How the data were split.
 
@@ -270,7 +292,8 @@ class Record(_Part, frozen=True):
     there are none.
     split: of the data. samples: how many each part of it has; {} if memory ran out before they were known. code: that trained. packages: their versions by name. mpi_library: the one in use; None without
     MPI. machine: where it ran. slurm_job_id: of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
-    whether it was timed alone. quality: None for a protocol with steps. losses: of the first 20 steps; none of a fit. routes: those of
+    whether it was timed alone. quality: None for a protocol with steps, and of a probe. trainability: what a probe has found; None
+    of any other run. losses: of the first 20 steps; none of a fit. routes: those of
     fused, if it had a choice. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
     files: SHA-256 of each file of the run beside the record: its history, the code of a model in a user's
     file, and the trained model where it is kept.
@@ -278,7 +301,7 @@ class Record(_Part, frozen=True):
     times of its own but those of all. digest: SHA-256 of all the rest as canonical JSON.
     """
 
-    schema: Literal[7]
+    schema: Literal[8]
     family: str
     run: dict[str, int | str]
     sizes: dict[str, Natural]
@@ -303,6 +326,7 @@ class Record(_Part, frozen=True):
     stopped: Time
     quiet: Quiet
     quality: Quality | None
+    trainability: Trainability | None
     losses: Annotated[list[float], Meta(max_length=LOSSES_KEPT)]
     weights_hash: str | None
     files: dict[str, str]

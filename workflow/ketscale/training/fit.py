@@ -60,7 +60,7 @@ def _number(model: Fitted, name: str, value: Any) -> float:
 class Fit(Training):
     """Fits a problem whose model is `Fitted`, with its training and validation samples; for the arguments see `Training`."""
 
-    fitted: ClassVar[bool] = True
+    stepped: ClassVar[bool] = False
     tested = True
     no_checkpoints = "a fitted model"
 
