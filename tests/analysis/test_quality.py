@@ -15,7 +15,8 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import metrics, verdicts
+from ketscale.analysis import columns, metrics, report, verdicts
+from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import finding, selection
 from ketscale.analysis.kinds.kind import Answer
@@ -26,6 +27,8 @@ from ketscale.measure.right import packed
 from ketscale.problems.baselines import Baseline
 from tests import records_factory as factory
 
+# The kinds of studies that compare models by their tests.
+KINDS = ("accuracy",)
 FAILED = {"status": "diverged", "reason": "NaN at step 3", "quality": None}
 NONE = {"qubits": 0, "layers": 0, "simulator": "none"}
 # The accuracy of a run on validation data, and which samples of the test it gets right; None if it failed.
@@ -45,15 +48,15 @@ def given(seeds: int = 8, controls: tuple[str, ...] = ("mlp",), **axes: Any) -> 
     return factory.small_study({"asked": study}, models=blocks)
 
 
-def asked(
+def recorded(
     config: Config,
     results: Path,
     truth: Truth,
     change: factory.Change = lambda run: {},
     beside: Sequence[Baseline] = (),
     features: str = factory.FEATURES,
-) -> tuple[Answer, pd.DataFrame]:
-    """The study's answer and its rows of quality.csv, by model. beside, features: the baselines, and of which data."""
+) -> Config:
+    """Write the records of a study, and return it without those that are missing. beside, features: the baselines, and of which data."""
 
     def made(run: Run) -> Mapping[str, Any]:
         found = truth(run)
@@ -69,7 +72,14 @@ def asked(
     factory.write_all(config, results, made)
     for workload in config.studied:
         baselines.write(results / f"baselines/{workload}.json", features, beside)
-    found = factory.collect(factory.partial(config), results)
+    return factory.partial(config)
+
+
+def asked(
+    config: Config, results: Path, truth: Truth, *more: Any, **named: Any
+) -> tuple[Answer, pd.DataFrame]:
+    """The answer of a study with the records that `recorded` writes, and its rows of quality.csv, by model."""
+    found = factory.collect(recorded(config, results, truth, *more, **named), results)
     return found.parts[0].answer, found.inputs.quality.set_index("model").drop(columns="found")
 
 
@@ -298,28 +308,70 @@ def shuffled(value: Any, draw: random.Random) -> Any:
     return draw.sample(value, len(value)) if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("order", range(4))
-def test_no_order_changes_a_word_or_a_number(order: int, tmp_path: Path) -> None:
-    """Two data sets, three controls of which two tie on validation, two configurations; some seeds failed."""
-    study = given(seeds=5, controls=("b", "a", "c"))
-    study["workloads"]["second"] = {"kind": "digits", **study["workloads"]["digits"], "split_seed": 1}
+def page(found: Analysed) -> list[str]:
+    """The lines of the report with its figures, but for the config, which has an order of its own."""
+    text = report.rendered([found]).decode()
+    config = re.compile("<p>The config, SHA-256.*?</pre>", re.DOTALL)
+    return [line for line in config.sub("", text).splitlines() if "ketscale-made-from" not in line]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, tmp_path: Path) -> None:
+    """Two data sets of two splits, three controls of which two tie on validation, two configurations; some seeds failed."""
+    study = split_in([0, 1])
+    study["workloads"]["second"] = {**study["workloads"]["digits"], "kind": "digits", "pretrain_steps": 9}
+    names = ("b", "a", "c")
+    study["models"] = {name: {"kind": "mlp", "width": 4 + number} for number, name in enumerate(names)}
+    study["studies"]["asked"]["kind"] = kind
     study["studies"]["asked"]["axes"]["workload"] = ["second", "digits"]
-    study["studies"]["asked"]["points"][0] = {"batch": [64, 256]}
+    study["studies"]["asked"]["points"] = [{"batch": [64, 256]}, *({"model": name, **NONE} for name in names)]
     truth = lost(
         shares(40, validation={"vqc": 0.8, "a": 0.9, "b": 0.9, "c": 0.7}, vqc=0.8, a=0.7, b=0.6, c=0.9),
         "c",
         1,
     )
-    expected, table = asked(analysis.of(copy.deepcopy(study)), tmp_path / "one", truth)
-    other = shuffled(copy.deepcopy(study), random.Random(order))
-    found, rows = asked(analysis.of(other), tmp_path / "other", truth)
-    assert found == expected
-    assert {row.beside for row in found.rows if row.verdict} == {"a"}, "ties break by name"
-    key = ["workload", "batch"]
-    pd.testing.assert_frame_equal(
-        rows.reset_index().sort_values(["model", *key], ignore_index=True),
-        table.reset_index().sort_values(["model", *key], ignore_index=True),
-    )
+    beside = [
+        baseline(name, share, validation=0.8, samples=40) for name, share in (("tied", 0.7), ("too", 0.6))
+    ]
+    found = []
+    for order, made in enumerate((copy.deepcopy(study), shuffled(study, random.Random(0)))):
+        config = recorded(analysis.of(made), tmp_path / str(order), truth, beside=beside)
+        found.append(Analysed.of(config, tmp_path / str(order)))
+    assert list(found[0].config.workloads) != list(found[1].config.workloads)
+    (one,) = found[0].parts
+    assert {row.beside for row in one.answer.rows if row.verdict} == {"a"}, "ties break by name"
+    assert [part.answer for part in found[1].parts] == [one.answer]
+    for name in found[0].written:
+        tables = (columns.csv(each.written[name]).splitlines() for each in found)
+        assert sorted(next(tables)) == sorted(next(tables)), name
+    assert page(found[0]) == page(found[1])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path: Path) -> None:
+    """Of three batches of a model, two controls and two baselines, whatever they get right in the test."""
+    study = given(seeds=3, controls=("a", "b"), batch=[16, 64, 256])
+    study["studies"]["asked"]["kind"] = kind
+    config = analysis.of(study)
+    chosen = []
+    for number in range(3):
+        draw = np.random.default_rng(number)
+        tests = {run: right(draw.random(), 40, run.seed) for run in config.runs}
+        known = {("vqc", 64): 0.9, ("a", 16): 0.8, ("b", 256): 0.7}
+        beside = [baseline(name, draw.random(), at, samples=40) for name, at in (("one", 0.6), ("two", 0.5))]
+        _, rows = asked(
+            config,
+            tmp_path / str(number),
+            lambda run, tests=tests, known=known: (known.get((run.model, run.batch), 0.3), tests[run]),
+            beside=beside,
+        )
+        chosen.append(rows[rows["chosen"]][["batch", "control", "baseline"]].fillna("").to_dict("index"))
+    assert chosen[0] == {
+        "vqc": {"batch": 64, "control": "a", "baseline": "one"},
+        "a": {"batch": 16, "control": "", "baseline": "one"},
+        "b": {"batch": 256, "control": "", "baseline": "one"},
+    }
+    assert chosen[0] == chosen[1] == chosen[2]
 
 
 def test_a_control_alone_does_not_answer_what_was_asked_of_its_model(tmp_path: Path) -> None:
