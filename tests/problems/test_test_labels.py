@@ -22,7 +22,7 @@ from tests.toys import trainer
 PARTS = np.repeat(["train", "validation", "test"], [20, 10, 10])
 TEST = np.flatnonzero(PARTS == "test")
 NUMBERS = VECTORS[:, :2] * [1.0, 50.0]
-FITTED = ("kernel", "svm")
+FITTED = ("kernel", "svm", "linear")
 CASES: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "rows": ({"kind": "rows", "split": "given"}, {"x": VECTORS, "y": ANIMALS, "split": PARTS}),
     "regression": (
@@ -47,7 +47,7 @@ def trained(
     if fitted:
         made["protocols"]["p"] = {"precision": "fp64", "timed": False}
         made["studies"]["s"]["axes"] |= {"model": fitted, "batch": 1}
-        if fitted == "svm":
+        if fitted != "kernel":
             made["studies"]["s"]["axes"] |= {"qubits": 0, "layers": 0, "simulator": "none"}
     config = Config.of(made, FAMILIES)
     (run,) = config.runs

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 from ketscale.config import Data, Family, FileModel, Settings, Workload
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.datasets import CLASSIFICATION, REGRESSION, REGRESSION_TASK, build
-from ketscale.problems.rows.workloads import Rows, RowsWorkload, SampleTable, Table
+from ketscale.problems.rows.workloads import (
+    BarsAndStripes,
+    HiddenManifold,
+    LinearlySeparable,
+    Rows,
+    RowsWorkload,
+    SampleTable,
+    Table,
+    TwoCurves,
+)
 from ketscale.problems.vectors.settings import MODELS
 
 if TYPE_CHECKING:
@@ -51,7 +60,15 @@ FAMILY = Family(
     samples="rows",
     sizes=CIRCUIT_SIZES,
     sampler="shuffled",
-    workloads={"table": Table, "rows": Rows, "sample-table": SampleTable},
+    workloads={
+        "table": Table,
+        "rows": Rows,
+        "sample-table": SampleTable,
+        "linearly-separable": LinearlySeparable,
+        "hidden-manifold": HiddenManifold,
+        "two-curves": TwoCurves,
+        "bars-and-stripes": BarsAndStripes,
+    },
     models=MODELS,
     simulators=(CircuitSimulator,),
     metrics=CLASSIFICATION,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import Draft, Workload
+from ketscale.config import Draft, Positive, Seed, Workload
 from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.own_data import (
     FeatureCount,
@@ -181,3 +181,91 @@ class SampleTable(RowsWorkload, frozen=True, kw_only=True):
     def split(self) -> str:
         """Rows are drawn one by one; see `OwnSamples`."""
         return "rows"
+
+
+class GeneratedRows(RowsWorkload, frozen=True, kw_only=True):
+    """Rows of two classes that are generated, as Bowles, Ahmed & Schuld define them (arXiv:2403.07059)."""
+
+    generated: ClassVar[bool] = True
+
+    samples: Annotated[int, Meta(ge=20, description="How many rows there are")] = 300
+    seed: Annotated[Seed, Meta(description="Seed of the rows, which all splits share")] = 0
+    split_seed: SplitSeed
+
+    @property
+    def split(self) -> str:
+        """Rows are drawn one by one; see `OwnSamples`."""
+        return "rows"
+
+
+class _OfFeatures(GeneratedRows, frozen=True, kw_only=True):
+    features: Annotated[Positive, Meta(description="How many features a row has")]
+
+    def count_features(self) -> int:
+        """As the settings say."""
+        return self.features
+
+
+class LinearlySeparable(_OfFeatures, frozen=True, kw_only=True):
+    """Points of a cube on both sides of a plane through its centre."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:linearly_separable"
+
+    margin: (
+        Annotated[
+            float,
+            Meta(
+                ge=0,
+                description="Least absolute sum of a row's features; 0.02 times their number if left out",
+            ),
+        ]
+        | None
+    ) = None
+
+    @property
+    def least(self) -> float:
+        """The least absolute sum of a row's features."""
+        return 0.02 * self.features if self.margin is None else self.margin
+
+    def faults(self) -> Iterator[str]:
+        """Enough points of the cube must lie outside the margin; their sums have a deviation of 0.58 sqrt(features)."""
+        yield from super().faults()
+        most = 0.5 * self.features**0.5
+        if self.least > most:
+            yield f"margin: {self.least:g} leaves hardly a point of the cube; set it to {most:.3g} at most"
+
+
+class HiddenManifold(_OfFeatures, frozen=True, kw_only=True):
+    """Points of a low-dimensional manifold, whose classes a random network gives by their places on it."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:hidden_manifold"
+
+    manifold: Annotated[Positive, Meta(description="Dimension of the manifold")] = 6
+
+
+class TwoCurves(_OfFeatures, frozen=True, kw_only=True):
+    """Points beside two copies of a curve, which are some way apart."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:two_curves"
+
+    degree: Annotated[Positive, Meta(description="Degree of the curve's Fourier series")] = 5
+    offset: Annotated[
+        float, Meta(description="Difference of the second curve's coordinates from the first's")
+    ] = 0.1
+    noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each coordinate")] = (
+        0.01
+    )
+
+
+class BarsAndStripes(GeneratedRows, frozen=True, kw_only=True):
+    """Square pictures of vertical bars or of horizontal stripes, with noise; a pixel is a feature."""
+
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:bars_and_stripes"
+
+    samples: Annotated[int, Meta(ge=20, description="How many pictures there are")] = 1200
+    width: Annotated[Positive, Meta(description="Pixels of a side")] = 4
+    noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each pixel")] = 0.5
+
+    def count_features(self) -> int:
+        """The pixels."""
+        return self.width**2

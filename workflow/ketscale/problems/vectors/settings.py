@@ -48,6 +48,18 @@ class SVMSettings(Model, frozen=True, kw_only=True):
     bandwidth: Bandwidth | None = None
 
 
+class LinearSettings(Model, frozen=True, kw_only=True):
+    """A linear model: logistic regression of classes, ridge regression of numbers."""
+
+    implementation: ClassVar[str] = "ketscale.problems.vectors.linear:Linear"
+    classical: ClassVar[bool] = True
+    fitted: ClassVar[bool] = True
+
+    penalty: Annotated[float, Meta(gt=0, description=f"Factor of the squared weights; {_CHOSEN}")] | None = (
+        None
+    )
+
+
 class VQCSettings(Model, frozen=True, kw_only=True):
     """A dense head on the features, a variational circuit, and a small map to the outputs."""
 
@@ -73,4 +85,5 @@ MODELS: Mapping[str, type[Model]] = {
     "mlp": MLPSettings,
     "kernel": KernelSettings,
     "svm": SVMSettings,
+    "linear": LinearSettings,
 }

@@ -1,0 +1,113 @@
+"""Generated rows are what the benchmark's paper defines, and the same wherever they are made."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.problems.vectors.vectors import Vectors
+from tests.own_files import config, loaded
+
+
+def made(kind: str, **settings: Any) -> Vectors:
+    found: Vectors = loaded({"kind": kind, "split_seed": 0, **settings})
+    return found
+
+
+def sides(data: Vectors) -> tuple[np.ndarray, np.ndarray]:
+    return data.values[data.targets == 0], data.values[data.targets == 1]
+
+
+@pytest.mark.parametrize("features", [1, 4, 20])
+def test_separable_rows_lie_in_a_cube_outside_the_margin_on_the_side_of_their_class(features: int) -> None:
+    data = made("linearly-separable", features=features)
+    assert data.values.shape == (300, features) and np.abs(data.values).max() <= 1
+    sums = data.values.sum(1)
+    assert np.abs(sums).min() > 0.02 * features and np.array_equal(data.targets, sums > 0)
+    # The variance of a uniform number in [-1, 1] is 1/3, but what is near the plane is left out.
+    assert data.values.var(0) == pytest.approx(1 / 3, abs=0.1)
+
+
+def test_a_margin_that_leaves_no_rows_is_refused() -> None:
+    with pytest.raises(
+        UserError, match=r"workloads.mine.margin: 3 leaves hardly a point of the cube; set it to 1 at most"
+    ):
+        config({"kind": "linearly-separable", "features": 4, "margin": 3, "split_seed": 0})
+
+
+def test_a_hidden_manifold_has_its_dimension_and_equal_classes() -> None:
+    data = made("hidden-manifold", features=10, manifold=3)
+    assert [len(side) for side in sides(data)] == [150, 150]
+    places = np.arctanh(data.values)
+    assert np.linalg.matrix_rank(places - places.mean(0), tol=1e-8) == 3
+    # Places are normal, and so is the embedding but for its scale: a variance of 1 in the mean over features.
+    many = made("hidden-manifold", features=200, manifold=30, samples=400)
+    assert np.arctanh(many.values).var(0).mean() == pytest.approx(1, abs=0.1)
+
+
+def test_the_classes_of_a_hidden_manifold_are_a_function_of_the_place() -> None:
+    """On a line through the origin every class is one of two halves: tanh is odd, so one network has one sign a side."""
+    data = made("hidden-manifold", features=1, manifold=1)
+    low, high = sorted(sides(data), key=np.median)
+    assert low.max() < high.min()
+
+
+def test_two_curves_are_one_fourier_series_and_its_shifted_copy() -> None:
+    data = made("two-curves", features=40, degree=3, noise=0.0, offset=0.25)
+    first, second = sides(data)
+    second = second - 0.25
+    # The cosines and sines of 3 frequencies, and a constant.
+    assert np.linalg.matrix_rank(np.concatenate([first, second]), tol=1e-8) == 7
+    # Squares of all coefficients add up to 1, and so do those of the curve's coordinates, up to cosines and sines.
+    assert 0.2 < np.square(first).sum(1).mean() < 3
+    nearest = np.linalg.norm(second[:, None] - first[None], axis=2).min(1)
+    assert (
+        np.median(nearest) < 0.02 < np.median(np.linalg.norm(second + 0.25 - first[:, None], axis=2).min(0))
+    )
+
+
+def test_noise_is_added_to_every_coordinate_of_two_curves() -> None:
+    exact, noisy = (made("two-curves", features=5, noise=noise).values for noise in (0.0, 0.2))
+    assert np.std(noisy - exact, axis=0) == pytest.approx(0.2, rel=0.2)
+
+
+def test_bars_are_vertical_and_stripes_horizontal() -> None:
+    bars, stripes = (side.reshape(-1, 5, 5) for side in sides(made("bars-and-stripes", width=5, noise=0.0)))
+    assert set(np.unique(bars)) == {-1.0, 1.0}
+    assert (bars == bars[:, :1]).all() and (stripes == stripes[:, :, :1]).all()
+    assert bars[:, 0].mean(0) == pytest.approx(0, abs=0.2) and stripes[:, :, 0].mean(0) == pytest.approx(
+        0, abs=0.2
+    )
+    noisy = made("bars-and-stripes", width=2, noise=0.5, samples=2000).values
+    assert np.square(noisy).mean() == pytest.approx(1.25, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("block", "features"),
+    [
+        ({"kind": "linearly-separable", "features": 4}, 4),
+        ({"kind": "hidden-manifold", "features": 4}, 4),
+        ({"kind": "two-curves", "features": 4}, 4),
+        ({"kind": "bars-and-stripes", "width": 3}, 9),
+    ],
+)
+def test_the_seed_makes_the_rows_and_the_split_seed_the_parts(block: dict[str, Any], features: int) -> None:
+    one, again, other, split = (
+        loaded({**block, "samples": 40, "seed": seed, "split_seed": parts})
+        for seed, parts in ((0, 0), (0, 0), (1, 0), (0, 1))
+    )
+    assert one.values.shape == (40, features) and one.digest() == again.digest()
+    assert not np.array_equal(one.values, other.values)
+    assert np.array_equal(one.values, split.values) and one.digest() != split.digest()
+    described: Config = config({**block, "split_seed": 0})
+    workload = described.workloads["mine"][1]
+    assert workload.count_features() == features and type(workload).generated
+
+
+def test_data_of_other_dimensions_are_other_data() -> None:
+    small, large = (made("hidden-manifold", features=features) for features in (4, 8))
+    assert not np.array_equal(small.targets, large.targets)

@@ -1,0 +1,59 @@
+"""The linear model is at the optimum of its loss, and chooses its penalty by validation."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+from ketscale.errors import UserError
+from ketscale.problems.fitted import Samples
+from ketscale.problems.vectors.linear import PENALTIES, Linear
+
+RNG = np.random.default_rng(0)
+X = torch.from_numpy(RNG.normal(size=(60, 3)))
+NOISE = torch.from_numpy(RNG.normal(size=(60, 3)))
+
+
+def fitted(targets: torch.Tensor, outputs: int, penalty: float | None, parts: int = 1) -> Linear:
+    model = Linear(3, outputs, penalty).double()
+    known = Samples(X[:40], targets[:40])
+    with torch.no_grad():
+        model.fit(known, Samples(X[40:], targets[40:]) if parts > 1 else None)
+    return model
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_classes_are_fitted_by_penalised_maximum_likelihood(classes: int) -> None:
+    targets = (X + NOISE)[:, :classes].argmax(1)
+    model = fitted(targets, classes, penalty=2.0)
+    loss = cross_entropy(model(X[:40]), targets[:40], reduction="sum") + model.weight.square().sum()
+    of_weights, of_biases = torch.autograd.grad(loss, (model.weight, model.bias))
+    # Of two classes one logit is 0.
+    free = slice(1, None) if classes == 2 else slice(None)
+    assert of_weights[free].abs().max() < 1e-2 and of_biases.abs().max() < 1e-2
+    assert classes == 3 or not model.weight[0].any()
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_numbers_are_fitted_by_ridge_regression(columns: int) -> None:
+    targets = (X @ NOISE[:3])[:, :columns] + 5
+    model = fitted(targets, columns, penalty=3.0)
+    centred, known = X[:40] - X[:40].mean(0), targets[:40] - targets[:40].mean(0)
+    weights = torch.linalg.solve(centred.T @ centred + 3.0 * torch.eye(3), centred.T @ known)
+    torch.testing.assert_close(model.weight, weights.T, check_dtype=False)
+    torch.testing.assert_close(model(X[:40]).mean(0), targets[:40].mean(0), check_dtype=False)
+
+
+def test_the_penalty_is_the_best_on_validation() -> None:
+    targets = (X[:, :2] + 2 * NOISE[:, :2]).argmax(1)
+    losses = [
+        float(cross_entropy(fitted(targets, 2, penalty)(X[40:]).detach(), targets[40:]))
+        for penalty in PENALTIES
+    ]
+    model = fitted(targets, 2, None, parts=2)
+    assert model.chosen == {"penalty": PENALTIES[int(np.argmin(losses))]}
+    assert len(PENALTIES) == 12 and 0 < int(np.argmin(losses)) < 11
+    with pytest.raises(UserError, match=r"linear chooses penalty by validation"):
+        fitted(targets, 2, None)

@@ -1,0 +1,91 @@
+"""Generated rows of two classes: the data of a benchmark of quantum classifiers.
+
+Bowles, Ahmed & Schuld, "Better than classical? The subtle art of benchmarking quantum machine learning models",
+arXiv:2403.07059 (2024), section IV. The hidden manifold is that of Goldt et al., Phys. Rev. X 10, 041044 (2020); the two curves
+are those of Buchanan et al., arXiv:2008.11245.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ketscale.problems.arrays import Source
+from ketscale.problems.rows.own import divided
+from ketscale.problems.vectors.vectors import Vectors
+
+if TYPE_CHECKING:
+    from ketscale.problems.rows.workloads import (
+        BarsAndStripes,
+        GeneratedRows,
+        HiddenManifold,
+        LinearlySeparable,
+        TwoCurves,
+    )
+
+Real = NDArray[np.float64]
+
+
+def linearly_separable(workload: LinearlySeparable) -> Vectors:
+    """Points drawn uniformly from [-1, 1]^features, without those whose sum is within the margin; its sign is the class."""
+    rng, wanted = _random(workload), workload.samples
+    points = np.empty((0, workload.features))
+    while len(points) < wanted:
+        drawn = rng.uniform(-1, 1, (2 * wanted, workload.features))
+        points = np.concatenate([points, drawn[np.abs(drawn.sum(1)) > workload.least]])
+    return _split(workload, points[:wanted], points[:wanted].sum(1) > 0)
+
+
+def hidden_manifold(workload: HiddenManifold) -> Vectors:
+    """tanh(c F / sqrt(m) - b) of normal places c (m,) on the manifold, and sign(v . tanh(W c) - its median) as classes.
+
+    F, W and v are normal, b uniform in [-1, 1].
+    """
+    rng, size = _random(workload), workload.manifold
+    places = rng.standard_normal((workload.samples, size))
+    embedding = rng.standard_normal((size, workload.features)) / np.sqrt(size)
+    shift = rng.uniform(-1, 1, workload.features)
+    inner, outer = rng.standard_normal((size, size)), rng.standard_normal(size)
+    heights = np.tanh(places @ inner.T) @ outer
+    return _split(workload, np.tanh(places @ embedding - shift), heights > np.median(heights))
+
+
+def two_curves(workload: TwoCurves) -> Vectors:
+    """Points f(t) of a Fourier series at uniform t in [0, 1], and f(t) + offset, half of each, with noise.
+
+    Coordinate i of the curve is the sum over k from 0 to the degree of a_ik cos(k pi t) + b_ik sin(k pi t), but b_i0 stands
+    alone. The coefficients are uniform in [0, 1], then divided by the norm of all.
+    """
+    rng, count = _random(workload), workload.samples
+    frequencies = np.arange(workload.degree + 1)
+    coefficients = rng.uniform(size=(2, workload.degree + 1, workload.features))
+    cosines, sines = coefficients / np.linalg.norm(coefficients)
+    phases = np.pi * rng.uniform(size=count)[:, None] * frequencies
+    points = np.cos(phases) @ cosines + np.sin(phases) @ sines + sines[0]
+    second = np.arange(count) >= count // 2
+    points += workload.noise * rng.standard_normal(points.shape) + workload.offset * second[:, None]
+    return _split(workload, points, second)
+
+
+def bars_and_stripes(workload: BarsAndStripes) -> Vectors:
+    """Pictures of -1 in which each row (a stripe, class 1), or each column (a bar), is 1 with probability one half.
+
+    With probability 2 / 2^width all lines of a picture are alike, so that only its label tells its class.
+    """
+    rng, width = _random(workload), workload.width
+    stripes = rng.random(workload.samples) > 0.5
+    lines = np.where(rng.random((workload.samples, width, 1)) > 0.5, 1.0, -1.0).repeat(width, axis=2)
+    pictures = np.where(stripes[:, None, None], lines, lines.swapaxes(1, 2))
+    pictures = pictures + workload.noise * rng.standard_normal(pictures.shape)
+    return _split(workload, pictures.reshape(len(pictures), -1), stripes)
+
+
+def _random(workload: GeneratedRows) -> np.random.Generator:
+    """Random numbers of the workload's own, so that data of other dimensions are not parts of each other."""
+    return np.random.default_rng((workload.seed, workload.count_features()))
+
+
+def _split(workload: GeneratedRows, values: Real, second: NDArray[np.bool_]) -> Vectors:
+    return divided(workload, values, {"labels": Source(second.astype(np.int64), "the generated classes")})

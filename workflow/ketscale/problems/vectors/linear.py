@@ -1,0 +1,74 @@
+"""`linear`: logistic or ridge regression, the control of whoever claims that more than a plane is needed."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy, mse_loss
+
+from ketscale.errors import UserError
+from ketscale.optional import needed_for
+from ketscale.problems.fitted import Fitted, Samples
+from ketscale.problems.shapes import check_inputs
+
+# Here, so that it is no part of the time of a fit.
+with needed_for("a linear model", "estimators"):
+    from sklearn.linear_model import LogisticRegression, Ridge
+
+# As many as the other fitted models try, the strongest first: of equals the first is kept.
+PENALTIES = tuple(10 ** (power / 2) for power in range(6, -6, -1))
+
+
+class Linear(Fitted):
+    """W x + b of features x (batch, inputs): logits, or numbers (batch, outputs). Fitted by scikit-learn.
+
+    penalty: the factor of |W|^2 / 2 beside the sum of the cross-entropies, or of |W|^2 beside that of the squared errors;
+        None to choose among `PENALTIES` by the loss of validation.
+
+    Raises:
+        UserError: when fitted, there is a choice and no validation; or, when called, the inputs have another shape.
+    """
+
+    def __init__(self, inputs: int = 512, outputs: int = 10, penalty: float | None = None) -> None:
+        super().__init__()
+        self.penalties = PENALTIES if penalty is None else (penalty,)
+        self.weight = nn.Parameter(torch.zeros(outputs, inputs))
+        self.bias = nn.Parameter(torch.zeros(outputs))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits, or numbers (batch, outputs), of features (batch, inputs)."""
+        check_inputs(self, x, self.weight.shape[1])
+        return nn.functional.linear(x, self.weight, self.bias)
+
+    def fit(self, train: Samples, validation: Samples | None) -> None:
+        """Fit to features (n, inputs) with classes, int64 (n,), or standardised numbers (n, outputs)."""
+        check_inputs(self, train.inputs, self.weight.shape[1])
+        if validation is None and len(self.penalties) > 1:
+            raise UserError(
+                "linear chooses penalty by validation, and there are no such samples; give it one"
+            )
+        least = float("inf")
+        for penalty in self.penalties:
+            weight, bias = self._fitted(train, penalty)
+            error = 0.0
+            if validation is not None:
+                outputs = nn.functional.linear(validation.inputs, weight, bias)
+                of = cross_entropy if validation.targets.ndim == 1 else mse_loss
+                error = float(of(outputs, validation.targets))
+            if error < least:
+                least, best = error, penalty
+                self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
+        self.chosen = {"penalty": best} if len(self.penalties) > 1 else {}
+
+    def _fitted(self, train: Samples, penalty: float) -> tuple[torch.Tensor, torch.Tensor]:
+        """The weights (outputs, inputs) and the biases (outputs,) with this penalty."""
+        weight, bias = torch.zeros_like(self.weight), torch.zeros_like(self.bias)
+        x, targets = (each.cpu().numpy() for each in train)
+        make = LogisticRegression(C=1 / penalty, max_iter=1000) if targets.ndim == 1 else Ridge(alpha=penalty)
+        found = make.fit(x, targets)
+        # Of two classes scikit-learn has the difference of the logits alone; of one column, no axis of columns.
+        directions, shifts = np.atleast_2d(found.coef_), np.atleast_1d(found.intercept_)
+        weight[-len(directions) :] = torch.from_numpy(directions)
+        bias[-len(shifts) :] = torch.from_numpy(shifts)
+        return weight, bias
