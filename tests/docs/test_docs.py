@@ -184,7 +184,7 @@ def test_the_model_that_is_fitted_and_its_study_work_as_printed():
     given["workloads"] = {"flowers": {"kind": "sample-table", "table": "iris", "split_seed": 0}}
     given["simulators"] = {"fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}}
     assert len(analysis.of({"title": "Flowers", **given}).runs) == 6
-    used = re.findall(r"`([a-z]+\.py)`", page.partition("## Files to copy")[2].partition("## ")[0])
+    used = re.findall(r"`([a-z_]+\.py)`", page.partition("## Files to copy")[2].partition("## ")[0])
     assert sorted(used) == sorted(path.name for path in (ROOT / "workflow" / "models").glob("*.py"))
 
 

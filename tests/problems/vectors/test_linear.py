@@ -54,6 +54,6 @@ def test_the_penalty_is_the_best_on_validation() -> None:
     ]
     model = fitted(targets, 2, None, parts=2)
     assert model.chosen == {"penalty": PENALTIES[int(np.argmin(losses))]}
-    assert len(PENALTIES) == 12 and 0 < int(np.argmin(losses)) < 11
+    assert len(PENALTIES) == 32 and 0 < int(np.argmin(losses)) < 31
     with pytest.raises(UserError, match=r"linear chooses penalty by validation"):
         fitted(targets, 2, None)

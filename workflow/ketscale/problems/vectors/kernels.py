@@ -30,7 +30,7 @@ with needed_for("a support vector machine", "estimators"):
 # What is tried where a setting is left to validation, the smoothest first: of equals the first is kept. Both models have the
 # same trials. Larger costs make the solver take minutes on noisy data.
 COSTS = (0.1, 1.0, 10.0, 100.0)
-BANDWIDTHS = (0.1, 0.3, 1.0)
+BANDWIDTHS = (0.03, 0.06, 0.12, 0.25, 0.5, 1.0, 2.0, 4.0)
 
 Real = NDArray[np.float64]
 

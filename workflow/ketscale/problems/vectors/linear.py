@@ -17,7 +17,7 @@ with needed_for("a linear model", "estimators"):
     from sklearn.linear_model import LogisticRegression, Ridge
 
 # As many as the other fitted models try, the strongest first: of equals the first is kept.
-PENALTIES = tuple(10 ** (power / 2) for power in range(6, -6, -1))
+PENALTIES = tuple(10 ** (power / 4) for power in range(16, -16, -1))
 
 
 class Linear(Fitted):
