@@ -1,4 +1,4 @@
-"""Verdicts in a world whose truth is known: `python -m tests.analysis.planted` prints docs' tables; with `power`, the forecast alone.
+"""Verdicts in a world whose truth is known: `python -m tests.analysis.planted` prints docs' tables; with 0, the forecast alone.
 
 In each of 200 studies a model and its controls are tested on generated data, where the model is better by 0, 2 or 5 points in
 the mean over all data, splits and seeds that there could be. A run gets a sample right if
@@ -19,7 +19,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import comb, hypot, sqrt
+from math import hypot, sqrt
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -71,7 +71,8 @@ class Effects(NamedTuple):
 class World:
     """What a study compares: one model with controls that are all equally good.
 
-    training, validation, test: the samples of a split; together they are the pool. tried: the configurations of the model and
+    training, validation, test: the samples of a split; together they are the pool. between: the standard deviation of the
+    advantage over data sets, of which the planted one is the mean. tried: the configurations of the model and
     of each control, which are all equally good.
     """
 
@@ -82,6 +83,7 @@ class World:
     training: int = 1050
     validation: int = 225
     test: int = 225
+    between: float = 0.0
     controls: int = 1
     tried: tuple[int, int] = (1, 1)
     effects: Effects = field(default_factory=Effects)
@@ -149,10 +151,10 @@ def drawn(world: World, advantage: float, draw: np.random.Generator) -> Mapping[
         by_data.setdefault(world.config.data(run.workload), []).append(run)
     found = {}
     for _, runs in sorted(by_data.items()):
-        sample = effects.sample * draw.normal(size=pool)
+        sample, more = effects.sample * draw.normal(size=pool), advantage + world.between * draw.normal()
         parts = {split: draw.permutation(pool) for split in sorted({run.workload for run in runs})}
         for point in sorted({(run.model, run.batch) for run in runs}):
-            base = level(SHARE + (advantage if point[0] == MODEL else 0), hypot(*effects))
+            base = level(SHARE + (more if point[0] == MODEL else 0), hypot(*effects))
             logits = base + sample + effects.own * draw.normal(size=pool)
             adds = effects.training * draw.normal(size=pool) / sqrt(world.training)
             of_seed = effects.seed * draw.normal(size=world.seeds)
@@ -221,59 +223,49 @@ class Variances:
 
 
 def power(world: World, advantage: float) -> float:
-    """The probability of "better" for a data set, if all have the advantage; both sides have one configuration, and there is one control.
+    """The probability of "better" for a data set; there is one control, and both sides have one configuration.
 
-    Verdicts of several data sets are accepted step by step (Holm): the levels at which so many are left, and the probability
-    that the next ones are decided there.
+    The intervals of a study hold together (Bonferroni).
     """
-    count = world.data_sets
-    by_left = {left: _decided(world, advantage, 1 - (1 - LEVEL) / left) for left in range(1, count + 1)}
-
-    def more(left: int, before: float) -> float:
-        """The expected number that is decided of those left, which were not at the level before."""
-        if left == 0:
-            return 0.0
-        chance = (by_left[left] - before) / (1 - before) if before < 1 else 0.0
-        expected = 0.0
-        for new in range(1, left + 1):
-            probability = comb(left, new) * chance**new * (1 - chance) ** (left - new)
-            expected += probability * (new + more(left - new, by_left[left]))
-        return expected
-
-    return more(count, 0.0) / count
-
-
-def _decided(world: World, advantage: float, at: float) -> float:
-    """The probability that the interval of a data set at a level lies above 0."""
-    v, splits, seeds, n = Variances.of(world.effects, advantage), world.splits, world.seeds, world.test
-    z, pool = NormalDist().inv_cdf((1 + at) / 2), world.training + world.validation + world.test
+    splits, seeds, n = world.splits, world.seeds, world.test
+    at, samples = 1 - (1 - LEVEL) / world.data_sets, n * splits
+    z = NormalDist().inv_cdf((1 + at) / 2)
     student = {count: exceeded((1 - at) / 2, count - 1) for count in (splits, seeds) if count > 1}
     # The quantiles of a mean square over its expectation.
     chi = {count: 2 * gammaincinv((count - 1) / 2, _QUANTILES) / (count - 1) for count in student}
-    run = v.cell + v.rest / n
+    v, (variance, between) = Variances.of(world.effects, advantage), _variances(world, advantage)
     if splits == 1:
-        # One training set is no random choice: the verdict is of it alone.
-        by_seed = (v.seed + run) / seeds
-        variance, squared = (
-            by_seed + v.sample / n,
-            student[seeds] ** 2 * by_seed * chi[seeds] + z**2 * v.sample / n,
-        )
-        samples = n
+        squared = student[seeds] ** 2 * between * chi[seeds] + z**2 * v.sample / n
     else:
-        overlaps = {"training": world.training / pool, "test": n / pool}
-        variance = (run / seeds) / splits + v.seed / seeds
-        between = run / seeds
-        for part, of in ((v.training, overlaps["training"]), (v.sample / n, overlaps["test"])):
-            variance += part * (of + (1 - of) / splits)
-            between += part * (1 - of)
-        ratio = n / world.training
-        of_splits = student[splits] ** 2 * (1 / splits + ratio) * between * chi[splits]
-        inside = run / splits
+        of_splits = student[splits] ** 2 * (1 / splits + n / world.training) * between * chi[splits]
+        inside = (v.cell + v.rest / n) / splits
         of_seeds = student[seeds] ** 2 * np.maximum(0, (v.seed + inside) * chi[seeds] - inside) / seeds
-        alone = z**2 * (v.sample + v.rest) / (n * splits)
-        squared, samples = np.maximum((of_splits[:, None] + of_seeds).ravel(), alone), n * splits
+        alone = z**2 * (v.sample + v.rest) / samples
+        squared = np.maximum((of_splits[:, None] + of_seeds).ravel(), alone)
     least = np.sqrt(squared + (z**2 / samples) ** 2)
     return float(np.mean([NormalDist().cdf((advantage - float(end)) / sqrt(variance)) for end in least]))
+
+
+def power_for_all(world: World, advantage: float) -> float:
+    """The probability of "better" for six data sets together: the signed-rank test decides at 5 % if all have one sign."""
+    assert world.data_sets == 6
+    deviation = sqrt(_variances(world, advantage)[0] + world.between**2)
+    return NormalDist().cdf(advantage / deviation) ** 6
+
+
+def _variances(world: World, advantage: float) -> tuple[float, float]:
+    """Of the mean difference of a data set; and what the variance of the means of splits, or of seeds if there is one split, is on average."""
+    v, splits, seeds, n = Variances.of(world.effects, advantage), world.splits, world.seeds, world.test
+    run, pool = (v.cell + v.rest / n) / seeds, world.training + world.validation + n
+    if splits == 1:
+        # One training set is no random choice: the verdict is of it alone.
+        by_seed = v.seed / seeds + run
+        return by_seed + v.sample / n, by_seed
+    variance, between = run / splits + v.seed / seeds, run
+    for part, overlap in ((v.training, world.training / pool), (v.sample / n, n / pool)):
+        variance += part * (overlap + (1 - overlap) / splits)
+        between += part * (1 - overlap)
+    return variance, between
 
 
 # --- the tables ---
@@ -283,28 +275,28 @@ ONE = World(
 )
 ONE = replace(ONE, effects=ONE.effects._replace(training=0.0))
 FIVE = World("5 splits, 5 seeds")
-SETS = World("6 data sets, 5 splits, 5 seeds", data_sets=6)
 # Training sets matter more than tests do; those of several splits have most of their samples in common.
-HARSH = replace(
-    FIVE, name="5 splits, 5 seeds, training sets that matter", effects=FIVE.effects._replace(training=0.3)
-)
+MATTER = FIVE.effects._replace(training=0.3)
+HARSH = replace(FIVE, name="5 splits, 5 seeds, training sets that matter", effects=MATTER)
+SETS = World("6 data sets, 5 splits, 5 seeds", data_sets=6)
 FORECAST = (ONE, FIVE, HARSH, SETS)
 # Nothing is forecast of choices.
 CHOICES = (
     World("5 splits, 5 seeds, 2 controls, 4 configurations each", controls=2, tried=(4, 4)),
     World("5 splits, 5 seeds, 8 configurations and 1 of the control", tried=(8, 1)),
 )
+FOR_ALL = (
+    SETS,
+    replace(SETS, name="6 data sets, training sets that matter", effects=MATTER),
+    replace(SETS, name="6 data sets, advantages that differ by 3 points", between=0.03),
+)
 
 
 class Told(NamedTuple):
-    """What was said in studies of a world.
+    """What was said in studies of a world: the share of "better", of data sets, of studies for some data set, and of studies for all."""
 
-    some: the share of studies in which the verdict is "better" for some data set. each: the share of data sets for which it is.
-    whole: the share of studies whose one verdict is "better".
-    """
-
-    some: float
     each: float
+    some: float
     whole: float
 
 
@@ -314,45 +306,32 @@ def told(world: World, advantage: float, studies: int = STUDIES) -> Told:
     for number in range(studies):
         answer = answered(world, advantage, np.random.default_rng([number, round(1000 * advantage)]))
         words = [row.verdict == verdicts.BETTER for row in answer.rows if row.verdict]
-        found.append((any(words), float(np.mean(words)), answer.verdict == verdicts.BETTER))
+        assert len(words) == world.data_sets
+        found.append((float(np.mean(words)), any(words), answer.verdict == verdicts.BETTER))
     return Told(*(float(column) for column in np.mean(found, axis=0)))
 
 
-def forecast() -> Iterator[str]:
-    """The table of what is forecast: how often a data set's verdict is "better"."""
-    yield from _head()
-    for world in FORECAST:
-        shares = (f"{100 * power(world, advantage):.1f} %" for advantage in ADVANTAGES)
-        yield f"| {world.name} | {' | '.join(shares)} |"
-
-
 def tables(studies: int) -> Iterator[str]:
-    """Docs' tables: how often a data set's verdict is "better", and how often one is, and that of all."""
+    """Docs' tables: how often the verdict of a data set is "better", and how often that of all; the forecast alone without a study."""
     found = {
         (world, advantage): told(world, advantage, studies)
-        for world in (*FORECAST, *CHOICES)
+        for world in dict.fromkeys((*FORECAST, *CHOICES, *FOR_ALL))
         for advantage in ADVANTAGES
+        if studies
     }
-    yield from _head()
-    for world in (*FORECAST, *CHOICES):
-        cells = []
-        for advantage in ADVANTAGES:
-            expected = f" ({100 * power(world, advantage):.1f})" if world in FORECAST else ""
-            cells.append(f"{100 * found[world, advantage].each:.1f} %{expected}")
-        yield f"| {world.name} | {' | '.join(cells)} |"
-    yield ""
-    yield from _head()
-    for world in (*FORECAST, *CHOICES):
-        both = (found[world, advantage] for advantage in ADVANTAGES)
-        cells = [f"{100 * each.some:.1f} %, {100 * each.whole:.1f} %" for each in both]
-        yield f"| {world.name} | {' | '.join(cells)} |"
-
-
-def _head() -> Iterator[str]:
-    yield f"| study | {' | '.join(f'{100 * advantage:g} points' for advantage in ADVANTAGES)} |"
-    yield "|---|---|---|---|"
+    parts = ((FORECAST, power, 0), *([(CHOICES, None, 0)] if studies else []), (FOR_ALL, power_for_all, 2))
+    for worlds, forecast, at in parts:
+        yield f"| study | {' | '.join(f'{100 * advantage:g} points' for advantage in ADVANTAGES)} |"
+        yield "|---|---|---|---|"
+        for world in worlds:
+            cells = []
+            for advantage in ADVANTAGES:
+                told_ = f"{100 * found[world, advantage][at]:.1f} %" if studies else ""
+                expected = f"({100 * forecast(world, advantage):.1f} %)" if forecast else ""
+                cells.append(" ".join(filter(None, (told_, expected))))
+            yield f"| {world.name} | {' | '.join(cells)} |"
+        yield ""
 
 
 if __name__ == "__main__":
-    asked = sys.argv[1:]
-    print(*(forecast() if asked == ["power"] else tables(*map(int, asked or [STUDIES]))), sep="\n")
+    print(*tables(int(sys.argv[1]) if len(sys.argv) > 1 else STUDIES), sep="\n")

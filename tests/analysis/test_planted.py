@@ -69,5 +69,5 @@ def test_the_forecast_grows_with_the_advantage_and_falls_with_the_number_of_data
     six = [planted.power(planted.SETS, advantage) for advantage in (0.0, 0.02, 0.05, 0.2)]
     assert one == sorted(one) and one[-1] > 0.99
     assert all(few >= many for few, many in zip(one, six, strict=True))
-    # All of several are decided if one is, so that the second has the level of fewer.
-    assert planted.power(replace(planted.SETS, data_sets=2), 0.2) > 0.99
+    whole = [planted.power_for_all(planted.SETS, advantage) for advantage in (0.0, 0.02, 0.05, 0.2)]
+    assert whole == sorted(whole) and whole[0] == pytest.approx(0.5**6) and whole[-1] > 0.99
