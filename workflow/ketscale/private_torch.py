@@ -14,6 +14,7 @@ from torch import nn
 from torch._C import _functorch
 from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
 from torch._ops import OpOverload
+from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, has_proxy_slot
 from torch.utils import _pytree as pytree
 
 __all__ = [
@@ -23,11 +24,13 @@ __all__ = [
     "fused_adam_step",
     "is_grad_batched",
     "is_mapped",
+    "is_recorded",
     "mapped",
     "only_mapped",
     "pull_back",
     "pytree",
     "transforms_active",
+    "unrecorded",
 ]
 
 M = TypeVar("M", bound=nn.Module)
@@ -49,6 +52,15 @@ copy_all: Callable[..., None] = torch._foreach_copy_
 
 # Adam's step alone: the classes of torch.optim import the compiler at their first one, which takes two seconds.
 fused_adam_step: Callable[..., None] = torch._fused_adam_
+
+# A context in which `make_fx` records nothing.
+unrecorded = disable_proxy_modes_tracing
+
+
+def is_recorded(tensor: torch.Tensor) -> bool:
+    """Whether `make_fx` is at work and knows how a tensor came about."""
+    mode = get_proxy_mode()
+    return mode is not None and has_proxy_slot(tensor, mode.tracer)
 
 
 def pull_back(values: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor]) -> None:

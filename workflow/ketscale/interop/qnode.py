@@ -1,7 +1,7 @@
 """`from_qnode`: a PennyLane QNode converted once, so that a call costs the circuit and not PennyLane's tape.
 
-The quantum function runs once for each set of shapes. Meanwhile torch records how the numbers of its operations come
-from its arguments (`make_fx`), and every later call replays that record alone. If the record only picks, reorders and
+The quantum function runs once for each set of shapes, and of what else it reads. Meanwhile torch records how the numbers
+of its operations come from its arguments (`make_fx`), and every later call replays that record alone. If the record only picks, reorders and
 scales entries of the arguments, it becomes one gather, or no operation at all.
 """
 
@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from contextlib import nullcontext
 from enum import Enum
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
+from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.transforms import transformed
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
-from ketscale.private_torch import pytree
+from ketscale.private_torch import is_recorded, pytree, unrecorded
 
 with needed_for("ketscale.from_qnode"):
     import pennylane as qml
@@ -31,7 +34,8 @@ with needed_for("ketscale.from_qnode"):
 
     from ketscale.interop import tape as tapes
     from ketscale.interop.device import decompose_once
-    from ketscale.interop.replay import Replay, Structure
+    from ketscale.interop.outside import Outside
+    from ketscale.interop.replay import Evaluator, Replay, Structure, precision
 
 # Devices whose exact results are those of a pure state.
 PURE = ("default.qubit", "lightning.", "reference.qubit", "ketscale.fused")
@@ -45,26 +49,36 @@ LOCK = threading.RLock()
 # What arguments may be, besides tensors and containers of them: they do not change.
 CONSTANTS = (bool, int, float, complex, str, bytes, type(None), Enum, np.generic)
 
+# What is a tensor, exactly and quickly asked; and what becomes one.
+TENSORS = (torch.Tensor, torch.nn.Parameter)
+NUMPY = (np.ndarray, np.number)
+
 # More shapes than any program has.
 MOST_WAYS = 256
 
 
-def from_qnode(qnode: Any) -> Converted:
+def from_qnode(qnode: Any, trace: Literal["once", "always"] = "once") -> Converted:
     """A function of the same arguments that evaluates a QNode's circuit exactly with `fused`, differentiably in torch.
 
     Whatever device the QNode names, the simulation is exact and needs no shots. Tensors among the arguments, nested or
-    not, are what the circuit is differentiated by, once; a result has the arguments' precision and device, and the
-    QNode's nesting. Everything else is taken as it is at the first call with its shapes: other arguments, and what
-    the quantum function reads from outside, such as globals.
+    not, and tensors that the quantum function reads from outside are what the circuit is differentiated by, once. A
+    result has the arguments' precision and device, and the QNode's nesting; it is NumPy's where the arguments are.
+
+    trace: `once` runs the quantum function at the first call with its shapes, and again where something else has changed
+        that it reads: another argument, or a number, text, array or function outside (`interop.outside`). `always`
+        runs it at every call, as PennyLane does, and lets it do what it likes with values.
 
     Raises:
         UserError: it is no QNode; it has shots, transforms, mid-circuit measurements, or a device of mixed states.
-            At a call: the operations depend on values of tensors, or on a tensor from outside that could be trained.
+            At a call: a state is prepared that is not normalised, an angle is complex; with `once` also, the operations
+            depend on values of tensors, or something outside is read of which changes cannot be seen.
     """
     if not isinstance(qnode, qml.QNode):
         raise UserError(
             f"from_qnode takes a QNode, not {type(qnode).__name__}: decorate the function with qml.qnode"
         )
+    if trace not in ("once", "always"):
+        raise UserError(f"from_qnode: trace is 'once' or 'always', not {trace!r}")
     if not str(qnode.device.name).startswith(PURE):
         raise UserError(
             f"from_qnode simulates pure states, as {', '.join(PURE)} do, and not {qnode.device.name}"
@@ -75,54 +89,131 @@ def from_qnode(qnode: Any) -> Converted:
         )
     if len(qnode.compile_pipeline):
         raise UserError("from_qnode does not run transforms: call the QNode with device ketscale.fused")
-    return Converted(qnode)
+    return Converted(qnode, trace)
 
 
 class Converted:
-    """What `from_qnode` returns. Copies and pickles are converted anew."""
+    """What `from_qnode` returns, for `qml.qnn.TorchLayer` too. Copies and pickles are converted anew.
 
-    def __init__(self, qnode: Any) -> None:
+    func: the quantum function. interface: for PennyLane.
+    """
+
+    interface = "torch"
+
+    def __init__(self, qnode: Any, trace: str) -> None:
         self.qnode = qnode
+        self.func = qnode.func
+        self.trace = trace
         self._simulator: Simulator = Fused()
+        self._outside = Outside(qnode.func)
         self._ways: dict[object, Replay] = {}
+        # Shapes with which the quantum function looks at integers, which then are no tensors to it but values.
+        self._by_value: set[object] = set()
 
     def __repr__(self) -> str:
         return f"<{self.qnode!r} on fused>"
 
-    def __reduce__(self) -> tuple[type[Converted], tuple[Any]]:
-        return Converted, (self.qnode,)
+    def __reduce__(self) -> tuple[type[Converted], tuple[Any, str]]:
+        return Converted, (self.qnode, self.trace)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The QNode's results; see `from_qnode`."""
-        if not kwargs and all(type(value) is torch.Tensor for value in args):
-            leaves: Sequence[Any] = args
-            key: object = tuple((value.shape, value.dtype, value.device) for value in args)
+        leaves: Sequence[Any] = (*args, *kwargs.values()) if kwargs else args
+        in_numpy = False
+        if all(type(value) in TENSORS for value in leaves):
+            key: object = (*kwargs, *[(value.shape, value.dtype, value.device) for value in leaves])
         else:
             leaves, spec = pytree.tree_flatten((args, kwargs))
-            key = (spec, tuple(map(_key, leaves)))
+            if any(isinstance(leaf, NUMPY) for leaf in leaves):
+                in_numpy = not any(isinstance(leaf, torch.Tensor) for leaf in leaves)
+                leaves = [_from_numpy(leaf) if isinstance(leaf, NUMPY) else leaf for leaf in leaves]
+                args, kwargs = pytree.tree_unflatten(leaves, spec)
+            key = (spec, *map(_key, leaves))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         if transformed():
             raise UserError("from_qnode is not differentiated or mapped by torch.func: use ketscale.Layer")
-        way = self._ways.get(key) or self._converted(key, args, kwargs)
-        if way.traced is not None and not all(map(torch.equal, way.traced, tensors)):
-            with LOCK:
-                _compare(self.qnode, way, args, kwargs)
-                way.traced = None
         kind = tensors[0].device.type if tensors else "cpu"
-        if not torch.is_autocast_enabled(kind):
-            return way(tensors)
-        with torch.autocast(kind, enabled=False):
-            return way(tensors)
+        with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
+            results = self._answer(key, tensors, args, kwargs)
+        return pytree.tree_map(_to_numpy, results) if in_numpy else results
+
+    def _answer(self, key: object, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
+        if self.trace == "always":
+            structure, values = _run(self.qnode, args, kwargs)
+            return Evaluator(
+                structure, self._simulator, precision(tensors or values), tapes.device_of(values)
+            ).evaluate(values)
+        if key in self._by_value:
+            key = key, *[_value(tensor) for tensor in tensors if not _continuous(tensor)]
+        outside, captured = self._outside.now()
+        way = self._ways.get((key, outside))
+        if way is None:
+            with LOCK, torch.inference_mode(False):
+                way = self._converted(key, args, kwargs)
+            captured = self._outside.now()[1]
+        given = [*tensors, *captured]
+        changed = way.new(given)
+        if changed:
+            with LOCK:
+                _compare(self.qnode, way, args, kwargs, captured)
+                way.compared(changed)
+        return way(given)
 
     def _converted(self, key: object, args: Any, kwargs: Any) -> Replay:
-        with LOCK, torch.inference_mode(False):
-            way = self._ways.get(key)
-            if way is None:
-                way = _converted(self.qnode, self._simulator, args, kwargs)
-                if len(self._ways) >= MOST_WAYS:
-                    self._ways.clear()
-                self._ways[key] = way
-            return way
+        """How calls like this one are answered from now on."""
+        self._outside.look()
+        outside, captured = self._outside.now()
+        if (key, outside) in self._ways:
+            return self._ways[key, outside]
+        try:
+            way = _converted(self.qnode, self._simulator, args, kwargs, captured)
+        except _Looked:
+            way = _converted(self.qnode, self._simulator, args, kwargs, captured, by_value=True)
+            leaves = pytree.tree_leaves((args, kwargs))
+            tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
+            self._by_value.add(key)
+            key = key, *[_value(tensor) for tensor in tensors if not _continuous(tensor)]
+        if len(self._ways) >= MOST_WAYS:
+            del self._ways[next(iter(self._ways))]
+        self._ways[key, outside] = way
+        return way
+
+
+class _Looked(UserError):
+    """The quantum function looked at the value of a tensor that is recorded."""
+
+
+class _Integers(TorchDispatchMode):
+    """Lets integers that torch does not record be computed as they are, so that their values can be read."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        values = bool(tensors) and not any(_continuous(each) or is_recorded(each) for each in tensors)
+        if values or func.overloadpacket is torch.ops.aten.arange:
+            with unrecorded():
+                made = func(*args, **(kwargs or {}))
+            if not any(
+                _continuous(leaf) for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)
+            ):
+                return made
+        return func(*args, **(kwargs or {}))
+
+
+def _continuous(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _value(tensor: torch.Tensor) -> bytes:
+    return tensor.detach().cpu().numpy().tobytes()
+
+
+def _from_numpy(value: Any) -> torch.Tensor:
+    return torch.from_numpy(np.array(value, order="C"))
+
+
+def _to_numpy(result: torch.Tensor) -> Any:
+    """As PennyLane gives it: scalars are numbers."""
+    return result.detach().numpy()[()]
 
 
 def _key(leaf: Any) -> object:
@@ -131,7 +222,7 @@ def _key(leaf: Any) -> object:
         return leaf.shape, leaf.dtype, leaf.device
     if not isinstance(leaf, CONSTANTS):
         raise UserError(
-            f"from_qnode cannot tell arguments of type {type(leaf).__name__} apart: pass a torch tensor"
+            f"from_qnode cannot tell arguments of type {type(leaf).__name__} apart: pass a torch tensor or a NumPy array"
         )
     return type(leaf), leaf
 
@@ -155,6 +246,9 @@ def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[Structure, list[torch.Tens
         raise UserError(
             "from_qnode has no mid-circuit measurements: call the QNode with device ketscale.fused"
         )
+    named = {wire: int(wire) for wire in tape.wires if isinstance(wire, torch.Tensor)}
+    if named:
+        (tape,), _ = qml.map_wires(tape, named)
     (tape,), _ = validate_device_wires(tape, qnode.device.wires, name="from_qnode")
     tape = _decomposed(tape, qnode.device.wires).map_to_standard_wires()
     qubits = tape.num_wires
@@ -178,9 +272,12 @@ def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[Structure, list[torch.Tens
     values = [*numbers.inputs, *numbers.weights, *numbers.phases]
     if asked is not None:
         values += [factor for row in asked.coefficients for factor in row]
+    tensors = [v if isinstance(v, torch.Tensor) else torch.as_tensor(np.asarray(v)) for v in values]
+    if any(tensor.is_complex() for tensor in tensors):
+        raise UserError(f"from_qnode: {tapes.COMPLEX}")
     if start is not None:
-        values.append(start.state_vector(wire_order=range(qubits)).reshape(-1, 2**qubits))
-    return structure, [v if isinstance(v, torch.Tensor) else torch.as_tensor(np.asarray(v)) for v in values]
+        tensors.append(torch.as_tensor(start.state_vector(wire_order=range(qubits)).reshape(-1, 2**qubits)))
+    return structure, tensors
 
 
 def _decomposed(tape: QuantumScript, wires: Any) -> QuantumScript:
@@ -201,15 +298,28 @@ def _decomposed(tape: QuantumScript, wires: Any) -> QuantumScript:
     return tape
 
 
-def _converted(qnode: Any, simulator: Simulator, args: Any, kwargs: Any) -> Replay:
-    """Run the quantum function once, on tensors that torch watches."""
+def _converted(
+    qnode: Any,
+    simulator: Simulator,
+    args: Any,
+    kwargs: Any,
+    captured: Sequence[torch.Tensor],
+    by_value: bool = False,
+) -> Replay:
+    """Run the quantum function once, on tensors that torch records; `by_value` leaves out integers."""
     leaves, spec = pytree.tree_flatten((args, kwargs))
     found: list[Structure] = []
 
     def numbers(*tensors: torch.Tensor) -> list[torch.Tensor]:
         given = iter(tensors)
         filled = [next(given) if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
-        structure, values = _run(qnode, *pytree.tree_unflatten(filled, spec))
+        if by_value:
+            filled = [
+                old if isinstance(old, torch.Tensor) and not _continuous(old) else new
+                for old, new in zip(leaves, filled, strict=True)
+            ]
+        with _Integers():
+            structure, values = _run(qnode, *pytree.tree_unflatten(filled, spec))
         found.append(structure)
         return values
 
@@ -219,29 +329,54 @@ def _converted(qnode: Any, simulator: Simulator, args: Any, kwargs: Any) -> Repl
     except RuntimeError as error:
         if LOOKED not in str(error):
             raise
-        raise UserError(
+        # Where PennyLane looks only to say what is wrong, it says so now.
+        plain = [leaf.detach() if isinstance(leaf, torch.Tensor) else leaf for leaf in leaves]
+        _run(qnode, *pytree.tree_unflatten(plain, spec))
+        raise _Looked(
             "from_qnode: the quantum function, or the decomposition of one of its operations, looks at the value of a "
-            "tensor: call the QNode with device ketscale.fused"
+            "tensor: write from_qnode(qnode, trace='always')"
         ) from error
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
-    for node in graph.graph.nodes:
-        if node.op == "get_attr" and getattr(graph, str(node.target)).requires_grad:
-            raise UserError(
-                "from_qnode: the quantum function uses a tensor from outside that requires a gradient: make it an argument"
-            )
-    way = Replay(found[0], graph, tensors, simulator)
-    _compare(qnode, way, args, kwargs)
+    _take(graph, captured)
+    way = Replay(found[0], graph, [*tensors, *captured], len(tensors), simulator)
+    _compare(qnode, way, args, kwargs, captured)
     try:
-        moved = pytree.tree_map(_moved, (args, kwargs))
-        _run(qnode, *moved)
+        places, names = pytree.tree_map(_moved, (args, kwargs))
+        _run(qnode, places, names)
     except UserError:
         raise
     except Exception:
         # The function cannot run there, whatever the reason, such as a state that is not normalised any more.
         return way
-    _compare(qnode, way, *moved)
+    _compare(qnode, way, places, names, captured)
     return way
+
+
+def _take(graph: GraphModule, captured: Sequence[torch.Tensor]) -> None:
+    """Make tensors from outside arguments of a record, after those that it has."""
+    nodes = list(graph.graph.nodes)
+    last = [node for node in nodes if node.op == "placeholder"]
+    taken: list[Node] = []
+    for number in range(len(captured)):
+        with graph.graph.inserting_after(last[-1]) if last else graph.graph.inserting_before(nodes[0]):
+            taken.append(graph.graph.placeholder(f"outside_{number}"))
+        last.append(taken[-1])
+    for node in nodes:
+        if node.op != "get_attr":
+            continue
+        constant = getattr(graph, str(node.target))
+        same = [new for new, tensor in zip(taken, captured, strict=True) if tensor is constant]
+        if same:
+            node.replace_all_uses_with(same[0])
+        elif constant.requires_grad:
+            raise UserError(
+                "from_qnode: the quantum function uses a tensor from outside that requires a gradient: make it an "
+                "argument"
+            )
+        else:
+            # It may share its memory with an array that changes.
+            setattr(graph, str(node.target), constant.detach().clone())
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
 
 
 def _moved(leaf: Any) -> Any:
@@ -252,7 +387,7 @@ def _moved(leaf: Any) -> Any:
     return leaf.detach() + (0.01 + 0.1 * drawn).to(leaf)
 
 
-def _compare(qnode: Any, way: Replay, args: Any, kwargs: Any) -> None:
+def _compare(qnode: Any, way: Replay, args: Any, kwargs: Any, captured: Sequence[torch.Tensor]) -> None:
     """Compare the record with the quantum function itself, in values and gradients.
 
     Raises:
@@ -266,7 +401,7 @@ def _compare(qnode: Any, way: Replay, args: Any, kwargs: Any) -> None:
             else leaf
             for leaf in leaves
         ]
-        tensors = [leaf for leaf in fresh if isinstance(leaf, torch.Tensor)]
+        tensors = [*(leaf for leaf in fresh if isinstance(leaf, torch.Tensor)), *captured]
         structure, values = _run(qnode, *pytree.tree_unflatten(fresh, spec))
         replayed = way.graph(*tensors)
         trainable = [tensor for tensor in tensors if tensor.requires_grad]
@@ -278,7 +413,7 @@ def _compare(qnode: Any, way: Replay, args: Any, kwargs: Any) -> None:
             return
     raise UserError(
         "from_qnode: the circuit changes with its arguments, or with random numbers, in a way that torch cannot follow, "
-        "such as NumPy or .tolist(): use torch's functions, or call the QNode with device ketscale.fused"
+        "such as NumPy or .tolist(): use torch's functions, or write from_qnode(qnode, trace='always')"
     )
 
 

@@ -1,9 +1,8 @@
-"""A quantum function's tape without its numbers, and the record from which each call gets them."""
+"""A quantum function's tape without its numbers, what is computed from both, and the record from which calls get numbers."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import pennylane as qml
@@ -12,6 +11,7 @@ from torch.fx import GraphModule
 
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.errors import UserError
 from ketscale.interop import tape as tapes
 from ketscale.interop.entries import Picked, dependent, entries
 from ketscale.private_torch import pytree
@@ -45,59 +45,42 @@ class Structure(NamedTuple):
         )
 
 
-class Replay:
-    """How calls with one set of shapes are answered.
-
-    structure: of the tape. graph: from the tensors among the arguments to the tape's numbers.
-    """
+class Evaluator:
+    """Results from a tape's numbers, in one precision and on one device."""
 
     def __init__(
-        self, structure: Structure, graph: GraphModule, tensors: Sequence[torch.Tensor], simulator: Simulator
+        self, structure: Structure, simulator: Simulator, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.structure = structure
-        self._listed = structure.spec == pytree.tree_structure([0] * len(structure.measurements))
-        self.graph = graph
-        # Until a call with other values has been compared with the quantum function itself.
-        self.traced: Sequence[torch.Tensor] | None = tensors
+        self.circuit = tapes.written(structure.qubits, structure.gates)
         self._simulator = simulator
-        floating = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
-        self._dtype = torch.float32 if floating and torch.float64 not in floating else torch.float64
-        self._device = tapes.device_of(tensors)
-        counts = (structure.inputs, structure.weights)
-        *_, output = graph.graph.nodes
-        moving, results = dependent(graph), output.args[0][sum(counts) :]
-        found = None if moving.intersection(results) else entries(graph, tensors, sum(counts))
-        gates = structure.gates
-        self._inputs = self._weights = None
-        if found is not None:
-            self._inputs = Picked(
-                found[: counts[0]], (1 if structure.batch is None else structure.batch,), tensors, self._dtype
-            )
-            self._weights = Picked(found[counts[0] :], (), tensors, self._dtype)
-            self._rest = [value.detach() for value in graph(*tensors)[sum(counts) :]]
-            places = {"input": self._inputs.places, "weight": self._weights.places}
-            gates = tuple(
-                (name, wires, tuple((kind, places[kind][place]) for kind, place in columns))
-                for name, wires, columns in gates
-            )
-        self._circuit = tapes.written(structure.qubits, gates)
+        self._dtype = dtype
+        self._device = device
+        self._listed = structure.spec == pytree.tree_structure([0] * len(structure.measurements))
+        # Whether result i is the value of word i.
+        self._plain = False
 
-    @property
-    def gathers(self) -> bool:
-        """Whether the record is not needed: all angles are entries of the arguments."""
-        return self._inputs is not None
+    def evaluate(self, values: Sequence[torch.Tensor]) -> Any:
+        """The QNode's results from all numbers, in the order of `Structure`."""
+        inputs, weights = self.structure.inputs, self.structure.weights
+        batch = 1 if self.structure.batch is None else self.structure.batch
+        nothing = torch.empty(batch, 0, dtype=self._dtype, device=self._device)
+        angles = Angles(
+            tapes.vector(values[:inputs], self._dtype, self._device) if inputs else nothing,
+            tapes.vector(values[inputs : inputs + weights], self._dtype, self._device)
+            if weights
+            else nothing[0],
+        )
+        return self._results(angles, values[inputs + weights :])
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """The QNode's results."""
+    def _results(self, angles: Angles, rest: Sequence[torch.Tensor]) -> Any:
+        """The QNode's results. rest: what is not an angle of a gate."""
         structure = self.structure
-        angles, rest = self._numbers(tensors)
-        initial = rest[-1].to(self._device, self._dtype.to_complex()) if structure.prepared else None
-        if initial is not None and len(initial) == 1:
-            initial = initial[0]
+        initial = self._prepared(rest[-1]) if structure.prepared else None
         if structure.words is not None:
             results = self._expectations(angles, self._factors(rest), initial)
         else:
-            state = self._simulator.state(self._circuit, angles, initial)
+            state = self._simulator.state(self.circuit, angles, initial)
             for phase in rest[: structure.phases]:
                 state = state * torch.exp(-1j * phase.to(self._device, self._dtype)).reshape(-1, 1)
             found = tapes.measured(
@@ -112,20 +95,20 @@ class Replay:
         tensor = torch.as_tensor(result)
         return tensor.to(self._dtype.to_complex() if tensor.is_complex() else self._dtype)
 
-    def _numbers(self, tensors: Sequence[torch.Tensor]) -> tuple[Angles, Sequence[torch.Tensor]]:
-        """The angles, and the other numbers."""
-        if self._inputs is not None and self._weights is not None:
-            return Angles(self._inputs(tensors), self._weights(tensors)), self._rest
-        inputs, weights = self.structure.inputs, self.structure.weights
-        values = self.graph(*tensors)
-        batch = 1 if self.structure.batch is None else self.structure.batch
-        nothing = torch.empty(batch, 0, dtype=self._dtype, device=self._device)
-        return Angles(
-            tapes.vector(values[:inputs], self._dtype, self._device) if inputs else nothing,
-            tapes.vector(values[inputs : inputs + weights], self._dtype, self._device)
-            if weights
-            else nothing[0],
-        ), values[inputs + weights :]
+    def _prepared(self, state: torch.Tensor) -> torch.Tensor:
+        """A state (batch, 2**n), or (2**n,) where it is the same for all.
+
+        Raises:
+            UserError: it is not normalised; the tolerance is PennyLane's.
+        """
+        norms = torch.linalg.vector_norm(state.detach(), dim=-1)
+        if not torch.allclose(norms, torch.ones_like(norms), rtol=1e-5, atol=1e-8):
+            raise UserError(
+                f"from_qnode: a state is prepared with norm {float(norms.flatten()[(norms - 1).abs().argmax()]):.6g}: "
+                "normalise it, such as by AmplitudeEmbedding(normalize=True)"
+            )
+        state = state.to(self._device, self._dtype.to_complex())
+        return state[0] if len(state) == 1 else state
 
     def _factors(self, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """The factors of the Pauli words, which are between the phases and a prepared state."""
@@ -136,7 +119,7 @@ class Replay:
     ) -> Sequence[torch.Tensor]:
         words, places = self.structure.words or (), self.structure.places
         values = self._simulator.expval(
-            self._circuit, angles, words or ("I" * self.structure.qubits,), initial
+            self.circuit, angles, words or ("I" * self.structure.qubits,), initial
         )
         if not self._plain:
             rows = [place for row in places for place in row]
@@ -148,9 +131,76 @@ class Replay:
             values = values @ matrix
         return values[0].unbind() if self.structure.batch is None else values.unbind(1)
 
-    @cached_property
-    def _plain(self) -> bool:
-        """Whether result i is the value of word i."""
-        factors = self._factors(self._rest) if self.gathers else ()
-        alone = self.structure.places == tuple((place,) for place in range(len(self.structure.words or ())))
-        return alone and len(factors) == len(self.structure.places) and all(factor == 1 for factor in factors)
+
+class Replay(Evaluator):
+    """How calls with one set of shapes are answered.
+
+    graph: from the tensors to the tape's numbers. tensors: those of the first call, as many as `arguments` from the
+    quantum function's arguments and then those from outside.
+    """
+
+    def __init__(
+        self,
+        structure: Structure,
+        graph: GraphModule,
+        tensors: Sequence[torch.Tensor],
+        arguments: int,
+        simulator: Simulator,
+    ) -> None:
+        super().__init__(
+            structure, simulator, precision(tensors[:arguments] or tensors), tapes.device_of(tensors)
+        )
+        self.graph = graph
+        # The values that have not been compared yet with what the quantum function makes of others.
+        self._traced = {number: tensor.detach().clone() for number, tensor in enumerate(tensors)}
+        self._arguments = arguments
+        counts = (structure.inputs, structure.weights)
+        *_, output = graph.graph.nodes
+        moving, results = dependent(graph), output.args[0][sum(counts) :]
+        found = None if moving.intersection(results) else entries(graph, tensors, sum(counts))
+        self._inputs = self._weights = None
+        if found is not None:
+            self._inputs = Picked(
+                found[: counts[0]], (1 if structure.batch is None else structure.batch,), tensors, self._dtype
+            )
+            self._weights = Picked(found[counts[0] :], (), tensors, self._dtype)
+            self._rest = [value.detach() for value in graph(*tensors)[sum(counts) :]]
+            places = {"input": self._inputs.places, "weight": self._weights.places}
+            gates = tuple(
+                (name, wires, tuple((kind, places[kind][place]) for kind, place in columns))
+                for name, wires, columns in structure.gates
+            )
+            self.circuit = tapes.written(structure.qubits, gates)
+            factors = self._factors(self._rest)
+            alone = structure.places == tuple((place,) for place in range(len(structure.words or ())))
+            self._plain = (
+                alone and len(factors) == len(structure.places) and all(factor == 1 for factor in factors)
+            )
+
+    @property
+    def gathers(self) -> bool:
+        """Whether the record is not needed: all angles are entries of the tensors."""
+        return self._inputs is not None
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
+        """The QNode's results."""
+        if self._inputs is None or self._weights is None:
+            return self.evaluate(self.graph(*tensors))
+        return self._results(Angles(self._inputs(tensors), self._weights(tensors)), self._rest)
+
+    def new(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """Which tensors have other values than the record was compared at."""
+        return [number for number, value in self._traced.items() if not torch.equal(value, tensors[number])]
+
+    def compared(self, changed: Sequence[int]) -> None:
+        """Those that changed need no comparison any more; nor do arguments, once one of them changed."""
+        if any(number < self._arguments for number in changed):
+            changed = [*changed, *range(self._arguments)]
+        for number in changed:
+            self._traced.pop(number, None)
+
+
+def precision(tensors: Sequence[torch.Tensor]) -> torch.dtype:
+    """Single if there are tensors of floating-point numbers and none is double."""
+    floating = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
+    return torch.float32 if floating and torch.float64 not in floating else torch.float64

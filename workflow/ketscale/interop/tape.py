@@ -8,8 +8,9 @@ measured by `fused` itself, everything else by PennyLane's own functions on the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, reduce
 from itertools import starmap
+from operator import add, matmul
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,8 +27,11 @@ from pennylane.tape import QuantumScript
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.transforms import transformed
+from ketscale.errors import UserError
 
 NAME = "ketscale.fused"
+
+COMPLEX = "an angle, or a factor of a Pauli word, is complex: take its real part"
 
 # What changes no state.
 NOTHING = frozenset({"Identity", "Barrier", "WireCut"})
@@ -146,7 +150,7 @@ def expectations(measurements: Sequence[Any], qubits: int) -> Expectations | Non
     coefficients: list[list[Any]] = []
     for measurement in measurements:
         sentence = (
-            measurement.obs.pauli_rep
+            _sentence(measurement.obs)
             if isinstance(measurement, ExpectationMP) and measurement.obs is not None
             else None
         )
@@ -155,6 +159,29 @@ def expectations(measurements: Sequence[Any], qubits: int) -> Expectations | Non
         places.append(tuple(words.setdefault(_spelt(word, qubits), len(words)) for word in sentence))
         coefficients.append([qml.math.real(factor) for factor in sentence.values()])
     return Expectations(tuple(words), tuple(places), coefficients)
+
+
+def _sentence(observable: Operator) -> Any:
+    """The sum of Pauli words that an observable is, or None.
+
+    PennyLane keeps the one that it made with the observable, of which the tensors may have changed since.
+    """
+    if not any(isinstance(value, torch.Tensor) for value in observable.data):
+        return observable.pauli_rep
+    if isinstance(observable, qml.ops.LinearCombination):
+        terms = [(factor, _sentence(term)) for factor, term in zip(*observable.terms(), strict=True)]
+    elif isinstance(observable, qml.ops.SProd):
+        terms = [(observable.scalar, _sentence(observable.base))]
+    elif isinstance(observable, qml.ops.Sum):
+        terms = [(1.0, _sentence(term)) for term in observable.operands]
+    elif isinstance(observable, qml.ops.Prod):
+        parts = [_sentence(part) for part in observable.operands]
+        terms = [(1.0, None if None in parts else reduce(matmul, parts))]
+    else:
+        return observable.pauli_rep
+    if any(sentence is None for _, sentence in terms):
+        return None
+    return reduce(add, (factor * sentence for factor, sentence in terms))
 
 
 def _imaginary(factor: Any) -> bool:
@@ -185,23 +212,31 @@ def weighted(asked: Expectations, values: torch.Tensor) -> list[torch.Tensor]:
 
 def vector(numbers: Sequence[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Scalars of any library as one tensor (n,), or batches of scalars as columns (batch, n); differentiable in torch's."""
-    if not any(isinstance(number, torch.Tensor) for number in numbers):
-        whole = (
-            np.stack([np.asarray(number, dtype=float) for number in numbers], axis=-1)
-            if numbers
-            else np.empty(0)
-        )
-        return torch.tensor(whole, dtype=dtype, device=device)
     if all(isinstance(number, torch.Tensor) for number in numbers) and len({n.dtype for n in numbers}) == 1:
-        return torch.stack(tuple(numbers), dim=-1).to(device, dtype)
-    return torch.stack([_tensor(number, dtype, device) for number in numbers], dim=-1)
+        return torch.stack(tuple(map(_real, numbers)), dim=-1).to(device, dtype)
+    if any(isinstance(number, torch.Tensor) for number in numbers):
+        return torch.stack([_tensor(number, dtype, device) for number in numbers], dim=-1)
+    whole = np.stack(list(map(_real_array, numbers)), axis=-1) if numbers else np.empty(0)
+    return torch.tensor(whole, dtype=dtype, device=device)
 
 
 def _tensor(number: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Never by way of torch's default precision, which would round."""
     if isinstance(number, torch.Tensor):
-        return number.to(device, dtype)
-    return torch.tensor(np.asarray(number, dtype=float), dtype=dtype, device=device)
+        return _real(number).to(device, dtype)
+    return torch.tensor(_real_array(number), dtype=dtype, device=device)
+
+
+def _real(number: torch.Tensor) -> torch.Tensor:
+    if number.is_complex():
+        raise UserError(COMPLEX)
+    return number
+
+
+def _real_array(number: Any) -> Any:
+    if np.iscomplexobj(number):
+        raise UserError(COMPLEX)
+    return np.asarray(number, dtype=float)
 
 
 def device_of(values: Sequence[Any]) -> torch.device:
