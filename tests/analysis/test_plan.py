@@ -181,5 +181,5 @@ def test_a_fit_is_not_to_be_measured_first(capsys):
     )
     assert cli.main(["plan"]) == 0
     assert capsys.readouterr().out.splitlines() == [
-        "3 runs missing", "", "3 runs of models that are fitted, of which no steps tell the time"
+        "3 runs missing", "", "3 runs that fit or probe a model, of which no steps tell the time"
     ]  # fmt: skip

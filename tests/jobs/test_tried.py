@@ -211,7 +211,7 @@ def test_a_step_shows_whether_a_model_in_a_file_stacks(
         "; seeds train together"
     )
     assert "; seeds train alone (a step changes layers.0.running_mean, " in statistics
-    assert fitted.startswith("svm on mine, none, q0-l0-b1: fitted after ")
+    assert fitted.startswith("svm on mine, none, q0-l0-b1: ended after ")
     config = Config.of(own, FAMILIES)
     alone = {
         run.model: tried.alone(Path("results", run.folder), config.settings(run).content)

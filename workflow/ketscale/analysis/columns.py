@@ -19,7 +19,7 @@ from ketscale.config.family import LOSS
 from ketscale.files import csv_of
 from ketscale.grid import AXES, POINT, Run
 from ketscale.grid.run import INTEGERS
-from ketscale.measure.form import Record
+from ketscale.measure.form import Record, Trainability
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -217,6 +217,27 @@ def _mean(name: str, found: Any) -> float | None:
     return mean
 
 
+def _probed(config: Config) -> Iterator[Column]:
+    """What probes find, if a protocol is one."""
+    if any(protocol.probe for protocol in config.protocols.values()):
+        for name, (meaning, part) in _PROBED.items():
+            yield Column(
+                name, meaning, partial(lambda of, run: (one := run.record.trainability) and of(one), part)
+            )
+
+
+_PROBED: dict[str, tuple[str, Callable[[Trainability], float]]] = {
+    "circuit_qubits": ("Qubits of the circuit that was probed", lambda found: found.qubits),
+    "angles": ("Number of its angles that were drawn", lambda found: found.weights),
+    "pairs": ("Pairs of an observable and an angle that it depends on", lambda found: found.pairs),
+    "gradient_square": ("Mean square of the derivatives of these pairs", lambda found: found.square),
+    "gradient_variance": ("Their variance over draws, mean over pairs", lambda found: found.variance),
+    "frame_1": ("Frame potential of the final states over Haar's, t = 1", lambda found: found.frame[0]),
+    "frame_2": ("The same with t = 2", lambda found: found.frame[1]),
+    "entanglement": ("Mean of Meyer and Wallach's Q", lambda found: found.entanglement),
+}  # fmt: skip
+
+
 def _axis(name: str, meaning: str) -> Column:
     return Column(name, meaning, lambda run: getattr(run.settings.run, name), text=name not in INTEGERS)
 
@@ -271,7 +292,7 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("precision", "`fp32`, `fp64` or `amp`", lambda run: run.settings.protocol.precision),
     FEATURES,
     Column("mistake", "The misconfiguration that the protocol makes on purpose", lambda run: run.settings.protocol.mistake),
-    _metrics,
+    _metrics, _probed,
     Column("test_chance", "What guessing gives on the test data", lambda run: run.chance),
     Column("test_samples", "Number of test samples", lambda run: run.test_samples),
     Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, shown=True),

@@ -22,6 +22,7 @@ SLOWER, NOT_SLOWER, NO_LOSS = "slower", "not slower", "no clear loss"
 FASTER, UNCHANGED = "faster", "no clear change"
 LESS, ABOUT, MORE_THAN = "less than in proportion", "about in proportion", "more than in proportion"
 BETTER, WORSE, EQUAL, CANNOT_TELL, NO_CONTROL = "better", "worse", "equal", "cannot tell", "no control"
+FALLS, FALLS_NOT, NO_FALL = "falls", "does not fall", "no clear fall"
 HELD, NOT_HELD, OTHER_LOSSES = "held", "not held", "other losses"
 SUPPORTED, MORE, REFUTED = "supported", "more than claimed", "refuted"
 UNDECIDED, NOT_MEASURED = "undecided", "not measured"
@@ -51,6 +52,9 @@ MEANINGS = {
     EQUAL: "The whole interval of the difference is within 2 points.",
     CANNOT_TELL: "The interval of the difference reaches from worse to better.",
     NO_CONTROL: "There is nothing to compare the model with.",
+    FALLS: f"The squared gradient is less than {1 / WORTH:.2f} times as large with each qubit or layer, with its whole interval.",
+    FALLS_NOT: f"That factor is above {1 / WORTH:.2f} with its whole interval.",
+    NO_FALL: f"The interval of that factor reaches from {1 / WORTH:.2f} or below to above it.",
     HELD: "Runs that must compute the same have the same first losses, within the limit of their precision.",
     NOT_HELD: "Some runs that must compute the same have other first losses.",
     OTHER_LOSSES: "The run computes something else than its counterpart, so that their times say nothing.",

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import torch
 
 from ketscale.config import Data, FileModel, Protocol, Settings
@@ -15,12 +16,15 @@ from ketscale.errors import UserError, in_words, short
 from ketscale.grid import BACKENDS
 from ketscale.jobs import started
 from ketscale.jobs.tried import Tried
+from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
 from ketscale.problems.importer import GENERATORS, TORCH_GENERATOR, Shared
 from ketscale.problems.problem import Problem
 from ketscale.training import together
 from ketscale.training.fit import fit
 from ketscale.training.flat import state_of
+from ketscale.training.history import History
+from ketscale.training.probe import Probe
 from ketscale.training.step import Stepper
 
 State = dict[str, torch.Tensor]
@@ -64,6 +68,12 @@ def _taken(settings: Settings, data: Data, world: World, tried: Tried) -> Tried:
     problem = started.build(settings, data, world.device)
     built, split = Shared(), list(problem.splits)[-1]
     start = state_of(problem.model)
+    if (probe := settings.protocol.probe) is not None:
+        begun = time.perf_counter()
+        few = msgspec.structs.replace(settings.protocol, probe=msgspec.structs.replace(probe, draws=2))
+        clock = Clock(world.device, 0, frozenset())
+        Probe(problem, world, clock, dataclasses.replace(settings, protocol=few), History(None)).run()
+        return dataclasses.replace(tried, step_s=time.perf_counter() - begun)
     if model.fitted:
         begun = time.perf_counter()
         fit(problem, most=FEW)

@@ -27,6 +27,7 @@ from ketscale.training import checkpoint
 from ketscale.training.fit import Fit
 from ketscale.training.history import History
 from ketscale.training.loop import Trainer
+from ketscale.training.probe import Probe
 from ketscale.training.stack import Member
 from ketscale.training.training import Training
 
@@ -89,6 +90,9 @@ class StartedRun:
         history = History(
             checkpoint.history_of(self.folder, key) if world.rank == 0 else None, self.lease.check
         )
+        if settings.protocol.probe is not None:
+            self.trainer = Probe(self.problem, world, clock, settings, history)
+            return
         if settings.model.fitted:
             self.trainer = Fit(self.problem, world, clock, settings.run.batch, history)
             return

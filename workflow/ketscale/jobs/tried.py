@@ -41,7 +41,7 @@ class Tried:
     def __str__(self) -> str:
         if self.step_s is None:
             return f"not tried: {self.why}"
-        did = "fitted" if self.loss is None else f"loss {self.loss:.4g}"
+        did = "ended" if self.loss is None else f"loss {self.loss:.4g}"
         said = f"{did} after {duration(self.step_s, 2)}"
         if self.together is None:
             return said
@@ -51,11 +51,13 @@ class Tried:
 def key(content: Mapping[str, Any]) -> str:
     """What is tried of a run with these settings (`Settings.content`): one step says how all of them go.
 
-    A model in a file is tried in each precision, with and without dropout, and on shared batches where ranks share them.
+    A probe is no step. A model in a file is tried in each precision, with and without dropout, and on shared batches where ranks share them.
     """
     parts: dict[str, Any] = {part: content[part] for part in ("workload", "model", "simulator")}
+    protocol = content["protocol"]
+    if protocol["probe"]:
+        parts["probe"] = True
     if "code" in content["model"]:
-        protocol = content["protocol"]
         parts["how"] = content["run"]["ranks"] > 1, protocol["precision"], bool(protocol["dropout"])
     return grid.config_hash(parts)
 

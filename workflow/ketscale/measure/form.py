@@ -244,7 +244,7 @@ class Trainability(_Part, frozen=True):
     square: NonNegative
     variance: NonNegative
     frame: tuple[NonNegative, NonNegative]
-    entanglement: Annotated[float, Meta(ge=-1e-6, le=1 + 1e-6)]
+    entanglement: Annotated[float, Meta(ge=0, le=1 + 1e-6)]
 
 
 class Split(_Part, frozen=True):

@@ -105,14 +105,14 @@ def _options(configfile: Path, node_hours: float | None, folders: Sequence[Path]
 def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
     """A small run of each model, simulator and backend: with their records something is known of all the others.
 
-    A fit tells nothing of another.
+    A fit or a probe tells nothing of another.
     """
 
     def size(run: Run) -> tuple[int, ...]:
         return (run.seed, run.ranks * run.threads, sum(config.sizes(run).values()), run.batch)
 
     smallest: dict[object, Run] = {}
-    stepped = (run for run in unknown if not config.models[run.model][1].fitted)
+    stepped = (run for run in unknown if config.protocols[run.protocol].stepped)
     for run in sorted(stepped, key=size):
         smallest.setdefault(known(config.settings(run).content), run)
     return tuple(smallest.values())
@@ -210,9 +210,9 @@ def _table(plan: Plan) -> list[str]:
 def _unknown(plan: Plan) -> list[str]:
     if not plan.unknown:
         return []
-    fits = sum(plan.config.models[run.model][1].fitted for run in plan.unknown)
+    fits = sum(not plan.config.protocols[run.protocol].stepped for run in plan.unknown)
     said = (
-        [f"{counted(fits, 'run')} of models that are fitted, of which no steps tell the time"] if fits else []
+        [f"{counted(fits, 'run')} that fit or probe a model, of which no steps tell the time"] if fits else []
     )
     if not plan.probes:
         return said

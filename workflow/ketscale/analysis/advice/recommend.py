@@ -158,9 +158,9 @@ def _fits(run: Run, machine: Host) -> bool:
 
 def _candidates(config: Config, point: Run, only: Mapping[str, Collection[str]], machine: Host) -> list[Run]:
     """The runs that the config's simulators and this machine's layouts allow."""
-    if config.settings(point).model.fitted:
+    if not config.protocols[point.protocol].stepped:
         raise UserError(
-            f"{point.model} is fitted, not trained by steps: no times of steps tell where to run it"
+            f"{point.model} is not trained by steps with {point.protocol}: no times of steps tell where to run it"
         )
     simulators = list(only["simulator"] or ([*config.simulators] if point.simulator != "none" else ["none"]))
     for name in simulators:

@@ -16,6 +16,7 @@ from ketscale.analysis.kinds.parity import Parity
 from ketscale.analysis.kinds.scaling import STRONG, WEAK
 from ketscale.analysis.kinds.side_by_side import FEATURES, SIMULATOR
 from ketscale.analysis.kinds.sweep import BATCH, of_size
+from ketscale.analysis.kinds.trainability import TRAINABILITY
 from ketscale.config import Config, Families, suggestion
 from ketscale.errors import UserError
 
@@ -38,6 +39,7 @@ def kinds(families: Families) -> dict[str, Kind]:
         MISTAKES,
         ACCURACY,
         ADAPTATION,
+        TRAINABILITY,
         Parity(),
     ]
     return {kind.name: kind for kind in listed}
@@ -61,6 +63,11 @@ def check(config: Config) -> None:
             raise UserError(
                 f"studies.{study.name}: {study.kind} compares the times of steps, and {model} is fitted without any; leave it "
                 "out, or ask for kind accuracy"
+            )
+        probes = (run.protocol for run in study.runs if config.protocols[run.protocol].probe)
+        if kind is not TRAINABILITY and (protocol := next(probes, None)):
+            raise UserError(
+                f"studies.{study.name}: protocol {protocol} probes the model and does not train it; ask for kind trainability"
             )
         for fault in kind.check(study, config):
             raise UserError(f"studies.{study.name}: {fault}")

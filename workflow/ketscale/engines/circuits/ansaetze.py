@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from itertools import combinations
 
 from ketscale.engines.circuits.circuit import Circuit, Column, Gate
@@ -35,6 +36,19 @@ def strongly_entangling_ansatz(qubits: int, layers: int) -> Circuit:
         if qubits > 1:
             apart = layer % (qubits - 1) + 1
             gates += [Gate("CNOT", (w, (w + apart) % qubits)) for w in range(qubits)]
+    return Circuit(qubits, tuple(gates))
+
+
+def product_ansatz(qubits: int, layers: int) -> Circuit:
+    """RY(input) on every wire, then `layers` of RZ(weight) and RY(weight) on every wire, which nothing entangles.
+
+    Weights are ordered by layer, wire, then angle.
+    """
+    gates = [Gate("RY", (w,), (Column("input", w),)) for w in range(qubits)]
+    for layer in range(layers):
+        for w in range(qubits):
+            first = 2 * (layer * qubits + w)
+            gates += [Gate(name, (w,), (Column("weight", first + a),)) for a, name in enumerate(("RZ", "RY"))]
     return Circuit(qubits, tuple(gates))
 
 
@@ -72,3 +86,11 @@ def qlcu_ansatz(qubits: int, layers: int) -> Circuit:
                 Gate(pair, (w, (w + 1) % qubits), (Column("input", next(columns)),)) for w in range(qubits)
             ]
     return Circuit(qubits, tuple(gates))
+
+
+# Those with an input for each wire and weights, by the names of configs.
+BY_NAME: Mapping[str, Callable[[int, int], Circuit]] = {
+    "ring": vqc_ansatz,
+    "strongly-entangling": strongly_entangling_ansatz,
+    "product": product_ansatz,
+}

@@ -1,13 +1,43 @@
-"""Records a simulator's forward and backward passes as spans of a sampled step."""
+"""Records a simulator's forward and backward passes as spans of a sampled step, and notes what it is asked for."""
 
 from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
 
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, stacks, vjp
+from ketscale.engines.circuits.superposition import Superposition
 from ketscale.engines.circuits.wrapper import Evaluate, Wrapper
 from ketscale.measure.spans import active, span, with_backward_span
+
+
+class Request(NamedTuple):
+    """What a simulator was asked for: a state, if there are no Pauli words, or expectation values."""
+
+    simulator: Spanned
+    circuit: Circuit
+    angles: Angles
+    paulis: tuple[str, ...]
+    initial: torch.Tensor | None
+
+
+# The open list of `noted`, if there is one.
+_notes: list[Request] | None = None
+
+
+@contextlib.contextmanager
+def noted() -> Iterator[list[Request]]:
+    """Inside the block the list gets what any simulator is asked for."""
+    global _notes
+    before, _notes = _notes, []
+    try:
+        yield _notes
+    finally:
+        _notes = before
 
 
 class Spanned(Wrapper):
@@ -20,6 +50,28 @@ class Spanned(Wrapper):
     def direct(self) -> bool:
         """Whether no step is sampled."""
         return active() is None
+
+    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+        """See `Simulator.state`."""
+        if _notes is not None:
+            _notes.append(Request(self, circuit, angles, (), initial))
+        return super().state(circuit, angles, initial)
+
+    def expval(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `Simulator.expval`."""
+        if _notes is not None:
+            _notes.append(Request(self, circuit, angles, tuple(paulis), initial))
+        return super().expval(circuit, angles, paulis, initial)
+
+    def superposed(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
+    ) -> torch.Tensor:
+        """See `superposition.superposed`."""
+        if _notes is not None:
+            _notes.append(Request(self, circuit, angles, tuple(paulis), None))
+        return super().superposed(circuit, angles, paulis, superposition)
 
     def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:
         """See `Wrapper.through`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
@@ -67,6 +67,14 @@ class VQCSettings(Model, frozen=True, kw_only=True):
     has_dropout: ClassVar[bool] = True
     stacks: ClassVar[bool] = True
     control: ClassVar[str | None] = "mlp"
+
+    ansatz: Annotated[
+        Literal["ring", "strongly-entangling", "product"],
+        Meta(
+            description="Its circuit. ring: RY and a ring of CNOT; strongly-entangling: three angles a wire, and rings of CNOT; "
+            "product: RZ and RY, without entanglement"
+        ),
+    ] = "ring"
 
 
 class MLPSettings(Model, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from ketscale.engines.circuits import simulator
-from ketscale.engines.circuits.ansaetze import vqc_ansatz
+from ketscale.engines.circuits.ansaetze import BY_NAME
 from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
@@ -38,8 +38,8 @@ def classifier(inputs: int, outputs: int, dropout: float) -> Dense:
 class VQC(nn.Module):
     """Features (batch, inputs) -> head -> `qubits` angles in (-1, 1) rad -> circuit -> <Z> -> logits (batch, outputs).
 
-    The circuit is `ansaetze.vqc_ansatz`; its weights start from N(0, 0.01^2) rad. 70,186 trainable parameters
-    at 4 qubits, 3 layers, 512 inputs and 10 outputs.
+    The circuit is the one of `ansaetze.BY_NAME` that `ansatz` names; its weights start from N(0, 0.01^2) rad. 70,186 trainable parameters
+    at 4 qubits, 3 layers, 512 inputs and 10 outputs with the ring.
 
     simulator: an object, a usual name such as "default.qubit", or None for fused.
 
@@ -55,11 +55,12 @@ class VQC(nn.Module):
         inputs: int = 512,
         outputs: int = 10,
         dropout: float = 0.2,
+        ansatz: str = "ring",
     ) -> None:
         super().__init__()
         self.simulator = resolve_simulator(simulator)
         self.inputs = inputs
-        self.circuit = vqc_ansatz(qubits, layers)
+        self.circuit = BY_NAME[ansatz](qubits, layers)
         self.paulis = pauli_words(qubits)
         self.head = head(inputs, qubits, dropout)
         self.weights = nn.Parameter(0.01 * torch.randn(self.circuit.weights))
