@@ -35,7 +35,8 @@ with needed_for("ketscale.from_qnode"):
     from ketscale.interop import tape as tapes
     from ketscale.interop.device import decompose_once
     from ketscale.interop.outside import Outside
-    from ketscale.interop.replay import Evaluator, Replay, Structure, precision
+    from ketscale.interop.replay import Evaluator, Replay, Structure, precision, sizes_in
+    from ketscale.interop.sizes import resized, sizes_of
 
 # Devices whose exact results are those of a pure state.
 PURE = ("default.qubit", "lightning.", "reference.qubit", "ketscale.fused")
@@ -107,6 +108,8 @@ class Converted:
         self._simulator: Simulator = Fused()
         self._outside = Outside(qnode.func)
         self._ways: dict[object, Replay] = {}
+        # The first records of two sizes of everything that differs in the sizes of the arguments' dimensions alone.
+        self._sized: dict[object, list[Replay]] = {}
         # Shapes with which the quantum function looks at integers, which then are no tensors to it but values.
         self._by_value: set[object] = set()
 
@@ -165,18 +168,64 @@ class Converted:
         outside, captured = self._outside.now()
         if (key, outside) in self._ways:
             return self._ways[key, outside]
+        way = self._resized(key, outside, args, kwargs, captured)
+        if way is None:
+            key, way = self._recorded(key, args, kwargs, captured)
+            alike = _sizeless(key), outside
+            known = self._sized.get(alike, [])
+            if len(known) < 2:
+                _keep(self._sized, alike, [*known, way])
+        _keep(self._ways, (key, outside), way)
+        return way
+
+    def _recorded(
+        self, key: object, args: Any, kwargs: Any, captured: Sequence[torch.Tensor]
+    ) -> tuple[object, Replay]:
         try:
-            way = _converted(self.qnode, self._simulator, args, kwargs, captured)
+            return key, _converted(self.qnode, self._simulator, args, kwargs, captured)
         except _Looked:
             way = _converted(self.qnode, self._simulator, args, kwargs, captured, by_value=True)
             leaves = pytree.tree_leaves((args, kwargs))
             tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
             self._by_value.add(key)
-            key = key, *[_value(tensor) for tensor in tensors if not _continuous(tensor)]
-        if len(self._ways) >= MOST_WAYS:
-            del self._ways[next(iter(self._ways))]
-        self._ways[key, outside] = way
+            return (key, *[_value(tensor) for tensor in tensors if not _continuous(tensor)]), way
+
+    def _resized(
+        self, key: object, outside: object, args: Any, kwargs: Any, captured: Sequence[torch.Tensor]
+    ) -> Replay | None:
+        """A record made from those of two other batch sizes, if it is what the quantum function does."""
+        known = self._sized.get((_sizeless(key), outside), [])
+        leaves = pytree.tree_leaves((args, kwargs))
+        tensors = [leaf.detach().clone() for leaf in leaves if isinstance(leaf, torch.Tensor)]
+        if len(known) < 2:
+            return None
+        first, second = known
+        sizes = sizes_of(first.sizes, second.sizes, sizes_in(tensors))
+        graph = None if sizes is None else resized(first.graph, second.graph, sizes)
+        if sizes is None or graph is None or first.structure.batch is None or second.structure.batch is None:
+            return None
+        structure = first.structure._replace(
+            batch=sizes.number(first.structure.batch, second.structure.batch)
+        )
+        way = Replay(structure, graph, [*tensors, *captured], len(tensors), self._simulator)
+        if not _agrees(self.qnode, way, args, kwargs, captured):
+            return None
+        way.compared(range(len(tensors)))
         return way
+
+
+def _keep(kept: dict[object, Any], key: object, value: Any) -> None:
+    """Put something into a dictionary that forgets the oldest."""
+    if len(kept) >= MOST_WAYS:
+        del kept[next(iter(kept))]
+    kept[key] = value
+
+
+def _sizeless(key: Any) -> object:
+    """A key of calls without the sizes of dimensions."""
+    if isinstance(key, torch.Size):
+        return len(key)
+    return tuple(map(_sizeless, key)) if type(key) is tuple else key
 
 
 class _Looked(UserError):
@@ -388,11 +437,20 @@ def _moved(leaf: Any) -> Any:
 
 
 def _compare(qnode: Any, way: Replay, args: Any, kwargs: Any, captured: Sequence[torch.Tensor]) -> None:
-    """Compare the record with the quantum function itself, in values and gradients.
+    """Compare the record with the quantum function itself.
 
     Raises:
         UserError: they differ, as they do if numbers take a way that torch does not see.
     """
+    if not _agrees(qnode, way, args, kwargs, captured):
+        raise UserError(
+            "from_qnode: the circuit changes with its arguments, or with random numbers, in a way that torch cannot follow, "
+            "such as NumPy or .tolist(): use torch's functions, or write from_qnode(qnode, trace='always')"
+        )
+
+
+def _agrees(qnode: Any, way: Replay, args: Any, kwargs: Any, captured: Sequence[torch.Tensor]) -> bool:
+    """Whether a record and the quantum function itself give the same values and gradients."""
     with torch.inference_mode(False), torch.enable_grad():
         leaves, spec = pytree.tree_flatten((args, kwargs))
         fresh = [
@@ -405,16 +463,11 @@ def _compare(qnode: Any, way: Replay, args: Any, kwargs: Any, captured: Sequence
         structure, values = _run(qnode, *pytree.tree_unflatten(fresh, spec))
         replayed = way.graph(*tensors)
         trainable = [tensor for tensor in tensors if tensor.requires_grad]
-        if structure.same(way.structure) and all(
+        return structure.same(way.structure) and all(
             torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
             for pair in ((values, replayed), (_slopes(values, trainable), _slopes(replayed, trainable)))
             for a, b in zip(*pair, strict=True)
-        ):
-            return
-    raise UserError(
-        "from_qnode: the circuit changes with its arguments, or with random numbers, in a way that torch cannot follow, "
-        "such as NumPy or .tolist(): use torch's functions, or write from_qnode(qnode, trace='always')"
-    )
+        )
 
 
 def _slopes(values: Sequence[torch.Tensor], trainable: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
