@@ -250,7 +250,7 @@ def test_less_is_better_where_the_family_says_so(reported: tuple[Config, Path]) 
 
 def test_the_best_model_speaks_in_the_familys_words(reported: tuple[Config, Path]) -> None:
     said = pd.read_csv(reported[1] / "tables/answers.csv").groupby("study")["answer"].first()
-    start = "Of 2 comparisons with the best control 1 is better (shaped on gate (generated data)), 1 worse."
+    start = "Of 2 comparisons with the best control 1 is better (shaped on gate (generated data)), 1 worse (untuned)."
     assert said["gates"].startswith(start)
     assert said["digits"].startswith(
         "On digits, nothing tells vqc from its best control mlp: accuracy differs by -"

@@ -107,11 +107,11 @@ def lost(truth: Truth, model: str, seeds: int) -> Truth:
 CASES: dict[str, tuple[dict[str, Any], Truth, str, str]] = {
     "clearly better": (
         {}, shares(vqc=0.9, mlp=0.6), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control mlp.",
+        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control mlp (untuned).",
     ),
     "clearly worse": (
         {}, shares(vqc=0.6, mlp=0.9), verdicts.WORSE,
-        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control mlp.",
+        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control mlp (untuned).",
     ),
     "one seed": (
         {"seeds": 1}, shares(vqc=0.9, mlp=0.6), verdicts.FEW,
@@ -123,36 +123,36 @@ CASES: dict[str, tuple[dict[str, Any], Truth, str, str]] = {
     ),
     "five of eight seeds failed, and the others are worse": (
         {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 5), verdicts.WORSE,
-        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control mlp.",
+        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control mlp (untuned).",
     ),
     "one of eight seeds failed, and the others are better by more than it can take": (
         {}, lost(shares(vqc=0.95, mlp=0.3), "vqc", 1), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 65.0 points higher (N to N) than that of its best control mlp.",
+        "On digits, the accuracy of vqc is 65.0 points higher (N to N) than that of its best control mlp (untuned).",
     ),
     "the control's seeds failed, and the others are worse": (
         {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 5), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control mlp.",
+        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control mlp (untuned).",
     ),
     "all 27 samples right": (
         {}, shares(27, vqc=1.0, mlp=1.0), verdicts.CANNOT_TELL,
-        "On digits, nothing tells vqc from its best control mlp: accuracy differs by -12.5 to 12.5 points.",
+        "On digits, nothing tells vqc from its best control mlp: accuracy differs by -12.5 to 12.5 points (untuned).",
     ),
     "too easy, but enough samples": (
         {}, shares(1000, vqc=1.0, mlp=1.0), verdicts.EQUAL,
-        "On digits, vqc and its best control mlp are equal: their accuracy differs by -0.4 to 0.4 points.",
+        "On digits, vqc and its best control mlp are equal: their accuracy differs by -0.4 to 0.4 points (untuned).",
     ),
     "the second control in the file is the better one": (
         {"controls": ("narrow", "wide")}, shares(vqc=0.6, narrow=0.3, wide=0.9), verdicts.WORSE,
-        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control wide.",
+        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control wide (untuned).",
     ),
     "exchanged names of controls": (
         {"controls": ("narrow", "wide")}, shares(vqc=0.6, narrow=0.9, wide=0.3), verdicts.WORSE,
-        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control narrow.",
+        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control narrow (untuned).",
     ),
     "the control that is best on validation, not on test": (
         {"controls": ("narrow", "wide")},
         shares(validation={"vqc": 0.6, "narrow": 0.8, "wide": 0.7}, vqc=0.6, narrow=0.3, wide=0.9), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control narrow.",
+        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control narrow (untuned).",
     ),
     "no control": (
         {"controls": ()}, shares(vqc=0.6), verdicts.BETTER,
@@ -209,10 +209,10 @@ def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path:
         found.verdict == verdicts.WORSE and found.effect and found.effect.value == pytest.approx(-10, abs=0.1)
     )
     assert (
-        found.rows[0].more["configurations"] == "1 / 3"
+        found.rows[0].more["budget"] == "untuned / 3 settings, untuned"
         and found.rows[0].more["parameters"] == "70,186 / 70,186"
     )
-    assert any("vqc was chosen out of 1 and mlp out of 3 configurations" in note for note in found.notes)
+    assert any("vqc was chosen out of 1 and mlp out of 3 settings" in note for note in found.notes)
     assert rows.loc["mlp"].set_index("batch")["chosen"].tolist() == [False, True, False]
     table = pd.read_csv(tmp_path / "tables/answers.csv").dropna(subset="effect")
     assert table[["effect", "unit"]].values.tolist() == [[pytest.approx(-10, abs=0.1), "points"]]
@@ -264,7 +264,7 @@ def test_several_comparisons_are_counted(tmp_path: Path) -> None:
     )  # fmt: skip
     assert (
         found.text
-        == "Of 2 comparisons with the best control 1 is better (vqc on second), none worse, the other is undecided."
+        == "Of 2 comparisons with the best control 1 is better (vqc on second), none worse, the other is undecided (untuned)."
     )
     assert found.verdict == verdicts.BETTER and len(found.rows) == 4
 
@@ -292,12 +292,7 @@ def test_several_comparisons_with_guessing_are_counted(tmp_path: Path) -> None:
 def test_an_error_is_compared_by_its_ratio(tmp_path: Path) -> None:
     """Infidelities that differ by a factor of four; the smaller one is better."""
     effect = Estimate(0.25, 0.2, 0.4, 5)
-    nothing: Any = None
-    made = finding.Finding(
-        "s", nothing, "gate", Metric("infidelity", "infidelity", "", "down"), 1, 5, 0, 1, None, None, None, {}, "",
-        beside="b", effect=effect, unit="times", verdict=verdicts.BETTER,
-    )  # fmt: skip
-    assert made._amount() == "4 times lower (2.5 to 5)"
+    assert finding.amount(effect, "times") == "4 times lower (2.5 to 5)"
 
 
 def shuffled(value: Any, draw: random.Random) -> Any:
@@ -483,9 +478,9 @@ def test_without_a_control_the_best_baseline_stands_in(tmp_path: Path) -> None:
     found, rows = asked(analysis.of(given(controls=())), tmp_path, shares(vqc=0.6), beside=[WEAK, STRONG])
     assert found.verdict == verdicts.WORSE
     assert re.sub(r"[-0-9.]+ to [-0-9.]+", "N", found.text) == (
-        "On digits, the accuracy of vqc is 20.0 points lower (N) than that of the baseline logistic regression."
+        "On digits, the accuracy of vqc is 20.0 points lower (N) than that of the baseline logistic regression (untuned)."
     )
-    assert found.short == "Vqc worse than logistic regression on digits"
+    assert found.short == "Vqc worse than logistic regression on digits (untuned)"
     row = rows.loc["vqc"]
     assert (row["control"], row["effect"], row["effect_low"]) == (
         "logistic regression",
@@ -563,8 +558,8 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
         found.verdict == verdicts.BETTER and not rows["why"].any(skipna=True) and (rows["splits"] == 3).all()
     )
     assert "Intervals are of 95 %, over 3 splits, seeds and test samples." in found.notes
-    assert re.sub(r"\(.* to .*\)", "(N to N)", found.text) == (
-        "On digits, the accuracy of vqc is 20.0 points higher (N to N) than that of its best control mlp."
+    assert re.sub(r"\([0-9.]+ to [0-9.]+\)", "(N to N)", found.text) == (
+        "On digits, the accuracy of vqc is 20.0 points higher (N to N) than that of its best control mlp (untuned)."
     )
     # The interval of a model's own accuracy has the splits, that of the difference, which all have, is narrower.
     assert rows.loc["vqc", "value_high"] - rows.loc["vqc", "value_low"] > 0.2

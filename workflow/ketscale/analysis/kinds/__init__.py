@@ -9,6 +9,7 @@ from ketscale.analysis.kinds.accuracy import ACCURACY
 from ketscale.analysis.kinds.adaptation import ADAPTATION
 from ketscale.analysis.kinds.break_even import BREAK_EVEN
 from ketscale.analysis.kinds.changes import CHANGES
+from ketscale.analysis.kinds.comparison import COMPARISON
 from ketscale.analysis.kinds.convergence import CONVERGENCE
 from ketscale.analysis.kinds.kind import Figure, Kind
 from ketscale.analysis.kinds.mistakes import MISTAKES
@@ -38,6 +39,7 @@ def kinds(families: Families) -> dict[str, Kind]:
         FEATURES,
         MISTAKES,
         ACCURACY,
+        COMPARISON,
         ADAPTATION,
         TRAINABILITY,
         Parity(),

@@ -35,7 +35,7 @@ def standard(each: Candidate, collected: Collected) -> Candidate | None:
         validated = [one.validation for one in found.values() if one.validation is not None]
         made.append(
             replace(
-                each, group=(), model=name, failed=(), tried=0,
+                each, group=(), model=name, failed=(), budget=None,
                 tests={seed: metrics.of_baseline(one, ratios.get(seed[0], 0.0)) for seed, one in found.items()},
                 validation=statistics.fmean(validated) if validated else None,
             )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,11 +12,12 @@ from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.columns import other_metrics
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Told
-from ketscale.analysis.kinds.selection import GUESSING, Candidate, Match
-from ketscale.analysis.points import size_words
+from ketscale.analysis.kinds.selection import GUESSING, Budget, Candidate, Match
+from ketscale.analysis.points import median, size_words
 from ketscale.analysis.wording import capital, data, digits
 from ketscale.config import Config, Metric, Settings
 from ketscale.grid import Run
+from ketscale.words import counted as counted_words
 
 # If the control gets more than this share right, a model has little room to be better.
 CEILING = 0.95
@@ -27,6 +28,7 @@ _ORDER = (
     verdicts.BETTER, verdicts.WORSE, verdicts.EQUAL, verdicts.CANNOT_TELL, verdicts.FAILED, verdicts.FEW, verdicts.APART,
     verdicts.NO_CONTROL,
 )  # fmt: skip
+_OF_INTERVALS = _ORDER[:4]
 _SENTENCES = {
     verdicts.BETTER: "the {metric} of {model} is {amount} than {theirs}",
     verdicts.WORSE: "the {metric} of {model} is {amount} than {theirs}",
@@ -49,35 +51,41 @@ _SHORT = {
 class Finding:
     """A configuration of a model on a data set, as a study tested it. It has no samples, of which there may be many.
 
-    settings: those of one of its runs. data: the data set in words. splits: how many of the same data it was tested on. n,
-    failed: its seeds that were completed, and the others, of all splits. reached: the metric on test data. means: over seeds, of the epochs and of the other metrics on test data. why: what keeps
+    settings: those of one of its runs. task: see `Candidate`. data: the data set in words. splits: how many of the same data it was tested on. n,
+    failed: its seeds that were completed, and the others, of all splits. train_s: the median time of training, of `cohort` runs together. reached: the metric on test data. means: over seeds, of the epochs and of the other metrics on test data. why: what keeps
     its runs from being joined, or compared. chosen: whether it is the model's best on validation data, out of those `tried`; only
-    then it is compared. beside: what it is compared with, '' for nothing, and what is known of `their` side. effect: how much
-    more the model has, in `unit`. verdict: empty for a model that is nothing but a control. standard: the best baseline of the
+    then it is compared. budget: of the choice. untuned, uneven: see `Match`. beside: what it is compared with, '' for nothing, and what is known of `their` side. effect: how much
+    more the model has, in `unit`; counted: the same where seeds that failed count as wrong, None if they cannot. verdict: empty for a model that is nothing but a control. standard: the best baseline of the
     data, '' without one; standing: what it reaches. over: how much more the model has, and `against` as a verdict. lacking: why
     baselines are missing, a clause each. sampled: whether intervals are over test samples too.
     """
 
     study: str
     settings: Settings
+    task: tuple[str, str]
     data: str
     metric: Metric
     splits: int
     n: int
     failed: int
     parameters: int
+    train_s: float | None
+    cohort: int
     reached: Estimate | None
     chance: float | None
     shared: int | None
     means: Mapping[str, float | None]
     why: str
     chosen: bool = False
-    tried: int | None = None
+    budget: Budget | None = None
+    untuned: bool = False
+    uneven: bool = False
     beside: str = ""
     theirs: Estimate | None = None
     their_parameters: int | None = None
-    their_tried: int | None = None
+    their_budget: Budget | None = None
     effect: Estimate | None = None
+    counted: float | None = None
     unit: str = ""
     verdict: str = ""
     standard: str = ""
@@ -98,9 +106,10 @@ class Finding:
             for name, column in columns.items()
         }
         return cls(
-            study, replace(settings, run=replace(settings.run, workload=each.task[0])), data(each.task[0], config),
+            study, replace(settings, run=replace(settings.run, workload=each.task[0])), each.task, data(each.task[0], config),
             each.metric, len({row["workload"] for row in each.group}), len(each.tests),
-            len(each.failed), first["parameters"], each.estimate(), each.chance,
+            len(each.failed), first["parameters"], median(row["train_s"] for row in completed),
+            max((row["cohort"] for row in completed), default=1), each.estimate(), each.chance,
             max((row["shared"] for row in completed if row["shared"] is not None), default=None),
             {name: statistics.fmean(values) if values else None for name, values in known.items()},
             comparability.hindrance(each.keys), sampled=all(test.row is not None for test in each.tests.values()),
@@ -109,8 +118,9 @@ class Finding:
     def matched(self, match: Match, lacking: tuple[str, ...] = ()) -> Finding:
         """The same, chosen, with what comes of the comparisons with its control and with the best baseline."""
         found = replace(
-            self, chosen=True, why=match.why, tried=match.chosen.tried, verdict=match.verdict, lacking=lacking
-        )
+            self, chosen=True, why=match.why, budget=match.chosen.budget, untuned=match.untuned, uneven=match.uneven,
+            verdict=match.verdict, lacking=lacking,
+        )  # fmt: skip
         if match.standard:
             beside = replace(match, control=match.standard)
             found = replace(
@@ -121,9 +131,11 @@ class Finding:
         if control is None:
             return found
         parameters = control.group[0]["parameters"] if control.group else None
+        failed = bool(match.chosen.failed or control.failed)
+        cautious = _effect(match, failed) if self.metric.is_share or not failed else None
         return replace(
             found, beside=control.model, theirs=control.estimate(), their_parameters=parameters,
-            their_tried=control.tried or None, effect=_effect(match), unit=match.unit,
+            their_budget=control.budget, effect=_effect(match), counted=cautious.value if cautious else None, unit=match.unit,
         )  # fmt: skip
 
     @property
@@ -147,36 +159,46 @@ class Finding:
             "data": self.data, "model": self.model, "metric": self.metric.title, "beside": self.beside, "why": self.why,
             "control": control or "its own runs",
             "theirs": control if control == GUESSING else f"that of {control}",
-            "amount": self._amount() if known else "",
-            "ends": self._ends() if known else "the same in every seed",
+            "amount": amount(self.effect, self.unit) if self.effect and known else "",
+            "ends": ends(self.effect, self.unit) if self.effect and known else "the same in every seed",
             "failed": f"{self._lost} seeds of {self.model}" if self.failed else f"seeds of {self.beside}",
             "reached": value(self.reached.value, self.metric) if self.reached else "",
         }  # fmt: skip
         short = _SHORT.get(self.verdict, "cannot tell {model} from {beside} on {data}")
-        return f"On {self.data}, {_SENTENCES[self.verdict].format(**words)}.", capital(short.format(**words))
+        text, with_care = _SENTENCES[self.verdict].format(**words), care([self])
+        return f"On {self.data}, {text}{with_care}.", capital(short.format(**words)) + with_care
 
     def told(self, config: Config, variant: str, more: Mapping[str, str]) -> Told:
         """The row of the chapter's table; variant: what tells the configuration from the model's others. more: further cells."""
-        run = self.settings.run
         cells = {
             f"test {self.metric.title}": told(self.reached, self.metric) if self.reached else "",
             "guessing": "" if self.chance is None else value(self.chance, self.metric),
             "best baseline": f"{self.standard}: {told(self.standing, self.metric)}" if self.standing else "",
             "parameters": _both(self.parameters, self.their_parameters),
-            "configurations": _both(self.tried, self.their_tried),
+            "budget": " / ".join(spent(each) for each in (self.budget, self.their_budget) if each),
         }
-        size = size_words(config, run.workload, run.size)
-        point = ", ".join(filter(None, (f"{self.data}: {self.model}", size, variant)))
         shown = {name: text for name, text in {**cells, **more}.items() if text}
-        return Told(point, self.beside, self.effect, self.unit if self.effect else "", self.verdict, shown)
+        return Told(
+            self.point(config, variant),
+            self.beside,
+            self.effect,
+            self.unit if self.effect else "",
+            self.verdict,
+            shown,
+        )
+
+    def point(self, config: Config, variant: str) -> str:
+        """The configuration in words; variant: what tells it from the model's others."""
+        size = size_words(config, self.settings.run.workload, self.settings.run.size)
+        return ", ".join(filter(None, (f"{self.data}: {self.model}", size, variant)))
 
     def notes(self) -> Iterator[str]:
         """What a reader should know besides, a sentence each."""
         model, where, share = self.model, self.data, self.metric.is_share
-        if self.their_tried and self.tried != self.their_tried:
+        if self.uneven and self.budget and self.their_budget:
             yield (
-                f"Careful: on {where} {model} was chosen out of {self.tried} and {self.beside} out of {self.their_tried} "
-                "configurations, so that one had more chances."
+                f"Careful: on {where} {model} was chosen out of {self.budget.tried} and {self.beside} out of "
+                f"{self.their_budget.tried} settings, so that one had more chances."
             )
         both = (self.parameters, self.their_parameters or self.parameters)
         if max(both) > UNEQUAL * min(both):
@@ -212,30 +234,56 @@ class Finding:
     def _lost(self) -> str:
         return f"{self.failed} of {self.failed + self.n}"
 
-    def _amount(self) -> str:
-        """'2.1 points higher (0.4 to 3.9)', '3.2 times lower (2 to 5)'."""
-        found, ratio = self.effect, self.unit == "times"
-        assert found is not None and found.low is not None and found.high is not None
-        lower = found.value < (1 if ratio else 0)
-        if lower:
-            found = found.inverse() if ratio else Estimate(-found.value, -found.high, -found.low, found.n)
-        words = (self._number(found.value), self.unit, "lower" if lower else "higher")
-        return f"{' '.join(filter(None, words))} ({self._number(found.low)} to {self._number(found.high)})"
 
-    def _ends(self) -> str:
-        assert self.effect is not None
-        ends = f"{self._number(self.effect.low)} to {self._number(self.effect.high)}"
-        return f"a factor of {ends}" if self.unit == "times" else f"{ends} {self.unit}".rstrip()
-
-    def _number(self, found: float | None) -> str:
-        assert found is not None
-        # Never '-0.0'.
-        return f"{round(found, 1) + 0.0:.1f}" if self.unit == "points" else digits(found)
+def amount(found: Estimate, unit: str) -> str:
+    """'2.1 points higher (0.4 to 3.9)', '3.2 times lower (2 to 5)', of an effect with an interval."""
+    ratio = unit == "times"
+    lower = found.value < (1 if ratio else 0)
+    if lower:
+        low, high = (None if end is None else -end for end in (found.high, found.low))
+        found = found.inverse() if ratio else Estimate(-found.value, low, high, found.n)
+    words = (_number(found.value, unit), unit, "lower" if lower else "higher")
+    return f"{' '.join(filter(None, words))} ({_number(found.low, unit)} to {_number(found.high, unit)})"
 
 
-def _effect(match: Match) -> Estimate | None:
-    """How much more a model has than its control, in the unit of the match."""
-    found = match.effect()
+def ends(found: Estimate, unit: str) -> str:
+    """'-1.2 to 3.4 points', 'a factor of 0.8 to 1.1', of an effect with an interval."""
+    both = f"{_number(found.low, unit)} to {_number(found.high, unit)}"
+    return f"a factor of {both}" if unit == "times" else f"{both} {unit}".rstrip()
+
+
+def signed(found: Estimate | None, unit: str) -> str:
+    """'+2.1 points', '0.8 times', of an effect without its interval."""
+    sign = "+" if found and found.value > 0 and unit != "times" else ""
+    return f"{sign}{_number(found.value, unit)} {unit}".rstrip() if found else ""
+
+
+def _number(found: float | None, unit: str) -> str:
+    assert found is not None
+    # Never '-0.0'.
+    return f"{round(found, 1) + 0.0:.1f}" if unit == "points" else digits(found)
+
+
+def care(found: Iterable[Finding]) -> str:
+    """What is said with the verdicts of intervals, in brackets: that not all sides were tuned, or not with equal budgets."""
+    of_intervals = [each for each in found if each.verdict in _OF_INTERVALS]
+    if any(each.untuned for each in of_intervals):
+        return " (untuned)"
+    return " (unequal budgets)" if any(each.uneven for each in of_intervals) else ""
+
+
+def spent(budget: Budget) -> str:
+    """How many settings a choice was from: 'untuned', '3 settings, untuned', '32 trials', '96 settings of 32 trials'."""
+    settings = counted_words(budget.tried, "setting")
+    if not budget.trials:
+        return f"{settings}, untuned" if budget.tried > 1 else "untuned"
+    trials = counted_words(budget.trials, "trial")
+    return trials if budget.tried == budget.trials else f"{settings} of {trials}"
+
+
+def _effect(match: Match, failed: bool = False) -> Estimate | None:
+    """How much more a model has than its control, in the unit of the match; failed: see `Match.effect`."""
+    found = match.effect(failed=failed)
     return found.times(100) if found and match.unit == "points" else found
 
 
@@ -252,6 +300,7 @@ def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
     )
     beside = {"a baseline" if each.beside == each.standard else each.beside for each in compared}
     control = beside.pop() if beside in ({GUESSING}, {"a baseline"}) else "the best control"
+    with_care = care(compared)
     others, name = len(compared) - better - worse, f"{lead.model} on {lead.data}"
     named = f" ({name})" if better == 1 else f", most of all {name}" if better else ""
     word = "equal" if equal == others else "undecided" if not equal else "equal or undecided"
@@ -259,9 +308,9 @@ def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
     short = f"{better or 'None'} of {len(compared)} better than {control}, {worse or 'none'} worse"
     if others == len(compared):
         short = f"{len(compared)} comparisons with {control}: all {word}"
-        return f"Of {len(compared)} comparisons with {control} all are {word}.", short
+        return f"Of {len(compared)} comparisons with {control} all are {word}{with_care}.", short + with_care
     start = f"Of {len(compared)} comparisons with {control} {better or 'none'} {'is' if better < 2 else 'are'} better"
-    return f"{start}{named}, {worse or 'none'} worse{rest}.", short
+    return f"{start}{named}, {worse or 'none'} worse{rest}{with_care}.", short + with_care
 
 
 def told(found: Estimate, metric: Metric) -> str:

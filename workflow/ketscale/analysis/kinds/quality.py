@@ -70,20 +70,9 @@ class Quality(Kind):
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """The best configuration on validation data of each data set and model, beside its best control."""
-        points = inputs.quality[inputs.quality["study"] == study.name]
-        but = ("workload", "model", *size_axes(inputs.config))
-        found = {}
-        for at, point in points.sort_values(["workload", "model", "size"]).iterrows():
-            if point[FOUND].chosen:
-                alike = points[
-                    (points["model"] == point["model"]) & (points["workload"] == point["workload"])
-                ]
-                found[point[FOUND]] = variants(alike, inputs.config, but).to_dict()[at]
+        found = self.named(study, inputs)
         if not found:
-            failed = int(points["failed"].sum())
-            why = f": {words.counted(failed, 'seed')} failed" if failed else " yet"
-            text = f"No model has been trained and tested{why}."
-            return Answer(text, verdicts.OPEN, short="Nothing trained yet")
+            return self.nothing(study, inputs)
         # What is nothing but a control comes last.
         order = sorted(found, key=lambda each: (each.data, not each.verdict))
         rows = tuple(each.told(inputs.config, found[each], self.more(each)) for each in order)
@@ -100,6 +89,25 @@ class Quality(Kind):
         beside = f" beside {lead.beside}" if lead.effect else ""
         of = f"test {lead.metric.title} of {lead.model}{beside}"
         return Answer(text, lead.verdict, of, lead.effect, lead.unit, short, rows, notes)
+
+    def named(self, study: Study, inputs: Inputs) -> dict[Finding, str]:
+        """The chosen configurations of a study, each with what tells it from the model's others."""
+        points = inputs.quality[inputs.quality["study"] == study.name]
+        but, found = ("workload", "model", *size_axes(inputs.config)), {}
+        for at, point in points.sort_values(["workload", "model", "size"]).iterrows():
+            if point[FOUND].chosen:
+                alike = points[
+                    (points["model"] == point["model"]) & (points["workload"] == point["workload"])
+                ]
+                found[point[FOUND]] = variants(alike, inputs.config, but).to_dict()[at]
+        return found
+
+    def nothing(self, study: Study, inputs: Inputs) -> Answer:
+        """What is said of a study without a result."""
+        failed = int(inputs.quality[inputs.quality["study"] == study.name]["failed"].sum())
+        why = f": {words.counted(failed, 'seed')} failed" if failed else " yet"
+        text = f"No model has been trained and tested{why}."
+        return Answer(text, verdicts.OPEN, short="Nothing trained yet")
 
     def eligible(self, config: Config, model: str) -> bool:
         """Whether a model is compared."""

@@ -30,13 +30,24 @@ def seed_of(row: Row) -> metrics.Seed:
     return str(row["workload"]), int(row["seed"])
 
 
+@dataclass(frozen=True)
+class Budget:
+    """What a choice of settings was from.
+
+    trials: of the search, 0 without one. tried: the settings that were tried on validation, with sizes and the own grid of a model that is fitted.
+    """
+
+    trials: int = 0
+    tried: int = 1
+
+
 @dataclass(frozen=True, eq=False)
 class Candidate:
     """A configuration of a model, as a study tested it; or a baseline or guessing, which have no runs.
 
     task: the data set, and the size if that is part of the task. tests: of its completed seeds, by `seed_of`. failed: the
-    seeds that ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. tried: how many
-    configurations of the model it was chosen from.
+    seeds that ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. budget: of the choice, None of what
+    had none.
     """
 
     point: Point
@@ -48,7 +59,7 @@ class Candidate:
     failed: tuple[metrics.Seed, ...]
     validation: float | None
     chance: float | None
-    tried: int = 0
+    budget: Budget | None = None
 
     @classmethod
     def of(cls, point: Point, group: Group, collected: Collected) -> Candidate:
@@ -93,7 +104,7 @@ class Candidate:
             alike = (test for (split, _), test in self.tests.items() if (split, test.fold) == part)
             tests[seed] = replace(next(alike, next(iter(self.tests.values()))), fold=folds[seed])
         guessed = {seed: test.guessed(self.chance) for seed, test in tests.items()}
-        return replace(self, group=(), model=GUESSING, tests=guessed, failed=(), tried=0)
+        return replace(self, group=(), model=GUESSING, tests=guessed, failed=(), budget=None)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,6 +124,21 @@ class Match:
     def why(self) -> str:
         """What keeps the two from being compared; '' if nothing does."""
         return comparability.hindrance([*self.chosen.keys, *(self.control.keys if self.control else ())])
+
+    @property
+    def untuned(self) -> bool:
+        """Whether a side has not been tuned by a search; guessing cannot be."""
+        ours, theirs = self.chosen.budget, self.control and self.control.budget
+        known = [each for each in (ours, theirs) if each]
+        return bool(
+            self.control and self.control.model != GUESSING and not all(each.trials for each in known)
+        )
+
+    @property
+    def uneven(self) -> bool:
+        """Whether the sides were chosen from different numbers of settings."""
+        ours, theirs = self.chosen.budget, self.control and self.control.budget
+        return bool(ours and theirs and ours.tried != theirs.tried)
 
     @property
     def unit(self) -> str:
@@ -196,11 +222,11 @@ def matches(
         if each.tests:
             tried.setdefault((each.task, each.model), []).append(each)
     chosen = ((best(found), len(found)) for _, found in sorted(tried.items()))
-    models = [replace(each, tried=count) for each, count in chosen if each is not None]
+    models = [replace(each, budget=Budget(tried=count)) for each, count in chosen if each is not None]
 
     def control(each: Candidate) -> Candidate | None:
         alike = (other for other in models if other.task == each.task)
-        able = [other for other in alike if _controls(config, other.model, each.model)]
+        able = [other for other in alike if controls(config, other.model, each.model)]
         return best(able) if eligible(each.model) else None
 
     made = [Match(each, control(each), standard(each)) for each in models]
@@ -210,7 +236,7 @@ def matches(
         model, (workload, _) = match.chosen.model, match.chosen.task
         others = (other for name, other in asked if name == workload)
         return match.chosen.task not in controlled and not any(
-            _controls(config, model, each) for each in others
+            controls(config, model, each) for each in others
         )
 
     compared = [
@@ -236,7 +262,7 @@ def _rank(each: Candidate) -> tuple[Any, ...]:
     return bool(each.failed), value, each.model, tuple(map(str, each.point))
 
 
-def _controls(config: Config, other: str, model: str) -> bool:
+def controls(config: Config, other: str, model: str) -> bool:
     """Whether a model is a control of another: the one, or of the kind, that this names, or any classical one of a
     quantum one.
     """

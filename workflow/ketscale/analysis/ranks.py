@@ -1,0 +1,105 @@
+"""Statistics over data sets, each of which is a replicate: signed ranks of differences, and ranks of several models.
+
+Two sides are compared by Wilcoxon's signed ranks and several models by Friedman's test with critical differences, as Demsar
+(JMLR 7, 1, 2006) recommends. All that is computed is exact, but for the tail of Friedman's test.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+from ketscale.analysis.intervals import LEVEL, Estimate
+
+# Below this number of data sets nothing is ranked, and of fewer than three models there is no more than signed ranks say.
+FEWEST_DATA, FEWEST_MODELS = 5, 3
+
+
+def signed_rank(differences: Sequence[float]) -> Estimate | None:
+    """What is typical of the differences, with the interval that inverts Wilcoxon's signed-rank test; None of none.
+
+    The pseudomedian and the order statistics of the Walsh averages (Hodges & Lehmann, Ann. Math. Stat. 34, 598, 1963),
+    with the exact distribution of the test. With fewer than six differences there is no interval: even if all have the same sign,
+    chance alone gives that in one of 2^(n - 1) cases, more than 5 %.
+    """
+    if not differences:
+        return None
+    n, values = len(differences), sorted(differences)
+    averages = sorted((values[i] + values[j]) / 2 for i in range(n) for j in range(i, n))
+    below, least = 0.0, 0
+    for cases in _sums(n):
+        below += cases / 2**n
+        if below > (1 - LEVEL) / 2:
+            break
+        least += 1
+    low, high = (averages[least - 1], averages[-least]) if least else (None, None)
+    return Estimate(statistics.median(averages), low, high, n)
+
+
+def mean_ranks(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """The mean rank of each model, 1 for the largest score; ties share theirs.
+
+    scores: of each data set the score of every model; the models are the same.
+    """
+    rows = [_ranks(row) for row in scores]
+    return {model: statistics.fmean(row[model] for row in rows) for model in sorted(rows[0])}
+
+
+def friedman(scores: Sequence[Mapping[str, float]]) -> float:
+    """The p-value that all models rank alike: F of Iman & Davenport (Commun. Stat. A 9, 571, 1980), corrected for ties.
+
+    It is never smaller than the chance that all data sets agree.
+    """
+    from scipy.special import fdtrc
+
+    n, k = len(scores), len(scores[0])
+    rows = [_ranks(row) for row in scores]
+    squares = math.fsum(rank**2 for row in rows for rank in row.values())
+    middle = n * k * (k + 1) ** 2 / 4
+    apart = n**2 * math.fsum((rank - (k + 1) / 2) ** 2 for rank in mean_ranks(scores).values())
+    if squares - middle <= 1e-9:
+        return 1.0  # all models tie on all data sets
+    chi = (k - 1) * apart / (squares - middle)
+    rest = n * (k - 1) - chi
+    tail = float(fdtrc(k - 1, (k - 1) * (n - 1), (n - 1) * chi / rest)) if rest > 1e-9 else 0.0
+    return max(tail, math.factorial(k) ** (1.0 - n))
+
+
+def critical_difference(models: int, data: int) -> float:
+    """By how much mean ranks must differ to be told apart, all pairs together (Nemenyi, 1963)."""
+    import numpy as np
+
+    # The range of so many normal numbers exceeds `high` in 5 % of cases.
+    low, high = 0.0, 10.0
+    at = np.linspace(-8.5, 8.5, 1701)
+    density = np.exp(-(at**2) / 2) / math.sqrt(2 * math.pi)
+    normal = statistics.NormalDist().cdf
+    upper = np.array([normal(x) for x in at])
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        lower = np.interp(at - middle, at, upper)
+        within = models * float((density * (upper - lower) ** (models - 1)).sum()) * (at[1] - at[0])
+        low, high = (middle, high) if within < LEVEL else (low, middle)
+    return high / math.sqrt(2) * math.sqrt(models * (models + 1) / (6 * data))
+
+
+def _sums(n: int) -> list[int]:
+    """In how many of 2^n choices of the ranks 1 to n their sum is 0, 1, 2, ..."""
+    counts = [1]
+    for rank in range(1, n + 1):
+        longer = [*counts, *[0] * rank]
+        counts = [
+            without + (counts[total - rank] if total >= rank else 0) for total, without in enumerate(longer)
+        ]
+    return counts
+
+
+def _ranks(scores: Mapping[str, float]) -> dict[str, float]:
+    values = list(scores.values())
+    return {
+        name: 1
+        + sum(other > value + 1e-12 for other in values)
+        + (sum(abs(other - value) <= 1e-12 for other in values) - 1) / 2
+        for name, value in scores.items()
+    }
