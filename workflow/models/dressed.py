@@ -16,17 +16,17 @@ from torch import nn
 import ketscale
 
 
-def circuit_of(wires: int, depth: int) -> ketscale.Circuit:
+def circuit_of(qubits: int, depth: int) -> ketscale.Circuit:
     """An angle on each wire, then `depth` times: CNOTs of neighbours, those that begin at even wires first, and rotations."""
-    circuit = ketscale.Circuit(wires)
-    for wire in range(wires):
+    circuit = ketscale.Circuit(qubits)
+    for wire in range(qubits):
         circuit = circuit.h(wire).ry(wire, f"x{wire}")
     for layer in range(depth):
         for first in (0, 1):
-            for wire in range(first, wires - 1, 2):
+            for wire in range(first, qubits - 1, 2):
                 circuit = circuit.cnot(wire, wire + 1)
-        for wire in range(wires):
-            circuit = circuit.ry(wire, f"w{layer * wires + wire}")
+        for wire in range(qubits):
+            circuit = circuit.ry(wire, f"w{layer * qubits + wire}")
     return circuit
 
 
@@ -37,19 +37,13 @@ class Dressed(nn.Module):
     """
 
     def __init__(
-        self,
-        simulator: object,
-        inputs: int,
-        outputs: int,
-        wires: int = 4,
-        depth: int = 2,
-        spread: float = 0.1,
+        self, qubits: int, simulator: object, inputs: int, outputs: int, depth: int = 2, spread: float = 0.1
     ) -> None:
         super().__init__()
-        self.before = nn.Linear(inputs, wires)
-        self.circuit = ketscale.Layer(circuit_of(wires, depth), simulator=simulator)
+        self.before = nn.Linear(inputs, qubits)
+        self.circuit = ketscale.Layer(circuit_of(qubits, depth), simulator=simulator)
         nn.init.normal_(self.circuit.weight, 0, spread)
-        self.after = nn.Linear(wires, outputs)
+        self.after = nn.Linear(qubits, outputs)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         angles = torch.tanh(self.before(x)) * math.pi / 2

@@ -34,8 +34,8 @@ MODELS = {
     "ring": {"file": "kernel.py", "class": "Ring", "control": "svm"},
 }
 POINTS = {
-    "reupload": {"qubits": 2, "layers": 3, "simulator": "fused", "protocol": "epochs", "batch": 16},
-    "dressed": {"qubits": 0, "layers": 0, "simulator": "fused", "protocol": "epochs", "batch": 16},
+    "reupload": {"qubits": 2, "layers": 0, "simulator": "fused", "protocol": "epochs", "batch": 16},
+    "dressed": {"qubits": 4, "layers": 0, "simulator": "fused", "protocol": "epochs", "batch": 16},
     "centric": {"qubits": 0, "layers": 0, "simulator": "fused", "protocol": "epochs", "batch": 16},
     "kernel": {"qubits": 4, "layers": 1, "simulator": "fused", "protocol": "fit", "batch": 1},
     "svm": {"qubits": 0, "layers": 0, "simulator": "none", "protocol": "fit", "batch": 1},
@@ -111,7 +111,7 @@ def test_a_file_is_fitted_as_the_kinds_are(table, model, chosen):
 
 
 def test_the_dressed_circuit_is_the_papers():
-    dressed = _module("dressed").Dressed(None, inputs=5, outputs=3, wires=4, depth=2).double()
+    dressed = _module("dressed").Dressed(4, None, inputs=5, outputs=3, depth=2).double()
     x = torch.randn(6, 5, dtype=torch.float64)
 
     @qml.qnode(qml.device("default.qubit", wires=4))
@@ -148,7 +148,7 @@ def test_a_circuit_centric_model_embeds_copies_and_entangles_them_strongly():
 
 def test_features_are_uploaded_in_every_layer():
     """By PennyLane: each layer rotates each wire by multiples of the features and offsets, and a CZ follows but the last."""
-    model = _module("reupload").Reupload(2, 3, None, inputs=5, outputs=2).double()
+    model = _module("reupload").Reupload(2, None, inputs=5, outputs=2, depth=3).double()
     x = torch.randn(4, 5, dtype=torch.float64)
 
     @qml.qnode(qml.device("default.qubit", wires=2))
