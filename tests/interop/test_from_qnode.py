@@ -15,7 +15,7 @@ import torch
 
 from ketscale import from_qnode
 from ketscale.errors import UserError
-from ketscale.interop import qnode as conversion
+from ketscale.interop import recording
 
 WIRES = 3
 DEVICE = qml.device("default.qubit", wires=WIRES)
@@ -61,7 +61,7 @@ def same(
             pairs.append((results, slopes))
         torch.testing.assert_close(*pairs, rtol=1e-9, atol=1e-10)
     if gathered is not None:
-        assert [way.gathers for way in converted._ways.values()] == [gathered]
+        assert [way.gathers for way in converted._records.ways.values()] == [gathered]
     return converted
 
 
@@ -219,7 +219,7 @@ def test_tensors_in_containers_and_by_name() -> None:
             for each in (converted, qnode)
         ]
         torch.testing.assert_close(*pairs, rtol=1e-10, atol=1e-12)
-    assert len(converted._ways) == 3
+    assert len(converted._records.ways) == 3
 
 
 def test_numbers_that_are_equal_are_told_apart() -> None:
@@ -331,7 +331,7 @@ def test_an_empty_batch_size_of_its_own_and_parameters() -> None:
     for batch in (5, 2, 5):
         x = drawn((batch, WIRES), seed=batch)[0]
         torch.testing.assert_close(converted(x, w), qml.QNode(function, DEVICE)(x, w), rtol=1e-10, atol=1e-12)
-    assert len(converted._ways) == 2
+    assert len(converted._records.ways) == 2
 
 
 @pytest.mark.parametrize(
@@ -346,7 +346,7 @@ def test_a_third_batch_size_is_not_recorded(
 
     converted = same(function, (4, WIRES), (1, WIRES, 3), calls=1)
     converted(*drawn((7, WIRES), (1, WIRES, 3)))
-    monkeypatch.setattr(conversion, "make_fx", None)
+    monkeypatch.setattr(recording, "make_fx", None)
     for batch in (2, 64, 1, 7):
         for seed in range(2):
             arguments = drawn((batch, WIRES), (1, WIRES, 3), seed=seed)
@@ -371,11 +371,11 @@ def test_a_circuit_that_depends_on_the_batch_size_in_another_way_is_recorded() -
 
 
 def test_of_many_shapes_only_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(conversion, "MOST_WAYS", 3)
+    monkeypatch.setattr(recording, "MOST_WAYS", 3)
     converted = from_qnode(QNODE)
     for batch in range(1, 6):
         converted(torch.ones(batch))
-    assert [way.structure.batch for way in converted._ways.values()] == [3, 4, 5]
+    assert [way.structure.batch for way in converted._records.ways.values()] == [3, 4, 5]
 
 
 def test_copies_and_pickles() -> None:
@@ -457,7 +457,7 @@ def test_numpy_arguments_give_numpy_results() -> None:
             np.testing.assert_allclose(converted(*arguments)["state"], qnode(*arguments)["state"], atol=1e-12)
             assert type(converted(*arguments)["z"]) is (np.float64 if x.ndim == 1 else np.ndarray)
     # Beside tensors they are constants, and numbers of NumPy cause no new conversion.
-    assert len(converted._ways) == 2
+    assert len(converted._records.ways) == 2
     mixed = converted(drawn((WIRES,))[0], {"angle": np.float64(0.3)}, 2)
     assert isinstance(mixed["z"], torch.Tensor) and mixed["z"].requires_grad
 

@@ -16,7 +16,7 @@ import torch
 
 from ketscale import from_qnode
 from ketscale.errors import UserError
-from ketscale.interop import qnode as conversion
+from ketscale.interop import recording
 from ketscale.interop.outside import Outside
 
 DEVICE = qml.device("default.qubit", wires=3)
@@ -132,7 +132,7 @@ def test_captured_tensors_need_no_second_conversion(monkeypatch: pytest.MonkeyPa
         return z()
 
     converted = check(function)
-    monkeypatch.setattr(conversion, "_converted", None)
+    monkeypatch.setattr(recording, "make_fx", None)
     with torch.no_grad():
         weight.add_(0.5)
         value = converted(torch.tensor(0.7, dtype=torch.float64))

@@ -136,7 +136,7 @@ class Replay(Evaluator):
     """How calls with one set of shapes are answered.
 
     graph: from the tensors to the tape's numbers. tensors: those of the first call, as many as `arguments` from the
-    quantum function's arguments and then those from outside.
+    quantum function's arguments and then those from outside. dtype: of the results, None for the arguments'.
     """
 
     def __init__(
@@ -146,15 +146,15 @@ class Replay(Evaluator):
         tensors: Sequence[torch.Tensor],
         arguments: int,
         simulator: Simulator,
+        dtype: torch.dtype | None = None,
     ) -> None:
-        super().__init__(
-            structure, simulator, precision(tensors[:arguments] or tensors), tapes.device_of(tensors)
-        )
+        dtype = dtype or precision(tensors[:arguments] or tensors)
+        super().__init__(structure, simulator, dtype, tapes.device_of(tensors))
         self.graph = graph
         # The values that have not been compared yet with what the quantum function makes of others.
         self._traced = {number: tensor.detach().clone() for number, tensor in enumerate(tensors)}
         self._arguments = arguments
-        self.sizes = sizes_in(tensors[:arguments])
+        self.sizes = sizes_in(tensors)
         counts = (structure.inputs, structure.weights)
         *_, output = graph.graph.nodes
         moving, results = dependent(graph), output.args[0][sum(counts) :]

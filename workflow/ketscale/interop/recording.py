@@ -1,0 +1,291 @@
+"""Records of how a tape's numbers come from tensors, one for each set of shapes, made by torch's tracer and compared.
+
+What is recorded is a function of tensors that gives a tape's `Structure` and its numbers. It runs once while torch
+records (`make_fx`), and every later call replays the record alone.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch.fx import GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.errors import UserError
+from ketscale.interop.reading import LOOKED
+from ketscale.interop.replay import Replay, Structure, sizes_in
+from ketscale.interop.sizes import resized, sizes_of
+from ketscale.private_torch import is_recorded, pytree, unrecorded
+
+# From arguments to what is recorded.
+Run = Callable[[Sequence[torch.Tensor]], tuple[Structure, list[torch.Tensor]]]
+
+# torch records for one thread at a time.
+LOCK = threading.RLock()
+
+# More shapes than any program has.
+MOST_WAYS = 256
+
+
+class Records:
+    """The records of one function, by its shapes and whatever else is in a key.
+
+    simulator: evaluates them. dtype: of their results, None for the arguments'.
+    """
+
+    def __init__(self, simulator: Simulator, dtype: torch.dtype | None = None) -> None:
+        self._simulator = simulator
+        self._dtype = dtype
+        self.ways: dict[object, Replay] = {}
+        # The first records of two sizes of everything that differs in the sizes of the tensors' dimensions alone.
+        self._sized: dict[object, list[Replay]] = {}
+        # Keys with which the function looks at integers, which then are no tensors to it but values.
+        self._by_value: set[object] = set()
+
+    def known(self, key: object, tensors: Sequence[torch.Tensor]) -> Replay | None:
+        """The record for tensors of these shapes, if there is one."""
+        return self.ways.get(_with_values(key, tensors) if key in self._by_value else key)
+
+    def record(
+        self, key: object, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run
+    ) -> Replay:
+        """The record for tensors of these shapes, made now if there is none.
+
+        tensors: the arguments of `run`. captured: what it reads besides.
+
+        Raises:
+            UserError: the function cannot be recorded.
+        """
+        with LOCK, torch.inference_mode(False):
+            way = self.known(key, tensors) or self._resized(key, tensors, captured, run)
+            if way is None:
+                try:
+                    way = self._recorded(tensors, captured, run)
+                except _Looked:
+                    if all(map(_continuous, tensors)):
+                        raise
+                    way = self._recorded(tensors, captured, run, by_value=True)
+                    self._by_value.add(key)
+                alike = _sizeless(key)
+                known = self._sized.get(alike, [])
+                if len(known) < 2:
+                    _keep(self._sized, alike, [*known, way])
+            _keep(self.ways, _with_values(key, tensors) if key in self._by_value else key, way)
+        return way
+
+    def check(
+        self, way: Replay, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run
+    ) -> None:
+        """Compare a record with the function where tensors have values at which it was not compared.
+
+        Raises:
+            UserError: they differ, as they do if numbers take a way that torch does not see.
+        """
+        changed = way.new([*tensors, *captured])
+        if changed:
+            with LOCK:
+                _compare(way, tensors, captured, run)
+                way.compared(changed)
+
+    def _recorded(
+        self,
+        tensors: Sequence[torch.Tensor],
+        captured: Sequence[torch.Tensor],
+        run: Run,
+        by_value: bool = False,
+    ) -> Replay:
+        """Run the function once, on tensors that torch records; `by_value` leaves out integers."""
+        found: list[Structure] = []
+        tensors = [tensor.detach().clone() for tensor in tensors]
+
+        def numbers(*watched: torch.Tensor) -> list[torch.Tensor]:
+            given = [
+                plain if by_value and not _continuous(plain) else tensor
+                for plain, tensor in zip(tensors, watched, strict=True)
+            ]
+            with _Integers():
+                structure, values = run(given)
+            found.append(structure)
+            return values
+
+        try:
+            graph = make_fx(numbers)(*[tensor.clone() for tensor in tensors])
+        except RuntimeError as error:
+            if LOOKED not in str(error):
+                raise
+            # Where PennyLane looks only to say what is wrong, it says so now.
+            run(tensors)
+            raise _Looked(
+                "from_qnode: the quantum function, or the decomposition of one of its operations, looks at the value of a "
+                "tensor: write from_qnode(qnode, trace='always')"
+            ) from error
+        _take(graph, captured)
+        way = self._replay(found[0], graph, tensors, captured)
+        _compare(way, tensors, captured, run)
+        moved = list(map(_moved, tensors))
+        try:
+            run(moved)
+        except UserError:
+            raise
+        except Exception:
+            # The function cannot run there, whatever the reason, such as a state that is not normalised any more.
+            return way
+        _compare(way, moved, captured, run)
+        return way
+
+    def _replay(
+        self,
+        structure: Structure,
+        graph: GraphModule,
+        tensors: Sequence[torch.Tensor],
+        captured: Sequence[torch.Tensor],
+    ) -> Replay:
+        return Replay(structure, graph, [*tensors, *captured], len(tensors), self._simulator, self._dtype)
+
+    def _resized(
+        self, key: object, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run
+    ) -> Replay | None:
+        """A record made from those of two other batch sizes, if it is what the function does."""
+        known = self._sized.get(_sizeless(key), [])
+        if len(known) < 2:
+            return None
+        first, second = known
+        sizes = sizes_of(first.sizes, second.sizes, sizes_in([*tensors, *captured]))
+        graph = None if sizes is None else resized(first.graph, second.graph, sizes)
+        batches = first.structure.batch, second.structure.batch
+        if sizes is None or graph is None or None in batches:
+            return None
+        structure = first.structure._replace(batch=sizes.number(*batches))
+        way = self._replay(structure, graph, [tensor.detach() for tensor in tensors], captured)
+        if not _agrees(way, tensors, captured, run):
+            return None
+        way.compared(range(len(tensors)))
+        return way
+
+
+def _keep(kept: dict[object, Any], key: object, value: Any) -> None:
+    """Put something into a dictionary that forgets the oldest."""
+    if len(kept) >= MOST_WAYS:
+        del kept[next(iter(kept))]
+    kept[key] = value
+
+
+def _sizeless(key: Any) -> object:
+    """A key without the sizes of dimensions."""
+    if isinstance(key, torch.Size):
+        return len(key)
+    return tuple(map(_sizeless, key)) if type(key) is tuple else key
+
+
+def _with_values(key: object, tensors: Sequence[torch.Tensor]) -> object:
+    """A key with the values of integers."""
+    return key, *[tensor.cpu().numpy().tobytes() for tensor in tensors if not _continuous(tensor)]
+
+
+class _Looked(UserError):
+    """The function looked at the value of a tensor that is recorded."""
+
+
+class _Integers(TorchDispatchMode):
+    """Lets integers that torch does not record be computed as they are, so that their values can be read."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+        values = bool(tensors) and not any(_continuous(each) or is_recorded(each) for each in tensors)
+        if values or func.overloadpacket is torch.ops.aten.arange:
+            with unrecorded():
+                made = func(*args, **(kwargs or {}))
+            if not any(
+                _continuous(leaf) for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)
+            ):
+                return made
+        return func(*args, **(kwargs or {}))
+
+
+def _continuous(tensor: torch.Tensor) -> bool:
+    return tensor.is_floating_point() or tensor.is_complex()
+
+
+def _take(graph: GraphModule, captured: Sequence[torch.Tensor]) -> None:
+    """Make tensors from outside arguments of a record, after those that it has."""
+    nodes = list(graph.graph.nodes)
+    last = [node for node in nodes if node.op == "placeholder"]
+    taken: list[Node] = []
+    for number in range(len(captured)):
+        with graph.graph.inserting_after(last[-1]) if last else graph.graph.inserting_before(nodes[0]):
+            taken.append(graph.graph.placeholder(f"outside_{number}"))
+        last.append(taken[-1])
+    for node in nodes:
+        if node.op != "get_attr":
+            continue
+        constant = getattr(graph, str(node.target))
+        same = [new for new, tensor in zip(taken, captured, strict=True) if tensor is constant]
+        if same:
+            node.replace_all_uses_with(same[0])
+        elif constant.requires_grad:
+            raise UserError(
+                "from_qnode: the quantum function uses a tensor from outside that requires a gradient: make it an "
+                "argument"
+            )
+        else:
+            # It may share its memory with an array that changes.
+            setattr(graph, str(node.target), constant.detach().clone())
+    graph.graph.eliminate_dead_code()
+    graph.recompile()
+
+
+def _moved(tensor: torch.Tensor) -> torch.Tensor:
+    """A tensor with every entry a little elsewhere, the same at every call."""
+    if not tensor.is_floating_point():
+        return tensor
+    drawn = torch.rand(tensor.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    return tensor + (0.01 + 0.1 * drawn).to(tensor)
+
+
+def _compare(
+    way: Replay, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run
+) -> None:
+    """Compare the record with the function itself.
+
+    Raises:
+        UserError: they differ.
+    """
+    if not _agrees(way, tensors, captured, run):
+        raise UserError(
+            "from_qnode: the circuit changes with its arguments, or with random numbers, in a way that torch cannot follow, "
+            "such as NumPy or .tolist(): use torch's functions, or write from_qnode(qnode, trace='always')"
+        )
+
+
+def _agrees(way: Replay, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run) -> bool:
+    """Whether a record and the function itself give the same values and gradients."""
+    with torch.inference_mode(False), torch.enable_grad():
+        fresh = [tensor.detach().clone().requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+        structure, values = run(fresh)
+        given = [*fresh, *captured]
+        replayed = way.graph(*given)
+        trainable = [tensor for tensor in given if tensor.requires_grad]
+        return structure.same(way.structure) and all(
+            torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
+            for pair in ((values, replayed), (_slopes(values, trainable), _slopes(replayed, trainable)))
+            for a, b in zip(*pair, strict=True)
+        )
+
+
+def _slopes(values: Sequence[torch.Tensor], trainable: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """The gradients of a sum of all values with factors that differ."""
+    terms = [
+        ((number + 1) * value * torch.arange(1, value.numel() + 1, device=value.device).reshape(value.shape))
+        .sum()
+        .real
+        for number, value in enumerate(values)
+        if value.requires_grad
+    ]
+    if not terms:
+        return [torch.zeros_like(tensor) for tensor in trainable]
+    return torch.autograd.grad(terms, trainable, allow_unused=True, materialize_grads=True)
