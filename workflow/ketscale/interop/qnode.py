@@ -16,6 +16,7 @@ import torch
 
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.transforms import transformed
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
@@ -90,7 +91,7 @@ class Converted:
         self.qnode = qnode
         self.func = qnode.func
         self.trace = trace
-        self._simulator: Simulator = Fused()
+        self._simulator: Simulator = Spanned(Fused())
         self._outside = Outside(qnode.func)
         self._records = Records(self._simulator)
 
