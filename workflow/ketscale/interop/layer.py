@@ -53,7 +53,7 @@ class Layer(nn.Module):
         super().__init__()
         self.circuit = circuit
         self.simulator = resolve_simulator(simulator)
-        self.words, self._sums = _read(observables, circuit.qubits)
+        self.words, self._sums = read_observables(observables, circuit.qubits)
         self.outputs = len(self.words) if self._sums is None else self._sums.shape[1]
         self.weight = nn.Parameter(torch.empty(circuit.weights, device=device, dtype=dtype))
         self.reset_parameters()
@@ -135,7 +135,7 @@ def _uncompiled() -> Callable[[Layer, torch.Tensor | None], torch.Tensor]:
     return torch.compiler.disable(Layer._evaluate)
 
 
-def _read(
+def read_observables(
     observables: Sequence[Observable] | None, qubits: int
 ) -> tuple[tuple[str, ...], torch.Tensor | None]:
     """The words to measure, and the coefficients (words, outputs) of the outputs, None if each is one word."""

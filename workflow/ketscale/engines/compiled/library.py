@@ -61,6 +61,10 @@ class Library:
         # Each takes the address of its arguments and runs on the calling thread.
         self.on_one_thread = {name: _PROTOTYPE(address) for name, address in self._addresses.items()}
 
+    def address(self, name: str) -> int:
+        """Where a function is, as long as this library lives."""
+        return self._addresses[name]
+
     def on_threads(self, name: str, arguments: int, threads: int) -> None:
         """Run a function on `threads` threads of torch's own pool, if it can be used; one is the calling thread.
 

@@ -134,12 +134,27 @@ def kernel(
     groups: int = 1,
 ) -> CompiledSweep:
     """The compiled kernel for a circuit, the wanted result and the wanted gradients."""
+    plan = plan_for(circuit, paulis, dtype, batch, from_zero, wanted, literal, partners)
+    return CompiledSweep(plan, batch, groups)
+
+
+def plan_for(
+    circuit: Circuit,
+    paulis: tuple[str, ...] | None,
+    dtype: torch.dtype,
+    batch: int,
+    from_zero: bool,
+    wanted: tuple[Wanted, ...],
+    literal: bool = False,
+    partners: tuple[int, ...] | None = None,
+) -> SweepPlan:
+    """The plan of a kernel for groups of `batch` samples on this processor."""
     program = reduced(circuit, paulis, literal)
     double = dtype == torch.float64
     real = from_zero and program.real and not literal and partners is None
     lanes = _lanes(batch << circuit.qubits, double)
     bits = lane_bits(lanes, circuit.qubits, batch, double, real) if partners is None else 0
-    plan = SweepPlan(
+    return SweepPlan(
         program=program,
         input_columns=circuit.inputs,
         weight_columns=circuit.weights,
@@ -152,7 +167,6 @@ def kernel(
         literal=literal,
         partners=partners,
     )
-    return CompiledSweep(plan, batch, groups)
 
 
 @lru_cache(maxsize=256)

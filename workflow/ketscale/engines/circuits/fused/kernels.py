@@ -160,12 +160,7 @@ def forward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
     """States from angles, then expectation values or amplitudes."""
     with _tiles(k, args, plan) as tile:
         psi = tile.saved
-        if plan.from_zero:
-            _make_product(tile, psi)
-        else:
-            tile.rows(args.initial, in_order=True).read(psi, 1.0)
-        for pass_ in plan.forward.passes:
-            _run_pass(tile, pass_, psi)
+        _evolve(tile, psi)
         if plan.program.words is None:
             tile.rows(args.out, in_order=False).write(psi, 1.0)
         else:
@@ -175,33 +170,69 @@ def forward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
             _measure(tile, psi, plan.program.words)
 
 
+def _evolve(tile: Tile, psi: Buffer) -> None:
+    """The state after all rotations."""
+    if tile.plan.from_zero:
+        _make_product(tile, psi)
+    else:
+        tile.rows(tile.args.initial, in_order=True).read(psi, 1.0)
+    for pass_ in tile.plan.forward.passes:
+        _run_pass(tile, pass_, psi)
+
+
 def backward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
     """Gradients from cotangents: the sweep backwards."""
     with _tiles(k, args, plan) as tile:
         psi, adjoint = tile.psi, tile.adjoint
-        if plan.differentiated:
-            tile.buffers["gradients"].zero(len(plan.differentiated))
+        _no_gradients(tile)
         if plan.partners is None:
             _copy(tile, tile.saved, psi)
         else:
             mix(k, plan, _factors(tile, args.mix[tile.group]), tile.saved, psi)
-        if plan.program.words is None:
-            # Half of it, since derivatives are twice a product with the adjoint.
-            tile.rows(args.cotangent, in_order=False).read(adjoint, 0.5)
-        else:
-            _start_adjoint(tile, psi, adjoint, plan.program.words)
+        _begin_adjoint(tile, psi, adjoint)
         if plan.partners is not None:
             row = _factors(tile, args.mix_rows[tile.number]) if "mix" in plan.wanted else None
             sums = tile.buffers["sums"].part((), 2, element="complex vector")
             undo_mix(k, plan, _factors(tile, args.mix[tile.group]), tile.saved, adjoint, row, sums)
             _copy(tile, tile.saved, psi)
-        for pass_ in plan.backward:
-            _undo_pass(tile, pass_, psi, adjoint)
-        if plan.from_zero:
-            _undo_product(tile, psi, adjoint)
-        if "initial" in plan.wanted:
-            tile.rows(args.initial_gradient, in_order=True).write(adjoint, 2.0)
-        _write_gradients(tile)
+        _undo_all(tile, psi, adjoint)
+
+
+def pull(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
+    """Gradients from cotangents, forward and backward while a tile is in the cache: nothing was saved."""
+    with _tiles(k, args, plan) as tile:
+        psi, adjoint = tile.psi, tile.adjoint
+        _no_gradients(tile)
+        _evolve(tile, psi)
+        _begin_adjoint(tile, psi, adjoint)
+        _undo_all(tile, psi, adjoint)
+
+
+def _no_gradients(tile: Tile) -> None:
+    if tile.plan.differentiated:
+        tile.buffers["gradients"].zero(len(tile.plan.differentiated))
+
+
+def _begin_adjoint(tile: Tile, psi: Buffer, adjoint: Buffer) -> None:
+    """The adjoint of the state that is measured."""
+    words = tile.plan.program.words
+    if words is None:
+        # Half of it, since derivatives are twice a product with the adjoint.
+        tile.rows(tile.args.cotangent, in_order=False).read(adjoint, 0.5)
+    else:
+        _start_adjoint(tile, psi, adjoint, words)
+
+
+def _undo_all(tile: Tile, psi: Buffer, adjoint: Buffer) -> None:
+    """The sweep backwards, whose gradients are written."""
+    plan = tile.plan
+    for pass_ in plan.backward:
+        _undo_pass(tile, pass_, psi, adjoint)
+    if plan.from_zero:
+        _undo_product(tile, psi, adjoint)
+    if "initial" in plan.wanted:
+        tile.rows(tile.args.initial_gradient, in_order=True).write(adjoint, 2.0)
+    _write_gradients(tile)
 
 
 def _copy(tile: Tile, source: Buffer, target: Buffer) -> None:

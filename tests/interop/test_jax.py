@@ -1,0 +1,291 @@
+"""`ketscale.jax` under JAX's transformations agrees with default.qubit under the same ones, in values and derivatives."""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import gc
+import itertools
+import os
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ketscale.engines.circuits.circuit import Circuit
+from ketscale.errors import UserError
+
+jax = pytest.importorskip("jax", reason="JAX is not installed: make bench-extra")
+jnp = jax.numpy
+
+import ketscale.jax as on_jax  # noqa: E402
+from ketscale.engines.compiled import foreign  # noqa: E402
+from ketscale.interop import jax_kernels  # noqa: E402
+
+QUBITS, INPUTS, WEIGHTS = 2, 2, 4
+CIRCUIT = (
+    Circuit(QUBITS)
+    .ry(0, "x0")
+    .rot(1, "w0", "x1", "w1")
+    .cnot(0, 1)
+    .crx(1, 0, "w2")
+    .rz(0, "w3")
+    .phase(1, "x0")
+    .xx(0, 1, "w0")
+)
+OBSERVABLES: list[Any] = ["ZI", {"XY": 0.5, "IZ": -1.0}]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def double() -> Iterator[None]:
+    """Double precision in JAX, whose setting is global."""
+    before = jax.config.jax_enable_x64
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", before)
+
+
+@functools.cache
+def reference() -> Callable[..., Any]:
+    """The same circuit as a QNode on default.qubit."""
+    import pennylane as qml
+
+    @qml.qnode(qml.device("default.qubit", wires=QUBITS), interface="jax", diff_method="backprop")
+    def qnode(x: Any, w: Any) -> Any:
+        qml.RY(x[0], 0)
+        qml.Rot(w[0], x[1], w[1], 1)
+        qml.CNOT([0, 1])
+        qml.CRX(w[2], [1, 0])
+        qml.RZ(w[3], 0)
+        qml.PhaseShift(x[0], 1)
+        qml.IsingXX(w[0], [0, 1])
+        return (
+            qml.expval(qml.Z(0)),
+            qml.expval(qml.Hamiltonian([0.5, -1.0], [qml.X(0) @ qml.Y(1), qml.Z(1)])),
+        )
+
+    return lambda x, w: jnp.stack(qnode(x, w))
+
+
+def drawn(*shape: int, seed: int = 0) -> Any:
+    return jnp.asarray(np.random.default_rng(seed + len(shape)).normal(size=shape))
+
+
+# Each makes of a function of (inputs, weights) with results of any shape one with an argument more or less.
+def mapped_inputs(f: Any) -> Any:
+    return lambda x, w: jax.vmap(f, (0, None))(jnp.stack([x, x + 0.3, 2 * x]), w)
+
+
+def mapped_weights(f: Any) -> Any:
+    return lambda x, w: jax.vmap(f, (None, 0), out_axes=-1)(x, jnp.stack([w, w - 0.4]))
+
+
+def forward(f: Any) -> Any:
+    return lambda x, w: jax.jvp(f, (x, w), (jnp.cos(x), 0.5 * w + 1))
+
+
+def reverse(f: Any) -> Any:
+    def pulled(x: Any, w: Any) -> Any:
+        values, back = jax.vjp(f, x, w)
+        return values, back(
+            jax.tree.map(lambda v: jnp.sin(jnp.arange(v.size) + 1.0).reshape(v.shape).astype(v.dtype), values)
+        )
+
+    return pulled
+
+
+def looped(f: Any) -> Any:
+    def summed(x: Any, w: Any) -> Any:
+        return jax.lax.scan(lambda s, shift: (s + 0.1, f(x + s, w * shift)), 0.0, jnp.arange(1.0, 3.0))
+
+    return summed
+
+
+TRANSFORMS = (mapped_inputs, mapped_weights, reverse, looped, jax.jit)
+PAIRS = [pair for pair in itertools.product(TRANSFORMS, repeat=2) if pair != (reverse, reverse)]
+
+
+def same(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
+    assert jax.tree.structure(found) == jax.tree.structure(expected)
+    for mine, theirs in zip(*map(jax.tree.leaves, (found, expected)), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("inner", "outer"), PAIRS)
+def test_every_nesting_of_two_transformations(inner: Any, outer: Any) -> None:
+    f = on_jax.expval(CIRCUIT, OBSERVABLES)
+    x, w = drawn(INPUTS), drawn(WEIGHTS)
+    same(jax.jit(outer(inner(f)))(x, w), jax.jit(outer(inner(reference())))(x, w))
+
+
+def test_vmap_of_any_nesting_gives_each_copy_its_own_gradient() -> None:
+    f = on_jax.expval(CIRCUIT, OBSERVABLES)
+    xs, ws = drawn(3, INPUTS), drawn(2, 4, WEIGHTS)
+
+    def loss(x: Any, w: Any) -> Any:
+        return (f(x, w) ** 2).sum()
+
+    gradients = jax.grad(loss, (0, 1))
+    nested = jax.vmap(jax.vmap(jax.vmap(gradients, (0, None)), (None, 0)), (None, 0))
+    for place in np.ndindex(2, 4, 3):
+        alone = gradients(xs[place[2]], ws[place[:2]])
+        same(jax.tree.map(lambda each, place=place: each[place], nested(xs, ws)), alone, 1e-14)
+
+    def total(ws: Any) -> Any:
+        return jax.vmap(jax.vmap(jax.vmap(loss, (0, None)), (None, 0)), (None, 0))(xs, ws).sum()
+
+    same(jax.grad(total)(ws), nested(xs, ws)[1].sum(2), 1e-13)
+
+
+@pytest.mark.parametrize("given", ["zero", "one", "each"])
+def test_states_and_initial_states_are_differentiated(given: str) -> None:
+    """Against products of matrices in JAX."""
+    x, w = drawn(3, INPUTS), drawn(WEIGHTS)
+    initial = None if given == "zero" else drawn(*([3] if given == "each" else []), 4) + 1j * drawn(4, seed=5)
+
+    def plain(x: Any, w: Any, initial: Any) -> Any:
+        def one(x: Any, initial: Any) -> Any:
+            state = initial
+            for (name, wires), angle in zip(
+                (("Y", (0,)), ("Z", (1,)), ("XX", (0, 1))), (x[0], w[0], w[1]), strict=True
+            ):
+                pauli = {"X": [[0, 1], [1, 0]], "Y": [[0, -1j], [1j, 0]], "Z": [[1, 0], [0, -1]]}
+                letters = ["I", "I"]
+                for letter, wire in zip(name, wires, strict=True):
+                    letters[wire] = letter
+                word = jnp.kron(*(jnp.asarray(pauli.get(letter, np.eye(2)), complex) for letter in letters))
+                state = jnp.cos(angle / 2) * state - 1j * jnp.sin(angle / 2) * word @ state
+            return state
+
+        return jax.vmap(one)(x, jnp.broadcast_to(initial, (3, 4)))
+
+    circuit = Circuit(2).ry(0, "x0").rz(1, "w0").xx(0, 1, "w1")
+    start = jnp.eye(4)[0] + 0j if initial is None else initial
+    f = on_jax.state(circuit)
+    given_states = {} if initial is None else {"initial": initial}
+    np.testing.assert_allclose(f(x[:, :1], w[:2], **given_states), plain(x, w, start), rtol=0, atol=1e-14)
+    factors = drawn(3, 4, seed=1) + 1j * drawn(3, 4, seed=2)
+
+    def loss(states: Any) -> Any:
+        return jnp.abs((states * factors).sum(1)).sum()
+
+    names = (0, 1) if initial is None else (0, 1, 2)
+    mine = jax.grad(
+        lambda x, w, i: loss(f(x[:, :1], w[:2], **({} if initial is None else {"initial": i}))), names
+    )
+    theirs = jax.grad(lambda x, w, i: loss(plain(x, w, i)), names)
+    same(mine(x, w, start), theirs(x, w, start), 1e-13)
+
+
+def test_single_precision_and_every_observable() -> None:
+    f = on_jax.expval(CIRCUIT)
+    x, w = drawn(5, INPUTS), drawn(WEIGHTS)
+    exact = f(x, w)
+    single = f(x.astype(jnp.float32), w.astype(jnp.float32))
+    assert single.dtype == jnp.float32 and exact.dtype == jnp.float64
+    np.testing.assert_allclose(single, exact, rtol=0, atol=1e-6)
+    gradient = jax.grad(lambda w: f(x.astype(jnp.float32), w).sum())(w.astype(jnp.float32))
+    np.testing.assert_allclose(gradient, jax.grad(lambda w: f(x, w).sum())(w), rtol=0, atol=1e-5)
+
+
+def test_a_batch_without_samples_and_a_circuit_without_angles() -> None:
+    f = on_jax.expval(CIRCUIT, OBSERVABLES)
+    w = drawn(WEIGHTS)
+    assert f(jnp.zeros((0, INPUTS)), w).shape == (0, 2)
+    same(jax.grad(lambda w: f(jnp.zeros((0, INPUTS)), w).sum())(w), jnp.zeros(WEIGHTS))
+    same(on_jax.expval(Circuit(1).h(0), ["X"])(), jnp.ones(1))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ((np.zeros(3), np.zeros(4)), r"takes inputs \(..., 2\) and weights \(..., 4\), not \(3,\), \(4,\)"),
+        ((np.zeros(2),), "takes inputs"),
+        ((np.zeros(2, complex), np.zeros(4)), "angles are complex128"),
+        ((np.zeros(2, np.float16), np.zeros(4, np.float16)), None),
+    ],
+)
+def test_arguments_that_do_not_fit_are_refused_in_words(arguments: Any, words: str | None) -> None:
+    f = on_jax.expval(CIRCUIT)
+    if words is None:
+        assert f(*arguments).dtype == jnp.float32
+        return
+    with pytest.raises(UserError, match=words):
+        f(*arguments)
+
+
+def test_threads_share_the_kernels_and_start_none_of_their_own() -> None:
+    """Two threads call one executable, whose tiles are shared by XLA's pool: the results are those of one call."""
+    qubits = 10
+    circuit = Circuit(qubits)
+    for wire in range(qubits):
+        circuit = circuit.ry(wire, f"x{wire}").rx(wire, f"w{wire}").cnot(wire, (wire + 1) % qubits)
+    f = on_jax.expval(circuit)
+    x, w = drawn(64, qubits), drawn(qubits)
+    called = jax.jit(jax.value_and_grad(lambda w: (f(x, w) ** 2).sum()))
+    expected = jax.tree.map(np.asarray, called(w))
+    before = len(os.listdir("/proc/self/task"))
+    found: list[Any] = []
+
+    def call() -> None:
+        found.extend(jax.tree.map(np.asarray, called(w)) for _ in range(10))
+
+    callers = [threading.Thread(target=call) for _ in range(2)]
+    for caller in callers:
+        caller.start()
+    during = len(os.listdir("/proc/self/task"))
+    for caller in callers:
+        caller.join()
+    assert during <= before + 2
+    assert len(found) == 20
+    for values in found:
+        assert all(
+            np.array_equal(a, b)
+            for a, b in zip(jax.tree.leaves(values), jax.tree.leaves(expected), strict=True)
+        )
+
+
+def test_a_circuit_lives_as_long_as_the_executables_that_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[Any] = []
+    monkeypatch.setattr(jax_kernels, "compiled", lambda *a, **k: made.append(plain(*a, **k)) or made[-1])
+    f = on_jax.expval(Circuit(1).ry(0, "x0").rx(0, 0.123))
+    executable = jax.jit(lambda x: f(x)).lower(drawn(1)).compile()
+    alive = weakref.ref(made[-1].table)
+    expected = np.asarray(executable(drawn(1)))
+    made.clear()
+    jax.clear_caches()
+    gc.collect()
+    assert alive() is not None
+    np.testing.assert_array_equal(executable(drawn(1)), expected)
+    del executable
+    jax.clear_caches()
+    gc.collect()
+    assert alive() is None
+
+
+plain = jax_kernels.compiled.__wrapped__
+
+
+def test_the_handler_says_which_interface_it_was_written_for() -> None:
+    """The frame that XLA sends with its query of metadata has no call in it."""
+    metadata = (ctypes.c_int64 * 6)()
+    extension = (ctypes.c_int64 * 4)(32, 1, 0, ctypes.addressof(metadata))
+    frame = (ctypes.c_int64 * 22)(176, ctypes.addressof(extension))
+    foreign.registered()
+    (library,) = foreign._LIBRARIES
+    answer = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(library.address("answer"))
+    metadata[3] = metadata[4] = -1
+    assert answer(ctypes.addressof(frame)) is None
+    assert metadata[3] == 3 << 32  # version 0.3, in two integers of 32 bits
+    assert metadata[4] & 0xFFFFFFFF == 0
+
+
+def test_an_executable_of_another_process_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    process = foreign.registered()
+    monkeypatch.setattr(foreign, "registered", lambda: process + 1)
+    f = on_jax.expval(Circuit(1).ry(0, "x0").rx(0, 0.456))
+    with pytest.raises(Exception, match="compiled by another process"):
+        jax.jit(lambda x: f(x))(drawn(1)).block_until_ready()

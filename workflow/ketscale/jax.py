@@ -1,0 +1,85 @@
+"""`ketscale.jax`: circuits as functions of JAX, by the kernels of `fused`, under jit, vmap, grad and jvp in any order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ketscale.engines.circuits.circuit import Circuit
+from ketscale.engines.circuits.transforms import inputs_only
+from ketscale.errors import UserError
+from ketscale.optional import needed_for
+
+with needed_for("ketscale.jax", "jax"):
+    import jax.numpy as jnp
+
+    from ketscale.interop.jax_primitive import evaluate
+    from ketscale.interop.layer import read_observables
+
+if TYPE_CHECKING:
+    from ketscale.interop.layer import Observable
+
+__all__ = ["expval", "state"]
+
+
+def expval(circuit: Circuit, observables: Sequence[Observable] | None = None) -> Callable[..., Any]:
+    """A function of angles in radians that gives a circuit's expectation values (..., outputs), real.
+
+    It takes the inputs (..., circuit.inputs), if the circuit has any, then the weights (..., circuit.weights), if it has
+    any, and perhaps `initial`, normalised states (..., 2**qubits) in place of |0...0>. Leading dimensions broadcast. All are
+    jax.numpy.float32, or all float64; the states are complex. It runs on a CPU, without Python once it is compiled.
+
+        f = ketscale.jax.expval(Circuit(1).ry(0, "x0").rx(0, "w0"))
+        jax.grad(lambda weights: jax.vmap(f, (0, None))(inputs, weights).sum())(weights)
+
+    observables: as for `ketscale.Layer`; None is Z on each wire.
+
+    Raises:
+        UserError: an observable does not fit; when called, the arguments do not.
+    """
+    words, sums = read_observables(observables, circuit.qubits)
+    table = None if sums is None else sums.numpy()
+
+    def function(*angles: Any, initial: Any = None) -> Any:
+        values = evaluate(inputs_only(circuit), words, *_operands(circuit, angles, initial))
+        return values if table is None else values @ jnp.asarray(table, values.dtype)
+
+    return function
+
+
+def state(circuit: Circuit) -> Callable[..., Any]:
+    """As `expval`, but a function that gives the final states (..., 2**qubits), complex.
+
+    Raises:
+        UserError: when called, the arguments do not fit.
+    """
+
+    def function(*angles: Any, initial: Any = None) -> Any:
+        return evaluate(inputs_only(circuit), None, *_operands(circuit, angles, initial))
+
+    return function
+
+
+def _operands(circuit: Circuit, angles: Sequence[Any], initial: Any) -> list[Any]:
+    """The operands of the primitive, with equally many leading dimensions."""
+    widths = {
+        name: width for name, width in (("inputs", circuit.inputs), ("weights", circuit.weights)) if width
+    }
+    found = [jnp.asarray(each) for each in angles]
+    if [each.shape[-1:] for each in found] != [(width,) for width in widths.values()]:
+        wanted = " and ".join(f"{name} (..., {width})" for name, width in widths.items()) or "no angles"
+        raise UserError(
+            f"this circuit takes {wanted}, not {', '.join(str(each.shape) for each in found) or 'none'}"
+        )
+    real = (
+        jnp.result_type(*found, jnp.float32) if found else jnp.real(0.0 if initial is None else initial).dtype
+    )
+    if real not in (jnp.float32, jnp.float64):
+        raise UserError(f"angles are {real}: circuits take float32 or float64")
+    found = [each.astype(real) for each in found] or [jnp.zeros(0, real)]
+    if initial is not None:
+        found.append(jnp.asarray(initial, jnp.result_type(real, jnp.complex64)))
+        if found[-1].shape[-1:] != (2**circuit.qubits,):
+            raise UserError(f"initial must be (..., {2**circuit.qubits}), not {found[-1].shape}")
+    most = max(each.ndim for each in found)
+    return [each.reshape((1,) * (most - each.ndim) + each.shape) for each in found]
