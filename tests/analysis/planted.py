@@ -87,7 +87,7 @@ class World:
     controls: int = 1
     tried: tuple[int, int] = (1, 1)
     effects: Effects = field(default_factory=Effects)
-    kind: str = "accuracy"
+    kind: str = "comparison"
 
     @cached_property
     def config(self) -> Config:

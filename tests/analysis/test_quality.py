@@ -28,7 +28,7 @@ from ketscale.problems.baselines import Baseline
 from tests import records_factory as factory
 
 # The kinds of studies that compare models by their tests.
-KINDS = ("accuracy",)
+KINDS = ("accuracy", "comparison")
 FAILED = {"status": "diverged", "reason": "NaN at step 3", "quality": None}
 NONE = {"qubits": 0, "layers": 0, "simulator": "none"}
 # The accuracy of a run on validation data, and which samples of the test it gets right; None if it failed.
