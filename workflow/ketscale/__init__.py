@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ketscale.engines.circuits.circuit import Circuit
+    from ketscale.engines.specialised import specialise
     from ketscale.interop.estimators import CircuitClassifier, CircuitRegressor
     from ketscale.interop.layer import Layer
     from ketscale.interop.qiskit import from_qasm2, from_qasm3, from_qiskit
@@ -32,6 +33,7 @@ __all__ = [
     "from_qnode",
     "load",
     "predictions",
+    "specialise",
 ]
 
 _HOMES = {
@@ -49,6 +51,7 @@ _HOMES = {
     "from_qnode": "ketscale.interop.qnode",
     "load": "ketscale.problems.library",
     "predictions": "ketscale.problems.library",
+    "specialise": "ketscale.engines.specialised",
 }
 
 

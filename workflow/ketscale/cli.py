@@ -15,6 +15,7 @@ from pathlib import Path
 
 from ketscale import __version__
 from ketscale.commands import Command, data, results, runs, study
+from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError, in_words
 from ketscale.optional import missing_in_words
 
@@ -41,7 +42,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # As stderr does: titles and names of files may have characters that the terminal has not.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        status = options.command(options) or 0
+        # What a command computes repeats bit by bit, and what it compiles is kept.
+        with specialised_at_once(must_keep=True):
+            status = options.command(options) or 0
         sys.stdout.flush()
         return status
     except BrokenPipeError:

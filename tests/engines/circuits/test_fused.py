@@ -20,7 +20,7 @@ from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
-from ketscale.engines.circuits.fused import Fused, cpu, routes_taken
+from ketscale.engines.circuits.fused import Fused, routes_taken, sweeps
 from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Pauli
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.schedule import Span
@@ -29,6 +29,7 @@ from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.compiled import library
+from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError
 from ketscale.files import alone
 
@@ -129,15 +130,15 @@ def test_every_layout_gives_the_same_numbers(
     """Vectors of any width, with any number of amplitudes in them: batches from one sample to several tiles."""
     if width > library.vector_bytes():
         pytest.skip(f"this processor's vectors have {library.vector_bytes()} bytes")
-    monkeypatch.setattr(cpu, "vector_bytes", lambda: width)
-    cpu.kernel.cache_clear()
+    monkeypatch.setattr(sweeps, "vector_bytes", lambda: width)
+    sweeps.kernel.cache_clear()
     words = pauli_words(circuit.qubits, letters)
     for batch in (1, 3, 21):
         angles = angles_of(circuit, batch)
         found = evaluated(Fused(), circuit, angles, words, None)
         expected = evaluated(REFERENCE, circuit, angles, words, None)
         torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
-    cpu.kernel.cache_clear()
+    sweeps.kernel.cache_clear()
 
 
 @pytest.mark.parametrize(("circuit", "letters"), ANSAETZE)
@@ -159,8 +160,8 @@ def test_single_precision_is_close_to_double(circuit: Circuit, letters: str) -> 
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
-    cpu.kernel.cache_clear()
+    monkeypatch.setattr(sweeps, "WORK_PER_THREAD", 1)
+    sweeps.kernel.cache_clear()
     circuit, words = strongly_entangling_ansatz(5, 2), pauli_words(5)
     before, results = torch.get_num_threads(), []
     try:
@@ -171,7 +172,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
             results.append([values.detach(), *torch.autograd.grad((values**3).sum(), list(angles))])
     finally:
         torch.set_num_threads(before)
-        cpu.kernel.cache_clear()
+        sweeps.kernel.cache_clear()
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
@@ -187,8 +188,8 @@ def test_a_call_needs_at_most_four_times_the_batch_of_states(
     """
     circuit, words = ansatz(qubits, 3), pauli_words(qubits, letters)
     wanted: tuple[Wanted, ...] = ("input", "weight") if circuit.weights else ("input",)
-    kernel = cpu.kernel(circuit, words, torch.float32, batch, True, wanted, False)
-    workspace = cpu.Workspace(kernel, threads=2)
+    kernel = sweeps.kernel(circuit, words, torch.float32, batch, True, wanted, False).specialised()
+    workspace = sweeps.Workspace(kernel, threads=2)
     kept = workspace._scratch.nbytes + workspace._weight_rows.nbytes + workspace.unsaved.nbytes
     assert kept + 4 * kernel.saved_floats <= 4 * batch * 2**qubits * 8
 
@@ -206,8 +207,8 @@ def test_states_enter_and_leave_every_layout(
     width: int, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Few amplitudes and many, in order and permuted; batches smaller than a vector, larger, and in between."""
-    monkeypatch.setattr(cpu, "vector_bytes", lambda: width)
-    cpu.kernel.cache_clear()
+    monkeypatch.setattr(sweeps, "vector_bytes", lambda: width)
+    sweeps.kernel.cache_clear()
     simulator = Fused()
     for qubits in (1, 3, 5):
         plain = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
@@ -226,7 +227,7 @@ def test_states_enter_and_leave_every_layout(
                     torch.testing.assert_close(
                         got, expected, atol=5 * tolerance, rtol=tolerance, check_dtype=False
                     )
-    cpu.kernel.cache_clear()
+    sweeps.kernel.cache_clear()
 
 
 class Holding(nn.Module):
@@ -348,50 +349,80 @@ def test_processes_that_start_at_once_on_an_empty_cache_share_one_compilation(tm
 
 
 def test_a_change_of_any_file_that_writes_code_compiles_it_anew() -> None:
-    folder, found, waiting = Path(cpu.__file__).parent, set(), ["kernels", "once"]
+    folder, found, waiting = Path(sweeps.__file__).parent, set(), ["kernels", "once"]
     while waiting:
         name = waiting.pop()
         found.add(name)
         imports = re.findall(rf"from {fused.__name__}\.(\w+) import", (folder / f"{name}.py").read_text())
         waiting += set(imports) - found
-    assert found == {"kernels", "once", *cpu.WRITERS}
+    assert found == {"kernels", "once", *sweeps.WRITERS}
 
 
 def test_a_damaged_file_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
     circuit, angles = vqc_ansatz(2, 1), Angles(torch.zeros(1, 2), torch.zeros(2))
-    cpu.kernel.cache_clear()
+    sweeps.kernel.cache_clear()
     Fused().expval(circuit, angles, ("ZI",))
     (file,) = tmp_path.glob("*.o")
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
-    cpu.kernel.cache_clear()
+    sweeps.kernel.cache_clear()
     assert Fused().expval(circuit, angles, ("ZI",)).tolist() == [[1.0]]
     assert file.read_bytes()[:32] == library.hashlib.sha256(file.read_bytes()[32:]).digest()
-    cpu.kernel.cache_clear()
+    sweeps.kernel.cache_clear()
 
 
-def test_a_cache_that_cannot_be_made_is_an_error_that_names_the_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path / "file" / "cache"))
-    cpu.kernel.cache_clear()
-    with pytest.raises(UserError, match="set KETSCALE_CACHE to a folder of your own"):
-        Fused().expval(vqc_ansatz(2, 1), Angles(torch.zeros(1, 2), torch.zeros(2)), ("ZI",))
-
-
-def test_a_cache_of_somebody_else_is_an_error_that_names_the_setting(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("reason", ["there is a file", "it is somebody else's"])
+def test_a_cache_that_takes_no_code_is_an_error_in_commands_and_one_warning_elsewhere(
+    reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(path: Path) -> bytes:
         raise PermissionError(13, "Permission denied")
 
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path / "file" / "cache"))
+    if reason != "there is a file":
+        monkeypatch.setattr(library, "_read", refuse)
+    monkeypatch.setattr(library, "_in_memory", {})
+    library._warn_unkept.cache_clear()
+
+    def evaluate() -> list[list[float]]:
+        sweeps.kernel.cache_clear()
+        angles = Angles(torch.zeros(1, 2), torch.zeros(2))
+        found: list[list[float]] = Fused().expval(vqc_ansatz(2, 1), angles, ("ZI",)).tolist()
+        return found
+
+    with (
+        specialised_at_once(must_keep=True),
+        pytest.raises(UserError, match=r"\): set KETSCALE_CACHE to a folder of your own"),
+    ):
+        evaluate()
+    with pytest.warns(UserWarning, match="every process compiles its circuits again"):
+        assert evaluate() == [[1.0]]
+    # From now on it is in memory.
+    monkeypatch.setattr(library, "compile_", None)
+    assert evaluate() == [[1.0]]
+    sweeps.kernel.cache_clear()
+
+
+def test_the_cache_throws_out_what_was_unused_longest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
-    monkeypatch.setattr(library, "_read", refuse)
-    cpu.kernel.cache_clear()
-    with pytest.raises(UserError, match=r"\(Permission denied\): set KETSCALE_CACHE"):
-        Fused().expval(vqc_ansatz(2, 1), Angles(torch.zeros(1, 2), torch.zeros(2)), ("ZI",))
+    monkeypatch.setenv("KETSCALE_CACHE_MB", "1")
+    for age, name in enumerate(("new", "used", "old")):
+        (tmp_path / f"{name}.o").write_bytes(bytes(400_000))
+        (tmp_path / f"{name}.lock").touch()
+        os.utime(tmp_path / f"{name}.o", times=(1e9 - age, 1e9 - age))
+    library._mark_used(tmp_path / "used.o")
+    library._make_room(tmp_path)
+    assert {file.name for file in tmp_path.iterdir()} == {"new.o", "new.lock", "used.o", "used.lock"}
+    monkeypatch.setenv("KETSCALE_CACHE_MB", "0")
+    library._make_room(tmp_path)
+    assert not list(tmp_path.iterdir())
+    monkeypatch.setenv("KETSCALE_CACHE_MB", "1 GB")
+    with pytest.raises(UserError, match="KETSCALE_CACHE_MB is '1 GB': write a whole number of megabytes"):
+        library._make_room(tmp_path)
 
 
 def test_without_its_compiler_one_line_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:

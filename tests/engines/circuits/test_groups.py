@@ -14,7 +14,7 @@ from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import named_simulator
-from ketscale.engines.circuits.fused import Fused, cpu, gpu
+from ketscale.engines.circuits.fused import Fused, cpu, gpu, sweeps
 from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.simulator import Simulator, stacks
@@ -31,13 +31,13 @@ Calls = Callable[..., torch.Tensor]
 @pytest.fixture
 def two_threads(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Calls run on two threads however small they are."""
-    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
-    cpu.kernel.cache_clear()
+    monkeypatch.setattr(sweeps, "WORK_PER_THREAD", 1)
+    sweeps.kernel.cache_clear()
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
-    cpu.kernel.cache_clear()
+    sweeps.kernel.cache_clear()
 
 
 def some(*shape: int, dtype: torch.dtype = torch.float64) -> torch.Tensor:

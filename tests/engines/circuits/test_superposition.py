@@ -8,7 +8,7 @@ import torch
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
-from ketscale.engines.circuits.fused import Fused, cpu
+from ketscale.engines.circuits.fused import Fused, sweeps
 from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.settings import CircuitSimulator
@@ -137,8 +137,8 @@ def test_single_precision_is_close_to_double() -> None:
 
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "WORK_PER_THREAD", 1)
-    cpu.kernel.cache_clear()
+    monkeypatch.setattr(sweeps, "WORK_PER_THREAD", 1)
+    sweeps.kernel.cache_clear()
     before, results = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 5):
@@ -146,7 +146,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
             results.append(evaluated(Fused(), CIRCUITS["odd"], 200, torch.float32))
     finally:
         torch.set_num_threads(before)
-        cpu.kernel.cache_clear()
+        sweeps.kernel.cache_clear()
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 

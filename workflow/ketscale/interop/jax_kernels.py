@@ -17,7 +17,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import mlir
 
 from ketscale.engines.circuits.circuit import Circuit, Column
-from ketscale.engines.circuits.fused import cpu
+from ketscale.engines.circuits.fused import sweeps
 from ketscale.engines.circuits.fused.kernels import ARGUMENTS, forward, pull
 from ketscale.engines.circuits.fused.once import collect, prepare
 from ketscale.engines.circuits.fused.plan import Wanted
@@ -211,7 +211,7 @@ def compiled(
         raise UserError("ketscale.jax has first derivatives in reverse mode alone")
     real, rows = np.dtype(dtype), shapes[0][0]
     batch = rows // groups
-    plan = cpu.plan_for(circuit, words, getattr(torch, dtype), batch, not prepared, wanted or ())
+    plan = sweeps.Request(circuit, words, getattr(torch, dtype), batch, not prepared, wanted or ()).plan()
     group_tiles = -(-batch // plan.samples)
     tiles = groups * group_tiles
     work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * tiles
@@ -235,7 +235,7 @@ def compiled(
             results["weight_rows"] = (tiles, plan.weight_columns)
     results["scratch"] = (threads * plan.scratch_vectors * plan.lanes,)
     results["shared"] = (groups * plan.shared_stride,)
-    kernel = Kernel(tuple(functions), ARGUMENTS, getattr(torch, dtype), plan.lanes, plan, cpu.SOURCES)
+    kernel = Kernel(tuple(functions), ARGUMENTS, getattr(torch, dtype), plan.lanes, plan, sweeps.SOURCES)
     sources = np.argsort(np.array(plan.program.order or (), dtype=np.int64))
     powers = np.array(plan.program.powers or (), dtype=np.int8)[sources]
     fixed = {

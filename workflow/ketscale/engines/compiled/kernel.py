@@ -15,11 +15,11 @@ import torch
 from llvmlite import ir
 
 from ketscale.engines.compiled.language import COUNTERS, REAL, Arguments, FunctionCode, Type
-from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
+from ketscale.engines.compiled.library import Library, Recipe, ensure, is_kept, vector_bytes
 
 
 class Kernel:
-    """Functions of one precision and one number of lanes, compiled when first made, and then found on disk.
+    """Functions of one precision and one number of lanes, compiled when first needed, and then found on disk.
 
     functions: each writes the body of the function of its name from (code, arguments), and the plan if there is one.
     arguments: their types; a name may be several, with spaces between them. plan: what the code is written for,
@@ -55,8 +55,22 @@ class Kernel:
 
         identity = f"{functions[0].__module__} {names} {arguments} {double} {lanes} {plan!r}"
         files = sorted({Path(str(module.__file__)) for module in modules})
-        self.library = Library(Recipe(identity, tuple(names), write, tuple(files)))
+        self._recipe = Recipe(identity, tuple(names), write, tuple(files))
         self._types, self._double = types, double
+
+    @cached_property
+    def library(self) -> Library:
+        """The functions, which are found on disk or compiled when they are asked for first."""
+        return Library(self._recipe)
+
+    def compile(self) -> None:
+        """Have the functions compiled for other processes."""
+        ensure(self._recipe)
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the functions have been compiled before."""
+        return is_kept(self._recipe)
 
     @cached_property
     def run(self) -> Callable[..., None]:

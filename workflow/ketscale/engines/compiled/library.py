@@ -3,14 +3,18 @@
 The cache is the folder named by KETSCALE_CACHE, else `ketscale` in XDG_CACHE_HOME (~/.cache). A file's
 name is a hash of all that its code depends on: its recipe, the sources that write it, LLVM's version and the
 processor's type and features. So machines of different types can share a folder. Files are put in place by
-renaming and have a checksum. If many processes want the same code at once, one compiles it.
+renaming and have a checksum. If many processes want the same code at once, one compiles it. The folder has a limit,
+beyond which the least recently used code goes; where it cannot be written, code stays in the process's memory.
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import hashlib
 import os
+import time
+import warnings
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -20,10 +24,14 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from ketscale.engines.compiled.threads import pool
+from ketscale.engines.specialised import must_keep
 from ketscale.errors import UserError
 from ketscale.files import alone, clear, home, read_bytes, write_atomic
 
 CHECKSUM = hashlib.sha256().digest_size
+# How much code the folder holds, unless KETSCALE_CACHE_MB says otherwise; a circuit takes 20 kB to some MB.
+CACHE_MB = 1000
+_HOUR_S = 3600.0
 # How long to wait for another process that compiles the same code, which takes seconds.
 _PATIENCE_S = 60.0
 
@@ -48,11 +56,11 @@ class Library:
     """The compiled functions of one recipe, which are called with the address of their arguments.
 
     Raises:
-        UserError: the cache folder cannot be written.
+        UserError: the cache folder cannot be written, in a command of `ketscale`.
     """
 
     def __init__(self, recipe: Recipe) -> None:
-        code = _cached(recipe)
+        code = ensure(recipe)
         # The engine owns the code, so it must be kept as long as the functions.
         self._engine: Any = llvm.create_mcjit_compiler(llvm.parse_assembly(""), _target_machine())
         self._engine.add_object_file(llvm.ObjectFileRef.from_data(code))
@@ -132,9 +140,23 @@ def cache_folder() -> Path:
     return (Path(base) if base else home() / ".cache") / "ketscale"
 
 
-def _cached(recipe: Recipe) -> bytes:
+def _file(recipe: Recipe) -> Path:
     name = hashlib.sha256(_environment(recipe.sources) + recipe.identity.encode()).hexdigest()[:40]
-    file = cache_folder() / f"{name}.o"
+    return cache_folder() / f"{name}.o"
+
+
+def is_kept(recipe: Recipe) -> bool:
+    """Whether its code is in the cache folder, or in this process's memory."""
+    file = _file(recipe)
+    return file.name in _in_memory or file.is_file()
+
+
+def ensure(recipe: Recipe) -> bytes:
+    """The code of a recipe, which is compiled if it is not kept."""
+    file = _file(recipe)
+    if file.name in _in_memory:
+        return _in_memory[file.name]
+    code = None
     try:
         code = _read(file)
         if code is None:
@@ -144,12 +166,72 @@ def _cached(recipe: Recipe) -> bytes:
                 if code is None:
                     code = compile_(recipe)
                     _write(file, code)
+                    _make_room(file.parent)
+        else:
+            _mark_used(file)
     except OSError as error:
-        raise UserError(
-            f"cannot keep compiled code in {file.parent} ({error.strerror}): "
-            "set KETSCALE_CACHE to a folder of your own"
-        ) from error
+        reason = f"cannot keep compiled code in {file.parent} ({error.strerror})"
+        if must_keep():
+            raise UserError(f"{reason}: set KETSCALE_CACHE to a folder of your own") from error
+        _warn_unkept(reason)
+        code = compile_(recipe) if code is None else code
+        _in_memory[file.name] = code
     return code
+
+
+# Code that the cache folder did not take, by the names of its files.
+_in_memory: dict[str, bytes] = {}
+
+
+def keep(codes: dict[str, bytes]) -> None:
+    """Have code that another process compiled, and its cache folder did not take, found in memory."""
+    _in_memory.update(codes)
+
+
+def taken() -> dict[str, bytes]:
+    """The code in this process's memory, which is forgotten here."""
+    codes = dict(_in_memory)
+    _in_memory.clear()
+    return codes
+
+
+@cache
+def _warn_unkept(reason: str) -> None:
+    warnings.warn(
+        f"{reason}: every process compiles its circuits again, unless KETSCALE_CACHE is a folder of your own",
+        stacklevel=2,
+    )
+
+
+def _mark_used(file: Path) -> None:
+    """Give a file the time of its last use, by the hour."""
+    with contextlib.suppress(OSError):  # it is another user's
+        if time.time() - file.stat().st_mtime > _HOUR_S:
+            os.utime(file)
+
+
+def _make_room(folder: Path) -> None:
+    """Remove the code that has been unused longest, until the folder holds what it may."""
+    limit = _limit_bytes()
+    files = []
+    for file in folder.glob("*.o"):
+        with contextlib.suppress(OSError):  # another process was faster
+            files.append((file.stat().st_mtime, file.stat().st_size, file))
+    total = sum(size for _, size, _ in files)
+    for _, size, file in sorted(files):
+        if total <= limit:
+            return
+        for each in (file, file.with_suffix(".lock")):
+            with contextlib.suppress(OSError):
+                each.unlink()
+        total -= size
+
+
+def _limit_bytes() -> int:
+    written = os.environ.get("KETSCALE_CACHE_MB", str(CACHE_MB))
+    if not written.isdecimal():
+        raise UserError(f"KETSCALE_CACHE_MB is {written!r}: write a whole number of megabytes")
+    return int(written) * 10**6
 
 
 def compile_(recipe: Recipe) -> bytes:

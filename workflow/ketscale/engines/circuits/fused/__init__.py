@@ -102,8 +102,8 @@ class Fused:
         key = (circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype)
         if key not in self._sweeps:
             self._sweeps[key] = self._swept(circuit, angles, paulis)
-        compiled = self._sweeps[key]
-        return None if compiled is None else self._cpu.vjp(compiled, inputs, weights)
+        sweep = self._sweeps[key]
+        return None if sweep is None else self._cpu.vjp(sweep, inputs, weights)
 
     def _swept(self, circuit: Circuit, angles: Angles, paulis: tuple[str, ...]) -> Any:
         """The kernel of `vjp`, or None."""
@@ -155,8 +155,8 @@ class Fused:
 
             sums = transforms.grouped(grouped, inputs, weights, mix)
         else:
-            compiled = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, partners)
-            sums = self._cpu.call(compiled, inputs, weights, None, mix)
+            sweep = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, partners)
+            sums = self._cpu.call(sweep, inputs, weights, None, mix)
         values, squares = sums.split([len(paulis), 1], dim=1)
         # Not a power, whose derivative is another one, element by element.
         return values * (squares.sqrt() + TINY).square().reciprocal()

@@ -7,200 +7,21 @@ between calls (`CompiledSweep`, `Workspace`) is kept.
 from __future__ import annotations
 
 import struct
-from array import array
-from functools import lru_cache
-from importlib import import_module
 from typing import Any
 
 import torch
 
 from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused.kernels import ARGUMENTS, CALL_ARGUMENTS, backward, forward
-from ketscale.engines.circuits.fused.once import collect, prepare, prepare_and_forward
-from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted, wanted_of
-from ketscale.engines.circuits.fused.program import Program, reduce
+from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
+from ketscale.engines.circuits.fused.plan import wanted_of
+from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Sweep, kernel
 from ketscale.engines.circuits.simulator import CircuitPullBack
-from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
-from ketscale.engines.compiled.library import vector_bytes
-
-# A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
-TILE_BYTES = 512 * 1024
-
-# Up to this many amplitudes a call takes a few microseconds with vectors of 256 bits. In a loop of such calls wider
-# vectors save one or two microseconds, but in a training step, between torch's kernels, they took 20 more.
-FEW_AMPLITUDES = 512
 
 # Pack the counters, which begin at 0, and the arguments that each call sets, as 64-bit integers.
 pack_forward = struct.Struct(f"{COUNTERS + list(CALL_ARGUMENTS).index('cotangent')}q").pack_into
 pack_backward = struct.Struct(f"{COUNTERS + len(CALL_ARGUMENTS)}q").pack_into
-
-# The modules that take part in writing, besides those of the functions.
-WRITERS = ("block", "mixing", "plan", "program", "frame", "rows", "schedule", "words")
-SOURCES = tuple(import_module(f"ketscale.engines.circuits.fused.{name}") for name in WRITERS)
-
-
-class CompiledSweep:
-    """Compiled functions for one circuit, one set of wanted gradients, one batch size and one number of groups.
-
-    batch: samples in each group.
-    """
-
-    def __init__(self, plan: SweepPlan, batch: int, groups: int) -> None:
-        self.plan = plan
-        self.batch = batch
-        self.groups = groups
-        self.group_tiles = -(-batch // plan.samples)
-        self.tiles = groups * self.group_tiles
-        functions = (prepare, forward, prepare_and_forward, *((backward, collect) if plan.wanted else ()))
-        self.real = torch.float64 if plan.double else torch.float32
-        self.library = Kernel(functions, ARGUMENTS, self.real, plan.lanes, plan, SOURCES).library
-        run = self.library.on_one_thread
-        self.prepare, self.prepare_and_forward = run["prepare"], run["prepare_and_forward"]
-        if plan.wanted:
-            self.backward, self.collect = run["backward"], run["collect"]
-        self.complex = self.real.to_complex()
-        words, size = plan.program.words, 2**plan.program.qubits
-        self.rows = groups * batch
-        self.shape = (self.rows, size if words is None else len(words))
-        self.dtype = self.complex if words is None else self.real
-        self.sources = torch.tensor(plan.program.order or (), dtype=torch.int64).argsort()
-        self.powers = torch.tensor(plan.program.powers or (), dtype=torch.int8)[self.sources]
-        # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
-        self.shared_floats = groups * plan.shared_stride
-        self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
-        self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
-        work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
-        self._most_threads = max(1, min(self.tiles, work // WORK_PER_THREAD))
-        self._free: list[Workspace] = []
-
-    def borrow(self) -> Workspace:
-        """A workspace that no other call is using; give it back with `give_back`."""
-        threads = min(torch.get_num_threads(), self._most_threads)
-        try:
-            workspace = self._free.pop()
-        except IndexError:
-            return Workspace(self, threads)
-        return workspace if workspace.threads == threads else Workspace(self, threads)
-
-    def give_back(self, workspace: Workspace) -> None:
-        """Let the next call use a workspace."""
-        self._free.append(workspace)
-
-
-class Workspace:
-    """The memory of one call: scratch for each thread, sums of tiles, and the arguments."""
-
-    def __init__(self, kernel: CompiledSweep, threads: int) -> None:
-        plan = kernel.plan
-        self.threads = threads
-        # torch aligns what it allocates to 64 bytes, the widest vector.
-        self._scratch = torch.empty(threads * plan.scratch_vectors * plan.lanes, dtype=kernel.real)
-        several = kernel.tiles if kernel.group_tiles > 1 else 0
-        self._weight_rows = torch.empty(several * plan.weight_columns, dtype=kernel.real)
-        self._mix_rows = torch.empty(several * plan.mix_size, dtype=kernel.real)
-        self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
-        # Without a backward pass, there is one state for each thread instead of each tile.
-        unsaved = 0 if plan.wanted else kernel.shared_floats + threads * plan.state_vectors * plan.lanes
-        self.unsaved = torch.empty(unsaved, dtype=kernel.real)
-        fixed = {
-            "batch": kernel.batch,
-            "groups": kernel.groups,
-            "group_tiles": kernel.group_tiles,
-            "tiles": kernel.tiles,
-            "scratch": self._scratch.data_ptr(),
-            "states_per_tile": plan.state_vectors if plan.wanted else 0,
-            "states_per_worker": 0 if plan.wanted else plan.state_vectors,
-            "sources": kernel.sources.data_ptr(),
-            "powers": kernel.powers.data_ptr(),
-        }
-        self.arguments = array(
-            "q", [0] * COUNTERS + [fixed.get(name, 0) for name in " ".join(ARGUMENTS).split()]
-        )
-        self.address = self.arguments.buffer_info()[0]
-
-
-@lru_cache(maxsize=4096)
-def kernel(
-    circuit: Circuit,
-    paulis: tuple[str, ...] | None,
-    dtype: torch.dtype,
-    batch: int,
-    from_zero: bool,
-    wanted: tuple[Wanted, ...],
-    literal: bool,
-    partners: tuple[int, ...] | None = None,
-    groups: int = 1,
-) -> CompiledSweep:
-    """The compiled kernel for a circuit, the wanted result and the wanted gradients."""
-    plan = plan_for(circuit, paulis, dtype, batch, from_zero, wanted, literal, partners)
-    return CompiledSweep(plan, batch, groups)
-
-
-def plan_for(
-    circuit: Circuit,
-    paulis: tuple[str, ...] | None,
-    dtype: torch.dtype,
-    batch: int,
-    from_zero: bool,
-    wanted: tuple[Wanted, ...],
-    literal: bool = False,
-    partners: tuple[int, ...] | None = None,
-) -> SweepPlan:
-    """The plan of a kernel for groups of `batch` samples on this processor."""
-    program = reduced(circuit, paulis, literal)
-    double = dtype == torch.float64
-    real = from_zero and program.real and not literal and partners is None
-    lanes = _lanes(batch << circuit.qubits, double)
-    bits = lane_bits(lanes, circuit.qubits, batch, double, real) if partners is None else 0
-    return SweepPlan(
-        program=program,
-        input_columns=circuit.inputs,
-        weight_columns=circuit.weights,
-        double=double,
-        lanes=lanes,
-        lane_bits=bits,
-        widths=block_widths(real),
-        from_zero=from_zero,
-        wanted=wanted,
-        literal=literal,
-        partners=partners,
-    )
-
-
-@lru_cache(maxsize=256)
-def reduced(circuit: Circuit, paulis: tuple[str, ...] | None, literal: bool) -> Program:
-    """`program.reduce`, cached."""
-    return reduce(circuit, paulis, literal)
-
-
-def block_widths(real: bool) -> tuple[int, int]:
-    """The dimensions of blocks that fill the vector registers, for the forward and the backward pass."""
-    return (4, 3) if real else (3, 2)
-
-
-def _lanes(amplitudes: int, double: bool) -> int:
-    """Floats in a vector, for a batch with this many amplitudes."""
-    width = min(vector_bytes(), 32) if amplitudes <= FEW_AMPLITUDES else vector_bytes()
-    return width // (8 if double else 4)
-
-
-def lane_bits(lanes: int, qubits: int, batch: int, double: bool, real: bool) -> int:
-    """How many bits of a basis index to put into a vector's lanes.
-
-    Few, since samples in lanes need no shuffles; more if the batch is smaller than a vector, or if the states of so
-    many samples would not fit the cache.
-    """
-    size = (8 if double else 4) * (1 if real else 2) * 2
-    bits = 0
-    while (
-        bits < qubits
-        and lanes >> bits > 1
-        and (lanes >> (bits + 1) >= batch or (lanes >> bits) * size << qubits > TILE_BYTES)
-    ):
-        bits += 1
-    return bits
 
 
 def evaluate(
@@ -215,8 +36,8 @@ def evaluate(
 
     Shapes and errors are those of `Simulator`; inputs are (batch, columns) with a batch of at least 1.
     """
-    compiled = kernel_for(circuit, inputs, weights, paulis, initial, literal)
-    return call(compiled, inputs, weights, initial)
+    sweep = kernel_for(circuit, inputs, weights, paulis, initial, literal)
+    return call(sweep, inputs, weights, initial)
 
 
 def evaluate_groups(
@@ -240,8 +61,8 @@ def evaluate_groups(
         each = initial if initial.ndim == 3 else initial[:, None].expand(-1, batch, -1)
         initial = each.flatten(0, 1)
     mixes = None if mix is None else mix.flatten()
-    compiled = kernel_for(circuit, rows, own, paulis, initial, literal, mixes, partners, groups)
-    return call(compiled, rows, own, initial, mixes).unflatten(0, (groups, batch))
+    sweep = kernel_for(circuit, rows, own, paulis, initial, literal, mixes, partners, groups)
+    return call(sweep, rows, own, initial, mixes).unflatten(0, (groups, batch))
 
 
 def kernel_for(
@@ -254,7 +75,7 @@ def kernel_for(
     mix: torch.Tensor | None = None,
     partners: tuple[int, ...] | None = None,
     groups: int = 1,
-) -> CompiledSweep:
+) -> Sweep:
     """The kernel for tensors of these shapes that want these gradients; `mix` and `partners` go together.
 
     Each of several groups has as many rows of the inputs, and as much of `weights` and `mix`.
@@ -265,13 +86,14 @@ def kernel_for(
 
 
 def call(
-    compiled: CompiledSweep,
+    sweep: Sweep,
     inputs: torch.Tensor,
     weights: torch.Tensor,
     initial: torch.Tensor | None,
     mix: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The result of a kernel, with a gradient where it was made for one."""
+    compiled = sweep.own or sweep.now()
     if compiled.plan.wanted:
         result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled)
         return result
@@ -308,13 +130,12 @@ class _Sweep(torch.autograd.Function):
         return to_inputs, to_weights, to_initial, to_mix, None
 
 
-def vjp(
-    compiled: CompiledSweep, inputs: torch.Tensor, weights: torch.Tensor
-) -> tuple[torch.Tensor, CircuitPullBack]:
+def vjp(sweep: Sweep, inputs: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, CircuitPullBack]:
     """See `simulator.vjp`; by a kernel of which just the gradients by inputs and weights are wanted.
 
     inputs, weights: of one group, or (groups, batch, columns) and (groups, columns).
     """
+    compiled = sweep.own or sweep.now()
     saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
     rows, own = inputs, weights
     if compiled.groups > 1:

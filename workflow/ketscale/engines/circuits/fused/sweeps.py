@@ -1,0 +1,289 @@
+"""The compiled code of circuits, and what it needs in memory: code written for one circuit, and code that reads it."""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass
+from functools import lru_cache, partial
+from importlib import import_module
+
+import torch
+
+from ketscale.engines.circuits.circuit import Circuit
+from ketscale.engines.circuits.fused import block, kernels, universal
+from ketscale.engines.circuits.fused.kernels import ARGUMENTS, backward, forward
+from ketscale.engines.circuits.fused.listing import Listing
+from ketscale.engines.circuits.fused.once import collect, prepare, prepare_and_forward
+from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted
+from ketscale.engines.circuits.fused.program import Program, reduce
+from ketscale.engines.compiled import background
+from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
+from ketscale.engines.compiled.language import COUNTERS
+from ketscale.engines.compiled.library import Library, vector_bytes
+from ketscale.engines.specialised import specialisation
+
+# A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
+TILE_BYTES = 512 * 1024
+
+# Up to this many amplitudes a call takes a few microseconds with vectors of 256 bits. In a loop of such calls wider
+# vectors save one or two microseconds, but in a training step, between torch's kernels, they took 20 more.
+FEW_AMPLITUDES = 512
+
+# The modules that take part in writing, besides those of the functions.
+WRITERS = ("block", "mixing", "plan", "program", "frame", "rows", "schedule", "words")
+SOURCES = tuple(import_module(f"ketscale.engines.circuits.fused.{name}") for name in WRITERS)
+
+
+class CompiledSweep:
+    """Compiled functions for one circuit, one set of wanted gradients, one batch size and one number of groups.
+
+    plan: of code that was written for the circuit, or the circuit that code reads. batch: samples in each group.
+    """
+
+    def __init__(self, plan: SweepPlan | Listing, batch: int, groups: int) -> None:
+        self.plan = plan
+        self.batch = batch
+        self.groups = groups
+        self.group_tiles = -(-batch // plan.samples)
+        self.tiles = groups * self.group_tiles
+        self.real = torch.float64 if plan.double else torch.float32
+        self.reads = isinstance(plan, Listing)
+        self._tables: dict[str, torch.Tensor] = {}
+        self.fixed: dict[str, int] = {}
+        if isinstance(plan, Listing):
+            self.library = reader(self.real, plan.lanes)
+            counts, self._tables = plan.tables()
+            self.fixed = plan.sizes() | counts
+            self.names = " ".join(universal.ARGUMENTS).split()
+        else:
+            self.library = own_kernel(plan).library
+            self.names = " ".join(ARGUMENTS).split()
+        run = self.library.on_one_thread
+        self.prepare, self.prepare_and_forward = run["prepare"], run["prepare_and_forward"]
+        if plan.wanted:
+            self.backward, self.collect = run["backward"], run["collect"]
+        self.complex = self.real.to_complex()
+        words, size = plan.program.words, 2**plan.program.qubits
+        self.rows = groups * batch
+        self.shape = (self.rows, size if words is None else len(words))
+        self.dtype = self.complex if words is None else self.real
+        self.sources = torch.tensor(plan.program.order or (), dtype=torch.int64).argsort()
+        self.powers = torch.tensor(plan.program.powers or (), dtype=torch.int8)[self.sources]
+        self._tables |= {"sources": self.sources, "powers": self.powers}
+        self.fixed |= {"batch": batch, "groups": groups, "group_tiles": self.group_tiles, "tiles": self.tiles}
+        self.fixed |= {
+            "states_per_tile": plan.state_vectors if plan.wanted else 0,
+            "states_per_worker": 0 if plan.wanted else plan.state_vectors,
+            **{name: table.data_ptr() for name, table in self._tables.items()},
+        }
+        # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
+        self.shared_floats = groups * plan.shared_stride
+        self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
+        self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
+        work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
+        self._most_threads = max(1, min(self.tiles, work // WORK_PER_THREAD))
+        self._free: list[Workspace] = []
+
+    def borrow(self) -> Workspace:
+        """A workspace that no other call is using; give it back with `give_back`."""
+        threads = min(torch.get_num_threads(), self._most_threads)
+        try:
+            workspace = self._free.pop()
+        except IndexError:
+            return Workspace(self, threads)
+        return workspace if workspace.threads == threads else Workspace(self, threads)
+
+    def give_back(self, workspace: Workspace) -> None:
+        """Let the next call use a workspace."""
+        self._free.append(workspace)
+
+
+class Workspace:
+    """The memory of one call: scratch for each thread, sums of tiles, and the arguments."""
+
+    def __init__(self, kernel: CompiledSweep, threads: int) -> None:
+        plan = kernel.plan
+        self.threads = threads
+        # torch aligns what it allocates to 64 bytes, the widest vector.
+        self._scratch = torch.empty(threads * plan.scratch_vectors * plan.lanes, dtype=kernel.real)
+        several = kernel.tiles if kernel.group_tiles > 1 else 0
+        self._weight_rows = torch.empty(several * plan.weight_columns, dtype=kernel.real)
+        self._mix_rows = torch.empty(several * plan.mix_size, dtype=kernel.real)
+        self.weight_rows, self.mix_rows = self._weight_rows.data_ptr(), self._mix_rows.data_ptr()
+        # Without a backward pass, there is one state for each thread instead of each tile.
+        unsaved = 0 if plan.wanted else kernel.shared_floats + threads * plan.state_vectors * plan.lanes
+        self.unsaved = torch.empty(unsaved, dtype=kernel.real)
+        fixed = kernel.fixed | {"scratch": self._scratch.data_ptr()}
+        self.arguments = array("q", [0] * COUNTERS + [fixed.get(name, 0) for name in kernel.names])
+        self.address = self.arguments.buffer_info()[0]
+
+
+def own_kernel(plan: SweepPlan) -> Kernel:
+    """The kernel that is written for a plan."""
+    functions = (prepare, forward, prepare_and_forward, *((backward, collect) if plan.wanted else ()))
+    real = torch.float64 if plan.double else torch.float32
+    return Kernel(functions, ARGUMENTS, real, plan.lanes, plan, SOURCES)
+
+
+@lru_cache(maxsize=4)
+def reader(dtype: torch.dtype, lanes: int) -> Library:
+    """The code that reads circuits, in one precision."""
+    functions = (
+        universal.prepare, universal.forward, universal.prepare_and_forward, universal.backward, universal.collect,
+    )  # fmt: skip
+    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(block, kernels)).library
+
+
+@dataclass(frozen=True)
+class Request:
+    """What code is for: a circuit, the wanted result, and the wanted gradients; see `kernel`."""
+
+    circuit: Circuit
+    paulis: tuple[str, ...] | None
+    dtype: torch.dtype
+    batch: int
+    from_zero: bool
+    wanted: tuple[Wanted, ...]
+    literal: bool = False
+    partners: tuple[int, ...] | None = None
+    groups: int = 1
+
+    @property
+    def readable(self) -> bool:
+        """Whether code that reads circuits can do it."""
+        return not self.literal and self.partners is None
+
+    def plan(self) -> SweepPlan:
+        """The plan of code that is written for it."""
+        program = reduced(self.circuit, self.paulis, self.literal)
+        double = self.dtype == torch.float64
+        real = self.from_zero and program.real and self.readable
+        lanes = _lanes(self.batch << self.circuit.qubits, double)
+        bits = 0
+        if self.partners is None:
+            bits = lane_bits(lanes, self.circuit.qubits, self.batch, double, real)
+        return SweepPlan(
+            program=program,
+            input_columns=self.circuit.inputs,
+            weight_columns=self.circuit.weights,
+            double=double,
+            lanes=lanes,
+            lane_bits=bits,
+            widths=block_widths(real),
+            from_zero=self.from_zero,
+            wanted=self.wanted,
+            literal=self.literal,
+            partners=self.partners,
+        )
+
+    def listing(self) -> Listing:
+        """The circuit as a table."""
+        double = self.dtype == torch.float64
+        lanes = vector_bytes() // (8 if double else 4)
+        return Listing(
+            program=reduced(self.circuit, self.paulis, False),
+            input_columns=self.circuit.inputs,
+            weight_columns=self.circuit.weights,
+            double=double,
+            lanes=lanes,
+            lane_bits=lane_bits(lanes, self.circuit.qubits, self.batch, double, real=False),
+            from_zero=self.from_zero,
+            wanted=self.wanted,
+        )
+
+
+class Sweep:
+    """The code that answers one kind of calls: it reads the circuit from a table until code of its own is there.
+
+    own: the circuit's own code, or None.
+    """
+
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.own: CompiledSweep | None = None
+        self._reading: CompiledSweep | None = None
+        self._asked = False
+
+    def now(self) -> CompiledSweep:
+        """The code of the next call; the second one that reads the table has the circuit's own code compiled."""
+        return self.own or self._chosen()
+
+    def specialised(self) -> CompiledSweep:
+        """The circuit's own code, which is compiled if it must be.
+
+        Raises:
+            UserError: the cache folder cannot be written.
+        """
+        if self.own is None:
+            self.own = CompiledSweep(self.request.plan(), self.request.batch, self.request.groups)
+        return self.own
+
+    def _chosen(self) -> CompiledSweep:
+        mode = specialisation()
+        if mode == "always" or not self.request.readable:
+            return self.specialised()
+        if self._reading is None:
+            if mode == "again" and own_kernel(self.request.plan()).is_kept:
+                return self.specialised()
+            self._reading = CompiledSweep(self.request.listing(), self.request.batch, self.request.groups)
+        elif mode == "again" and not self._asked:
+            self._asked = True
+            circuit = self.request.circuit
+            what = f"a circuit of {circuit.qubits} qubits and {len(circuit.gates)} gates"
+            background.later(what, partial(_compile, self.request), self.specialised)
+        return self._reading
+
+
+def _compile(request: Request) -> None:
+    """Compile a circuit's own code, for the cache folder."""
+    own_kernel(request.plan()).compile()
+
+
+@lru_cache(maxsize=4096)
+def kernel(
+    circuit: Circuit,
+    paulis: tuple[str, ...] | None,
+    dtype: torch.dtype,
+    batch: int,
+    from_zero: bool,
+    wanted: tuple[Wanted, ...],
+    literal: bool,
+    partners: tuple[int, ...] | None = None,
+    groups: int = 1,
+) -> Sweep:
+    """The code for a circuit, the wanted result and the wanted gradients."""
+    return Sweep(Request(circuit, paulis, dtype, batch, from_zero, wanted, literal, partners, groups))
+
+
+@lru_cache(maxsize=256)
+def reduced(circuit: Circuit, paulis: tuple[str, ...] | None, literal: bool) -> Program:
+    """`program.reduce`, cached."""
+    return reduce(circuit, paulis, literal)
+
+
+def block_widths(real: bool) -> tuple[int, int]:
+    """The dimensions of blocks that fill the vector registers, for the forward and the backward pass."""
+    return (4, 3) if real else (3, 2)
+
+
+def _lanes(amplitudes: int, double: bool) -> int:
+    """Floats in a vector, for a batch with this many amplitudes."""
+    width = min(vector_bytes(), 32) if amplitudes <= FEW_AMPLITUDES else vector_bytes()
+    return width // (8 if double else 4)
+
+
+def lane_bits(lanes: int, qubits: int, batch: int, double: bool, real: bool) -> int:
+    """How many bits of a basis index to put into a vector's lanes.
+
+    Few, since samples in lanes need no shuffles; more if the batch is smaller than a vector, or if the states of so
+    many samples would not fit the cache.
+    """
+    size = (8 if double else 4) * (1 if real else 2) * 2
+    bits = 0
+    while (
+        bits < qubits
+        and lanes >> bits > 1
+        and (lanes >> (bits + 1) >= batch or (lanes >> bits) * size << qubits > TILE_BYTES)
+    ):
+        bits += 1
+    return bits

@@ -1,0 +1,534 @@
+"""Kernels of any circuit, which read it from a table: compiled once for a processor, before any circuit is known.
+
+They have the functions and the first arguments of `kernels`, and the table of `listing` besides. A *step* is a rotation,
+or a word that is measured or applied; a *pass* is steps on blocks of vectors that are closed under their flips. A block
+is copied to a place of its own, so its steps find it in the cache; a state that fits the cache is one block.
+
+With p = q ^ x, a step about the word P of X on mask `x` and Z on mask `z` takes (P psi)_q = i**-ys (-1)**(z.q) psi_p.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from ketscale.engines.circuits.fused.block import parity
+from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
+from ketscale.engines.compiled.functions import sincos
+from ketscale.engines.compiled.language import (
+    I64,
+    INTEGER,
+    Arguments,
+    Buffer,
+    Complex,
+    FunctionCode,
+    Number,
+    aligned,
+    bytes_,
+    fma,
+    fnma,
+    integers,
+    minimum,
+    reals,
+    select,
+)
+
+# The fields of a step. KIND: the sum of ODD, LANES and PAIRS. MOVE: how a block's numbers are flipped; PIVOT: its highest
+# bit. WITHIN, BASE: the bits of a block's numbers, and of its base, whose parity gives the sign. FLIP, SIGNS: the flipped
+# lanes, and the bits of a lane's number that give its sign. NEGATIVE: 1 turns the sign. INDEX: of the angle, or the word.
+# COLUMN: where the gradient goes.
+KIND, MOVE, PIVOT, WITHIN, BASE, FLIP, SIGNS, NEGATIVE, INDEX, COLUMN, STEP_FIELDS = range(11)
+# ODD: the image is i times the state. PAIRS: vectors exchange places. LANES: so do lanes.
+ODD, LANES, PAIRS = 1, 2, 4
+# The fields of a pass: its steps, the dimensions of its blocks, and where their pivots and offsets are listed.
+FIRST, COUNT, DIMENSIONS, PIVOTS, OFFSETS, PASS_FIELDS = range(6)
+
+ARGUMENTS = CALL_ARGUMENTS | {
+    "batch groups group_tiles tiles": INTEGER,  # as in `kernels`, up to `powers`
+    "scratch": aligned("workers", "scratch_vectors"),
+    "states_per_tile states_per_worker": INTEGER,
+    "sources": integers("states"),
+    "powers": bytes_("states"),
+    # Sizes; all columns are those of inputs and weights, and one for constants.
+    "scratch_vectors input_columns weight_columns all_columns columns words angles": INTEGER,
+    "mix_size shared_stride amplitude_floats size lane_bits samples vectors": INTEGER,
+    "kept_vectors block_vectors": INTEGER,  # of psi and of the adjoint if gradients are wanted; of a block
+    "from_zero reordered input_wanted weight_wanted initial_wanted": INTEGER,
+    "forward_passes word_passes backward_passes": INTEGER,
+    "passes": integers("passes", PASS_FIELDS),
+    "steps": integers("steps", STEP_FIELDS),
+    "blocks": integers("numbers"),  # pivots and offsets of passes
+    "angle_columns": integers("angles"),
+    "half_factors": reals("angles"),
+    "factors": reals("steps"),  # of the gradients
+}
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """A tile that a thread has taken; see `kernels.Tile`. signs, sines: two vectors each, of a step."""
+
+    k: FunctionCode
+    args: Arguments
+    number: Number
+    group: Number
+    first: Number
+    present: Number
+    saved: Buffer
+    columns: Buffer
+    turns: Buffer
+    words: Buffer
+    gradients: Buffer
+    psi: Buffer
+    adjoint: Buffer
+    block: Buffer
+    block_adjoint: Buffer
+    signs: Buffer
+    sines: Buffer
+
+    @property
+    def lane_signs(self) -> Buffer:
+        """By a mask, the signs of the lanes: minus where an odd number of its bits is set in the lane's number."""
+        lanes = range(self.k.lanes)
+        return self.k.table(
+            "lane signs", [1.0 - 2 * parity(mask & lane) for mask in lanes for lane in lanes]
+        ).part((), len(lanes), len(lanes))
+
+
+@dataclass(frozen=True)
+class _Step:
+    """A step on a block. odd, lanes, pairs: of its kind. negative: whether its sign is turned. across: whether the two
+    vectors of a pair differ in sign."""
+
+    odd: bool
+    lanes: bool
+    pairs: bool
+    size: Number
+    negative: Number
+    across: Number
+    move: Number
+    pivot: Number
+    within: Number
+    flip: Number
+    index: Number
+    column: Number
+    factor: Number
+
+
+# Writes the code of a step of a kind.
+Body = Callable[[_Tile, _Step], None]
+
+
+@contextmanager
+def _each(k: FunctionCode, count: Number) -> Iterator[Number]:
+    """A loop that may be empty."""
+    with k.when(count > 0), k.loop(count) as index:
+        yield index
+
+
+def _parity(bits: Number) -> Number:
+    return bits.code.intrinsic("ctpop", I64, bits) & 1
+
+
+@contextmanager
+def _tiles(k: FunctionCode, args: Arguments) -> Iterator[_Tile]:
+    """Write the body for each tile that this thread takes, whose angles are read."""
+    worker = k.worker()
+    signs, sines = k.local(2), k.local(2)
+    block = args.block_vectors * 2
+    columns, turns, words, gradients, psi, adjoint, one, two = args.scratch[worker].split(
+        (args.all_columns,), (args.angles, 2), (args.words,), (args.all_columns,),
+        (args.kept_vectors,), (args.kept_vectors,), (block,), (block,),
+    )  # fmt: skip
+    with k.tasks(args.tiles) as number:
+        group = number // args.group_tiles
+        before = (number - group * args.group_tiles) * args.samples
+        at = worker * args.states_per_worker + number * args.states_per_tile
+        tile = _Tile(
+            k=k, args=args, number=number, group=group,
+            first=group * args.batch + before, present=minimum(args.samples, args.batch - before),
+            saved=_state(args.states.part((at,), 1)), columns=columns, turns=turns, words=words, gradients=gradients,
+            psi=_state(psi), adjoint=_state(adjoint), block=_state(one), block_adjoint=_state(two),
+            signs=signs, sines=sines,
+        )  # fmt: skip
+        _read_angles(tile)
+        yield tile
+
+
+def _state(vectors: Buffer) -> Buffer:
+    return vectors.part((), 1, element="complex vector")
+
+
+def prepare(k: FunctionCode, args: Arguments) -> None:
+    """Nothing: each tile computes its angles."""
+
+
+def prepare_and_forward(k: FunctionCode, args: Arguments) -> None:
+    """The same as `forward`."""
+    k.call("forward")
+
+
+def forward(k: FunctionCode, args: Arguments) -> None:
+    """States from angles, then expectation values or amplitudes."""
+    with _tiles(k, args) as tile:
+        k.either(
+            args.from_zero != 0,
+            lambda: _zero_state(tile, tile.saved),
+            lambda: _read_rows(tile, args.initial, tile.saved, 1.0, in_order=True),
+        )
+        _run(tile, k.integer(0), args.forward_passes, _rotate, tile.saved, None)
+        with k.when(args.words > 0):
+            tile.words.zero(args.words)
+        _run(tile, args.forward_passes, args.word_passes, _measure, tile.saved, None, kept=True)
+        k.either(
+            args.words > 0,
+            lambda: _write_words(tile),
+            lambda: _write_rows(tile, tile.saved, args.out, 1.0, in_order=False),
+        )
+
+
+def backward(k: FunctionCode, args: Arguments) -> None:
+    """Gradients from cotangents: the sweep backwards."""
+    with _tiles(k, args) as tile:
+        psi, adjoint = tile.psi, tile.adjoint
+        with k.loop(args.vectors) as v:
+            psi[v] = tile.saved[v]
+        tile.gradients.zero(args.all_columns)
+        k.either(
+            args.words > 0,
+            lambda: _read_words(tile),
+            lambda: _read_rows(tile, args.cotangent, adjoint, 0.5, in_order=False),
+        )
+        _run(tile, args.forward_passes, args.word_passes, _add, psi, adjoint)
+        before = args.forward_passes + args.word_passes
+        _run(tile, before, args.backward_passes, _undo, psi, adjoint)
+        with k.when(args.initial_wanted != 0):
+            _write_rows(tile, adjoint, args.initial_gradient, 2.0, in_order=True)
+        _write_gradients(tile)
+
+
+def collect(k: FunctionCode, args: Arguments) -> None:
+    """The gradients by the weights of each group: its tiles' rows, added one after the other."""
+    count = select(args.weight_wanted != 0, args.weight_columns, 0)
+    with k.loop(args.groups) as group, _each(k, count) as i:
+        total = k.variable(k.constant(0.0, k.real))
+        with k.loop(args.group_tiles) as tile:
+            total.value = total.value + args.weight_rows[group * args.group_tiles + tile, i]
+        args.weight_gradient[group, i] = total.value
+
+
+# --- passes ---
+
+
+def _run(
+    tile: _Tile,
+    first: Number,
+    count: Number,
+    body: Body,
+    psi: Buffer,
+    adjoint: Buffer | None,
+    kept: bool = False,
+) -> None:
+    """Passes over a state, and its adjoint, by a body for their steps. kept: the steps change nothing."""
+    k, args = tile.k, tile.args
+    pairs = [(psi, tile.block), *([] if adjoint is None else [(adjoint, tile.block_adjoint)])]
+    with _each(k, count) as number:
+        row = args.passes[first + number]
+        size = k.integer(1) << row[DIMENSIONS]
+        with k.loop(args.vectors >> row[DIMENSIONS]) as index:
+            base = _base(k, args, row, index)
+
+            offsets = args.blocks.part((row[OFFSETS],), 1)
+            with k.loop(size) as j:
+                for state, block in pairs:
+                    block[j] = state[offsets[j] ^ base]
+            first_step = row[FIRST]
+            with k.loop(row[COUNT]) as step:
+                _steps(tile, first_step + step, base, size, body)
+            if not kept:
+                with k.loop(size) as j:
+                    for state, block in pairs:
+                        state[offsets[j] ^ base] = block[j]
+
+
+def _base(k: FunctionCode, args: Arguments, row: Buffer, index: Number) -> Number:
+    """`index` with a 0 inserted at each of the pass's pivots, in ascending order."""
+    base = k.variable(index)
+    with _each(k, row[DIMENSIONS]) as number:
+        pivot = args.blocks[row[PIVOTS] + number]
+        high = base.value >> pivot
+        base.value = base.value + (high << pivot)
+    return base.value
+
+
+def _steps(tile: _Tile, number: Number, base: Number, size: Number, body: Body) -> None:
+    """One step on a block, by the code of its kind."""
+    k, row = tile.k, tile.args.steps[number]
+    # All are read before the loop over the block, whose stores might change them as far as LLVM knows.
+    move, pivot, within, flip, index, column = (row[at] for at in (MOVE, PIVOT, WITHIN, FLIP, INDEX, COLUMN))
+    negative = row[NEGATIVE] ^ _parity(base & row[BASE])
+    across, factor = _parity(within & move), tile.args.factors[number]
+    lane_signs = tile.lane_signs.part((row[SIGNS], 0), 1, element="vector")[0]
+    tile.signs[0], tile.signs[1] = lane_signs, -lane_signs
+    kinds = range(2 * PAIRS if body in (_rotate, _undo) else PAIRS)
+    for kind in kinds:
+        odd, lanes, pairs = (bool(kind & part) for part in (ODD, LANES, PAIRS))
+        with k.when(row[KIND] == kind):
+            body(
+                tile,
+                _Step(
+                    odd,
+                    lanes,
+                    pairs,
+                    size,
+                    negative,
+                    across,
+                    move,
+                    pivot,
+                    within,
+                    flip,
+                    index,
+                    column,
+                    factor,
+                ),
+            )
+
+
+def _flipped(tile: _Tile, step: _Step, amplitude: Complex) -> Complex:
+    """An amplitude's vectors after the flip of their lanes."""
+    if not step.lanes:
+        return amplitude
+    flip, parts = step.flip, [amplitude.real, amplitude.imag]
+    for bit in range(tile.k.lanes.bit_length() - 1):
+        on = (flip >> bit & 1) != 0
+        crossed = [lane ^ 1 << bit for lane in range(tile.k.lanes)]
+        parts = [select(on, part.shuffled(crossed), part) for part in parts]
+    return Complex(*parts)
+
+
+@contextmanager
+def _places(tile: _Tile, step: _Step) -> Iterator[list[tuple[Number, Number, Number]]]:
+    """Loop over a block: numbers q and p, and which sign q has; the two of a pair, or one alone."""
+    k = tile.k
+    if step.pairs:
+        with k.loop(step.size >> 1) as i:
+            q = i + ((i >> step.pivot) << step.pivot)
+            p, sign = q ^ step.move, _parity(q & step.within)
+            yield [(q, p, sign), (p, q, sign ^ step.across)]
+    else:
+        with k.loop(step.size) as q:
+            yield [(q, q ^ step.move, _parity(q & step.within))]
+
+
+def _turned(amplitude: Complex, image: Complex, cosine: Number, sine: Number, odd: bool) -> Complex:
+    """cosine times an amplitude plus sine times its image, or i times the image."""
+    real, imag = cosine * amplitude.real, cosine * amplitude.imag
+    if odd:
+        return Complex(fnma(image.imag, sine, real), fma(image.real, sine, imag))
+    return Complex(fma(image.real, sine, real), fma(image.imag, sine, imag))
+
+
+def _product(left: Complex, right: Complex, imaginary: bool) -> Number:
+    """The real or the imaginary part of conj(left) right."""
+    made: Number
+    if imaginary:
+        made = fnma(left.imag, right.real, left.real * right.imag)
+    else:
+        made = fma(left.imag, right.imag, left.real * right.real)
+    return made
+
+
+def _sines(tile: _Tile, vector: Number, negative: Number) -> None:
+    """Keep a vector with both signs: first its own, or if `negative` is 1 the other one."""
+    signed = vector * tile.signs[0]
+    tile.sines[negative], tile.sines[negative ^ 1] = signed, -signed
+
+
+def _rotate(tile: _Tile, step: _Step) -> None:
+    """psi'_q = c psi_q - i s (P psi)_q."""
+    turn, psi = tile.turns[step.index], tile.block
+    _sines(tile, turn[1], step.negative)
+    cosine = turn[0]
+    with _places(tile, step) as places:
+        states = [psi[q] for q, _, _ in places]
+        for number, (q, _, sign) in enumerate(places):
+            image = _flipped(tile, step, states[number - 1])
+            psi[q] = _turned(states[number], image, cosine, tile.sines[sign], step.odd)
+
+
+def _undo(tile: _Tile, step: _Step) -> None:
+    """psi and adjoint before a rotation, and Im <adjoint|P|psi>, which is added to the gradient."""
+    k, turn, psi, adjoint = tile.k, tile.turns[step.index], tile.block, tile.block_adjoint
+    _sines(tile, turn[1], step.negative ^ 1)
+    cosine, total = turn[0], k.variable(k.vector(0.0))
+    with _places(tile, step) as places:
+        states = [(psi[q], adjoint[q]) for q, _, _ in places]
+        for number, (q, _, sign) in enumerate(places):
+            images = [_flipped(tile, step, state) for state in states[number - 1]]
+            total.value = fma(
+                _product(states[number][1], images[0], imaginary=step.odd), tile.signs[sign], total.value
+            )
+            for state, own, image in zip((psi, adjoint), states[number], images, strict=True):
+                state[q] = _turned(own, image, cosine, tile.sines[sign], step.odd)
+    # P is i times the step's even factor, and -i times its odd one.
+    signs = k.table("minus" if step.odd else "plus", [-1.0, 1.0] if step.odd else [1.0, -1.0])
+    factor = signs[step.negative] * step.factor
+    column = step.column
+    tile.gradients[column] = fma(total.value, factor.splat(), tile.gradients[column])
+
+
+def _measure(tile: _Tile, step: _Step) -> None:
+    """Add <psi|P|psi> over the block to the word's sum."""
+    k, psi, total = tile.k, tile.block, tile.k.variable(tile.k.vector(0.0))
+    with _places(tile, step) as places:
+        for q, p, sign in places:
+            product = _product(psi[q], _flipped(tile, step, psi[p]), imaginary=step.odd)
+            total.value = fma(product, tile.signs[sign], total.value)
+    words, word = tile.words, step.index
+    sign = k.table("plus", [1.0, -1.0])[step.negative].splat()
+    words[word] = fma(total.value, sign, words[word])
+
+
+def _add(tile: _Tile, step: _Step) -> None:
+    """Add the word's weight times P psi to the adjoint."""
+    psi, adjoint = tile.block, tile.block_adjoint
+    _sines(tile, tile.words[step.index], step.negative)
+    with _places(tile, step) as places:
+        for q, p, sign in places:
+            image, own, weight = _flipped(tile, step, psi[p]), adjoint[q], tile.sines[sign]
+            if step.odd:
+                image = Complex(image.imag, -image.real)
+            adjoint[q] = Complex(fma(image.real, weight, own.real), fma(image.imag, weight, own.imag))
+
+
+# --- angles and words in, gradients and values out ---
+
+
+def _read_angles(tile: _Tile) -> None:
+    """Cosine and sine of half of every angle, after the columns that they are multiples of."""
+    k, args, columns = tile.k, tile.args, tile.columns
+    own = columns.part((), args.all_columns, k.lanes, element="real")
+    with k.loop(k.lanes) as lane:
+        row = args.inputs[tile.first + minimum(lane >> args.lane_bits, tile.present - 1)]
+        with _each(k, args.input_columns) as i:
+            own[i, lane] = row[i]
+    weights = args.weights[tile.group]
+    with _each(k, args.weight_columns) as i:
+        columns[args.input_columns + i] = weights[i].splat()
+    columns[args.all_columns - 1] = k.vector(1.0)
+    with _each(k, args.angles) as i:
+        sine, cosine = sincos(columns[args.angle_columns[i]] * args.half_factors[i])
+        tile.turns[i, 0], tile.turns[i, 1] = cosine, sine
+
+
+def _sample_sum(tile: _Tile, vector: Number) -> Number:
+    """The sum over each sample's lanes, in all of them."""
+    lanes = range(tile.k.lanes)
+    for bit in range(len(lanes).bit_length() - 1):
+        added = vector + vector.shuffled([lane ^ 1 << bit for lane in lanes])
+        vector = select(tile.args.lane_bits > bit, added, vector)
+    return vector
+
+
+def _total(vector: Number) -> Number:
+    for bit in range(vector.lanes.bit_length() - 1):
+        vector = vector + vector.shuffled([lane ^ 1 << bit for lane in range(vector.lanes)])
+    return vector.lane(0)
+
+
+def _rows_back(tile: _Tile, columns: Buffer, rows: Buffer, count: Number) -> None:
+    """Put each sample's first lane into its row."""
+    k = tile.k
+    values = columns.part((), count, k.lanes, element="real")
+    with k.loop(tile.present) as sample:
+        row, lane = rows[tile.first + sample], sample << tile.args.lane_bits
+        with _each(k, count) as i:
+            row[i] = values[i, lane]
+
+
+def _write_words(tile: _Tile) -> None:
+    with tile.k.loop(tile.args.words) as word:
+        tile.words[word] = _sample_sum(tile, tile.words[word])
+    _rows_back(tile, tile.words, tile.args.out, tile.args.words)
+
+
+def _read_words(tile: _Tile) -> None:
+    """The cotangents as the words' weights, 0 in lanes without a sample, and an adjoint of 0."""
+    k, args = tile.k, tile.args
+    own = tile.words.part((), args.words, k.lanes, element="real")
+    with k.loop(k.lanes) as lane:
+        sample = lane >> args.lane_bits
+        row = args.cotangent[tile.first + minimum(sample, tile.present - 1)]
+        with k.loop(args.words) as word:
+            own[word, lane] = select(sample < tile.present, row[word], k.constant(0.0, k.real))
+    tile.adjoint.zero(args.vectors)
+
+
+def _write_gradients(tile: _Tile) -> None:
+    """The gradients by the columns: per sample, or over the tile for weights."""
+    k, args = tile.k, tile.args
+    with k.when(args.weight_wanted != 0):
+        row = args.weight_rows[tile.number]
+        with _each(k, args.weight_columns) as i:
+            row[i] = _total(tile.gradients[args.input_columns + i])
+    with k.when(args.input_wanted != 0):
+        with _each(k, args.input_columns) as i:
+            tile.gradients[i] = _sample_sum(tile, tile.gradients[i])
+        _rows_back(tile, tile.gradients, args.input_gradient, args.input_columns)
+
+
+# --- states ---
+
+
+def _zero_state(tile: _Tile, state: Buffer) -> None:
+    """|0...0>."""
+    k, args = tile.k, tile.args
+    state.zero(args.vectors)
+    index = k.vector(range(k.lanes), I64) & ((k.integer(1) << args.lane_bits) - 1).splat()
+    state[0] = Complex(select(index == 0, k.vector(1.0), 0.0), k.vector(0.0))
+
+
+@contextmanager
+def _amplitudes(
+    tile: _Tile, state: Buffer, in_order: bool
+) -> Iterator[tuple[Number, Number, Number, Buffer, Number]]:
+    """Loop over basis states and samples: the state's number, its power of i, the sample, and its vectors and lane."""
+    k, args = tile.k, tile.args
+    mask = (k.integer(1) << args.lane_bits) - 1
+    place, power = k.variable(k.integer(0)), k.variable(k.integer(0))
+    with k.loop(args.size) as index:
+        place.value = index
+        if not in_order:
+            with k.when(args.reordered != 0):
+                place.value, power.value = args.sources[index], args.powers[index].widened()
+        vector = (place.value >> args.lane_bits) * 2
+        floats = state.part((), 1, k.lanes, element="real").part((vector,), 2, k.lanes)
+        first = place.value & mask
+        with k.loop(tile.present) as sample:
+            yield index, power.value, sample, floats, first + (sample << args.lane_bits)
+
+
+def _times_power(k: FunctionCode, power: Number, real: Number, imag: Number) -> tuple[Number, Number]:
+    """i to a power times a complex number."""
+    odd = (power & 1) != 0
+    firsts, seconds = k.table("firsts", [1.0, -1.0, -1.0, 1.0]), k.table("seconds", [1.0, 1.0, -1.0, -1.0])
+    return select(odd, imag, real) * firsts[power], select(odd, real, imag) * seconds[power]
+
+
+def _read_rows(tile: _Tile, rows: Buffer, state: Buffer, scale: float, in_order: bool) -> None:
+    """Fill a state with the rows times `scale`, without their powers of i; lanes without a sample get 0."""
+    k = tile.k
+    state.zero(tile.args.vectors)
+    with _amplitudes(tile, state, in_order) as (index, power, sample, floats, lane):
+        row = rows[tile.first + sample]
+        real, imag = row[index * 2] * scale, row[index * 2 + 1] * scale
+        floats[0, lane], floats[1, lane] = _times_power(k, (k.integer(4) - power) & 3, real, imag)
+
+
+def _write_rows(tile: _Tile, state: Buffer, rows: Buffer, scale: float, in_order: bool) -> None:
+    """Fill the rows with the state times `scale` and its powers of i."""
+    with _amplitudes(tile, state, in_order) as (index, power, sample, floats, lane):
+        row = rows[tile.first + sample]
+        values = _times_power(tile.k, power, floats[0, lane] * scale, floats[1, lane] * scale)
+        row[index * 2], row[index * 2 + 1] = values
