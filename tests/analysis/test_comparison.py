@@ -194,6 +194,34 @@ def test_the_table_has_every_model_control_and_baseline_with_what_each_cost(tmp_
     )
 
 
+def test_the_best_baseline_is_one_of_the_controls(tmp_path: Path) -> None:
+    """It beats the others on validation, and the model on test."""
+    found, _ = said(
+        study(6), tmp_path, truth(hybrid=0.6, vqc=0.8, mlp=0.7, narrow=0.5),
+        beside=[baseline("logistic regression", 0.97, samples=200)],
+    )  # fmt: skip
+    assert found.verdict == verdicts.WORSE
+    assert found.text.endswith("than that of the baseline logistic regression (untuned).")
+    assert {row.beside for row in found.rows if row.verdict} == {"logistic regression"}
+
+
+def test_budgets_are_of_the_sides(tmp_path: Path) -> None:
+    of = truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
+    found, _ = said(study(3), tmp_path / "equal", of)
+    assert not [note for note in found.notes if "validation chose out of" in note]
+    found, _ = said(study(3, models=("vqc",)), tmp_path / "unequal", of)
+    assert "Careful: validation chose out of 1 settings of models, and out of 2 of controls." in found.notes
+
+
+def test_one_split_is_said_to_hold_for_its_training_samples(tmp_path: Path) -> None:
+    of = truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
+    for splits, told in ((1, True), (3, False)):
+        found, _ = said(study(2, seeds=3, splits=splits), tmp_path / str(splits), of)
+        assert told == any(
+            "with one split holds for its training samples alone" in note for note in found.notes
+        )
+
+
 def failing(of: Truth, model: str, *data: str) -> Truth:
     """The same, but all seeds of some models failed on some data sets."""
     return lambda run: None if run.model in model.split() and run.workload.split(".")[0] in data else of(run)

@@ -189,6 +189,14 @@ def test_doctored_records_give_the_expected_sentence(case: str, tmp_path: Path) 
     )
 
 
+def test_a_strong_control_is_not_exchanged_for_a_weak_one_because_a_seed_failed(tmp_path: Path) -> None:
+    """That seed gets nothing right: 7/8 of 0.9 are more than 0.3, and less than 0.8."""
+    for weak, best in ((0.3, "strong"), (0.8, "weak")):
+        of = lost(shares(vqc=0.95, strong=0.9, weak=weak), "strong", 1)
+        _, rows = asked(analysis.of(given(controls=("weak", "strong"))), tmp_path / best, of)
+        assert rows.loc["vqc", "control"] == best
+
+
 def test_one_seed_has_the_interval_of_its_samples(tmp_path: Path) -> None:
     _, rows = asked(analysis.of(given(seeds=1)), tmp_path, shares(vqc=175 / 180, mlp=0.9))
     # scipy.stats.binomtest(175, 180).proportion_ci(method="wilson")

@@ -57,13 +57,16 @@ class Comparison(Quality):
         tasks = tasks_of(study, config)
 
         def own(match: Match) -> Match:
-            match = replace(match, level=level_of(tasks))
-            controlled = any(
-                controls(config, other, match.chosen.model) for other in tasks[match.chosen.task]
-            )
-            # Nothing stands in for a control that failed or is missing.
-            absent = controlled and not (match.control and match.control.group)
-            return replace(match, control=None, verdict="") if absent else match
+            """The same beside the best of its controls and the baseline; nothing stands in for controls that failed or are missing."""
+            task, model = match.chosen.task, match.chosen.model
+            control, match = match.control, replace(match, level=level_of(tasks))
+            if not any(controls(config, other, model) for other in tasks[task]):
+                return match
+            if control is None or not control.group:
+                return replace(match, control=None, verdict="")
+            beside = best([control, match.standard]) if match.standard else control
+            match = replace(match, control=beside)
+            return replace(match, verdict=match.undecided())
 
         compared: dict[Task, list[Candidate]] = {}
         for match in (made := [own(match) for match in made]):

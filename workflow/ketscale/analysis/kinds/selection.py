@@ -256,10 +256,16 @@ def best(found: Sequence[Candidate]) -> Candidate | None:
 
 
 def _rank(each: Candidate) -> tuple[Any, ...]:
-    """Smaller is better: no failed seeds, then the better validation, then the name."""
+    """Smaller is better: the better validation, then no failed seeds, then the name.
+
+    A seed that failed gets nothing right; of metrics that are no shares, it comes after all without one.
+    """
     assert each.validation is not None
-    value = -each.validation if each.metric.better == "up" else each.validation
-    return bool(each.failed), value, each.model, tuple(map(str, each.point))
+    failed, up, value = len(each.failed), each.metric.better == "up", each.validation
+    if each.metric.is_share:
+        value = (value * len(each.tests) + (0 if up else failed)) / (len(each.tests) + failed)
+    last = bool(failed) and not each.metric.is_share
+    return last, -value if up else value, bool(failed), each.model, tuple(map(str, each.point))
 
 
 def controls(config: Config, other: str, model: str) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ketscale.analysis import ranks, verdicts
@@ -184,7 +184,7 @@ class Whole:
         heads, model, control, metric = [*self.heads.values()], self.model, self.control, self.metric.title
         if len(self.tasks) == 1:
             return heads[0].said()
-        care, word, effect = finding.care(heads), self.verdict, self.effect
+        care, word, effect = self._care(), self.verdict, self.effect
         over, theirs = (
             f"Over {spelled(len(self.plain))} data sets",
             control if control == GUESSING else f"that of {control}",
@@ -209,6 +209,22 @@ class Whole:
         }
         return text, capital(short.get(word, "cannot tell {} from {}").format(model, control)) + care  # fmt: skip
 
+    def budget(self, task: Task) -> tuple[int, int]:
+        """Out of how many settings validation chose on a data set: of all models that have a control, and of all controls."""
+        spent = [
+            (self.is_control(each.model, task), each.budget.tried)
+            for each in self.found
+            if each.task == task and each.budget
+        ]
+        return sum(tried for of, tried in spent if not of), sum(tried for of, tried in spent if of)
+
+    def _care(self) -> str:
+        of_sides = {task: self.budget(task) for task in self.heads}
+        return finding.care(
+            replace(head, uneven=0 not in of_sides[task] and len({*of_sides[task]}) > 1)
+            for task, head in self.heads.items()
+        )
+
     def _few(self, care: str) -> str:
         """What is said where data sets are too few for signed ranks: how many have which verdict, and why there are no ranks."""
         better, worse = (
@@ -231,6 +247,13 @@ class Whole:
                 f"Intervals of differences are of {100 * level_of(self.tasks):.4g} % each, so that those of {spelled(count)} data sets hold together "
                 "with 95 %; on each data set validation chose the model and the control that have the verdict."
             )
+        for ours, theirs in sorted({self.budget(task) for task in self.heads}):
+            if ours != theirs and min(ours, theirs):
+                yield f"Careful: validation chose out of {ours} settings of models, and out of {theirs} of controls."
+        if any(
+            one.splits == 1 and not self.config.block(one.task[0])[1].folded for one in self.heads.values()
+        ):
+            yield "Careful: the verdict on a data set with one split holds for its training samples alone."
         if lacking:
             yield f"{lacking} of {count} data sets {'have' if lacking > 1 else 'has'} no difference to be joined."
         if self.ranks:
