@@ -236,6 +236,17 @@ def test_unequal_numbers_of_parameters_are_told(tmp_path: Path) -> None:
         assert ("Careful: on digits vqc has 1,000 parameters and mlp 2,000." in found.notes) == warned
 
 
+def test_other_training_of_the_control_is_told(tmp_path: Path) -> None:
+    study = given()
+    study["protocols"]["short"] = {**study["protocols"]["quality"], "epochs": 5, "keep_model": False}
+    study["protocols"]["alike"] = {**study["protocols"]["quality"], "keep_model": False}
+    said = "Careful: on digits vqc was trained by protocol quality and mlp by short, which differ in epochs."
+    for protocol, told in (("short", True), ("alike", False)):
+        study["studies"]["asked"]["points"][1]["protocol"] = protocol
+        found, _ = asked(analysis.of(study), tmp_path / protocol, shares(vqc=0.9, mlp=0.6))
+        assert (said in found.notes) == told and any("was trained by" in note for note in found.notes) == told
+
+
 def test_other_data_are_not_compared(tmp_path: Path) -> None:
     found, rows = asked(
         analysis.of(given()), tmp_path, shares(vqc=0.9, mlp=0.6), lambda run: {"data_hash": run.model}

@@ -14,7 +14,7 @@ from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Told
 from ketscale.analysis.kinds.selection import GUESSING, Budget, Candidate, Match
 from ketscale.analysis.points import median, size_words
-from ketscale.analysis.wording import capital, data, digits
+from ketscale.analysis.wording import capital, data, digits, listed
 from ketscale.config import Config, Metric, Settings
 from ketscale.grid import Run
 from ketscale.words import counted as counted_words
@@ -29,6 +29,8 @@ _ORDER = (
     verdicts.NO_CONTROL,
 )  # fmt: skip
 _OF_INTERVALS = _ORDER[:4]
+# Settings of a protocol that change nothing of what is learned.
+_ASIDE = ("features", "timed", "warmup", "sampled_steps", "sharding", "parallel", "keep_model")
 _SENTENCES = {
     verdicts.BETTER: "the {metric} of {model} is {amount} than {theirs}",
     verdicts.WORSE: "the {metric} of {model} is {amount} than {theirs}",
@@ -54,7 +56,8 @@ class Finding:
     settings: those of one of its runs. task: see `Candidate`. data: the data set in words. splits: how many of the same data it was tested on. n,
     failed: its seeds that were completed, and the others, of all splits. train_s: the median time of training, of `cohort` runs together. reached: the metric on test data. means: over seeds, of the epochs and of the other metrics on test data. why: what keeps
     its runs from being joined, or compared. chosen: whether it is the model's best on validation data, out of those `tried`; only
-    then it is compared. budget: of the choice. untuned, uneven: see `Match`. beside: what it is compared with, '' for nothing, and what is known of `their` side. effect: how much
+    then it is compared. budget: of the choice. untuned, uneven: see `Match`. apart: the settings
+    of training in which the protocols of the two sides differ, after their names. beside: what it is compared with, '' for nothing, and what is known of `their` side. effect: how much
     more the model has, in `unit`; counted: the same where seeds that failed count as wrong, None if they cannot. verdict: empty for a model that is nothing but a control. standard: the best baseline of the
     data, '' without one; standing: what it reaches. over: how much more the model has, and `against` as a verdict. lacking: why
     baselines are missing, a clause each. sampled: whether intervals are over test samples too.
@@ -80,6 +83,7 @@ class Finding:
     budget: Budget | None = None
     untuned: bool = False
     uneven: bool = False
+    apart: tuple[str, ...] = ()
     beside: str = ""
     theirs: Estimate | None = None
     their_parameters: int | None = None
@@ -115,7 +119,7 @@ class Finding:
             comparability.hindrance(each.keys), sampled=all(test.row is not None for test in each.tests.values()),
         )  # fmt: skip
 
-    def matched(self, match: Match, lacking: tuple[str, ...] = ()) -> Finding:
+    def matched(self, match: Match, config: Config, lacking: tuple[str, ...] = ()) -> Finding:
         """The same, chosen, with what comes of the comparisons with its control and with the best baseline."""
         found = replace(
             self, chosen=True, why=match.why, budget=match.chosen.budget, untuned=match.untuned, uneven=match.uneven,
@@ -131,10 +135,11 @@ class Finding:
         if control is None:
             return found
         parameters = control.group[0]["parameters"] if control.group else None
+        theirs = config.settings(Run.of(control.group[0])) if control.group else self.settings
         failed = bool(match.chosen.failed or control.failed)
         cautious = _effect(match, failed) if self.metric.is_share or not failed else None
         return replace(
-            found, beside=control.model, theirs=control.estimate(), their_parameters=parameters,
+            found, apart=_apart(self.settings, theirs), beside=control.model, theirs=control.estimate(), their_parameters=parameters,
             their_budget=control.budget, effect=_effect(match), counted=cautious.value if cautious else None, unit=match.unit,
         )  # fmt: skip
 
@@ -199,6 +204,12 @@ class Finding:
             yield (
                 f"Careful: on {where} {model} was chosen out of {self.budget.tried} and {self.beside} out of "
                 f"{self.their_budget.tried} settings, so that one had more chances."
+            )
+        if self.apart:
+            ours, theirs, *settings = self.apart
+            yield (
+                f"Careful: on {where} {model} was trained by protocol {ours} and {self.beside} by {theirs}, which differ in "
+                f"{listed(settings)}."
             )
         both = (self.parameters, self.their_parameters or self.parameters)
         if max(both) > UNEQUAL * min(both):
@@ -265,11 +276,13 @@ def _number(found: float | None, unit: str) -> str:
 
 
 def care(found: Iterable[Finding]) -> str:
-    """What is said with the verdicts of intervals, in brackets: that not all sides were tuned, or not with equal budgets."""
+    """What is said with the verdicts of intervals, in brackets: that not all sides were tuned, or not with equal budgets or alike trained."""
     of_intervals = [each for each in found if each.verdict in _OF_INTERVALS]
     if any(each.untuned for each in of_intervals):
         return " (untuned)"
-    return " (unequal budgets)" if any(each.uneven for each in of_intervals) else ""
+    if any(each.uneven for each in of_intervals):
+        return " (unequal budgets)"
+    return " (unequal training)" if any(each.apart for each in of_intervals) else ""
 
 
 def spent(budget: Budget) -> str:
@@ -279,6 +292,16 @@ def spent(budget: Budget) -> str:
         return f"{settings}, untuned" if budget.tried > 1 else "untuned"
     trials = counted_words(budget.trials, "trial")
     return trials if budget.tried == budget.trials else f"{settings} of {trials}"
+
+
+def _apart(ours: Settings, theirs: Settings) -> tuple[str, ...]:
+    """The names of the protocols of two sides and the settings in which they differ; empty if they do not, or a side is fitted."""
+    names, protocols = (ours.run.protocol, theirs.run.protocol), (ours.protocol, theirs.protocol)
+    if names[0] == names[1] or not all(each.by_epochs for each in protocols):
+        return ()
+    fields = [name for name in ours.protocol.__struct_fields__ if name not in _ASIDE]
+    differing = [name for name in fields if getattr(protocols[0], name) != getattr(protocols[1], name)]
+    return (*names, *differing) if differing else ()
 
 
 def _effect(match: Match, failed: bool = False) -> Estimate | None:

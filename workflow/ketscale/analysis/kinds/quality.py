@@ -61,7 +61,7 @@ class Quality(Kind):
         for each in found:
             finding = Finding.of(study.name, each, config)
             if match := chosen.get(each.point):
-                finding = finding.matched(match, tuple(lacking(each, collected)))
+                finding = finding.matched(match, config, tuple(lacking(each, collected)))
             yield finding
 
     def judged(self, made: list[Match], study: Study, config: Config) -> list[Match]:
