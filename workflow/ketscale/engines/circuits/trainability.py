@@ -65,7 +65,7 @@ def gradients(
     """The gradients of Pauli words at the angles that were drawn.
 
     circuit: without weights, see `unshared`. drawn: angles in radians, of which those from column `first` on count.
-    uniform: the same, but that these are from [0, 2 pi): they tell which words depend on which angles at all.
+    uniform: the same tensor, or one in which these are from [0, 2 pi): they tell which words depend on which angles at all.
     initial: see `Simulator`.
 
     Raises:
@@ -73,9 +73,9 @@ def gradients(
     """
     floor = (_ROUNDING * torch.finfo(drawn.dtype).eps) ** 2
     pairs, square, variance = 0, 0.0, 0.0
-    at_drawn, at_uniform = (
-        _derivatives(simulator, circuit, angles, first, paulis, initial) for angles in (drawn, uniform)
-    )
+    at_drawn = at_uniform = _derivatives(simulator, circuit, drawn, first, paulis, initial)
+    if uniform is not drawn:
+        at_uniform = _derivatives(simulator, circuit, uniform, first, paulis, initial)
     for here, anywhere in zip(at_drawn, at_uniform, strict=True):
         depends = (anywhere.square() > floor).any(0)
         pairs += int(depends.sum())
