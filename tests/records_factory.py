@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
+import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -16,7 +18,7 @@ import yaml
 from ketscale import analysis
 from ketscale.analysis import columns
 from ketscale.analysis.analysed import Analysed
-from ketscale.config import Config, fold_of, sources
+from ketscale.config import Config, Settings, fold_of, sources
 from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import baselines, prepared
 from ketscale.measure import form
@@ -239,12 +241,29 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "node_hours": run.nodes / 60,
         "gpu_hours": 0.0,
     }
+    if protocol.probe:
+        made["timing"] |= {
+            "first_step_s": None, "step": nothing, "sampled_step": nothing, "spans": {}, "validation_s": None, "steps": 0,
+            "steps_per_epoch": 0, "epoch_s": None, "samples_per_s": None, "steps_s": 0.0,
+        }  # fmt: skip
+        made |= {"losses": [], "quality": None, "trainability": trainability(settings) if completed else None}
     if changes.get("status") == "timed_out":
         # The first step alone took longer than the run's time.
         none = {"step": nothing, "sampled_step": nothing, "spans": {}, "epoch_s": None, "samples_per_s": None}
         made["timing"] |= {**none, "first_step_s": 24.0, "steps": 1, "train_s": 25.0, "steps_s": 24.0}
         made["losses"] = made["losses"][:1]
     return {**made, **changes}
+
+
+def trainability(settings: Settings, factor: float = 0.5) -> dict[str, Any]:
+    """What a probe has found: a gradient that has this factor with each qubit and layer, with a little noise."""
+    run, qubits = settings.run, settings.sizes["qubits"]
+    noise = np.random.default_rng(zlib.crc32(run.path.encode())).normal(0, 0.02)
+    square = 0.2 * factor ** (qubits + settings.sizes["layers"]) * math.exp(noise)
+    return {
+        "circuits": 1, "qubits": qubits, "gates": 3 * qubits, "weights": 2 * qubits, "observables": qubits,
+        "pairs": qubits**2, "square": square, "variance": square, "frame": [1.0 + 0.01 * run.seed, 1.5], "entanglement": 0.8,
+    }  # fmt: skip
 
 
 def history(config: Config, run: Run) -> str:
