@@ -24,6 +24,7 @@ jnp = jax.numpy
 import ketscale.jax as on_jax  # noqa: E402
 from ketscale.engines.compiled import foreign  # noqa: E402
 from ketscale.interop import jax_kernels  # noqa: E402
+from ketscale.interop.qnode import from_qnode  # noqa: E402
 
 QUBITS, INPUTS, WEIGHTS = 2, 2, 4
 CIRCUIT = (
@@ -48,12 +49,11 @@ def double() -> Iterator[None]:
     jax.config.update("jax_enable_x64", before)
 
 
-@functools.cache
-def reference() -> Callable[..., Any]:
-    """The same circuit as a QNode on default.qubit."""
+def qnode_on(device: str) -> Any:
+    """The same circuit as a QNode."""
     import pennylane as qml
 
-    @qml.qnode(qml.device("default.qubit", wires=QUBITS), interface="jax", diff_method="backprop")
+    @qml.qnode(qml.device(device, wires=QUBITS), interface="jax")
     def qnode(x: Any, w: Any) -> Any:
         qml.RY(x[0], 0)
         qml.Rot(w[0], x[1], w[1], 1)
@@ -67,7 +67,16 @@ def reference() -> Callable[..., Any]:
             qml.expval(qml.Hamiltonian([0.5, -1.0], [qml.X(0) @ qml.Y(1), qml.Z(1)])),
         )
 
+    return qnode
+
+
+def stacked(qnode: Any) -> Callable[..., Any]:
     return lambda x, w: jnp.stack(qnode(x, w))
+
+
+@functools.cache
+def reference() -> Callable[..., Any]:
+    return stacked(qnode_on("default.qubit"))
 
 
 def drawn(*shape: int, seed: int = 0) -> Any:
@@ -289,3 +298,48 @@ def test_an_executable_of_another_process_is_refused(monkeypatch: pytest.MonkeyP
     f = on_jax.expval(Circuit(1).ry(0, "x0").rx(0, 0.456))
     with pytest.raises(Exception, match="compiled by another process"):
         jax.jit(lambda x: f(x))(drawn(1)).block_until_ready()
+
+
+NESTINGS: dict[str, Any] = {
+    "gradient of a map": lambda f: jax.grad(lambda w: (jax.vmap(f, (0, None))(XS, w) ** 2).sum()),
+    "map of gradients": lambda f: jax.vmap(jax.grad(lambda w: (f(XS[0], w) ** 2).sum())),
+    "map of maps": lambda f: jax.vmap(lambda w: jax.vmap(f, (0, None))(XS, w)),
+    "map of a compiled function": lambda f: jax.vmap(lambda w: jax.jit(f)(XS[1], w)),
+    "one batch of PennyLane's": lambda f: jax.jacobian(lambda w: f(XS.T, w)),
+}
+XS, WS = np.random.default_rng(3).normal(size=(3, INPUTS)), np.random.default_rng(4).normal(size=(2, WEIGHTS))
+
+
+@pytest.mark.parametrize("nesting", NESTINGS)
+@pytest.mark.parametrize("way", ["device", "converted"])
+def test_a_qnode_is_mapped_and_differentiated(way: str, nesting: str) -> None:
+    qnode = qnode_on("ketscale.fused") if way == "device" else from_qnode(qnode_on("default.qubit"))
+    transform = NESTINGS[nesting]
+    w = jnp.asarray(WS if nesting.startswith("map") else WS[0])
+    same(transform(stacked(qnode))(w), transform(reference())(w))
+
+
+@pytest.mark.parametrize("way", ["device", "converted"])
+def test_other_measurements_and_prepared_states_of_a_qnode(way: str) -> None:
+    import pennylane as qml
+
+    def function(x: Any, w: Any) -> Any:
+        qml.AmplitudeEmbedding(jnp.stack([x[0], 1.0, x[1], 2.0]), [0, 1], normalize=True)
+        qml.RY(w[0], 0)
+        qml.QubitUnitary(jax.scipy.linalg.expm(1j * w[1] * jnp.ones((2, 2))), 1)
+        qml.GlobalPhase(w[2])
+        return qml.probs([1]), qml.var(qml.Z(0) @ qml.X(1)), qml.purity([0]), qml.state()
+
+    def on(device: str) -> Any:
+        return qml.QNode(function, qml.device(device, wires=2), interface="jax")
+
+    qnode = on("ketscale.fused") if way == "device" else from_qnode(on("default.qubit"))
+
+    def mapped(q: Any) -> Any:
+        return jax.vmap(lambda x: q(x, jnp.asarray(WS[0])))(jnp.asarray(XS))
+
+    def loss(q: Any) -> Any:
+        return lambda w: sum(abs(each - 0.3).sum() for each in jax.tree.leaves(q(jnp.asarray(XS[0]), w)))
+
+    same(tuple(mapped(qnode)), tuple(mapped(on("default.qubit"))))
+    same(jax.grad(loss(qnode))(jnp.asarray(WS[0])), jax.grad(loss(on("default.qubit")))(jnp.asarray(WS[0])))

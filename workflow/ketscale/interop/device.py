@@ -24,14 +24,17 @@ from ketscale.engines.circuits.fused import Fused
 from ketscale.interop.decompositions import decomposed
 from ketscale.interop.tape import NAME, Evaluation
 
+# JAX's interfaces, outside and inside of jit.
+JAX = (Interface.JAX, Interface.JAX_JIT)
+
 
 @simulator_tracking
 @single_tape_support
 class FusedDevice(Device):
     """Small circuits compiled whole, on the device of torch's parameters, in double precision.
 
-    Gradients are exact and of first order. With torch's interface autograd differentiates the device itself; with the
-    others, and with diff_method 'adjoint', the device computes vector-Jacobian products. diff_method 'best' takes the
+    Gradients are exact and of first order. With the interfaces of torch and of JAX these differentiate the device itself,
+    and JAX maps it, in any nesting; with the others, and with diff_method 'adjoint', the device computes vector-Jacobian products. diff_method 'best' takes the
     way that fits, or parameter-shift where `max_diff` asks for second derivatives and
     where there are shots. Parameters may be broadcast with either.
 
@@ -125,16 +128,21 @@ class FusedDevice(Device):
     def execute(self, circuits: Any, execution_config: ExecutionConfig | None = None) -> Any:
         """See `Device.execute`."""
         config = execution_config or ExecutionConfig()
-        to_torch = config.interface == Interface.TORCH and config.gradient_method in ("backprop", None)
-        return tuple(self._executed(_standard(tape), to_torch) for tape in circuits)
+        through = config.interface if config.gradient_method in ("backprop", None) else None
+        return tuple(self._executed(_standard(tape), through) for tape in circuits)
 
-    def _executed(self, tape: QuantumScript, to_torch: bool) -> Any:
+    def _executed(self, tape: QuantumScript, through: Interface | None) -> Any:
+        """The results; through: the interface whose arrays go in and out, to be differentiated."""
         if tape.shots:
             with torch.no_grad():
                 state, batched = self._evaluation.state(tape)
             return measure_final_state(tape, state.cpu().numpy(), batched, rng=self._rng)
-        if to_torch:
+        if through == Interface.TORCH:
             return _one_or_all(self._evaluation.results(tape))
+        if through in JAX:
+            from ketscale.interop import jax_tape
+
+            return _one_or_all(jax_tape.results(tape))
         with torch.no_grad():
             return _one_or_all([_in_numpy(result) for result in self._evaluation.results(tape)])
 
@@ -174,7 +182,7 @@ class FusedDevice(Device):
 
 def _method(config: ExecutionConfig) -> str:
     """How the device differentiates for an interface, if nobody says how."""
-    return "backprop" if config.interface == Interface.TORCH else "adjoint"
+    return "backprop" if config.interface in (Interface.TORCH, *JAX) else "adjoint"
 
 
 def _gradients(

@@ -6,6 +6,7 @@ reorders and scales entries of the arguments, it becomes one gather, or no opera
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
 from enum import Enum
@@ -29,7 +30,7 @@ with needed_for("ketscale.from_qnode"):
 
     from ketscale.interop import tape as tapes
     from ketscale.interop.outside import Outside
-    from ketscale.interop.reading import read_tape
+    from ketscale.interop.reading import read_tape, standard
     from ketscale.interop.recording import LOCK, Records
     from ketscale.interop.replay import Evaluator, Structure, precision
 
@@ -109,6 +110,8 @@ class Converted:
             key: object = (*kwargs, *[(value.shape, value.dtype, value.device) for value in leaves])
         else:
             leaves, spec = pytree.tree_flatten((args, kwargs))
+            if "jax" in sys.modules and any(isinstance(leaf, sys.modules["jax"].Array) for leaf in leaves):
+                return self._in_jax(args, kwargs)
             if any(isinstance(leaf, NUMPY) for leaf in leaves):
                 in_numpy = not any(isinstance(leaf, torch.Tensor) for leaf in leaves)
                 leaves = [_from_numpy(leaf) if isinstance(leaf, NUMPY) else leaf for leaf in leaves]
@@ -121,6 +124,14 @@ class Converted:
         with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
             results = self._answer(key, tensors, args, kwargs)
         return pytree.tree_map(_to_numpy, results) if in_numpy else results
+
+    def _in_jax(self, args: Any, kwargs: Any) -> Any:
+        """The results as arrays of JAX, whose transformations see through the call; nothing is kept, for jit keeps it."""
+        from ketscale.interop import jax_tape
+
+        tape, spec = _tape(self.qnode, args, kwargs)
+        results = jax_tape.results(standard(tape, self.qnode.device.wires))
+        return pytree.tree_unflatten(results, spec)
 
     def _answer(self, key: object, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
         if self.trace == "always":
@@ -167,6 +178,12 @@ def _key(leaf: Any) -> object:
 
 def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[Structure, list[torch.Tensor]]:
     """The quantum function's tape: its structure, and its numbers."""
+    tape, spec = _tape(qnode, args, kwargs)
+    return read_tape(tape, qnode.device.wires, spec)
+
+
+def _tape(qnode: Any, args: Any, kwargs: Any) -> tuple[QuantumScript, Any]:
+    """The quantum function's tape, and how its results are nested."""
     with AnnotatedQueue() as queue:
         output = qnode.func(*args, **kwargs)
     tape = QuantumScript.from_queue(queue)
@@ -177,4 +194,4 @@ def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[Structure, list[torch.Tens
         raise UserError(
             "from_qnode: return the measurements, all of them and in the order in which they are made"
         )
-    return read_tape(tape, qnode.device.wires, spec)
+    return tape, spec

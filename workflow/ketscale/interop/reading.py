@@ -27,17 +27,15 @@ def read_tape(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, li
     Raises:
         UserError: it has something that only the device runs.
     """
-    if any(isinstance(op, qml.ops.MidMeasure | qml.ops.Conditional) for op in tape.operations):
-        raise UserError(
-            "from_qnode has no mid-circuit measurements: call the QNode with device ketscale.fused"
-        )
-    named = {wire: int(wire) for wire in tape.wires if isinstance(wire, torch.Tensor)}
-    if named:
-        (tape,), _ = qml.map_wires(tape, named)
-    (tape,), _ = validate_device_wires(tape, wires, name="from_qnode")
-    tape = _decomposed(tape, wires).map_to_standard_wires()
+    tape = standard(tape, wires)
     qubits = tape.num_wires
     start = tapes.preparation(tape)
+    for operation in tape.operations[start is not None :]:
+        if not tapes.native(operation):
+            raise UserError(
+                f"from_qnode: {operation.name} rests on a matrix that tensors decide: "
+                "call the QNode with device ketscale.fused"
+            )
     gates, numbers = tapes.read(tape.operations[start is not None :])
     asked = tapes.expectations(tape.measurements, qubits)
     if asked is None and any(
@@ -65,6 +63,23 @@ def read_tape(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, li
     return structure, tensors
 
 
+def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
+    """The tape of operations that `fused` takes, or that rest on a matrix, on wires 0..n-1.
+
+    Raises:
+        UserError: it has something that only the device runs.
+    """
+    if any(isinstance(op, qml.ops.MidMeasure | qml.ops.Conditional) for op in tape.operations):
+        raise UserError(
+            "from_qnode has no mid-circuit measurements: call the QNode with device ketscale.fused"
+        )
+    named = {wire: int(wire) for wire in tape.wires if isinstance(wire, torch.Tensor)}
+    if named:
+        (tape,), _ = qml.map_wires(tape, named)
+    (tape,), _ = validate_device_wires(tape, wires, name="from_qnode")
+    return _decomposed(tape, wires).map_to_standard_wires()
+
+
 def _decomposed(tape: QuantumScript, wires: Any) -> QuantumScript:
     """The tape of operations that `fused` takes."""
     instead = "call the QNode with device ketscale.fused"
@@ -77,7 +92,4 @@ def _decomposed(tape: QuantumScript, wires: Any) -> QuantumScript:
         raise UserError(
             f"from_qnode: PennyLane cannot decompose a batch of these operations ({type(error).__name__}): {instead}"
         ) from error
-    for operation in tape.operations[tapes.preparation(tape) is not None :]:
-        if not tapes.native(operation):
-            raise UserError(f"from_qnode: {operation.name} rests on a matrix that tensors decide: {instead}")
     return tape

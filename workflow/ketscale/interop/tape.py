@@ -278,7 +278,7 @@ class Evaluation:
 
     def _request(self, tape: QuantumScript) -> Request:
         """A tape's last gates, which start from the state after what is before them."""
-        qubits, batch = tape.num_wires, _batch(tape)
+        qubits, batch = tape.num_wires, batch_of(tape)
         batched = batch is not None
         if qubits == 0:
             raise DeviceError("a circuit without wires has nothing to simulate")
@@ -323,7 +323,7 @@ class Evaluation:
         return state
 
 
-def _batch(tape: QuantumScript) -> int | None:
+def batch_of(tape: QuantumScript) -> int | None:
     """The tape's batch size. PennyLane's own check of every shape takes longer than a small circuit."""
     for operation in tape.operations:
         if operation.name not in GATES:

@@ -1,0 +1,114 @@
+"""PennyLane's tapes with JAX's numbers, evaluated by `jax_primitive`: all of JAX's transformations see through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from pennylane.devices.qubit.apply_operation import apply_operation
+from pennylane.devices.qubit.initialize_state import create_initial_state
+from pennylane.devices.qubit.measure import measure
+from pennylane.operation import Operator
+from pennylane.tape import QuantumScript
+
+from ketscale.errors import UserError
+from ketscale.interop import tape as tapes
+from ketscale.interop.jax_primitive import evaluate
+
+
+def results(tape: QuantumScript) -> tuple[Any, ...]:
+    """What a tape of operations that `fused` takes measures without shots, on wires 0..n-1; one array for each measurement.
+
+    In double precision, if JAX has it and all numbers do.
+
+    Raises:
+        UserError: an angle is complex.
+    """
+    qubits, batched = tape.num_wires, tapes.batch_of(tape) is not None
+    state = None
+    gates: list[Operator] = []
+    start = tapes.preparation(tape)
+    if start is not None:
+        state = create_initial_state(range(qubits), start, like="jax").reshape(-1, 2**qubits)
+        state = state if batched else state[0]
+    for operation in tape.operations[start is not None :]:
+        if tapes.native(operation):
+            gates.append(operation)
+            continue
+        whole = _tensor(_state(gates, qubits, state, batched), qubits)
+        state = apply_operation(operation, whole, is_state_batched=batched)
+        state = state.reshape((-1, 2**qubits) if batched else (2**qubits,))
+        gates = []
+    asked = tapes.expectations(tape.measurements, qubits)
+    if asked is None:
+        whole = _tensor(_state(gates, qubits, state, batched), qubits)
+        return tuple(measure(each, whole, is_state_batched=batched) for each in tape.measurements)
+    written, numbers = tapes.read(gates)
+    # A sum of no words is zero.
+    values = _evaluated(qubits, written, numbers, asked.words or ("I" * qubits,), state, batched)
+    found = []
+    for places, coefficients in zip(asked.places, asked.coefficients, strict=True):
+        factors = (
+            jnp.stack([jnp.asarray(each, values.dtype) for each in coefficients]) if places else jnp.zeros(0)
+        )
+        found.append(values[..., list(places)] @ factors)
+    return tuple(found)
+
+
+def _state(gates: Sequence[Operator], qubits: int, state: Any, batched: bool) -> Any:
+    """The state after gates, ((batch,) 2**n)."""
+    written, numbers = tapes.read(gates)
+    after = _evaluated(qubits, written, numbers, None, state, batched)
+    for phase in numbers.phases:
+        after = after * jnp.exp(-1j * jnp.asarray(phase))[..., None]
+    return after
+
+
+def _tensor(state: Any, qubits: int) -> Any:
+    return state.reshape(*state.shape[:-1], *[2] * qubits)
+
+
+def _evaluated(
+    qubits: int,
+    written: Any,
+    numbers: tapes.Numbers,
+    words: tuple[str, ...] | None,
+    state: Any,
+    batched: bool,
+) -> Any:
+    """The primitive's value; angles that are alike in what JAX does with them are a block.
+
+    So the kernel knows which angles vmap's copies share, as it knows those of a batch of PennyLane's.
+    """
+    blocks: dict[object, list[tuple[tuple[str, int], Any]]] = {}
+    for kind, values in (("input", numbers.inputs), ("weight", numbers.weights)):
+        for place, value in enumerate(values):
+            if jnp.iscomplexobj(value):
+                raise UserError(tapes.COMPLEX)
+            traced_by = id(value._trace) if isinstance(value, jax.core.Tracer) else None
+            blocks.setdefault((kind, traced_by), []).append(((kind, place), value))
+    columns = [name for block in blocks.values() for name, _ in block]
+    real = jnp.result_type(
+        jnp.float32, *numbers.inputs, *numbers.weights, *([] if state is None else [state.real])
+    )
+    operands = [
+        jnp.stack([jnp.asarray(value, real) for _, value in block], axis=-1) for block in blocks.values()
+    ] or [jnp.zeros(0, real)]
+    if state is not None:
+        operands.append(state.astype(jnp.result_type(real, jnp.complex64)))
+    if batched:
+        operands = [each if each.ndim == 2 else each[None] for each in operands]
+    circuit = tapes.written(qubits, _as_inputs(tuple(written), tuple(columns)))
+    return evaluate(circuit, words, *operands)
+
+
+@lru_cache(maxsize=256)
+def _as_inputs(
+    gates: tuple[tapes.Written, ...], columns: tuple[tuple[str, int], ...]
+) -> tuple[tapes.Written, ...]:
+    """Gates whose angles are inputs, with these columns in this order."""
+    places = {name: ("input", number) for number, name in enumerate(columns)}
+    return tuple((name, wires, tuple(places[each] for each in own)) for name, wires, own in gates)
