@@ -43,7 +43,7 @@ def points(hours, seeds=5):
 def chosen(config, forecasts, done, node_hours):
     """The chosen runs as (number of the point, seed)."""
     runs = priority.choose(
-        config.runs, [r for r in config.runs if (r.batch, r.seed) in done], forecasts, node_hours
+        config, [r for r in config.runs if (r.batch, r.seed) in done], forecasts, node_hours
     )
     return [(run.batch.bit_length() - 5, run.seed) for run in runs]
 
@@ -75,7 +75,7 @@ def test_a_point_is_not_begun_that_the_budget_does_not_complete():
 def test_the_chosen_cost_no_more_than_the_budget():
     config, forecasts = points([0.3, 1.1, 0.7, 2.3])
     for budget in (0.5, 1.0, 3.0, 5.0, 9.0, 30.0):
-        found = priority.choose(config.runs, [], forecasts, budget)
+        found = priority.choose(config, [], forecasts, budget)
         assert sum(forecasts[run].node_hours.middle for run in found) <= budget
         assert len(set(found)) == len(found)
 

@@ -5,15 +5,21 @@ import json
 import os
 import sys
 import time
+from collections import defaultdict
 from pathlib import Path
+from types import SimpleNamespace
+
+import msgspec
 
 from ketscale import cli
 from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, figures_of
 from ketscale.analysis.columns import TABLES
 from ketscale.commands import results as of_study
-from ketscale.jobs import baselines
+from ketscale.config import Settings
+from ketscale.jobs import baselines, choice
 from ketscale.jobs.prepared import features_hash
+from ketscale.problems.registry import FAMILIES
 
 
 def option(name: str) -> str:
@@ -28,7 +34,7 @@ def write(path: str, text: str) -> None:
 def main() -> None:
     start = time.monotonic()
     command = sys.argv[1]
-    name = sys.argv[2] if command in ("launch", "fetch", "prepare", "baseline") else command
+    name = sys.argv[2] if command in ("launch", "fetch", "prepare", "baseline", "choose") else command
     if os.environ.get("STAND_IN_FAILS", "\0") in name:
         sys.exit("told to fail")
     if command == "launch":
@@ -38,6 +44,16 @@ def main() -> None:
     elif command == "baseline":
         json.loads(option("--local"))
         baselines.write(Path(option("--out")), features_hash(Path(option("--features"))) or "", ())
+    elif command == "choose":
+        settings = Settings.of(json.loads(option("--settings")), FAMILIES, "--settings")
+        equal = SimpleNamespace(quality=SimpleNamespace(validation={"accuracy": 0.5}))
+        trials = defaultdict(lambda: SimpleNamespace(record=equal))
+        write(
+            name,
+            msgspec.json.encode(
+                choice.of(settings, trials, features_hash(Path(option("--features"))))
+            ).decode(),
+        )
     elif command in ("fetch", "prepare"):
         # The command itself reads these.
         json.loads(option("--local"))

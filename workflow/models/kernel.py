@@ -74,7 +74,7 @@ class Ring(ketscale.Fitted):
         gram, self.known = self.kernel(x, x), x
         if validation is None and len(self.ridges) > 1:
             raise UserError("ridges: there is no validation to choose by; give one")
-        best = float("-inf")
+        best, self.tried = float("-inf"), len(self.ridges)
         for ridge in self.ridges:
             dual = torch.linalg.solve(gram + ridge * len(x) * torch.eye(len(x)).to(x), wanted)
             score = (

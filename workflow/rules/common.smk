@@ -47,7 +47,7 @@ from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, figures_of
 from ketscale.analysis.columns import TABLES
 from ketscale.errors import UserError
-from ketscale.jobs import baselines, launch, prepared, tried
+from ketscale.jobs import baselines, choice, launch, prepared, tried
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.ownership import finished
 from ketscale.measure import record
@@ -86,6 +86,8 @@ RESULTS = CONFIG.results
 RESULTS_PATH = Path(RESULTS)
 # The folder of a run, the manifests of its data, and what stands beside it.
 RUN = f"{RESULTS}/{grid.RUNS}/{grid.PATTERN}"
+POINT = RUN.rpartition("/")[0]
+CHOSEN = f"{POINT}/{grid.CHOSEN}"
 FEATURES = f"{RESULTS}/{grid.PREPARED}"
 FETCHED = f"{RESULTS}/{grid.FETCHED}"
 BASELINES = f"{RESULTS}/{grid.BASELINES}"
@@ -192,9 +194,39 @@ def features_for(wildcards):
     """
     run = run_of(wildcards)
     if workflow.is_main_process:
-        if record.outdated(RESULTS_PATH / run.path, settings_of(run), features_hash(run.workload)):
+        if record.outdated(RESULTS_PATH / run.path, chosen_of(run), features_hash(run.workload)):
             internals.make_again(workflow, record_of(run))
     return features_of(wildcards)
+
+
+def point_of(wildcards):
+    """Any run of a point, whose search is that of all."""
+    return grid.Run.of({**dict(wildcards.items()), "seed": 0})
+
+
+def point_settings(wildcards):
+    """Everything that determines the numbers of a point's runs but what a search chooses, as one canonical text."""
+    return settings_of(point_of(wildcards)).text
+
+
+def trials_for(wildcards):
+    """The records of the trials of a point's search, which chooses again if they say something else now."""
+    point = point_of(wildcards)
+    if workflow.is_main_process and choice.outdated(
+        CONFIG, point, RESULTS_PATH, features_hash(point.workload)
+    ):
+        internals.make_again(workflow, f"{RESULTS}/{point.choice}")
+    return [record_of(trial) for trial in CONFIG.trials_of(point)]
+
+
+def chosen_for(wildcards):
+    """What a search has chosen for the run, if its protocol has one."""
+    return CHOSEN.format(**dict(wildcards.items())) if settings_of(run_of(wildcards)).protocol.search else []
+
+
+def chosen_of(run):
+    """The resolved settings of a run with what a search has chosen."""
+    return choice.resolved(settings_of(run), RESULTS_PATH)
 
 
 @functools.cache
@@ -212,8 +244,8 @@ def tried_for(wildcards):
     settings = settings_of(run)
     own = settings.model.own_code or settings.workload.own_code
     # The smallest step of a study stands for all its runs; others are named by the command line.
-    if not own or run.workload not in CONFIG.studied:
-        return []
+    if not own or run.workload not in CONFIG.studied or settings.protocol.search:
+        return []  # the trials of a search have asked for it
     features, path = features_hash(run.workload), RESULTS_PATH / run.path
     trained = path.exists() and not record.outdated(path, settings, features)
     if trained and not data_outdated(run.workload):
@@ -227,6 +259,8 @@ def tried_for(wildcards):
 # An input of the runs of a config with code of the user's. Others are not asked, thousands of times.
 OWN_CODE = any(part.own_code for _, part in (*CONFIG.workloads.values(), *CONFIG.models.values()))
 FIRST_STEP = {"tried": tried_for} if OWN_CODE else {}
+# An input of the runs of a config with searches.
+SEARCHED = {"chosen": chosen_for} if CONFIG.trials else {}
 
 
 def fetched_for(wildcards):

@@ -1,7 +1,7 @@
 # The runs. Required: features/{workload}/features.json, if the workload's data are prepared. Made: tried/{workload}.json,
 # for code of the user's, and one folder per run, with the record written last. Its checkpoint/ is not declared as output:
 # Snakemake would delete it after a failure, but a retry resumes from it. Nor is the trained model, which a protocol may
-# leave out.
+# leave out. With a search, chosen.json in the folder above those of a point's seeds, which the runs of all seeds train with.
 
 
 # Each run takes minutes, so that a mistake in the user's code is to be found before the first one.
@@ -26,10 +26,30 @@ rule try:
         " > {log:q} 2>&1"
 
 
+rule choose:
+    """Choose the settings of a point by the validation of the trials of its search."""
+    input:
+        trials_for,
+        features=features_of,
+    output:
+        CHOSEN,
+    log:
+        f"{POINT}/choose.log",
+    priority: len(RUNS)
+    localrule: True
+    conda:
+        "../../envs/ketscale.yaml"
+    params:
+        settings=point_settings,
+    shell:
+        "ketscale choose {output:q} --settings {params.settings:q} --features {input.features:q} > {log:q} 2>&1"
+
+
 rule train:
     """Train one run of the grid and write its record."""
     input:
         **FIRST_STEP,
+        **SEARCHED,
         features=features_for,
     output:
         record=f"{RUN}/{grid.RECORD}",

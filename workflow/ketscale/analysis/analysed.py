@@ -14,7 +14,7 @@ from msgspec.structs import asdict
 
 from ketscale.analysis import answers, catalogue, claims, columns, completeness, parity, stamp
 from ketscale.analysis.answers import Part
-from ketscale.analysis.collected import Collected
+from ketscale.analysis.collected import Collected, Searched
 from ketscale.analysis.columns import Trained
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
@@ -24,8 +24,10 @@ from ketscale.analysis.laws import fits as laws
 from ketscale.analysis.points import Point, Row, point_of
 from ketscale.config import Config
 from ketscale.files import read_csv
-from ketscale.grid import CURVES, HISTORY
+from ketscale.grid import CURVES, HISTORY, Run
 from ketscale.jobs import baselines, records
+from ketscale.jobs.choice import Choice
+from ketscale.jobs.records import Records
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,11 +103,14 @@ def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[
     findings, known = completeness.of(config, results, found), kinds(config.families)
     if not config.partial:
         completeness.demand_all(findings, config.results)
-    runs = [
+    trained = [
         Trained(finding.record, config.settings(finding.run), finding.studies)
         for finding in findings
         if finding.record
     ]
+    # A trial is no answer to a study's question.
+    runs = [run for run in trained if not config.tried(run.settings.run)]
+    searches = _searches(config, found)
     rows = list(columns.RUNS.of(runs, config))
     states = list(columns.COMPLETENESS.of(findings, config))
     if warning := completeness.warning(findings):
@@ -113,9 +118,9 @@ def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[
     usable = {run.settings.run: run.record for run in runs}
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
     beside = baselines.of(config, results)
-    collected = Collected.of(config, rows, parity.held(found.comparisons), usable, why, beside)
+    collected = Collected.of(config, rows, parity.held(found.comparisons), usable, why, beside, searches)
     by_epochs = {run for study in config.studies if known[study.kind].history for run in study.runs}
-    trained = [run for run in runs if run.settings.run in by_epochs]
+    by_epoch = [run for run in runs if run.settings.run in by_epochs]
     swept = {kind.name: kind.varies for kind in known.values() if isinstance(kind, Sweep)}
     return collected, {
         "runs": rows,
@@ -123,12 +128,29 @@ def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[
         "laws": laws.rows(collected, swept),
         "parity": columns.PARITY.of(found.comparisons, config),
         "spans": _of_runs(columns.SPANS, config, runs, _spans),
-        "history": _of_runs(columns.HISTORY, config, trained, lambda run: _history(run, results)),
-        "curves": _of_runs(columns.CURVES, config, _best(trained), lambda run: _curves(run, results)),
+        "history": _of_runs(columns.HISTORY, config, by_epoch, lambda run: _history(run, results)),
+        "curves": _of_runs(columns.CURVES, config, _best(by_epoch), lambda run: _curves(run, results)),
+        "trials": columns.TRIALS.of(_trials(config, searches), config),
         "claims": columns.CLAIMS.of(claims.judged(collected), config),
         "scaling": _of_studies("scaling", collected),
         "quality": columns.QUALITY.of(_of_studies("quality", collected), config),
     }
+
+
+def _searches(config: Config, found: Records) -> dict[str, Searched]:
+    """What each search has chosen, by the path of the choice, with the node-hours of its trials that have a record."""
+    hours = dict.fromkeys(found.choices, 0.0)
+    for path, run in {run.choice: run for run in config.runs if run.choice in hours}.items():
+        records = (found.checked[trial].record for trial in config.trials_of(run))
+        hours[path] += sum(record.node_hours for record in records if record)
+    return {path: Searched(choice, hours[path]) for path, choice in found.choices.items()}
+
+
+def _trials(config: Config, searches: Mapping[str, Searched]) -> Iterator[tuple[Run, Choice, int]]:
+    """Each trial of each search, with the first run that trains with the choice, and the trial's number."""
+    for run in {run.choice: run for run in reversed(config.runs) if run.choice in searches}.values():
+        choice = searches[run.choice].choice
+        yield from ((run, choice, number) for number in range(len(choice.trials)))
 
 
 def _of_studies(table: str, collected: Collected) -> Iterator[Any]:

@@ -10,7 +10,16 @@ from ketscale.analysis.points import Group, Point, Row, point, point_of
 from ketscale.config import Config
 from ketscale.grid import Run, Study
 from ketscale.jobs.baselines import Baselines
+from ketscale.jobs.choice import Choice
 from ketscale.measure.form import Record
+
+
+@dataclass(frozen=True)
+class Searched:
+    """What a search has chosen for the seeds of a point, and the node-hours of its trials."""
+
+    choice: Choice
+    node_hours: float
 
 
 @dataclass(frozen=True)
@@ -19,7 +28,7 @@ class Collected:
 
     points: the rows of runs.csv by point. held: the precisions in which parity held, by `parity.subject`. records: those
     of the rows. times: those of all points of the results folder. why: the state of every run without a record, with the
-    reason. baselines: of each workload that has a file of them.
+    reason. baselines: of each workload that has a file of them. searches: by the paths of `Run.choice`.
     """
 
     config: Config
@@ -29,6 +38,7 @@ class Collected:
     times: Times
     why: Mapping[Run, str]
     baselines: Mapping[str, Baselines]
+    searches: Mapping[str, Searched]
 
     @classmethod
     def of(
@@ -39,12 +49,13 @@ class Collected:
         records: Mapping[Run, Record],
         why: Mapping[Run, str] | None = None,
         baselines: Mapping[str, Baselines] | None = None,
+        searches: Mapping[str, Searched] | None = None,
     ) -> Collected:
         """The rows of runs.csv, grouped."""
         points: dict[Point, list[Row]] = {}
         for row in rows:
             points.setdefault(point(row), []).append(row)
-        return cls(config, points, held, records, Times(points), why or {}, baselines or {})
+        return cls(config, points, held, records, Times(points), why or {}, baselines or {}, searches or {})
 
     def groups(self, study: Study) -> list[Group]:
         """The rows of each point of a study that was measured, in its order."""

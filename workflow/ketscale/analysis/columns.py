@@ -17,7 +17,7 @@ from ketscale.analysis.points import FOUND, Row, metrics, size_axes
 from ketscale.config import Config, Settings
 from ketscale.config.family import LOSS
 from ketscale.files import csv_of
-from ketscale.grid import AXES, POINT, Run
+from ketscale.grid import AXES, POINT, Run, canonical
 from ketscale.grid.run import INTEGERS
 from ketscale.measure.form import Record, Trainability
 
@@ -509,6 +509,18 @@ HISTORY = Table("history", "Losses and metrics of each epoch, for the runs of ac
     Column("step", "Number of steps up to its end"),
 ))
 
+TRIALS = Table("trials", "The trials of each search: what was drawn, and what it reached on validation data, which alone decides; tests are not looked at.", (
+    *(replace(_AXES[name], of=partial(lambda name, row: getattr(row[0], name), name)) for name in POINT if name != "layout"),
+    replace(_AXES["layout"], of=lambda row: row[0].layout),
+    Column("trial", "The trial's protocol, as it is in paths", lambda row: row[1].trials[row[2]].name, text=True),
+    Column("settings", "What was drawn, as JSON", lambda row: canonical(row[1].trials[row[2]].settings), text=True),
+    Column("metric", "The headline metric of the family", lambda row: row[1].metric, text=True),
+    Column("validation", "Its mean over the search's seeds on validation data", lambda row: row[1].trials[row[2]].validation),
+    Column("loss", "The loss there, which decides between equals", lambda row: row[1].trials[row[2]].loss),
+    Column("why", "Why it cannot be chosen", lambda row: row[1].trials[row[2]].why, text=True),
+    Column("chosen", "Whether the runs of the point train with its settings", lambda row: row[2] == row[1].chosen),
+))
+
 CURVES = Table("curves", "What trained models do over time, for the runs of accuracy studies: of each point, the seed with the best headline metric on validation data.", (
     *RUN,
     Column("curve", "Name of the curve, a column of the run's `curves.csv`"),
@@ -556,5 +568,18 @@ COMPARED = Table("compared", "Points that two results folders A and B have in co
 # Each NAME is tables/NAME.csv in the results folder. Every config has all of them; some may be empty.
 TABLES = {
     table.name: table
-    for table in (RUNS, COMPLETENESS, ANSWERS, SCALING, LAWS, QUALITY, PARITY, SPANS, HISTORY, CURVES, CLAIMS)
+    for table in (
+        RUNS,
+        COMPLETENESS,
+        ANSWERS,
+        SCALING,
+        LAWS,
+        QUALITY,
+        TRIALS,
+        PARITY,
+        SPANS,
+        HISTORY,
+        CURVES,
+        CLAIMS,
+    )
 }

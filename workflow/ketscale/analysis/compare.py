@@ -168,7 +168,8 @@ def pair(a: Folder, b: Folder) -> tuple[list[Pair], list[Run], Counter[str]]:
 
 def _apart(a: Trained, b: Trained) -> str:
     """What the records of a run do not share, so that they are no pair; '' if they do."""
-    if a.settings.content != b.settings.content:
+    # What a search chose counts, not the last digits of what its trials reached.
+    if replace(a.settings, choice=None).content != replace(b.settings, choice=None).content:
         return "other settings"
     data = hindrance(comparability.tested(side.row) for side in (a, b))
     return data or ("" if a.row["hardware"] == b.row["hardware"] else "other hosts")

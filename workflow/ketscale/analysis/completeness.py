@@ -37,7 +37,7 @@ def of(config: Config, results: Path, records: Records) -> list[Finding]:
     """Every run of the config's studies, sorted, with what was found of it below `results`."""
     studies: dict[Run, list[str]] = {}
     for study in config.studies:
-        for run in study.runs:
+        for run in config.runs_of(study):
             studies.setdefault(run, []).append(study.name)
     return [_of(results, run, tuple(studies[run]), records.checked[run]) for run in sorted(studies)]
 

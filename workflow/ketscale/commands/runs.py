@@ -1,4 +1,4 @@
-"""`ketscale train` and `launch`: one run, on the ranks that are there or that it starts."""
+"""`ketscale train` and `launch`: one run, on the ranks that are there or that it starts; `choose`: what a search chose."""
 
 from __future__ import annotations
 
@@ -18,6 +18,9 @@ if TYPE_CHECKING:
     from ketscale.config import Settings
 
 
+RECORD_PATH = "the run's record: results/runs/.../metrics.json"
+
+
 def add(command: Add) -> None:
     """Add the commands."""
     train = command(
@@ -34,8 +37,15 @@ def add(command: Add) -> None:
         "Runs `ketscale train` under mpirun or torchrun, as the run's backend needs, or under srun inside a SLURM "
         "allocation.",
     )
-    for parser in (train, launch):
-        parser.add_argument("record", help="path of the run's record: results/runs/.../metrics.json")
+    choose = command(
+        "choose",
+        _choose,
+        "Choose the settings of a point by the validation of its trials, and write chosen.json",
+        "The records of all trials of the search must be there. Tests are not looked at.",
+    )
+    for parser in (train, launch, choose):
+        path = "the point's choice: results/runs/.../chosen.json" if parser is choose else RECORD_PATH
+        parser.add_argument("record", metavar="PATH", help=f"path of {path}")
         add_source(parser, "--settings", "the run's resolved settings as JSON, instead of a config")
         parser.add_argument(
             "--features",
@@ -44,6 +54,7 @@ def add(command: Add) -> None:
             metavar="FILE",
             help="features.json of the workload (default: features/WORKLOAD/features.json in the results folder)",
         )
+    for parser in (train, launch):
         parser.add_argument(
             "--trace",
             type=Path,
@@ -63,7 +74,7 @@ def _train(options: argparse.Namespace) -> NoReturn:
 
     # Before what trains is imported: whatever happens to the sources from now on is none of this run's.
     provenance.taken()
-    settings = _settings(options)
+    settings = _chosen(options)
     from ketscale.process import THREAD_VARIABLES, end, kept_for_good
 
     # A run that is started by hand may lack these. Thread pools read them on import; other values are refused later.
@@ -89,7 +100,7 @@ def _launch(options: argparse.Namespace) -> int:
     from ketscale.jobs.ownership import finished
     from ketscale.process import slurm_job
 
-    run, folder, settings = grid.Run.parse(options.record), _folder(options), options.settings
+    run, folder, settings = _run(options), _folder(options), options.settings
     # The ranks check them while they start; those of another run are refused before.
     if not settings or json_object(settings, "--settings").get("run") != dataclasses.asdict(run):
         settings = _settings(options).text
@@ -98,7 +109,7 @@ def _launch(options: argparse.Namespace) -> int:
         return 0
     arguments = ["ketscale", "train", options.record, "--settings", settings]
     cohort = None if options.trace else cohorts.file_of(run)
-    if cohort and tried.alone(folder, json_object(settings, "--settings")):
+    if cohort and tried.alone(folder, _chosen(options).content):
         cohort = None
     for name, value in (("features", options.features), ("trace", options.trace), ("cohort", cohort)):
         if value:
@@ -118,7 +129,7 @@ def _restored(options: argparse.Namespace, folder: Path) -> bool:
     from ketscale.jobs import prepared
     from ketscale.jobs.ownership import finished
 
-    settings = _settings(options)
+    settings = _chosen(options)
     return finished.restore(folder, settings, prepared.features_hash(_manifest(options, settings)))
 
 
@@ -127,7 +138,7 @@ def _settings(options: argparse.Namespace) -> Settings:
     from ketscale.config import Settings
     from ketscale.problems.registry import FAMILIES
 
-    run = grid.Run.parse(options.record)
+    run = _run(options)
     if not options.settings:
         return checked_config(options.config).settings(run)
     settings = Settings.of(json_object(options.settings, "--settings"), FAMILIES, "--settings")
@@ -136,6 +147,46 @@ def _settings(options: argparse.Namespace) -> Settings:
             f"--settings belong to {settings.run.path}, not to {run.path}; give the settings of the run in the path"
         )
     return settings
+
+
+def _chosen(options: argparse.Namespace) -> Settings:
+    """The same with what a search has chosen for the run."""
+    from ketscale.jobs import choice
+
+    settings = _settings(options)
+    if settings.protocol.search is None or settings.choice:
+        return settings
+    results = _results(options, settings)
+    chosen = choice.resolved(settings, results)
+    if chosen.choice is None:
+        path = results / settings.run.choice
+        raise UserError(f"{path}: missing, or of other trials; train these, and run `ketscale choose {path}`")
+    return chosen
+
+
+def _choose(options: argparse.Namespace) -> None:
+    from ketscale.jobs import choice, prepared
+
+    settings = _settings(options)
+    if settings.protocol.search is None:
+        raise UserError(f"protocol {settings.run.protocol} has no search, so there is nothing to choose")
+    features = prepared.features_hash(_manifest(options, settings))
+    made = choice.make(settings, _results(options, settings), features)
+    values = ", ".join(f"{name} {value}" for name, value in made.trial.settings.items())
+    print(f"{made.why}: {values}")
+
+
+def _run(options: argparse.Namespace) -> grid.Run:
+    """The run that a path names, or any run of the point whose choice it is."""
+    return grid.Run.parse(options.record.replace(f"/{grid.CHOSEN}", "/seed0"))
+
+
+def _results(options: argparse.Namespace, settings: Settings) -> Path:
+    """The results folder that a path is in; `results` for one that is elsewhere."""
+    for own in (settings.run.path, settings.run.choice):
+        if options.record.endswith(own):
+            return Path(options.record.removesuffix(own) or ".")
+    return Path("results")
 
 
 def _folder(options: argparse.Namespace) -> Path:
@@ -148,6 +199,4 @@ def _manifest(options: argparse.Namespace, settings: Settings) -> Path | None:
         return None
     if options.features:
         return Path(options.features)
-    folder, own = str(_folder(options)).rstrip("/"), settings.run.folder
-    results = Path(folder.removesuffix(own) if folder.endswith(own) else "results")
-    return results / grid.PREPARED.format(workload=settings.run.workload)
+    return _results(options, settings) / grid.PREPARED.format(workload=settings.run.workload)

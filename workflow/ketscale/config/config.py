@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -43,7 +44,8 @@ class Config:
     """A config whose every name and value has been checked.
 
     given: the settings as they were given, but that sizes are numbers. cohorts: whether runs of one shape are trained together. placed: whether the
-    settings say where things are on this machine. splits: the block's name by the names of its splits (`split_seeds`).
+    settings say where things are on this machine. splits: the block's name by the names of its splits (`split_seeds`). trials: of each protocol that is a trial of a
+    search, the protocol that searches, and its number.
     """
 
     given: Mapping[str, Any]
@@ -59,6 +61,7 @@ class Config:
     studies: tuple[Study, ...]
     placed: bool = True
     splits: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    trials: Mapping[str, tuple[str, int]] = dataclasses.field(default_factory=dict)
 
     @classmethod
     def of(cls, given: Mapping[str, Any], families: Families, placed: bool = True) -> Config:
@@ -72,8 +75,7 @@ class Config:
         file, splits = split_seeds.expanded(parse(ConfigFile, given, ""))
         _check_count(file, families)
         of_workloads, of_models = workload_kinds(families.values()), model_kinds(families.values())
-        protocols = dict(file.protocols)
-        for name, protocol in protocols.items():
+        for name, protocol in file.protocols.items():
             for fault in protocol.faults():
                 raise UserError(at(f"protocols.{name}", fault))
         workloads = {
@@ -91,6 +93,7 @@ class Config:
                 raise UserError(
                     f"models.{name}.control: no model is called {model.control}{suggestion(model.control, models)}"
                 )
+        protocols, trials = _searched(file.protocols, models)
         config = cls(
             given,
             families,
@@ -106,6 +109,7 @@ class Config:
             (),
             placed,
             splits,
+            trials,
         )
         for name, protocol in protocols.items():
             for simulator in protocol.steps_for:
@@ -147,8 +151,21 @@ class Config:
 
     @cached_property
     def runs(self) -> tuple[Run, ...]:
-        """Every run of every study once, in scheduling order."""
-        return schedule(self.studies, self.timed)
+        """Every run of every study once, in scheduling order; the trials of searches come first."""
+        finals = schedule(self.studies, self.timed)
+        tried = dict.fromkeys(trial for run in finals for trial in self.trials_of(run))
+        return (*sorted(tried, key=lambda run: run.seed), *finals)
+
+    def trials_of(self, run: Run) -> Iterator[Run]:
+        """The trials of which the settings of a run are chosen; none without a search."""
+        search = self.protocols[run.protocol].search if run.protocol in self.protocols else None
+        if search is not None:
+            for seed, number in itertools.product(search.seeds, range(search.trials)):
+                yield dataclasses.replace(run, protocol=search.name(run.protocol, number), seed=seed)
+
+    def runs_of(self, study: Study) -> frozenset[Run]:
+        """The runs of a study with the trials of their searches."""
+        return frozenset((*study.runs, *(trial for run in study.runs for trial in self.trials_of(run))))
 
     @cached_property
     def run_set(self) -> frozenset[Run]:
@@ -196,15 +213,21 @@ class Config:
         """Whether a run has the machine to itself; False if its protocol is not in this config."""
         return run.protocol in self.protocols and self.protocols[run.protocol].timed
 
+    def tried(self, run: Run) -> bool:
+        """Whether a run is a trial of a search."""
+        return run.protocol in self.trials
+
     def settings(self, run: Run) -> Settings:
-        """Everything that determines the run's numbers and timing. The run need not be part of a study.
+        """Everything that determines the run's numbers and timing, before a search has chosen (`jobs.choice.resolved`).
+
+        The run need not be part of a study.
 
         Raises:
             UserError: a name in its path is not defined, or its axes cannot be combined.
         """
         for axis, known in self._names().items():
             name = getattr(run, axis)
-            if name not in known:
+            if name not in known and name not in (self.trials if axis == "protocol" else ()):
                 raise UserError(f"{run.path}: no {axis} is called {name}{suggestion(name, known)}")
         settings = self._settings(run)
         for conflict in conflicts(settings):
@@ -220,9 +243,20 @@ class Config:
             raise UserError(
                 f"{run.model} is not a model for {run.workload} ({family.name}); its models are {', '.join(fitting)}"
             )
-        protocol = self.protocols[run.protocol].for_simulator(run.simulator)
+        name, trial = self.trials.get(run.protocol, (run.protocol, None))
+        protocol = self.protocols[name].for_run(run.simulator, run.model)
         simulator = self.simulators.get(run.simulator)
-        return Settings(run, family, workload_kind, workload, model_kind, model, simulator, protocol)
+        settings = Settings(
+            dataclasses.replace(run, protocol=name),
+            family,
+            workload_kind,
+            workload,
+            model_kind,
+            model,
+            simulator,
+            protocol,
+        )
+        return settings if trial is None else settings.trial(trial, run.seed)
 
     def _names(self) -> dict[str, list[str]]:
         """The names that are defined, for each axis whose values are names."""
@@ -230,7 +264,7 @@ class Config:
             "workload": list(self.workloads),
             "model": list(self.models),
             "simulator": [*self.simulators, "none"],
-            "protocol": list(self.protocols),
+            "protocol": [name for name in self.protocols if name not in self.trials],
         }
 
     def _numbered(self, name: str, block: StudyBlock) -> StudyBlock:
@@ -276,6 +310,10 @@ class Config:
             except UserError as error:
                 problem = str(error)
             if problem:
+                raise UserError(f"studies.{name}: {problem}")
+        for trial in dict.fromkeys(trial for run in runs for trial in self.trials_of(run)):
+            # What is wrong with one is named by its own setting.
+            if problem := next(conflicts(self._settings(trial)), None):
                 raise UserError(f"studies.{name}: {problem}")
         return Study(name, block.kind, block.question, runs)
 
@@ -345,6 +383,29 @@ def _check_count(file: ConfigFile, families: Families) -> None:
             f"studies.{most}: its lists multiply to {runs[most]:,} runs{others}, but a config may have {MOST_RUNS:,}; "
             "shorten them, or divide the studies among several configs"
         )
+
+
+def _searched(
+    given: Mapping[str, Protocol], models: Mapping[str, tuple[str, Model]]
+) -> tuple[dict[str, Protocol], dict[str, tuple[str, int]]]:
+    """The protocols with one for each trial of their searches; of each of these, the protocol and its number."""
+    kinds = {name: type(model) for name, (_, model) in models.items() if not isinstance(model, FileModel)}
+    protocols, trials = dict(given), dict[str, tuple[str, int]]()
+    for name, protocol in given.items():
+        if protocol.search is None:
+            continue
+        where, search = f"protocols.{name}.search", protocol.search.typed(kinds)
+        for model in search.models:
+            if model not in models:
+                raise UserError(f"{where}.models: no model is called {model}{suggestion(model, models)}")
+        protocols[name] = msgspec.structs.replace(protocol, search=search)
+        for number in range(search.trials):
+            trial = search.name(name, number)
+            if trial in given:
+                raise UserError(f"protocols.{trial}: has the name of a trial of {name}; choose another")
+            trials[trial] = name, number
+            protocols[trial] = msgspec.structs.replace(protocol, search=None, keep_model=False)
+    return protocols, trials
 
 
 def _family_of(families: Families, kind: str) -> Family:

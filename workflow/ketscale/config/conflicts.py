@@ -102,6 +102,19 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
                 "learning_rate, in a point of its own"
             )
         return
+    if protocol.search is not None:
+        if fault := protocol.search.lacks(run.model):
+            yield f"{where}: search: {fault}"
+        if run.seed in protocol.search.seeds:
+            yield (
+                f"{where} has a search with seed {run.seed}, which is a seed of the study too, where the luck of the trial "
+                "that was chosen would count; give search.seeds others, such as 1000"
+            )
+        if settings.workload.folded:
+            yield (
+                f"{where} has a search, but seeds of {run.workload} test different folds, and a choice for all of them "
+                "would have seen some; give the workload several split_seeds instead of folds"
+            )
     if protocol.features == "inline" and not settings.workload.inline:
         yield f"{run.workload} has no feature network to run inline; give {where} features: cached"
     if protocol.dropout and not settings.model.has_dropout:

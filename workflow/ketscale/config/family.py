@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, Self
+
+import msgspec
 
 from ketscale.config.block import Block
-from ketscale.config.parsing import resolved
+from ketscale.config.parsing import checked, parse, resolved
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.grid import Run, SizeAxis, canonical, config_hash, decode
@@ -206,6 +208,15 @@ class Model(Part, frozen=True, kw_only=True):
     def sampling(self, settings: Settings) -> Sampling | None:
         """How a run draws its training samples; None for the usual way of its family."""
         return None
+
+    def changed(self, settings: Mapping[str, Any], where: str) -> Self:
+        """The model with other values of some settings; `where` has them in the config.
+
+        Raises:
+            UserError: it has no such setting, or it cannot have this value.
+        """
+        given = {name: value for name, value in msgspec.to_builtins(self).items() if value is not None}
+        return parse(type(self), {**given, **settings}, where) if settings else self
 
 
 # The field by which an approximate simulator declares its error; `measure.form.SimulatedBy` has it too.
@@ -416,7 +427,9 @@ def simulators(families: Iterable[Family]) -> dict[str, type[Simulator]]:
 class Settings:
     """A run with the blocks that its path names.
 
-    workload_kind, model_kind: the kinds of the workload and the model. simulator: None for a classical model.
+    workload_kind, model_kind: the kinds of the workload and the model. simulator: None for a classical model. choice: the
+    hash of what a search has chosen, whose values these settings have; None before, and without a search. trial_of: the protocol whose search tries them; such
+    a run is validated and not tested.
     """
 
     run: Run
@@ -427,6 +440,8 @@ class Settings:
     model: Model
     simulator: Simulator | None
     protocol: Protocol
+    choice: str | None = None
+    trial_of: str | None = None
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -448,6 +463,8 @@ class Settings:
             "model": {"kind": self.model_kind, **self.model.content()},
             "simulator": self.simulator.content() if self.simulator else None,
             "protocol": self.protocol.content(),
+            **({"choice": self.choice} if self.choice else {}),
+            **({"trial_of": self.trial_of} if self.trial_of else {}),
         }
 
     @property
@@ -459,6 +476,30 @@ class Settings:
     def hash(self) -> str:
         """SHA-256 of the content."""
         return config_hash(self.content)
+
+    def trial(self, number: int, seed: int) -> Settings:
+        """The settings of a trial of the protocol's search, with one of its seeds.
+
+        Raises:
+            UserError: a value cannot be that of its setting.
+        """
+        search, name = self.protocol.search, self.run.protocol
+        assert search is not None
+        point, where = search.point(self.run.model, number), f"protocols.{name}.search"
+        tried = msgspec.structs.replace(self.protocol, search=None, keep_model=False, **point.training)
+        return replace(
+            self,
+            run=replace(self.run, protocol=search.name(name, number), seed=seed),
+            model=self.model.changed(point.model, f"{where}.models.{self.run.model}"),
+            protocol=checked(tried, f"{where}.settings"),
+            trial_of=name,
+        )
+
+    def chosen(self, number: int, choice: str) -> Settings:
+        """The same settings with the values of the trial that was chosen, and the hash of the choice."""
+        trial, mine = self.trial(number, self.run.seed), self.protocol
+        protocol = msgspec.structs.replace(trial.protocol, search=mine.search, keep_model=mine.keep_model)
+        return replace(trial, run=self.run, protocol=protocol, choice=choice, trial_of=None)
 
     @classmethod
     def of(cls, content: Mapping[str, Any], families: Families, where: str) -> Settings:
@@ -483,6 +524,8 @@ class Settings:
                 resolved(family.all_models[model["kind"]], model, where),
                 simulator and resolved(devices[simulator["device"]], simulator, where),
                 resolved(Protocol, content["protocol"], where),
+                content.get("choice"),
+                content.get("trial_of"),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise UserError(f"{where}: not settings of this version ({error!r})") from None

@@ -11,7 +11,7 @@ from msgspec import Meta
 from ketscale.config.block import Name
 from ketscale.config.family import Model
 from ketscale.config.own_code import OwnCode
-from ketscale.config.parsing import parse
+from ketscale.config.parsing import parse, suggestion
 from ketscale.errors import UserError, short
 from ketscale.grid import canonical
 
@@ -95,6 +95,16 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
     def takes(self, name: str) -> bool:
         """Whether the constructor names this size, or the simulator."""
         return name in self.arguments
+
+    def changed(self, settings: Mapping[str, Any], where: str) -> Self:
+        """The model with other values of some settings of its constructor; see `Model`."""
+        known = [name for name in (*self.arguments, *self.settings) if name not in _OF_RUN]
+        for name in settings:
+            if name not in known:
+                raise UserError(
+                    f"{where}.{name}: {self.class_} has no such argument{suggestion(name, known)}"
+                )
+        return msgspec.structs.replace(self, settings={**self.settings, **settings})
 
 
 def _check_plain(value: Any, where: str) -> None:

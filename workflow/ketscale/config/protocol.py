@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from ketscale.config.block import MOST, Block, Name, Positive
+from ketscale.config.search import Search
 
 
 class Plateau(Block, frozen=True, kw_only=True):
@@ -38,7 +39,7 @@ class Probe(Block, frozen=True, kw_only=True):
 
 
 # The settings of a protocol without epochs and steps, which is for models that are fitted, or probes.
-_OF_FITS = frozenset({"precision", "timed", "keep_model", "probe"})
+_OF_FITS = frozenset({"precision", "timed", "keep_model", "probe", "search"})
 
 
 class Protocol(Block, frozen=True, kw_only=True):
@@ -162,6 +163,10 @@ class Protocol(Block, frozen=True, kw_only=True):
     keep_model: Annotated[
         bool, Meta(description="Keep the trained weights and the test predictions beside the record")
     ] = True
+    search: Annotated[
+        Search | None,
+        Meta(description="Try settings first, and train with those that do best on validation data"),
+    ] = None
 
     @property
     def by_epochs(self) -> bool:
@@ -185,6 +190,8 @@ class Protocol(Block, frozen=True, kw_only=True):
 
     def faults(self) -> Iterator[str]:
         """Settings that contradict one another."""
+        if self.search is not None:
+            yield from self._searched(self.search)
         if not self.stepped:
             yield from self._of_steps()
             return
@@ -194,7 +201,9 @@ class Protocol(Block, frozen=True, kw_only=True):
         if self.epochs is not None and self.steps is not None:
             yield "give epochs or steps, not both"
             return
-        if self.learning_rate is None:
+        if self.learning_rate is None and "learning_rate" not in (
+            self.search.settings if self.search else ()
+        ):
             yield "learning_rate is missing"
         if self.steps is None:
             if self.steps_for:
@@ -214,17 +223,31 @@ class Protocol(Block, frozen=True, kw_only=True):
                 "to time; give more steps or sample fewer"
             )
 
+    def _searched(self, search: Search) -> Iterator[str]:
+        """What keeps settings from being searched."""
+        yield from (f"search.{fault}" for fault in search.faults())
+        if not self.tested:
+            yield "search: needs validation, which only epochs and fits have; leave it out"
+        if self.timed:
+            yield "search: trials are trained together, and timed runs alone; set timed: false"
+        plain = Protocol(precision=self.precision, timed=self.timed)
+        for name in search.settings:
+            if getattr(self, name) != getattr(plain, name):
+                yield f"{name}: is searched; leave it out here"
+
     def _of_steps(self) -> Iterator[str]:
         """That a protocol of fits or probes has settings of steps."""
         plain = Protocol(precision=self.precision, timed=self.timed)
         changed = [name for name in self.__struct_fields__ if getattr(self, name) != getattr(plain, name)]
-        if given := [name for name in changed if name not in _OF_FITS]:
+        searched = self.search.settings if self.search else ()
+        if given := [name for name in (*changed, *searched) if name not in _OF_FITS]:
             what = "a probe" if self.probe else "for models that are fitted"
             yield f"give epochs or steps; without them it is {what}, which take{'s' * bool(self.probe)} no {', '.join(given)}"
         elif self.precision == "amp":
             yield "precision: amp needs steps; give fp32 or fp64 to probes and to models that are fitted"
 
-    def for_simulator(self, name: str) -> Protocol:
-        """The protocol for runs of this simulator, with its number of steps."""
-        steps = self.steps_for.get(name, self.steps)
-        return msgspec.structs.replace(self, steps=steps, steps_for={})
+    def for_run(self, simulator: str, model: str) -> Protocol:
+        """The protocol for runs of a simulator and a model: with its number of steps, and what is searched for it."""
+        steps = self.steps_for.get(simulator, self.steps)
+        search = self.search and self.search.for_model(model)
+        return msgspec.structs.replace(self, steps=steps, steps_for={}, search=search)

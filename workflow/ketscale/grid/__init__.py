@@ -8,6 +8,7 @@ from ketscale.grid.hashing import canonical, config_hash
 from ketscale.grid.run import (
     AXES,
     BASELINES,
+    CHOSEN,
     CODE,
     CONSTRAINTS,
     CURVES,

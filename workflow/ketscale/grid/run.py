@@ -13,6 +13,8 @@ from ketscale.errors import UserError
 RUNS = "runs"
 RECORD = "metrics.json"
 HISTORY = "history.csv"
+# What a search has chosen for all seeds of a point, in the folder above those of its runs.
+CHOSEN = "chosen.json"
 # What the trained model does over time, of families whose models have curves.
 CURVES = "curves.csv"
 # Its outputs for the test samples.
@@ -96,6 +98,11 @@ class Run:
     def path(self) -> str:
         """The run's record, relative to the results folder; `parse` is its inverse."""
         return f"{self.folder}/{RECORD}"
+
+    @property
+    def choice(self) -> str:
+        """What a search has chosen for it and the other seeds of its point, relative to the results folder."""
+        return f"{self.folder.rpartition('/')[0]}/{CHOSEN}"
 
     @classmethod
     def parse(cls, path: str) -> Run:

@@ -57,7 +57,11 @@ def shape(settings: Settings) -> str | None:
     content = settings.content
     axes = {name: value for name, value in content["run"].items() if name not in ("seed", "protocol")}
     rest = {name: value for name, value in content["protocol"].items() if name not in FREE}
-    return canonical({**content, "run": axes, "protocol": rest, "by_epochs": protocol.by_epochs})
+    # What a search chooses for another protocol may change a shape.
+    searched = run.protocol if protocol.search else None
+    return canonical(
+        {**content, "run": axes, "protocol": rest, "by_epochs": protocol.by_epochs, "searched": searched}
+    )
 
 
 def plan(

@@ -70,31 +70,32 @@ def _ended(trainer: Training, start: float, train: Callable[[], None]) -> Outcom
         train_s = time.perf_counter() - start
         if not trainer.tested:
             return Outcome("completed", train_s)
-        splits = [split for split in ("validation", "test") if split in trainer.problem.splits]
+        splits = [split for split in trainer.measured if split in trainer.problem.splits]
         outputs = {split: trainer.outputs(split) for split in splits}
         quality = {
             **trainer.summary(),
             "validation": {},
+            "test": {},
             **{split: _finite(split, trainer.metrics(split, rows)) for split, rows in outputs.items()},
-            "right": _right(trainer.problem, outputs["test"]),
-            "influence": _influence(trainer.problem, outputs["test"]),
+            "right": _right(trainer.problem, outputs.get("test")),
+            "influence": _influence(trainer.problem, outputs.get("test")),
         }
-        return Outcome("completed", train_s, quality=quality, outputs=outputs["test"])
+        return Outcome("completed", train_s, quality=quality, outputs=outputs.get("test"))
     except Diverged as error:
         return Outcome("diverged", time.perf_counter() - start, str(error))
     except TimedOut as error:
         return Outcome("timed_out", time.perf_counter() - start, str(error))
 
 
-def _right(problem: Problem, outputs: torch.Tensor) -> dict[str, Any] | None:
+def _right(problem: Problem, outputs: torch.Tensor | None) -> dict[str, Any] | None:
     """Which cases of the test are right, as the record keeps it."""
-    found = problem.right("test", outputs)
+    found = None if outputs is None else problem.right("test", outputs)
     return None if found is None else msgspec.to_builtins(packed(found.reshape(len(found), -1).tolist()))
 
 
-def _influence(problem: Problem, outputs: torch.Tensor) -> str | None:
+def _influence(problem: Problem, outputs: torch.Tensor | None) -> str | None:
     """How much each sample of the test moves the headline metric, as the record keeps it."""
-    found = problem.influence("test", outputs)
+    found = None if outputs is None else problem.influence("test", outputs)
     return None if found is None else packed_numbers(found.tolist())
 
 

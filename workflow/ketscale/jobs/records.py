@@ -12,9 +12,11 @@ from typing import Any
 
 import msgspec
 
-from ketscale.config import Config
+from ketscale.config import Config, Settings
+from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import prepared
+from ketscale.jobs import choice, prepared
+from ketscale.jobs.choice import Choice
 from ketscale.measure import parity
 from ketscale.measure.parity import Comparison
 from ketscale.measure.record import Checked, check
@@ -22,10 +24,14 @@ from ketscale.measure.record import Checked, check
 
 @dataclass(frozen=True)
 class Records:
-    """What was found of every run of the config's studies, in scheduling order, and the runs that were compared."""
+    """What was found of every run of the config's studies, in scheduling order, and the runs that were compared.
+
+    choices: what a search has chosen, by the paths of `Run.choice`.
+    """
 
     checked: Mapping[Run, Checked]
     comparisons: tuple[Comparison, ...]
+    choices: Mapping[str, Choice]
 
 
 def read(config: Config, results: Path) -> Records:
@@ -37,11 +43,21 @@ def read(config: Config, results: Path) -> Records:
     workloads = dict.fromkeys(run.workload for run in config.runs)
     features = {name: prepared.features_hash(prepared.manifest(config, results, name)) for name in workloads}
     outdated = {name for name in workloads if prepared.outdated(config, results, name)}
-    checked = {}
+    checked: dict[Run, Checked] = {}
+    chosen: dict[str, Choice | UserError | None] = {}
     # Thousands of records have the same few blocks of settings, which are kept once.
     blocks: dict[bytes, Any] = {}
     for run in config.runs:
-        found = check(results / run.path, config.settings(run), features[run.workload])
+        settings, hashed = config.settings(run), features[run.workload]
+        if settings.protocol.search is not None:
+            if run.choice not in chosen:
+                trials = {trial: checked[trial] for trial in config.trials_of(run)}
+                chosen[run.choice] = _choice(settings, results, trials, hashed)
+            if isinstance(made := chosen[run.choice], Choice):
+                settings = settings.chosen(made.chosen, made.hash)
+        found = check(results / run.path, settings, hashed)
+        if found.state == "missing" and isinstance(failed := chosen.get(run.choice), UserError):
+            found = Checked("missing", str(failed))
         if found.record is not None and run.workload in outdated:
             found = Checked(
                 "stale",
@@ -54,4 +70,17 @@ def read(config: Config, results: Path) -> Records:
             }
         checked[run] = found
     comparisons = parity.compare(checked)
-    return Records(parity.refuse(checked, comparisons), tuple(comparisons))
+    choices = {path: made for path, made in chosen.items() if isinstance(made, Choice)}
+    return Records(parity.refuse(checked, comparisons), tuple(comparisons), choices)
+
+
+def _choice(
+    settings: Settings, results: Path, trials: Mapping[Run, Checked], features: str | None
+) -> Choice | UserError | None:
+    """What a search has chosen for a run: by the records of its trials if all are there, else as it was written."""
+    if not all(trial.record for trial in trials.values()):
+        return choice.read(settings, results)
+    try:
+        return choice.of(settings, trials, features)
+    except UserError as error:
+        return error

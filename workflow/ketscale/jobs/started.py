@@ -95,22 +95,30 @@ class StartedRun:
             return
         if settings.model.fitted:
             self.trainer = Fit(self.problem, world, clock, settings.run.batch, history)
-            return
-        self.trainer = Trainer(
-            self.problem,
-            world,
-            clock,
-            settings.protocol,
-            settings.run.batch,
-            settings.run.seed,
-            save=save,
-            stop_requested=lambda: signals.stop,
-            save_requested=signals.save,
-            history=history,
-            progress=progress,
-            metrics=settings.family.metrics,
-            member=member,
-        )
+        else:
+            self.trainer = Trainer(
+                self.problem,
+                world,
+                clock,
+                settings.protocol,
+                settings.run.batch,
+                settings.run.seed,
+                save=save,
+                stop_requested=lambda: signals.stop,
+                save_requested=signals.save,
+                history=history,
+                progress=progress,
+                metrics=settings.family.metrics,
+                member=member,
+            )
+        if settings.trial_of is not None:
+            # What is chosen by must not have seen a test.
+            self.trainer.measured = ("validation",)
+            if "validation" not in self.problem.splits:
+                raise UserError(
+                    f"protocols.{settings.trial_of}.search chooses by validation samples, and {settings.run.workload} has "
+                    "none: give it some, or leave the search out"
+                )
 
     def restore(self, saved: dict[str, Any], path: Path) -> None:
         """Continue from the state in the checkpoint at `path`.

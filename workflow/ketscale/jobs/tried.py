@@ -78,6 +78,8 @@ def smallest(config: Config, workload: str) -> dict[str, Settings]:
     for run in config.runs:
         if run.workload == workload:
             settings = config.settings(run)
+            if settings.protocol.search is not None:
+                continue  # its trials are tried
             name = key(settings.content)
             if name not in found or _work(settings) < _work(found[name]):
                 found[name] = settings

@@ -100,7 +100,7 @@ class Quality(_Part, frozen=True):
 
     epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested, or the last if
     there are no validation samples; None for a model that is fitted. chosen: what such a model has chosen by validation, by
-    name. validation, test: the metrics of that split, by name, none if it has no samples; a fitted model has no loss. right: the cases that the headline metric on the test is the share of;
+    name; tried: out of how many settings, 1 for any other model. validation, test: the metrics of that split, by name, none if it has no samples; a fitted model has no loss. right: the cases that the headline metric on the test is the share of;
     None if it is no share. influence: how much each sample of the test moves the logarithm of that metric, in single
     precision, little-endian and in Base64; None if it is a share, or unknown.
     """
@@ -112,6 +112,7 @@ class Quality(_Part, frozen=True):
     test: dict[str, MetricValue]
     right: Right | None
     influence: str | None = None
+    tried: Annotated[int, Meta(ge=1)] = 1
 
 
 class Code(_Part, frozen=True):

@@ -96,7 +96,9 @@ def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     protocol = record.settings.protocol
     settings = tuple(getattr(protocol, name) for name in ARITHMETIC)
     data = (record.data_hash, record.features_hash)
-    return (*run.without("simulator", *grid.LAYOUT, "protocol"), *settings, *data)
+    # Trials of a search may have other settings of a model under its name.
+    model = grid.canonical(record.config["model"])
+    return (*run.without("simulator", *grid.LAYOUT, "protocol"), model, *settings, *data)
 
 
 def between(found: Found, reference: Found) -> float | None:

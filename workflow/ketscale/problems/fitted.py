@@ -29,11 +29,13 @@ class Fitted(nn.Module, ABC):
 
     Attributes:
         chosen: what `fit` has chosen by the validation samples, by name; the record has it.
+        tried: out of how many settings. Say so in a model of your own that chooses: reports show each side's budget.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.chosen: dict[str, float] = {}
+        self.tried = 1
         self.register_load_state_dict_pre_hook(_in_these_shapes)
 
     @abstractmethod

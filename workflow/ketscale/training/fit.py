@@ -87,7 +87,8 @@ class Fit(Training):
     def summary(self) -> Mapping[str, Any]:
         """It has no epochs, and what it has chosen."""
         assert isinstance(self.problem.model, Fitted)
-        return {"epochs": None, "best_epoch": None, "chosen": self.problem.model.chosen}
+        model = self.problem.model
+        return {"epochs": None, "best_epoch": None, "chosen": model.chosen, "tried": int(model.tried)}
 
     def weights(self) -> Iterable[torch.Tensor]:
         """All that the model keeps."""

@@ -56,7 +56,7 @@ class Trainer(Training):
 
     Args:
         problem: on the world's device and in its final precision.
-        protocol: that of the run's simulator (see `Protocol.for_simulator`).
+        protocol: that of the run's simulator (see `Protocol.for_run`).
         batch: global batch size.
         save: writes a checkpoint of the given state (called on rank 0 only, and never if the protocol is timed).
         stop_requested: whether this rank was told to stop.
@@ -383,7 +383,7 @@ class Trainer(Training):
 
     def summary(self) -> Mapping[str, Any]:
         """How many epochs it took, and which was the best."""
-        return {"epochs": len(self.history), "best_epoch": self.best["epoch"], "chosen": {}}
+        return {"epochs": len(self.history), "best_epoch": self.best["epoch"], "chosen": {}, "tried": 1}
 
     def weights(self) -> Iterable[torch.Tensor]:
         """The trainable parameters."""

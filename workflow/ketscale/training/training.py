@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import torch
@@ -20,7 +20,7 @@ class Training(ABC):
 
     Attributes:
         stepped: whether it goes by steps; a fit and a probe have none, and no epochs and losses.
-        tested: whether the model is validated and tested at the end.
+        tested: whether the model is validated and tested at the end; measured: on which splits.
         no_checkpoints: the reason why there are no checkpoints; '' if there are.
         steps_per_epoch, step, samples_seen, losses: the steps of an epoch, those taken, this rank's samples in them, and
             the losses of the first ones.
@@ -30,6 +30,7 @@ class Training(ABC):
 
     stepped: ClassVar[bool] = True
     tested: bool
+    measured: Sequence[str] = ("validation", "test")
     no_checkpoints: str
     steps_per_epoch = 0
     fit_s: float | None = None

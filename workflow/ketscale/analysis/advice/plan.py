@@ -13,6 +13,7 @@ from ketscale.analysis.advice import priority, scaled
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.jobs import choice
 from ketscale.jobs.costs.features import known
 from ketscale.jobs.costs.forecast import Forecast, Forecaster, total
 from ketscale.jobs.costs.interval import Interval, between
@@ -73,12 +74,12 @@ def make(
     forecaster = Forecaster.of(root / config.results, *folders)
     coming = {one.run for one in seen if one.state in _COMING}
     missing = tuple(one.run for one in seen if one.run not in coming)
-    settings = [config.settings(run) for run in missing]
+    settings = [choice.resolved(config.settings(run), root / config.results) for run in missing]
     forecasts = forecaster.of_runs(settings)
     unknown = tuple(run for run in missing if run not in forecasts)
     chosen = [run for run in missing if run in forecasts]
     if node_hours is not None:
-        chosen = priority.choose(config.runs, coming, forecasts, node_hours)
+        chosen = priority.choose(config, coming, forecasts, node_hours)
     return Plan(
         config,
         report.command(configfile),
@@ -105,14 +106,17 @@ def _options(configfile: Path, node_hours: float | None, folders: Sequence[Path]
 def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
     """A small run of each model, simulator and backend: with their records something is known of all the others.
 
-    A fit or a probe tells nothing of another.
+    A fit or a probe tells nothing of another, and what a search chose trains after its trials.
     """
 
     def size(run: Run) -> tuple[int, ...]:
         return (run.seed, run.ranks * run.threads, sum(config.sizes(run).values()), run.batch)
 
     smallest: dict[object, Run] = {}
-    stepped = (run for run in unknown if config.protocols[run.protocol].stepped)
+    protocols = config.protocols
+    stepped = (
+        run for run in unknown if protocols[run.protocol].stepped and protocols[run.protocol].search is None
+    )
     for run in sorted(stepped, key=size):
         smallest.setdefault(known(config.settings(run).content), run)
     return tuple(smallest.values())
@@ -179,11 +183,14 @@ def as_text(plan: Plan) -> str:
 
 
 def _head(plan: Plan) -> list[str]:
+    trials = sum(map(plan.config.tried, plan.missing))
+    searched = f", {counted(trials, 'trial')} of searches among them" if trials else ""
     if not plan.forecasts:
         runs = counted(len(plan.missing), "run")
         first = ", and no record tells what any of them costs: measure first" if plan.probes else ""
-        return [f"{runs} missing{first}"]
+        return [f"{runs} missing{searched}{first}"]
     unknown = f", and {len(plan.unknown)} of unknown cost" if plan.unknown else ""
+    unknown += searched
     return [
         f"{counted(len(plan.forecasts), 'missing run')}: {_hours(total(plan.forecasts.values()))}{unknown}",
         f"learned from {counted(plan.records, 'record')} ({'; '.join(plan.machines)}); 90 % intervals",

@@ -5,24 +5,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from ketscale.analysis.intervals import FEWEST
+from ketscale.config import Config
 from ketscale.grid import Run
 from ketscale.jobs.costs.forecast import Forecast
 
 
 def choose(
-    runs: Iterable[Run], done: Iterable[Run], forecasts: Mapping[Run, Forecast], node_hours: float
+    config: Config, done: Iterable[Run], forecasts: Mapping[Run, Forecast], node_hours: float
 ) -> list[Run]:
     """The runs to do first, in their order, whose expected costs add up to at most the budget.
 
     First every point gets the three seeds that an interval needs, or all that it has if they are fewer: points that lack
     the fewest come first, and among these the cheapest. Points are not begun that the budget does not complete. When all
-    have three, every point gets one more seed at a time, the cheapest first. Runs of which nothing is known are left out.
+    have three, every point gets one more seed at a time, the cheapest first. Runs of which nothing is known are left out. The
+    trials of a search come with the first seeds of their point.
 
     Args:
-        runs: all runs of the studies. done: those with a result, or under way. node_hours: the budget.
+        done: runs with a result, or under way. node_hours: the budget.
     """
     have, points = set(done), dict[object, list[Run]]()
-    for run in runs:
+    for run in config.runs:
+        if config.tried(run):
+            continue
         points.setdefault(run.without("seed"), []).append(run)
 
     def hours(*runs: Run) -> float:
@@ -34,8 +38,9 @@ def choose(
         finished = sum(run in have for run in seeds)
         lacking = [run for run in seeds if run not in have and run in forecasts]
         needed = max(0, min(FEWEST, len(seeds)) - finished)
-        if needed <= len(lacking):
-            completing.append(lacking[:needed])
+        trials = [trial for trial in config.trials_of(seeds[0]) if trial not in have]
+        if needed <= len(lacking) and forecasts.keys() >= {*trials}:
+            completing.append([*trials, *lacking[:needed]])
             more = enumerate(lacking[needed:], needed + finished)
             further += [(number, hours(run), run) for number, run in more]
     chosen, left = list[Run](), node_hours

@@ -108,6 +108,8 @@ def recommend(
         UserError: the point is not of the config, nothing fits, or the workload's data are not prepared.
     """
     here = hardware(machine)
+    # What a search has chosen changes no step, but for a model's size in its settings.
+    point = next(config.trials_of(point), point)
     candidates = _candidates(config, point, only, machine)
     results = root / config.results
     settings = [config.settings(run) for run in candidates]

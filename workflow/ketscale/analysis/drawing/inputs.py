@@ -30,6 +30,7 @@ class Inputs:
     scaling: pd.DataFrame
     laws: pd.DataFrame
     quality: pd.DataFrame
+    trials: pd.DataFrame
     spans: pd.DataFrame
     history: pd.DataFrame
     curves: pd.DataFrame

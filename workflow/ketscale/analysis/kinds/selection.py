@@ -7,9 +7,10 @@ baseline of the data stands in, or else guessing. Nothing depends on an order: t
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -32,13 +33,36 @@ def seed_of(row: Row) -> metrics.Seed:
 
 @dataclass(frozen=True)
 class Budget:
-    """What a choice of settings was from.
+    """What a choice of settings was from, by validation alone.
 
-    trials: of the search, 0 without one. tried: the settings that were tried on validation, with sizes and the own grid of a model that is fitted.
+    trials: of the search, or the settings that a model which is fitted has tried by itself; 0 if nothing was searched.
+    tried: all settings that were tried, over all configurations of the model. node_hours: of the trials that a search
+    trained. chosen: what a search chose, by name, a value for each split.
     """
 
     trials: int = 0
     tried: int = 1
+    node_hours: float = 0.0
+    chosen: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, runs: Sequence[Run], collected: Collected) -> Budget:
+        """The budget of the runs of a configuration."""
+        known = (collected.records[run].quality for run in runs if run in collected.records)
+        own = max((quality.tried for quality in known if quality), default=1)
+        search = collected.config.protocols[runs[0].protocol].search
+        tried = own * (search.trials if search else 1)
+        paths = sorted({run.choice for run in runs})
+        found = [collected.searches[path] for path in paths if path in collected.searches]
+        names = dict.fromkeys(name for each in found for name in each.choice.trial.settings)
+        chosen = {name: tuple(each.choice.trial.settings[name] for each in found) for name in names}
+        hours = math.fsum(each.node_hours for each in found)
+        return cls(tried if tried > 1 else 0, tried, hours, chosen)
+
+    def among(self, budgets: Collection[Budget]) -> Budget:
+        """The budget of the configuration that was chosen among those with these."""
+        hours = math.fsum(sorted(each.node_hours for each in budgets))
+        return replace(self, tried=sum(each.tried for each in budgets), node_hours=hours)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,7 +71,7 @@ class Candidate:
 
     task: the data set, and the size if that is part of the task. tests: of its completed seeds, by `seed_of`. failed: the
     seeds that ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. budget: of the choice, None of what
-    had none.
+    had none; once a configuration is chosen, over all of them.
     """
 
     point: Point
@@ -80,6 +104,7 @@ class Candidate:
             metrics.scored((collected.records[Run.of(row)] for row in completed), metric),
             tuple(seed_of(row) for row in rows if row["status"] != "completed"),
             statistics.fmean(validation) if validation else None, statistics.fmean(chance) if chance else None,
+            Budget.of([Run.of(row) for row in rows], collected),
         )  # fmt: skip
 
     @cached_property
@@ -221,8 +246,12 @@ def matches(
     for each in candidates:
         if each.tests:
             tried.setdefault((each.task, each.model), []).append(each)
-    chosen = ((best(found), len(found)) for _, found in sorted(tried.items()))
-    models = [replace(each, budget=Budget(tried=count)) for each, count in chosen if each is not None]
+    chosen = ((best(found), found) for _, found in sorted(tried.items()))
+    models = [
+        replace(each, budget=each.budget.among([one.budget for one in found if one.budget]))
+        for each, found in chosen
+        if each is not None and each.budget is not None
+    ]
 
     def control(each: Candidate) -> Candidate | None:
         alike = (other for other in models if other.task == each.task)

@@ -28,7 +28,12 @@ class _Allocation(NamedTuple):
         return f"{self.kind}-n{self.nodes}{gpus}{cores}"
 
 
-def packs(runs: Iterable[Run], timed: Callable[[Run], bool], site: Site) -> dict[Run, str]:
+def packs(
+    runs: Iterable[Run],
+    timed: Callable[[Run], bool],
+    site: Site,
+    tried: Callable[[Run], bool] = lambda run: False,
+) -> dict[Run, str]:
     """The name of each run's job group.
 
     Args:
@@ -36,12 +41,16 @@ def packs(runs: Iterable[Run], timed: Callable[[Run], bool], site: Site) -> dict
             some runs are done.
         timed: whether a run has its nodes to itself. Job groups of timed runs have their nodes alone, so they may mix
             runs with different numbers of cores; other groups may not.
+        tried: whether a run is a trial of a search, for which others wait: none of these is in its job group.
     """
     blocks: dict[_Allocation, dict[tuple[object, ...], list[Run]]] = {}
     for run in runs:
         alone = timed(run)
         allocation = _Allocation(
-            "timed" if alone else "shared", run.nodes, gpus_per_node(run), 0 if alone else cores_per_node(run)
+            "timed" if alone else "trials" if tried(run) else "shared",
+            run.nodes,
+            gpus_per_node(run),
+            0 if alone else cores_per_node(run),
         )
         key = run.without("batch", "simulator", *LAYOUT) if alone else (run,)
         blocks.setdefault(allocation, {}).setdefault(key, []).append(run)

@@ -15,7 +15,7 @@ import msgspec
 
 from ketscale.files import read_bytes
 from ketscale.grid import RECORD, RUNS, Run
-from ketscale.jobs import supervise
+from ketscale.jobs import choice, supervise
 from ketscale.jobs.ownership import finished
 from ketscale.jobs.slurm import site as sites
 from ketscale.words import aligned, counted, duration, rounded
@@ -70,13 +70,15 @@ class Progress:
         # In the order in which they start; those that only the command line names come last.
         order = dict.fromkeys(run for run in (*self._config.runs, *sorted(wanted)) if run in wanted)
         self._called = {run: place for place, run in enumerate(order)}
-        parts = {study.name: [run for run in study.runs if run in wanted] for study in self._config.studies}
+        whole = {study.name: self._config.runs_of(study) for study in self._config.studies}
+        parts = {name: [run for run in order if run in runs] for name, runs in whole.items()}
         self._studies = {name: runs for name, runs in parts.items() if runs}
         folder = Path(self._config.results)
         if wanted and any((folder / RUNS).rglob(RECORD)):
             from ketscale.jobs.costs.forecast import Forecaster
 
-            self._forecasts = Forecaster.of(folder).of_runs(map(self._config.settings, order))
+            settings = (choice.resolved(self._config.settings(run), folder) for run in order)
+            self._forecasts = Forecaster.of(folder).of_runs(settings)
         self._began_s = time.monotonic()
 
     def finish(self, run: Run) -> None:
@@ -140,7 +142,7 @@ class Progress:
 
     def planned(self) -> list[str]:
         """What a dry run says: the runs by study, and their node-hours."""
-        whole = {study.name: len(study.runs) for study in self._config.studies}
+        whole = {study.name: len(self._config.runs_of(study)) for study in self._config.studies}
         rows = [(f"  {name}", f"{len(runs)} of {whole[name]}") for name, runs in self._studies.items()]
         others = len(self._called.keys() - self._config.run_set)
         rows += [("  in no study", str(others))] if others else []

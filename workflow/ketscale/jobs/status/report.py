@@ -13,6 +13,7 @@ from pathlib import Path
 
 from ketscale.config import Config
 from ketscale.grid import Run
+from ketscale.jobs import choice
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.slurm import queue as slurm
@@ -46,7 +47,7 @@ class Remainder:
 
 @dataclass(frozen=True)
 class Report:
-    """Everything that `ketscale status` shows."""
+    """Everything that `ketscale status` shows. trials: as in the config."""
 
     title: str
     results: str
@@ -55,6 +56,7 @@ class Report:
     queue: Queue
     left: Remainder
     now: datetime
+    trials: Mapping[str, tuple[str, int]]
 
 
 def look(config: Config, configfile: Path, root: Path) -> Report:
@@ -64,10 +66,18 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
         UserError: the site file exists but is invalid.
     """
     queue, seen, now = states(config, root)
-    left = [config.settings(one.run) for one in seen if one.state != "done"]
-    forecasts = Forecaster.of(root / config.results).of_runs(left) if left else {}
+    results = root / config.results
+    left = [choice.resolved(config.settings(one.run), results) for one in seen if one.state != "done"]
+    forecasts = Forecaster.of(results).of_runs(left) if left else {}
     return Report(
-        config.title, config.results, command(configfile), seen, queue, remainder(seen, forecasts, now), now
+        config.title,
+        config.results,
+        command(configfile),
+        seen,
+        queue,
+        remainder(seen, forecasts, now),
+        now,
+        config.trials,
     )
 
 
@@ -147,7 +157,7 @@ def as_text(report: Report, trouble_only: bool = False) -> str:
     if trouble_only:
         return "\n".join(_each_trouble(report))
     waiting = _by_reason(report, ("waiting",))
-    blocks = [_head(report), _table(report.seen), _running(report), waiting, _trouble(report), _left(report)]
+    blocks = [_head(report), _table(report), _running(report), waiting, _trouble(report), _left(report)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -175,12 +185,15 @@ def _queue_line(queue: Queue) -> list[str]:
     return [f"queue: {', '.join(words)}{reasons}{rest}" if words else "queue: no jobs of this folder"]
 
 
-def _table(seen: Iterable[Seen]) -> list[str]:
+def _table(report: Report) -> list[str]:
     """Counts by workload, model, size, layout and protocol. If there are many, finished groups are left out first."""
     groups: dict[str, list[Seen]] = {}
-    for one in seen:
+    for one in report.seen:
         run = one.run
-        name = f"{run.workload}/{run.model} {run.size} {run.layout} {run.protocol}"
+        protocol = (
+            f"trials of {report.trials[run.protocol][0]}" if run.protocol in report.trials else run.protocol
+        )
+        name = f"{run.workload}/{run.model} {run.size} {run.layout} {protocol}"
         groups.setdefault(name, []).append(one)
     numbers = {name: counts(group) | {"runs": len(group)} for name, group in groups.items()}
     shown = list(numbers)

@@ -140,6 +140,7 @@ class VectorMachine(Fitted):
         self.bandwidth.fill_(best.bandwidth)
         tried = {"cost": self.costs, "bandwidth": self.bandwidths}
         self.chosen = {name: getattr(best, name) for name, values in tried.items() if len(values) > 1}
+        self.tried = len(self.costs) * len(self.bandwidths)
         used = best.dual.any(dim=1)
         self.supports = x[used]
         self.dual, self.intercept = nn.Parameter(best.dual[used]), nn.Parameter(best.intercept)

@@ -60,6 +60,7 @@ class Linear(Fitted):
                 least, best = error, penalty
                 self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
         self.chosen = {"penalty": best} if len(self.penalties) > 1 else {}
+        self.tried = len(self.penalties)
 
     def _fitted(self, train: Samples, penalty: float) -> tuple[torch.Tensor, torch.Tensor]:
         """The weights (outputs, inputs) and the biases (outputs,) with this penalty."""

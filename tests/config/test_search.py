@@ -1,0 +1,209 @@
+"""A search in a protocol: what is drawn, which runs its trials are, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import jsonschema
+import pytest
+
+from ketscale import analysis
+from ketscale.config import Config, Settings, published_schema
+from ketscale.config.search import Range, Search
+from ketscale.errors import UserError
+from ketscale.problems.registry import FAMILIES
+from tests.searched import GIVEN, RATE, SEARCH
+
+
+def of(**changes: Any) -> Config:
+    """The config of `searched` with other settings of the search."""
+    given = copy.deepcopy(GIVEN)
+    given["protocols"]["tuned"]["search"] |= changes
+    return analysis.of(given)
+
+
+def refusal(given: dict[str, Any]) -> str:
+    with pytest.raises(UserError) as error:
+        analysis.of(given)
+    return str(error.value)
+
+
+def refused(**changes: Any) -> str:
+    given = copy.deepcopy(GIVEN)
+    given["protocols"]["tuned"]["search"] |= changes
+    return refusal(given)
+
+
+def search(**changes: Any) -> Search:
+    protocol = of(**changes).protocols["tuned"].search
+    assert protocol is not None
+    return protocol
+
+
+def test_trials_are_runs_before_those_that_train_with_the_choice() -> None:
+    made = of()
+    trials, finals = made.runs[:8], made.runs[8:]
+    assert {run.protocol for run in trials} == {f"tuned-t0{number}" for number in range(4)}
+    assert {run.seed for run in trials} == {1000}
+    assert {*finals} == {*made.studies[0].runs} and {run.protocol for run in finals} == {"tuned"}
+    assert all(map(made.tried, trials)) and not any(map(made.tried, finals))
+    assert {trial for run in finals for trial in made.trials_of(run)} == {*trials}
+    assert not any([*made.trials_of(run)] for run in trials)
+
+
+def test_each_trial_has_what_was_drawn_and_both_sides_have_the_same_rates() -> None:
+    made = of()
+    rates = {}
+    for run in made.runs[:8]:
+        settings = made.settings(run)
+        assert settings.protocol.search is None and not settings.protocol.keep_model
+        assert settings.trial_of == "tuned"
+        rates.setdefault(run.model, []).append(settings.protocol.learning_rate)
+        if run.model == "mlp":
+            assert settings.content["model"]["width"] in (4, 6, 8)
+    assert rates["vqc"] == rates["mlp"] and len(set(rates["vqc"])) == 4
+    assert all(1e-4 <= rate <= 0.1 for rate in rates["vqc"])
+
+
+def test_what_is_drawn_depends_on_nothing_but_the_seed_the_setting_and_the_trial() -> None:
+    one = search()
+    turned = dict(reversed(SEARCH["settings"].items()))
+    assert [search(settings=turned).point("mlp", n) for n in range(4)] == [
+        one.point("mlp", n) for n in range(4)
+    ]
+    more = search(trials=9, models={"mlp": {"width": [4, 6, 8]}, "vqc": {}})
+    assert [more.point("mlp", n) for n in range(4)] == [one.point("mlp", n) for n in range(4)]
+    assert [search(seed=1).point("mlp", n) for n in range(4)] != [one.point("mlp", n) for n in range(4)]
+    # As it was when this was written: other numbers would make every record of a search stale.
+    assert one.point("vqc", 0).training == {"learning_rate": 0.0008231, "weight_decay": 0.0001}
+
+
+def test_a_finite_space_is_drawn_to_its_end_without_repetition() -> None:
+    space = {"learning_rate": [0.001, 0.01, 0.1], "weight_decay": [0.0, 1e-4]}
+    drawn = search(trials=6, settings=space, models={})
+    assert len({repr(drawn.point("vqc", number)) for number in range(6)}) == 6
+    assert "6 settings for vqc and 7 trials" in refused(trials=7, settings=space, models={})
+
+
+def test_a_grid_is_every_combination_and_as_many_for_each_model() -> None:
+    space = {"learning_rate": [0.001, 0.1]}
+    made = search(method="grid", trials=2, settings=space, models={})
+    assert [made.point("mlp", number).training for number in range(2)] == [
+        {"learning_rate": 0.001},
+        {"learning_rate": 0.1},
+    ]
+    why = refused(method="grid", trials=2, settings=space, models={"mlp": {"width": [4, 8]}})
+    assert "multiply to 4 settings for mlp, but trials is 2" in why
+
+
+@pytest.mark.parametrize("scale", ["linear", "log"])
+def test_a_range_is_filled_from_end_to_end(scale: str) -> None:
+    whole, real = Range(low=2, high=5, scale=scale), Range(low=0.5, high=8.0, scale=scale)
+    shares = [number / 1000 for number in range(1000)]
+    assert {whole.at(share) for share in shares} == {2, 3, 4, 5}
+    values = [real.at(share) for share in shares]
+    assert values == sorted(values) and (values[0], values[-1] > 7.9) == (0.5, True)
+    assert real.at(0.5) == (2.0 if scale == "log" else 4.25)
+
+
+def test_a_range_of_a_real_setting_has_real_numbers_however_it_is_written() -> None:
+    drawn = search(settings={**SEARCH["settings"], "clip_norm": {"low": 1, "high": 3}}, models={})
+    assert drawn.point("vqc", 0).training["clip_norm"] % 1 != 0
+    fit = copy.deepcopy(GIVEN)
+    fit["protocols"] = {
+        "tuned": {
+            "precision": "fp64",
+            "timed": False,
+            "search": {
+                "trials": 3,
+                "models": {"svm": {"cost": {"low": 1, "high": 9}, "components": {"low": 2, "high": 5}}},
+            },
+        }
+    }
+    fit["studies"]["accuracy"]["axes"] |= {
+        "model": "svm",
+        "batch": 1,
+        "qubits": 0,
+        "layers": 0,
+        "simulator": "none",
+    }
+    del fit["studies"]["accuracy"]["points"]
+    made = analysis.of(fit).protocols["tuned"].search
+    assert made is not None
+    points = [made.point("svm", number).model for number in range(3)]
+    assert all(point["cost"] % 1 and isinstance(point["components"], int) for point in points)
+
+
+def test_what_was_chosen_is_in_the_settings_with_the_hash_of_the_choice() -> None:
+    made = of()
+    final = made.settings(made.runs[-1])
+    chosen, trial = final.chosen(2, "a" * 8), final.trial(2, 1000)
+    assert chosen.protocol.learning_rate == trial.protocol.learning_rate
+    assert (chosen.model, chosen.run, chosen.choice, chosen.trial_of) == (
+        trial.model,
+        final.run,
+        "a" * 8,
+        None,
+    )
+    assert chosen.protocol.search is not None and chosen.protocol.keep_model
+    assert chosen.hash not in (final.hash, final.chosen(2, "b" * 8).hash)
+    for settings in (final, chosen, trial):
+        assert Settings.of(settings.content, FAMILIES, "here").content == settings.content
+
+
+def test_what_is_searched_for_one_model_changes_no_run_of_another() -> None:
+    one, other = of(), of(models={"mlp": {"width": [4, 5, 6]}})
+    run = next(run for run in one.runs if run.model == "vqc")
+    assert one.settings(run).hash == other.settings(run).hash
+
+
+def test_a_report_is_made_for_the_same_trials() -> None:
+    made = of()
+    assert analysis.of(json.loads(made.text), placed=False).runs == made.runs
+    jsonschema.validate(json.loads(made.text), published_schema(FAMILIES))
+
+
+def test_what_cannot_be_searched_is_refused_by_name() -> None:
+    assert "search.settings.epochs: cannot be searched" in refused(settings={**RATE, "epochs": [1, 2]})
+    assert "search.settings.learning_rate.low: 0.1 should be below high" in refused(
+        settings={"learning_rate": {"low": 0.1, "high": 0.01}}
+    )
+    assert "low: 0.0 has no logarithm" in refused(
+        settings={"learning_rate": {"low": 0.0, "high": 0.01, "scale": "log"}}
+    )
+    assert "takes lists, not ranges" in refused(method="grid", settings=RATE)
+    assert "weight_decay: a value is given twice" in refused(settings={**RATE, "weight_decay": [0.0, 0.0]})
+    assert "search.models.mlp.widht: unknown setting" in refused(models={"mlp": {"widht": [4, 8]}})
+    assert "search.models.mlp.width" in refused(models={"mlp": {"width": [-4, 8]}})
+    assert "search.settings.learning_rate: -0.1 is too small" in refused(
+        settings={"learning_rate": [-0.1, 0.1]}, trials=2, models={}
+    )
+    assert "search.models: no model is called mpl" in refused(models={"mpl": {"width": [4, 8]}})
+    assert "seeds: a seed is given twice" in refused(seeds=[7, 7])
+    assert "is a seed of the study too" in refused(seeds=[0])
+
+
+def test_a_protocol_that_cannot_be_searched_is_refused() -> None:
+    def changed(**changes: Any) -> str:
+        given = copy.deepcopy(GIVEN)
+        given["protocols"]["tuned"] |= changes
+        return refusal(given)
+
+    assert "protocols.tuned.learning_rate: is searched; leave it out here" in changed(learning_rate=0.1)
+    assert "set timed: false" in changed(timed=True)
+    given = copy.deepcopy(GIVEN)
+    del given["protocols"]["tuned"]["epochs"]
+    assert "protocols.tuned.search: needs validation" in refusal(
+        {**given, "protocols": {"tuned": {**given["protocols"]["tuned"], "steps": 9}}}
+    )
+    given = copy.deepcopy(GIVEN)
+    given["protocols"]["tuned-t03"] = {**given["protocols"]["tuned"], "search": {**SEARCH, "trials": 2}}
+    assert "has the name of a trial of tuned" in refusal(given)
+
+
+def test_a_study_names_no_trial() -> None:
+    given = copy.deepcopy(GIVEN)
+    given["studies"]["accuracy"]["axes"]["protocol"] = "tuned-t00"
+    assert "no protocol is called tuned-t00; did you mean tuned?" in refusal(given)

@@ -1,0 +1,153 @@
+"""What a search chooses: by the validation of its trials' records alone, and what the runs that train with it say of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ketscale import analysis
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.jobs import choice, records
+from ketscale.measure import record
+from tests import record_maker as maker
+from tests.searched import GIVEN
+
+CONFIG = analysis.of(GIVEN)
+FINALS = [run for run in CONFIG.runs if run.model == "vqc" and not CONFIG.tried(run)]
+FINAL = CONFIG.settings(FINALS[0])
+TRIALS = [*CONFIG.trials_of(FINALS[0])]
+
+
+def quality(accuracy: float | None, loss: float | None = 1.0, test: Mapping[str, Any] = {}) -> dict[str, Any]:
+    """The quality of a record with these metrics on validation data."""
+    validation = {"accuracy": accuracy, "loss": loss}
+    return {"epochs": 2, "best_epoch": 1, "chosen": {}, "validation": validation, "test": test, "right": None}
+
+
+def reach(results: Path, *found: Mapping[str, Any]) -> None:
+    """Records of the trials, in their order, with these changes."""
+    folder = results / "features/digits"
+    folder.mkdir(parents=True, exist_ok=True)
+    block = CONFIG.workloads["digits"][1]
+    about = {"hash": maker.FEATURES, "workload": type(block).__name__, "settings": block.content()}
+    (folder / "features.json").write_text(json.dumps(about))
+    for run, changes in zip(TRIALS, found, strict=True):
+        maker.write(results, CONFIG.settings(run), **changes)
+
+
+def qualities(*accuracies: float) -> list[dict[str, Any]]:
+    return [{"quality": quality(each)} for each in accuracies]
+
+
+def train(results: Path, run: Run = FINALS[0]) -> Path:
+    """The record of a run with the settings that it finds."""
+    return maker.write(results, choice.resolved(CONFIG.settings(run), results), quality=quality(0.5))
+
+
+def made(results: Path) -> choice.Choice:
+    return choice.make(FINAL, results, maker.FEATURES)
+
+
+def test_the_best_on_validation_data_is_chosen_and_all_are_written(tmp_path: Path) -> None:
+    reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
+    found = made(tmp_path)
+    written = json.loads((tmp_path / FINALS[0].choice).read_text())
+    values = {trial["name"]: trial["validation"] for trial in written["trials"]}
+    assert found.chosen == 1 and values == dict(
+        zip((run.protocol for run in TRIALS), (0.7, 0.9, 0.8, 0.2), strict=True)
+    )
+    assert written["why"] == "tuned-t01 has the best accuracy on validation data of 4 trials"
+    settings = choice.resolved(FINAL, tmp_path)
+    assert settings.protocol.learning_rate == CONFIG.settings(TRIALS[1]).protocol.learning_rate
+    assert settings.choice == written["hash"]
+
+
+def test_of_equals_the_smaller_loss_then_the_smaller_trial_is_chosen(tmp_path: Path) -> None:
+    reach(tmp_path, *({"quality": quality(0.9, loss)} for loss in (2.0, 1.0, 1.0, 3.0)))
+    assert made(tmp_path).chosen == 1
+    reach(tmp_path, *({"quality": quality(0.9, loss)} for loss in (2.0, 2.0, 2.0, 2.0)))
+    assert made(tmp_path).chosen == 0
+
+
+def test_a_trial_that_diverged_loses_and_is_named(tmp_path: Path) -> None:
+    reach(tmp_path, {"status": "diverged"}, *qualities(0.1, 0.2, 0.1))
+    found = made(tmp_path)
+    assert found.chosen == 2 and found.trials[0].why == "diverged" and "; 1 failed" in found.why
+
+
+def test_if_every_trial_failed_nothing_trains_and_the_reason_is_said(tmp_path: Path) -> None:
+    reach(tmp_path, *({"status": "diverged"} for _ in range(3)), {"quality": quality(None)})
+    with pytest.raises(UserError, match=r"none of 4 trials can be chosen \(3 diverged, 1 without accuracy\)"):
+        made(tmp_path)
+    assert "none of 4 trials" in records.read(CONFIG, tmp_path).checked[FINALS[0]].why
+
+
+def test_a_trial_without_a_record_is_named(tmp_path: Path) -> None:
+    reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
+    (tmp_path / TRIALS[2].path).unlink()
+    with pytest.raises(UserError, match=r"tuned-t02/seed1000/metrics.json: missing; train this trial first"):
+        made(tmp_path)
+
+
+def test_no_test_result_changes_a_choice(tmp_path: Path) -> None:
+    """Training leaves no test of a trial; if there was one it would count for nothing."""
+    reach(tmp_path / "a", *qualities(0.7, 0.9, 0.8, 0.2))
+    tests = ({"accuracy": share, "loss": 1 - share} for share in (1.0, 0.0, 1.0, 1.0))
+    found = ((0.7, 0.9, 0.8, 0.2), tests)
+    for run, accuracy, test in zip(TRIALS, *found, strict=True):
+        maker.forge(tmp_path / "b", CONFIG.settings(run), quality=quality(accuracy, test=test))
+    checked = {run: record.read(tmp_path / "b" / run.path) for run in TRIALS}
+    assert all(each.record for each in checked.values())
+    assert choice.of(FINAL, checked, maker.FEATURES) == made(tmp_path / "a")
+
+
+def test_the_mean_over_the_seeds_of_the_search_decides(tmp_path: Path) -> None:
+    given = {**GIVEN, "protocols": {"tuned": {**GIVEN["protocols"]["tuned"]}}}
+    given["protocols"]["tuned"]["search"] = {**given["protocols"]["tuned"]["search"], "seeds": [7, 8]}
+    config = analysis.of(given)
+    final = next(run for run in config.runs if run.model == "vqc" and run.protocol == "tuned")
+    values = {7: (0.9, 0.5, 0.1, 0.1), 8: (0.1, 0.6, 0.1, 0.1)}
+    for run in config.trials_of(final):
+        accuracy = values[run.seed][int(run.protocol[-1])]
+        maker.write(tmp_path, config.settings(run), quality=quality(accuracy))
+    assert choice.make(config.settings(final), tmp_path, maker.FEATURES).chosen == 1
+
+
+def test_a_run_is_stale_if_its_trials_choose_another(tmp_path: Path) -> None:
+    reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
+    made(tmp_path)
+    train(tmp_path)
+    found = records.read(CONFIG, tmp_path)
+    assert found.checked[FINALS[0]].state == "completed"
+    assert found.choices[FINALS[0].choice].chosen == 1
+    assert not choice.outdated(CONFIG, FINALS[0], tmp_path, maker.FEATURES)
+    reach(tmp_path, *qualities(0.7, 0.9, 0.95, 0.2))
+    assert records.read(CONFIG, tmp_path).checked[FINALS[0]].state == "stale"
+    assert choice.outdated(CONFIG, FINALS[0], tmp_path, maker.FEATURES)
+
+
+def test_without_its_trials_a_choice_is_believed_and_an_edited_one_is_not(tmp_path: Path) -> None:
+    reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
+    made(tmp_path)
+    train(tmp_path)
+    for run in TRIALS:
+        (tmp_path / run.path).unlink()
+    assert records.read(CONFIG, tmp_path).checked[FINALS[0]].state == "completed"
+    file = tmp_path / FINALS[0].choice
+    written = json.loads(file.read_text())
+    file.write_text(json.dumps({**written, "chosen": 2}))
+    assert choice.outdated(CONFIG, FINALS[0], tmp_path, maker.FEATURES)
+    assert choice.resolved(FINAL, tmp_path) == FINAL
+    assert records.read(CONFIG, tmp_path).checked[FINALS[0]].state == "stale"
+
+
+def test_a_choice_of_another_search_is_none(tmp_path: Path) -> None:
+    reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
+    made(tmp_path)
+    given = {**GIVEN, "protocols": {"tuned": {**GIVEN["protocols"]["tuned"], "epochs": 3}}}
+    assert choice.read(analysis.of(given).settings(FINALS[0]), tmp_path) is None

@@ -1,0 +1,227 @@
+"""A search: trials of settings of training and of models, which a protocol asks for, and how they are drawn.
+
+What is drawn is a function of the seed, the setting's name and the trial alone, so that models get the same rates.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Annotated, Any, Literal, NamedTuple
+
+import msgspec
+import msgspec.inspect
+from msgspec import Meta
+
+from ketscale.config.block import Block, Name, Positive, Seed
+
+# Settings of a protocol that may be searched: those that change neither how long a run trains nor what it computes.
+SEARCHED = ("learning_rate", "weight_decay", "clip_norm", "dropout")
+# Real numbers are rounded to so many digits, as people write them.
+_DIGITS = 4
+
+
+class Range(Block, frozen=True, kw_only=True):
+    """Numbers from `low` to `high`; whole ones if both are written as whole numbers."""
+
+    low: float | int
+    high: float | int
+    scale: Annotated[
+        Literal["linear", "log"], Meta(description="What is uniform: the number, or its logarithm")
+    ] = "linear"
+
+    def faults(self) -> Iterator[str]:
+        """It is empty, or has no logarithm."""
+        if self.low >= self.high:
+            yield f"low: {self.low} should be below high ({self.high})"
+        elif self.scale == "log" and self.low <= 0:
+            yield f"low: {self.low} has no logarithm; give a number above 0, or scale: linear"
+
+    @property
+    def whole(self) -> bool:
+        """Whether its numbers are whole."""
+        return isinstance(self.low, int) and isinstance(self.high, int)
+
+    @property
+    def points(self) -> float:
+        """How many numbers it has."""
+        return self.high - self.low + 1 if self.whole else math.inf
+
+    def at(self, share: float) -> int | float:
+        """The number below which this share of them lies, from 0 to 1."""
+        # A whole number has as much room as its neighbours, at the ends too.
+        low, high = (self.low - 0.5, self.high + 0.5) if self.whole else (self.low, self.high)
+        if self.scale == "log":
+            number = math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+        else:
+            number = low + share * (high - low)
+        rounded = round(number) if self.whole else float(f"{number:.{_DIGITS}g}")
+        return min(max(rounded, self.low), self.high)
+
+
+Space = Mapping[str, "list[Any] | Range"]
+_Space = dict[Name, Annotated[list[Any], Meta(min_length=1)] | Range]
+
+
+class Point(NamedTuple):
+    """The settings of a trial: those of training, and those of the model."""
+
+    training: dict[str, Any]
+    model: dict[str, Any]
+
+
+class Search(Block, frozen=True, kw_only=True):
+    """Trials of settings, of which validation chooses one for each point of a study; it is trained again for all seeds."""
+
+    trials: Annotated[Positive, Meta(description="How many settings are tried, as many for each model")]
+    seed: Annotated[Seed, Meta(description="The seed of what is drawn")] = 0
+    method: Annotated[
+        Literal["random", "grid"],
+        Meta(
+            description="random: drawn, none twice; grid: every combination of the lists, as many as `trials`"
+        ),
+    ] = "random"
+    seeds: Annotated[
+        list[Seed],
+        Meta(
+            min_length=1,
+            description="The seeds that each trial is trained with, none of them a seed of the study; their mean decides",
+        ),
+    ] = msgspec.field(default_factory=lambda: [1000])
+    settings: Annotated[
+        _Space,
+        Meta(
+            description="Lists, or ranges (low, high, scale), of learning_rate, weight_decay, clip_norm or dropout"
+        ),
+    ] = msgspec.field(default_factory=dict)
+    models: Annotated[
+        dict[Name, _Space], Meta(description="Lists, or ranges, of settings of models, by the model's name")
+    ] = msgspec.field(default_factory=dict)
+
+    def faults(self) -> Iterator[str]:
+        """Settings that cannot be searched, and lists or ranges that are none."""
+        for name in self.settings:
+            if name not in SEARCHED:
+                yield f"settings.{name}: cannot be searched; choose from {', '.join(SEARCHED)}"
+        if len(set(self.seeds)) < len(self.seeds):
+            yield "seeds: a seed is given twice; keep one"
+        spaces = {
+            "settings": self.settings,
+            **{f"models.{name}": space for name, space in self.models.items()},
+        }
+        for where, space in spaces.items():
+            for name, values in space.items():
+                yield from (f"{where}.{name}{fault}" for fault in _faults(values, self.method == "grid"))
+
+    def space(self, model: str) -> dict[tuple[bool, str], Any]:
+        """What is searched for a model, by whether it is a setting of the model and the setting's name, in a fixed order."""
+        found = {(False, name): values for name, values in self.settings.items()}
+        found |= {(True, name): values for name, values in self.models.get(model, {}).items()}
+        return dict(sorted(found.items()))
+
+    def lacks(self, model: str) -> str:
+        """Why there are not as many settings as trials for a model; '' if there are."""
+        count = math.prod(_count(values) for values in self.space(model).values())
+        if self.method == "grid" and count != self.trials:
+            return f"its lists multiply to {count} settings for {model}, but trials is {self.trials}; make them equal"
+        if count < self.trials:
+            return f"there are {count} settings for {model} and {self.trials} trials; give as many, or fewer trials"
+        return ""
+
+    def point(self, model: str, trial: int) -> Point:
+        """The settings of a trial of a model, the first being number 0."""
+        return _points(msgspec.json.encode(self.for_model(model)), model)[trial]
+
+    def name(self, protocol: str, trial: int) -> str:
+        """The name of a trial of the protocol with this name, in paths."""
+        return f"{protocol}-t{trial:0{max(2, len(str(self.trials - 1)))}}"
+
+    def typed(self, models: Mapping[str, type[Block]]) -> Search:
+        """The search with ranges of real numbers where a setting takes them, however they are written.
+
+        models: the class of the settings of each model whose settings have types.
+        """
+        spaces = {name: _typed(space, models.get(name)) for name, space in self.models.items()}
+        settings = {name: _real(values) for name, values in self.settings.items()}
+        return msgspec.structs.replace(self, settings=settings, models=spaces)
+
+    def for_model(self, model: str) -> Search:
+        """The search as it concerns a model."""
+        models = {name: space for name, space in self.models.items() if name == model}
+        return msgspec.structs.replace(self, models=models)
+
+
+@functools.lru_cache(maxsize=256)
+def _points(encoded: bytes, model: str) -> tuple[Point, ...]:
+    """The settings of every trial of a model by a search, which must have enough."""
+    search = msgspec.json.decode(encoded, type=Search)
+    space = search.space(model)
+    every = itertools.product(*space.values()) if search.method == "grid" else _drawn(search.seed, space)
+    found = []
+    for values in itertools.islice(every, search.trials):
+        named = list(zip(space, values, strict=True))
+        training, own = (
+            {name: value for (of_model, name), value in named if of_model == wanted}
+            for wanted in (False, True)
+        )
+        found.append(Point(training, own))
+    return tuple(found)
+
+
+def _drawn(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[Any, ...]]:
+    """The settings of one trial after the other, none twice."""
+    seen = set[str]()
+    for trial in itertools.count():
+        for again in itertools.count():
+            shares = [_share(seed, *key, trial, again) for key in space]
+            values = tuple(map(_at, space.values(), shares))
+            if repr(values) not in seen:
+                break
+        seen.add(repr(values))
+        yield values
+
+
+def _typed(space: Space, kind: type[Block] | None) -> dict[str, Any]:
+    fields = msgspec.inspect.type_info(kind).fields if kind else ()  # type: ignore[attr-defined]
+    real = {field.encode_name for field in fields if _takes_reals(field.type)}
+    return {name: _real(values) if name in real else values for name, values in space.items()}
+
+
+def _takes_reals(kind: msgspec.inspect.Type) -> bool:
+    if isinstance(kind, msgspec.inspect.Metadata):
+        return _takes_reals(kind.type)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return any(map(_takes_reals, kind.types))
+    return isinstance(kind, msgspec.inspect.FloatType)
+
+
+def _real(values: list[Any] | Range) -> list[Any] | Range:
+    if isinstance(values, Range):
+        return msgspec.structs.replace(values, low=float(values.low), high=float(values.high))
+    return values
+
+
+def _share(*of: object) -> float:
+    """A number from 0 to below 1 that is a function of these alone."""
+    return int.from_bytes(hashlib.sha256(repr(of).encode()).digest()[:7]) / 2**56
+
+
+def _at(values: Sequence[Any] | Range, share: float) -> Any:
+    return values.at(share) if isinstance(values, Range) else values[int(share * len(values))]
+
+
+def _count(values: Sequence[Any] | Range) -> float:
+    return values.points if isinstance(values, Range) else len(values)
+
+
+def _faults(values: Sequence[Any] | Range, grid: bool) -> Iterator[str]:
+    """What is wrong with a list or a range, to be put behind the setting's name."""
+    if isinstance(values, Range):
+        yield from (f".{fault}" for fault in values.faults())
+        if grid:
+            yield ": a grid takes lists, not ranges; give a list, or method: random"
+    elif len({repr(value) for value in values}) < len(values):
+        yield ": a value is given twice; keep one"
