@@ -137,7 +137,8 @@ def answered(world: World, advantage: float, draw: np.random.Generator) -> Answe
     made = {"runs": rows, "quality": columns.QUALITY.of(kind.rows(study, collected), config)}
     frames = {name: columns.TABLES[name].frame(found, config) for name, found in made.items()}
     tables = dict.fromkeys(
-        ("scaling", "laws", "spans", "history", "curves", "completeness", "parity", "claims"), pd.DataFrame()
+        ("scaling", "laws", "spans", "history", "curves", "completeness", "parity", "claims", "trials"),
+        pd.DataFrame(),
     )
     tables |= {name: columns.TABLES[name].typed(frame, config) for name, frame in frames.items()}
     return kind.answer(study, Inputs(config, collected, **tables))
