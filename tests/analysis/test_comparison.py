@@ -158,7 +158,7 @@ def test_few_data_sets_say_why_ranks_do_not_decide(data: int, ends: str, tmp_pat
     mixed = truth(gains=lambda one: 0.0 if one else -0.3, hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
     found, _ = said(study(data), tmp_path / "mixed", mixed)
     assert found.verdict == verdicts.CANNOT_TELL and found.text.endswith(ends)
-    ranked = [row for row in found.rows if "mean rank" in row.more]
+    ranked = [row for row in found.rows if row.unit == "mean rank"]
     assert bool(ranked) == (data == 5)
 
 
@@ -185,9 +185,11 @@ def test_the_table_has_every_model_control_and_baseline_with_what_each_cost(tmp_
     assert all("test accuracy" in row.more for row in first)
     assert [bool(row.effect) for row in first] == [True, True, False, False, False]
     ranked = {
-        row.point.split(": ")[1]: row.more["mean rank"] for row in found.rows if "mean rank" in row.more
+        row.point.split(": ")[1]: row.effect and row.effect.value
+        for row in found.rows
+        if row.unit == "mean rank"
     }
-    assert [*ranked] == ["vqc", "mlp", "hybrid", "narrow"] and ranked["vqc"] == "1.00"
+    assert [*ranked] == ["vqc", "mlp", "hybrid", "narrow"] and ranked["vqc"] == 1.0
     assert any(
         note.startswith("Friedman's test on the ranks of four models gives p < 0.001: some")
         for note in found.notes
@@ -247,7 +249,7 @@ def test_a_side_that_failed_on_a_data_set_has_not_won_the_others(tmp_path: Path)
 def test_what_failed_ranks_last(tmp_path: Path) -> None:
     of = truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
     found, _ = said(study(5), tmp_path, failing(of, "hybrid", *(f"set{number}" for number in range(5))))
-    ranked = [row.point.split(": ")[1] for row in found.rows if "mean rank" in row.more]
+    ranked = [row.point.split(": ")[1] for row in found.rows if row.unit == "mean rank"]
     assert ranked == ["vqc", "mlp", "narrow", "hybrid"]
     row = next(row for row in found.rows if row.point.startswith("set0: hybrid"))
     assert row == Told(row.point, more={"parameters": "70,186", "failed": "3 of 3 seeds"})

@@ -364,7 +364,7 @@ COMPLETENESS = Table("completeness", "Every run of the study and its state. Miss
 # The class of hosts of a row, in tables of studies.
 ON = Column("on", "The class of hosts that the row is of, if some point of the study was measured on several; else empty", text=True)
 
-ANSWERS = Table("answers", "What each study says about its question, with a row for each point that it tells of. Intervals are of 95 % each; verdicts hold for all comparisons of a study together.", (
+ANSWERS = Table("answers", "What each study says about its question, with a row for each point that it tells of. Intervals are of 95 % each, in `comparison` all together; verdicts hold for all comparisons of a study together.", (
     replace(STUDY, of=attrgetter("part.study.name")), replace(KIND, of=attrgetter("part.study.kind")), replace(ON, of=attrgetter("part.host")),
     Column("question", "The study's question, from the config", attrgetter("part.study.question")),
     Column("answer", "The answer in one sentence, computed from the study's rows", attrgetter("part.answer.text")),
@@ -372,7 +372,7 @@ ANSWERS = Table("answers", "What each study says about its question, with a row 
     Column("point", "What the row tells of", attrgetter("told.point"), text=True),
     Column("compared_with", "What it is compared with; empty if with nothing", attrgetter("told.beside"), text=True),
     _part("effect", "told.effect", "value", "The ratio, difference or value, in its unit"),
-    Column("unit", "`times as fast` and `times as long` of ratios, `points` of differences of shares, `%` of shares, else the metric's", attrgetter("told.unit"), text=True),
+    Column("unit", "`times as fast` and `times as long` of ratios, `points` of differences of shares, `%` of shares, `mean rank`, else the metric's", attrgetter("told.unit"), text=True),
     _part("low", "told.effect", "low", "Lower end of its 95 % interval"), _part("high", "told.effect", "high", "Upper end"),
     _part("n", "told.effect", "n", "Number of seeds in it"),
     Column("verdict_of_point", "What its interval says", attrgetter("told.verdict"), text=True),
@@ -469,7 +469,7 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("control_trials", "Number of trials of the control's search", lambda found: found.their_budget and found.their_budget.trials),
     Column("control_tried", "How many settings the control was chosen from", lambda found: found.their_budget and found.their_budget.tried),
     _part("effect", "effect", "value", "How much more the model has than its control, from pairs of the same seed and test sample"),
-    _part("effect_low", "effect", "low", "Lower end of its 95 % interval"), _part("effect_high", "effect", "high", "Upper end"),
+    _part("effect_low", "effect", "low", "Lower end of its 95 % interval; in `comparison` it holds together with those of the other data sets"), _part("effect_high", "effect", "high", "Upper end"),
     Column("unit", "`points` of a difference of shares, else `times` of a ratio", attrgetter("unit"), text=True),
     Column("pairs", "Number of pairs of seeds", lambda found: found.effect.n if found.effect else 0 if found.beside else None),
     Column("verdict", "What the interval says, all comparisons of the study together", attrgetter("verdict"), text=True),

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import plots, style
+from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import finding
 from ketscale.analysis.kinds.accuracy import chosen
 from ketscale.analysis.kinds.finding import Finding
@@ -134,7 +135,8 @@ def _rows(whole: Whole, named: Mapping[Finding, str]) -> Iterator[Told]:
             cell = finding.told(each.standing, each.metric) if each.standing else ""
             yield Told(f"{each.data}: {each.standard} (baseline)", more={_reached(each): cell})
     for model, rank in whole.ranks.items():
-        yield Told(f"{spelled(len(whole.scores))} data sets: {model}", more={"mean rank": f"{rank:.2f}"})
+        mean = Estimate(rank, None, None, len(whole.scores))
+        yield Told(f"{spelled(mean.n)} data sets: {model}", effect=mean, unit="mean rank")
 
 
 def _reached(each: Finding) -> str:

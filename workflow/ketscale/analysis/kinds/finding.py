@@ -264,9 +264,9 @@ def ends(found: Estimate, unit: str) -> str:
 
 
 def signed(found: Estimate | None, unit: str) -> str:
-    """'+2.1 points', '0.8 times', of an effect without its interval."""
-    sign = "+" if found and found.value > 0 and unit != "times" else ""
-    return f"{sign}{_number(found.value, unit)} {unit}".rstrip() if found else ""
+    """'+2.1' of a difference, '0.8x' of a ratio, without the interval."""
+    ratio, number = unit == "times", _number(found.value, unit) if found else ""
+    return f"{number}x" if ratio else f"+{number}" if found and found.value > 0 else number
 
 
 def _number(found: float | None, unit: str) -> str:
