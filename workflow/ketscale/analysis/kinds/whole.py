@@ -254,6 +254,14 @@ class Whole:
             one.splits == 1 and not self.config.block(one.task[0])[1].folded for one in self.heads.values()
         ):
             yield "Careful: the verdict on a data set with one split holds for its training samples alone."
+        generators = [
+            self.config.block(name)[0] for name, _ in self.tasks if self.config.block(name)[1].generated
+        ]
+        if len(generators) > len(set(generators)):
+            yield (
+                f"Careful: {spelled(len(generators))} data sets are of {spelled(len(set(generators)))} generators; the verdict for all "
+                "takes data sets as independent of each other."
+            )
         if lacking:
             yield f"{lacking} of {count} data sets {'have' if lacking > 1 else 'has'} no difference to be joined."
         if self.ranks:
