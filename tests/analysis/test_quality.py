@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -245,6 +246,43 @@ def test_other_training_of_the_control_is_told(tmp_path: Path) -> None:
         study["studies"]["asked"]["points"][1]["protocol"] = protocol
         found, _ = asked(analysis.of(study), tmp_path / protocol, shares(vqc=0.9, mlp=0.6))
         assert (said in found.notes) == told and any("was trained by" in note for note in found.notes) == told
+
+
+def test_budgets_and_choices_are_said() -> None:
+    words = {
+        finding.spent(selection.Budget()): "untuned",
+        finding.spent(selection.Budget(tried=3)): "3 settings, untuned",
+        finding.spent(selection.Budget(32, 32, 150 / 3600)): "32 trials, 2.5 min",
+        finding.spent(selection.Budget(32, 96)): "96 settings of 32 trials",
+        finding.settled(selection.Budget()): "",
+    }
+    assert {*words} == {*words.values()} and all(key == value for key, value in words.items())
+    chosen = {"learning_rate": (0.0031, 0.0124), "width": (4, 4), "kernel": ("rbf", "linear", "rbf")}
+    said = finding.settled(selection.Budget(8, 8, 0.0, chosen))
+    assert said == "learning rate 0.0031 to 0.0124, width 4, kernel linear to rbf"
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "care"),
+    [((), (), " (untuned)"), ((8, 8), (), " (untuned)"), ((8, 8), (8, 16), " (unequal budgets)"), ((8, 8), (8, 8), "")],
+)  # fmt: skip
+def test_verdicts_say_what_was_not_tuned_alike(ours: Any, theirs: Any, care: str) -> None:
+    nothing: Any = None
+    sides = [
+        selection.Candidate(
+            point=(), group=[], metric=nothing, task=("w", ""), model=name, tests={}, failed=(), validation=None,
+            chance=None, budget=selection.Budget(*budget),
+        )
+        for name, budget in (("vqc", ours), ("mlp", theirs))
+    ]  # fmt: skip
+    match = selection.Match(*sides)
+    made = finding.Finding(
+        "s", nothing, ("w", ""), "w", nothing, 1, 3, 0, 1, None, 1, None, None, None, {}, "", verdict=verdicts.EQUAL,
+        untuned=match.untuned, uneven=match.uneven,
+    )  # fmt: skip
+    assert finding.care([made]) == care
+    guessed = selection.Match(sides[0], dataclasses.replace(sides[1], model="guessing", budget=None))
+    assert not guessed.untuned, "guessing has no settings"
 
 
 def test_other_data_are_not_compared(tmp_path: Path) -> None:

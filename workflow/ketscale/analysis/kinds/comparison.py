@@ -152,6 +152,7 @@ def _cells(each: Finding) -> dict[str, str]:
         "parameters": f"{each.parameters:,}",
         "training": f"{time}, {each.cohort} together" if time and each.cohort > 1 else time,
         "budget": finding.spent(each.budget) if each.budget else "",
+        "chosen": finding.settled(each.budget) if each.budget else "",
         "failed": f"{each.failed} of {each.failed + each.n} seeds" if each.failed else "",
     }
     return {name: text for name, text in cells.items() if text}

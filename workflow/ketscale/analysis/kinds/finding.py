@@ -18,6 +18,7 @@ from ketscale.analysis.wording import capital, data, digits, listed
 from ketscale.config import Config, Metric, Settings
 from ketscale.grid import Run
 from ketscale.words import counted as counted_words
+from ketscale.words import duration
 
 # If the control gets more than this share right, a model has little room to be better.
 CEILING = 0.95
@@ -181,6 +182,7 @@ class Finding:
             "best baseline": f"{self.standard}: {told(self.standing, self.metric)}" if self.standing else "",
             "parameters": _both(self.parameters, self.their_parameters),
             "budget": " / ".join(spent(each) for each in (self.budget, self.their_budget) if each),
+            "chosen": settled(self.budget) if self.budget else "",
         }
         shown = {name: text for name, text in {**cells, **more}.items() if text}
         return Told(
@@ -286,12 +288,26 @@ def care(found: Iterable[Finding]) -> str:
 
 
 def spent(budget: Budget) -> str:
-    """How many settings a choice was from: 'untuned', '3 settings, untuned', '32 trials', '96 settings of 32 trials'."""
-    settings = counted_words(budget.tried, "setting")
+    """How many settings a choice was from: 'untuned', '3 settings, untuned', '32 trials, 2.5 min', '96 settings of 32 trials'."""
+    settings, trials = counted_words(budget.tried, "setting"), counted_words(budget.trials, "trial")
     if not budget.trials:
         return f"{settings}, untuned" if budget.tried > 1 else "untuned"
-    trials = counted_words(budget.trials, "trial")
-    return trials if budget.tried == budget.trials else f"{settings} of {trials}"
+    of = trials if budget.tried == budget.trials else f"{settings} of {trials}"
+    return f"{of}, {duration(3600 * budget.node_hours, 2)}" if budget.node_hours else of
+
+
+def settled(budget: Budget) -> str:
+    """What a search chose: 'learning rate 0.003', 'width 4 to 8' where splits have chosen differently; '' without one."""
+    return ", ".join(f"{name.replace('_', ' ')} {_span(values)}" for name, values in budget.chosen.items())
+
+
+def _span(values: Sequence[Any]) -> str:
+    """Values of a setting in words."""
+    try:
+        ends = dict.fromkeys((min(values), max(values)))
+    except TypeError:
+        return " or ".join(sorted({str(value) for value in values}))
+    return " to ".join(f"{one:.3g}" if isinstance(one, float) else str(one) for one in ends)
 
 
 def _apart(ours: Settings, theirs: Settings) -> tuple[str, ...]:
