@@ -73,6 +73,8 @@ def test_what_is_drawn_depends_on_nothing_but_the_seed_the_setting_and_the_trial
     assert [search(settings=turned).point("mlp", n) for n in range(4)] == [
         one.point("mlp", n) for n in range(4)
     ]
+    lists = {"settings": {**RATE, "weight_decay": [1e-4, 0.0]}, "models": {"mlp": {"width": [8, 4, 6]}}}
+    assert search(**lists, seeds=[8, 7]) == search(seeds=[7, 8])
     more = search(trials=9, models={"mlp": {"width": [4, 6, 8]}, "vqc": {}})
     assert [more.point("mlp", n) for n in range(4)] == [one.point("mlp", n) for n in range(4)]
     assert [search(seed=1).point("mlp", n) for n in range(4)] != [one.point("mlp", n) for n in range(4)]

@@ -140,13 +140,13 @@ class Search(Block, frozen=True, kw_only=True):
         return f"{protocol}-t{trial:0{max(2, len(str(self.trials - 1)))}}"
 
     def typed(self, models: Mapping[str, type[Block]]) -> Search:
-        """The search with ranges of real numbers where a setting takes them, however they are written.
+        """The search with ranges of real numbers where a setting takes them, and sorted lists, however they are written.
 
         models: the class of the settings of each model whose settings have types.
         """
         spaces = {name: _typed(space, models.get(name)) for name, space in self.models.items()}
-        settings = {name: _real(values) for name, values in self.settings.items()}
-        return msgspec.structs.replace(self, settings=settings, models=spaces)
+        settings = {name: _sorted(_real(values)) for name, values in self.settings.items()}
+        return msgspec.structs.replace(self, seeds=sorted(self.seeds), settings=settings, models=spaces)
 
     def for_model(self, model: str) -> Search:
         """The search as it concerns a model."""
@@ -187,7 +187,7 @@ def _drawn(seed: int, space: Mapping[tuple[bool, str], Any]) -> Iterator[tuple[A
 def _typed(space: Space, kind: type[Block] | None) -> dict[str, Any]:
     fields = msgspec.inspect.type_info(kind).fields if kind else ()  # type: ignore[attr-defined]
     real = {field.encode_name for field in fields if _takes_reals(field.type)}
-    return {name: _real(values) if name in real else values for name, values in space.items()}
+    return {name: _sorted(_real(values) if name in real else values) for name, values in space.items()}
 
 
 def _takes_reals(kind: msgspec.inspect.Type) -> bool:
@@ -202,6 +202,13 @@ def _real(values: list[Any] | Range) -> list[Any] | Range:
     if isinstance(values, Range):
         return msgspec.structs.replace(values, low=float(values.low), high=float(values.high))
     return values
+
+
+def _sorted(values: list[Any] | Range) -> list[Any] | Range:
+    if isinstance(values, Range):
+        return values
+    # Numbers come before what is none.
+    return sorted(values, key=lambda each: (0, each) if isinstance(each, int | float) else (1, repr(each)))
 
 
 def _share(*of: object) -> float:
