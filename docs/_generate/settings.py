@@ -82,9 +82,16 @@ def _block(name: str, definitions: Schema, level: int) -> Iterator[str]:
     yield sentence(made.get("description", ""))
     yield fields(made, definitions)
     if level == 3:
-        for inner in _referred(made):
+        for inner in dict.fromkeys(_inside(made, definitions)):
             yield f"{'#' * level} {inner}"
             yield from _block(inner, definitions, level + 1)
+
+
+def _inside(value: Any, definitions: Schema) -> Iterator[str]:
+    """The blocks that a block refers to, and those that these do."""
+    for name in _referred(value):
+        yield name
+        yield from _inside(definitions[name], definitions)
 
 
 def _referred(value: Any) -> Iterator[str]:

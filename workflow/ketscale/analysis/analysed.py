@@ -26,7 +26,6 @@ from ketscale.config import Config
 from ketscale.files import read_csv
 from ketscale.grid import CURVES, HISTORY, Run
 from ketscale.jobs import baselines, records
-from ketscale.jobs.choice import Choice
 from ketscale.jobs.records import Records
 
 if TYPE_CHECKING:
@@ -139,18 +138,21 @@ def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[
 
 def _searches(config: Config, found: Records) -> dict[str, Searched]:
     """What each search has chosen, by the path of the choice, with the node-hours of its trials that have a record."""
-    hours = dict.fromkeys(found.choices, 0.0)
-    for path, run in {run.choice: run for run in config.runs if run.choice in hours}.items():
-        records = (found.checked[trial].record for trial in config.trials_of(run))
-        hours[path] += sum(record.node_hours for record in records if record)
-    return {path: Searched(choice, hours[path]) for path, choice in found.choices.items()}
+    made = {}
+    for path, run in {run.choice: run for run in config.runs if run.choice in found.choices}.items():
+        hours: dict[str, float | None] = {}
+        for trial in config.trials_of(run):
+            record, so_far = found.checked[trial].record, hours.get(trial.protocol, 0.0)
+            hours[trial.protocol] = so_far + record.node_hours if record and so_far is not None else None
+        made[path] = Searched(found.choices[path], [*hours.values()])
+    return made
 
 
-def _trials(config: Config, searches: Mapping[str, Searched]) -> Iterator[tuple[Run, Choice, int]]:
+def _trials(config: Config, searches: Mapping[str, Searched]) -> Iterator[tuple[Run, Searched, int]]:
     """Each trial of each search, with the first run that trains with the choice, and the trial's number."""
     for run in {run.choice: run for run in reversed(config.runs) if run.choice in searches}.values():
-        choice = searches[run.choice].choice
-        yield from ((run, choice, number) for number in range(len(choice.trials)))
+        found = searches[run.choice]
+        yield from ((run, found, number) for number in range(len(found.choice.trials)))
 
 
 def _of_studies(table: str, collected: Collected) -> Iterator[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ketscale.analysis.comparison import Times
@@ -16,10 +17,15 @@ from ketscale.measure.form import Record
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search has chosen for the seeds of a point, and the node-hours of its trials."""
+    """What a search has chosen for the seeds of a point, and the node-hours of each trial; none without its records."""
 
     choice: Choice
-    node_hours: float
+    hours: Sequence[float | None]
+
+    @property
+    def node_hours(self) -> float:
+        """Those of all trials."""
+        return math.fsum(hours or 0.0 for hours in self.hours)
 
 
 @dataclass(frozen=True)

@@ -512,13 +512,14 @@ HISTORY = Table("history", "Losses and metrics of each epoch, for the runs of ac
 TRIALS = Table("trials", "The trials of each search: what was drawn, and what it reached on validation data, which alone decides; tests are not looked at.", (
     *(replace(_AXES[name], of=partial(lambda name, row: getattr(row[0], name), name)) for name in POINT if name != "layout"),
     replace(_AXES["layout"], of=lambda row: row[0].layout),
-    Column("trial", "The trial's protocol, as it is in paths", lambda row: row[1].trials[row[2]].name, text=True),
-    Column("settings", "What was drawn, as JSON", lambda row: canonical(row[1].trials[row[2]].settings), text=True),
-    Column("metric", "The headline metric of the family", lambda row: row[1].metric, text=True),
-    Column("validation", "Its mean over the search's seeds on validation data", lambda row: row[1].trials[row[2]].validation),
-    Column("loss", "The loss there, which decides between equals", lambda row: row[1].trials[row[2]].loss),
-    Column("why", "Why it cannot be chosen", lambda row: row[1].trials[row[2]].why, text=True),
-    Column("chosen", "Whether the runs of the point train with its settings", lambda row: row[2] == row[1].chosen),
+    Column("trial", "The trial's protocol, as it is in paths", lambda row: row[1].choice.trials[row[2]].name, text=True),
+    Column("settings", "What was drawn, as JSON", lambda row: canonical(row[1].choice.trials[row[2]].settings), text=True),
+    Column("metric", "The headline metric of the family", lambda row: row[1].choice.metric, text=True),
+    Column("validation", "Its mean over the search's seeds on validation data", lambda row: row[1].choice.trials[row[2]].validation),
+    Column("loss", "The loss there, which decides between equals", lambda row: row[1].choice.trials[row[2]].loss),
+    Column("why", "Why it cannot be chosen", lambda row: row[1].choice.trials[row[2]].why, text=True),
+    Column("node_hours", "Its node-hours, its share of those of a process that trained several", lambda row: row[1].hours[row[2]]),
+    Column("chosen", "Whether the runs of the point train with its settings", lambda row: row[2] == row[1].choice.chosen),
 ))
 
 CURVES = Table("curves", "What trained models do over time, for the runs of accuracy studies: of each point, the seed with the best headline metric on validation data.", (
