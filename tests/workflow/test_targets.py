@@ -55,7 +55,7 @@ def test_the_profiles_say_nothing_that_profiles_default_overrides() -> None:
 def test_the_rules_are_these(fresh: Path) -> None:
     listed = [line.split()[0] for line in run_in(fresh, "--list-rules").stdout.splitlines()]
     assert sorted(listed) == [
-        "all", "baseline", "fetch", "figures", "prepare", "report", "runs", "train", "try", "write_report",
+        "all", "baseline", "choose", "fetch", "figures", "prepare", "report", "runs", "train", "try", "write_report",
     ]  # fmt: skip
 
 

@@ -155,6 +155,14 @@ def test_timed_and_untimed_runs_and_gpus_never_mix():
         assert len({(run.nodes, site.gpus_per_node(run)) for run in of_pack}) == 1
 
 
+def test_trials_and_the_runs_that_wait_for_them_never_mix():
+    runs = [run_at("cpu-n1r1t1", protocol=protocol) for protocol in ("tuned-t00", "tuned-t01", "tuned")]
+    names = packs.packs(
+        runs, timed, of(pack={"minutes": 1000, "runs": 30}), lambda run: run.protocol != "tuned"
+    )
+    assert names[runs[0]] == names[runs[1]] != names[runs[2]]
+
+
 def test_two_thousand_runs_make_at_most_two_hundred_jobs():
     runs = [
         run_at("cpu-n1r1t1", seed=seed, size=f"q{qubits}-l{layers}")
