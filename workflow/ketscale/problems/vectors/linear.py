@@ -24,7 +24,7 @@ class Linear(Fitted):
     """W x + b of features x (batch, inputs): logits, or numbers (batch, outputs). Fitted by scikit-learn.
 
     penalty: the factor of |W|^2 / 2 beside the sum of the cross-entropies, or of |W|^2 beside that of the squared errors;
-        None to choose among `PENALTIES` by the loss of validation.
+        None to choose among `PENALTIES` by the accuracy of validation, then by its loss.
 
     Raises:
         UserError: when fitted, there is a choice and no validation; or, when called, the inputs have another shape.
@@ -48,19 +48,18 @@ class Linear(Fitted):
             raise UserError(
                 "linear chooses penalty by validation, and there are no such samples; give it one"
             )
-        least = float("inf")
+        best = (-float("inf"), -float("inf"))
         for penalty in self.penalties:
             weight, bias = self._fitted(train, penalty)
-            error = 0.0
-            if validation is not None:
-                outputs = nn.functional.linear(validation.inputs, weight, bias)
-                of = cross_entropy if validation.targets.ndim == 1 else mse_loss
-                error = float(of(outputs, validation.targets))
-            if error < least:
-                least, best = error, penalty
+            score = (
+                _score(nn.functional.linear(validation.inputs, weight, bias), validation.targets)
+                if validation
+                else (0.0, 0.0)
+            )
+            if score > best:
+                best, chosen = score, penalty
                 self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
-        self.chosen = {"penalty": best} if len(self.penalties) > 1 else {}
-        self.tried = len(self.penalties)
+        self.chosen = {"penalty": chosen} if len(self.penalties) > 1 else {}
 
     def _fitted(self, train: Samples, penalty: float) -> tuple[torch.Tensor, torch.Tensor]:
         """The weights (outputs, inputs) and the biases (outputs,) with this penalty."""
@@ -73,3 +72,11 @@ class Linear(Fitted):
         weight[-len(directions) :] = torch.from_numpy(directions)
         bias[-len(shifts) :] = torch.from_numpy(shifts)
         return weight, bias
+
+
+def _score(outputs: torch.Tensor, targets: torch.Tensor) -> tuple[float, float]:
+    """How good outputs are, larger is better: the share of right classes, then minus the loss."""
+    if targets.ndim == 2:
+        error = float(mse_loss(outputs, targets))
+        return -error, -error
+    return float((outputs.argmax(1) == targets).double().mean()), -float(cross_entropy(outputs, targets))
