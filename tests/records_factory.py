@@ -157,6 +157,10 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     train_s = min(59.0, max(10.0, 25 * step_s))
     quality = {"epochs": 30 + run.seed, "best_epoch": 20, "chosen": {}}
     quality |= {split: metrics(config, run) for split in ("validation", "test")}
+    if protocol.fitted:
+        quality |= {"epochs": None, "best_epoch": None, "chosen": {"cost": 1.0}, "tried": 32}
+        for split in ("validation", "test"):
+            quality[split] = {name: value for name, value in quality[split].items() if name != "loss"}
     rank = {
         "host": "a",
         "pid": 1,
@@ -218,7 +222,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "started": "2026-01-01T00:00:00Z",
         "stopped": "2026-01-01T00:01:00Z",
         "quiet": beside(others_share=0.01),
-        "quality": quality if protocol.by_epochs and completed else None,
+        "quality": quality if protocol.tested and completed else None,
         "losses": [2.3 * 0.9**step for step in range(min(20, steps))],
         "timing": {
             "startup_s": 1.5,
@@ -241,12 +245,15 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         "node_hours": run.nodes / 60,
         "gpu_hours": 0.0,
     }
-    if protocol.probe:
+    if not protocol.stepped:
         made["timing"] |= {
             "first_step_s": None, "step": nothing, "sampled_step": nothing, "spans": {}, "validation_s": None, "steps": 0,
             "steps_per_epoch": 0, "epoch_s": None, "samples_per_s": None, "steps_s": 0.0,
+            "fit_s": 1.0 if protocol.fitted and completed else None,
         }  # fmt: skip
-        made |= {"losses": [], "quality": None, "trainability": trainability(settings) if completed else None}
+        made["losses"] = []
+    if protocol.probe:
+        made["trainability"] = trainability(settings) if completed else None
     if changes.get("status") == "timed_out":
         # The first step alone took longer than the run's time.
         none = {"step": nothing, "sampled_step": nothing, "spans": {}, "epoch_s": None, "samples_per_s": None}
