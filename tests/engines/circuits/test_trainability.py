@@ -12,6 +12,7 @@ import pytest
 import torch
 from scipy.stats import unitary_group
 
+from ketscale.engines.circuits import haar
 from ketscale.engines.circuits import trainability as of
 from ketscale.engines.circuits.ansaetze import BY_NAME, product_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
@@ -32,7 +33,7 @@ def grid(points: int, columns: int) -> torch.Tensor:
     return torch.tensor(list(itertools.product(one, repeat=columns)), dtype=torch.float64)
 
 
-def haar(qubits: int, draws: int) -> torch.Tensor:
+def random_states(qubits: int, draws: int) -> torch.Tensor:
     """Random states."""
     generator = np.random.default_rng(5)
     parts = generator.normal(size=(2, draws, 2**qubits))
@@ -42,13 +43,13 @@ def haar(qubits: int, draws: int) -> torch.Tensor:
 
 @pytest.mark.parametrize("qubits", [1, 3])
 def test_random_states_have_the_frame_potentials_and_the_entanglement_of_haar(qubits: int) -> None:
-    states = haar(qubits, 4000)
+    states = random_states(qubits, 4000)
     for t in (1, 2):
-        assert of.frame_potential(states, t) == pytest.approx(of.random_frame_potential(qubits, t), rel=0.02)
-    assert of.meyer_wallach(states) == pytest.approx(of.random_meyer_wallach(qubits), abs=0.01)
+        assert of.frame_potential(states, t) == pytest.approx(haar.frame_potential(qubits, t), rel=0.02)
+    assert of.meyer_wallach(states) == pytest.approx(haar.meyer_wallach(qubits), abs=0.01)
     size = 2**qubits
-    assert of.random_frame_potential(qubits, 1) == pytest.approx(1 / size)
-    assert of.random_frame_potential(qubits, 2) == pytest.approx(2 / (size * (size + 1)))
+    assert haar.frame_potential(qubits, 1) == pytest.approx(1 / size)
+    assert haar.frame_potential(qubits, 2) == pytest.approx(2 / (size * (size + 1)))
 
 
 @pytest.mark.parametrize("axis", ["RY", "RZ"])
@@ -62,7 +63,7 @@ def test_a_qubit_that_turns_about_one_axis_has_three_eighths_where_random_states
     # Pairs of a draw with itself, of overlap 1, are not counted.
     for t, mean in ((1, 1 / 2), (2, 3 / 8)):
         assert of.frame_potential(states, t) == pytest.approx((mean * draws - 1) / (draws - 1), rel=1e-12)
-    assert of.frame_potential(states, 2) > 1.1 * of.random_frame_potential(1, 2)
+    assert of.frame_potential(states, 2) > 1.1 * haar.frame_potential(1, 2)
 
 
 def test_one_state_alone_has_overlaps_of_one() -> None:
@@ -126,8 +127,8 @@ def test_between_random_unitaries_a_gradient_has_the_mean_square_of_the_closed_f
             turned = after.conj().T @ observable @ after
             squares.append((1j * state.conj() @ (generator @ turned - turned @ generator) @ state).real ** 2)
         error = np.std(squares) / math.sqrt(len(squares))
-        assert of.random_gradient(qubits) == pytest.approx(np.mean(squares), abs=4 * error)
-        assert error < 0.05 * of.random_gradient(qubits)
+        assert haar.gradient(qubits) == pytest.approx(np.mean(squares), abs=4 * error)
+        assert error < 0.05 * haar.gradient(qubits)
 
 
 def test_a_deep_circuit_comes_to_what_random_unitaries_and_states_have() -> None:
@@ -138,10 +139,10 @@ def test_a_deep_circuit_comes_to_what_random_unitaries_and_states_have() -> None
         * torch.rand(1000, circuit.inputs, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     )
     found = of.gradients(FUSED, circuit, angles, angles, 4, pauli_words(4))
-    assert found.square == pytest.approx(of.random_gradient(4), rel=0.1)
+    assert found.square == pytest.approx(haar.gradient(4), rel=0.1)
     states = states_of(circuit, angles)
-    assert of.frame_potential(states, 2) == pytest.approx(of.random_frame_potential(4, 2), rel=0.03)
-    assert of.meyer_wallach(states) == pytest.approx(of.random_meyer_wallach(4), abs=0.01)
+    assert of.frame_potential(states, 2) == pytest.approx(haar.frame_potential(4, 2), rel=0.03)
+    assert of.meyer_wallach(states) == pytest.approx(haar.meyer_wallach(4), abs=0.01)
 
 
 @pytest.mark.parametrize("name", BY_NAME)

@@ -11,7 +11,7 @@ import torch
 
 from ketscale.config import Settings
 from ketscale.config.block import SEEDS
-from ketscale.engines.circuits import trainability
+from ketscale.engines.circuits import haar, trainability
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
@@ -83,8 +83,7 @@ class Probe(Training):
             "observables": len(words),
             **found._asdict(),
             "frame": [
-                trainability.frame_potential(states, t)
-                / trainability.random_frame_potential(circuit.qubits, t)
+                trainability.frame_potential(states, t) / haar.frame_potential(circuit.qubits, t)
                 for t in (1, 2)
             ],
             "entanglement": trainability.meyer_wallach(states),
@@ -94,8 +93,9 @@ class Probe(Training):
     def _initial(self, circuit: Circuit) -> list[Request]:
         """What models ask of the circuit that are made anew, one for each draw, each from a seed of its own."""
         settings, problem, found = self._settings, self.problem, []
-        assert isinstance(settings.simulator, CircuitSimulator)
-        simulator = build_simulator(settings.run.simulator, settings.simulator, self.world.device)
+        simulator = None
+        if isinstance(settings.simulator, CircuitSimulator):
+            simulator = build_simulator(settings.run.simulator, settings.simulator, self.world.device)
         precision = torch.float64 if settings.protocol.precision == "fp64" else torch.float32
         kept = problem.model
         try:

@@ -16,6 +16,7 @@ from ketscale.analysis.kinds.kind import Answer, Kind, Told
 from ketscale.analysis.points import counted, size_axes, variants
 from ketscale.analysis.wording import SHORT, digits, fitting
 from ketscale.config import Config
+from ketscale.engines.circuits import haar
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.grid import POINT, Study
 
@@ -78,7 +79,9 @@ class Trainability(Kind):
         for run in study.runs:
             if config.protocols[run.protocol].probe is None:
                 yield f"trainability needs a protocol with probe, and {run.protocol} trains; give it probe: {{weights: uniform}}"
-            if not isinstance(config.simulators.get(run.simulator), CircuitSimulator):
+            # A model in a file may make its circuit without one.
+            simulator = config.simulators.get(run.simulator)
+            if simulator is not None and not isinstance(simulator, CircuitSimulator):
                 yield f"trainability is about circuits, and {run.model} with simulator {run.simulator} evaluates none; leave it out"
         if len({run.size for run in study.runs}) < 2:
             yield "a study of kind trainability compares several numbers of qubits or layers; give a list of them"
@@ -268,16 +271,10 @@ def _panel(axes: Axes, axis: str, title: str, measure: str, part: pd.DataFrame) 
     style.name_lines(axes, ends)
 
 
-def _random_gradient(qubits: int) -> float:
-    """See `engines.circuits.trainability.random_gradient`, without torch."""
-    size = 2.0**qubits
-    return size**2 / (2 * (size**2 - 1) * (size + 1))
-
-
 # What random unitaries and states of some qubits have of each measure.
 RANDOM: Mapping[str, Callable[[int], float]] = {
-    "gradient_square": _random_gradient,
+    "gradient_square": haar.gradient,
     "frame_1": lambda qubits: 1.0,
     "frame_2": lambda qubits: 1.0,
-    "entanglement": lambda qubits: (2**qubits - 2) / (2**qubits + 1),
+    "entanglement": haar.meyer_wallach,
 }

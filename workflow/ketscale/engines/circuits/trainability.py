@@ -3,13 +3,12 @@
 Gradients that vanish exponentially with the number of qubits leave nothing to train by (McClean et al., Nat. Commun. 9, 4812,
 2018; Cerezo et al., Nat. Commun. 12, 1791, 2021). Expressibility is how near the final states come to random ones (Sim,
 Johnson and Aspuru-Guzik, Adv. Quantum Technol. 2, 1900070, 2019), and the entanglement is that of Meyer and Wallach
-(J. Math. Phys. 43, 4273, 2002).
+(J. Math. Phys. 43, 4273, 2002). `haar` has what random unitaries and states have of each.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -102,15 +101,6 @@ def _derivatives(
     return [each[:, first:].detach().to("cpu", torch.float64) for each in found]
 
 
-def random_gradient(qubits: int) -> float:
-    """The mean square of the derivative of a Pauli word by the angle of a Pauli rotation between random unitaries.
-
-    N^2 / (2 (N^2 - 1) (N + 1)) with N = 2^qubits: Haar's averages over both, which McClean et al. take for a 2-design.
-    """
-    size = 2.0**qubits
-    return size**2 / (2 * (size**2 - 1) * (size + 1))
-
-
 def frame_potential(states: Complex[torch.Tensor, "draws amplitudes"], t: int) -> float:
     """The mean of |<a|b>|^(2t) over all pairs of two different draws: without bias the frame potential of order t."""
     total, draws = 0.0, len(states)
@@ -118,12 +108,6 @@ def frame_potential(states: Complex[torch.Tensor, "draws amplitudes"], t: int) -
         total += float((rows @ states.mH).abs().double().pow(2 * t).sum())
     own = float(states.abs().double().square().sum(1).pow(2 * t).sum())
     return (total - own) / (draws * (draws - 1))
-
-
-def random_frame_potential(qubits: int, t: int) -> float:
-    """The frame potential of Haar-random states, the least that there is: t! (N - 1)! / (t + N - 1)!, N = 2^qubits."""
-    size = 2**qubits
-    return math.factorial(t) / math.prod(range(size, size + t))
 
 
 def meyer_wallach(states: Complex[torch.Tensor, "draws amplitudes"]) -> float:
@@ -137,9 +121,3 @@ def meyer_wallach(states: Complex[torch.Tensor, "draws amplitudes"]) -> float:
         purity += (parts @ parts.mH).abs().square().sum((1, 2))
     # Rounding may leave a product state with less than nothing.
     return max(0.0, float((2 * (1 - purity / qubits)).mean()))
-
-
-def random_meyer_wallach(qubits: int) -> float:
-    """The mean of Q over Haar-random states: (N - 2) / (N + 1), N = 2^qubits."""
-    size = 2**qubits
-    return (size - 2) / (size + 1)

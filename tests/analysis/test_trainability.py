@@ -1,0 +1,159 @@
+"""The kind `trainability`: decays of known size are found with their intervals, and said in a sentence."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ketscale import analysis
+from ketscale.analysis import verdicts
+from ketscale.analysis.kinds import trainability as kind
+from ketscale.analysis.kinds.kind import Answer
+from tests import records_factory as factory
+from tests.sentences import answers_of, faults
+
+SEEDS = [0, 1, 2, 3, 4]
+
+
+def study(**axes: Any) -> dict[str, Any]:
+    """A study of probes."""
+    usual = {
+        "workload": "iris", "model": "vqc", "qubits": [2, 4, 6, 8], "layers": 3, "batch": 1, "simulator": "fused",
+        "backend": "cpu-n1r1t1", "protocol": "uniform", "seed": SEEDS,
+    }  # fmt: skip
+    probe = {"precision": "fp64", "timed": False}
+    return {
+        "title": "Probes",
+        "workloads": {"iris": {"kind": "sample-table", "table": "iris", "split_seed": 0}},
+        "models": {"strong": {"kind": "vqc", "ansatz": "strongly-entangling"}},
+        "simulators": {"fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}},
+        "protocols": {
+            name: {**probe, "probe": {"draws": 200, "weights": name}} for name in ("uniform", "initial")
+        },
+        "studies": {"asked": {"kind": "trainability", "question": "?", "axes": {**usual, **axes}}},
+    }
+
+
+def answered(results: Path, square: Any, **axes: Any) -> Answer:
+    """The answer where a run has the squared gradient `square(qubits, layers, run)`."""
+    config = analysis.of(study(**axes))
+
+    def change(run: Any) -> Mapping[str, Any]:
+        settings = config.settings(run)
+        value = square(settings.sizes["qubits"], settings.sizes["layers"], run)
+        return {"trainability": {**factory.trainability(settings), "square": value, "variance": value}}
+
+    factory.write_all(config, results, change)
+    answer = answers_of(config, results)["asked"]
+    assert not faults(answer)
+    return answer
+
+
+def noise(run: Any, share: float = 0.02) -> float:
+    """A factor that each run has of its own."""
+    number = sum(ord(letter) * (place + 1) for place, letter in enumerate(run.path))
+    return float(np.exp(np.random.default_rng(number).normal(0, share)))
+
+
+def test_a_decay_with_each_qubit_is_found_with_its_interval(tmp_path: Path) -> None:
+    answer = answered(tmp_path, lambda qubits, layers, run: 0.2 * 0.5**qubits * noise(run))
+    effect = answer.effect
+    assert effect is not None and effect.low is not None and effect.high is not None
+    assert effect.low < 0.5 < effect.high and effect.high - effect.low < 0.03
+    assert answer.verdict == verdicts.FALLS
+    assert answer.text.startswith("With uniform weights each qubit leaves 0.")
+    assert answer.text.endswith("of the squared gradient: it falls.")
+    (row,) = answer.rows
+    assert row.point == "vqc, with each qubit" and row.verdict == verdicts.FALLS
+    assert (row.more["from"], row.more["to"]) == ("2 qubits", "8 qubits")
+
+
+def test_a_gradient_that_stays_does_not_fall_and_the_line_that_falls_leads(tmp_path: Path) -> None:
+    factors = {"vqc": 1.0, "strong": 0.7}
+    answer = answered(
+        tmp_path,
+        lambda qubits, layers, run: factors[run.model] ** qubits * noise(run),
+        model=["vqc", "strong"],
+    )
+    assert {row.point.split(",")[0]: row.verdict for row in answer.rows} == {
+        "strong": verdicts.FALLS,
+        "vqc": verdicts.FALLS_NOT,
+    }
+    assert "of strong: it falls." in answer.text and "0.7" in answer.text
+
+
+def test_what_noise_hides_is_no_clear_fall(tmp_path: Path) -> None:
+    answer = answered(tmp_path, lambda qubits, layers, run: 0.95**qubits * noise(run, 0.5))
+    assert answer.verdict == verdicts.NO_FALL and "there is no clear fall" in answer.text
+
+
+def test_layers_are_told_where_qubits_do_not_vary(tmp_path: Path) -> None:
+    answer = answered(
+        tmp_path,
+        lambda qubits, layers, run: 0.8**layers * noise(run),
+        qubits=4,
+        layers=[1, 2, 3, 4],
+        protocol="initial",
+    )
+    assert answer.text.startswith("With initial weights each layer leaves 0.8")
+    assert [row.point for row in answer.rows] == ["vqc, with each layer"]
+
+
+def test_below_three_seeds_nothing_is_decided(tmp_path: Path) -> None:
+    answer = answered(tmp_path, lambda qubits, layers, run: 0.5**qubits * noise(run), seed=[0, 1])
+    assert answer.verdict == verdicts.FEW
+    assert answer.effect is not None and answer.effect.low is None
+    assert answer.effect.value == pytest.approx(0.5, rel=0.05)
+
+
+def test_a_bend_widens_the_interval_and_is_noted(tmp_path: Path) -> None:
+    """What all seeds have in common says nothing of how far the points are from a line."""
+    straight = answered(tmp_path / "straight", lambda qubits, layers, run: 0.5**qubits * noise(run, 0.001))
+    bent = answered(
+        tmp_path / "bent", lambda qubits, layers, run: math.exp(-0.12 * qubits**2) * noise(run, 0.001)
+    )
+    assert straight.effect is not None and bent.effect is not None
+    assert bent.effect.high - bent.effect.low > 20 * (straight.effect.high - straight.effect.low)
+    assert any("one factor does not describe the whole range" in note for note in bent.notes)
+    assert not any("one factor" in note for note in straight.notes)
+
+
+def test_intervals_hold_as_often_as_they_say() -> None:
+    """400 studies of three seeds with the same decay and noise between points: at most about 5 % miss it."""
+    import pandas as pd
+
+    random, missed = np.random.default_rng(2), 0
+    for _ in range(400):
+        logs = (
+            math.log(0.5) * np.arange(2, 13, 2)
+            + random.normal(0, 0.1, (3, 6))
+            + random.normal(0, 0.5, (3, 1))
+        )
+        squares = [dict(enumerate(column)) for column in np.exp(logs).T]
+        points = pd.DataFrame({"qubits": range(2, 13, 2), "squares": squares})
+        found = kind._decay("", "qubits", points)
+        assert found is not None and found.factor.low is not None and found.factor.high is not None
+        missed += not found.factor.low < 0.5 < found.factor.high
+    assert missed / 400 < 0.08
+
+
+def test_the_figure_has_a_panel_for_each_measure_and_the_random_ones(tmp_path: Path) -> None:
+    config = analysis.of(study(qubits=[2, 4], layers=[1, 3], seed=[0, 1, 2]))
+    factory.write_all(config, tmp_path)
+    analysed = factory.draw(config, tmp_path)
+    drawn = (tmp_path / "figures" / "asked.svg").read_text()
+    for words in ("mean squared gradient", "t = 1", "t = 2", "entanglement Q", "circuit layers", ">qubits<"):
+        assert words in drawn
+    table = (tmp_path / "figures" / "asked.csv").read_text().splitlines()
+    assert len(table) == 5 and "gradient_square_low" in table[0]
+    assert {"gradient_square", "frame_2", "entanglement"} <= set(analysed.tables["runs"])
+
+
+def test_other_configs_have_no_columns_of_probes(tmp_path: Path) -> None:
+    config = factory.three_seeds_config()
+    assert "gradient_square" not in {column.name for column in analysis.columns.RUNS.columns(config)}

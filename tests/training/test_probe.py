@@ -1,0 +1,325 @@
+"""Probes: the weights that are drawn, the circuit that is found in a model, and what is refused."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+
+from ketscale import analysis
+from ketscale.config import Data, Settings
+from ketscale.engines.circuits import trainability
+from ketscale.engines.circuits.spanned import noted
+from ketscale.errors import UserError
+from ketscale.jobs import first_step, started
+from ketscale.layers.randomness import uniform
+from ketscale.measure import record
+from ketscale.measure.clock import Clock
+from ketscale.parallel.world import World
+from ketscale.problems.datasets import Dataset
+from ketscale.training import probe
+from ketscale.training.history import History
+from tests import ROOT
+from tests import record_maker as maker
+from tests import records_factory as factory
+
+MODELS = """
+import math
+
+import pennylane as qml
+import torch
+from torch import nn
+
+import ketscale
+
+
+class Same(nn.Module):
+    '''Two circuits, whose weights are the same from every seed.'''
+
+    def __init__(self, inputs, outputs, turn=0.0, qubits=3):
+        super().__init__()
+        small = ketscale.Circuit(1).ry(0, "x0").ry(0, "w0")
+        circuit = ketscale.Circuit(qubits)
+        for wire in range(qubits):
+            circuit = circuit.ry(wire, f"w{wire}")
+        self.small, self.large = ketscale.Layer(small), ketscale.Layer(circuit)
+        nn.init.constant_(self.large.weight, turn)
+        self.head = nn.Linear(1 + qubits, outputs)
+
+    def forward(self, x):
+        large = self.large().expand(len(x), -1)
+        return self.head(torch.cat([self.small(x[:, :1]), large], 1))
+
+
+class Other(nn.Module):
+    '''Another circuit from every seed.'''
+
+    def __init__(self, inputs, outputs, seed, qubits=2):
+        super().__init__()
+        axis = "RX" if seed % 2 else "RY"
+        self.layer = ketscale.Layer(ketscale.Circuit(2).gate(axis, (0,), "w0").cnot(0, 1))
+        self.head = nn.Linear(2, outputs)
+
+    def forward(self, x):
+        return self.head(self.layer().expand(len(x), -1))
+
+
+class Node(nn.Module):
+    def __init__(self, inputs, outputs, qubits=2):
+        super().__init__()
+
+        @qml.qnode(qml.device("default.qubit", wires=2))
+        def circuit(angle, weights):
+            qml.RX(angle, wires=0)
+            qml.RY(weights[0], wires=0)
+            qml.RY(weights[1], wires=1)
+            return qml.expval(qml.PauliZ(0)), qml.expval(qml.PauliZ(1))
+
+        self.circuit = ketscale.from_qnode(circuit)
+        self.weights = nn.Parameter(torch.randn(2))
+        self.head = nn.Linear(2, outputs)
+
+    def forward(self, x):
+        return self.head(torch.stack(self.circuit(x[:, 0], self.weights), -1))
+
+
+class None_(nn.Module):
+    def __init__(self, inputs, outputs, qubits=2):
+        super().__init__()
+        self.head = nn.Linear(inputs, outputs)
+
+    def forward(self, x):
+        return self.head(x)
+"""
+GIVEN: dict[str, Any] = {
+    "title": "Probes",
+    "workloads": {"iris": {"kind": "sample-table", "table": "iris", "split_seed": 0}},
+    "models": {"strong": {"kind": "vqc", "ansatz": "strongly-entangling"}},
+    "simulators": {
+        "fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"},
+        "default.qubit": {"device": "default.qubit", "gradient": "backprop", "batching": "broadcast"},
+    },
+    "protocols": {
+        "uniform": {"precision": "fp64", "timed": False, "probe": {"draws": 20, "weights": "uniform"}},
+        "initial": {"precision": "fp64", "timed": False, "probe": {"draws": 20, "weights": "initial"}},
+        "trained": {"precision": "fp64", "timed": False, "epochs": 2, "learning_rate": 0.01},
+    },
+    "studies": {
+        "asked": {
+            "kind": "trainability",
+            "question": "Do gradients vanish?",
+            "axes": {
+                "workload": "iris", "model": "vqc", "qubits": [2, 3], "layers": 2, "batch": 1, "simulator": "fused",
+                "backend": "cpu-n1r1t1", "protocol": "uniform", "seed": 0,
+            },
+        }
+    },
+}  # fmt: skip
+
+
+def given(change: Callable[[dict[str, Any]], object] = lambda given: None, **axes: Any) -> dict[str, Any]:
+    """The settings, with some axes of the study replaced."""
+    found = copy.deepcopy(GIVEN)
+    found["studies"]["asked"]["axes"].update(axes)
+    change(found)
+    return found
+
+
+def settings_of(change: Callable[[dict[str, Any]], object] = lambda given: None, **axes: Any) -> Settings:
+    """The settings of the study's first run."""
+    config = analysis.of(given(change, **axes))
+    return config.settings(config.runs[0])
+
+
+def own(folder: Path, name: str, **settings: Any) -> Settings:
+    """Those of a model in a file, which makes its circuit itself."""
+    (folder / "models.py").write_text(MODELS)
+    block = {"file": str(folder / "models.py"), "class": name, **settings}
+    return settings_of(
+        lambda given: given["models"].update(mine=block), model="mine", layers=0, simulator="none"
+    )
+
+
+def data() -> Data:
+    """Four features of twelve samples, of two classes."""
+    inputs = np.random.default_rng(0).normal(size=(12, 4))
+    rows = {name: np.arange(at, at + 4) for at, name in ((0, "train"), (4, "validation"), (8, "test"))}
+    return Data(Dataset(inputs, np.arange(12) % 2, ("a", "b"), rows, 4))
+
+
+def training(settings: Settings, **changes: Any) -> probe.Probe:
+    """The probe of a run, with some settings of it replaced."""
+    if changes:
+        changed = msgspec.structs.replace(settings.protocol.probe, **changes)
+        settings = replace(settings, protocol=msgspec.structs.replace(settings.protocol, probe=changed))
+    problem = started.build(settings, data(), torch.device("cpu"))
+    clock = Clock(torch.device("cpu"), 0, frozenset())
+    return probe.Probe(problem, World(), clock, settings, History(None))
+
+
+def probed(settings: Settings, **changes: Any) -> dict[str, Any]:
+    """What it finds."""
+    made = training(settings, **changes)
+    made.run()
+    assert made.trainability is not None
+    return dict(made.trainability)
+
+
+@pytest.mark.parametrize("simulator", ["fused", "default.qubit"])
+def test_uniform_weights_are_those_of_the_run_s_seed_beside_a_sample_s_own_inputs(simulator: str) -> None:
+    settings = settings_of(model="strong", simulator=simulator)
+    made = training(settings)
+    made.run()
+    model = made.problem.model
+    sample = int(probe.SAMPLE.key(0, 0) % 4)
+    with noted() as asked:
+        made.problem.outputs("train", torch.tensor([sample]))
+    turns = 2 * math.pi * uniform(probe.WEIGHTS.key(0, 0), torch.arange(20), model.circuit.weights)
+    angles = torch.cat([asked[0].angles.inputs.expand(20, 2), turns], 1)
+    circuit = trainability.unshared(model.circuit)
+    found = trainability.gradients(asked[0].simulator, circuit, angles, angles, 2, model.paulis)
+    assert made.trainability is not None
+    assert made.trainability["square"] == found.square > 0
+    assert (made.trainability["weights"], made.trainability["observables"]) == (12, 2)
+    assert made.trainability["frame"][1] < 1.5
+
+
+def test_a_probe_is_the_same_again_and_another_with_another_seed() -> None:
+    first = probed(settings_of())
+    assert probed(settings_of()) == first
+    assert probed(settings_of(seed=1))["square"] != first["square"]
+
+
+def test_initial_weights_are_those_that_the_model_draws(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each from a model of its own, with the same sample: the head's angles, and weights of N(0, 0.01^2)."""
+    seen: list[torch.Tensor] = []
+    gradients = trainability.gradients
+
+    def watched(*arguments: Any) -> trainability.Gradients:
+        seen.extend(arguments[2:4])
+        return gradients(*arguments)
+
+    monkeypatch.setattr(trainability, "gradients", watched)
+    made = training(settings_of(protocol="initial"), draws=60)
+    kept = made.problem.model
+    made.run()
+    assert made.problem.model is kept
+    drawn, turned = seen
+    assert drawn[:, 2:].std() == pytest.approx(0.01, rel=0.2)
+    assert len(drawn[:, 0].unique()) == 60
+    assert turned[:, 2:].std() == pytest.approx(2 * math.pi / math.sqrt(12), rel=0.1)
+    assert torch.equal(turned[:, :2], drawn[:, :2])
+
+
+def test_the_largest_circuit_of_a_model_of_one_s_own_is_probed_with_its_own_weights(tmp_path: Path) -> None:
+    """<Z> = cos(turn), one state from every seed, which nothing entangles: frame potentials 1, that is N and N (N + 1) / 2."""
+    initial = probed(own(tmp_path, "Same", turn=0.5), weights="initial")
+    assert (initial["circuits"], initial["qubits"], initial["gates"]) == (2, 2, 2)
+    assert (initial["weights"], initial["observables"], initial["pairs"]) == (2, 2, 2)
+    assert initial["square"] == pytest.approx(math.sin(0.5) ** 2)
+    assert initial["variance"] == pytest.approx(0, abs=1e-20)
+    assert initial["frame"] == pytest.approx([4, 10])
+    assert initial["entanglement"] == pytest.approx(0, abs=1e-12)
+    drawn = probed(own(tmp_path, "Same", turn=0.5), draws=2000)
+    assert drawn["square"] == pytest.approx(1 / 2, rel=0.05)
+    # Of a wire 1/2 and 3/8, and of two wires their squares.
+    assert drawn["frame"] == pytest.approx([1, 10 * (3 / 8) ** 2], rel=0.05)
+
+
+def test_the_circuit_of_a_qnode_is_found(tmp_path: Path) -> None:
+    found = probed(own(tmp_path, "Node"), draws=500)
+    assert (found["weights"], found["observables"], found["pairs"]) == (2, 2, 2)
+    assert 0.1 < found["square"] <= 0.5
+
+
+def test_angles_that_other_layers_make_are_drawn_where_there_are_no_weights() -> None:
+    file = str(ROOT / "workflow" / "models" / "reupload.py")
+    block = {"file": file, "class": "Reupload", "control": "mlp", "depth": 2}
+    found = probed(settings_of(lambda g: g["models"].update(mine=block), model="mine", layers=0))
+    # Of the 12 angles two are the last about Z, behind which Z is measured, and two the first, where |0> stands.
+    assert (found["weights"], found["observables"]) == (12, 2)
+    assert 0 < found["pairs"] < 24
+    assert found["square"] > 0.01
+
+
+@pytest.mark.parametrize(
+    "name, weights, why",
+    [
+        ("None_", "uniform", "mine evaluates no circuit with a simulator of KetScale"),
+        ("Other", "initial", "mine has another circuit from another seed: give all seeds the same one, or take weights: uniform"),
+    ],
+)  # fmt: skip
+def test_a_model_without_one_circuit_is_refused(tmp_path: Path, name: str, weights: str, why: str) -> None:
+    with pytest.raises(UserError) as caught:
+        probed(own(tmp_path, name), weights=weights)
+    assert why in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "change, why",
+    [
+        (lambda g: g["protocols"]["uniform"].update(steps=3), "protocols.uniform.probe: draws weights instead of training"),
+        (
+            lambda g: g["protocols"]["uniform"].update(epochs=3, learning_rate=0.1),
+            "protocols.uniform.probe: draws weights instead of training; leave out epochs and steps",
+        ),
+        (
+            lambda g: g["protocols"]["uniform"].update(learning_rate=0.1),
+            "protocols.uniform: give epochs or steps; without them it is a probe, which takes no learning_rate",
+        ),
+        (lambda g: g["protocols"]["uniform"].update(precision="amp"), "precision: amp needs steps"),
+        (lambda g: g["studies"]["asked"]["axes"].update(batch=2), "vqc is probed by one process: give it one rank and batch: 1"),
+        (lambda g: g["studies"]["asked"]["axes"].update(model="kernel"), "probes the weights of a circuit, and kernel is fitted"),
+        (
+            lambda g: g["studies"]["asked"]["axes"].update(model="mlp", qubits=0, layers=0, simulator="none"),
+            "probes the weights of a circuit, and mlp is classical; leave it out",
+        ),
+        (lambda g: g["studies"]["asked"]["axes"].update(protocol="trained"), "trainability needs a protocol with probe, and trained trains"),
+        (lambda g: g["studies"]["asked"].update(kind="accuracy"), "protocol uniform probes the model and does not train it; ask for kind trainability"),
+        (lambda g: g["studies"]["asked"]["axes"].update(qubits=2), "compares several numbers of qubits or layers; give a list"),
+    ],
+)  # fmt: skip
+def test_a_config_refuses_what_a_probe_does_not_have(change: Callable[[Any], object], why: str) -> None:
+    with pytest.raises(UserError) as caught:
+        analysis.of(given(change))
+    assert why in str(caught.value)
+
+
+def test_a_first_step_of_a_probe_finds_its_circuit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(started, "read", lambda settings, manifest: data())
+    tried = first_step.take(own(tmp_path, "Same"), None)
+    assert tried.loss is None and tried.step_s is not None
+    with pytest.raises(UserError, match="evaluates no circuit"):
+        first_step.take(own(tmp_path, "None_"), None)
+
+
+def test_a_record_has_what_a_probe_has_found_and_nothing_else_has_it(tmp_path: Path) -> None:
+    config = analysis.of(given())
+    run = config.runs[0]
+    settings, made = config.settings(run), factory.record(config, run)
+    path = factory.write(config, tmp_path, made) / record.RECORD
+    found = record.check(path, settings, factory.FEATURES)
+    assert found.state == "completed", found.why
+    assert found.record is not None and found.record.trainability is not None
+    has = made["trainability"]
+    for change, why in (
+        ({"trainability": None}, "completed probes have a trainability"),
+        ({"losses": [1.0]}, "it has steps, losses or checkpoints"),
+        ({"trainability": {**has, "variance": 2 * has["square"]}}, "is more than the mean square"),
+        ({"trainability": {**has, "pairs": 9}}, "9 pairs of 2 observables and 4 weights"),
+    ):
+        with pytest.raises(ValueError, match=why):
+            factory.write(config, tmp_path, {**made, **change})
+    trained = analysis.of(
+        given(lambda g: g["studies"]["asked"].update(kind="accuracy"), protocol="trained", batch=4)
+    )
+    with pytest.raises(ValueError, match="and nothing else has"):
+        maker.write(tmp_path, trained.settings(trained.runs[0]), trainability=has)
