@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.points import FOUND
+from ketscale.analysis.wording import listed
 from ketscale.config import Metric
 from ketscale.files import as_cell
 from ketscale.words import duration
@@ -218,11 +219,13 @@ def footnote(
     """The note of a figure, which `files` saves with it: n, hardware, commit, and how many runs are not in it."""
     parts = [note.rstrip(".")] if note else []
     if len(points):
-        parts += [
-            f"{name} is generated, not measured, data"
-            for name in sorted(set(points["workload"]))
-            if inputs.config.block(name)[1].generated
-        ]
+        names = sorted(set(points["workload"]))
+        made = [name for name in names if inputs.config.block(name)[1].generated]
+        parts += (
+            [f"{listed(made)} {'are' if len(made) > 1 else 'is'} generated, not measured, data"]
+            if made
+            else []
+        )
         low, high = int(points["n"].min()), int(points["n"].max())
         parts.append(
             f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} per point"

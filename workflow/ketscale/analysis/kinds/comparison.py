@@ -43,7 +43,7 @@ class Comparison(Quality):
         "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold together "
         "with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks. Beside it, from five "
         "data sets on: mean ranks on test data, 1 for the best; models whose bars do not overlap differ by more than a critical "
-        "difference, if Friedman's test finds any."
+        "difference, if Friedman's test finds any. Blue: better, and models; orange: worse, and controls; grey: neither."
     )
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
@@ -130,10 +130,10 @@ def _rows(whole: Whole, named: Mapping[Finding, str]) -> Iterator[Told]:
             word, lost = (verdicts.FAILED, 0.0) if lost else (each.verdict, lost)
             unit = each.unit if each.effect else ""
             point = each.point(whole.config, named.get(each, ""))
-            yield Told(point, each.beside, each.effect, unit, word, _cells(each))
+            yield Told(f"{task[0]}: {point}", each.beside, each.effect, unit, word, _cells(each))
         for each in [each for each in mine if each.standing][:1]:
             cell = finding.told(each.standing, each.metric) if each.standing else ""
-            yield Told(f"{each.data}: {each.standard} (baseline)", more={_reached(each): cell})
+            yield Told(f"{task[0]}: {each.standard} (baseline)", more={_reached(each): cell})
     for model, rank in whole.ranks.items():
         mean = Estimate(rank, None, None, len(whole.scores))
         yield Told(f"{spelled(mean.n)} data sets: {model}", effect=mean, unit="mean rank")
@@ -148,7 +148,6 @@ def _cells(each: Finding) -> dict[str, str]:
     time = "" if each.train_s is None else duration(each.train_s, 2)
     cells = {
         _reached(each): finding.told(each.reached, each.metric) if each.reached else "",
-        "guessing": "" if each.chance is None else finding.value(each.chance, each.metric),
         "parameters": f"{each.parameters:,}",
         "training": f"{time}, {each.cohort} together" if time and each.cohort > 1 else time,
         "budget": finding.spent(each.budget) if each.budget else "",
@@ -161,7 +160,9 @@ def _cells(each: Finding) -> dict[str, str]:
 def _draw_differences(axes: Axes, whole: Whole) -> Iterator[dict[str, Any]]:
     """The difference of each data set with its interval, and what is typical of all; the data that are drawn."""
     heads = [head for head in whole.heads.values() if head.effect]
-    drawn = [(f"{head.data}: {head.model} beside {head.beside}", head.effect, head.verdict) for head in heads]
+    drawn = [
+        (f"{head.task[0]}: {head.model} beside {head.beside}", head.effect, head.verdict) for head in heads
+    ]
     if len(heads) > 1:
         drawn.append((f"{spelled(len(whole.plain))} data sets", whole.effect, whole.verdict))
     words = (verdicts.BETTER, verdicts.WORSE)

@@ -186,7 +186,7 @@ class Finding:
         }
         shown = {name: text for name, text in {**cells, **more}.items() if text}
         return Told(
-            self.point(config, variant),
+            f"{self.data}: {self.point(config, variant)}",
             self.beside,
             self.effect,
             self.unit if self.effect else "",
@@ -195,9 +195,9 @@ class Finding:
         )
 
     def point(self, config: Config, variant: str) -> str:
-        """The configuration in words; variant: what tells it from the model's others."""
+        """The configuration in words, without the data; variant: what tells it from the model's others."""
         size = size_words(config, self.settings.run.workload, self.settings.run.size)
-        return ", ".join(filter(None, (f"{self.data}: {self.model}", size, variant)))
+        return ", ".join(filter(None, (self.model, size, variant)))
 
     def notes(self) -> Iterator[str]:
         """What a reader should know besides, a sentence each."""

@@ -15,10 +15,10 @@ from ketscale.analysis.kinds import finding
 from ketscale.analysis.kinds.finding import Finding
 from ketscale.analysis.kinds.selection import GUESSING, controls, side
 from ketscale.analysis.points import FOUND
-from ketscale.analysis.wording import capital, fitting
+from ketscale.analysis.wording import capital, fitting, listed
 from ketscale.config import Config, Metric
 from ketscale.grid import Study
-from ketscale.words import spelled
+from ketscale.words import counted, spelled
 
 # A data set, and the size if that is part of the task.
 Task = tuple[str, str]
@@ -254,13 +254,14 @@ class Whole:
             one.splits == 1 and not self.config.block(one.task[0])[1].folded for one in self.heads.values()
         ):
             yield "Careful: the verdict on a data set with one split holds for its training samples alone."
-        generators = [
-            self.config.block(name)[0] for name, _ in self.tasks if self.config.block(name)[1].generated
-        ]
-        if len(generators) > len(set(generators)):
+        made = {name: self.config.block(name) for name, _ in self.tasks}
+        generated = [name for name, (_, block) in made.items() if block.generated]
+        if generated:
+            yield f"{listed(generated)} {'are' if len(generated) > 1 else 'is'} generated, not measured, data."
+        if len(generated) > (generators := len({made[name][0] for name in generated})):
             yield (
-                f"Careful: {spelled(len(generators))} data sets are of {spelled(len(set(generators)))} generators; the verdict for all "
-                "takes data sets as independent of each other."
+                f"Careful: {spelled(len(generated))} data sets are of {counted(generators, 'generator')}; the verdict for all takes "
+                "data sets as independent of each other."
             )
         if lacking:
             yield f"{lacking} of {count} data sets {'have' if lacking > 1 else 'has'} no difference to be joined."
