@@ -42,11 +42,14 @@ OBSERVABLES: list[Any] = ["ZI", {"XY": 0.5, "IZ": -1.0}]
 
 @pytest.fixture(autouse=True, scope="module")
 def double() -> Iterator[None]:
-    """Double precision in JAX, whose setting is global."""
-    before = jax.config.jax_enable_x64
-    jax.config.update("jax_enable_x64", True)
+    """Double precision in JAX, and a compiler in a hurry; JAX's settings are global."""
+    settings = ("jax_enable_x64", "jax_disable_most_optimizations")
+    before = [jax.config.read(name) for name in settings]
+    for name in settings:
+        jax.config.update(name, True)
     yield
-    jax.config.update("jax_enable_x64", before)
+    for name, value in zip(settings, before, strict=True):
+        jax.config.update(name, value)
 
 
 def qnode_on(device: str) -> Any:
@@ -113,8 +116,17 @@ def looped(f: Any) -> Any:
     return summed
 
 
-TRANSFORMS = (mapped_inputs, mapped_weights, reverse, looped, jax.jit)
-PAIRS = [pair for pair in itertools.product(TRANSFORMS, repeat=2) if pair != (reverse, reverse)]
+TRANSFORMS = (mapped_inputs, mapped_weights, forward, reverse, looped, jax.jit)
+# Each of them inside and outside of another one, and second derivatives; the rest with `make test-all`.
+SAMPLED = {
+    *zip(TRANSFORMS, TRANSFORMS[1:] + TRANSFORMS[:1], strict=True),
+    (forward, forward),
+    (reverse, reverse),
+}
+PAIRS = [
+    pytest.param(*pair, marks=[] if pair in SAMPLED else pytest.mark.in_full)
+    for pair in itertools.product(TRANSFORMS, repeat=2)
+]
 
 
 def same(found: Any, expected: Any, tolerance: float = 1e-12) -> None:
@@ -128,6 +140,33 @@ def test_every_nesting_of_two_transformations(inner: Any, outer: Any) -> None:
     f = on_jax.expval(CIRCUIT, OBSERVABLES)
     x, w = drawn(INPUTS), drawn(WEIGHTS)
     same(jax.jit(outer(inner(f)))(x, w), jax.jit(outer(inner(reference())))(x, w))
+
+
+def test_second_derivatives_of_states_and_by_initial_states() -> None:
+    """Against the first derivatives' differences, for samples with weights of their own too."""
+    f = on_jax.state(CIRCUIT)
+    x, w = drawn(3, INPUTS), drawn(3, WEIGHTS)
+    initial = drawn(3, 4) + 1j * drawn(3, 4, seed=5)
+
+    def loss(x: Any, w: Any, parts: Any) -> Any:
+        return jnp.abs(f(x, w, initial=parts[0] + 1j * parts[1]) @ (jnp.arange(4.0) + 1j)).sum()
+
+    point = (x, w, (initial.real, initial.imag))
+    along = jax.tree.map(lambda each: jnp.cos(7 * each), point)
+    gradient = jax.grad(loss, (0, 1, 2))
+
+    def near(step: float) -> Any:
+        return gradient(*jax.tree.map(lambda each, move: each + step * move, point, along))
+
+    _, moved = jax.jvp(gradient, point, along)
+    differences = jax.tree.map(
+        lambda a, b, c, d: (8 * (a - b) - (c - d)) / 12e-3, near(1e-3), near(-1e-3), near(2e-3), near(-2e-3)
+    )
+    same(moved, differences, 1e-7)
+    again = jax.grad(lambda *p: sum(map(jnp.vdot, *map(jax.tree.leaves, (gradient(*p), along)))), (0, 1, 2))
+    same(again(*point), moved, 1e-12)
+    with pytest.raises(UserError, match="no third ones"):
+        jax.jacfwd(jax.jacfwd(jax.jacfwd(on_jax.expval(CIRCUIT))))(x[0], w[0])
 
 
 def test_vmap_of_any_nesting_gives_each_copy_its_own_gradient() -> None:
@@ -316,7 +355,7 @@ def test_a_qnode_is_mapped_and_differentiated(way: str, nesting: str) -> None:
     qnode = qnode_on("ketscale.fused") if way == "device" else from_qnode(qnode_on("default.qubit"))
     transform = NESTINGS[nesting]
     w = jnp.asarray(WS if nesting.startswith("map") else WS[0])
-    same(transform(stacked(qnode))(w), transform(reference())(w))
+    same(jax.jit(transform(stacked(qnode)))(w), jax.jit(transform(reference()))(w))
 
 
 @pytest.mark.parametrize("way", ["device", "converted"])
@@ -335,11 +374,11 @@ def test_other_measurements_and_prepared_states_of_a_qnode(way: str) -> None:
 
     qnode = on("ketscale.fused") if way == "device" else from_qnode(on("default.qubit"))
 
-    def mapped(q: Any) -> Any:
-        return jax.vmap(lambda x: q(x, jnp.asarray(WS[0])))(jnp.asarray(XS))
-
     def loss(q: Any) -> Any:
-        return lambda w: sum(abs(each - 0.3).sum() for each in jax.tree.leaves(q(jnp.asarray(XS[0]), w)))
+        def summed(w: Any) -> Any:
+            found = jax.vmap(lambda x: tuple(q(x, w)))(jnp.asarray(XS))
+            return sum(abs(each - 0.3).sum() for each in found), found
 
-    same(tuple(mapped(qnode)), tuple(mapped(on("default.qubit"))))
-    same(jax.grad(loss(qnode))(jnp.asarray(WS[0])), jax.grad(loss(on("default.qubit")))(jnp.asarray(WS[0])))
+        return jax.jit(jax.value_and_grad(summed, has_aux=True))
+
+    same(loss(qnode)(jnp.asarray(WS[0])), loss(on("default.qubit"))(jnp.asarray(WS[0])))

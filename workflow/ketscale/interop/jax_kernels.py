@@ -21,6 +21,15 @@ from ketscale.engines.circuits.fused import sweeps
 from ketscale.engines.circuits.fused.kernels import ARGUMENTS, forward, pull
 from ketscale.engines.circuits.fused.once import collect, prepare
 from ketscale.engines.circuits.fused.plan import Wanted
+from ketscale.engines.circuits.fused.tangents import (
+    MOST,
+    TANGENTS,
+    TangentPlan,
+    bend,
+    prepare_tangents,
+    push,
+    tangent_plan,
+)
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
@@ -99,7 +108,10 @@ def arranged(
 ) -> Any:
     """The value of a primitive in JAX's functions, around one call of a kernel; see `jax_primitive`."""
     primals, tangents, cotangent = terms
-    operands = [primals, *tangents]
+    if len(tangents) > MOST - (wanted is not None):
+        raise UserError(
+            "ketscale.jax has first and second derivatives, and no third ones: use default.qubit for these"
+        )
     arrays = [
         each
         for each in (*primals, *(t for tangent in tangents for t in tangent), cotangent)
@@ -116,6 +128,14 @@ def arranged(
             else jnp.zeros((*leading, len(words)), real)
         )
     prepared = jnp.iscomplexobj(primals[-1])
+    if tangents and not prepared:
+        # Kernels along tangents start from a given state.
+        zero = jnp.zeros(2**circuit.qubits, jnp.result_type(primals[0].dtype, jnp.complex64)).at[0].set(1)
+        primals = [*primals, zero.reshape((1,) * len(leading) + zero.shape)]
+        tangents = [[*tangent, None] for tangent in tangents]
+        wanted = None if wanted is None else (*wanted, False)
+        prepared = True
+    operands = [primals, *tangents]
     count = len(primals) - prepared
     shapes = [
         (*jnp.broadcast_shapes(*(o[number].shape[:-1] for o in operands if o[number] is not None)), size)
@@ -184,9 +204,6 @@ def arranged(
 # --- the kernel ---
 
 
-NAMES = " ".join(ARGUMENTS).split()
-
-
 class Compiled(NamedTuple):
     """A kernel and the types of its results, with its scratch after them."""
 
@@ -207,23 +224,28 @@ def compiled(
     wanted: tuple[Wanted, ...] | None,
 ) -> Compiled:
     """The kernel for operands of these shapes; see `arranged`."""
-    if order:
-        raise UserError("ketscale.jax has first derivatives in reverse mode alone")
     real, rows = np.dtype(dtype), shapes[0][0]
     batch = rows // groups
     plan = sweeps.Request(circuit, words, getattr(torch, dtype), batch, not prepared, wanted or ()).plan()
+    arguments = TANGENTS if order else ARGUMENTS
+    if order:
+        plan = tangent_plan(plan, order)
+    slots = {name: COUNTERS + number for number, name in enumerate(" ".join(arguments).split())}
     group_tiles = -(-batch // plan.samples)
     tiles = groups * group_tiles
     work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * tiles
     threads = max(1, min(len(os.sched_getaffinity(0)), tiles, work // WORK_PER_THREAD))
-    names = ["inputs", "weights"] + ["initial"] * prepared
+    point = ["inputs", "weights"] + ["initial"] * prepared
+    names = point + [f"{name}{number}" for number in range(order) for name in point]
+    functions = {prepare: False, prepare_tangents: False} if order else {prepare: False}
     results: dict[str, tuple[int, ...]] = {}
     if wanted is None:
-        functions = {prepare: False, forward: True}
+        functions[push if order else forward] = True
         results["out"] = (rows, plan.columns)
         results["states"] = (threads * plan.state_vectors * plan.lanes,)
     else:
-        functions = {prepare: False, pull: True} | ({collect: False} if group_tiles > 1 else {})
+        functions[bend if order else pull] = True
+        functions |= {collect: False} if group_tiles > 1 else {}
         names.append("cotangent")
         sizes = {
             "input": (rows, circuit.inputs),
@@ -235,7 +257,9 @@ def compiled(
             results["weight_rows"] = (tiles, plan.weight_columns)
     results["scratch"] = (threads * plan.scratch_vectors * plan.lanes,)
     results["shared"] = (groups * plan.shared_stride,)
-    kernel = Kernel(tuple(functions), ARGUMENTS, getattr(torch, dtype), plan.lanes, plan, sweeps.SOURCES)
+    if isinstance(plan, TangentPlan):
+        results |= {f"moved{number}": (groups * plan.moved_stride,) for number in range(order)}
+    kernel = Kernel(tuple(functions), arguments, getattr(torch, dtype), plan.lanes, plan, sweeps.SOURCES)
     sources = np.argsort(np.array(plan.program.order or (), dtype=np.int64))
     powers = np.array(plan.program.powers or (), dtype=np.int8)[sources]
     fixed = {
@@ -250,15 +274,15 @@ def compiled(
         "sources": sources.ctypes.data,
         "powers": powers.ctypes.data,
     }
-    places = [Place(number, COUNTERS + NAMES.index(name)) for number, name in enumerate([*names, *results])]
+    places = [Place(number, slots[name]) for number, name in enumerate([*names, *results])]
     if "weight_gradient" in results and "weight_rows" not in results:
         # With a single tile its row is the sum.
         at = len(names) + list(results).index("weight_gradient")
-        places.append(Place(at, COUNTERS + NAMES.index("weight_rows")))
+        places.append(Place(at, slots["weight_rows"]))
     table = Table(
         [(kernel.library.address(function.__name__), shared) for function, shared in functions.items()],
         threads,
-        [0] * COUNTERS + [fixed.get(name, 0) for name in NAMES],
+        [0] * COUNTERS + [fixed.get(name, 0) for name in slots],
         places,
         (kernel, sources, powers),
     )

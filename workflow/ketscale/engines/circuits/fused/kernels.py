@@ -12,9 +12,10 @@ angle is Im <adjoint|P|psi>.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from ketscale.engines.circuits.fused.block import RegisterBlock, State, Turns, apply, deposit, overlaps
 from ketscale.engines.circuits.fused.mixing import mix, undo_mix
@@ -91,15 +92,19 @@ class Tile:
     buffers: Mapping[str, Buffer]
     turns: Turns
 
+    def state(self, name: str) -> Buffer:
+        """One of the thread's buffers as a state."""
+        return _state(self.plan, self.buffers[name])
+
     @property
     def psi(self) -> Buffer:
         """The state that the backward pass changes."""
-        return _state(self.plan, self.buffers["psi"])
+        return self.state("psi")
 
     @property
     def adjoint(self) -> Buffer:
         """The adjoint state."""
-        return _state(self.plan, self.buffers["adjoint"])
+        return self.state("adjoint")
 
     def block(self, base: Number | int = 0, basis: tuple[int, ...] = ()) -> RegisterBlock:
         """The block of a base; without arguments the first vector alone."""
@@ -128,7 +133,7 @@ def _state(plan: SweepPlan, vectors: Buffer) -> Buffer:
 
 
 @contextmanager
-def _tiles(k: FunctionCode, args: Arguments, plan: SweepPlan) -> Iterator[Tile]:
+def tiles(k: FunctionCode, args: Arguments, plan: SweepPlan) -> Iterator[Tile]:
     """Write the body for each tile that this thread takes, whose angles are read."""
     worker = k.worker()
     scratch = args.scratch[worker].split(*((size,) for size in plan.scratch.values()))
@@ -158,7 +163,7 @@ def _tiles(k: FunctionCode, args: Arguments, plan: SweepPlan) -> Iterator[Tile]:
 
 def forward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
     """States from angles, then expectation values or amplitudes."""
-    with _tiles(k, args, plan) as tile:
+    with tiles(k, args, plan) as tile:
         psi = tile.saved
         _evolve(tile, psi)
         if plan.program.words is None:
@@ -167,7 +172,7 @@ def forward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
             if plan.partners is not None:
                 mix(k, plan, _factors(tile, args.mix[tile.group]), psi, tile.psi)
                 psi = tile.psi
-            _measure(tile, psi, plan.program.words)
+            measure(tile, plan.program.words, lambda block: partial(expectations, block, block.load(psi)))
 
 
 def _evolve(tile: Tile, psi: Buffer) -> None:
@@ -182,14 +187,14 @@ def _evolve(tile: Tile, psi: Buffer) -> None:
 
 def backward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
     """Gradients from cotangents: the sweep backwards."""
-    with _tiles(k, args, plan) as tile:
+    with tiles(k, args, plan) as tile:
         psi, adjoint = tile.psi, tile.adjoint
-        _no_gradients(tile)
+        no_gradients(tile)
         if plan.partners is None:
             _copy(tile, tile.saved, psi)
         else:
             mix(k, plan, _factors(tile, args.mix[tile.group]), tile.saved, psi)
-        _begin_adjoint(tile, psi, adjoint)
+        begin_adjoint(tile, psi, adjoint)
         if plan.partners is not None:
             row = _factors(tile, args.mix_rows[tile.number]) if "mix" in plan.wanted else None
             sums = tile.buffers["sums"].part((), 2, element="complex vector")
@@ -200,20 +205,21 @@ def backward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
 
 def pull(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
     """Gradients from cotangents, forward and backward while a tile is in the cache: nothing was saved."""
-    with _tiles(k, args, plan) as tile:
+    with tiles(k, args, plan) as tile:
         psi, adjoint = tile.psi, tile.adjoint
-        _no_gradients(tile)
+        no_gradients(tile)
         _evolve(tile, psi)
-        _begin_adjoint(tile, psi, adjoint)
+        begin_adjoint(tile, psi, adjoint)
         _undo_all(tile, psi, adjoint)
 
 
-def _no_gradients(tile: Tile) -> None:
+def no_gradients(tile: Tile) -> None:
+    """Set the gradients' accumulators to 0."""
     if tile.plan.differentiated:
         tile.buffers["gradients"].zero(len(tile.plan.differentiated))
 
 
-def _begin_adjoint(tile: Tile, psi: Buffer, adjoint: Buffer) -> None:
+def begin_adjoint(tile: Tile, psi: Buffer, adjoint: Buffer) -> None:
     """The adjoint of the state that is measured."""
     words = tile.plan.program.words
     if words is None:
@@ -230,9 +236,7 @@ def _undo_all(tile: Tile, psi: Buffer, adjoint: Buffer) -> None:
         _undo_pass(tile, pass_, psi, adjoint)
     if plan.from_zero:
         _undo_product(tile, psi, adjoint)
-    if "initial" in plan.wanted:
-        tile.rows(tile.args.initial_gradient, in_order=True).write(adjoint, 2.0)
-    _write_gradients(tile)
+    write_gradients(tile, adjoint)
 
 
 def _copy(tile: Tile, source: Buffer, target: Buffer) -> None:
@@ -252,17 +256,17 @@ def _factors(tile: Tile, floats: Buffer) -> Buffer:
 def _read_angles(tile: Tile, turns: Buffer) -> None:
     """Cosine, sine and minus sine of half of every angle that differs between samples."""
     k, plan = tile.k, tile.plan
-    _transpose(tile, tile.args.inputs, tile.columns("columns", plan.input_columns), plan.input_columns)
+    transpose(tile, tile.args.inputs, tile.columns("columns", plan.input_columns), plan.input_columns)
     columns = k.table("columns", [angle.index for angle in plan.sample_angles], "integer")
     factors = k.table("factors", [angle.factor / 2 for angle in plan.sample_angles])
     with k.loop(len(plan.sample_angles)) as i:
-        angle = _spread(tile, tile.buffers["columns"][columns[i]])
+        angle = spread(tile, tile.buffers["columns"][columns[i]])
         sine, cosine = sincos(angle * factors[i])
         for entry, turn in enumerate((cosine, sine, -sine)):
             turns[i, entry] = turn
 
 
-def _transpose(tile: Tile, rows: Buffer, columns: Buffer, count: int) -> None:
+def transpose(tile: Tile, rows: Buffer, columns: Buffer, count: int) -> None:
     """Put row elements of the tile's samples into lanes; lanes without a sample repeat the last sample."""
     k, plan = tile.k, tile.plan
     with k.loop(plan.samples) as sample:
@@ -280,15 +284,20 @@ def _transpose_back(tile: Tile, columns: Buffer, rows: Buffer, count: int) -> No
             row[i] = columns[i, lane]
 
 
-def _spread(tile: Tile, vector: Number) -> Number:
+def spread(tile: Tile, vector: Number) -> Number:
     """Each sample's first lane in all of its lanes."""
     group = (1 << tile.plan.lane_bits) - 1
     return vector.shuffled([lane & ~group for lane in range(tile.k.lanes)])
 
 
-def _write_gradients(tile: Tile) -> None:
-    """Add each rotation's accumulated gradient to its column: per sample, or over the tile for weights."""
+def write_gradients(tile: Tile, adjoint: Buffer) -> None:
+    """Add each rotation's accumulated gradient to its column: per sample, or over the tile for weights.
+
+    adjoint: at the start of the circuit, which is half of the gradient by the initial state.
+    """
     k, plan = tile.k, tile.plan
+    if "initial" in plan.wanted:
+        tile.rows(tile.args.initial_gradient, in_order=True).write(adjoint, 2.0)
     if "weight" in plan.wanted:
         row = tile.args.weight_rows[tile.number]
         for index in range(plan.weight_columns):
@@ -402,15 +411,19 @@ def _product_bits(plan: SweepPlan) -> tuple[list[Rotation], dict[int, Rotation]]
 # --- measuring ---
 
 
-def _measure(tile: Tile, psi: Buffer, words: Sequence[Word]) -> None:
-    """Expectation values of the tile's samples, written to `out`."""
+def measure(
+    tile: Tile,
+    words: Sequence[Word],
+    values: Callable[[RegisterBlock], Callable[[Mapping[int, Word]], dict[int, Number]]],
+) -> None:
+    """Values of words, written to `out` for the tile's samples. values: of a block, for words of one X mask."""
     plan, sums = tile.plan, tile.buffers["words"]
     sums.zero(len(words))
     for basis, groups in _measurements(plan, words):
         with tile.blocks(basis) as block:
-            state = block.load(psi)
+            of = values(block)
             for group in groups:
-                for number, value in expectations(block, state, group).items():
+                for number, value in of(group).items():
                     sums[number] = signed_sum(block, words[number].z, value, sums[number])
     for number, word in enumerate(words):
         value = lane_sum(_lane_signed(tile, sums[number], word), 1 << plan.lane_bits)
@@ -434,11 +447,11 @@ def _measurements(
 def _start_adjoint(tile: Tile, psi: Buffer, adjoint: Buffer, words: Sequence[Word]) -> None:
     """adjoint = sum of cotangent times word on psi; lanes without a sample get 0."""
     k, plan, weights = tile.k, tile.plan, tile.buffers["words"]
-    _transpose(tile, tile.args.cotangent, tile.columns("words", len(words)), len(words))
+    transpose(tile, tile.args.cotangent, tile.columns("words", len(words)), len(words))
     samples = k.vector([lane >> plan.lane_bits for lane in range(k.lanes)], I64)
     exists = samples < tile.present
     for number, word in enumerate(words):
-        weight = select(exists, _spread(tile, weights[number]), 0.0)
+        weight = select(exists, spread(tile, weights[number]), 0.0)
         weights[number] = weight if word.sign > 0 else -weight
     measurements = _measurements(plan, words)
     if not measurements:

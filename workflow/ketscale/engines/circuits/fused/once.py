@@ -30,7 +30,7 @@ def _write_table(k: FunctionCode, plan: SweepPlan, step: Phases, weights: Buffer
     cosines.zero(vectors)
     for rotation in step.rotations:
         angles[rotation.z] -= _half(k, rotation.angle, weights)
-    _transform(k, plan, cosines)
+    transform(k, plan, cosines)
     with k.loop(vectors) as v:
         sines[v], cosines[v] = sincos(cosines[v])
 
@@ -61,7 +61,7 @@ def _write_turns(k: FunctionCode, plan: SweepPlan, weights: Buffer, turns: Buffe
             turns[i, entry] = turn.lane(0)
 
 
-def _transform(k: FunctionCode, plan: SweepPlan, table: Buffer) -> None:
+def transform(k: FunctionCode, plan: SweepPlan, table: Buffer) -> None:
     """The Walsh-Hadamard transform of a table in place."""
     vectors = plan.table_size // k.lanes
     for bit in range(plan.program.qubits):

@@ -44,6 +44,21 @@ def expectations(block: RegisterBlock, state: State, words: Mapping[int, Word]) 
     return values
 
 
+def products(block: RegisterBlock, bra: State, ket: State, words: Mapping[int, Word]) -> dict[int, Number]:
+    """Re <bra|P|ket> over the block for words of one X mask, by their numbers, without the signs of base and lanes."""
+    move, lanes = block.flip(next(iter(words.values())).x)
+    values = {}
+    for number, word in words.items():
+        within = block.within(word.z)
+        terms = []
+        for j, q in enumerate(bra):
+            power = word.ys + 2 * parity(within & (j ^ move))
+            product = _real(q, power % 2, block.moved(ket[j ^ move], lanes))
+            terms.append(-product if power % 4 in (2, 3) else product)
+        values[number] = sum(terms[1:], terms[0])
+    return values
+
+
 def _real(q: Amplitude, power: int, p: Amplitude) -> Number:
     """Re(conj(q) i**power p) for a power of 0 or 1, which is 0 if amplitudes are real."""
     if isinstance(q, Number) or isinstance(p, Number):

@@ -1,0 +1,287 @@
+"""Functions of a kernel that differentiate along tangents: of results once or twice, and of their gradients once.
+
+A state moves along a tangent as its angles do. With X the tangent's multiple of a step's generator (of exp(-i a/2 P), it is
+-i t/2 P), psi' = U psi moves by U psi_t + X psi'. Two tangents t and u add U psi_tu + X_u psi'_t + X_t U psi_u. Undoing a
+step reverses the sign of X. The gradient's change is the sum of the overlaps in which either state is the moved one.
+
+Kernels start from a given state, whose tangents are given too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property, partial
+
+from ketscale.engines.circuits.fused.block import (
+    RegisterBlock,
+    State,
+    apply,
+    overlaps,
+    parity,
+    times_power_of_i,
+)
+from ketscale.engines.circuits.fused.kernels import (
+    ARGUMENTS,
+    Tile,
+    begin_adjoint,
+    measure,
+    no_gradients,
+    spread,
+    tiles,
+    transpose,
+    write_gradients,
+)
+from ketscale.engines.circuits.fused.once import transform
+from ketscale.engines.circuits.fused.plan import SweepPlan, rotations
+from ketscale.engines.circuits.fused.program import Angle, Flip, Rotation, Word
+from ketscale.engines.circuits.fused.schedule import Phases
+from ketscale.engines.circuits.fused.words import products, signed_sum
+from ketscale.engines.compiled.language import Arguments, Buffer, FunctionCode, Number, reals
+
+MOST = 2
+TANGENTS = ARGUMENTS | {
+    name: kind
+    for number in range(MOST)
+    for name, kind in {
+        f"inputs{number}": reals("rows", "input_stride"),
+        f"weights{number}": reals("groups", "weight_columns"),
+        f"initial{number}": reals("rows", "initial_stride"),
+        f"moved{number}": reals("groups", "moved_stride"),  # what `prepare_tangents` computes
+    }.items()
+}
+
+
+@dataclass(frozen=True)
+class TangentPlan(SweepPlan):
+    """A plan with `order` tangents."""
+
+    order: int = 1
+
+    @cached_property
+    def states(self) -> tuple[str, ...]:
+        """The states that a sweep moves: psi, its tangents, and for gradients the adjoint and its tangent."""
+        along = ("psi", "psi0", "psi1", "psi01")[: 2**self.order]
+        return (*along, "adjoint", "adjoint0") if self.wanted else along
+
+    @cached_property
+    def scratch(self) -> dict[str, int]:
+        """See `SweepPlan.scratch`."""
+        moves = {f"moves{number}": len(self.sample_angles) for number in range(self.order)}
+        return {**super().scratch, **moves, **dict.fromkeys(self.states, self.state_vectors)}
+
+    @property
+    def moved_tables(self) -> int:
+        """The start of the tables of moved phases, in floats; before them is half of each shared angle's tangent."""
+        return -(-len(self.shared_angles) // self.lanes) * self.lanes
+
+    @property
+    def moved_stride(self) -> int:
+        """Floats that `prepare_tangents` writes for a group and a tangent; a whole number of vectors."""
+        return self.moved_tables + self.table_size * len(self.tables)
+
+
+def tangent_plan(plan: SweepPlan, order: int) -> TangentPlan:
+    """A plan with tangents, whose blocks are so small that all states fit the vector registers."""
+    width = 3 - order
+    widths = (width, 1) if plan.wanted else (width, width)
+    settings = {field.name: getattr(plan, field.name) for field in fields(plan)}
+    return TangentPlan(**{**settings, "widths": widths, "order": order})
+
+
+def prepare_tangents(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
+    """Half of the tangents of each group's shared angles, and of the sums of half angles in its tables of phases."""
+    if not plan.moved_stride:
+        return
+    with k.loop(args.groups) as group:
+        for number in range(plan.order):
+            weights = getattr(args, f"weights{number}")[group]
+            moved = getattr(args, f"moved{number}")[group]
+            for place, angle in enumerate(plan.shared_angles):
+                moved[place] = _half(k, angle, weights)
+            tables = moved.part((plan.moved_tables,), len(plan.tables), plan.table_size)
+            for place, step in enumerate(plan.tables):
+                table = tables[place]
+                table.zero(plan.table_size)
+                for rotation in step.rotations:
+                    table[rotation.z] -= _half(k, rotation.angle, weights)
+                transform(k, plan, table.part((), plan.table_size // k.lanes, element="aligned"))
+
+
+def _half(k: FunctionCode, angle: Angle, weights: Buffer) -> Number:
+    """Half of a shared angle's tangent."""
+    if angle.kind == "constant":
+        return k.constant(0.0, k.real)
+    half: Number = weights[angle.index] * (angle.factor / 2)
+    return half
+
+
+@dataclass(frozen=True)
+class Moves:
+    """One tangent of a tile's angles. shared: what `prepare_tangents` wrote for the group. own: halves, (angles,) vectors."""
+
+    k: FunctionCode
+    plan: TangentPlan
+    shared: Buffer
+    own: Buffer
+
+    def along(self, block: RegisterBlock, step: Rotation | Flip | Phases, state: State) -> State | None:
+        """X on a block's state; None for a step whose angles are constants."""
+        if isinstance(step, Flip) or all(r.angle.kind == "constant" for r in rotations(step)):
+            return None
+        if isinstance(step, Rotation):
+            return self._turned(block, step, state)
+        result: State = []
+        for q, amplitude in enumerate(state):
+            phase = self._phase(step, block.index(q) << self.plan.lane_bits)
+            result.append(times_power_of_i(1, amplitude * phase))
+        return result
+
+    def _turned(self, block: RegisterBlock, rotation: Rotation, state: State) -> State:
+        if rotation.angle.shared:
+            half = self.shared[self.plan.shared_angles.index(rotation.angle)].splat()
+        else:
+            half = self.own[self.plan.sample_angles.index(rotation.angle)]
+        odd = block.base_parity(rotation.z)
+        if odd is not None:
+            half = half * self.k.table("signs", [1.0, -1.0])[odd].splat()
+        move, lanes = block.flip(rotation.x)
+        within, half = block.within(rotation.z), block.signed(half, rotation.z, lanes)
+        result: State = []
+        for q in range(len(state)):
+            power = 3 + rotation.ys + 2 * parity(within & (q ^ move))
+            result.append(times_power_of_i(power, block.moved(state[q ^ move], lanes)) * half)
+        return result
+
+    def _phase(self, step: Phases, first: Number) -> Number:
+        """The moved phase of a vector's amplitudes, of which the first has index `first`."""
+        plan, amplitudes = self.plan, 1 << self.plan.lane_bits
+        table = self.shared.part((plan.moved_tables + plan.tables.index(step) * plan.table_size,), 1)
+        if amplitudes == 1:
+            one: Number = table[first].splat()
+            return one
+        few: Number = table.part((first,), 1, element=self.k.few(amplitudes))[0]
+        return (
+            few
+            if amplitudes == self.k.lanes
+            else few.shuffled([lane % amplitudes for lane in range(self.k.lanes)])
+        )
+
+
+def _moves(tile: Tile, plan: TangentPlan) -> list[Moves]:
+    """The tile's tangents, whose inputs are read."""
+    k, found = tile.k, []
+    for number in range(plan.order):
+        own = tile.buffers[f"moves{number}"]
+        if plan.sample_angles:
+            rows = getattr(tile.args, f"inputs{number}")
+            transpose(tile, rows, tile.columns("columns", plan.input_columns), plan.input_columns)
+            columns = k.table("columns", [angle.index for angle in plan.sample_angles], "integer")
+            factors = k.table("factors", [angle.factor / 2 for angle in plan.sample_angles])
+            with k.loop(len(plan.sample_angles)) as i:
+                own[i] = spread(tile, tile.buffers["columns"][columns[i]]) * factors[i]
+        found.append(Moves(k, plan, getattr(tile.args, f"moved{number}")[tile.group], own))
+    return found
+
+
+def _stepped(
+    block: RegisterBlock,
+    step: Rotation | Flip | Phases,
+    states: Sequence[State],
+    moves: Sequence[Moves],
+    inverse: bool = False,
+) -> list[State]:
+    """A state and its tangents after a step: psi, psi_t, psi_u, psi_tu, or as many of these as there are."""
+    after = apply(block, step, states, inverse)
+    # U psi_u, before X_u psi' is added to it.
+    plain = list(after)
+    for number, each in enumerate(moves):
+        after[number + 1] = _plus(after[number + 1], each.along(block, step, after[0]), inverse)
+    if len(states) == 4:
+        after[3] = _plus(after[3], moves[1].along(block, step, after[1]), inverse)
+        after[3] = _plus(after[3], moves[0].along(block, step, plain[2]), inverse)
+    return after
+
+
+def _plus(state: State, change: State | None, minus: bool) -> State:
+    if change is None:
+        return state
+    return [a - b if minus else a + b for a, b in zip(state, change, strict=True)]  # type: ignore[operator]
+
+
+def _evolve(tile: Tile, plan: TangentPlan, moves: Sequence[Moves]) -> list[Buffer]:
+    """psi and its tangents after all rotations."""
+    states = [tile.state(name) for name in ("psi", "psi0", "psi1", "psi01")[: 2**plan.order]]
+    starts = ["initial", *(f"initial{number}" for number in range(plan.order))]
+    for state, start in zip(states, starts, strict=False):
+        tile.rows(getattr(tile.args, start), in_order=True).read(state, 1.0)
+    if plan.order == MOST:
+        states[3].part((), 1, element="aligned").zero(plan.state_vectors)
+    for pass_ in plan.forward.passes:
+        with tile.blocks(pass_.basis) as block:
+            loaded = [block.load(state) for state in states]
+            for step in pass_.steps:
+                loaded = _stepped(block, step, loaded, moves)
+            for vectors, state in zip(loaded, states, strict=True):
+                block.store(vectors, state)
+    return states
+
+
+def push(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
+    """The result's derivative along one tangent, or along two."""
+    with tiles(k, args, plan) as tile:
+        states = _evolve(tile, plan, _moves(tile, plan))
+        if plan.program.words is None:
+            tile.rows(args.out, in_order=False).write(states[-1], 1.0)
+            return
+        measure(
+            tile,
+            plan.program.words,
+            lambda block: partial(_moved_values, block, [block.load(s) for s in states]),
+        )
+
+
+def _moved_values(
+    block: RegisterBlock, states: Sequence[State], words: Mapping[int, Word]
+) -> dict[int, Number]:
+    """The derivatives of <psi|P|psi> along the tangents."""
+    halves = products(block, states[-1], states[0], words)
+    if len(states) == 4:
+        others = products(block, states[1], states[2], words)
+        halves = {number: half + others[number] for number, half in halves.items()}
+    return {number: half + half for number, half in halves.items()}
+
+
+def bend(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
+    """The derivative of the gradients along a tangent, for cotangents that stay."""
+    with tiles(k, args, plan) as tile:
+        no_gradients(tile)
+        moves = _moves(tile, plan)
+        psi = _evolve(tile, plan, moves)
+        adjoint = [tile.state("adjoint"), tile.state("adjoint0")]
+        begin_adjoint(tile, psi[0], adjoint[0])
+        if plan.program.words is None:
+            adjoint[1].part((), 1, element="aligned").zero(plan.state_vectors)
+        else:
+            begin_adjoint(tile, psi[1], adjoint[1])
+        for pass_ in plan.backward:
+            with tile.blocks(pass_.basis) as block:
+                loaded = [[block.load(state) for state in pair] for pair in (psi, adjoint)]
+                for step in pass_.steps:
+                    if not isinstance(step, Flip) and any(map(plan.wants, rotations(step))):
+                        _gather(tile, block, step, *loaded)
+                    loaded = [_stepped(block, step, pair, moves, inverse=True) for pair in loaded]
+                for vectors, state in zip((*loaded[0], *loaded[1]), (*psi, *adjoint), strict=True):
+                    block.store(vectors, state)
+        write_gradients(tile, adjoint[1])
+
+
+def _gather(
+    tile: Tile, block: RegisterBlock, step: Rotation | Phases, psi: Sequence[State], adjoint: Sequence[State]
+) -> None:
+    """Add a step's share to the gradients' changes."""
+    for states in ((psi[0], adjoint[1]), (psi[1], adjoint[0])):
+        for rotation, value in overlaps(block, step, *states):
+            if tile.plan.wants(rotation):
+                gradients, slot = tile.buffers["gradients"], tile.plan.differentiated.index(rotation)
+                gradients[slot] = signed_sum(block, rotation.z, value, gradients[slot])
