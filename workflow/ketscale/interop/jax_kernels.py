@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -237,7 +237,9 @@ def compiled(
     threads = max(1, min(len(os.sched_getaffinity(0)), tiles, work // WORK_PER_THREAD))
     point = ["inputs", "weights"] + ["initial"] * prepared
     names = point + [f"{name}{number}" for number in range(order) for name in point]
-    functions = {prepare: False, prepare_tangents: False} if order else {prepare: False}
+    functions: dict[Callable[..., None], bool] = {prepare: False}
+    if order:
+        functions[prepare_tangents] = False
     results: dict[str, tuple[int, ...]] = {}
     if wanted is None:
         functions[push if order else forward] = True

@@ -206,7 +206,7 @@ def _stepped(
 def _plus(state: State, change: State | None, minus: bool) -> State:
     if change is None:
         return state
-    return [a - b if minus else a + b for a, b in zip(state, change, strict=True)]  # type: ignore[operator]
+    return [a - b if minus else a + b for a, b in zip(state, change, strict=True)]
 
 
 def _evolve(tile: Tile, plan: TangentPlan, moves: Sequence[Moves]) -> list[Buffer]:
