@@ -20,7 +20,7 @@ from ketscale.analysis import columns
 from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config, Settings, fold_of, sources
 from ketscale.grid import HISTORY, Run, config_hash
-from ketscale.jobs import baselines, prepared
+from ketscale.jobs import baselines, choice, prepared
 from ketscale.measure import form
 from ketscale.measure import record as records
 from ketscale.measure.right import packed
@@ -135,8 +135,10 @@ def split_of(config: Config, run: Run) -> dict[str, Any]:
 
 
 def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
-    """A record of `run`, without its digest; `step_s` sets the step time, other `changes` replace top-level keys."""
-    settings = config.settings(run)
+    """A record of `run`, without its digest; `step_s` sets the step time, `settings` are those with what a search chose, other
+    `changes` replace top-level keys. A trial of a search has no test.
+    """
+    settings = changes.pop("settings", config.settings(run))
     protocol = settings.protocol
     step_s = changes.pop("step_s", step_time(run, settings.sizes))
     nothing = {"median_s": None, "q25_s": None, "q75_s": None, "mean_s": None, "count": 0}
@@ -161,6 +163,8 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         quality |= {"epochs": None, "best_epoch": None, "chosen": {"cost": 1.0}, "tried": 32}
         for split in ("validation", "test"):
             quality[split] = {name: value for name, value in quality[split].items() if name != "loss"}
+    if config.tried(run):
+        quality |= {"test": {}, "right": None}
     rank = {
         "host": "a",
         "pid": 1,
@@ -297,7 +301,7 @@ def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
     run, quality = Run.of(made["run"]), made["quality"]
     if quality and "right" not in quality:
         made = {**made, "quality": with_cases(config, run, quality)}
-    records.write(results / run.path, config.settings(run), made)
+    records.write(results / run.path, choice.resolved(config.settings(run), results), made)
     (results / run.folder / HISTORY).write_text(history(config, run))
     return results / run.folder
 
@@ -354,6 +358,9 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
         if file := baselines.path(config, results, workload):
             baselines.write(file, FEATURES, ())
     for run in config.runs:
-        changes = change(run)
+        changes, settings = change(run), config.settings(run)
         if changes is not None:
-            write(config, results, record(config, run, **changes))
+            if settings.protocol.search and not (results / run.choice).exists():
+                choice.make(settings, results, FEATURES if settings.family.prepared else None)
+            made = record(config, run, **{"settings": choice.resolved(settings, results), **changes})
+            write(config, results, made)
