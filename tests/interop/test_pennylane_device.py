@@ -13,10 +13,17 @@ from pennylane import numpy as pnp
 from pennylane.exceptions import DeviceError, QuantumFunctionError
 
 from ketscale.errors import UserError
+from ketscale.interop import known
 from ketscale.interop.device import FusedDevice
 
 WIRES = 4
 BATCHES = [(), (3,)]
+
+
+@pytest.fixture(autouse=True)
+def _recorded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tapes that can be recorded are, at their first call."""
+    monkeypatch.setattr(known, "REPEATS", 1)
 
 
 def device(**settings: Any) -> Any:

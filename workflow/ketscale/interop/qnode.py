@@ -137,7 +137,8 @@ class Converted:
         if self.trace == "always":
             structure, values = _run(self.qnode, args, kwargs)
             dtype, device = precision(tensors or values), tapes.device_of(values)
-            return Evaluator(structure, self._simulator, dtype, device).evaluate(values)
+            evaluator = Evaluator(structure, self._simulator, dtype, device)
+            return evaluator.nested(evaluator.evaluate(values))
 
         def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
             leaves, spec = pytree.tree_flatten((args, kwargs))
@@ -153,7 +154,7 @@ class Converted:
                 outside, captured = self._outside.now()
                 way = self._records.record((key, outside), tensors, captured, run)
         self._records.check(way, tensors, captured, run)
-        return way([*tensors, *captured])
+        return way.nested(way([*tensors, *captured]))
 
 
 def _from_numpy(value: Any) -> torch.Tensor:

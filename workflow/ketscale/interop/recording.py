@@ -74,8 +74,8 @@ class Records:
                 alike = _sizeless(key)
                 known = self._sized.get(alike, [])
                 if len(known) < 2:
-                    _keep(self._sized, alike, [*known, way])
-            _keep(self.ways, _with_values(key, tensors) if key in self._by_value else key, way)
+                    keep(self._sized, alike, [*known, way])
+            keep(self.ways, _with_values(key, tensors) if key in self._by_value else key, way)
         return way
 
     def check(
@@ -91,6 +91,11 @@ class Records:
             with LOCK:
                 _compare(way, tensors, captured, run)
                 way.compared(changed)
+
+    def forget(self, key: object, tensors: Sequence[torch.Tensor]) -> None:
+        """Drop a record that turned out to be wrong."""
+        self.ways.pop(_with_values(key, tensors) if key in self._by_value else key, None)
+        self._sized.pop(_sizeless(key), None)
 
     def _recorded(
         self,
@@ -168,7 +173,7 @@ class Records:
         return way
 
 
-def _keep(kept: dict[object, Any], key: object, value: Any) -> None:
+def keep(kept: dict[object, Any], key: object, value: Any) -> None:
     """Put something into a dictionary that forgets the oldest."""
     if len(kept) >= MOST_WAYS:
         del kept[next(iter(kept))]
@@ -265,7 +270,7 @@ def _compare(
 def _agrees(way: Replay, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run) -> bool:
     """Whether a record and the function itself give the same values and gradients."""
     with torch.inference_mode(False), torch.enable_grad():
-        fresh = [tensor.detach().clone().requires_grad_(tensor.is_floating_point()) for tensor in tensors]
+        fresh = [tensor.detach().clone().requires_grad_(_continuous(tensor)) for tensor in tensors]
         structure, values = run(fresh)
         given = [*fresh, *captured]
         replayed = way.graph(*given)

@@ -60,8 +60,13 @@ class Evaluator:
         # Whether result i is the value of word i.
         self._plain = False
 
-    def evaluate(self, values: Sequence[torch.Tensor]) -> Any:
-        """The QNode's results from all numbers, in the order of `Structure`."""
+    def nested(self, results: Sequence[torch.Tensor]) -> Any:
+        """The results as the quantum function nests them."""
+        # A list is what most quantum functions return, and torch's way to nest takes longer than a small circuit.
+        return list(results) if self._listed else pytree.tree_unflatten(list(results), self.structure.spec)
+
+    def evaluate(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """The results from all numbers, in the order of `Structure`."""
         inputs, weights = self.structure.inputs, self.structure.weights
         batch = 1 if self.structure.batch is None else self.structure.batch
         nothing = torch.empty(batch, 0, dtype=self._dtype, device=self._device)
@@ -73,23 +78,19 @@ class Evaluator:
         )
         return self._results(angles, values[inputs + weights :])
 
-    def _results(self, angles: Angles, rest: Sequence[torch.Tensor]) -> Any:
-        """The QNode's results. rest: what is not an angle of a gate."""
+    def _results(self, angles: Angles, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """rest: what is not an angle of a gate."""
         structure = self.structure
         initial = self._prepared(rest[-1]) if structure.prepared else None
         if structure.words is not None:
-            results = self._expectations(angles, self._factors(rest), initial)
-        else:
-            state = self._simulator.state(self.circuit, angles, initial)
-            for phase in rest[: structure.phases]:
-                state = state * torch.exp(-1j * phase.to(self._device, self._dtype)).reshape(-1, 1)
-            found = tapes.measured(
-                state, structure.qubits, structure.batch is not None, structure.measurements
-            )
-            # PennyLane's matrices are of double precision.
-            results = [self._in_precision(result) for result in found]
-        # A list is what most quantum functions return, and torch's way to nest results takes longer than a small circuit.
-        return list(results) if self._listed else pytree.tree_unflatten(results, structure.spec)
+            return self._expectations(angles, self._factors(rest), initial)
+        state = self._simulator.state(self.circuit, angles, initial)
+        for phase in rest[: structure.phases]:
+            state = state * torch.exp(-1j * phase.to(self._device, self._dtype)).reshape(-1, 1)
+        batched = structure.batch is not None
+        found = tapes.measured(state, structure.qubits, batched, structure.measurements)
+        # PennyLane's matrices are of double precision.
+        return [self._in_precision(result) for result in found]
 
     def _in_precision(self, result: Any) -> torch.Tensor:
         tensor = torch.as_tensor(result)
@@ -183,8 +184,8 @@ class Replay(Evaluator):
         """Whether the record is not needed: all angles are entries of the tensors."""
         return self._inputs is not None
 
-    def __call__(self, tensors: Sequence[torch.Tensor]) -> Any:
-        """The QNode's results."""
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """The results of all measurements."""
         if self._inputs is None or self._weights is None:
             return self.evaluate(self.graph(*tensors))
         return self._results(Angles(self._inputs(tensors), self._weights(tensors)), self._rest)

@@ -1,0 +1,144 @@
+"""Tapes that come again are answered from a record, with what default.qubit gives, and never from a wrong one."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pennylane as qml
+import pytest
+import torch
+
+from ketscale.interop import known
+from ketscale.interop.device import FusedDevice
+
+WIRES = 3
+ANGLE = 0.3
+MATRIX = np.array([[0, 1], [1, 0]])
+
+
+@pytest.fixture(autouse=True)
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(known, "REPEATS", 2)
+
+
+def template(x: Any, w: Any) -> Any:
+    qml.AngleEmbedding(x, wires=range(WIRES), rotation="Y")
+    qml.StronglyEntanglingLayers(w, wires=range(WIRES))
+    qml.RX(ANGLE, wires=0)
+    qml.ctrl(qml.RY, control=[0, 1])(w[0, 0, 0], wires=2)
+    qml.GlobalPhase(w[0, 0, 1])
+    return [qml.expval(qml.Z(i)) for i in range(WIRES)]
+
+
+def prepared(x: Any, w: Any) -> Any:
+    qml.AmplitudeEmbedding(torch.sin(x), wires=[0, 1], pad_with=0.3, normalize=True)
+    qml.BasisState(np.array([1]), wires=[2])
+    qml.Rot(*w[0, 0], wires=0)
+    return qml.probs(wires=[0, 2]), qml.expval(qml.Hamiltonian([0.4, ANGLE], [qml.Z(0), qml.X(1) @ qml.Y(2)]))
+
+
+def matrices(x: Any, w: Any) -> Any:
+    qml.RY(x[..., 0], wires=0)
+    qml.QubitUnitary(MATRIX, wires=1)
+    qml.DoubleExcitation(w[0, 0, 0], wires=[0, 1, 2, 3])
+    qml.BasisEmbedding([1, 0], wires=[1, 2])
+    return qml.state()
+
+
+def scalar(results: Any) -> torch.Tensor:
+    rows = [torch.view_as_real(r) if r.is_complex() else r for r in torch.utils._pytree.tree_leaves(results)]
+    return sum((row * torch.arange(1, row.numel() + 1).reshape(row.shape).cos()).sum() for row in rows)
+
+
+def compare(function: Callable[..., Any], device: Any, *shapes: tuple[int, ...], seed: int = 0) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    arguments = [
+        torch.randn(shape, dtype=torch.float64, generator=generator).requires_grad_() for shape in shapes
+    ]
+    pairs = []
+    for each in (device, qml.device("default.qubit", wires=WIRES + 1)):
+        results = qml.QNode(function, each)(*arguments)
+        pairs.append((results, torch.autograd.grad(scalar(results), arguments, materialize_grads=True)))
+    torch.testing.assert_close(*pairs, rtol=1e-9, atol=1e-10)
+
+
+# AmplitudeEmbedding looks at its numbers: whether they are normalised.
+@pytest.mark.parametrize(("function", "records"), [(template, 3), (prepared, 0), (matrices, 3)])
+def test_calls_with_other_numbers_batches_and_constants(
+    function: Callable[..., Any], records: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = FusedDevice(wires=WIRES + 1)
+    for seed in range(10):
+        compare(function, device, (*[(), (4,), (2,)][seed % 3], WIRES), (1, WIRES, 3), seed=seed)
+    assert len(device._known._records.ways) == records
+    monkeypatch.setitem(globals(), "ANGLE", 0.9)
+    monkeypatch.setitem(globals(), "MATRIX", np.diag([1, 1j]))
+    for seed in range(3):
+        compare(function, device, (4, WIRES), (1, WIRES, 3), seed=seed)
+
+
+def test_known_tapes_are_not_decomposed(monkeypatch: pytest.MonkeyPatch) -> None:
+    qnode = qml.QNode(template, FusedDevice(wires=WIRES))
+    x, w = torch.randn(4, WIRES), torch.randn(1, WIRES, 3)
+    drawn = qml.draw(qnode, level="device")(x, w)
+    for factor in (1, 2, 3):
+        qnode(factor * x, w)
+    with monkeypatch.context() as patch:
+        patch.setattr(qml.StronglyEntanglingLayers, "decomposition", None)
+        qnode(x, w)
+    assert qml.draw(qnode, level="device")(x, w) == drawn
+
+
+class Own(qml.operation.Operation):
+    """An operation whose decomposition depends on what no key has."""
+
+    num_wires = 1
+    num_params = 1
+
+    @staticmethod
+    def compute_decomposition(angle: Any, wires: Any) -> list[Any]:
+        return [qml.RX(angle * ANGLE, wires=wires)]
+
+
+def own(x: Any) -> Any:
+    Own(x, wires=0)
+    return qml.expval(qml.Z(0))
+
+
+def within(x: Any) -> Any:
+    qml.adjoint(Own(x, wires=0))
+    return qml.expval(qml.Z(0))
+
+
+@pytest.mark.parametrize("function", [own, within])
+def test_operations_of_users_are_not_recorded(
+    function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    device = FusedDevice(wires=WIRES)
+    for seed, angle in enumerate((0.3, 0.3, 0.3, 0.9)):
+        monkeypatch.setitem(globals(), "ANGLE", angle)
+        compare(function, device, (), seed=seed)
+    assert not device._known._records.ways
+
+
+def test_trained_coefficients() -> None:
+    def function(x: Any, c: Any) -> Any:
+        qml.RX(x, wires=0)
+        return qml.expval(qml.Hamiltonian(c, [qml.Z(0), qml.Y(0)]))
+
+    device = FusedDevice(wires=WIRES)
+    for seed in range(4):
+        compare(function, device, (), (2,), seed=seed)
+
+
+def test_copies_and_pickles_of_a_device_have_no_records() -> None:
+    device = FusedDevice(wires=WIRES)
+    for seed in range(3):
+        compare(template, device, (WIRES,), (1, WIRES, 3), seed=seed)
+    for each in (copy.deepcopy(device), pickle.loads(pickle.dumps(device))):
+        assert not each._known._records.ways
+        compare(template, each, (WIRES,), (1, WIRES, 3))

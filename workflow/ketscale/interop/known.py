@@ -1,0 +1,202 @@
+"""Tapes that come again and again: how the results come from their parameters is recorded, and not worked out anew.
+
+PennyLane checks, copies and decomposes a tape at each call, which takes longer than a small circuit. Tapes with the same
+operations, wires, measurements and shapes have one record (`recording`), as functions of `from_qnode` have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pennylane as qml
+import torch
+from pennylane.measurements import ExpectationMP, ProbabilityMP, StateMP
+from pennylane.operation import Operator
+from pennylane.ops.functions import bind_new_parameters
+from pennylane.tape import QuantumScript
+
+from ketscale.engines.circuits.circuit import GATES
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.transforms import transformed
+from ketscale.interop.reading import read_tape
+from ketscale.interop.recording import Records, keep
+from ketscale.interop.replay import Replay, Structure
+from ketscale.interop.tape import rests_on_a_matrix
+
+# A record pays from about as many calls on.
+REPEATS = 8
+
+# PennyLane's classes of the gates of `fused`: of these the wires say all that the numbers do not.
+SIMPLE = frozenset(getattr(qml, name) for name in GATES)
+
+
+class _Unknown(Exception):
+    """A tape has something of which a record could be wrong."""
+
+
+class KnownTapes:
+    """The records of a device's tapes. Copies and pickles have none."""
+
+    def __init__(self, simulator: Simulator, wires: Any) -> None:
+        self._simulator = simulator
+        self._records = Records(simulator, torch.float64)
+        self._wires = wires
+        # How often a tape was seen, or infinitely often if it cannot be recorded.
+        self._seen: dict[object, float] = {}
+
+    def __reduce__(self) -> tuple[type[KnownTapes], tuple[Simulator, Any]]:
+        return KnownTapes, (self._simulator, self._wires)
+
+    def find(self, tape: QuantumScript) -> tuple[Replay, list[torch.Tensor]] | None:
+        """The record of a tape and the tensors that it takes; None if there is no record."""
+        if tape.shots or transformed() or qml.decomposition.enabled_graph():
+            return None
+        tensors: list[torch.Tensor] = []
+        try:
+            key = (
+                *[_operation(operation, tensors) for operation in tape.operations],
+                *[_measurement(measurement) for measurement in tape.measurements],
+                *[(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors],
+            )
+            way = self._records.known(key, tensors)
+            if way is None:
+                seen = self._seen.get(key, 0) + 1
+                keep(self._seen, key, seen)
+                if seen < REPEATS or seen == float("inf"):
+                    return None
+        except (_Unknown, TypeError):  # TypeError: something that cannot be hashed
+            return None
+
+        def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
+            return read_tape(_bound(tape, given), self._wires, len(tape.measurements))
+
+        try:
+            if way is None:
+                if not all(map(_trusted, tape.operations)):
+                    raise _Unknown
+                way = self._records.record(key, tensors, (), run)
+                if way.structure.words is None and any(m.obs is not None for m in tape.measurements):
+                    raise _Unknown
+            self._records.check(way, tensors, (), run)
+        except Exception:
+            # Whatever the reason: the device then does without a record, and says itself what is wrong.
+            self._records.forget(key, tensors)
+            keep(self._seen, key, float("inf"))
+            return None
+        return way, tensors
+
+
+class Known(QuantumScript):
+    """A tape with its record, in place of the one that PennyLane would make of it."""
+
+    def __init__(
+        self,
+        expanded: Callable[[], QuantumScript],
+        tape: QuantumScript,
+        way: Replay,
+        tensors: list[torch.Tensor],
+    ) -> None:
+        super().__init__((), tape.measurements)
+        self._expanded = expanded
+        self.way = way
+        self.tensors = tensors
+
+    @property
+    def operations(self) -> list[Operator]:
+        """Those that the device runs, for drawings."""
+        return list(self._expanded().operations)
+
+
+def _operation(operation: Operator, tensors: list[torch.Tensor]) -> object:
+    """All of an operation but its numbers, which are added to the tensors."""
+    kind = type(operation)
+    values: list[object] = []
+    for value in operation.data:
+        tensor = _tensor(operation, value)
+        if tensor is None:
+            values.append(_value(value))
+        else:
+            tensors.append(tensor)
+    if kind in SIMPLE:
+        return kind, operation.wires.labels, *values
+    return kind, _metadata(operation), *values
+
+
+def _tensor(operation: Operator, value: Any) -> torch.Tensor | None:
+    """A parameter as a tensor; None if its value is part of the key, as those of whole numbers and matrices are."""
+    if isinstance(value, torch.Tensor):
+        return value
+    if isinstance(value, float | int):
+        return torch.tensor(value, dtype=torch.float64)
+    if isinstance(value, np.ndarray) and value.dtype.kind == "f" and not rests_on_a_matrix(operation):
+        return torch.from_numpy(np.array(value))
+    return None
+
+
+def _metadata(part: Any) -> object:
+    """What makes an operation besides its numbers, nested as it is."""
+    if isinstance(part, Operator):
+        data, metadata = part._flatten()
+        return type(part), metadata, *map(_metadata, data)
+    return tuple(map(_metadata, part)) if isinstance(part, list | tuple) else None
+
+
+def _measurement(measurement: Any) -> object:
+    kind = type(measurement)
+    if kind is ExpectationMP and measurement.obs is not None:
+        return kind, _observable(measurement.obs)
+    if kind in (ProbabilityMP, StateMP) and measurement.obs is None and measurement.mv is None:
+        return kind, measurement.wires.labels
+    raise _Unknown
+
+
+def _observable(observable: Operator) -> object:
+    if not observable.data and observable.name in GATES:
+        return type(observable), observable.wires.labels
+    return _metadata(observable), *map(_value, observable.data)
+
+
+def _value(value: Any) -> object:
+    """A number or an array, by which a tape differs from others."""
+    if isinstance(value, torch.Tensor) or not isinstance(
+        value, np.ndarray | np.generic | complex | float | int
+    ):
+        raise _Unknown
+    array = np.asarray(value)
+    return type(value), array.dtype.str, array.shape, array.tobytes()
+
+
+def _trusted(part: Any) -> bool:
+    """Whether everything that decides how an operation is decomposed is PennyLane's, and in its key."""
+    if isinstance(part, Operator):
+        data, metadata = part._flatten()
+        return _trusted(type(part)) and all(map(_trusted, (*data, metadata)))
+    if isinstance(part, type):
+        return part.__module__.partition(".")[0] in ("pennylane", "builtins")
+    if isinstance(part, list | tuple):
+        return all(map(_trusted, part))
+    plain = (
+        str,
+        bool,
+        int,
+        float,
+        complex,
+        type(None),
+        np.generic,
+        np.ndarray,
+        torch.Tensor,
+        qml.wires.Wires,
+    )
+    return isinstance(part, plain)
+
+
+def _bound(tape: QuantumScript, tensors: Sequence[torch.Tensor]) -> QuantumScript:
+    """The tape with other numbers."""
+    given = iter(tensors)
+    operations = []
+    for operation in tape.operations:
+        parameters = [value if _tensor(operation, value) is None else next(given) for value in operation.data]
+        operations.append(bind_new_parameters(operation, parameters) if parameters else operation)
+    return QuantumScript(operations, tape.measurements)
