@@ -66,6 +66,14 @@ CONFIG: dict[str, Any] = {
         "wild": {**TRAINING, "steps": 12, "learning_rate": 1e38},
         "epochs": {**TRAINING, "epochs": 2, "dropout": 0.2},
         "fit": {"precision": "fp64", "timed": False},
+        "tuned": {
+            **{name: value for name, value in TRAINING.items() if name != "learning_rate"},
+            "epochs": 2,
+            "search": {
+                "trials": 3,
+                "settings": {"learning_rate": {"low": 1e-4, "high": 0.1, "scale": "log"}},
+            },
+        },
     },
     "studies": {
         "test": {
