@@ -209,3 +209,10 @@ def test_a_study_names_no_trial() -> None:
     given = copy.deepcopy(GIVEN)
     given["studies"]["accuracy"]["axes"]["protocol"] = "tuned-t00"
     assert "no protocol is called tuned-t00; did you mean tuned?" in refusal(given)
+
+
+def test_more_trials_than_anybody_trains_are_refused() -> None:
+    given = copy.deepcopy(GIVEN)
+    given["protocols"]["tuned"]["search"] |= {"trials": 1000, "models": {}}
+    given["studies"]["accuracy"]["axes"]["batch"] = [*range(1, 60)]
+    assert "studies.accuracy: its lists multiply to 118,354 runs" in refusal(given)

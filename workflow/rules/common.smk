@@ -225,8 +225,17 @@ def chosen_for(wildcards):
 
 
 def chosen_of(run):
-    """The resolved settings of a run with what a search has chosen."""
-    return choice.resolved(settings_of(run), RESULTS_PATH)
+    """The resolved settings of a run with what a search has chosen, which is read once for all seeds."""
+    resolved = settings_of(run)
+    if resolved.protocol.search is None:
+        return resolved
+    if run.choice not in CHOICES:
+        CHOICES[run.choice] = choice.read(resolved, RESULTS_PATH)
+    made = CHOICES[run.choice]
+    return resolved.chosen(made.chosen, made.hash) if made else resolved
+
+
+CHOICES = {}
 
 
 @functools.cache

@@ -6,7 +6,7 @@ import dataclasses
 import itertools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -371,7 +371,10 @@ def _axes(families: Families) -> type[Block]:
 def _check_count(file: ConfigFile, families: Families) -> None:
     """Refuse more runs than anybody trains, before they are expanded. What is no axis is refused later."""
     axes = _axes(families).__struct_fields__
-    runs = {name: count(_points(block), axes) for name, block in file.studies.items()}
+    runs = {
+        name: count(_points(block), axes) + _count_trials(_points(block), file.protocols, axes)
+        for name, block in file.studies.items()
+    }
     most = max(runs, key=lambda name: runs[name])
     if sum(runs.values()) > MOST_RUNS:
         others = (
@@ -406,6 +409,19 @@ def _searched(
             trials[trial] = name, number
             protocols[trial] = msgspec.structs.replace(protocol, search=None, keep_model=False)
     return protocols, trials
+
+
+def _count_trials(
+    points: Iterable[Mapping[str, Any]], protocols: Mapping[str, Protocol], axes: Container[str]
+) -> int:
+    """How many trials the searches of some points have."""
+    found = 0
+    for point in points:
+        for name in listed(point.get("protocol", [])):
+            if (protocol := protocols.get(str(name))) and (search := protocol.search):
+                rest = {axis: value for axis, value in point.items() if axis not in ("seed", "protocol")}
+                found += count([rest], axes) * search.trials * len(search.seeds)
+    return found
 
 
 def _family_of(families: Families, kind: str) -> Family:

@@ -16,7 +16,7 @@ import msgspec
 import msgspec.inspect
 from msgspec import Meta
 
-from ketscale.config.block import Block, Name, Positive, Seed
+from ketscale.config.block import Block, Name, Seed
 
 # Settings of a protocol that may be searched: those that change neither how long a run trains nor what it computes.
 SEARCHED = ("learning_rate", "weight_decay", "clip_norm", "dropout")
@@ -76,7 +76,9 @@ class Point(NamedTuple):
 class Search(Block, frozen=True, kw_only=True):
     """Trials of settings, of which validation chooses one for each point of a study; it is trained again for all seeds."""
 
-    trials: Annotated[Positive, Meta(description="How many settings are tried, as many for each model")]
+    trials: Annotated[
+        int, Meta(ge=1, le=1000, description="How many settings are tried, as many for each model")
+    ]
     seed: Annotated[Seed, Meta(description="The seed of what is drawn")] = 0
     method: Annotated[
         Literal["random", "grid"],
