@@ -123,6 +123,20 @@ def test_a_bend_widens_the_interval_and_is_noted(tmp_path: Path) -> None:
     assert not any("one factor" in note for note in straight.notes)
 
 
+def test_probes_of_other_code_are_not_joined(tmp_path: Path) -> None:
+    config = analysis.of(study())
+
+    def change(run: Any) -> Mapping[str, Any]:
+        code = factory.record(config, run)["code"]
+        return {"code": {**code, "imported": "nameelse"}} if run.size.startswith("q8") else {}
+
+    factory.write_all(config, tmp_path, change)
+    answer = answers_of(config, tmp_path)["asked"]
+    assert not faults(answer)
+    assert (answer.verdict, answer.effect) == (verdicts.APART, None)
+    assert "other code" in answer.text and [row.verdict for row in answer.rows] == [verdicts.APART]
+
+
 def test_intervals_hold_as_often_as_they_say() -> None:
     """400 studies of three seeds with the same decay and noise between points: at most about 5 % miss it."""
     import pandas as pd
@@ -135,7 +149,7 @@ def test_intervals_hold_as_often_as_they_say() -> None:
             + random.normal(0, 0.5, (3, 1))
         )
         squares = [dict(enumerate(column)) for column in np.exp(logs).T]
-        points = pd.DataFrame({"qubits": range(2, 13, 2), "squares": squares})
+        points = pd.DataFrame({"qubits": range(2, 13, 2), "squares": squares, "keys": [set()] * 6})
         found = kind._decay("", "qubits", points)
         assert found is not None and found.factor.low is not None and found.factor.high is not None
         missed += not found.factor.low < 0.5 < found.factor.high

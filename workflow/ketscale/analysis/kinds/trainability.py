@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from ketscale.analysis import verdicts
+from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded, typical
@@ -47,14 +47,16 @@ MEASURES = {
 class Decay:
     """How a line's mean squared gradient changes along an axis.
 
-    line: in words. axis: a size. points: of the line. factor: with each further qubit or layer. p_value: of the F-test of lack of fit of one factor for the whole range; None where nothing can tell.
+    line: in words. axis: a size. points: of the line. factor: with each further qubit or layer. p_value: of the F-test of lack of fit of one factor for the whole range; None where nothing can tell. why: what stands in the
+    way of comparing its runs, so that there is no factor.
     """
 
     line: str
     axis: str
     points: pd.DataFrame
-    factor: Estimate
+    factor: Estimate | None
     p_value: float | None
+    why: str = ""
 
     @property
     def bent(self) -> bool:
@@ -94,16 +96,28 @@ class Trainability(Kind):
         if not found:
             text = "Nothing has been probed with one seed at several sizes yet."
             return Answer(text, verdicts.OPEN, short="Not probed yet")
-        able = [partial(_decide, each.factor) for each in found if each.factor.low is not None]
+        factors = [each.factor for each in found]
+        able = [partial(_decide, one) for one in factors if one is not None and one.low is not None]
         words = iter(verdicts.holm(able))
         said = [
-            verdicts.FEW if each.factor.low is None else next(words) or verdicts.NO_FALL for each in found
+            verdicts.APART
+            if one is None
+            else verdicts.FEW
+            if one.low is None
+            else next(words) or verdicts.NO_FALL
+            for one in factors
         ]
-        rows = tuple(map(_told, found, said))
-        first = found[0].axis
-        told = [pair for pair in zip(found, said, strict=True) if pair[0].axis == first]
-        lead, verdict = min(told, key=lambda pair: (pair[0].factor.value, pair[0].line))
-        factor = lead.factor
+        rows, notes = tuple(map(_told, found, said)), tuple(_notes(found))
+        told = [
+            (one, each, word) for one, each, word in zip(factors, found, said, strict=True) if one is not None
+        ]
+        if not told:
+            text = f"No probes can be compared: {found[0].why}."
+            return Answer(text, verdicts.APART, short="Not comparable", rows=rows, notes=notes)
+        first = told[0][1].axis
+        factor, lead, verdict = min(
+            (each for each in told if each[1].axis == first), key=lambda each: (each[0].value, each[1].line)
+        )
         one, number = first.removesuffix("s"), digits(factor.value)
         ends = [digits(end) for end in (factor.low, factor.high) if end is not None]
         between = f" ({' to '.join(ends)})" if ends else ""
@@ -121,7 +135,7 @@ class Trainability(Kind):
             *(f"Each {one} leaves {number} of the squared gradient{of}" for of in (among, "")), limits=SHORT
         )
         of = f"squared gradient with each {one} more{among}"
-        return Answer(text, verdict, of, factor, "times", short, rows, tuple(_notes(found)))
+        return Answer(text, verdict, of, factor, "times", short, rows, notes)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The gradient against each size that varies, and the other measures against the first of these."""
@@ -144,7 +158,7 @@ class Trainability(Kind):
             panel.set_title(title)
         note = "Intervals are over seeds (none below 3)"
         style.footnote(figure, points, inputs, inputs.asked(self.name), note)
-        return figure, points.assign(line=named[axes[0].name]["line"])
+        return figure, named[axes[0].name].drop(columns=["squares", "keys"])
 
 
 TRAINABILITY = Trainability()
@@ -164,14 +178,18 @@ def _points(inputs: Inputs, *studies: str) -> pd.DataFrame:
                 name: done[0][name]
                 for name in (*POINT, *size_axes(inputs.config), "hardware", "code", "circuit_qubits")
             }
+            keys = {comparability.quality(row) for row in done}
+            joined = [] if comparability.hindrance(keys) else done
             for name in MEASURES:
-                found = typical([row[name] for row in done])
-                assert found is not None
-                made |= {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
+                found = typical([row[name] for row in joined])
+                ends = (None, None, None) if found is None else (found.value, found.low, found.high)
+                made |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
             squares = {row["seed"]: row["gradient_square"] for row in done}
-            rows.append({**made, "n": len(done), "squares": squares, "hollow": len(done) < len(group)})
-    ends = {f"{name}_{end}": float for name in MEASURES for end in ("low", "high")}
-    return pd.DataFrame(rows).astype(ends) if rows else pd.DataFrame()
+            rows.append(
+                {**made, "n": len(done), "squares": squares, "keys": keys, "hollow": len(done) < len(group)}
+            )
+    numbers = {f"{name}{end}": float for name in MEASURES for end in ("", "_low", "_high")}
+    return pd.DataFrame(rows).astype(numbers) if rows else pd.DataFrame()
 
 
 def _lines(points: pd.DataFrame, axis: str, inputs: Inputs) -> pd.Series[str]:
@@ -201,6 +219,8 @@ def _decay(line: str, axis: str, points: pd.DataFrame) -> Decay | None:
     import numpy as np
     from scipy.special import fdtrc
 
+    if why := comparability.hindrance(key for keys in points["keys"] for key in keys):
+        return Decay(line, axis, points, None, None, why)
     seeds = sorted(set.intersection(*map(set, points["squares"])))
     table = np.array([[squares[seed] for seed in seeds] for squares in points["squares"]], dtype=float).T
     if not seeds or (table <= 0).any():
@@ -246,9 +266,12 @@ def _told(found: Decay, verdict: str) -> Told:
 def _notes(found: Sequence[Decay]) -> Iterator[str]:
     """Where one factor does not describe a range."""
     for each in found:
+        name = each.line or each.points["model"].iloc[0]
+        if each.why:
+            yield f"{name}, {each.axis}: its runs cannot be compared ({each.why})."
         if each.bent:
             yield (
-                f"{each.line or each.points['model'].iloc[0]}, {each.axis}: one factor does not describe the whole range "
+                f"{name}, {each.axis}: one factor does not describe the whole range "
                 f"(F-test of lack of fit, p = {each.p_value:.2g}), so that it says nothing of what is beyond."
             )
     yield "No number here says how well a model trains: see what each does not mean in the documentation."
