@@ -15,6 +15,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeGuard
 
+import numpy as np
+from numpy.typing import NDArray
+
 from ketscale.engines.circuits.fused.program import Flip, Program, Rotation, Word
 
 
@@ -81,7 +84,8 @@ def schedule(
     if literal:
         steps = [Phases((r,)) if _is_phase(r) else r for r in program.rotations]
         return Schedule((), _packed([[step] for step in steps], width, lane_bits))
-    rest = list(program.rotations)
+    # Only the literal form has flips.
+    rest = [step for step in program.rotations if isinstance(step, Rotation)]
     product = _take_product(rest, keep_phase=program.words is None) if from_zero else []
     return Schedule(tuple(product), _packed(_layers(rest), width, lane_bits))
 
@@ -113,40 +117,54 @@ def _is_phase(step: Rotation | Flip) -> TypeGuard[Rotation]:
     return isinstance(step, Rotation) and not step.x and step.angle.shared
 
 
-def _take_product(rest: list[Rotation | Flip], keep_phase: bool) -> list[Rotation]:
+def _conflicts(steps: Sequence[Rotation]) -> NDArray[np.bool_]:
+    """(i, j): step j is before step i and does not commute with it."""
+    masks = np.array([(step.x, step.z) for step in steps], dtype=np.int64).reshape(-1, 2)
+    bits = range(int(masks.max(initial=1)).bit_length())
+    x, z = ((masks[:, k, None] >> np.array(bits) & 1).astype(np.float32) for k in (0, 1))
+    crossed = x @ z.T
+    found: NDArray[np.bool_] = np.tril((crossed + crossed.T) % 2 == 1, -1)
+    return found
+
+
+def _take_product(rest: list[Rotation], keep_phase: bool) -> list[Rotation]:
     """Remove and return the rotations that act first, each on one bit of its own, in the order of the bits.
 
     Rotations about words of Z only give |0...0> a phase. With `keep_phase` they become rotations about the identity;
     otherwise they are dropped.
     """
+    conflicts = _conflicts(rest)
     taken: dict[int, Rotation] = {}
-    kept: list[Rotation | Flip] = []
-    for step in rest:
-        first = all(step.commutes(other) for other in kept)
-        if isinstance(step, Rotation) and first:
+    kept: list[Rotation] = []
+    stay = np.zeros(len(rest), dtype=np.bool_)
+    for number, step in enumerate(rest):
+        if not (conflicts[number] & stay).any():
             if not step.x and not any(step.z & bit for bit in taken):
                 kept += [Rotation(0, 0, step.angle)] if keep_phase else []
                 continue
             if step.x.bit_count() == 1 and not step.z & ~step.x and step.x not in taken:
                 taken[step.x] = step
                 continue
+        stay[number] = True
         kept.append(step)
     rest[:] = kept
     return [taken[bit] for bit in sorted(taken)]
 
 
-def _layers(steps: Sequence[Rotation | Flip]) -> list[list[Step]]:
+def _layers(steps: Sequence[Rotation]) -> list[list[Step]]:
     """Sets of steps that commute with each other; phases wait until no flip is free, then go as one step."""
-    waiting = list(steps)
+    conflicts = _conflicts(steps)
+    blockers = conflicts.sum(1)
+    flips = np.array([not _is_phase(step) for step in steps], dtype=np.bool_)
+    waiting = np.ones(len(steps), dtype=np.bool_)
     layers: list[list[Step]] = []
-    while waiting:
-        free = [i for i, step in enumerate(waiting) if all(step.commutes(other) for other in waiting[:i])]
-        flips = [i for i in free if not _is_phase(waiting[i])]
-        chosen = [waiting[i] for i in flips or free]
-        phases = tuple(step for step in chosen if _is_phase(step))
-        layers.append([Phases(phases)] if phases else list(chosen))
-        gone = set(flips or free)
-        waiting = [step for i, step in enumerate(waiting) if i not in gone]
+    while waiting.any():
+        free = waiting & (blockers == 0)
+        chosen = free & flips if (free & flips).any() else free
+        layer = [steps[number] for number in np.flatnonzero(chosen).tolist()]
+        layers.append(list(layer) if (chosen & flips).any() else [Phases(tuple(layer))])
+        blockers -= conflicts[:, chosen].sum(1)
+        waiting &= ~chosen
     return layers
 
 

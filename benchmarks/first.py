@@ -1,0 +1,146 @@
+"""`python -m benchmarks.first`: what a first call waits for, in `fused`: circuits of new structures, and a search over them.
+
+It runs in a process of its own, since the commands of `ketscale` always have circuits' own code. The first calls of a
+precision, which compile or load the code that reads circuits, come before and are said apart.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import tempfile
+import time
+from collections.abc import Callable
+from statistics import median
+
+import torch
+
+from benchmarks.machine import keep_freed_memory
+from ketscale.engines import specialised
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
+from ketscale.engines.circuits.factory import named_simulator
+from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.compiled import background
+
+# Qubits, layers and batch: up to 50 rotations, 200, 600; and one sample alone.
+CASES = ((4, 3, 64), (6, 2, 1), (8, 7, 64), (8, 7, 1), (12, 5, 32), (8, 24, 64))
+LIMITS_MS = ((50, 10), (200, 50), (600, 150))
+STRUCTURES = 5
+
+
+def drawn(qubits: int, layers: int, rng: random.Random) -> Circuit:
+    """A circuit of a structure that has not been met: angles in, then layers of Rot and CNOTs between drawn wires."""
+    gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
+    for layer in range(layers):
+        for w in range(qubits):
+            first = 3 * (layer * qubits + w)
+            gates.append(Gate("Rot", (w,), tuple(Column("weight", first + i) for i in range(3))))
+        gates += [Gate("CNOT", tuple(rng.sample(range(qubits), 2))) for _ in range(qubits)]
+    return Circuit(qubits, tuple(gates))
+
+
+Clock = Callable[[], float]
+
+
+def seconds(call: Callable[[], object], clock: Clock = time.perf_counter) -> float:
+    """How long a call takes."""
+    start = clock()
+    call()
+    return clock() - start
+
+
+def step(simulator: Simulator, circuit: Circuit, batch: int, dtype: torch.dtype) -> Callable[[], object]:
+    """A value and its gradients, as of a training step."""
+    inputs = torch.rand(batch, circuit.inputs, dtype=dtype, requires_grad=True)
+    weights = torch.rand(circuit.weights, dtype=dtype, requires_grad=True)
+    words = pauli_words(circuit.qubits)
+    return lambda: simulator.expval(circuit, Angles(inputs, weights), words).sum().backward()
+
+
+def main() -> None:
+    """Measure and print, in milliseconds."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.first", description=__doc__)
+    parser.add_argument("--repeats", type=int, default=15, help="timed later calls (default: 15)")
+    parser.add_argument("--structures", type=int, default=200, help="of the search (default: 200)")
+    parser.add_argument(
+        "--cpu", action="store_true", help="time of the processor, for the table, where the machine is busy"
+    )
+    options = parser.parse_args()
+    clock = time.thread_time if options.cpu else time.perf_counter
+    keep_freed_memory()
+    rng = random.Random(0)
+    with tempfile.TemporaryDirectory(prefix="ketscale-first-") as cache:
+        os.environ["KETSCALE_CACHE"] = cache
+        _once_for_a_processor(rng)
+        print(
+            "| qubits | layers | batch | precision | rotations | first calls | later | own code: first | later | ratio |"
+        )
+        print("| ---: | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: |")
+        for case in CASES:
+            for dtype in (torch.float32, torch.float64):
+                _case(*case, dtype, rng, options.repeats, clock)
+        _search(options.structures, rng)
+
+
+def _once_for_a_processor(rng: random.Random) -> None:
+    for dtype in (torch.float32, torch.float64):
+        specialised.specialise("never")
+        call = step(Fused(), drawn(3, 1, rng), 4, dtype)
+        print(f"once for a processor, {dtype}: {seconds(call):.2f} s")
+
+
+def _case(
+    qubits: int,
+    layers: int,
+    batch: int,
+    dtype: torch.dtype,
+    rng: random.Random,
+    repeats: int,
+    clock: Clock,
+) -> None:
+    circuits = [drawn(qubits, layers, rng) for _ in range(STRUCTURES)]
+    specialised.specialise("never")
+    simulator = Fused()
+    calls = [step(simulator, circuit, batch, dtype) for circuit in circuits]
+    firsts = [1e3 * seconds(call, clock) for call in calls]
+    reads = calls[-1]
+    specialised.specialise("always")
+    own = step(simulator, circuits[0], batch, dtype)
+    compiled_s = seconds(own, clock)
+    # In turns: the speed of a shared machine changes. The code that reads has been chosen for its circuit.
+    pairs = []
+    for _ in range(repeats):
+        specialised.specialise("never")
+        pair = [seconds(reads, clock)]
+        specialised.specialise("always")
+        pairs.append((*pair, seconds(own, clock)))
+    read_s, own_s = (median(times) for times in zip(*pairs, strict=True))
+    rotations = qubits * (1 + 3 * layers)
+    limit = next(ms for most, ms in LIMITS_MS if rotations <= most)
+    print(
+        f"| {qubits} | {layers} | {batch} | {str(dtype)[6:]} | {rotations} | {min(firsts):.1f} to {max(firsts):.1f} (limit {limit}) "
+        f"| {1e3 * read_s:.3f} | {1e3 * compiled_s:.0f} | {1e3 * own_s:.3f} | {read_s / own_s:.1f} |"
+    )
+
+
+def _search(structures: int, rng: random.Random) -> None:
+    """One step of each of many structures, with what users get who choose nothing."""
+    circuits = [drawn(4, 3, rng) for _ in range(structures)]
+    specialised.specialise("again")
+    for name in ("fused", "default.qubit"):
+        steps = [step(named_simulator(name), circuit, 64, torch.float32) for circuit in circuits]
+        total = sum(map(seconds, steps))
+        print(f"{structures} structures, one step each, {name}: {total:.2f} s")
+    # The same circuit again and again, until its own code has taken over.
+    call, start = step(Fused(), drawn(8, 7, rng), 64, torch.float32), time.perf_counter()
+    times = [seconds(call) for _ in range(3)]
+    background_s = seconds(background.wait) + time.perf_counter() - start
+    print(
+        f"own code takes over after {background_s:.1f} s: {1e3 * times[-1]:.3f} ms before, {1e3 * median(seconds(call) for _ in range(15)):.3f} after"
+    )
+
+
+if __name__ == "__main__":
+    main()
