@@ -7,6 +7,7 @@ precision, which compile or load the code that reads circuits, come before and a
 from __future__ import annotations
 
 import argparse
+import gc
 import os
 import random
 import tempfile
@@ -104,6 +105,8 @@ def _case(
     specialised.specialise("never")
     simulator = Fused()
     calls = [step(simulator, circuit, batch, dtype) for circuit in circuits]
+    # What the last case's compiler has left would be collected in a first call of this one.
+    gc.collect()
     firsts = [1e3 * seconds(call, clock) for call in calls]
     reads = calls[-1]
     specialised.specialise("always")
