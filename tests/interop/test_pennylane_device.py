@@ -404,13 +404,22 @@ def test_options_that_it_does_not_have_are_refused() -> None:
 
 
 @pytest.mark.parametrize("interface", ["auto", "torch"])
-@pytest.mark.parametrize("method", ["best", "adjoint", "parameter-shift"])
+@pytest.mark.parametrize("method", ["best", "adjoint", "backprop", "parameter-shift"])
 def test_ways_to_differentiate_by_name(method: str, interface: str) -> None:
     x, w = (torch.tensor(value, requires_grad=True) for value in arguments(()))
     qnode = qml.QNode(circuit("mixed"), device(), interface=interface, diff_method=method)
     found = torch.autograd.grad(scalar(qnode(x, w), torch), [x, w])
     expected = torch.autograd.grad(scalar(qml.QNode(circuit("mixed"), reference())(x, w), torch), [x, w])
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
+
+
+@pytest.mark.parametrize("interface", ["autograd", "auto"])
+def test_backprop_by_name_in_autograd_is_the_devices_own_gradient(interface: str) -> None:
+    x, w = (pnp.array(value, requires_grad=True) for value in arguments(()))
+    qnode = qml.QNode(circuit("sum"), device(), interface=interface, diff_method="backprop")
+    expected = qml.grad(qml.QNode(circuit("sum"), reference(), diff_method="parameter-shift"))(x, w)
+    for found, each in zip(qml.grad(qnode)(x, w), expected, strict=True):
+        np.testing.assert_allclose(found, each, atol=1e-10)
 
 
 def of_angle(t: Any) -> Any:

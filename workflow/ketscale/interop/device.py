@@ -66,9 +66,7 @@ class FusedDevice(Device):
             isinstance(m.obs, qml.SparseHamiltonian) for m in circuit.measurements
         ):
             return False
-        # 'backprop' is what 'best' becomes for torch. By that name PennyLane expects second derivatives too.
-        own = "backprop" if circuit is not None and _method(execution_config) == "backprop" else "adjoint"
-        return execution_config.gradient_method in ("best", "adjoint", own)
+        return execution_config.gradient_method in ("best", "adjoint", "backprop")
 
     def supports_vjp(
         self, execution_config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
@@ -93,7 +91,7 @@ class FusedDevice(Device):
                 f"{NAME} defers measurements: it has no mcm_method {str(measured.mcm_method)!r}"
             )
         method = config.gradient_method
-        if method == "best":
+        if method in ("best", "backprop"):
             method = _method(config)
         own = method in ("backprop", "adjoint")
         return replace(
