@@ -88,13 +88,15 @@ class Layer(nn.Module):
         mixed = torch.is_autocast_enabled(kind)
         inputs = self._checked(inputs, mixed)
         leading = inputs.shape[:-1]
-        angles = Angles(inputs.reshape(math.prod(leading), columns), weight)
+        # A view of the same shape would cost autograd two more steps.
+        rows = inputs if len(leading) == 1 else inputs.reshape(math.prod(leading), columns)
+        angles = Angles(rows, weight)
         expval = transforms.expval if transforms.transformed(*angles) else _expval
         with torch.autocast(kind, enabled=False) if mixed else nullcontext():
             values = expval(self.simulator, self.circuit, angles, self.words)
             if self._sums is not None:
                 values = values @ self._sums.to(values)
-        return values.reshape(*leading, self.outputs)
+        return values if len(leading) == 1 else values.reshape(*leading, self.outputs)
 
     def _checked(self, inputs: Any, mixed: bool) -> torch.Tensor:
         """The inputs in the weight's dtype."""
