@@ -296,6 +296,20 @@ def test_verdicts_say_what_was_not_tuned_alike(ours: Any, theirs: Any, care: str
     assert not guessed.untuned, "guessing has no settings"
 
 
+@pytest.mark.parametrize(("rates", "told"), [([0.01, 0.1], ()), ([0.01, 0.2], ("one", "other", "search"))])
+def test_what_is_searched_of_a_model_is_no_other_training(rates: list[float], told: tuple[str, ...]) -> None:
+    study = given()
+    study["studies"]["asked"]["axes"]["protocol"] = "one"
+    protocol = {key: value for key, value in study["protocols"]["quality"].items() if key != "learning_rate"}
+    for name, space, models in (("one", [0.01, 0.1], {}), ("other", rates, {"mlp": {"width": [4, 5]}})):
+        search = {"trials": 2, "settings": {"learning_rate": space}, "models": models}
+        study["protocols"][name] = {**protocol, "search": search}
+    study["studies"]["asked"]["points"][1]["protocol"] = "other"
+    config = analysis.of(study)
+    sides = {run.model: config.settings(run) for run in config.runs if not config.tried(run)}
+    assert finding.apart(sides["vqc"], sides["mlp"]) == told
+
+
 def test_other_data_are_not_compared(tmp_path: Path) -> None:
     found, rows = asked(
         analysis.of(given()), tmp_path, shares(vqc=0.9, mlp=0.6), lambda run: {"data_hash": run.model}

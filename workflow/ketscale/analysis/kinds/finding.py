@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from msgspec import structs
+
 from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.columns import other_metrics
 from ketscale.analysis.intervals import Estimate
@@ -140,7 +142,7 @@ class Finding:
         failed = bool(match.chosen.failed or control.failed)
         cautious = _effect(match, failed) if self.metric.is_share or not failed else None
         return replace(
-            found, apart=_apart(self.settings, theirs), beside=control.model, theirs=control.estimate(), their_parameters=parameters,
+            found, apart=apart(self.settings, theirs), beside=control.model, theirs=control.estimate(), their_parameters=parameters,
             their_budget=control.budget, effect=_effect(match), counted=cautious.value if cautious else None, unit=match.unit,
         )  # fmt: skip
 
@@ -310,9 +312,15 @@ def _span(values: Sequence[Any]) -> str:
     return " to ".join(f"{one:.3g}" if isinstance(one, float) else str(one) for one in ends)
 
 
-def _apart(ours: Settings, theirs: Settings) -> tuple[str, ...]:
+def apart(ours: Settings, theirs: Settings) -> tuple[str, ...]:
     """The names of the protocols of two sides and the settings in which they differ; empty if they do not, or a side is fitted."""
-    names, protocols = (ours.run.protocol, theirs.run.protocol), (ours.protocol, theirs.protocol)
+    names = ours.run.protocol, theirs.run.protocol
+    # What is searched of a model is its own.
+    protocols = [
+        each.protocol if each.protocol.search is None
+        else structs.replace(each.protocol, search=structs.replace(each.protocol.search, models={}))
+        for each in (ours, theirs)
+    ]  # fmt: skip
     if names[0] == names[1] or not all(each.by_epochs for each in protocols):
         return ()
     fields = [name for name in ours.protocol.__struct_fields__ if name not in _ASIDE]
