@@ -246,6 +246,17 @@ def test_a_side_that_failed_on_a_data_set_has_not_won_the_others(tmp_path: Path)
     assert found.verdict == verdicts.BETTER and of_data(found)["set1"] == verdicts.FAILED
 
 
+def test_one_side_alone_is_compared_with_nothing(tmp_path: Path) -> None:
+    """Neither guessing nor a baseline stands in for controls that failed or were not trained yet."""
+    of, names = truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5), [f"set{number}" for number in range(2)]
+    for models in ("mlp narrow", "vqc hybrid"):
+        beside = [baseline("logistic regression", 0.75, samples=200)]
+        found, _ = said(study(2), tmp_path / models, failing(of, models, *names), beside=beside)
+        assert (found.verdict, found.effect) == (verdicts.OPEN, None)
+        assert found.text == "Open: no data set has both a model and a control with a result."
+        assert all(row.effect is None for row in found.rows) and len(found.rows) == 10
+
+
 def test_what_failed_ranks_last(tmp_path: Path) -> None:
     of = truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
     found, _ = said(study(5), tmp_path, failing(of, "hybrid", *(f"set{number}" for number in range(5))))

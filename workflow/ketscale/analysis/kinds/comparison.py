@@ -58,7 +58,7 @@ class Comparison(Quality):
         tasks = tasks_of(study, config)
 
         def own(match: Match) -> Match:
-            """The same beside the best of its controls and the baseline; nothing stands in for controls that failed or are missing."""
+            """The same beside the best of its controls and the baseline; nothing stands in for controls without a result."""
             task, model = match.chosen.task, match.chosen.model
             control, match = match.control, replace(match, level=level_of(tasks))
             if not any(controls(config, other, model) for other in tasks[task]):
@@ -83,15 +83,22 @@ class Comparison(Quality):
 
     def answer(self, study: Study, inputs: Inputs) -> Answer:
         """What the data sets say together, and a row for each data set and model, each baseline and each rank."""
-        whole = Whole.of(study, inputs)
-        if not whole.heads:
+        whole, named = Whole.of(study, inputs), self.named(study, inputs)
+        if not named:
             return self.nothing(study, inputs)
+        rows = tuple(_rows(whole, named))
+        if not whole.heads:
+            text, short = (
+                "Open: no data set has both a model and a control with a result.",
+                "Open: nothing to compare yet",
+            )
+            return Answer(text, verdicts.OPEN, short=short, rows=rows)
         text, short = whole.said()
         heads = whole.heads.values()
         notes = dict.fromkeys([*(note for head in heads for note in head.notes()), *whole.notes()])
         return Answer(
             text, whole.verdict, f"test {whole.metric.title} of {whole.model} beside {whole.control}", whole.effect,
-            whole.unit if whole.effect else "", short, tuple(_rows(whole, self.named(study, inputs))), tuple(notes),
+            whole.unit if whole.effect else "", short, rows, tuple(notes),
         )  # fmt: skip
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:

@@ -56,14 +56,16 @@ _SHORT = {
 class Finding:
     """A configuration of a model on a data set, as a study tested it. It has no samples, of which there may be many.
 
-    settings: those of one of its runs. task: see `Candidate`. data: the data set in words. splits: how many of the same data it was tested on. n,
-    failed: its seeds that were completed, and the others, of all splits. train_s: the median time of training, of `cohort` runs together. reached: the metric on test data. means: over seeds, of the epochs and of the other metrics on test data. why: what keeps
-    its runs from being joined, or compared. chosen: whether it is the model's best on validation data, out of those `tried`; only
-    then it is compared. budget: of the choice. untuned, uneven: see `Match`. apart: the settings
-    of training in which the protocols of the two sides differ, after their names. beside: what it is compared with, '' for nothing, and what is known of `their` side. effect: how much
-    more the model has, in `unit`; counted: the same where seeds that failed count as wrong, None if they cannot. verdict: empty for a model that is nothing but a control. standard: the best baseline of the
-    data, '' without one; standing: what it reaches. over: how much more the model has, and `against` as a verdict. lacking: why
-    baselines are missing, a clause each. sampled: whether intervals are over test samples too.
+    settings: those of one of its runs. task: see `Candidate`. data: the data set in words. splits: how many of the same
+    data it was tested on. n, failed: its seeds that were completed, and the others, of all splits. train_s: the median time
+    of training, of `cohort` runs together. reached: the metric on test data. means: over seeds, of the epochs and of the
+    other metrics on test data. why: what keeps its runs from being joined, or compared. chosen: whether it is the model's best
+    on validation data; only then it is compared. budget: of the choice. untuned, uneven: see `Match`. apart: the settings of
+    training in which the protocols of the two sides differ, after their names. beside: what it is compared with, '' for
+    nothing, and what is known of `their` side. effect: how much more the model has, in `unit`; counted: the same where seeds
+    that failed count as wrong, None if they cannot. verdict: empty for what is only a control. standard: the best
+    baseline of the data, '' without one; standing: what it reaches. over: how much more the model has, and `against` as a
+    verdict. lacking: why baselines are missing, a clause each. sampled: whether intervals are over test samples too.
     """
 
     study: str
@@ -280,7 +282,7 @@ def _number(found: float | None, unit: str) -> str:
 
 
 def care(found: Iterable[Finding]) -> str:
-    """What is said with the verdicts of intervals, in brackets: that not all sides were tuned, or not with equal budgets or alike trained."""
+    """What is said with the verdicts of intervals, in brackets: that sides were not tuned, not with equal budgets, or not trained alike."""
     of_intervals = [each for each in found if each.verdict in _OF_INTERVALS]
     if any(each.untuned for each in of_intervals):
         return " (untuned)"
