@@ -259,6 +259,27 @@ def turned(wire: int, angle: list[float]) -> None:
     qml.RX(angle[0], wires=wire)
 
 
+@dataclass(frozen=True)
+class Frozen:
+    """Settings that nobody may change, as a default."""
+
+    angle: float = 0.3
+
+
+def test_a_frozen_dataclass() -> None:
+    settings = Frozen()
+
+    def function(x: Any, first: Frozen = settings) -> Any:
+        qml.RX(x + first.angle + settings.angle, wires=0)
+        return z()
+
+    def other() -> None:
+        nonlocal settings
+        settings = Frozen(0.5)
+
+    check(function, other)
+
+
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")  # in PennyLane's Hamiltonian
 def test_operators() -> None:
     coefficient = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)

@@ -15,7 +15,15 @@ from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
 from operator import getitem, is_
-from types import BuiltinFunctionType, CodeType, FunctionType, MethodType, ModuleType
+from types import (
+    BuiltinFunctionType,
+    CodeType,
+    FunctionType,
+    MethodDescriptorType,
+    MethodType,
+    ModuleType,
+    WrapperDescriptorType,
+)
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,7 +40,7 @@ LIBRARIES = frozenset(sys.stdlib_module_names) | {
 # Objects that stay what they are, or of which PennyLane's operations read nothing that changes.
 FIXED = (
     Enum, range, slice, torch.dtype, torch.device, np.dtype, np.ufunc, qml.devices.Device, type(Ellipsis),
-    BuiltinFunctionType,
+    BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType,
 )  # fmt: skip
 
 # Functions of Python by which code reads or writes what no name tells.
