@@ -97,7 +97,10 @@ def tables_of(project: Project) -> Path:
 
 def test_every_run_ends_and_the_report_is_made(finished: Project):
     runs = table(tables_of(finished), "runs")
-    assert len(runs) == sum(not STUDIED.tried(run) for run in ASKED) and set(runs["status"]) <= {"completed", "timed_out"}
+    assert len(runs) == sum(not STUDIED.tried(run) for run in ASKED) and set(runs["status"]) <= {
+        "completed",
+        "timed_out",
+    }
     # Which timed runs have time enough is a matter of the machine.
     assert runs[runs["status"] == "timed_out"]["timed"].all()
     assert (finished.folder / "results/report.html").stat().st_size > 100_000

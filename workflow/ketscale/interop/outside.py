@@ -283,8 +283,8 @@ class _Walk:
                 if value is Missing and name in vars(sys.modules["builtins"]):
                     if name in UNNAMED:
                         raise _refused(f"{name}()")
-                    value = vars(sys.modules["builtins"])[name]
-                    read = partial(_builtin, scope, name)
+                    self._hold(Missing, read, name)
+                    continue
             elif (
                 operation.startswith("LOAD_")
                 and isinstance(name, str)
@@ -378,10 +378,6 @@ def _contents(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:
         return Missing
-
-
-def _builtin(scope: dict[str, Any], name: str) -> Any:
-    return scope.get(name, vars(sys.modules["builtins"])[name])
 
 
 def _refused(what: str) -> UserError:
