@@ -59,10 +59,11 @@ BATCHES = (1, 32, 128, 1024)
 LARGE_BATCH, LARGE_BATCH_QUBITS = 8192, 8
 DEVICES = ("cpu", "cuda")
 
-OWN = dict.fromkeys(("fused", "fused-literal"), "own:Own")
+OWN = {**dict.fromkeys(("fused", "fused-literal"), "own:Own"), "fused-jax": "peers.in_jit:InJit"}
 # A peer is one file and one line here: its name, its module and class, which is made of the name and the device.
 PEERS = {
     **dict.fromkeys(("default.qubit", "lightning.qubit", "lightning.gpu"), "peers.pennylane:Devices"),
+    "default.qubit-jit": "peers.in_jit:InJit",
     "tensorcircuit": "peers.tensorcircuit:TensorCircuit",
     "deepquantum": "peers.deepquantum:DeepQuantum",
     "jax": "peers.jax_state:JaxState",
@@ -85,7 +86,7 @@ SETS = 16
 KNOWN = {**SIMULATORS, **ROUTES, **QNODES, **GROUPS}
 # The simulators that run on one kind of device only.
 BOUND_TO = {
-    **dict.fromkeys(("fused-literal", "lightning.qubit", "qnode-lightning.qubit", FLOOR), "cpu"),
+    **dict.fromkeys(("fused-literal", "fused-jax", "lightning.qubit", "qnode-lightning.qubit", FLOOR), "cpu"),
     "lightning.gpu": "cuda",
 }
 

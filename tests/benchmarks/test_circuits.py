@@ -23,7 +23,9 @@ from ketscale.words import duration
 
 CASE = CircuitCase("vqc", 2, 3, 3)
 CPU = torch.device("cpu")
-OUTSIDE = ("tensorcircuit", "deepquantum", "jax", "kronecker", *circuits.QNODES, *circuits.GROUPS)
+OUTSIDE = (
+    "default.qubit-jit", "fused-jax", "tensorcircuit", "deepquantum", "jax", "kronecker", *circuits.QNODES, *circuits.GROUPS,
+)  # fmt: skip
 
 
 class Scaled:
