@@ -18,7 +18,7 @@ import pytest
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.errors import UserError
 
-jax = pytest.importorskip("jax", reason="JAX is not installed: make bench-extra")
+jax = pytest.importorskip("jax", reason="JAX is not installed: make setup")
 jnp = jax.numpy
 
 import ketscale.jax as on_jax  # noqa: E402

@@ -124,7 +124,7 @@ def test_autograd(measured: str, batch: tuple[int, ...]) -> None:
 @pytest.fixture
 def jax() -> Iterator[Any]:
     """JAX in double precision, also in the threads of its callbacks."""
-    found = pytest.importorskip("jax", reason="JAX is not installed: make bench-extra")
+    found = pytest.importorskip("jax", reason="JAX is not installed: make setup")
     before = found.config.jax_enable_x64
     found.config.update("jax_enable_x64", True)
     yield found

@@ -106,6 +106,7 @@ HANDLER = """
 
 declare ptr @malloc(i64)
 declare void @free(ptr)
+declare i32 @sched_yield()
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
 declare i64 @llvm.smin.i64(i64, i64)
 declare i64 @llvm.smax.i64(i64, i64)
@@ -248,7 +249,11 @@ wait:
   %state = load atomic i64, ptr %shared acquire, align 8
   %inside = and i64 %state, 4294967295
   %alone = icmp eq i64 %inside, 0
-  br i1 %alone, label %done, label %wait
+  br i1 %alone, label %done, label %yield
+yield:
+  ; A helper that has lost its core gets this one.
+  %yielded = call i32 @sched_yield()
+  br label %wait
 done:
   call void @dropped(ptr %shared)
   ret void
