@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import logging
 import random
+import shutil
 from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
 
 import pytest
 import torch
@@ -137,7 +140,7 @@ def test_a_first_call_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_own_code_of_a_circuit_that_is_called_again_takes_over_and_says_so(
-    tmp_path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
     specialised.specialise("again")
@@ -164,6 +167,35 @@ def test_the_own_code_of_a_circuit_that_is_called_again_takes_over_and_says_so(
         sweeps.kernel(circuit, words, torch.float64, 4, True, ("input", "weight"), False, None, 1).own
         is not None
     )
+
+
+def test_where_no_process_compiles_one_warning_says_so_and_calls_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
+    monkeypatch.setattr(background, "_background", [])
+    monkeypatch.setattr(background.sys, "executable", shutil.which("true"))
+    specialised.specialise("again")
+    circuit = strongly_entangling_ansatz(2, 1)
+
+    def call() -> None:
+        for _ in range(3):
+            Fused().expval(circuit, angles_of(circuit, 4), ("ZI",))
+        background.wait()
+
+    with pytest.warns(UserWarning, match=r"code of its own in the background \(.*true, has ended\)"):
+        call()
+    call()
+
+
+def test_what_was_asked_for_long_ago_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background.threading.Thread, "start", lambda thread: None)
+    monkeypatch.setattr(background, "_background", [])
+    monkeypatch.setattr(background, "MOST_WAITING", 2)
+    dropped: list[int] = []
+    for number in range(4):
+        background.later("", int, int, partial(dropped.append, number))
+    assert dropped == [0, 1]
 
 
 def test_deterministic_algorithms_have_own_code_from_the_first_call_on() -> None:

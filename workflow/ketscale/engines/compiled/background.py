@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import logging
 import os
 import pickle
-import queue
 import subprocess
 import sys
 import threading
 import time
 import warnings
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -23,93 +24,136 @@ from ketscale.errors import UserError
 _LOG = logging.getLogger("ketscale")
 # An idle process is given up after this time.
 _IDLE_S = 30.0
+# In a search over circuits those that were asked for long ago are not called any more.
+MOST_WAITING = 16
+
+
+class _Work(NamedTuple):
+    """What is to be compiled, in words; the function that does it, which can be pickled; and what follows here.
+
+    dropped: is called instead, if so much else was asked for later that this is not done.
+    """
+
+    what: str
+    do: Callable[[], object]
+    done: Callable[[], object]
+    dropped: Callable[[], object]
 
 
 class _Background:
     """A thread that hands one piece of work after the other to a process; the last one asked for comes first."""
 
     def __init__(self) -> None:
-        self._work: queue.LifoQueue[tuple[str, Callable[[], object], Callable[[], object]]] = (
-            queue.LifoQueue()
-        )
+        self._waiting: deque[_Work] = deque()
+        self._changed = threading.Condition()
+        self._busy = False
         self._process: subprocess.Popen[bytes] | None = None
-        self.broken = False
-        atexit.register(self.stop)
-        threading.Thread(target=self._run, name="ketscale-specialising", daemon=True).start()
+        self._owner = os.getpid()
+        self.ended = False
+        atexit.register(self._end)
+        threading.Thread(target=self._run, name="ketscale-compiling", daemon=True).start()
 
-    def put(self, what: str, work: Callable[[], object], done: Callable[[], object]) -> None:
-        """Have `work`, which can be pickled, done in the process, and then `done` in this one."""
-        self._work.put((what, work, done))
+    def put(self, work: _Work) -> None:
+        """Have it done."""
+        with self._changed:
+            self._waiting.append(work)
+            dropped = self._waiting.popleft() if len(self._waiting) > MOST_WAITING else None
+            self._changed.notify_all()
+        if dropped is not None:
+            dropped.dropped()
 
     def join(self) -> None:
         """Wait until all is done."""
-        self._work.join()
+        with self._changed:
+            self._changed.wait_for(lambda: self.ended or not (self._waiting or self._busy))
 
-    def stop(self) -> None:
-        """End the process."""
+    def _end(self) -> None:
+        # A forked process has the same functions to call at its end, but not the thread.
+        if os.getpid() == self._owner:
+            self.ended = True
+            self._stop()
+
+    def _stop(self) -> None:
         process, self._process = self._process, None
         if process is not None:
             process.kill()
-            process.communicate()
+            process.wait()
+            for pipe in (process.stdin, process.stdout):
+                with contextlib.suppress(OSError):  # what could not be sent any more
+                    pipe.close()  # type: ignore[union-attr]
 
     def _run(self) -> None:
-        while True:
-            try:
-                what, work, done = self._work.get(timeout=_IDLE_S if self._process else None)
-            except queue.Empty:
-                self.stop()
-                continue
+        while not self.ended:
+            with self._changed:
+                self._busy = False
+                self._changed.notify_all()
+                if not self._changed.wait_for(lambda: bool(self._waiting), _IDLE_S):
+                    self._stop()
+                    continue
+                work, self._busy = self._waiting.pop(), True
             began = time.perf_counter()
             try:
-                library.keep(self._answer(work))
-                done()
-                _LOG.info("%s has code of its own, after %.1f s", what, time.perf_counter() - began)
+                library.keep(self._answer(work.do))
+                work.done()
+                _LOG.info("%s has code of its own, after %.1f s", work.what, time.perf_counter() - began)
             except Exception as error:
-                if not self.broken:
-                    self.broken = True
+                # At the end of this process the other one is killed.
+                if not self.ended:
+                    self.ended = True
+                    self._stop()
                     warnings.warn(
                         f"no circuit gets code of its own in the background ({error}): "
                         'ketscale.specialise("always") has it compiled at the first call',
                         stacklevel=1,
                     )
-            finally:
-                self._work.task_done()
+        with self._changed:
+            self._changed.notify_all()
 
-    def _answer(self, work: Callable[[], object]) -> dict[str, bytes]:
-        if self._process is None or self._process.poll() is not None:
+    def _answer(self, do: Callable[[], object]) -> dict[str, bytes]:
+        """The code that the cache folder did not take, by the names of its files."""
+        sent: list[object] = [do]
+        process = self._process
+        if process is None or process.poll() is not None:
+            self._stop()
             start = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer)"
-            self._process = subprocess.Popen(
+            process = self._process = subprocess.Popen(
                 [sys.executable, "-I", "-c", f"{start}; from {__name__} import serve; serve()"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 # A terminal's interrupt is not for it.
                 start_new_session=True,
             )
-            self._send(sys.path)
-        self._send(work)
-        assert self._process.stdout is not None
-        answer = pickle.load(self._process.stdout)
+            sent.insert(0, sys.path)
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            for each in sent:
+                process.stdin.write(pickle.dumps(each))
+            process.stdin.flush()
+            answer = pickle.load(process.stdout)
+        except (EOFError, BrokenPipeError):
+            raise UserError(f"the process that compiles, {sys.executable}, has ended") from None
         if isinstance(answer, Exception):
             raise answer
         found: dict[str, bytes] = answer
         return found
 
-    def _send(self, value: object) -> None:
-        assert self._process is not None and self._process.stdin is not None
-        self._process.stdin.write(pickle.dumps(value))
-        self._process.stdin.flush()
-
 
 _background: list[_Background] = []
-os.register_at_fork(after_in_child=_background.clear) if hasattr(os, "register_at_fork") else None
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_background.clear)
 
 
-def later(what: str, work: Callable[[], object], done: Callable[[], object]) -> None:
-    """Have `work`, which compiles something and can be pickled, done by another process, and `done` after it in this one."""
+def later(
+    what: str, do: Callable[[], object], done: Callable[[], object], dropped: Callable[[], object]
+) -> None:
+    """Have something compiled by `do`, which can be pickled, in another process, and `done` called after it in this one.
+
+    what: the subject of a sentence. dropped: is called instead where much else was asked for later.
+    """
     if not _background:
         _background.append(_Background())
-    if not _background[0].broken:
-        _background[0].put(what, work, done)
+    if not _background[0].ended:
+        _background[0].put(_Work(what, do, done, dropped))
 
 
 def wait() -> None:

@@ -218,6 +218,9 @@ class Sweep:
             self.own = CompiledSweep(self.request.plan(), self.request.batch, self.request.groups)
         return self.own
 
+    def _drop(self) -> None:
+        self._asked = False
+
     def _chosen(self) -> CompiledSweep:
         mode = specialisation()
         if mode == "always" or not self.request.readable:
@@ -230,7 +233,7 @@ class Sweep:
             self._asked = True
             circuit = self.request.circuit
             what = f"a circuit of {circuit.qubits} qubits and {len(circuit.gates)} gates"
-            background.later(what, partial(_compile, self.request), self.specialised)
+            background.later(what, partial(_compile, self.request), self.specialised, self._drop)
         return self._reading
 
 
