@@ -15,7 +15,6 @@ from pathlib import Path
 
 from ketscale import __version__
 from ketscale.commands import Command, data, results, runs, study
-from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError, in_words
 from ketscale.optional import missing_in_words
 
@@ -42,9 +41,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         # As stderr does: titles and names of files may have characters that the terminal has not.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        # What a command computes repeats bit by bit, and what it compiles is kept.
-        with specialised_at_once(must_keep=True):
-            status = options.command(options) or 0
+        status = options.command(options) or 0
         sys.stdout.flush()
         return status
     except BrokenPipeError:
@@ -119,8 +116,10 @@ def _bench(options: argparse.Namespace) -> None:
         )
     sys.path.insert(0, str(checkout))
     from benchmarks import command
+    from ketscale.engines.specialised import specialised_at_once
 
-    command.main(options.arguments)
+    with specialised_at_once():
+        command.main(options.arguments)
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import random
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -18,6 +19,7 @@ from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Ga
 from ketscale.engines.circuits.fused import Fused, listing, sweeps
 from ketscale.engines.compiled import background, library
 from ketscale.errors import UserError
+from ketscale.jobs import first_step, session
 from tests.engines.circuits.test_fused import angles_of
 
 
@@ -217,3 +219,19 @@ def test_a_wrong_choice_names_the_right_ones(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("KETSCALE_SPECIALISE", "no")
     with pytest.raises(UserError, match="KETSCALE_SPECIALISE is 'no'"):
         specialised.specialisation()
+
+
+@pytest.mark.parametrize("begin", [session.train, first_step.take])
+def test_training_has_own_code_from_the_first_step_on_and_keeps_it(begin: Callable[..., Any]) -> None:
+    class Asked(Exception):
+        pass
+
+    class Settings:
+        def __getattr__(self, name: str) -> None:
+            raise Asked(specialised.specialisation(), specialised.must_keep())
+
+    specialised.specialise("again")
+    with pytest.raises(Asked) as asked:
+        begin(*[Settings()] * (5 if begin is session.train else 2))
+    assert asked.value.args == ("always", True)
+    assert (specialised.specialisation(), specialised.must_keep()) == ("again", False)

@@ -24,8 +24,8 @@ def specialise(when: When) -> None:
     when: "again" (the default, if the variable KETSCALE_SPECIALISE says nothing else): the first calls are answered by
         code that reads the circuit from a table. When a circuit is called again a process compiles code of its own, which
         takes over when it is there. Then results may change in the last digits, and the logger "ketscale" says so at
-        level INFO. "always": the first call waits for the circuit's own code; so it is in `ketscale` commands, in the
-        estimators' `fit`, and wherever torch's deterministic algorithms are on. "never": circuits are read from tables.
+        level INFO. "always": the first call waits for the circuit's own code; so it is in `ketscale train`, `try` and `bench`,
+        in the estimators' `fit`, and wherever torch's deterministic algorithms are on. "never": circuits are read from tables.
 
     Raises:
         UserError: it is none of these.

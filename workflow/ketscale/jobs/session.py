@@ -13,6 +13,7 @@ import torch
 
 from ketscale import process
 from ketscale.config import Protocol, Settings
+from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError, in_words
 from ketscale.files import clear
 from ketscale.jobs import choice, cohort_session, cohorts, outcome, prepared, results, started, supervise
@@ -31,6 +32,7 @@ from ketscale.training import checkpoint
 from ketscale.training.loop import Stopped
 
 
+@specialised_at_once(must_keep=True)
 def train(
     settings: Settings,
     folder: Path,
