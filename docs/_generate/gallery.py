@@ -13,6 +13,7 @@ from ketscale.problems.registry import FAMILIES
 MEASURED = {
     "convergence": {"convergence.png": "2026-11-control.md", "pulses-convergence.png": "2026-11-pulses.md"},
     "adaptation": {"adaptation.png": "2026-11-control.md"},
+    "trainability": {"trainability.png": "2026-11-trainability.md"},
     "curves": {"pulses-cnot.png": "2026-11-pulses.md"},
 }
 
