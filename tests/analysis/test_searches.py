@@ -1,0 +1,74 @@
+"""What report, plan and status say of a study whose settings are searched."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ketscale import analysis
+from ketscale.analysis.advice import plan, priority
+from ketscale.errors import UserError
+from ketscale.jobs.costs.forecast import Forecast
+from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs.status import report
+from tests import records_factory as factory
+from tests.searched import GIVEN
+
+CONFIG = analysis.of(GIVEN)
+TRIALS = [run for run in CONFIG.runs if CONFIG.tried(run)]
+
+
+def test_a_report_has_the_trials_and_what_each_side_had(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    tables = factory.collect(CONFIG, tmp_path).written
+    assert len(tables["runs"]) == len(CONFIG.runs) - len(TRIALS), "a trial is no answer"
+    assert len(tables["completeness"]) == len(CONFIG.runs)
+    trials, quality = tables["trials"], tables["quality"].set_index("model")
+    assert len(trials) == len(TRIALS) and [*trials.groupby("model")["chosen"].sum()] == [1, 1]
+    assert {*trials["node_hours"]} == {1 / 60}
+    assert {*json.loads(trials[trials["model"] == "mlp"]["settings"].iloc[0])} == {
+        "learning_rate", "weight_decay", "width",
+    }  # fmt: skip
+    assert (quality.loc["vqc", "trials"], quality.loc["vqc", "tried"], quality.loc["vqc", "control_tried"]) == (
+        4, 4, 4,
+    )  # fmt: skip
+    (answer,) = tables["answers"]["answer"].unique()
+    assert "untuned" not in answer and "unequal" not in answer
+
+
+def test_a_missing_trial_is_missed_and_a_partial_report_does_without(tmp_path: Path) -> None:
+    factory.write_all(CONFIG, tmp_path)
+    (tmp_path / TRIALS[0].path).unlink()
+    with pytest.raises(UserError, match="1 of 14 runs cannot be used"):
+        factory.collect(CONFIG, tmp_path)
+    tables = factory.collect(factory.partial(CONFIG), tmp_path).written
+    assert len(tables["runs"]) == 6 and tables["trials"]["node_hours"].isna().sum() == 1
+
+
+def test_status_has_the_trials_of_a_point_in_a_line_and_plan_counts_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    said = report.as_text(report.look(CONFIG, Path("config.yaml"), tmp_path))
+    (line,) = (
+        line for line in said.splitlines() if line.startswith("digits/vqc") and "trials of tuned" in line
+    )
+    assert line.split()[-3:] == ["4", ".", "4"]
+    made = plan.make(CONFIG, Path("config.yaml"), None, [], tmp_path)
+    assert plan.as_text(made).startswith("14 runs missing, 8 trials of searches among them")
+    # What a search has chosen is known after its trials.
+    assert all(map(CONFIG.tried, made.probes)) and made.probes
+
+
+def test_on_a_budget_trials_come_with_the_first_seeds_of_their_point() -> None:
+    hour = Interval(1.0, 1.0, 1.0)
+    known = {run: Forecast(run, hour, hour, hour, "repeat", False) for run in CONFIG.runs}
+    vqc = {run: one for run, one in known.items() if run.model == "vqc"}
+    cost = sum(one.node_hours.middle for one in vqc.values())
+    chosen = priority.choose(CONFIG, [], vqc, cost)
+    assert [CONFIG.tried(run) for run in chosen] == [True] * 4 + [False] * 3
+    assert priority.choose(CONFIG, [], vqc, 0.99 * cost) == []
+    without = {run: one for run, one in vqc.items() if run != TRIALS[0]}
+    assert priority.choose(CONFIG, [], without, cost) == [], "nothing is known of a trial"
