@@ -66,7 +66,7 @@ class KnownTapes:
                 keep(self._seen, key, seen)
                 if seen < REPEATS or seen == float("inf"):
                     return None
-        except (_Unknown, TypeError):  # TypeError: something that cannot be hashed
+        except Exception:  # such as something that cannot be hashed
             return None
 
         def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
