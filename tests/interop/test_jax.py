@@ -10,6 +10,7 @@ import os
 import threading
 import weakref
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -327,7 +328,9 @@ def test_the_handler_says_which_interface_it_was_written_for() -> None:
     answer = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(library.address("answer"))
     metadata[3] = metadata[4] = -1
     assert answer(ctypes.addressof(frame)) is None
-    assert metadata[3] == 3 << 32  # version 0.3, in two integers of 32 bits
+    header = Path(jax.ffi.include_dir(), "xla/ffi/api/c_api.h").read_text()
+    assert f"#define XLA_FFI_API_MAJOR {metadata[3] & 0xFFFFFFFF}\n" in header
+    assert f"#define XLA_FFI_API_MINOR {metadata[3] >> 32}\n" in header
     assert metadata[4] & 0xFFFFFFFF == 0
 
 

@@ -10,10 +10,12 @@ The layouts are those of XLA's C interface, version 0 (`xla/ffi/api/c_api.h` in 
 from __future__ import annotations
 
 import ctypes
+import re
 import secrets
 from array import array
 from collections.abc import Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ketscale.engines.compiled.library import Library, Recipe
@@ -67,7 +69,11 @@ def registered() -> int:
     """
     import jax
 
-    library = Library(Recipe(HANDLER, ("begin", "answer"), lambda: HANDLER, ()))
+    # What is used of version 0 is alike in its minor versions so far. XLA wants to hear its own.
+    header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
+    (minor,) = re.findall(r"#define XLA_FFI_API_MINOR (\d+)", header)
+    written = HANDLER.replace("MINOR", minor)
+    library = Library(Recipe(written, ("begin", "answer"), lambda: written, ()))
     process = secrets.randbits(62)
     library.on_one_thread["begin"](process)
     handler = ctypes.cast(library.on_one_thread["answer"], ctypes.c_void_p)
@@ -278,7 +284,7 @@ metadata:
   %major = getelementptr %Metadata, ptr %metadata.of, i32 0, i32 1, i32 2
   store i32 0, ptr %major
   %minor = getelementptr %Metadata, ptr %metadata.of, i32 0, i32 1, i32 3
-  store i32 3, ptr %minor
+  store i32 MINOR, ptr %minor
   %traits = getelementptr %Metadata, ptr %metadata.of, i32 0, i32 2
   store i32 0, ptr %traits
   ret ptr null
