@@ -13,6 +13,7 @@ from ketscale import analysis
 from ketscale.config import Config, Settings, published_schema
 from ketscale.config.search import Range, Search
 from ketscale.errors import UserError
+from ketscale.grid import CHOSEN, Run
 from ketscale.problems.registry import FAMILIES
 from tests.searched import GIVEN, RATE, SEARCH
 
@@ -185,6 +186,16 @@ def test_what_cannot_be_searched_is_refused_by_name() -> None:
     assert "search.models: no model is called mpl" in refused(models={"mpl": {"width": [4, 8]}})
     assert "seeds: a seed is given twice" in refused(seeds=[7, 7])
     assert "is a seed of the study too" in refused(seeds=[0])
+
+
+def test_a_choice_belongs_to_a_point_and_takes_no_notice_of_seeds() -> None:
+    given = copy.deepcopy(GIVEN)
+    given["protocols"]["tuned"]["search"]["seeds"] = [0]
+    given["studies"]["accuracy"]["axes"]["seed"] = [1, 2]
+    made = analysis.of(given)
+    # As `choose` asks for its settings.
+    point = Run.parse(made.studies[0].runs[0].choice.replace(CHOSEN, "seed0"))
+    assert made.settings(point).protocol.search is not None
 
 
 def test_a_protocol_that_cannot_be_searched_is_refused() -> None:

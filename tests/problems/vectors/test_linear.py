@@ -55,7 +55,7 @@ def test_the_penalty_is_the_best_on_validation() -> None:
         scores.append((right, -float(cross_entropy(outputs, targets[40:]))))
     model = fitted(targets, 2, None, parts=2)
     best = scores.index(max(scores))
-    assert model.chosen == {"penalty": PENALTIES[best]}
+    assert model.chosen == {"penalty": PENALTIES[best]} and model.tried == len(PENALTIES)
     # The loss decides between equal accuracies.
     assert [score for score, _ in scores].count(max(scores)[0]) > 1 and len(PENALTIES) == 32
     with pytest.raises(UserError, match=r"linear chooses penalty by validation"):

@@ -309,6 +309,12 @@ class Config:
                 problem = next(conflicts(self._settings(run)), None)
             except UserError as error:
                 problem = str(error)
+            search = self.protocols[run.protocol].search
+            if not problem and search and run.seed in search.seeds:
+                problem = (
+                    f"protocol {run.protocol} has a search with seed {run.seed}, which is a seed of the study too, where the luck "
+                    "of the trial that was chosen would count; give search.seeds others, such as 1000"
+                )
             if problem:
                 raise UserError(f"studies.{name}: {problem}")
         for trial in dict.fromkeys(trial for run in runs for trial in self.trials_of(run)):

@@ -105,11 +105,6 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
     if protocol.search is not None:
         if fault := protocol.search.lacks(run.model):
             yield f"{where}: search: {fault}"
-        if run.seed in protocol.search.seeds:
-            yield (
-                f"{where} has a search with seed {run.seed}, which is a seed of the study too, where the luck of the trial "
-                "that was chosen would count; give search.seeds others, such as 1000"
-            )
         if settings.workload.folded:
             yield (
                 f"{where} has a search, but seeds of {run.workload} test different folds, and a choice for all of them "

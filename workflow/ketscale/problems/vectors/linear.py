@@ -60,6 +60,7 @@ class Linear(Fitted):
                 best, chosen = score, penalty
                 self.weight, self.bias = nn.Parameter(weight), nn.Parameter(bias)
         self.chosen = {"penalty": chosen} if len(self.penalties) > 1 else {}
+        self.tried = len(self.penalties)
 
     def _fitted(self, train: Samples, penalty: float) -> tuple[torch.Tensor, torch.Tensor]:
         """The weights (outputs, inputs) and the biases (outputs,) with this penalty."""
