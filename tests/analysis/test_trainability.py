@@ -168,6 +168,15 @@ def test_the_figure_has_a_panel_for_each_measure_and_the_random_ones(tmp_path: P
     assert {"gradient_square", "frame_2", "entanglement"} <= set(analysed.tables["runs"])
 
 
+def test_a_size_that_only_models_differ_in_has_no_panel(tmp_path: Path) -> None:
+    given = study(seed=[0, 1, 2], qubits=[2, 4])
+    given["studies"]["asked"]["points"] = [{"layers": 3}, {"model": "strong", "layers": 1}]
+    config = analysis.of(given)
+    factory.write_all(config, tmp_path)
+    factory.draw(config, tmp_path)
+    assert ">circuit layers<" not in (tmp_path / "figures" / "asked.svg").read_text()
+
+
 def test_other_configs_have_no_columns_of_probes(tmp_path: Path) -> None:
     config = factory.three_seeds_config()
     assert "gradient_square" not in {column.name for column in analysis.columns.RUNS.columns(config)}

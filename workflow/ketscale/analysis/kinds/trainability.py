@@ -140,13 +140,19 @@ class Trainability(Kind):
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The gradient against each size that varies, and the other measures against the first of these."""
         points = _points(inputs, *inputs.asked(self.name))
-        axes = [axis for axis in CIRCUIT_SIZES if not points.empty and points[axis.name].nunique() > 1]
+        known = () if points.empty else CIRCUIT_SIZES
+        named = {axis.name: points.assign(line=_lines(points, axis.name, inputs)) for axis in known}
+        # Models may differ in a size that no line varies.
+        axes = [
+            axis
+            for axis in known
+            if named[axis.name].groupby(["workload", "line"])[axis.name].nunique().max() > 1
+        ]
         if not axes:
             return None
         panels = [(axis, "gradient_square") for axis in axes] + [
             (axes[0], name) for name in MEASURES if name != "gradient_square"
         ]
-        named = {axis.name: points.assign(line=_lines(points, axis.name, inputs)) for axis in axes}
         drawn = [
             (axis, measure, title, part)
             for axis, measure in panels
