@@ -361,6 +361,19 @@ def test_a_qnode_is_mapped_and_differentiated(way: str, nesting: str) -> None:
     same(jax.jit(transform(stacked(qnode)))(w), jax.jit(transform(reference()))(w))
 
 
+def test_a_qnode_that_asks_for_second_derivatives_has_them_under_vmap() -> None:
+    import pennylane as qml
+
+    def mapped(device: str) -> Any:
+        qnode = qml.QNode(
+            qnode_on(device).func, qml.device(device, wires=QUBITS), interface="jax", max_diff=2
+        )
+        hessian = jax.hessian(lambda w, x: stacked(qnode)(x, w).sum())
+        return jax.jit(jax.vmap(hessian, (None, 0)))(jnp.asarray(WS[0]), jnp.asarray(XS))
+
+    same(mapped("ketscale.fused"), mapped("default.qubit"))
+
+
 @pytest.mark.parametrize("way", ["device", "converted"])
 def test_other_measurements_and_prepared_states_of_a_qnode(way: str) -> None:
     import pennylane as qml

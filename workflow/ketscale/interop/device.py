@@ -59,7 +59,9 @@ class FusedDevice(Device):
         """Whether the device itself differentiates: first derivatives of what is computed without shots."""
         if execution_config is None:
             return True
-        if execution_config.derivative_order > 1 or (circuit is not None and circuit.shots):
+        # In JAX the circuit is a primitive, which has second derivatives.
+        most = 2 if execution_config.interface in JAX and execution_config.gradient_method != "adjoint" else 1
+        if execution_config.derivative_order > most or (circuit is not None and circuit.shots):
             return False
         # PennyLane measures these with SciPy's sparse matrices, which nothing differentiates.
         if circuit is not None and any(
