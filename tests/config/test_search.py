@@ -227,3 +227,36 @@ def test_more_trials_than_anybody_trains_are_refused() -> None:
     given["protocols"]["tuned"]["search"] |= {"trials": 1000, "models": {}}
     given["studies"]["accuracy"]["axes"]["batch"] = [*range(1, 60)]
     assert "studies.accuracy: its lists multiply to 118,354 runs" in refusal(given)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "there"), [(0.1, 0.10001, 1), (0.1, 0.1002, 3), (0.9999, 1.001, 3), (-1.001, -0.9999, 3)]
+)
+def test_a_range_has_the_numbers_of_four_digits_between_its_ends(low: float, high: float, there: int) -> None:
+    narrow = Range(low=low, high=high)
+    assert narrow.points == there == len({narrow.at(n / 1000) for n in range(1000)})
+
+
+def test_numbers_next_to_0_have_no_end() -> None:
+    assert Range(low=0.0, high=0.1).points == Range(low=-0.1, high=0.0).points == float("inf")
+
+
+def test_a_range_too_narrow_for_its_trials_is_refused_at_once() -> None:
+    narrow = {"learning_rate": {"low": 0.1, "high": 0.10001}}
+    assert "there are 1 settings for vqc and 4 trials" in refused(settings=narrow, models={})
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({**RATE, "weight_decay": [0, 0.0]}, "weight_decay: a value is given twice"),
+        ({**RATE, "clip_norm": [float("nan"), 1.0]}, "clip_norm: nan should be a number"),
+        ({"learning_rate": [None, 0.1, 0.2, 0.3]}, "settings.learning_rate: nothing should be a number"),
+    ],
+)
+def test_values_that_are_the_same_or_no_numbers_are_refused(settings: dict[str, Any], said: str) -> None:
+    assert said in refused(settings=settings, models={})
+
+
+def test_a_search_of_one_trial_is_none() -> None:
+    assert "trials: 1 is too small; it should be at least 2" in refused(trials=1)

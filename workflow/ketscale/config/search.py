@@ -48,7 +48,10 @@ class Range(Block, frozen=True, kw_only=True):
     @property
     def points(self) -> float:
         """How many numbers it has."""
-        return self.high - self.low + 1 if self.whole else math.inf
+        if self.whole:
+            return self.high - self.low + 1
+        # Those next to 0 have no end.
+        return math.inf if self.low <= 0 <= self.high else abs(_place(self.high) - _place(self.low)) + 1
 
     def at(self, share: float) -> int | float:
         """The number below which this share of them lies, from 0 to 1."""
@@ -77,7 +80,7 @@ class Search(Block, frozen=True, kw_only=True):
     """Trials of settings, of which validation chooses one for each point of a study; it is trained again for all seeds."""
 
     trials: Annotated[
-        int, Meta(ge=1, le=1000, description="How many settings are tried, as many for each model")
+        int, Meta(ge=2, le=1000, description="How many settings are tried, as many for each model")
     ]
     seed: Annotated[Seed, Meta(description="The seed of what is drawn")] = 0
     method: Annotated[
@@ -105,9 +108,11 @@ class Search(Block, frozen=True, kw_only=True):
 
     def faults(self) -> Iterator[str]:
         """Settings that cannot be searched, and lists or ranges that are none."""
-        for name in self.settings:
+        for name, values in self.settings.items():
             if name not in SEARCHED:
                 yield f"settings.{name}: cannot be searched; choose from {', '.join(SEARCHED)}"
+            elif name == "learning_rate" and isinstance(values, list) and None in values:
+                yield "settings.learning_rate: nothing should be a number"
         if len(set(self.seeds)) < len(self.seeds):
             yield "seeds: a seed is given twice; keep one"
         spaces = {
@@ -209,8 +214,13 @@ def _real(values: list[Any] | Range) -> list[Any] | Range:
 def _sorted(values: list[Any] | Range) -> list[Any] | Range:
     if isinstance(values, Range):
         return values
-    # Numbers come before what is none.
-    return sorted(values, key=lambda each: (0, each) if isinstance(each, int | float) else (1, repr(each)))
+    return sorted(values, key=_key)
+
+
+def _place(number: float) -> int:
+    """The place, among all numbers of `_DIGITS` digits of one sign, of the one next to this."""
+    digits, exponent = f"{abs(number):.{_DIGITS - 1}e}".split("e")
+    return 9 * 10 ** (_DIGITS - 1) * int(exponent) + int(digits.replace(".", ""))
 
 
 def _share(*of: object) -> float:
@@ -232,5 +242,15 @@ def _faults(values: Sequence[Any] | Range, grid: bool) -> Iterator[str]:
         yield from (f".{fault}" for fault in values.faults())
         if grid:
             yield ": a grid takes lists, not ranges; give a list, or method: random"
-    elif len({repr(value) for value in values}) < len(values):
+        return
+    for value in values:
+        if isinstance(value, float) and not math.isfinite(value):
+            yield f": {value} should be a number"
+    if len({_key(value) for value in values}) < len(values):
         yield ": a value is given twice; keep one"
+
+
+def _key(value: Any) -> tuple[int, Any]:
+    """By which values of a list are sorted: numbers before what is none. Equal if they are the same setting."""
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return (0, value) if number else (1, repr(value))
