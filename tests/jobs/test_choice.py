@@ -125,10 +125,10 @@ def test_a_run_is_stale_if_its_trials_choose_another(tmp_path: Path) -> None:
     found = records.read(CONFIG, tmp_path)
     assert found.checked[FINALS[0]].state == "completed"
     assert found.choices[FINALS[0].choice].chosen == 1
-    assert not choice.outdated(CONFIG, FINALS[0], tmp_path, maker.FEATURES)
+    assert not choice.outdated(FINAL, tmp_path, maker.FEATURES)
     reach(tmp_path, *qualities(0.7, 0.9, 0.95, 0.2))
     assert records.read(CONFIG, tmp_path).checked[FINALS[0]].state == "stale"
-    assert choice.outdated(CONFIG, FINALS[0], tmp_path, maker.FEATURES)
+    assert choice.outdated(FINAL, tmp_path, maker.FEATURES)
 
 
 def test_without_its_trials_a_choice_is_believed_and_an_edited_one_is_not(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_without_its_trials_a_choice_is_believed_and_an_edited_one_is_not(tmp_pa
     file = tmp_path / FINALS[0].choice
     written = json.loads(file.read_text())
     file.write_text(json.dumps({**written, "chosen": 2}))
-    assert choice.outdated(CONFIG, FINALS[0], tmp_path, maker.FEATURES)
+    assert choice.outdated(FINAL, tmp_path, maker.FEATURES)
     assert choice.resolved(FINAL, tmp_path) == FINAL
     assert records.read(CONFIG, tmp_path).checked[FINALS[0]].state == "stale"
 

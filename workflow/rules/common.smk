@@ -194,7 +194,8 @@ def features_for(wildcards):
     """
     run = run_of(wildcards)
     if workflow.is_main_process:
-        if record.outdated(RESULTS_PATH / run.path, chosen_of(run), features_hash(run.workload)):
+        settings = choice.resolved(settings_of(run), RESULTS_PATH)
+        if record.outdated(RESULTS_PATH / run.path, settings, features_hash(run.workload)):
             internals.make_again(workflow, record_of(run))
     return features_of(wildcards)
 
@@ -212,9 +213,8 @@ def point_settings(wildcards):
 def trials_for(wildcards):
     """The records of the trials of a point's search, which chooses again if they say something else now."""
     point = point_of(wildcards)
-    if workflow.is_main_process and choice.outdated(
-        CONFIG, point, RESULTS_PATH, features_hash(point.workload)
-    ):
+    features = features_hash(point.workload)
+    if workflow.is_main_process and choice.outdated(settings_of(point), RESULTS_PATH, features):
         internals.make_again(workflow, f"{RESULTS}/{point.choice}")
     return [record_of(trial) for trial in CONFIG.trials_of(point)]
 
@@ -222,20 +222,6 @@ def trials_for(wildcards):
 def chosen_for(wildcards):
     """What a search has chosen for the run, if its protocol has one."""
     return CHOSEN.format(**dict(wildcards.items())) if settings_of(run_of(wildcards)).protocol.search else []
-
-
-def chosen_of(run):
-    """The resolved settings of a run with what a search has chosen, which is read once for all seeds."""
-    resolved = settings_of(run)
-    if resolved.protocol.search is None:
-        return resolved
-    if run.choice not in CHOICES:
-        CHOICES[run.choice] = choice.read(resolved, RESULTS_PATH)
-    made = CHOICES[run.choice]
-    return resolved.chosen(made.chosen, made.hash) if made else resolved
-
-
-CHOICES = {}
 
 
 @functools.cache

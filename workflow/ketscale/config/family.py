@@ -477,6 +477,13 @@ class Settings:
         """SHA-256 of the content."""
         return config_hash(self.content)
 
+    @property
+    def trials(self) -> list[list[Settings]]:
+        """Those of the runs of each trial of the protocol's search, one for each of its seeds; none without a search."""
+        search = self.protocol.search
+        numbers, seeds = (range(search.trials), search.seeds) if search else ((), ())
+        return [[self.trial(number, seed) for seed in seeds] for number in numbers]
+
     def trial(self, number: int, seed: int) -> Settings:
         """The settings of a trial of the protocol's search, with one of its seeds.
 

@@ -5,6 +5,7 @@ The runs of the point train with it, and their settings have its hash. Imports n
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections import Counter
@@ -15,7 +16,7 @@ from typing import Any
 import msgspec
 
 from ketscale import grid
-from ketscale.config import Config, Settings
+from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.files import read_bytes, write_atomic
 from ketscale.grid import Run
@@ -98,8 +99,7 @@ def of(settings: Settings, found: Mapping[Run, Checked], features: str | None) -
 def _trials(settings: Settings, found: Mapping[Run, Checked]) -> Iterator[Trial]:
     search, metric = settings.protocol.search, settings.family.headline.name
     assert search is not None
-    for number in range(search.trials):
-        of_seeds = [settings.trial(number, seed) for seed in search.seeds]
+    for number, of_seeds in enumerate(settings.trials):
         name, point = of_seeds[0].run.protocol, search.point(settings.run.model, number)
         about = name, {**point.training, **point.model}, [each.hash for each in of_seeds]
         values, losses, why = [], [], ""
@@ -113,7 +113,7 @@ def _trials(settings: Settings, found: Mapping[Run, Checked]) -> Iterator[Trial]
             else:
                 why = why or (f"without {metric}" if quality else found[each.run].state)
         known = [loss for loss in losses if isinstance(loss, (int, float))]
-        loss = statistics.fmean(known) if known and len(known) == len(search.seeds) else None
+        loss = statistics.fmean(known) if known and len(known) == len(of_seeds) else None
         yield Trial(*about, None if why else statistics.fmean(values), None if why else loss, why)
 
 
@@ -123,17 +123,11 @@ def make(settings: Settings, results: Path, features: str | None) -> Choice:
     Raises:
         UserError: a record is missing, or cannot be trusted; or as `of`.
     """
-    found = {}
-    search = settings.protocol.search
-    for number in range(search.trials if search else 0):
-        for seed in search.seeds if search else ():
-            trial = settings.trial(number, seed)
-            path = results / trial.run.path
-            found[trial.run] = one = record.check(path, trial, features)
-            if one.record is None:
-                raise UserError(
-                    f"{path}: {one.state}{f' ({one.why})' if one.why else ''}; train this trial first"
-                )
+    found = _records(settings, results, features)
+    for run, one in found.items():
+        if one.record is None:
+            why = f" ({one.why})" if one.why else ""
+            raise UserError(f"{results / run.path}: {one.state}{why}; train this trial first")
     made = of(settings, found, features)
     write_atomic(
         results / settings.run.choice, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n"
@@ -147,11 +141,8 @@ def read(settings: Settings, results: Path) -> Choice | None:
         found = msgspec.json.decode(read_bytes(results / settings.run.choice), type=Choice)
     except (OSError, msgspec.MsgspecError):
         return None
-    search = settings.protocol.search
-    if search is None or found.hash != _hash(found) or len(found.trials) != search.trials:
-        return None
-    made = [[settings.trial(number, seed).hash for seed in search.seeds] for number in range(search.trials)]
-    return found if [each.config for each in found.trials] == made else None
+    made = [[each.hash for each in of_seeds] for of_seeds in settings.trials]
+    return found if found.hash == _hash(found) and [each.config for each in found.trials] == made else None
 
 
 def resolved(settings: Settings, results: Path) -> Settings:
@@ -160,22 +151,28 @@ def resolved(settings: Settings, results: Path) -> Settings:
     return settings.chosen(found.chosen, found.hash) if found else settings
 
 
-def outdated(config: Config, run: Run, results: Path, features: str | None) -> bool:
-    """Whether there is a choice for a run that is not what the records of its trials say now, as far as these are there."""
-    if not (results / run.choice).exists():
+def outdated(settings: Settings, results: Path, features: str | None) -> bool:
+    """Whether there is a choice for a run, of these settings before it, that is not what the records of its trials say now,
+    as far as these are there.
+    """
+    if not (results / settings.run.choice).exists():
         return False
-    settings = config.settings(run)
     found = read(settings, results)
     if found is None:
         return True
-    trials = [config.settings(trial) for trial in config.trials_of(run)]
-    checked = {each.run: record.check(results / each.run.path, each, features) for each in trials}
+    checked = _records(settings, results, features)
     if any(each.record is None for each in checked.values()):
         return False
     try:
         return of(settings, checked, features).hash != found.hash
     except UserError:
         return True
+
+
+def _records(settings: Settings, results: Path, features: str | None) -> dict[Run, Checked]:
+    """What was found of each trial of a run."""
+    trials = itertools.chain.from_iterable(settings.trials)
+    return {each.run: record.check(results / each.run.path, each, features) for each in trials}
 
 
 def _hash(choice: Choice) -> str:
