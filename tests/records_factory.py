@@ -163,7 +163,7 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
         quality |= {"epochs": None, "best_epoch": None, "chosen": {"cost": 1.0}, "tried": 32}
         for split in ("validation", "test"):
             quality[split] = {name: value for name, value in quality[split].items() if name != "loss"}
-    if config.tried(run):
+    if config.is_trial(run):
         quality |= {"test": {}, "right": None}
     rank = {
         "host": "a",

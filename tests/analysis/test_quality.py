@@ -65,7 +65,7 @@ def recorded(
             return FAILED
         validation, right = found
         figures = {**factory.metrics(config, run), "accuracy": validation}
-        if config.tried(run):
+        if config.is_trial(run):
             return {
                 "quality": {
                     "epochs": 30,
@@ -306,7 +306,7 @@ def test_what_is_searched_of_a_model_is_no_other_training(rates: list[float], to
         study["protocols"][name] = {**protocol, "search": search}
     study["studies"]["asked"]["points"][1]["protocol"] = "other"
     config = analysis.of(study)
-    sides = {run.model: config.settings(run) for run in config.runs if not config.tried(run)}
+    sides = {run.model: config.settings(run) for run in config.runs if not config.is_trial(run)}
     assert finding.apart(sides["vqc"], sides["mlp"]) == told
 
 

@@ -17,7 +17,7 @@ from tests import records_factory as factory
 from tests.searched import GIVEN
 
 CONFIG = analysis.of(GIVEN)
-TRIALS = [run for run in CONFIG.runs if CONFIG.tried(run)]
+TRIALS = [run for run in CONFIG.runs if CONFIG.is_trial(run)]
 
 
 def test_a_report_has_the_trials_and_what_each_side_had(tmp_path: Path) -> None:
@@ -59,7 +59,7 @@ def test_status_has_the_trials_of_a_point_in_a_line_and_plan_counts_them(
     made = plan.make(CONFIG, Path("config.yaml"), None, [], tmp_path)
     assert plan.as_text(made).startswith("14 runs missing, 8 trials of searches among them")
     # What a search has chosen is known after its trials.
-    assert all(map(CONFIG.tried, made.probes)) and made.probes
+    assert all(map(CONFIG.is_trial, made.probes)) and made.probes
 
 
 def test_on_a_budget_trials_come_with_the_first_seeds_of_their_point() -> None:
@@ -68,7 +68,7 @@ def test_on_a_budget_trials_come_with_the_first_seeds_of_their_point() -> None:
     vqc = {run: one for run, one in known.items() if run.model == "vqc"}
     cost = sum(one.node_hours.middle for one in vqc.values())
     chosen = priority.choose(CONFIG, [], vqc, cost)
-    assert [CONFIG.tried(run) for run in chosen] == [True] * 4 + [False] * 3
+    assert [CONFIG.is_trial(run) for run in chosen] == [True] * 4 + [False] * 3
     assert priority.choose(CONFIG, [], vqc, 0.99 * cost) == []
     without = {run: one for run, one in vqc.items() if run != TRIALS[0]}
     assert priority.choose(CONFIG, [], without, cost) == [], "nothing is known of a trial"

@@ -49,7 +49,7 @@ def test_trials_are_runs_before_those_that_train_with_the_choice() -> None:
     assert {run.protocol for run in trials} == {f"tuned-t0{number}" for number in range(4)}
     assert {run.seed for run in trials} == {1000}
     assert {*finals} == {*made.studies[0].runs} and {run.protocol for run in finals} == {"tuned"}
-    assert all(map(made.tried, trials)) and not any(map(made.tried, finals))
+    assert all(map(made.is_trial, trials)) and not any(map(made.is_trial, finals))
     assert {trial for run in finals for trial in made.trials_of(run)} == {*trials}
     assert not any([*made.trials_of(run)] for run in trials)
 

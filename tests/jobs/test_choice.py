@@ -18,7 +18,7 @@ from tests import record_maker as maker
 from tests.searched import GIVEN
 
 CONFIG = analysis.of(GIVEN)
-FINALS = [run for run in CONFIG.runs if run.model == "vqc" and not CONFIG.tried(run)]
+FINALS = [run for run in CONFIG.runs if run.model == "vqc" and not CONFIG.is_trial(run)]
 FINAL = CONFIG.settings(FINALS[0])
 TRIALS = [*CONFIG.trials_of(FINALS[0])]
 

@@ -97,7 +97,7 @@ def tables_of(project: Project) -> Path:
 
 def test_every_run_ends_and_the_report_is_made(finished: Project):
     runs = table(tables_of(finished), "runs")
-    assert len(runs) == sum(not STUDIED.tried(run) for run in ASKED) and set(runs["status"]) <= {
+    assert len(runs) == sum(not STUDIED.is_trial(run) for run in ASKED) and set(runs["status"]) <= {
         "completed",
         "timed_out",
     }

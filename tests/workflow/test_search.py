@@ -13,8 +13,8 @@ from tests.searched import GIVEN
 from tests.workflow.project import LOCAL, calls, planned, record, run_in
 
 CONFIG = analysis.of(GIVEN)
-TRIALS = [run for run in CONFIG.runs if CONFIG.tried(run)]
-FINALS = [run for run in CONFIG.runs if not CONFIG.tried(run)]
+TRIALS = [run for run in CONFIG.runs if CONFIG.is_trial(run)]
+FINALS = [run for run in CONFIG.runs if not CONFIG.is_trial(run)]
 
 
 def test_trials_come_first_and_their_choice_is_an_input_of_all_seeds(fresh: Path) -> None:

@@ -21,7 +21,7 @@ ASKED = bool(
 
 try:
     SITE = sites.load_site(CONFIG.sizes, CONFIG.size_names)
-    PACKS = packs.packs(RUNS, CONFIG.timed, SITE, CONFIG.tried) if ASKED else {}
+    PACKS = packs.packs(RUNS, CONFIG.timed, SITE, CONFIG.is_trial) if ASKED else {}
 except UserError as error:
     sys.exit(f"Error: {error}")
 

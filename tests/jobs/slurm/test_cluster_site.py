@@ -104,7 +104,7 @@ def test_a_run_without_limits_is_refused():
 
 
 def packed(runs, ours):
-    names = packs.packs(runs, timed, ours)
+    names = packs.packs(runs, timed, ours, CONFIG.is_trial)
     assert set(names) == set(runs)
     members = {}
     for run, name in names.items():
@@ -125,10 +125,8 @@ def test_the_points_of_a_ratio_share_a_pack_however_small_packs_are():
                 if (run.workload, run.model, run.size, run.seed) == alike and run.nodes == 1
             ]
             assert len(points) > 1
-            assert (
-                len({packs.packs(runs, timed, of(pack={"minutes": 1, "runs": 30}))[run] for run in points})
-                == 1
-            )
+            names = packs.packs(runs, timed, of(pack={"minutes": 1, "runs": 30}), CONFIG.is_trial)
+            assert len({names[run] for run in points}) == 1
     # Untimed runs alone fill packs of one.
     assert all(len(of_pack) == 1 for of_pack in members.values() if not timed(of_pack[0]))
 

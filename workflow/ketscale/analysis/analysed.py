@@ -15,7 +15,7 @@ from msgspec.structs import asdict
 from ketscale.analysis import answers, catalogue, claims, columns, completeness, parity, stamp
 from ketscale.analysis.answers import Part
 from ketscale.analysis.collected import Collected, Searched
-from ketscale.analysis.columns import Trained
+from ketscale.analysis.columns import Trained, Tried
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds
@@ -24,7 +24,7 @@ from ketscale.analysis.laws import fits as laws
 from ketscale.analysis.points import Point, Row, point_of
 from ketscale.config import Config
 from ketscale.files import read_csv
-from ketscale.grid import CURVES, HISTORY, Run
+from ketscale.grid import CURVES, HISTORY
 from ketscale.jobs import baselines, records
 from ketscale.jobs.records import Records
 
@@ -108,7 +108,7 @@ def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[
         if finding.record
     ]
     # A trial is no answer to a study's question.
-    runs = [run for run in trained if not config.tried(run.settings.run)]
+    runs = [run for run in trained if not config.is_trial(run.settings.run)]
     searches = _searches(config, found)
     rows = list(columns.RUNS.of(runs, config))
     states = list(columns.COMPLETENESS.of(findings, config))
@@ -129,7 +129,7 @@ def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[
         "spans": _of_runs(columns.SPANS, config, runs, _spans),
         "history": _of_runs(columns.HISTORY, config, by_epoch, lambda run: _history(run, results)),
         "curves": _of_runs(columns.CURVES, config, _best(by_epoch), lambda run: _curves(run, results)),
-        "trials": columns.TRIALS.of(_trials(config, searches), config),
+        "trials": columns.TRIALS.of(_trials(searches.values()), config),
         "claims": columns.CLAIMS.of(claims.judged(collected), config),
         "scaling": _of_studies("scaling", collected),
         "quality": columns.QUALITY.of(_of_studies("quality", collected), config),
@@ -144,15 +144,15 @@ def _searches(config: Config, found: Records) -> dict[str, Searched]:
         for trial in config.trials_of(run):
             record, so_far = found.checked[trial].record, hours.get(trial.protocol, 0.0)
             hours[trial.protocol] = so_far + record.node_hours if record and so_far is not None else None
-        made[path] = Searched(found.choices[path], [*hours.values()])
+        made[path] = Searched(run, found.choices[path], [*hours.values()])
     return made
 
 
-def _trials(config: Config, searches: Mapping[str, Searched]) -> Iterator[tuple[Run, Searched, int]]:
-    """Each trial of each search, with the first run that trains with the choice, and the trial's number."""
-    for run in {run.choice: run for run in reversed(config.runs) if run.choice in searches}.values():
-        found = searches[run.choice]
-        yield from ((run, found, number) for number in range(len(found.choice.trials)))
+def _trials(searches: Iterable[Searched]) -> Iterator[Tried]:
+    """Each trial of each search."""
+    for found in searches:
+        for trial, hours in zip(found.choice.trials, found.hours, strict=True):
+            yield Tried(found.run, found.choice, trial, hours)
 
 
 def _of_studies(table: str, collected: Collected) -> Iterator[Any]:

@@ -17,8 +17,12 @@ from ketscale.measure.form import Record
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search has chosen for the seeds of a point, and the node-hours of each trial; none without its records."""
+    """What a search has chosen for a run and the other seeds of its point.
 
+    hours: the node-hours of each trial; None without its records.
+    """
+
+    run: Run
     choice: Choice
     hours: Sequence[float | None]
 

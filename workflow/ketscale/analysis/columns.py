@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.analysis.comparability import host_class
 from ketscale.analysis.completeness import code
@@ -19,10 +19,20 @@ from ketscale.config.family import LOSS
 from ketscale.files import csv_of
 from ketscale.grid import AXES, POINT, Run, canonical
 from ketscale.grid.run import INTEGERS
+from ketscale.jobs.choice import Choice, Trial
 from ketscale.measure.form import Record, Trainability
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Tried(NamedTuple):
+    """A trial of a search, which chose for a run and the other seeds of its point."""
+
+    run: Run
+    choice: Choice
+    trial: Trial
+    node_hours: float | None
 
 
 @dataclass(frozen=True)
@@ -461,12 +471,12 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("epochs", "Mean number of epochs", lambda found: found.means["epochs"]),
     Column("why", "Why there is no estimate, such as other code or data", attrgetter("why"), text=True),
     Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared", attrgetter("chosen")),
-    Column("trials", "Number of trials of its search; 0 without one", lambda found: found.budget and found.budget.trials),
+    Column("trials", "Number of trials of its search, or of settings that a fitted model tries by itself; 0 if nothing was searched", lambda found: found.budget and found.budget.trials),
     Column("tried", "How many settings it was chosen from, on validation data", lambda found: found.budget and found.budget.tried),
     Column("control", "The best of its controls on validation data, that it is compared with; without one the best baseline, or `guessing`", attrgetter("beside"), text=True),
     _part("control_value", "theirs", "value", "The control's estimate"),
     Column("control_parameters", "The control's trainable parameters", attrgetter("their_parameters")),
-    Column("control_trials", "Number of trials of the control's search", lambda found: found.their_budget and found.their_budget.trials),
+    Column("control_trials", "The same of the control", lambda found: found.their_budget and found.their_budget.trials),
     Column("control_tried", "How many settings the control was chosen from", lambda found: found.their_budget and found.their_budget.tried),
     _part("effect", "effect", "value", "How much more the model has than its control, from pairs of the same seed and test sample"),
     _part("effect_low", "effect", "low", "Lower end of its 95 % interval; in `comparison` it holds together with those of the other data sets"), _part("effect_high", "effect", "high", "Upper end"),
@@ -510,16 +520,15 @@ HISTORY = Table("history", "Losses and metrics of each epoch, for the runs of ac
 ))
 
 TRIALS = Table("trials", "The trials of each search: what was drawn, and what it reached on validation data, which alone decides; tests are not looked at.", (
-    *(replace(_AXES[name], of=partial(lambda name, row: getattr(row[0], name), name)) for name in POINT if name != "layout"),
-    replace(_AXES["layout"], of=lambda row: row[0].layout),
-    Column("trial", "The trial's protocol, as it is in paths", lambda row: row[1].choice.trials[row[2]].name, text=True),
-    Column("settings", "What was drawn, as JSON", lambda row: canonical(row[1].choice.trials[row[2]].settings), text=True),
-    Column("metric", "The headline metric of the family", lambda row: row[1].choice.metric, text=True),
-    Column("validation", "Its mean over the search's seeds on validation data", lambda row: row[1].choice.trials[row[2]].validation),
-    Column("loss", "The loss there, which decides between equals", lambda row: row[1].choice.trials[row[2]].loss),
-    Column("why", "Why it cannot be chosen", lambda row: row[1].choice.trials[row[2]].why, text=True),
-    Column("node_hours", "Its node-hours, its share of those of a process that trained several", lambda row: row[1].hours[row[2]]),
-    Column("chosen", "Whether the runs of the point train with its settings", lambda row: row[2] == row[1].choice.chosen),
+    *(replace(_AXES[name], of=attrgetter(f"run.{name}")) for name in POINT),
+    Column("trial", "The trial's protocol, as it is in paths", attrgetter("trial.name"), text=True),
+    Column("settings", "What was drawn, as JSON", lambda of: canonical(of.trial.settings), text=True),
+    Column("metric", "The headline metric of the family", attrgetter("choice.metric"), text=True),
+    Column("validation", "Its mean over the search's seeds on validation data", attrgetter("trial.validation")),
+    Column("loss", "The loss there, which decides between equals", attrgetter("trial.loss")),
+    Column("why", "Why it cannot be chosen", attrgetter("trial.why"), text=True),
+    Column("node_hours", "Its node-hours, its share of those of a process that trained several", attrgetter("node_hours")),
+    Column("chosen", "Whether the runs of the point train with its settings", lambda of: of.trial is of.choice.trial),
 ))
 
 CURVES = Table("curves", "What trained models do over time, for the runs of accuracy studies: of each point, the seed with the best headline metric on validation data.", (

@@ -213,7 +213,7 @@ class Config:
         """Whether a run has the machine to itself; False if its protocol is not in this config."""
         return run.protocol in self.protocols and self.protocols[run.protocol].timed
 
-    def tried(self, run: Run) -> bool:
+    def is_trial(self, run: Run) -> bool:
         """Whether a run is a trial of a search."""
         return run.protocol in self.trials
 

@@ -183,16 +183,15 @@ def as_text(plan: Plan) -> str:
 
 
 def _head(plan: Plan) -> list[str]:
-    trials = sum(map(plan.config.tried, plan.missing))
+    trials = sum(map(plan.config.is_trial, plan.missing))
     searched = f", {counted(trials, 'trial')} of searches among them" if trials else ""
     if not plan.forecasts:
         runs = counted(len(plan.missing), "run")
         first = ", and no record tells what any of them costs: measure first" if plan.probes else ""
         return [f"{runs} missing{searched}{first}"]
     unknown = f", and {len(plan.unknown)} of unknown cost" if plan.unknown else ""
-    unknown += searched
     return [
-        f"{counted(len(plan.forecasts), 'missing run')}: {_hours(total(plan.forecasts.values()))}{unknown}",
+        f"{counted(len(plan.forecasts), 'missing run')}: {_hours(total(plan.forecasts.values()))}{unknown}{searched}",
         f"learned from {counted(plan.records, 'record')} ({'; '.join(plan.machines)}); 90 % intervals",
     ]
 

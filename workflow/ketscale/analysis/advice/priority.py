@@ -25,7 +25,7 @@ def choose(
     """
     have, points = set(done), dict[object, list[Run]]()
     for run in config.runs:
-        if config.tried(run):
+        if config.is_trial(run):
             continue
         points.setdefault(run.without("seed"), []).append(run)
 

@@ -32,7 +32,7 @@ def packs(
     runs: Iterable[Run],
     timed: Callable[[Run], bool],
     site: Site,
-    tried: Callable[[Run], bool] = lambda run: False,
+    is_trial: Callable[[Run], bool],
 ) -> dict[Run, str]:
     """The name of each run's job group.
 
@@ -41,13 +41,13 @@ def packs(
             some runs are done.
         timed: whether a run has its nodes to itself. Job groups of timed runs have their nodes alone, so they may mix
             runs with different numbers of cores; other groups may not.
-        tried: whether a run is a trial of a search, for which others wait: none of these is in its job group.
+        is_trial: whether a run is a trial of a search, for which others wait: none of these is in its job group.
     """
     blocks: dict[_Allocation, dict[tuple[object, ...], list[Run]]] = {}
     for run in runs:
         alone = timed(run)
         allocation = _Allocation(
-            "timed" if alone else "trials" if tried(run) else "shared",
+            "timed" if alone else "trials" if is_trial(run) else "shared",
             run.nodes,
             gpus_per_node(run),
             0 if alone else cores_per_node(run),

@@ -79,7 +79,7 @@ def ask(config: Config, root: Path, site: Site | None) -> Queue:
     except UserError as error:
         return Queue(problem=str(error), available=True)
     # Job groups depend on all runs of the config, whatever their state.
-    named = packs(config.runs, config.timed, site, config.tried) if site else {}
+    named = packs(config.runs, config.timed, site, config.is_trial) if site else {}
     return Queue(jobs, named, available=True)
 
 
