@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ from ketscale import analysis
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import choice, records
+from ketscale.jobs.status import survey
+from ketscale.jobs.status.survey import Queue
 from ketscale.measure import record
 from tests import record_maker as maker
 from tests.searched import GIVEN
@@ -81,10 +84,15 @@ def test_a_trial_that_diverged_loses_and_is_named(tmp_path: Path) -> None:
 
 
 def test_if_every_trial_failed_nothing_trains_and_the_reason_is_said(tmp_path: Path) -> None:
-    reach(tmp_path, *({"status": "diverged"} for _ in range(3)), {"quality": quality(None)})
+    folder = tmp_path / CONFIG.results
+    reach(folder, *({"status": "diverged"} for _ in range(3)), {"quality": quality(None)})
     with pytest.raises(UserError, match=r"none of 4 trials can be chosen \(3 diverged, 1 without accuracy\)"):
-        made(tmp_path)
-    assert "none of 4 trials" in records.read(CONFIG, tmp_path).checked[FINALS[0]].why
+        made(folder)
+    assert "none of 4 trials" in records.read(CONFIG, folder).checked[FINALS[0]].why
+    (seen,) = (
+        one for one in survey.survey(CONFIG, tmp_path, Queue(), datetime.now(UTC)) if one.run == FINALS[0]
+    )
+    assert seen.state == "missing" and seen.reason.endswith("give `search` other settings")
 
 
 def test_a_trial_without_a_record_is_named(tmp_path: Path) -> None:

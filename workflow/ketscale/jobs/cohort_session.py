@@ -16,7 +16,7 @@ from pathlib import Path
 from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.files import clear
-from ketscale.jobs import outcome, prepared, results, started, supervise
+from ketscale.jobs import choice, outcome, prepared, results, started, supervise
 from ketscale.jobs.ownership import finished
 from ketscale.jobs.ownership.lease import Lease
 from ketscale.jobs.signals import Signals
@@ -40,7 +40,7 @@ def train(
 
     Args:
         run: its lease is held, and its data are not read yet.
-        others: the runs of its cohort, with itself.
+        others: the runs of its cohort, with itself, before a search has chosen.
 
     Raises:
         UserError: as `session.train`; or memory does not suffice for all of them.
@@ -67,7 +67,7 @@ def _together(
     hashed = prepared.features_hash(run.manifest)
     wanted = [
         each
-        for each in others
+        for each in (choice.resolved(other, top) for other in others)
         if each.run == run.settings.run or not finished.in_this_call(top / each.run.folder, each, hashed)
     ]
     if len(wanted) == 1:

@@ -16,7 +16,7 @@ from ketscale.config import Protocol, Settings
 from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError, in_words
 from ketscale.files import clear
-from ketscale.jobs import choice, cohort_session, cohorts, outcome, prepared, results, started, supervise
+from ketscale.jobs import cohort_session, cohorts, outcome, prepared, results, started, supervise
 from ketscale.jobs.ownership import finished, host_lock, signs
 from ketscale.jobs.ownership.lease import Lease
 from ketscale.jobs.signals import Signals
@@ -91,9 +91,7 @@ def _train(run: StartedRun, world: World, signals: Signals, trace: Path | None, 
     try:
         surroundings = Surroundings.found(run.settings, world)
         if cohort is not None:
-            top = Path(str(run.folder).removesuffix(run.settings.run.folder))
-            others = [choice.resolved(each, top) for each in cohorts.read(cohort, FAMILIES)]
-            status = cohort_session.train(run, others, surroundings, signals)
+            status = cohort_session.train(run, cohorts.read(cohort, FAMILIES), surroundings, signals)
             if status is not None:
                 return status
         return _train_alone(run, surroundings, signals, trace)

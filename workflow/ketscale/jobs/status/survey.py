@@ -13,7 +13,7 @@ from typing import Any
 from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.files import opened
-from ketscale.grid import Run
+from ketscale.grid import RECORD, Run
 from ketscale.jobs import records, snakemake_internals, supervise
 from ketscale.jobs.ownership import lease, signs
 from ketscale.jobs.ownership.signs import shows_life, time_of
@@ -147,6 +147,8 @@ def _see(
         return seen(
             "queued", running if job.state == "RUNNING" else f"pending: {job.reason}", {"job": job.id}
         )
+    if found.why and RECORD not in names:
+        return seen(found.state, found.why)  # no trial of its search can be chosen
     if found.why:
         advice = "it will be trained again" if found.state == "missing" else "delete it and run it again"
         return seen(found.state, f"{found.why}; {advice}")
