@@ -28,7 +28,7 @@ class Searched:
 
     @property
     def node_hours(self) -> float:
-        """Those of all trials."""
+        """The node-hours of all trials."""
         return math.fsum(hours or 0.0 for hours in self.hours)
 
 

@@ -67,7 +67,7 @@ def friedman(scores: Sequence[Mapping[str, float]]) -> float:
 
 
 def critical_difference(models: int, data: int) -> float:
-    """By how much mean ranks must differ to be told apart, all pairs together (Nemenyi, 1963)."""
+    """The difference from which on mean ranks are told apart, all pairs together (Nemenyi, 1963)."""
     import numpy as np
 
     # The range of so many normal numbers exceeds `high` in 5 % of cases.
@@ -85,7 +85,7 @@ def critical_difference(models: int, data: int) -> float:
 
 
 def _sums(n: int) -> list[int]:
-    """In how many of 2^n choices of the ranks 1 to n their sum is 0, 1, 2, ..."""
+    """The number of the 2^n choices of ranks from 1 to n whose sum is 0, 1, 2, ..."""
     counts = [1]
     for rank in range(1, n + 1):
         longer = [*counts, *[0] * rank]

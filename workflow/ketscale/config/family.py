@@ -479,7 +479,7 @@ class Settings:
 
     @property
     def trials(self) -> list[list[Settings]]:
-        """Those of the runs of each trial of the protocol's search, one for each of its seeds; none without a search."""
+        """The settings of each trial of the protocol's search, once for each of its seeds; none without a search."""
         search = self.protocol.search
         numbers, seeds = (range(search.trials), search.seeds) if search else ((), ())
         return [[self.trial(number, seed) for seed in seeds] for number in numbers]

@@ -236,7 +236,7 @@ class Protocol(Block, frozen=True, kw_only=True):
                 yield f"{name}: is searched; leave it out here"
 
     def _of_steps(self) -> Iterator[str]:
-        """That a protocol of fits or probes has settings of steps."""
+        """Settings of steps in a protocol of fits or probes."""
         plain = Protocol(precision=self.precision, timed=self.timed)
         changed = [name for name in self.__struct_fields__ if getattr(self, name) != getattr(plain, name)]
         searched = self.search.settings if self.search else ()

@@ -19,8 +19,7 @@ from ketscale.analysis.points import median, size_words
 from ketscale.analysis.wording import capital, data, digits, listed
 from ketscale.config import Config, Metric, Settings
 from ketscale.grid import Run
-from ketscale.words import counted as counted_words
-from ketscale.words import duration
+from ketscale.words import counted, duration
 
 # If the control gets more than this share right, a model has little room to be better.
 CEILING = 0.95
@@ -293,7 +292,7 @@ def care(found: Iterable[Finding]) -> str:
 
 def spent(budget: Budget) -> str:
     """How many settings a choice was from: 'untuned', '3 settings, untuned', '32 trials, 2.5 min', '96 settings of 32 trials'."""
-    settings, trials = counted_words(budget.tried, "setting"), counted_words(budget.trials, "trial")
+    settings, trials = counted(budget.tried, "setting"), counted(budget.trials, "trial")
     if not budget.trials:
         return f"{settings}, untuned" if budget.tried > 1 else "untuned"
     of = trials if budget.tried == budget.trials else f"{settings} of {trials}"
@@ -336,7 +335,7 @@ def _effect(match: Match, failed: bool = False) -> Estimate | None:
     return found.times(100) if found and match.unit == "points" else found
 
 
-def counted(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
+def summary(found: Sequence[Finding], lead: Finding) -> tuple[str, str]:
     """A sentence, and a short one, about findings, of which one leads."""
     compared = [each for each in found if each.beside]
     if len(found) > 1 and not compared:

@@ -13,7 +13,7 @@ from ketscale import words
 from ketscale.analysis import verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.kinds.baselines import lacking, standard
-from ketscale.analysis.kinds.finding import Finding, counted
+from ketscale.analysis.kinds.finding import Finding, summary
 from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.kinds.selection import Candidate, Match, matches, together
 from ketscale.analysis.points import FOUND, Point, Row, point_of, size_axes, variants
@@ -85,7 +85,7 @@ class Quality(Kind):
             short = "Open: only controls have a result"
             return Answer(text, verdicts.OPEN, short=short, rows=rows, notes=notes)
         lead = min(compared, key=Finding.order)
-        text, short = counted(compared, lead)
+        text, short = summary(compared, lead)
         beside = f" beside {lead.beside}" if lead.effect else ""
         of = f"test {lead.metric.title} of {lead.model}{beside}"
         return Answer(text, lead.verdict, of, lead.effect, lead.unit, short, rows, notes)

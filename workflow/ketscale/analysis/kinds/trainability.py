@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ketscale.analysis import comparability, verdicts
@@ -48,7 +47,7 @@ class Decay:
     """How a line's mean squared gradient changes along an axis.
 
     line: in words. axis: a size. points: of the line. factor: with each further qubit or layer. p_value: of the F-test of lack of fit of one factor for the whole range; None where nothing can tell. why: what stands in the
-    way of comparing its runs, so that there is no factor.
+    way of comparing its runs, so that there is no factor. verdict: what the interval says, all lines of the study together.
     """
 
     line: str
@@ -57,6 +56,18 @@ class Decay:
     factor: Estimate | None
     p_value: float | None
     why: str = ""
+    verdict: str = ""
+
+    @property
+    def undecided(self) -> str:
+        """Why no interval decides, as a verdict; '' if one may."""
+        return verdicts.APART if self.factor is None else verdicts.FEW if self.factor.low is None else ""
+
+    def decide(self, level: float) -> str | None:
+        """The verdict of the factor's interval at a level; None of neither."""
+        if self.factor is None:
+            return None
+        return verdicts.beyond(self.factor, level, LEVELLED, LEVELLED, verdicts.FALLS_NOT, verdicts.FALLS)
 
     @property
     def bent(self) -> bool:
@@ -96,27 +107,16 @@ class Trainability(Kind):
         if not found:
             text = "Nothing has been probed with one seed at several sizes yet."
             return Answer(text, verdicts.OPEN, short="Not probed yet")
-        factors = [each.factor for each in found]
-        able = [partial(_decide, one) for one in factors if one is not None and one.low is not None]
-        words = iter(verdicts.holm(able))
-        said = [
-            verdicts.APART
-            if one is None
-            else verdicts.FEW
-            if one.low is None
-            else next(words) or verdicts.NO_FALL
-            for one in factors
-        ]
-        rows, notes = tuple(map(_told, found, said)), tuple(_notes(found))
-        told = [
-            (one, each, word) for one, each, word in zip(factors, found, said, strict=True) if one is not None
-        ]
-        if not told:
+        words = iter(verdicts.holm([each.decide for each in found if not each.undecided]))
+        found = [replace(each, verdict=each.undecided or next(words) or verdicts.NO_FALL) for each in found]
+        rows, notes = tuple(map(_told, found)), tuple(_notes(found))
+        known = [(each.factor, each) for each in found if each.factor is not None]
+        if not known:
             text = f"No probes can be compared: {found[0].why}."
             return Answer(text, verdicts.APART, short="Not comparable", rows=rows, notes=notes)
-        first = told[0][1].axis
-        factor, lead, verdict = min(
-            (each for each in told if each[1].axis == first), key=lambda each: (each[0].value, each[1].line)
+        first = known[0][1].axis
+        factor, lead = min(
+            (each for each in known if each[1].axis == first), key=lambda each: (each[0].value, each[1].line)
         )
         one, number = first.removesuffix("s"), digits(factor.value)
         ends = [digits(end) for end in (factor.low, factor.high) if end is not None]
@@ -124,7 +124,7 @@ class Trainability(Kind):
         probes = {inputs.config.protocols[name].probe for name in points["protocol"]}
         drawn = {probe.weights for probe in probes if probe}
         start = f"With {drawn.pop()} weights each {one}" if len(drawn) == 1 else f"Each {one}"
-        among, said_of = f" of {lead.line}" if lead.line else "", SAID[verdict]
+        among, said_of = f" of {lead.line}" if lead.line else "", SAID[lead.verdict]
         text = fitting(
             *(
                 f"{start} leaves {number}{interval} of the squared gradient{of}: {said_of}."
@@ -135,7 +135,7 @@ class Trainability(Kind):
             *(f"Each {one} leaves {number} of the squared gradient{of}" for of in (among, "")), limits=SHORT
         )
         of = f"squared gradient with each {one} more{among}"
-        return Answer(text, verdict, of, factor, "times", short, rows, notes)
+        return Answer(text, lead.verdict, of, factor, "times", short, rows, notes)
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The gradient against each size that varies, and the other measures against the first of these."""
@@ -250,11 +250,7 @@ def _decay(line: str, axis: str, points: pd.DataFrame) -> Decay | None:
     return Decay(line, axis, points, Estimate(math.exp(slope), *ends, n), p_value)
 
 
-def _decide(factor: Estimate, level: float) -> str | None:
-    return verdicts.beyond(factor, level, LEVELLED, LEVELLED, verdicts.FALLS_NOT, verdicts.FALLS)
-
-
-def _told(found: Decay, verdict: str) -> Told:
+def _told(found: Decay) -> Told:
     """A line's row: the decay, and the measures at its ends."""
     first, last = found.points.iloc[0], found.points.iloc[-1]
     axis = next(axis for axis in CIRCUIT_SIZES if axis.name == found.axis)
@@ -266,11 +262,11 @@ def _told(found: Decay, verdict: str) -> Told:
         "entanglement": f"{first['entanglement']:.2f} to {last['entanglement']:.2f}",
     }
     name = f"{found.line or last['model']}, with each {found.axis.removesuffix('s')}"
-    return Told(name, "", found.factor, "times", verdict, more)
+    return Told(name, "", found.factor, "times", found.verdict, more)
 
 
 def _notes(found: Sequence[Decay]) -> Iterator[str]:
-    """Where one factor does not describe a range."""
+    """What cannot be compared, and what one factor does not describe."""
     for each in found:
         name = each.line or each.points["model"].iloc[0]
         if each.why:

@@ -34,7 +34,7 @@ def tasks_of(study: Study, config: Config) -> dict[Task, set[str]]:
 
 
 def level_of(tasks: Collection[Task]) -> float:
-    """That of intervals of which one for each data set hold together with 95 %, whatever has been measured yet."""
+    """The level of intervals, one for each data set, that hold together with 95 %, whatever has been measured yet."""
     return 1 - (1 - LEVEL) / len(tasks)
 
 
@@ -58,7 +58,7 @@ class Whole:
 
     @cached_property
     def heads(self) -> dict[Task, Finding]:
-        """Of each data set the configuration whose verdict is that of the data set."""
+        """The configuration of each data set whose verdict is that of the data set."""
         return {each.task: each for each in sorted(self.found, key=lambda one: one.task) if each.verdict}
 
     @cached_property
@@ -142,7 +142,7 @@ class Whole:
 
     @cached_property
     def apart(self) -> float:
-        """By how much mean ranks must differ."""
+        """The critical difference of mean ranks."""
         return ranks.critical_difference(len(self.ranks), len(self.scores))
 
     @property
@@ -152,7 +152,7 @@ class Whole:
 
     @property
     def model(self) -> str:
-        """Whom the verdict is on, in words."""
+        """The model that the verdict is on, in words."""
         names = {head.model for head in self.heads.values()}
         classical = any(self.config.models[name][1].classical for name in names)
         return names.pop() if len(names) == 1 else "the best model" if classical else "the best quantum model"
@@ -210,7 +210,7 @@ class Whole:
         return text, capital(short.get(word, "cannot tell {} from {}").format(model, control)) + care  # fmt: skip
 
     def budget(self, task: Task) -> tuple[int, int]:
-        """Out of how many settings validation chose on a data set: of all models that have a control, and of all controls."""
+        """The number of settings that validation chose from on a data set: of all models that have a control, and of all controls."""
         spent = [
             (self.is_control(each.model, task), each.budget.tried)
             for each in self.found

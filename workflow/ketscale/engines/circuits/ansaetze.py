@@ -88,7 +88,7 @@ def qlcu_ansatz(qubits: int, layers: int) -> Circuit:
     return Circuit(qubits, tuple(gates))
 
 
-# Those with an input for each wire and weights, by the names of configs.
+# Ansaetze with an input for each wire and weights, by the names of configs.
 BY_NAME: Mapping[str, Callable[[int, int], Circuit]] = {
     "ring": vqc_ansatz,
     "strongly-entangling": strongly_entangling_ansatz,
