@@ -496,7 +496,7 @@ def test_the_queue_is_asked_where_there_is_one(capsys):
         "2 runs: 0 done, 2 queued\nqueue: 1 running, 1 pending (Priority 1); 1 not of this config's runs"
         in out
     )
-    assert "left: 2 runs; no run of their models and simulators has finished, so their time is unknown" in out
+    assert "left: 2 runs; no record tells what they take, so their time is unknown" in out
 
 
 def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):
@@ -505,7 +505,7 @@ def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):
     out = call(capsys)
     assert "1 run: 0 done, 1 missing\nqueue: unknown" in out and "Unable to contact" in out
     assert (
-        "left: 1 run; no run of their models and simulators has finished, so their time is unknown\nsnakemake --profile slurm"
+        "left: 1 run; no record tells what they take, so their time is unknown\nsnakemake --profile slurm"
         in out
     )
 

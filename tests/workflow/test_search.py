@@ -21,7 +21,8 @@ def test_trials_come_first_and_their_choice_is_an_input_of_all_seeds(fresh: Path
     (fresh / "config.yaml").write_text(yaml.safe_dump(GIVEN))
     jobs = planned(run_in(fresh, *LOCAL, "-n"))
     assert (jobs["train"], jobs["choose"]) == (len(CONFIG.runs), 2) == (14, 2)
-    run_in(fresh, *LOCAL)
+    done = run_in(fresh, *LOCAL)
+    assert "choose" not in done.stdout + done.stderr
     order = [call["name"] for call in calls(fresh)]
     for run in FINALS:
         before = order[: order.index(record(run))]

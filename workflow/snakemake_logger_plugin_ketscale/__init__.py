@@ -148,7 +148,9 @@ class LogHandler(LogHandlerBase):
             run = Run.of(wildcards)
         page = next((path for path in given["output"] if Path(path).name == _PAGE), None)
         self._jobs[given["jobid"]] = _Job(run, page)
-        if run is None and given["shellcmd"] and not self.common_settings.quiet:
+        # A choice ends its trials, which are counted as runs: a large study has hundreds.
+        counted = run is not None or "protocol" in wildcards
+        if not counted and given["shellcmd"] and not self.common_settings.quiet:
             self._print(" ".join([given["rule_name"], *map(str, wildcards.values())]))
 
     def _finish(self, job: _Job | None) -> None:

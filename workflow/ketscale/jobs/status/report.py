@@ -277,7 +277,7 @@ def _left(report: Report) -> list[str]:
         return ["left: nothing"]
     if not left.known:
         return [
-            f"left: {counted(left.runs, 'run')}; no run of their models and simulators has finished, so their time is unknown",
+            f"left: {counted(left.runs, 'run')}; no record tells what they take, so their time is unknown",
             report.command,
         ]
     hours, unknown = left.node_hours, left.runs - left.known
