@@ -111,3 +111,23 @@ def test_the_seed_makes_the_rows_and_the_split_seed_the_parts(block: dict[str, A
 def test_data_of_other_dimensions_are_other_data() -> None:
     small, large = (made("hidden-manifold", features=features) for features in (4, 8))
     assert not np.array_equal(small.targets, large.targets)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"kind": "two-curves", "features": 10**9},
+        {"kind": "two-curves", "features": 2, "degree": 10**6},
+        {"kind": "linearly-separable", "features": 2, "samples": 10**12},
+        {"kind": "hidden-manifold", "features": 2, "manifold": 20_000},
+        {"kind": "bars-and-stripes", "width": 1000},
+    ],
+)
+def test_rows_that_no_memory_holds_are_refused_at_once(settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match=r"workloads.mine: its rows take arrays of .*, and 100,000,000 is the"):
+        config({**settings, "split_seed": 0})
+
+
+def test_a_picture_of_one_pixel_is_refused() -> None:
+    with pytest.raises(UserError, match=r"workloads.mine.width: 1 is too small; it should be at least 2"):
+        config({"kind": "bars-and-stripes", "width": 1, "split_seed": 0})

@@ -183,6 +183,10 @@ class SampleTable(RowsWorkload, frozen=True, kw_only=True):
         return "rows"
 
 
+# 800 MB for each array of float64.
+_MOST_NUMBERS = 10**8
+
+
 class GeneratedRows(RowsWorkload, frozen=True, kw_only=True):
     """Rows of two classes that are generated, as Bowles, Ahmed & Schuld define them (arXiv:2403.07059)."""
 
@@ -196,6 +200,17 @@ class GeneratedRows(RowsWorkload, frozen=True, kw_only=True):
     def split(self) -> str:
         """Rows are drawn one by one; see `OwnSamples`."""
         return "rows"
+
+    @property
+    def largest(self) -> int:
+        """How many numbers are in the largest array that is made on the way."""
+        return self.samples * self.count_features()
+
+    def faults(self) -> Iterator[str]:
+        """More than fits in memory."""
+        yield from super().faults()
+        if self.largest > _MOST_NUMBERS:
+            yield f"its rows take arrays of {self.largest:,} numbers, and {_MOST_NUMBERS:,} is the most; make it smaller"
 
 
 class _OfFeatures(GeneratedRows, frozen=True, kw_only=True):
@@ -242,6 +257,11 @@ class HiddenManifold(_OfFeatures, frozen=True, kw_only=True):
 
     manifold: Annotated[Positive, Meta(description="Dimension of the manifold")] = 6
 
+    @property
+    def largest(self) -> int:
+        """Rows, places on the manifold, or the weights that embed and class them."""
+        return max(super().largest, max(self.samples, self.features, self.manifold) * self.manifold)
+
 
 class TwoCurves(_OfFeatures, frozen=True, kw_only=True):
     """Points beside two copies of a curve, which are some way apart."""
@@ -256,6 +276,11 @@ class TwoCurves(_OfFeatures, frozen=True, kw_only=True):
         0.01
     )
 
+    @property
+    def largest(self) -> int:
+        """Rows, their phases, or the coefficients."""
+        return max(super().largest, max(self.samples, 2 * self.features) * (self.degree + 1))
+
 
 class BarsAndStripes(GeneratedRows, frozen=True, kw_only=True):
     """Square pictures of vertical bars or of horizontal stripes, with noise; a pixel is a feature."""
@@ -263,7 +288,8 @@ class BarsAndStripes(GeneratedRows, frozen=True, kw_only=True):
     loader: ClassVar[str] = "ketscale.problems.rows.generated:bars_and_stripes"
 
     samples: Annotated[int, Meta(ge=20, description="How many pictures there are")] = 1200
-    width: Annotated[Positive, Meta(description="Pixels of a side")] = 4
+    # A picture of one pixel is a bar and a stripe.
+    width: Annotated[int, Meta(ge=2, le=1000, description="Pixels of a side")] = 4
     noise: Annotated[float, Meta(ge=0, description="Standard deviation of the noise in each pixel")] = 0.5
 
     def count_features(self) -> int:
