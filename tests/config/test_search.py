@@ -250,7 +250,8 @@ def test_a_range_too_narrow_for_its_trials_is_refused_at_once() -> None:
     ("settings", "said"),
     [
         ({**RATE, "weight_decay": [0, 0.0]}, "weight_decay: a value is given twice"),
-        ({**RATE, "clip_norm": [float("nan"), 1.0]}, "clip_norm: nan should be a number"),
+        ({**RATE, "clip_norm": [float("nan"), 1.0]}, "clip_norm: nan cannot be a setting"),
+        ({**RATE, "clip_norm": [[float("nan")], 1.0]}, "clip_norm: [nan] cannot be a setting"),
         ({"learning_rate": [None, 0.1, 0.2, 0.3]}, "settings.learning_rate: nothing should be a number"),
     ],
 )

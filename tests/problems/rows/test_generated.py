@@ -124,7 +124,9 @@ def test_data_of_other_dimensions_are_other_data() -> None:
     ],
 )
 def test_rows_that_no_memory_holds_are_refused_at_once(settings: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"workloads.mine: its rows take arrays of .*, and 100,000,000 is the"):
+    with pytest.raises(
+        UserError, match=r"workloads.mine: its rows take arrays of .*, and 100,000,000 is the"
+    ):
         config({**settings, "split_seed": 0})
 
 

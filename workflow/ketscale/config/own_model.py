@@ -98,7 +98,7 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
 
     def changed(self, settings: Mapping[str, Any], where: str) -> Self:
         """The model with other values of some settings of its constructor; see `Model`."""
-        known = [name for name in (*self.arguments, *self.settings) if name not in _OF_RUN]
+        known = sorted({*self.arguments, *self.settings} - {*_OF_RUN})
         for name in settings:
             if name not in known:
                 raise UserError(

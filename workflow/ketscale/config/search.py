@@ -17,6 +17,7 @@ import msgspec.inspect
 from msgspec import Meta
 
 from ketscale.config.block import Block, Name, Seed
+from ketscale.grid import canonical
 
 # Settings of a protocol that may be searched: those that change neither how long a run trains nor what it computes.
 SEARCHED = ("learning_rate", "weight_decay", "clip_norm", "dropout")
@@ -244,8 +245,10 @@ def _faults(values: Sequence[Any] | Range, grid: bool) -> Iterator[str]:
             yield ": a grid takes lists, not ranges; give a list, or method: random"
         return
     for value in values:
-        if isinstance(value, float) and not math.isfinite(value):
-            yield f": {value} should be a number"
+        try:
+            canonical({"value": value})
+        except (TypeError, ValueError):
+            yield f": {value!r} cannot be a setting; give numbers, texts, true or false, or lists of them"
     if len({_key(value) for value in values}) < len(values):
         yield ": a value is given twice; keep one"
 
