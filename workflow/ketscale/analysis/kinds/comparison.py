@@ -204,9 +204,15 @@ def _draw_ranks(axes: Axes, whole: Whole) -> Iterator[dict[str, Any]]:
     """The mean rank of each model with half a critical difference to both sides; the data that are drawn."""
     for height, (model, rank) in enumerate(whole.ranks.items()):
         colour = style.colour(any(whole.is_control(model, task) for task in whole.tasks))
-        axes.hlines(height, rank - whole.apart / 2, rank + whole.apart / 2, color=colour, lw=2)
+        axes.hlines(
+            height,
+            rank - whole.critical_difference / 2,
+            rank + whole.critical_difference / 2,
+            color=colour,
+            lw=2,
+        )
         style.dot(axes, rank, height, colour, False, ms=6)
-        yield {"row": model, "mean_rank": rank, "critical_difference": whole.apart}
+        yield {"row": model, "mean_rank": rank, "critical_difference": whole.critical_difference}
     axes.set(
         title="Ranks of models and controls", xlabel=f"mean rank over {spelled(len(whole.scores))} data sets"
     )

@@ -33,7 +33,7 @@ _ORDER = (
 _OF_INTERVALS = _ORDER[:4]
 # Settings of a protocol that change nothing of what is learned.
 _ASIDE = ("features", "timed", "warmup", "sampled_steps", "sharding", "parallel", "keep_model")
-_SENTENCES = {
+SENTENCES = {
     verdicts.BETTER: "the {metric} of {model} is {amount} than {theirs}",
     verdicts.WORSE: "the {metric} of {model} is {amount} than {theirs}",
     verdicts.EQUAL: "{model} and {control} are equal: their {metric} differs by {ends}",
@@ -174,7 +174,7 @@ class Finding:
             "reached": value(self.reached.value, self.metric) if self.reached else "",
         }  # fmt: skip
         short = _SHORT.get(self.verdict, "cannot tell {model} from {beside} on {data}")
-        text, with_care = _SENTENCES[self.verdict].format(**words), care([self])
+        text, with_care = SENTENCES[self.verdict].format(**words), care([self])
         return f"On {self.data}, {text}{with_care}.", capital(short.format(**words)) + with_care
 
     def told(self, config: Config, variant: str, more: Mapping[str, str]) -> Told:
@@ -318,10 +318,9 @@ def apart(ours: Settings, theirs: Settings) -> tuple[str, ...]:
     names = ours.run.protocol, theirs.run.protocol
     # What is searched of a model is its own.
     protocols = [
-        each.protocol if each.protocol.search is None
-        else structs.replace(each.protocol, search=structs.replace(each.protocol.search, models={}))
-        for each in (ours, theirs)
-    ]  # fmt: skip
+        structs.replace(each, search=each.search and each.search.for_model(""))
+        for each in (ours.protocol, theirs.protocol)
+    ]
     if names[0] == names[1] or not all(each.by_epochs for each in protocols):
         return ()
     fields = [name for name in ours.protocol.__struct_fields__ if name not in _ASIDE]

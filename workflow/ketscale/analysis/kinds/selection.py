@@ -153,17 +153,18 @@ class Match:
     @property
     def untuned(self) -> bool:
         """Whether a side has not been tuned by a search; guessing cannot be."""
-        ours, theirs = self.chosen.budget, self.control and self.control.budget
-        known = [each for each in (ours, theirs) if each]
-        return bool(
-            self.control and self.control.model != GUESSING and not all(each.trials for each in known)
-        )
+        beside = self.control and self.control.model != GUESSING
+        return bool(beside) and not all(each.trials for each in self._budgets)
 
     @property
     def uneven(self) -> bool:
         """Whether the sides were chosen from different numbers of settings."""
-        ours, theirs = self.chosen.budget, self.control and self.control.budget
-        return bool(ours and theirs and ours.tried != theirs.tried)
+        return len({each.tried for each in self._budgets}) > 1
+
+    @property
+    def _budgets(self) -> list[Budget]:
+        """The budgets of the sides; baselines and guessing have none."""
+        return [each.budget for each in (self.chosen, self.control) if each and each.budget]
 
     @property
     def unit(self) -> str:

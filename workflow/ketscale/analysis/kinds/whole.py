@@ -141,7 +141,7 @@ class Whole:
         return dict(sorted(ranks.mean_ranks(self.scores).items(), key=lambda each: (each[1], each[0])))
 
     @cached_property
-    def apart(self) -> float:
+    def critical_difference(self) -> float:
         """The critical difference of mean ranks."""
         return ranks.critical_difference(len(self.ranks), len(self.scores))
 
@@ -185,23 +185,16 @@ class Whole:
         if len(self.tasks) == 1:
             return heads[0].said()
         care, word, effect = self._care(), self.verdict, self.effect
-        over, theirs = (
-            f"Over {spelled(len(self.plain))} data sets",
-            control if control == GUESSING else f"that of {control}",
-        )
         if effect is None or effect.low is None:
             text = self._few(care)
-        elif word in (verdicts.BETTER, verdicts.WORSE):
-            size = finding.amount(effect, self.unit)
-            text = f"{over}, the {metric} of {model} is {size} than {theirs}{care}."
-        elif word == verdicts.EQUAL:
-            size = finding.ends(effect, self.unit)
-            text = f"{over}, {model} and {control} are equal: their {metric} differs by {size}{care}."
-        elif word == verdicts.FAILED:
-            text = f"{over}, nothing tells {model} from {control}, since seeds failed{care}."
         else:
-            size = finding.ends(effect, self.unit)
-            text = f"{over}, nothing tells {model} from {control}: {metric} differs by {size}{care}."
+            words = {
+                "model": model, "control": control, "metric": metric, "failed": "seeds",
+                "theirs": control if control == GUESSING else f"that of {control}",
+                "amount": finding.amount(effect, self.unit), "ends": finding.ends(effect, self.unit),
+            }  # fmt: skip
+            over = f"Over {spelled(len(self.plain))} data sets"
+            text = f"{over}, {finding.SENTENCES[word].format(**words)}{care}."
         short = {
             verdicts.BETTER: "{} better than {}",
             verdicts.WORSE: "{} worse than {}",
@@ -271,7 +264,7 @@ class Whole:
             found = "some models differ" if p < 1 - LEVEL else "no model is told from another by its rank"
             yield (
                 f"Friedman's test on the ranks of {spelled(len(self.ranks))} models gives {amount}: {found}; their critical "
-                f"difference is {self.apart:.2f} ranks."
+                f"difference is {self.critical_difference:.2f} ranks."
             )
         elif len(self.plain) < ranks.FEWEST_DATA:
             yield f"Fewer than {spelled(ranks.FEWEST_DATA)} data sets have no ranks."
