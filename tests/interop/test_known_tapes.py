@@ -125,6 +125,17 @@ def test_operations_of_users_are_not_recorded(
     assert not device._known._records.ways
 
 
+def test_an_operation_to_which_pennylane_binds_numbers_elsewhere_is_not_recorded() -> None:
+    def function(x: Any) -> Any:
+        qml.change_op_basis(qml.RY(0.2, wires=0), qml.RX(x, wires=0))
+        return qml.expval(qml.Z(0))
+
+    device = FusedDevice(wires=WIRES)
+    for seed in range(4):
+        compare(function, device, (), seed=seed)
+    assert not device._known._records.ways
+
+
 def test_trained_coefficients() -> None:
     def function(x: Any, c: Any) -> Any:
         qml.RX(x, wires=0)

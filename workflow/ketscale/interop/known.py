@@ -74,7 +74,7 @@ class KnownTapes:
 
         try:
             if way is None:
-                if not all(map(_trusted, tape.operations)):
+                if not all(map(_trusted, tape.operations)) or not _same(_bound(tape, tensors), tape):
                     raise _Unknown
                 way = self._records.record(key, tensors, (), run)
                 if way.structure.words is None and any(m.obs is not None for m in tape.measurements):
@@ -190,6 +190,14 @@ def _trusted(part: Any) -> bool:
         qml.wires.Wires,
     )
     return isinstance(part, plain)
+
+
+def _same(bound: QuantumScript, tape: QuantumScript) -> bool:
+    """Whether PennyLane binds numbers where they were: it turns round the parts of `qml.change_op_basis`."""
+    return all(
+        type(new) in SIMPLE or qml.equal(new, old, check_interface=False, check_trainability=False)
+        for new, old in zip(bound.operations, tape.operations, strict=True)
+    )
 
 
 def _bound(tape: QuantumScript, tensors: Sequence[torch.Tensor]) -> QuantumScript:
