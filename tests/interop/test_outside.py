@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from enum import Enum
 from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -25,6 +26,11 @@ ANGLE: Any = 0.3
 SETTINGS: dict[str, Any] = {"angle": 0.3, "layers": [1, 2]}
 ITERATOR = iter([0.1])
 TENSOR: Any = torch.tensor([0.3, 0.4], dtype=torch.float64)
+
+
+class Axis(Enum):
+    X = "x"
+    Y = "y"
 
 
 def z() -> Any:
@@ -281,6 +287,62 @@ def test_a_frozen_dataclass() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad")  # in PennyLane's Hamiltonian
+class Base:
+    factor = 0.3
+    angles = (np.array([0.3]),)
+
+    def __init__(self) -> None:
+        self.shift = 0.1
+
+    def turned(self, x: Any) -> None:
+        qml.RX(x * self.factor + self.shift + self.angles[0][0], wires=0)
+
+
+class Child(Base):
+    def circuit(self, x: Any) -> Any:
+        super().turned(x)
+        return z()
+
+    turned = None  # type: ignore[assignment]
+
+
+def test_methods_of_a_parent_that_super_finds(monkeypatch: pytest.MonkeyPatch) -> None:
+    child = Child()
+    check(
+        child.circuit,
+        lambda: setattr(child, "shift", 0.5),
+        lambda: monkeypatch.setattr(Base, "factor", 0.7),
+        lambda: Base.angles[0].fill(0.9),
+    )
+
+
+def test_code_that_is_replaced_as_notebooks_do() -> None:
+    def turned(x: Any) -> Any:
+        return x * 0.3
+
+    def edited(x: Any) -> Any:
+        return x * 0.8
+
+    def function(x: Any) -> Any:
+        qml.RX(turned(x), wires=0)
+        return z()
+
+    check(function, lambda: setattr(turned, "__code__", edited.__code__))
+
+
+def test_keys_that_are_objects() -> None:
+    angles = {Axis.X: 0.3}
+
+    def function(x: Any) -> Any:
+        for axis, angle in angles.items():
+            (qml.RX if axis is Axis.X else qml.RY)(x + angle, wires=0)
+        return z()
+
+    check(function, lambda: angles.__setitem__(Axis.X, 0.7), lambda: angles.__setitem__(Axis.Y, 0.2))
+
+
+# PennyLane asks for the shape of a list of tensors, about which torch warns once in a process.
+@pytest.mark.filterwarnings("ignore:Converting a tensor with requires_grad=True")
 def test_operators() -> None:
     coefficient = torch.tensor(0.5, dtype=torch.float64, requires_grad=True)
     hamiltonian = qml.Hamiltonian([coefficient, 1.5], [qml.Z(0), qml.X(0) @ qml.Y(1)])

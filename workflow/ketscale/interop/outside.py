@@ -165,7 +165,9 @@ class _Walk:
             if isinstance(value, BuiltinFunctionType) and not isinstance(owner, ModuleType | type | None):
                 self.value(owner, partial(getattr, value, "__self__"), name)
         elif isinstance(value, Mapping):
-            self._place(self.found.plain, partial(list, value), f"the keys of {name}")
+            # A key that is no plain value is itself; it lives as long as what reads its item.
+            keys = partial(list, value) if _plain(list(value)) else lambda: list(map(id, value))
+            self._place(self.found.plain, keys, f"the keys of {name}")
             if self._first(value):
                 for key in list(value):
                     self.value(value[key], partial(getitem, value, key), f"{name}[{key!r}]")
@@ -226,7 +228,9 @@ class _Walk:
                 place = f"{name}.{attribute}"
                 for function in _functions(member):
                     self._function(function, place, {})
-                if not attribute.startswith("__") and (_plain(member) or isinstance(member, torch.Tensor)):
+                if not attribute.startswith("__") and (
+                    _plain(member) or isinstance(member, torch.Tensor | np.ndarray | Mapping | Sequence)
+                ):
                     self._attribute(base, attribute, name)
 
     def _method(self, function: Any, owner: Any, name: str) -> None:
@@ -249,6 +253,8 @@ class _Walk:
                 if isinstance(_contents(cell), FunctionType | MethodType | partial):
                     self.value(_contents(cell), partial(_contents, cell), name)
             return
+        # A notebook that loads edited modules again gives functions other code.
+        self._hold(function.__code__, partial(getattr, function, "__code__"), f"{name}.__code__")
         names = dict(own)
         for free, cell in zip(function.__code__.co_freevars, function.__closure__ or (), strict=True):
             read = partial(_contents, cell)
@@ -284,6 +290,10 @@ class _Walk:
                     if name in UNNAMED:
                         raise _refused(f"{name}()")
                     self._hold(Missing, read, name)
+                    if name == "super":
+                        # The methods of its parents are found without being named: all of the object may be read.
+                        for first in local:
+                            self.value(*names[first], first)
                     continue
             elif (
                 operation.startswith("LOAD_")
