@@ -190,6 +190,12 @@ def test_where_no_process_compiles_one_warning_says_so_and_calls_go_on(
     call()
 
 
+def test_a_process_that_is_asked_for_nothing_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    process = background._started()
+    assert process.communicate() == (b"", None)
+    assert (process.returncode, capfd.readouterr().err) == (0, "")
+
+
 def test_what_was_asked_for_long_ago_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(background.threading.Thread, "start", lambda thread: None)
     monkeypatch.setattr(background, "_background", [])

@@ -111,23 +111,13 @@ class _Background:
 
     def _answer(self, do: Callable[[], object]) -> dict[str, bytes]:
         """The code that the cache folder did not take, by the names of its files."""
-        sent: list[object] = [do]
         process = self._process
         if process is None or process.poll() is not None:
             self._stop()
-            start = "import pickle, sys; sys.path[:] = pickle.load(sys.stdin.buffer)"
-            process = self._process = subprocess.Popen(
-                [sys.executable, "-I", "-c", f"{start}; from {__name__} import serve; serve()"],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                # A terminal's interrupt is not for it.
-                start_new_session=True,
-            )
-            sent.insert(0, sys.path)
+            process = self._process = _started()
         assert process.stdin is not None and process.stdout is not None
         try:
-            for each in sent:
-                process.stdin.write(pickle.dumps(each))
+            process.stdin.write(pickle.dumps(do))
             process.stdin.flush()
             answer = pickle.load(process.stdout)
         except (EOFError, BrokenPipeError):
@@ -136,6 +126,18 @@ class _Background:
             raise answer
         found: dict[str, bytes] = answer
         return found
+
+
+def _started() -> subprocess.Popen[bytes]:
+    """A process that serves. Its path is an argument, so that it ends quietly where it is asked for nothing."""
+    start = f"import sys; sys.path[:] = sys.argv[1:]; from {__name__} import serve; serve()"
+    return subprocess.Popen(
+        [sys.executable, "-I", "-c", start, *sys.path],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        # A terminal's interrupt is not for it.
+        start_new_session=True,
+    )
 
 
 _background: list[_Background] = []
