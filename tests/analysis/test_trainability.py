@@ -137,6 +137,13 @@ def test_probes_of_other_code_are_not_joined(tmp_path: Path) -> None:
     assert "other code" in answer.text and [row.verdict for row in answer.rows] == [verdicts.APART]
 
 
+def test_a_circuit_without_any_gradient_is_told_and_not_passed_over(tmp_path: Path) -> None:
+    answer = answered(tmp_path, lambda qubits, layers, run: 0.0)
+    assert (answer.verdict, answer.effect) == (verdicts.APART, None)
+    assert answer.text == "No probes can be compared: of some size no observable depends on any angle."
+    assert [row.verdict for row in answer.rows] == [verdicts.APART]
+
+
 def test_intervals_hold_as_often_as_they_say() -> None:
     """400 studies of three seeds with the same decay and noise between points: at most about 5 % miss it."""
     import pandas as pd

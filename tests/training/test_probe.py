@@ -91,6 +91,16 @@ class Node(nn.Module):
         return self.head(torch.stack(self.circuit(x[:, 0], self.weights), -1))
 
 
+class Undefined(nn.Module):
+    def __init__(self, inputs, outputs, qubits=2):
+        super().__init__()
+        self.circuit = ketscale.Layer(ketscale.Circuit(1).ry(0, "x0"))
+        self.head = nn.Linear(1, outputs)
+
+    def forward(self, x):
+        return self.head(self.circuit(x[:, :1] * float("nan")))
+
+
 class None_(nn.Module):
     def __init__(self, inputs, outputs, qubits=2):
         super().__init__()
@@ -254,10 +264,13 @@ def test_angles_that_other_layers_make_are_drawn_where_there_are_no_weights() ->
     "name, weights, why",
     [
         ("None_", "uniform", "mine evaluates no circuit with a simulator of KetScale"),
+        ("Undefined", "initial", "mine gives its circuit angles that are not finite"),
         ("Other", "initial", "mine has another circuit from another seed: give all seeds the same one, or take weights: uniform"),
     ],
 )  # fmt: skip
-def test_a_model_without_one_circuit_is_refused(tmp_path: Path, name: str, weights: str, why: str) -> None:
+def test_a_model_without_one_circuit_or_with_angles_that_are_no_numbers_is_refused(
+    tmp_path: Path, name: str, weights: str, why: str
+) -> None:
     with pytest.raises(UserError) as caught:
         probed(own(tmp_path, name), weights=weights)
     assert why in str(caught.value)

@@ -52,7 +52,8 @@ class Probe(Training):
         """Draw the weights.
 
         Raises:
-            UserError: the model evaluates no circuit, or one without angles; or another one from each seed.
+            UserError: the model evaluates no circuit, or one without angles, or with some that are not finite; or
+                another one from each seed.
         """
         asked = self._asked()
         first = max(asked, key=lambda each: (each.circuit.qubits, len(each.circuit.gates)))
@@ -71,6 +72,10 @@ class Probe(Training):
         anywhere = torch.cat([here[:, :start], turns], 1)
         if self._probe.weights == "uniform":
             here = anywhere
+        if not here.isfinite().all():
+            raise UserError(
+                f"{self._settings.run.model} gives its circuit angles that are not finite; look at the layers before it"
+            )
         words = first.paulis or pauli_words(circuit.qubits)
         found = trainability.gradients(first.simulator, free, here, anywhere, start, words, initial)
         with torch.no_grad():

@@ -215,7 +215,7 @@ def _decays(points: pd.DataFrame, axis: str, inputs: Inputs) -> Iterator[Decay]:
 
 
 def _decay(line: str, axis: str, points: pd.DataFrame) -> Decay | None:
-    """The decay of a line, if its points have a seed in common and gradients at all.
+    """The decay of a line, if its points have a seed in common; without a factor, if some have no gradient at all.
 
     The factor of each seed is that of the least squares of the logarithms; the estimate is their geometric mean.
     Its interval is Student's over seeds, or that of the line through their means where this is wider: seeds that have a
@@ -229,8 +229,10 @@ def _decay(line: str, axis: str, points: pd.DataFrame) -> Decay | None:
         return Decay(line, axis, points, None, None, why)
     seeds = sorted(set.intersection(*map(set, points["squares"])))
     table = np.array([[squares[seed] for seed in seeds] for squares in points["squares"]], dtype=float).T
-    if not seeds or (table <= 0).any():
+    if not seeds:
         return None
+    if (table <= 0).any():
+        return Decay(line, axis, points, None, None, "of some size no observable depends on any angle")
     logs, at = np.log(table), points[axis].to_numpy(float)
     apart = at - at.mean()
     slopes = logs @ apart / (apart @ apart)
