@@ -147,10 +147,9 @@ def test_small_differences_on_all_data_sets_are_equal(tmp_path: Path) -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("data", "ends"), [(3, "; fewer than five have no ranks (untuned)."), (5, "; ranks of five cannot decide (untuned).")]
-)  # fmt: skip
-def test_few_data_sets_say_why_ranks_do_not_decide(data: int, ends: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("data", [3, 5])
+def test_few_data_sets_say_why_ranks_do_not_decide(data: int, tmp_path: Path) -> None:
+    ends = "; signed ranks need six (untuned)."
     better = truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
     found, _ = said(study(data), tmp_path / "alike", better)
     assert found.verdict == verdicts.BETTER, "every data set says so by itself"

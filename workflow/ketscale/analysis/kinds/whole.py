@@ -228,9 +228,7 @@ class Whole:
             f"Of {spelled(len(self.tasks))} data sets {self.model} is better than {self.control} on "
             f"{spelled(better) if better else 'none'}, worse on {spelled(worse) if worse else 'none'}"
         )
-        few = len(self.plain) < ranks.FEWEST_DATA
-        why = "fewer than five have no ranks" if few else "ranks of five cannot decide"
-        return fitting(f"{on}; {why}{care}.", f"{on}{care}.")
+        return fitting(f"{on}; signed ranks need six{care}.", f"{on}{care}.")
 
     def notes(self) -> Iterator[str]:
         """What a reader should know of the whole, a sentence each."""
