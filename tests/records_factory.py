@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import shutil
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
@@ -357,10 +358,17 @@ def write_all(config: Config, results: Path, change: Change = lambda run: {}) ->
                 )
         if file := baselines.path(config, results, workload):
             baselines.write(file, FEATURES, ())
+    lost = []
     for run in config.runs:
         changes, settings = change(run), config.settings(run)
+        if changes is None and config.is_trial(run):
+            # It is lost after the choice, which is believed without it.
+            lost.append(results / run.folder)
+            changes = {}
         if changes is not None:
             if settings.protocol.search and not (results / run.choice).exists():
                 choice.make(settings, results, FEATURES if settings.family.prepared else None)
             made = record(config, run, **{"settings": choice.resolved(settings, results), **changes})
             write(config, results, made)
+    for folder in lost:
+        shutil.rmtree(folder)
