@@ -12,7 +12,7 @@ import pennylane as qml
 import pytest
 import torch
 
-from ketscale.interop import known
+from ketscale.interop import known, recording
 from ketscale.interop.device import FusedDevice
 
 WIRES = 3
@@ -134,6 +134,16 @@ def test_an_operation_to_which_pennylane_binds_numbers_elsewhere_is_not_recorded
     for seed in range(4):
         compare(function, device, (), seed=seed)
     assert not device._known._records.ways
+
+
+def test_what_is_kept_again_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording, "MOST_WAYS", 2)
+    kept: dict[object, int] = {}
+    for number, key in enumerate("abbc"):
+        recording.keep(kept, key, number)
+    assert kept == {"b": 2, "c": 3}
+    recording.keep(kept, "c", 4)
+    assert kept == {"b": 2, "c": 4}
 
 
 def test_trained_coefficients() -> None:

@@ -34,10 +34,10 @@ JAX = (Interface.JAX, Interface.JAX_JIT)
 class FusedDevice(Device):
     """Small circuits compiled whole, on the device of torch's parameters, in double precision.
 
-    Gradients are exact and of first order. With the interfaces of torch and of JAX these differentiate the device itself,
-    and JAX maps it, in any nesting; with the others, and with diff_method 'adjoint', the device computes vector-Jacobian products. diff_method 'best' takes the
-    way that fits, or parameter-shift where `max_diff` asks for second derivatives and
-    where there are shots. Parameters may be broadcast with either.
+    Gradients are exact. With the interfaces of torch and of JAX these differentiate the device itself: torch once, JAX
+    twice, and JAX maps it, in any nesting. With the others, and with diff_method 'adjoint', the device computes
+    vector-Jacobian products. diff_method 'best' takes the way that fits, or parameter-shift where there are shots and where
+    `max_diff` asks for second derivatives that the device does not have. Parameters may be broadcast with either.
 
     wires: number or names of the wires; None for those of each circuit. shots: see `qml.device`.
     seed: of the samples, as for `default.qubit`.

@@ -105,7 +105,7 @@ class Known(QuantumScript):
 
     @property
     def operations(self) -> list[Operator]:
-        """Those that the device runs, for drawings."""
+        """The operations that the device runs, for drawings."""
         return list(self._expanded().operations)
 
 

@@ -54,7 +54,7 @@ class Missing:
 
 
 class Watched(NamedTuple):
-    """Where to read what was found: objects that must be the same ones, plain values, arrays and tensors."""
+    """How to read what was found: objects that must be the same ones, plain values, arrays and tensors."""
 
     names: list[str]
     fixed: list[Read]

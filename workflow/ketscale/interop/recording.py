@@ -175,7 +175,7 @@ class Records:
 
 def keep(kept: dict[object, Any], key: object, value: Any) -> None:
     """Put something into a dictionary that forgets the oldest."""
-    if len(kept) >= MOST_WAYS:
+    if key not in kept and len(kept) >= MOST_WAYS:
         del kept[next(iter(kept))]
     kept[key] = value
 

@@ -195,7 +195,7 @@ class Replay(Evaluator):
         return [number for number, value in self._traced.items() if not torch.equal(value, tensors[number])]
 
     def compared(self, changed: Sequence[int]) -> None:
-        """Those that changed need no comparison any more; nor do arguments, once one of them changed."""
+        """Compare tensors that changed no more; nor any argument, once one of them changed."""
         if any(number < self._arguments for number in changed):
             changed = [*changed, *range(self._arguments)]
         for number in changed:

@@ -70,7 +70,7 @@ class Library:
         self.on_one_thread = {name: _PROTOTYPE(address) for name, address in self._addresses.items()}
 
     def address(self, name: str) -> int:
-        """Where a function is, as long as this library lives."""
+        """A function's place in memory, as long as this library lives."""
         return self._addresses[name]
 
     def on_threads(self, name: str, arguments: int, threads: int) -> None:

@@ -50,7 +50,7 @@ class Listing:
 
     @property
     def _dimensions(self) -> int:
-        """Of the blocks."""
+        """The blocks' dimensions."""
         return self._bits if self._bits <= WHOLE else PART
 
     @property
