@@ -193,6 +193,7 @@ ALLOWED = {
         "parallel/ddp.py",
     ),
     "sources of the package": ("jobs/provenance.py: _read", "engines/compiled/library.py: _environment"),
+    "a header of jaxlib": ("engines/compiled/foreign.py: registered",),
     "after `require_regular`": (
         "problems/library.py: load", "problems/images/resnet.py: read_weights", "problems/images/resnet.py: fetch_imagenet",
         "problems/eeg/eegmmidb.py: _trials", "training/history.py: _write",
