@@ -124,7 +124,7 @@ def test_the_largest_batch_only_for_few_qubits() -> None:
 
 def test_each_device_has_its_own_simulators() -> None:
     cpu, cuda = (set(Circuits(device=device).names) for device in circuits.DEVICES)
-    assert cpu - cuda == {"fused-literal", "lightning.qubit", "floor"}
+    assert cpu - cuda == {"fused-literal", "fused-jax", "lightning.qubit", "floor"}
     assert cuda - cpu == {"lightning.gpu"}
 
 
