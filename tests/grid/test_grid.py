@@ -128,11 +128,15 @@ def test_runs_that_differ_in_their_seed_alone_have_one_point() -> None:
 
 def test_studies_share_runs_and_a_run_is_listed_once(default: Config) -> None:
     asked = [run for study in default.studies for run in study.runs]
-    assert len(default.runs) == len(set(default.runs)) == len(set(asked)) < len(asked)
+    finals = [run for run in default.runs if not default.is_trial(run)]
+    assert len(finals) == len(set(finals)) == len(set(asked)) < len(asked)
+    # Trials come before what is trained with the settings that they choose.
+    assert default.runs[-len(finals) :] == tuple(finals)
+    assert len(default.runs) == len(set(default.runs)) > len(finals)
 
 
 def test_timed_runs_are_scheduled_seed_by_seed_after_the_untimed(default: Config) -> None:
-    order = [(default.timed(run), run.seed) for run in default.runs]
+    order = [(default.timed(run), run.seed) for run in default.runs if not default.is_trial(run)]
     assert order == sorted(order)
     assert {timed for timed, _ in order} == {False, True}
     assert len({seed for timed, seed in order if timed}) >= 2
@@ -169,7 +173,7 @@ def test_where_data_are_decides_nothing() -> None:
 
 def test_a_default_that_is_written_out_decides_nothing_more() -> None:
     given = load(ROOT / "config.yaml")
-    run = of(given).runs[0]
+    run = of(given).studies[0].runs[0]
     before = of(given).settings(run).hash
     given["protocols"][run.protocol] |= {"optimiser": "adam", "checkpoint_steps": 200, "weight_decay": 1e-4}
     assert of(given).settings(run).hash == before

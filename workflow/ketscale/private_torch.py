@@ -16,9 +16,11 @@ from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_funct
 from torch._ops import OpOverload
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, has_proxy_slot
 from torch.utils import _pytree as pytree
+from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
     "OpOverload",
+    "TorchDispatchMode",
     "at_once",
     "copy_all",
     "fused_adam_step",

@@ -13,14 +13,13 @@ from typing import Any
 import torch
 from torch.fx import GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.interop.reading import LOOKED
 from ketscale.interop.replay import Replay, Structure, sizes_in
 from ketscale.interop.sizes import resized, sizes_of
-from ketscale.private_torch import is_recorded, pytree, unrecorded
+from ketscale.private_torch import TorchDispatchMode, is_recorded, pytree, unrecorded
 
 # From arguments to what is recorded.
 Run = Callable[[Sequence[torch.Tensor]], tuple[Structure, list[torch.Tensor]]]
