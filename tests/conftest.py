@@ -41,7 +41,7 @@ DIGITS = FAMILIES["images"].tiny["workloads"]["digits"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Where tests run side by side, each side has a lock of the host to itself: a timed run would wait for the others."""
+    """A lock of the host for each process that runs tests beside others: a timed run would wait for these."""
     if SIDE_BY_SIDE:
         folder = tempfile.mkdtemp(prefix="ketscale-")
         config.add_cleanup(lambda: shutil.rmtree(folder, ignore_errors=True))

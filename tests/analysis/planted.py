@@ -255,7 +255,7 @@ def power_for_all(world: World, advantage: float) -> float:
 
 
 def _variances(world: World, advantage: float) -> tuple[float, float]:
-    """Of the mean difference of a data set; and what the variance of the means of splits, or of seeds if there is one split, is on average."""
+    """The variance of a data set's mean difference; and the mean variance of the means of splits, or of seeds with one split."""
     v, splits, seeds, n = Variances.of(world.effects, advantage), world.splits, world.seeds, world.test
     run, pool = (v.cell + v.rest / n) / seeds, world.training + world.validation + n
     if splits == 1:

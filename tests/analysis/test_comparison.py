@@ -87,7 +87,7 @@ def test_a_gain_on_every_data_set_is_better_for_each_and_for_all(tmp_path: Path)
 
 
 def test_the_intervals_that_are_shown_are_those_that_decide_and_hold_together(tmp_path: Path) -> None:
-    """Of D data sets each has the interval of 1 - 5 %/D, also where some have no result yet."""
+    """Each of D data sets has the interval of 1 - 5 %/D, also if some have no result yet."""
     config, of = analysis.of(study(4)), truth(noise=0.03, hybrid=0.8, vqc=0.8, mlp=0.78, narrow=0.6)
     found, rows = said(config, tmp_path, lambda run: None if run.workload.startswith("set3") else of(run))
     tests: dict[str, dict[metrics.Seed, metrics.Scored]] = {"vqc": {}, "mlp": {}}
@@ -229,7 +229,7 @@ def failing(of: Truth, model: str, *data: str) -> Truth:
 
 
 def test_a_side_that_failed_on_a_data_set_has_not_won_the_others(tmp_path: Path) -> None:
-    """Of twelve data sets, with one run each, which decides nothing by itself."""
+    """Twelve data sets with one run each, which decides nothing by itself."""
     of = truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
     config = analysis.of(study(12, splits=1))
     found, _ = said(config, tmp_path / "one", failing(of, "vqc hybrid", "set0"))
@@ -240,7 +240,7 @@ def test_a_side_that_failed_on_a_data_set_has_not_won_the_others(tmp_path: Path)
     found, _ = said(config, tmp_path / "three", failing(of, "vqc hybrid", *three))
     assert found.verdict == verdicts.FAILED
     assert found.text == "Over nine data sets, nothing tells vqc from its control mlp, since seeds failed."
-    # Where the controls failed, that is no reason to doubt.
+    # That controls failed there is no reason to doubt.
     found, _ = said(config, tmp_path / "controls", failing(of, "mlp narrow", *three))
     assert found.verdict == verdicts.BETTER and of_data(found)["set1"] == verdicts.FAILED
 

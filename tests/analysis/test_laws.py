@@ -18,7 +18,7 @@ CACHE = 5e4
 PAIRS = [(ranks, size) for ranks in (2, 4, 8) for size in (1000, 10_000, 100_000)]
 
 
-# Of each law: its variables, its exact times at them, and its parameters.
+# Each law has its variables, its exact times at them, and its parameters.
 CASES: dict[str, tuple[Law, list[Sequence[float]], list[float], tuple[float, ...]]] = {
     "amdahl": (known.AMDAHL, [RANKS], [2 * (0.1 + 0.9 / p) for p in RANKS], (0.1, 2)),
     "gustafson": (known.GUSTAFSON, [RANKS], [2 * p / (p - 0.1 * (p - 1)) for p in RANKS], (0.1, 2)),

@@ -430,7 +430,7 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path: Path) -> None:
-    """Of three batches of a model, two controls and two baselines, whatever they get right in the test."""
+    """What is chosen from three batches of a model, two controls and two baselines is the same whatever they get right in the test."""
     study = given(seeds=3, controls=("a", "b"), batch=[16, 64, 256])
     study["studies"]["asked"]["kind"] = kind
     config = analysis.of(study)

@@ -219,7 +219,7 @@ def test_trials_are_made_in_turn_and_kept_as_records(capsys, monkeypatch):
     out = capsys.readouterr().out
     assert "take exact on cpu-n1r1t1; nothing is known of any other" in out
     assert len([*Path("results", trials.FOLDER).rglob("metrics.json")]) == 2
-    # Of a quiet and a busy one, the quiet one is learned from.
+    # The quiet one of the two is learned from.
     found = samples.below([Path("results", trials.FOLDER)])
     assert {one.case.names["machine"] for one in found} == {
         recommend.hardware(msgspec.convert(host.describe(), form.Host))

@@ -156,7 +156,7 @@ def test_a_seed_that_is_trained_together_is_as_good_as_alone(project: Project) -
     found = [record for record in project.records() if record["cohort"]]
     if not found:
         pytest.skip("its models do not say `stacks`")
-    # Of each model the last one, whose place in the stack is not the first.
+    # The last run of each model, whose place in the stack is not the first.
     for together in {record["run"]["model"]: record for record in found}.values():
         record = project.record_path(**together["run"] | {"backend": _layout(together["run"])})
         alone = again(project, record)

@@ -33,7 +33,7 @@ MODELS: dict[str, Any] = {
     "classical_hydra": ClassicalHydra,
 }
 SAMPLES, STEPS = 12, 6
-# Of commit 6479741, the last before starts and random streams were corrected; the order of samples does not show in them.
+# These are of commit 6479741, the last before starts and random streams were corrected; the order of samples does not show in them.
 LOSSES = {
     "vqc": [
         1.2080366521793575,

@@ -26,10 +26,10 @@ LIMITS = [
 ]
 # Enough to tell seeds from each other; `make` trains all.
 SEEDS = {"accuracy": [0, 1, 2]}
-# Of the timed runs some have a second seed.
+# Some of the timed runs have a second seed.
 SECOND_SEED = ["cpu-n1r1t1", "mpi-n1r2t1"]
 TWO_NODES = ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
-# Of the runs in fp64, with several ranks on a node too.
+# Runs in fp64, with several ranks on a node too.
 IN_FP64 = ["ddp-cpu-n2r2t1", "mpi-n2r4t1"]
 
 

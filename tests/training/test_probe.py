@@ -150,7 +150,7 @@ def settings_of(change: Callable[[dict[str, Any]], object] = lambda given: None,
 
 
 def own(folder: Path, name: str, **settings: Any) -> Settings:
-    """Those of a model in a file, which makes its circuit itself."""
+    """The circuit of a model in a file, which makes it itself, is probed."""
     (folder / "models.py").write_text(MODELS)
     block = {"file": str(folder / "models.py"), "class": name, **settings}
     return settings_of(
@@ -240,7 +240,7 @@ def test_the_largest_circuit_of_a_model_of_one_s_own_is_probed_with_its_own_weig
     assert initial["entanglement"] == pytest.approx(0, abs=1e-12)
     drawn = probed(own(tmp_path, "Same", turn=0.5), draws=2000)
     assert drawn["square"] == pytest.approx(1 / 2, rel=0.05)
-    # Of a wire 1/2 and 3/8, and of two wires their squares.
+    # One wire has 1/2 and 3/8, and two wires have their squares.
     assert drawn["frame"] == pytest.approx([1, 10 * (3 / 8) ** 2], rel=0.05)
 
 
@@ -254,7 +254,7 @@ def test_angles_that_other_layers_make_are_drawn_where_there_are_no_weights() ->
     file = str(ROOT / "workflow" / "models" / "reupload.py")
     block = {"file": file, "class": "Reupload", "control": "mlp", "depth": 2}
     found = probed(settings_of(lambda g: g["models"].update(mine=block), model="mine", layers=0))
-    # Of the 12 angles two are the last about Z, behind which Z is measured, and two the first, where |0> stands.
+    # Two of the 12 angles are the last about Z, behind which Z is measured, and two the first, where |0> stands.
     assert (found["weights"], found["observables"]) == (12, 2)
     assert 0 < found["pairs"] < 24
     assert found["square"] > 0.01

@@ -147,7 +147,7 @@ def test_a_deep_circuit_comes_to_what_random_unitaries_and_states_have() -> None
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_pennylane_has_the_same_gradients_and_states(name: str) -> None:
-    """Of the same draws, by another simulator's derivatives, overlaps and purities."""
+    """The same draws give the same numbers by another simulator's derivatives, overlaps and purities."""
     qubits, layers, draws = 3, 2, 6
     shared = BY_NAME[name](qubits, layers)
     circuit, first = of.unshared(shared), shared.inputs

@@ -88,7 +88,7 @@ def found(
 def test_it_gives_the_numbers_of_a_circuits_own_code(
     dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of states that are one block, and of states in several."""
+    """Both codes agree on states that are one block, and on states in several."""
     rng = random.Random(str(dtype))
     for case, qubits in enumerate((1, 2, 4, 5, 6)):
         circuit, batch = drawn(rng, qubits, 12 * (case > 0)), rng.choice([1, 2, 3, 7, 17, 33])

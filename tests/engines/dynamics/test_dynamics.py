@@ -212,7 +212,7 @@ def test_the_rate_of_a_lorentzian_is_its_integral(cutoff: float) -> None:
     amplitude, highest, step = 3.0, 20.0, 40 / 499
     rate = noise_rates(real(2.0), real(amplitude), real(cutoff)).item()
     integral = amplitude / cutoff * math.atan(highest / cutoff)
-    # Of the trapezoids: step^2 / 12 times the difference of the slopes; of the last half of one: step^2 / 8 times its slope.
+    # The trapezoids' error is step^2 / 12 times the difference of the slopes; that of the last half of one step^2 / 8 times its slope.
     slope = 2 * amplitude * highest / (highest**2 + cutoff**2) ** 2
     assert rate == pytest.approx(integral / (2 * highest), abs=1.1 * slope * step**2 / 4.8 / (2 * highest))
 

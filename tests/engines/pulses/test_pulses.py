@@ -210,7 +210,7 @@ def test_published_start_of_rotations() -> None:
 
 
 def test_published_start_of_cross_resonance() -> None:
-    # Of weak couplings, where dressed states are almost bare.
+    # The couplings are weak, so that dressed states are almost bare.
     chain = fluxonium_chain(4)
     assert chain.inductive is not None
     device = Device(chain.circuits, chain.pairs, 1e-3 * chain.capacitive, 1e-3 * chain.inductive)

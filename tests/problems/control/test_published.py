@@ -63,7 +63,7 @@ def loss_by_numpy(task: list[float], pulse: NDArray[Any], scheme: Scheme, dt: fl
 @pytest.mark.parametrize("dtype", TOLERANCE)
 @pytest.mark.parametrize("scheme, dt", STEPS)
 def test_literal_reproduces_the_published_losses(scheme: Scheme, dt: float, dtype: torch.dtype) -> None:
-    """Of random tasks and pulses, in complex64 as published, and in complex128."""
+    """Random tasks and pulses agree, in complex64 as published, and in complex128."""
     rng = np.random.default_rng(0)
     tasks = rng.uniform([0.5, 1e-3, 100], [2, 1e-2, 1000], (6, 3))
     tasks[3:] = [[0.5, 30.0, 5.0], [2.0, 2e3, 10.0], [1.2, 300.0, 30.0]]  # beyond the published range: felt
@@ -82,7 +82,7 @@ def test_literal_reproduces_the_published_losses(scheme: Scheme, dt: float, dtyp
 
 
 def loss_by_torch(weights: list[torch.Tensor], task: torch.Tensor, scheme: Scheme, dt: float) -> torch.Tensor:
-    """Of the policy's pulse for a task."""
+    """The loss of the policy's pulse for a task."""
     value = task.to(weights[0].dtype)
     for number in range(0, len(weights), 2):
         value = torch.tanh(value) if number else value

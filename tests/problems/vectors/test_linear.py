@@ -30,7 +30,7 @@ def test_classes_are_fitted_by_penalised_maximum_likelihood(classes: int) -> Non
     model = fitted(targets, classes, penalty=2.0)
     loss = cross_entropy(model(X[:40]), targets[:40], reduction="sum") + model.weight.square().sum()
     of_weights, of_biases = torch.autograd.grad(loss, (model.weight, model.bias))
-    # Of two classes one logit is 0.
+    # One logit of two classes is 0.
     free = slice(1, None) if classes == 2 else slice(None)
     assert of_weights[free].abs().max() < 1e-2 and of_biases.abs().max() < 1e-2
     assert classes == 3 or not model.weight[0].any()

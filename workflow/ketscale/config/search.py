@@ -51,7 +51,7 @@ class Range(Block, frozen=True, kw_only=True):
         """How many numbers it has."""
         if self.whole:
             return self.high - self.low + 1
-        # Those next to 0 have no end.
+        # Numbers next to 0 have no end.
         return math.inf if self.low <= 0 <= self.high else abs(_place(self.high) - _place(self.low)) + 1
 
     def at(self, share: float) -> int | float:

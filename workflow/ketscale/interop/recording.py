@@ -122,7 +122,7 @@ class Records:
         except RuntimeError as error:
             if LOOKED not in str(error):
                 raise
-            # Where PennyLane looks only to say what is wrong, it says so now.
+            # If PennyLane looks only to say what is wrong, it says so now.
             run(tensors)
             raise _Looked(
                 "from_qnode: the quantum function, or the decomposition of one of its operations, looks at the value of a "

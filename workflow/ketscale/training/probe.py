@@ -33,8 +33,8 @@ MODELS = RandomStream("probe.models")
 class Probe(Training):
     """Probes the circuit that a problem's model evaluates for one training sample, which the run's seed chooses.
 
-    Of several circuits it is the largest, and of several calls the first. Its weights are drawn; where it has none, and
-    all its angles come from other layers, these angles are. For the other arguments see `Training`.
+    It is the largest of several circuits, in its first call. Its weights are drawn; if it has none, and all its
+    angles come from other layers, these angles are. For the other arguments see `Training`.
     """
 
     stepped: ClassVar[bool] = False
@@ -58,7 +58,7 @@ class Probe(Training):
         asked = self._asked()
         first = max(asked, key=lambda each: (each.circuit.qubits, len(each.circuit.gates)))
         circuit, free = first.circuit, trainability.unshared(first.circuit)
-        # Where there are no weights, the circuit's angles are what other layers learn.
+        # Without weights, the circuit's angles are what other layers learn.
         start = circuit.inputs if circuit.weights else 0
         columns = free.inputs - start
         if columns == 0:

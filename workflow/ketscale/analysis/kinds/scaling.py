@@ -135,7 +135,7 @@ class Strong(Scaling):
         """Require one global batch, and a run on one core as the baseline."""
         of_size: dict[str, set[int]] = {}
         for run in study.runs:
-            # Where a larger batch needs a larger model, each size has its own.
+            # If a larger batch needs a larger model, each size has its own.
             of_size.setdefault(run.size if config.family(run.workload).work else "", set()).add(run.batch)
         for batches in (sorted(found) for found in of_size.values() if len(found) > 1):
             yield f"strong scaling has one global batch, not {', '.join(map(str, batches))}; give one, or make it kind: weak"

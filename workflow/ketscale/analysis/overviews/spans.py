@@ -1,4 +1,4 @@
-"""Where a step's time goes: the exclusive spans of the sampled steps, stacked."""
+"""What a step's time is spent on: the exclusive spans of the sampled steps, stacked."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ ROUNDING = 1e-9
 
 @runtime_checkable
 class Envelope(Protocol):
-    """Of one pulse on each drive."""
+    """One pulse on each drive."""
 
     @property
     def drives(self) -> int:

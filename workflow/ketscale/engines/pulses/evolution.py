@@ -97,7 +97,7 @@ class _Made(NamedTuple):
 
     @classmethod
     def of(cls, ctx: Any, inputs: Sequence[torch.Tensor], first: int, differentiable: bool) -> _Made:
-        """Of the chunk that begins with step `first`; differentiable in what needs gradients, or in nothing."""
+        """What the chunk needs that begins with step `first`; differentiable in what needs gradients, or in nothing."""
         steps = len(inputs[0])
         given = [inputs[0][first : first + ctx.chunk], *inputs[1:]]
         leaves = [

@@ -1,4 +1,4 @@
-"""Where amplitudes are read: in the dressed states of the undriven device as they rotate, or in bare product states."""
+"""The states in which amplitudes are read: in the dressed states of the undriven device as they rotate, or in bare product states."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from ketscale.engines.pulses.settings import MOST_DRESSED
 from ketscale.errors import UserError
 from ketscale.shapes import Complex, Float
 
-# Of a product state in its eigenstate: above a half, which two states in resonance share to within rounding.
+# The least share of a product state in its eigenstate: above a half, which two states in resonance share to within rounding.
 SHARE = 0.51
 
 

@@ -57,7 +57,7 @@ class Lattice:
 
     @property
     def computational(self) -> torch.Tensor:
-        """Where the 2**n product states of levels 0 and 1 are in the product basis, int64 in their usual order."""
+        """The places of the 2**n product states of levels 0 and 1 in the product basis, int64 in their usual order."""
         bits = torch.arange(2, device=self.energies.device)
         places = bits[:1]
         for _ in range(self.sites):

@@ -35,7 +35,7 @@ class Making(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Gates:
-    """Where the gates of a scheme are in their buffer, for lattices of one structure.
+    """The places of a scheme's gates in their buffer, for lattices of one structure.
 
     merged: pairs of the first layer. free: sites that have no such pair. rest: all other pairs.
     """
@@ -70,7 +70,7 @@ class Gates:
 
     @cached_property
     def which(self) -> list[int]:
-        """Of each B, its number among the `distinct` ones."""
+        """The number of each B among the `distinct` ones."""
         return [self.distinct.index(_kind(stroke)) for stroke in self.scheme.strokes]
 
     @property
@@ -90,7 +90,7 @@ class Gates:
 
     @cached_property
     def meets(self) -> Meets:
-        """Of each B, whether it begins with the merged layer, and whether it ends with it."""
+        """Whether each B begins with the merged layer, and whether it ends with it."""
         return tuple((sweep != "back", sweep != "forth") for _, sweep in self.scheme.strokes)
 
     def buffer(

@@ -102,7 +102,7 @@ def together(first: Pulses, second: Pulses) -> Pulses:
 
 
 def _frequency(frame: Frame, site: int, qubits: int) -> torch.Tensor:
-    """Of the dressed qubit, all others in 0; rad/ns."""
+    """The frequency of the dressed qubit, all others in 0; rad/ns."""
     return frame.energies[_alone(qubits, site)] - frame.energies[0]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ketscale.config import Metric
 
-# Of the run's integrator; see `deviations`.
+# Errors of the run's integrator; see `deviations`.
 DEVIATIONS = (
     Metric("simulator_error", "largest error of a column", "", "down", least=0, about="error"),
     Metric(

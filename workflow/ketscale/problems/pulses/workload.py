@@ -108,7 +108,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
 
     @property
     def start_length(self) -> float:
-        """Of the pulses at the start, ns."""
+        """The length of the pulses at the start, ns."""
         return self.length or (CROSS_RESONANCE if self.gate == "cnot" else ONE_QUBIT)
 
     @property

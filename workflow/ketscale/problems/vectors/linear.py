@@ -68,7 +68,7 @@ class Linear(Fitted):
         x, targets = (each.cpu().numpy() for each in train)
         make = LogisticRegression(C=1 / penalty, max_iter=1000) if targets.ndim == 1 else Ridge(alpha=penalty)
         found = make.fit(x, targets)
-        # Of two classes scikit-learn has the difference of the logits alone; of one column, no axis of columns.
+        # scikit-learn has the difference of two classes' logits alone, and no axis of columns for one column.
         directions, shifts = np.atleast_2d(found.coef_), np.atleast_1d(found.intercept_)
         weight[-len(directions) :] = torch.from_numpy(directions)
         bias[-len(shifts) :] = torch.from_numpy(shifts)
