@@ -16,8 +16,8 @@ from ketscale.config import Data, Model, Protocol, Settings, Simulator
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.dynamics.settings import DynamicsSimulator
+from ketscale.engines.randomness import DeviceStep, Step
 from ketscale.grid import Run, encode, layout
-from ketscale.layers.randomness import DeviceStep, Step
 from ketscale.measure import spans
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification

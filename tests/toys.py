@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from ketscale.config import Protocol
+from ketscale.engines import randomness
 from ketscale.engines.dynamics import propagator
 from ketscale.grid import Run, layout
-from ketscale.layers import randomness
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification

@@ -26,8 +26,8 @@ from benchmarks.models import Models
 from benchmarks.peers.kronecker import Kronecker
 from benchmarks.runner import GRAPH, Call, Row, best_s
 from benchmarks.steps import ModelCase
+from ketscale.engines import randomness
 from ketscale.engines.circuits.fused import gpu
-from ketscale.layers import randomness
 from ketscale.layers.dropout import MASKS
 from tests.engines.circuits.test_fused_gpu import Hopper
 

@@ -4,8 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from ketscale.engines.randomness import keyed
 from ketscale.layers.dense import Dense, _Dense
-from ketscale.layers.dropout import SampleDropout, keyed, name_dropouts
+from ketscale.layers.dropout import SampleDropout, name_dropouts
 from ketscale.layers.stacked_linear import StackedLinear
 
 DTYPES = [torch.float32, torch.float64]

@@ -8,9 +8,9 @@ import torch
 from sklearn import metrics as reference
 from torch import nn
 
+from ketscale.engines.randomness import keyed
 from ketscale.errors import UserError
 from ketscale.jobs import outcome
-from ketscale.layers.dropout import keyed
 from ketscale.measure.right import unpacked_numbers
 from ketscale.problems import scores
 from ketscale.problems.regression import Regression

@@ -18,9 +18,9 @@ from ketscale import analysis
 from ketscale.config import Data, Settings
 from ketscale.engines.circuits import trainability
 from ketscale.engines.circuits.spanned import noted
+from ketscale.engines.randomness import uniform
 from ketscale.errors import UserError
 from ketscale.jobs import first_step, started
-from ketscale.layers.randomness import uniform
 from ketscale.measure import record
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World

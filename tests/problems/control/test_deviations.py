@@ -10,8 +10,8 @@ import pytest
 import qutip
 import torch
 
+from ketscale.engines import randomness
 from ketscale.engines.dynamics import propagator
-from ketscale.layers import randomness
 from ketscale.problems.control.deviations import PULSES, deviations
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.specification import FAMILY

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from torch import nn
 
+from ketscale.engines import randomness
 from ketscale.engines.compiled.kernel import Kernel
 from ketscale.engines.compiled.language import (
     INTEGER,
@@ -25,7 +26,7 @@ from ketscale.engines.compiled.language import (
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watched
-from ketscale.layers import dropout, masks, randomness
+from ketscale.layers import masks
 from ketscale.layers.dropout import SampleDropout
 from ketscale.layers.masks import DRAWN, LANES, each_mask
 from ketscale.layers.stacked_linear import StackedLinear
@@ -70,7 +71,7 @@ Layers: TypeAlias = tuple[Any, ...]
 
 
 class _Given(NamedTuple):
-    """The layers, and the key of their masks; see `dropout.Key`."""
+    """The layers, and the key of their masks; see `randomness.DrawnFor`."""
 
     layers: Layers
     seed: Any
@@ -130,7 +131,7 @@ class Dense(nn.Sequential):
 
     def _given(self, x: torch.Tensor) -> _Given | None:
         """What the operator works with; None where there is none."""
-        key = dropout.current()
+        key = randomness.current()
         if (
             key is None
             or not self.training

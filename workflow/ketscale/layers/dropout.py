@@ -2,53 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, overload
+from typing import overload
 
 import torch
 from torch import nn
 
+from ketscale.engines import randomness
 from ketscale.engines.members import at_once
-from ketscale.layers import masks, randomness
+from ketscale.layers import masks
 
 MASKS = randomness.RandomStream("dropout")
-
-
-class Key(NamedTuple):
-    """What masks are drawn for: a run's seed (an int) and step, and int64 ids of samples (n,).
-
-    Several runs at once have, under torch.func.vmap, each member's seed, int64 () on the CPU; in `engines.vjp` a list
-    of seeds, and samples (runs, n).
-    """
-
-    seed: Any
-    step: randomness.Step
-    samples: torch.Tensor
-
-
-_key: Key | None = None
-
-
-class keyed:  # noqa: N801, it is called as a function
-    """Inside the block, every `SampleDropout` draws its masks for these samples (int64 ids) at this step; see `Key`."""
-
-    # A generator's context manager takes five times as long.
-    __slots__ = ("_own", "_previous")
-
-    def __init__(self, seed: Any, step: randomness.Step, samples: torch.Tensor) -> None:
-        self._own = Key(seed, step, samples)
-
-    def __enter__(self) -> None:
-        global _key
-        self._previous, _key = _key, self._own
-
-    def __exit__(self, *error: object) -> None:
-        global _key
-        _key = self._previous
-
-
-def current() -> Key | None:
-    """What masks are drawn for here; None outside `keyed`."""
-    return _key
 
 
 class SampleDropout(nn.Module):
@@ -69,9 +32,10 @@ class SampleDropout(nn.Module):
         """Zero each entry with probability p in training mode and scale the rest by 1 / (1 - p)."""
         if not self.training or self.p == 0:
             return x
-        if _key is None:
+        drawn = randomness.current()
+        if drawn is None:
             return nn.functional.dropout(x, self.p)
-        seed, step, samples = _key
+        seed, step, samples, _ = drawn
         if isinstance(seed, int):
             return masks.times(x, samples, [self.key(seed, step)], self.p)
 

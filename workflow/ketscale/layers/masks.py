@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from llvmlite import ir
 
+from ketscale.engines import randomness
 from ketscale.engines.compiled.kernel import Kernel, threads_for
 from ketscale.engines.compiled.language import (
     I16,
@@ -29,8 +30,7 @@ from ketscale.engines.compiled.language import (
     select,
     vectors,
 )
-from ketscale.layers import randomness
-from ketscale.layers.randomness import FIRST, GAMMA, SECOND
+from ketscale.engines.randomness import FIRST, GAMMA, SECOND
 
 # The lanes of a vector hold columns.
 LANES = 16

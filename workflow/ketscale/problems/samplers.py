@@ -8,8 +8,8 @@ from typing import Protocol
 
 import torch
 
+from ketscale.engines import randomness
 from ketscale.errors import UserError
-from ketscale.layers import randomness
 
 ORDER = randomness.RandomStream("order")
 

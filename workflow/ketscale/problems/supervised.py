@@ -10,9 +10,9 @@ import torch
 from torch import nn
 
 from ketscale.engines.members import selected
+from ketscale.engines.randomness import Step, keyed
 from ketscale.engines.vjp import VJP, offered, vjp_of
-from ketscale.layers.dropout import keyed, name_dropouts
-from ketscale.layers.randomness import Step
+from ketscale.layers.dropout import name_dropouts
 from ketscale.measure.spans import span
 from ketscale.problems.fitted import Samples
 from ketscale.problems.problem import Problem

@@ -16,8 +16,8 @@ from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.spanned import Request, noted
+from ketscale.engines.randomness import RandomStream, uniform
 from ketscale.errors import UserError
-from ketscale.layers.randomness import RandomStream, uniform
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
 from ketscale.problems import models

@@ -11,8 +11,8 @@ import torch
 from torch import nn
 
 from ketscale.config import Protocol
+from ketscale.engines.randomness import Step
 from ketscale.engines.vjp import VJP, offered
-from ketscale.layers.randomness import Step
 from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.private_torch import pull_back
 from ketscale.problems.problem import Problem

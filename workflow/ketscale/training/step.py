@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from ketscale.config import Protocol
+from ketscale.engines.randomness import Step
 from ketscale.engines.vjp import VJP, offered
-from ketscale.layers.randomness import Step
 from ketscale.measure.spans import span
 from ketscale.parallel.world import World, shard
 from ketscale.private_torch import pull_back

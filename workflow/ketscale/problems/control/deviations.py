@@ -6,9 +6,9 @@ import math
 
 import torch
 
+from ketscale.engines import randomness
 from ketscale.engines.dynamics import Tasks, fidelity, propagator, violations
 from ketscale.engines.dynamics.propagators import Propagator
-from ketscale.layers import randomness
 from ketscale.problems.control.metrics import DEVIATIONS
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.tasks import SPLIT_KEYS, Distribution

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ketscale.layers import randomness
-from ketscale.layers.randomness import Step
+from ketscale.engines import randomness
+from ketscale.engines.randomness import Step
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.problem import ControlProblem, Outputs
 from ketscale.problems.control.tasks import SPLIT_KEYS

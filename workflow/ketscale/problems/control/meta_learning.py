@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ketscale.engines.members import together
-from ketscale.layers.randomness import Step
+from ketscale.engines.randomness import Step
 from ketscale.measure.spans import span
 from ketscale.problems.control.adaptation import Inner, Losses, course, meta_loss
 from ketscale.problems.control.metrics import SHOWN

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import torch
 
-from ketscale.layers import randomness
+from ketscale.engines import randomness
 from ketscale.measure.spans import span
 from ketscale.problems.control.workload import ControlWorkload, Rates
 

@@ -9,7 +9,7 @@ import torch
 
 from ketscale.engines.pulses import Bounds, cnot_gate, fidelity, hadamard_gate, leakage, row_overlaps, x_gate
 from ketscale.engines.pulses.settings import PulseSimulator
-from ketscale.layers.randomness import Step
+from ketscale.engines.randomness import Step
 from ketscale.problems.pulses.curves import trained_curves
 from ketscale.problems.pulses.deviations import deviations
 from ketscale.problems.pulses.driven import DrivenColumns

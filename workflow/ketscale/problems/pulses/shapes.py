@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ketscale.engines import randomness
 from ketscale.engines.pulses import (
     Cosine,
     Device,
@@ -25,7 +26,6 @@ from ketscale.engines.pulses import (
 )
 from ketscale.engines.pulses.published import ONE_QUBIT
 from ketscale.engines.pulses.starts import HADAMARD_TURN, X_TURN
-from ketscale.layers import randomness
 from ketscale.problems.pulses.workload import GateName
 
 START = randomness.RandomStream("pulses.start")

@@ -11,7 +11,7 @@ from ketscale.config import Simulator, checked
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.members import selected, together
-from ketscale.layers.randomness import Step
+from ketscale.engines.randomness import Step
 from ketscale.measure.spans import span
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled

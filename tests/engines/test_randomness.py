@@ -8,8 +8,10 @@ import torch
 from scipy.stats import kstest
 from torch import nn
 
-from ketscale.layers import masks, randomness
-from ketscale.layers.dropout import MASKS, SampleDropout, keyed, name_dropouts
+from ketscale.engines import randomness
+from ketscale.engines.randomness import keyed
+from ketscale.layers import masks
+from ketscale.layers.dropout import MASKS, SampleDropout, name_dropouts
 from ketscale.problems.samplers import ORDER
 from ketscale.problems.vectors.vqc import VQC
 from tests.toys import TASKS, classification

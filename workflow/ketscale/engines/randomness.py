@@ -8,9 +8,10 @@ the samples, determines the numbers: `uniform(NOISE.key(seed, step), indices, 3)
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import TypeAlias, overload
+from itertools import count
+from typing import Any, NamedTuple, TypeAlias, overload
 
 import torch
 
@@ -84,6 +85,47 @@ class DeviceStep:
 Step: TypeAlias = int | DeviceStep
 # A number of 64 bits, or one in a device's memory; or int64 (samples,), one for each sample.
 Key: TypeAlias = int | torch.Tensor
+
+
+class DrawnFor(NamedTuple):
+    """What random numbers are drawn for: a run's seed (an int) and step, and int64 ids of samples (n,).
+
+    Several runs at once have, under torch.func.vmap, each member's seed, int64 () on the CPU; in `engines.vjp` a list
+    of seeds, and samples (runs, n).
+
+    calls: numbers what draws for the same samples, so that each has numbers of its own.
+    """
+
+    seed: Any
+    step: Step
+    samples: torch.Tensor
+    calls: Iterator[int]
+
+
+_current: DrawnFor | None = None
+
+
+class keyed:  # noqa: N801, it is called as a function
+    """Inside the block, dropouts and shots are drawn for these samples (int64 ids) at this step; see `DrawnFor`."""
+
+    # A generator's context manager takes five times as long.
+    __slots__ = ("_own", "_previous")
+
+    def __init__(self, seed: Any, step: Step, samples: torch.Tensor) -> None:
+        self._own = DrawnFor(seed, step, samples, count())
+
+    def __enter__(self) -> None:
+        global _current
+        self._previous, _current = _current, self._own
+
+    def __exit__(self, *error: object) -> None:
+        global _current
+        _current = self._previous
+
+
+def current() -> DrawnFor | None:
+    """What random numbers are drawn for here; None outside `keyed`."""
+    return _current
 
 
 def each(keys: Sequence[Key], samples: torch.Tensor) -> torch.Tensor:
