@@ -22,6 +22,7 @@ __all__ = [
     "OpOverload",
     "TorchDispatchMode",
     "at_once",
+    "constant_when_traced",
     "copy_all",
     "fused_adam_step",
     "is_grad_batched",
@@ -36,6 +37,7 @@ __all__ = [
 ]
 
 M = TypeVar("M", bound=nn.Module)
+F = TypeVar("F", bound=Callable[..., object])
 
 # pytree: nested results of a QNode as torch flattens them; torch has no public module for that.
 # OpOverload: the type of what a record of `make_fx` calls; the public torch.ops has only instances.
@@ -57,6 +59,15 @@ fused_adam_step: Callable[..., None] = torch._fused_adam_
 
 # A context in which `make_fx` records nothing.
 unrecorded = disable_proxy_modes_tracing
+
+
+def constant_when_traced(function: F) -> F:
+    """Decorates a function of constants, which torch.compile then calls once, while it traces.
+
+    `torch.compiler.assume_constant_result` does that and no more, but imports the compiler, which takes a second.
+    """
+    function._dynamo_marked_constant = True  # type: ignore[attr-defined]
+    return function
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ketscale.engines.circuits import operators as _registered  # noqa: F401
 from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
@@ -52,6 +53,7 @@ class Layer(nn.Module):
     ) -> None:
         super().__init__()
         self.circuit = circuit
+        self._columns = circuit.inputs  # torch's compiler cannot read what is cached
         self.simulator = resolve_simulator(simulator)
         self.words, self._sums = read_observables(observables, circuit.qubits)
         self.outputs = len(self.words) if self._sums is None else self._sums.shape[1]
@@ -69,10 +71,6 @@ class Layer(nn.Module):
 
         Under torch.autocast inputs of another precision are converted; otherwise they are refused.
         """
-        # A simulator is no code that torch.compile could trace. Importing the compiler takes a second, so that only
-        # who compiles does it.
-        if torch.compiler.is_compiling():
-            return _uncompiled()(self, inputs)
         return self._evaluate(inputs)
 
     def extra_repr(self) -> str:
@@ -81,7 +79,7 @@ class Layer(nn.Module):
         return f"qubits={circuit.qubits}, inputs={circuit.inputs}, weights={circuit.weights}, outputs={self.outputs}"
 
     def _evaluate(self, inputs: torch.Tensor | None) -> torch.Tensor:
-        weight, columns = self.weight, self.circuit.inputs
+        weight, columns = self.weight, self._columns
         if inputs is None and columns == 0:
             inputs = weight.new_empty(0)
         kind = weight.device.type
@@ -91,7 +89,9 @@ class Layer(nn.Module):
         # A view of the same shape would cost autograd two more steps.
         rows = inputs if len(leading) == 1 else inputs.reshape(math.prod(leading), columns)
         angles = Angles(rows, weight)
-        expval = transforms.expval if transforms.transformed(*angles) else _expval
+        # What is compiled is no transform of its own.
+        compiling = torch.compiler.is_compiling()
+        expval = transforms.expval if not compiling and transforms.transformed(*angles) else _expval
         with torch.autocast(kind, enabled=False) if mixed else nullcontext():
             values = expval(self.simulator, self.circuit, angles, self.words)
             if self._sums is not None:
@@ -100,7 +100,7 @@ class Layer(nn.Module):
 
     def _checked(self, inputs: Any, mixed: bool) -> torch.Tensor:
         """The inputs in the weight's dtype."""
-        weight, columns = self.weight, self.circuit.inputs
+        weight, columns = self.weight, self._columns
         if not isinstance(inputs, torch.Tensor):
             raise UserError(
                 f"Layer takes a torch tensor (..., {columns}), not {type(inputs).__name__}: use torch.as_tensor"
@@ -131,10 +131,6 @@ class Layer(nn.Module):
 
 def _expval(simulator: Simulator, circuit: Circuit, angles: Angles, words: Sequence[str]) -> torch.Tensor:
     return simulator.expval(circuit, angles, words)
-
-
-def _uncompiled() -> Callable[[Layer, torch.Tensor | None], torch.Tensor]:
-    return torch.compiler.disable(Layer._evaluate)
 
 
 def read_observables(

@@ -94,4 +94,4 @@ def _built(settings: CircuitSimulator) -> Simulator:
     from ketscale.engines.circuits.spanned import Spanned
 
     assert settings.method is not None  # as checked
-    return Spanned(registered.build(settings.method.implementation, settings.content()))
+    return Spanned(registered.build(settings.method.implementation, settings.content()), settings)

@@ -52,5 +52,7 @@ class _Move(torch.autograd.Function):
 
 
 def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    if torch.compiler.is_compiling():  # which has no spans
+        return tensor.to(device)
     moved: torch.Tensor = _Move.apply(tensor, device)
     return moved

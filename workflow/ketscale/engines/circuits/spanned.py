@@ -1,4 +1,4 @@
-"""Records a simulator's forward and backward passes as spans of a sampled step, and notes what it is asked for."""
+"""What every simulator of a usual name is inside of: spans of sampled steps, notes of requests, torch's compilers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import torch
 
+from ketscale.engines.circuits import operators
 from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, stacks, vjp
 from ketscale.engines.circuits.superposition import Superposition
 from ketscale.engines.circuits.wrapper import Evaluate, Wrapper
@@ -41,10 +43,14 @@ def noted() -> Iterator[list[Request]]:
 
 
 class Spanned(Wrapper):
-    """`simulator`, with its time recorded as the spans `circuit.forward` and `circuit.backward`."""
+    """`simulator`, with its time recorded as the spans `circuit.forward` and `circuit.backward`.
 
-    def __init__(self, simulator: Simulator) -> None:
+    settings: from which it was built; by them torch's compilers take it as an operator.
+    """
+
+    def __init__(self, simulator: Simulator, settings: CircuitSimulator | None = None) -> None:
         super().__init__(simulator)
+        self.settings = settings
         self.stacks = stacks(simulator)
 
     def direct(self) -> bool:
@@ -53,6 +59,8 @@ class Spanned(Wrapper):
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
+        if self.settings is not None and torch.compiler.is_compiling():
+            return operators.evaluate(self.settings, circuit, angles, (), initial)
         if _notes is not None:
             _notes.append(Request(self, circuit, angles, (), initial))
         return super().state(circuit, angles, initial)
@@ -61,6 +69,8 @@ class Spanned(Wrapper):
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
+        if self.settings is not None and torch.compiler.is_compiling():
+            return operators.evaluate(self.settings, circuit, angles, tuple(paulis), initial)
         if _notes is not None:
             _notes.append(Request(self, circuit, angles, tuple(paulis), initial))
         return super().expval(circuit, angles, paulis, initial)

@@ -1,0 +1,106 @@
+"""Circuits as operators of torch: the rules that torch's compilers use, and programs that leave their process."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.func import functional_call, vmap
+
+from ketscale import Circuit, Layer
+from ketscale.engines.circuits import operators
+from ketscale.engines.circuits.circuit import Angles
+from ketscale.engines.circuits.factory import named_simulator
+
+CIRCUIT = (
+    Circuit(2).ry(0, "x0").rx(1, 0.1 + 0.2).rot(0, "w0", "w1", "x1").unitary(np.diag([1, 1j]), 1).cnot(0, 1)
+)
+WORDS = ("ZI", "XY")
+
+
+def some(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, dtype=torch.float64, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+STATE = some(4).to(torch.complex128) / some(4).norm()
+
+
+def test_a_circuit_is_read_as_it_was_written() -> None:
+    again = operators.read(operators.written(CIRCUIT))
+    assert again == CIRCUIT and hash(again) == hash(CIRCUIT)
+
+
+@pytest.mark.parametrize(
+    ("simulator", "paulis", "initial"),
+    [("fused", " ".join(WORDS), None), ("fused", "", STATE), ("default.qubit", " ".join(WORDS), STATE)],
+)
+def test_the_operator_is_whole(simulator: str, initial: torch.Tensor | None, paulis: str) -> None:
+    """Its schema, meta function and derivatives, as torch checks them; and its values are the simulator's."""
+    named = named_simulator(simulator)
+    inputs, weights = some(3, 2).requires_grad_(), some(2).requires_grad_()
+    texts = operators.written(CIRCUIT), paulis, operators.written(named.settings)  # type: ignore[attr-defined]
+    given = (inputs, weights, initial, *texts)
+    torch.library.opcheck(
+        torch.ops.ketscale.evaluate,
+        given,
+        test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
+    )
+    angles = Angles(inputs, weights)
+    wanted = (
+        named.expval(CIRCUIT, angles, WORDS, initial) if paulis else named.state(CIRCUIT, angles, initial)
+    )
+    found = torch.ops.ketscale.evaluate(*given)
+    torch.testing.assert_close(found, wanted)
+    towards = some(*found.shape).to(found)
+    torch.testing.assert_close(
+        torch.autograd.grad(found, (inputs, weights), towards),
+        torch.autograd.grad(wanted, (inputs, weights), towards),
+    )
+
+
+def test_a_model_is_compiled_without_a_break_and_again_when_its_circuit_changes() -> None:
+    layer = Layer(CIRCUIT, WORDS, dtype=torch.float64)
+    compiled = torch.compile(layer, backend="eager", fullgraph=True)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(some(3, 2)), layer(some(3, 2)))
+        layer.circuit = Circuit(2, tuple(reversed(CIRCUIT.gates)))
+    states = torch.compile(layer.simulator.state, backend="eager", fullgraph=True)
+    request = layer.circuit, Angles(some(3, 2), layer.weight)
+    torch.testing.assert_close(states(*request), layer.simulator.state(*request))
+
+
+def test_members_of_an_ensemble_are_one_call_of_a_compiled_program() -> None:
+    layer = Layer(CIRCUIT, WORDS, dtype=torch.float64)
+
+    def ensemble(weights: torch.Tensor, inputs: torch.Tensor) -> torch.Tensor:
+        return vmap(lambda weight, x: functional_call(layer, {"weight": weight}, (x,)), (0, None))(
+            weights, inputs
+        )
+
+    compiled = torch.compile(ensemble, backend="eager", fullgraph=True)
+    given = some(3, 2), some(5, 2)
+    torch.testing.assert_close(compiled(*given), ensemble(*given))
+
+
+def test_an_exported_program_computes_in_a_fresh_process_at_any_batch(tmp_path: Path) -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 2), Layer(CIRCUIT, [{"ZI": 0.5, "XY": 2.0}])).double()
+    batch = torch.export.Dim("batch", min=1)
+    program = torch.export.export(model, (some(4, 3),), dynamic_shapes=({0: batch},))
+    torch.export.save(program, tmp_path / "model.pt2")
+    torch.save([some(7, 3), model(some(7, 3)).detach()], tmp_path / "pair")
+    load = """
+import sys, torch
+from ketscale import Layer
+program = torch.export.load(sys.argv[1]).module()
+given, wanted = torch.load(sys.argv[2])
+torch.testing.assert_close(program(given), wanted)
+program(given).sum().backward()
+assert all(p.grad.abs().sum() > 0 for p in program.parameters())
+"""
+    subprocess.run([sys.executable, "-c", load, tmp_path / "model.pt2", tmp_path / "pair"], check=True)
