@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from ketscale import cli
+from ketscale import analysis, cli
 from ketscale.analysis import comparison
 from ketscale.analysis.advice import recommend, trials
 from ketscale.analysis.advice.recommend import Choice, Recommendation
@@ -23,6 +23,7 @@ from ketscale.jobs.costs.interval import Interval
 from ketscale.measure import form, host
 from ketscale.problems.control.specification import FAMILY
 from tests import record_maker as maker
+from tests import searched
 from tests.contract.tiny_study import config as tiny_config
 
 MACHINE = maker.machine()
@@ -95,6 +96,14 @@ def test_what_the_report_leaves_undecided_is_not_told_apart(changes, why):
     text = recommend.as_text(said)
     assert f"fused on cpu-n1r1t1, cannot be told apart: {why} (" in text
     assert "take fused on cpu-n1r1t2, which is the fastest as far as is known" in text
+
+
+def test_a_protocol_with_a_search_keeps_its_name():
+    config = analysis.of(searched.GIVEN)
+    said = recommend.recommend(
+        config, config.studies[0].runs[0], 0.0, EVERY, MACHINE, Path(), lambda line: None
+    )
+    assert ", batch 64, tuned, on A processor" in recommend.as_text(said)
 
 
 def test_two_seeds_are_told_apart_by_their_forecasts():

@@ -92,7 +92,7 @@ def test_if_every_trial_failed_nothing_trains_and_the_reason_is_said(tmp_path: P
     (seen,) = (
         one for one in survey.survey(CONFIG, tmp_path, Queue(), datetime.now(UTC)) if one.run == FINALS[0]
     )
-    assert seen.state == "missing" and seen.reason.endswith("give `search` other settings")
+    assert seen.state == "failed" and seen.reason.endswith("give `search` other settings")
 
 
 def test_a_trial_without_a_record_is_named(tmp_path: Path) -> None:

@@ -51,7 +51,7 @@ class Recommendation:
 
     compared: how many times as fast the first is as the second: over rounds of trials of both, else over seeds, as the
     report of their records has it. over: which of them, 'rounds' or 'seeds'. unplanned: why candidates on more ranks than
-    the records are not planned by the model.
+    the records are not planned by the model. protocol: as it was asked for; one with a search is tried as its first trial.
     """
 
     machine: str
@@ -59,6 +59,7 @@ class Recommendation:
     compared: Compared
     over: str = "seeds"
     unplanned: tuple[str, ...] = ()
+    protocol: str = ""
 
     @property
     def known(self) -> tuple[Choice, ...]:
@@ -109,7 +110,7 @@ def recommend(
     """
     here = hardware(machine)
     # What a search has chosen changes no step, but for a model's size in its settings.
-    point = next(config.trials_of(point), point)
+    protocol, point = point.protocol, next(config.trials_of(point), point)
     candidates = _candidates(config, point, only, machine)
     results = root / config.results
     settings = [config.settings(run) for run in candidates]
@@ -139,7 +140,7 @@ def recommend(
         compared, over = Compared(comparison.paired(second, first, comparison.RESOLUTION)), "rounds"
     else:
         compared, over = _reported(config, results, host_class(machine), *pair), "seeds"
-    return Recommendation(here, tuple(choices), compared, over, unplanned)
+    return Recommendation(here, tuple(choices), compared, over, unplanned, protocol)
 
 
 def _reported(config: Config, results: Path, host: str, first: Run, second: Run) -> Compared:
@@ -198,7 +199,7 @@ def as_text(said: Recommendation) -> str:
         known = choice.why or (scaled.MARK if one and one.scaled else place)
         rows.append([choice.run.simulator, choice.run.layout, *times, known])
     run = said.choices[0].run
-    head = f"{run.model} {run.size}, batch {run.batch}, {run.protocol}, on {said.machine}; 90 % intervals"
+    head = f"{run.model} {run.size}, batch {run.batch}, {said.protocol}, on {said.machine}; 90 % intervals"
     forecasts = [choice.forecast for choice in said.choices if choice.forecast]
     beyond = scaled.lines(forecasts, said.unplanned)
     return "\n".join([head, "", *aligned(rows), "", *([*beyond, ""] if beyond else []), *_answer(said)])

@@ -148,7 +148,7 @@ def _see(
             "queued", running if job.state == "RUNNING" else f"pending: {job.reason}", {"job": job.id}
         )
     if found.why and RECORD not in names:
-        return seen(found.state, found.why)  # no trial of its search can be chosen
+        return seen("failed", found.why)  # no trial of its search can be chosen
     if found.why:
         advice = "it will be trained again" if found.state == "missing" else "delete it and run it again"
         return seen(found.state, f"{found.why}; {advice}")
