@@ -20,10 +20,11 @@ from ketscale.engines.dynamics import (
     propagator,
     qubit,
     relaxation_rates,
+    transition_rates,
     transmon,
     violations,
 )
-from ketscale.engines.dynamics.basis import PAULI
+from ketscale.engines.dynamics.basis import PAULI, Matrix
 from ketscale.engines.dynamics.states import check_physical
 from ketscale.engines.dynamics.systems import PAULI_JUMPS, RELAXATION_JUMPS, T1, T2
 from ketscale.errors import UserError
@@ -217,6 +218,29 @@ def test_the_rate_of_a_lorentzian_is_its_integral(cutoff: float) -> None:
     assert rate == pytest.approx(integral / (2 * highest), abs=1.1 * slope * step**2 / 4.8 / (2 * highest))
 
 
+def test_rates_of_transitions_are_those_of_the_golden_rule() -> None:
+    """A tilted qubit whose environment is in detailed balance relaxes to Gibbs' state, at the sum of the two rates."""
+    gap, beta, tilt = 2.0, 0.7, 0.4
+
+    def density(omega: torch.Tensor) -> torch.Tensor:
+        return omega / (1 - (-beta * omega).exp())
+
+    def matrix(operator: Matrix) -> torch.Tensor:
+        return torch.tensor(operator)
+
+    hamiltonian = gap / 2 * (math.cos(tilt) * PAULI["Z"] + math.sin(tilt) * PAULI["X"])
+    rates, states = transition_rates(matrix(hamiltonian), matrix(PAULI["Z"]), density)
+    down, up = (math.sin(tilt) ** 2 * density(real(omega)).item() for omega in (gap, -gap))
+    torch.testing.assert_close(rates, torch.tensor([[0, down], [up, 0]], dtype=torch.float64))
+    jumps = {f"{i}{j}": torch.outer(states[:, i], states[:, j].conj()) for i, j in ((0, 1), (1, 0))}
+    system = System({"h": hamiltonian}, {"h": 1.0}, {}, jumps)
+    rho = propagator("exact").state(
+        system, Tasks(torch.zeros(1, 1, 0).double(), 200.0, rates[[0, 1], [1, 0]])
+    )
+    gibbs = torch.linalg.matrix_exp(-beta * matrix(hamiltonian))
+    torch.testing.assert_close(rho[0], gibbs / gibbs.trace(), rtol=0, atol=1e-9)
+
+
 def test_the_squared_form_is_the_published_one() -> None:
     rho = torch.diag(real(0.3, 0.7)).to(torch.complex128)
     assert fidelity(rho, [0, 1]).item() == pytest.approx(0.7)
@@ -244,6 +268,7 @@ def test_the_defaults_of_two_qubits_are_physical_times() -> None:
 
 
 Z, X = PAULI["Z"], PAULI["X"]
+UNIT = torch.eye(2, dtype=torch.float64)
 
 
 @pytest.mark.parametrize(
@@ -254,6 +279,7 @@ Z, X = PAULI["Z"], PAULI["X"]
         (lambda: System({}, {}, {"x": [[0, math.nan], [math.nan, 0]]}), r"controls\.x: has entries"),
         (lambda: System({}, {}, {"x": "X"}), r"controls\.x: is not an array"),
         (lambda: System({}, {}, {"x": 1.0}), r"controls\.x: is a number"),
+        (lambda: System({}, {}, {"x": UNIT.clone().requires_grad_()}), r"controls\.x: has a gradient"),
         (lambda: System({}, {}, {}), "at least one operator"),
         (lambda: System({"z": Z}, {}, {"x": X}), r"parameters: .*\['z'\]"),
         (lambda: System({"z": Z}, {"z": math.inf}, {}), r"parameters\.z: inf"),
@@ -277,6 +303,15 @@ Z, X = PAULI["Z"], PAULI["X"]
         (lambda: noise_rates(real(2.0), real(-1.0), real(1.0)), "amplitude: must be at least 0"),
         (lambda: noise_rates(real(2.0), real(1.0), real(0.0)), "cutoff: must be above 0"),
         (lambda: noise_rates(real(math.nan), real(1.0), real(1.0)), "alpha: must be at least 0 and finite"),
+        (
+            lambda: transition_rates(UNIT + 0j, UNIT + 0j, torch.ones_like),
+            "hamiltonian: has degenerate levels",
+        ),
+        (
+            lambda: transition_rates(real(1, 2).diag() + 0j, 1j * UNIT, torch.ones_like),
+            "coupling: is not Hermitian",
+        ),
+        (lambda: transition_rates(real(1, 2).diag() + 0j, UNIT + 0j, torch.sin), "density: is negative"),
         (lambda: fidelity(torch.eye(2) + 0j, [1, 0, 0]), "target must be a state of 2"),
         (lambda: fidelity(torch.eye(2) + 0j, [1, 0], "cubed"), "form: 'cubed'"),  # type: ignore[arg-type]
     ],

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+import scipy.linalg
 import torch
 
 from ketscale.config import parse
@@ -307,6 +308,61 @@ def test_durations_may_be_numbers_of_numpy() -> None:
     tasks = random_tasks(qubit(), 1.0)
     found = propagator("exact").state(qubit(), tasks._replace(duration=np.float64(1.0)))
     assert torch.equal(found, propagator("exact").state(qubit(), tasks))
+
+
+@pytest.mark.parametrize("traceless", [False, True])
+@pytest.mark.parametrize(("name", "dt"), [("exact", None), ("rk4", 0.01), ("literal", 0.01)])
+def test_any_operator_is_evolved(name: str, dt: float | None, traceless: bool) -> None:
+    """As process tomography does: the map of the superoperator, by its exponential, whatever the operator."""
+    system = qubit()
+    tasks = random_tasks(system, 1.0, tasks=2)._replace(parameters=None)
+    tasks = tasks._replace(controls=tasks.controls[:, :1])
+    given = np.array([[0.3 + 0.1j, 2.0 - 1j], [-0.7j, -0.3 - 0.1j if traceless else 1.1 + 0.4j]])
+    found = propagator(name, dt).state(system, tasks._replace(initial=torch.tensor(given)))
+    identity = np.eye(2)
+    for task in range(2):
+        values = [*system.parameters.values(), *tasks.controls[task, 0].tolist()]
+        operators = [*system.drift.values(), *system.controls.values()]
+        h = sum(value * operator for value, operator in zip(values, operators, strict=True))
+        generator = -1j * (np.kron(h, identity) - np.kron(identity, h.T))
+        assert tasks.rates is not None
+        for rate, jump in zip(tasks.rates[task].tolist(), system.jumps.values(), strict=True):
+            square = jump.conj().T @ jump
+            generator += rate * np.kron(jump, jump.conj())
+            generator -= rate / 2 * (np.kron(square, identity) + np.kron(identity, square.T))
+        expected = (scipy.linalg.expm(generator) @ given.flatten()).reshape(2, 2)
+        np.testing.assert_allclose(found[task], expected, rtol=0, atol=1e-12 if dt is None else 1e-7)
+    if isinstance(propagator(name, dt), Batched):
+        ends = propagator(name, dt).trajectory(system, tasks._replace(initial=torch.tensor(given)))  # type: ignore[attr-defined]
+        torch.testing.assert_close(ends[:, -1], found)
+
+
+def test_a_segment_of_any_length_is_exact_or_refused() -> None:
+    """Four microseconds of a qubit of 5 GHz in the laboratory frame, and a rate that leaves nothing."""
+    system, plus = qubit(detuning=2 * math.pi * 5), torch.full((2, 2), 0.5, dtype=torch.complex128)
+    nothing, rates = torch.zeros(1, 1, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    found = propagator("exact").state(system, Tasks(nothing, 4_000.01, initial=plus))
+    turned = np.exp(-2j * system.parameters["detuning"] * 4_000.01)
+    assert found[0, 0, 1].item() == pytest.approx(0.5 * turned, abs=1e-9)
+    rates[0] = 9_000.0
+    found = propagator("exact").state(qubit(detuning=0.0), Tasks(nothing, 10.0, rates))
+    torch.testing.assert_close(found[0].real.diagonal(), torch.full((2,), 0.5, dtype=torch.float64))
+    with pytest.raises(UserError, match="too large for exact in a segment of 1, "):
+        propagator("exact").state(system, Tasks(nothing + 1e9, 1.0))
+    with pytest.raises(UserError, match=r"dt: 1.0 is too long a step of rk4"):
+        propagator("rk4", 1.0).state(system, Tasks((nothing + 1e9).repeat(1, 100, 1), 100.0))
+    assert (
+        propagator("exact")
+        .expval(system, Tasks(nothing + 1e4, 1.0), system.projector("x")[None])
+        .isfinite()
+        .all()
+    )
+
+
+def test_a_duration_with_a_gradient_is_refused() -> None:
+    length = torch.tensor(1.0, dtype=torch.float64, requires_grad=True)
+    with pytest.raises(UserError, match="duration: propagators have no derivative by it"):
+        propagator("exact").state(qubit(), random_tasks(qubit(), 1.0)._replace(duration=length))  # type: ignore[arg-type]
 
 
 def test_what_is_not_a_number_stays_in_its_task() -> None:

@@ -293,6 +293,7 @@ def test_computational_states_are_ordered_as_bits() -> None:
 
 
 ONE = numbers(1.0)
+CHAIN = fluxonium_chain(2).lattice(2)
 
 
 @pytest.mark.parametrize(
@@ -311,6 +312,12 @@ ONE = numbers(1.0)
         (lambda: fluxonium_chain(2).lattice(1), "levels: 1 is too few"),
         (lambda: fluxonium_chain(2).lattice(2, [2]), "drive_sites: "),
         (lambda: Lattice(2, 1, ONE, (), ONE, (), ONE), "energies: must be of shape"),
+        (
+            lambda: replace(CHAIN, drives=CHAIN.drives.triu()),
+            "drives: some are not Hermitian; instead of an operator a, give",
+        ),
+        (lambda: replace(CHAIN, couplings=1j * CHAIN.couplings), "couplings: some are not Hermitian"),
+        (lambda: Transmons(ONE, ONE, 29 * ONE).levels(3), "charges from -30 to 30 Cooper pairs"),
         (
             lambda: Transmons(ONE, (0 * ONE + 1e-300).requires_grad_(), numbers(0.5)).levels(2),
             "degenerate level",

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ketscale.engines.dynamics.factory import propagator
-    from ketscale.engines.dynamics.noise import noise_rates, relaxation_rates
+    from ketscale.engines.dynamics.noise import noise_rates, relaxation_rates, transition_rates
     from ketscale.engines.dynamics.states import fidelity, violations
     from ketscale.engines.dynamics.system import System
     from ketscale.engines.dynamics.systems import coupled_qubits, qubit, transmon
@@ -28,6 +28,7 @@ _MODULES = {
     "propagator": "factory",
     "noise_rates": "noise",
     "relaxation_rates": "noise",
+    "transition_rates": "noise",
     "fidelity": "states",
     "violations": "states",
     "System": "system",
@@ -37,8 +38,8 @@ _MODULES = {
     "Tasks": "tasks",
 }
 __all__ = [
-    "System", "Tasks", "coupled_qubits", "fidelity", "noise_rates", "propagator", "qubit", "relaxation_rates", "transmon",
-    "violations",
+    "System", "Tasks", "coupled_qubits", "fidelity", "noise_rates", "propagator", "qubit", "relaxation_rates",
+    "transition_rates", "transmon", "violations",
 ]  # fmt: skip
 
 

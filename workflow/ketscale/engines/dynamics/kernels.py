@@ -29,7 +29,7 @@ from ketscale.engines.compiled.language import (
     reals,
     select,
 )
-from ketscale.engines.dynamics.plan import BLOCK, LARGEST_NORM, EvolutionPlan
+from ketscale.engines.dynamics.plan import BLOCK, EvolutionPlan
 
 # steps: of a segment; not read where the norm decides. keep: 1 if the states before each segment are kept in `saved`, else 0.
 # tau: duration of a segment. A stride is the distance of tasks in floats, 0 for what they share.
@@ -156,7 +156,7 @@ class _Segment:
         norm = self.k.vector(0.0)
         for each in sums.values():
             norm = maximum(each, norm)
-        small = norm <= LARGEST_NORM
+        small = norm <= plan.largest_norm
         steps = ceil(norm * (1 / plan.reaches[-1]))
         self.steps = select(small & (steps > 1.0), steps, 1.0)
         self.part = select(small, 1.0 / self.steps, math.nan)

@@ -31,6 +31,8 @@ class PublishedLoop:
 
     It was published in single precision (complex64); here the precision is the controls'.
 
+    An initial operator keeps its trace, whatever it is; the published one is 1.
+
     cache: whether what is created for a task is kept for its next evaluation, as published. The key is the task's numbers
         and the system. The published cache grew with every task that was ever seen; this one has the tasks of the last two
         batches, in which a training adapts to tasks and judges the result. Tasks whose rates, parameters or initial
@@ -88,6 +90,7 @@ class PublishedLoop:
     def _one(self, tasks: Tasks, task: int, created: _Created) -> torch.Tensor:
         assert self.dt is not None  # checked at the start
         rho, steps = created.initial, substeps(tasks.segment, self.dt)
+        start = torch.trace(rho).real
         for amplitudes in tasks.controls[task]:
             slope = created.slope(amplitudes)
             for _ in range(steps):
@@ -96,7 +99,7 @@ class PublishedLoop:
                 if torch.isnan(trace):
                     return rho
                 if abs(trace.item()) > SMALLEST_TRACE:
-                    rho = rho / trace
+                    rho = rho / (trace / start)
         return rho
 
     def _step(self, slope: Slope, rho: torch.Tensor, h: float) -> torch.Tensor:

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from ketscale.engines.dynamics.generators import Generators
+from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 
 # States of so many steps of a segment are kept in the backward pass; with more, it recomputes them in blocks.
 BLOCK = 32
-
-# Largest norm of G t over a segment; beyond it the result is not a number.
-LARGEST_NORM = 1e4
 
 
 @dataclass(frozen=True)
@@ -26,6 +24,11 @@ class EvolutionPlan:
     def forms(self) -> Forms:
         """The entries of G."""
         return Forms(self.generators)
+
+    @property
+    def largest_norm(self) -> float:
+        """Of G t over a segment; with more, the result is not a number."""
+        return MOST_EXACT_STEPS * self.reaches[-1]
 
     @property
     def size(self) -> int:

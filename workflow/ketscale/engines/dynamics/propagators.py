@@ -66,14 +66,16 @@ class Propagator(Protocol):
 class Batched:
     """Evolves all tasks at once, as real linear systems of d**2 coordinates.
 
+    An initial operator that is not Hermitian is evolved as its two Hermitian parts, and no integrator divides by a trace,
+    so that any operator evolves linearly, as process tomography needs it.
+
     scheme: exact, whose only error is rounding, or an integrator: rk4 or euler, with the step `dt` (a time in
         the same unit as the tasks' duration), of which as many are taken as fit into a segment.
     route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
         on any device; auto: compiled for CPU tensors, else torch.
     strict: whether impossible values are refused, see `Propagator`.
 
-    The guide's integrators divide by the trace after each step. In these coordinates no step changes the trace, so rk4
-    and euler divide once, at the start.
+    The guide's integrators divide by the trace after each step. In these coordinates no step changes it.
 
     Raises:
         UserError: an integrator has no step, or `exact` has one.
@@ -91,7 +93,7 @@ class Batched:
         self, system: System, tasks: Tasks
     ) -> Complex[torch.Tensor, "{len(tasks.controls)} {system.dimension} {system.dimension}"]:
         """See `Propagator.state`."""
-        return matrices(self._evolved("evolve", system, tasks))
+        return self._matrices("evolve", system, tasks)
 
     def expval(
         self, system: System, tasks: Tasks, observables: ArrayLike
@@ -112,16 +114,28 @@ class Batched:
         Raises:
             UserError: as for `state`.
         """
-        return matrices(self._evolved("segment_ends", system, tasks))
+        return self._matrices("segment_ends", system, tasks)
+
+    def _matrices(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
+        made = matrices(self._evolved(what, system, tasks))
+        skew = None if tasks.initial is None else (tasks.initial - tasks.initial.mH) / 2j
+        if skew is None or not skew.count_nonzero():
+            return made
+        return made + 1j * matrices(self._evolved(what, system, tasks._replace(initial=skew)))
 
     def _evolved(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
         check_tasks(system, tasks, self.strict)
         fixed, controls, initial = coefficients(system, tasks)
-        if self.scheme != "exact" and tasks.initial is not None:
-            initial = initial / (initial[:, :1] * math.sqrt(system.dimension))
         generators = system.unitary_generators if tasks.rates is None else system.generators
         evolution = Evolution(generators, tasks.segment, self.division(tasks.segment, controls.dtype))
         evolved: torch.Tensor = getattr(self._module(controls), what)(fixed, controls, initial, evolution)
+        if self.strict and not bool(evolved.detach().isfinite().all()):
+            raise UserError(
+                f"controls, parameters or rates: too large for {self.scheme} in a segment of {tasks.segment:.4g}, whose largest "
+                "angle is 200,000 radians; use shorter segments, a rotating frame, or smaller rates"
+                if self.scheme == "exact"
+                else f"dt: {self.dt} is too long a step of {self.scheme} for these controls and rates; use a shorter one, or exact"
+            )
         return evolved
 
     def division(self, segment: float, dtype: torch.dtype) -> Division:

@@ -24,6 +24,9 @@ Creation = Literal["batch", "once", "again"]
 
 # More steps in a segment are taken for a mistake in `dt`: a single pulse would take minutes.
 MOST_STEPS = 1_000_000
+# Of `exact`, which divides long segments by itself: seconds for a single pulse, in which a state turns 350,000 times by
+# one radian (fp32: 220,000 times).
+MOST_EXACT_STEPS = 100_000
 
 _IN_WORDS: dict[Batching, str] = {"broadcast": "all tasks at once", "loop": "one task after the other"}
 

@@ -62,7 +62,7 @@ def check_physical(rho: torch.Tensor, tolerance: float = 1e-9) -> None:
     """Raise UserError unless every density matrix is physical within `tolerance`; says which property is violated."""
     if not bool(torch.isfinite(torch.view_as_real(rho)).all()):
         raise UserError(
-            "states: some are not finite; are all controls finite, and below 1e4 / duration of a segment?"
+            "states: some are not finite; are all controls finite, and below 2e5 / duration of a segment?"
         )
     for name, size in violations(rho)._asdict().items():
         worst = float(size.max()) if size.numel() else 0.0

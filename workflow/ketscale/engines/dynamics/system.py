@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from ketscale.engines.dynamics.basis import commutator, dissipator
@@ -110,6 +111,10 @@ class System:
 
 
 def _array(place: str, value: Any) -> NDArray[np.complex128]:
+    if isinstance(value, torch.Tensor):
+        if value.requires_grad:
+            raise UserError(f"{place}: has a gradient, which operators cannot have; give a parameter one")
+        value = value.resolve_conj().resolve_neg().cpu().numpy()
     try:
         made = np.array(value, dtype=np.complex128)
     except (TypeError, ValueError):

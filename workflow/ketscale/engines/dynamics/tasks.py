@@ -56,6 +56,10 @@ def check_tasks(system: System, tasks: Tasks, strict: bool) -> None:
         )
     if controls.dtype not in (torch.float32, torch.float64):
         raise UserError(f"controls are {controls.dtype}: propagators take torch.float32 or torch.float64")
+    if getattr(tasks.duration, "requires_grad", False):
+        raise UserError(
+            "duration: propagators have no derivative by it; give a number, or scale controls, rates and parameters"
+        )
     if not (math.isfinite(tasks.duration) and tasks.duration > 0):
         raise UserError(f"duration: {tasks.duration} is not a positive number")
     d = system.dimension

@@ -123,7 +123,12 @@ class Transmons:
         _check(self)
 
     def levels(self, count: int) -> Levels:
-        """See `Fluxoniums.levels`."""
+        """The lowest `count` levels of each, differentiable in all parameters once.
+
+        Raises:
+            UserError: a state's phase cannot be fixed, levels are degenerate and derivatives are needed, or states reach
+                beyond 30 Cooper pairs.
+        """
         pairs = torch.arange(
             -LARGEST_CHARGE, LARGEST_CHARGE + 1, dtype=torch.float64, device=self.offset.device
         )
@@ -132,7 +137,13 @@ class Transmons:
         hopping = hopping + hopping.T
         kinetic = (4 * self.charging[:, None] * charge**2).diag_embed()
         matrices = kinetic - self.josephson[:, None, None] * hopping / 2
-        energies, states = _lowest(matrices, eigensystem(matrices), count)
+        found = eigensystem(matrices)
+        if _outermost(found.states[..., :count].square()) > POSSIBLE:
+            raise UserError(
+                f"a transmon's states do not fit charges from -{LARGEST_CHARGE} to {LARGEST_CHARGE} Cooper pairs: use fewer levels, "
+                "a smaller ratio of E_J to E_C, or an offset nearer to 0"
+            )
+        energies, states = _lowest(matrices, found, count)
         return _fixed(energies, states.mT @ (charge[:, :, None] * states), None)
 
 

@@ -8,6 +8,9 @@ import torch
 
 from ketscale.errors import UserError
 
+# Largest deviation of an operator from its adjoint, relative to its largest entry.
+TOLERANCE = 1e-12
+
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
@@ -23,7 +26,7 @@ class Lattice:
     drive_sites: the site of each drive. drives: complex Hermitian (drives, d, d).
 
     Raises:
-        UserError: the shapes do not fit one another, or a site does not exist.
+        UserError: the shapes do not fit one another, a site does not exist, or an operator is not Hermitian.
     """
 
     levels: int
@@ -44,6 +47,11 @@ class Lattice:
         for name, shape in wanted.items():
             if tuple(getattr(self, name).shape) != shape:
                 raise UserError(f"{name}: must be of shape {shape}, not {tuple(getattr(self, name).shape)}")
+        for name in ("couplings", "drives"):
+            given = getattr(self, name).detach()
+            # What is not a number passes: if a trained device diverges, its results say so.
+            if given.numel() and (given - given.mH).abs().max() > TOLERANCE * given.abs().max():
+                raise UserError(f"{name}: some are not Hermitian; instead of an operator a, give a + a^+")
         named = {site for pair in self.pairs for site in pair} | set(self.drive_sites)
         if not named <= set(range(self.sites)) or any(i == j for i, j in self.pairs):
             raise UserError(

@@ -29,7 +29,8 @@ _DENSE, _CHEBYSHEV = f"{_ROOM}.magnus:DenseMagnus", f"{_ROOM}.magnus:ChebyshevMa
 # published: SuperGrad's own, exponential midpoint with circuits, couplings and drives split from one another, of order 1 or 2.
 # trotter: the same with only the couplings split from the driven circuits, of order 1, 2 or 4; in time it is of order 2.
 # suzuki4: of order 4 in time too. interaction: the driven sites are evolved nearly exactly, so that the error is that of the
-# couplings; of order 2 or 4. magnus: of order 4 or 6, with exponentials as matrices or by Chebyshev series.
+# couplings; interaction4 is of order 4 where its layers of couplings commute, otherwise of order 2 with a small error.
+# magnus: of order 4 or 6, with exponentials as matrices or by Chebyshev series.
 SIMULATORS: dict[str, PulseMethod] = {
     method.name: method
     for method in (

@@ -34,7 +34,8 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
         Meta(
             description="published: SuperGrad's, exponential midpoint with circuits, couplings and drives split from one "
             "another in order 1 or 2; trotter: with couplings alone split from driven sites, in order 1, 2 or 4; suzuki4: of "
-            "order 4 in time too; interaction: driven sites nearly exactly, so that the error is that of the couplings; "
+            "order 4 in time too; interaction: driven sites nearly exactly, so that the error is that of the couplings "
+            "(interaction4 is of order 4 where layers of couplings commute, otherwise of order 2); "
             "magnus: commutator-free, of order 4 or 6, with exponentials as matrices or by Chebyshev series"
         ),
     ]
