@@ -59,9 +59,12 @@ def given(inputs: Inputs) -> Iterator[Part]:
 
 
 def _cautions(study: Study, inputs: Inputs) -> Iterator[str]:
-    """What of the study's runs has not completed, and which of its points were timed on a busy machine."""
+    """What of the study's runs has not completed, whose numbers are noisy, and which points a busy machine disturbed."""
     if states := inputs.states([study.name]):
         yield f"{states}."
+    for name in dict.fromkeys(run.simulator for run in study.runs):
+        if mode := name in inputs.config.simulators and inputs.config.simulators[name].mode:
+            yield f"{name}: {mode}."
     points = inputs.points(study.name)
     flags = points["flag"].dropna()
     # The states above tell of those.

@@ -256,6 +256,11 @@ class Simulator(Part, frozen=True, kw_only=True):
         return False
 
     @property
+    def mode(self) -> str | None:
+        """What the report must say of its numbers, such as '100 shots (noisy value, exact gradient)'; None if nothing."""
+        return None
+
+    @property
     def has_tasks(self) -> bool:
         """Whether its gradient consists of tasks that ranks can share (parallel: tasks)."""
         return False

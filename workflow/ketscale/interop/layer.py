@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -15,16 +15,22 @@ from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
+from ketscale.engines.circuits.fused.frame import letters, word
+from ketscale.engines.circuits.shots import Shots, probabilities
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
-from ketscale.shapes import Float
+from ketscale.shapes import Float, Shaped
 
 # A full-length Pauli word such as 'ZI', or a weighted sum of them such as {'ZI': 0.5, 'IZ': 0.5}.
 Observable = str | Mapping[str, float]
 
 
+# What a layer may return, by PennyLane's names.
+Measure = Literal["expval", "var", "probs", "state", "sample"]
+
+
 class Layer(nn.Module):
-    """Angles (..., circuit.inputs) in radians -> expectation values (..., outputs).
+    """Angles (..., circuit.inputs) in radians -> expectation values (..., outputs), or what else `measure` says.
 
     Its one parameter is `weight` (circuit.weights,), drawn from [0, 2 pi) with torch's generator. Everything in torch
     that asks for first derivatives works, torch.func.vmap and grad too. Second derivatives and forward mode need the
@@ -32,14 +38,23 @@ class Layer(nn.Module):
 
     circuit: what is evaluated; a circuit without inputs is called without an argument.
     observables: one for each output: a Pauli word with a letter for every wire, such as 'ZI', or a weighted sum of
-        words, such as {'ZZ': 1.0, 'XI': 0.5}. None is Z on each wire in turn.
+        words, such as {'ZZ': 1.0, 'XI': 0.5}. None is Z on each wire in turn. Samples are of words alone.
+    measure: 'expval': expectation values of the observables, (..., outputs). 'var': their variances. 'probs':
+        probabilities of the outcomes on `wires`, (..., 2**len(wires)). 'state': amplitudes (..., 2**qubits), complex.
+        'sample': `shots` outcomes without gradients, (..., shots, len(wires)) of bits, int64; or, with observables,
+        of their values +1 and -1, (..., shots, outputs). The first wire is the most significant.
+    wires: of 'probs' and 'sample', in the order of the bits; None is all.
     simulator: an object, a usual name such as 'default.qubit', or None for fused.
+    shots: how many a result is the mean of; None is exact. Words that commute are measured in the same shots. torch's
+        generator decides them; in `ketscale train` the run's seed, the step and the sample do.
+    gradient: of results from shots: 'shift', the default, is measured with shots of its own by the parameter-shift
+        rules, without bias; 'exact' is the exact gradient of the noisy value.
     device, dtype: of `weight`, as for torch's own layers; circuits take torch.float32 and torch.float64.
 
     Raises:
-        UserError: there is no such simulator, a word does not fit the circuit, or a coefficient is not finite; when
-            called, the inputs have another width, dtype or device than the layer, or a derivative is asked for that
-            the simulator does not have.
+        UserError: there is no such simulator, a word does not fit the circuit, a coefficient is not finite, or the
+            arguments do not go together; when called, the inputs have another width, dtype or device than the layer,
+            or a derivative is asked for that the simulator does not have.
     """
 
     def __init__(
@@ -47,16 +62,35 @@ class Layer(nn.Module):
         circuit: Circuit,
         observables: Sequence[Observable] | None = None,
         *,
+        measure: Measure = "expval",
+        wires: Sequence[int] | None = None,
         simulator: Simulator | str | None = None,
+        shots: int | None = None,
+        gradient: Literal["shift", "exact"] | None = None,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.circuit = circuit
+        self.circuit, self.measure = circuit, measure
+        _check(measure, observables, wires, shots, gradient)
         self._columns = circuit.inputs  # torch's compiler cannot read what is cached
         self.simulator = resolve_simulator(simulator)
+        if shots is not None:
+            self.simulator = Shots(self.simulator, shots, gradient or "shift")
+        self.wires = _wires(wires, circuit.qubits)
         self.words, self._sums = read_observables(observables, circuit.qubits)
-        self.outputs = len(self.words) if self._sums is None else self._sums.shape[1]
+        self._squares: torch.Tensor | None = None
+        if measure == "var":
+            self.words, self._sums, self._squares = _with_squares(self.words, self._sums)
+        elif measure == "sample" and self._sums is not None:
+            raise UserError("measure 'sample' takes Pauli words, each once, and no sums of them")
+        self._of_bits = measure == "probs" or (measure == "sample" and observables is None)
+        if measure == "state":
+            self.outputs = 2**circuit.qubits
+        elif self._of_bits:
+            self.outputs = 2 ** len(self.wires) if measure == "probs" else len(self.wires)
+        else:
+            self.outputs = len(self.words) if self._sums is None else self._sums.shape[1]
         self.weight = nn.Parameter(torch.empty(circuit.weights, device=device, dtype=dtype))
         self.reset_parameters()
 
@@ -66,8 +100,8 @@ class Layer(nn.Module):
 
     def forward(
         self, inputs: Float[torch.Tensor, "*rows {self.circuit.inputs}"] | None = None
-    ) -> Float[torch.Tensor, "*rows {self.outputs}"]:
-        """Expectation values (..., outputs) of inputs (..., circuit.inputs), in the weight's dtype.
+    ) -> Shaped[torch.Tensor, "... {self.outputs}"]:
+        """Expectation values (..., outputs) of inputs (..., circuit.inputs), in the weight's dtype; or see `measure`.
 
         Under torch.autocast inputs of another precision are converted; otherwise they are refused.
         """
@@ -89,14 +123,32 @@ class Layer(nn.Module):
         # A view of the same shape would cost autograd two more steps.
         rows = inputs if len(leading) == 1 else inputs.reshape(math.prod(leading), columns)
         angles = Angles(rows, weight)
-        # What is compiled is no transform of its own.
-        compiling = torch.compiler.is_compiling()
-        expval = transforms.expval if not compiling and transforms.transformed(*angles) else _expval
         with torch.autocast(kind, enabled=False) if mixed else nullcontext():
-            values = expval(self.simulator, self.circuit, angles, self.words)
-            if self._sums is not None:
-                values = values @ self._sums.to(values)
-        return values if len(leading) == 1 else values.reshape(*leading, self.outputs)
+            # What is compiled is no transform of its own.
+            if not torch.compiler.is_compiling() and transforms.transformed(*angles):
+                values = transforms.called(self.simulator, self._ask, self.circuit, angles)
+            else:
+                values = self._ask(self.circuit, angles)
+        return values if len(leading) == 1 else values.reshape(*leading, *values.shape[1:])
+
+    def _ask(self, circuit: Circuit, angles: Angles) -> torch.Tensor:
+        """What is measured, (batch, ..., outputs)."""
+        simulator: Any = self.simulator
+        match self.measure:
+            case "expval" | "var":
+                values: torch.Tensor = simulator.expval(circuit, angles, self.words)
+                if self._sums is None:
+                    return values
+                means = values @ self._sums.to(values)
+                return means if self._squares is None else values @ self._squares.to(values) - means.square()
+            case "state":
+                return simulator.state(circuit, angles)
+            case "probs":
+                if isinstance(simulator, Shots):
+                    return simulator.probs(circuit, angles, self.wires)
+                return probabilities(simulator, circuit, angles, self.wires)
+        words = None if self._of_bits else self.words
+        return simulator.sample(circuit, angles, self.wires, words)
 
     def _checked(self, inputs: Any, mixed: bool) -> torch.Tensor:
         """The inputs in the weight's dtype."""
@@ -124,13 +176,40 @@ class Layer(nn.Module):
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> Layer:
         """As nn.Module's; the coefficients follow to the device but keep their 64 bits."""
         super()._apply(fn, recurse)
-        if self._sums is not None and not self.weight.is_meta:
-            self._sums = self._sums.to(self.weight.device)
+        if not self.weight.is_meta:
+            for name in ("_sums", "_squares"):
+                table = getattr(self, name)
+                setattr(self, name, None if table is None else table.to(self.weight.device))
         return self
 
 
-def _expval(simulator: Simulator, circuit: Circuit, angles: Angles, words: Sequence[str]) -> torch.Tensor:
-    return simulator.expval(circuit, angles, words)
+def _check(
+    measure: str,
+    observables: Sequence[Observable] | None,
+    wires: Sequence[int] | None,
+    shots: int | None,
+    gradient: str | None,
+) -> None:
+    """Raise UserError if arguments of a layer do not go together."""
+    if measure not in get_args(Measure):
+        raise UserError(f"measure is one of {', '.join(get_args(Measure))}, not {measure!r}")
+    if observables is not None and measure in ("probs", "state"):
+        raise UserError(f"measure {measure!r} takes no observables: leave them out")
+    if wires is not None and (measure not in ("probs", "sample") or observables is not None):
+        raise UserError("wires are for measure 'probs', and for 'sample' without observables: leave them out")
+    if measure == "sample" and shots is None:
+        raise UserError("measure 'sample' needs shots, such as shots=1000")
+    if measure == "state" and shots is not None:
+        raise UserError("measure 'state' is exact: leave out shots")
+    if gradient is not None and (shots is None or measure == "sample"):
+        raise UserError("gradient is for results from shots: give shots, or leave it out")
+
+
+def _wires(wires: Sequence[int] | None, qubits: int) -> tuple[int, ...]:
+    found = tuple(range(qubits)) if wires is None else tuple(map(int, wires))
+    if not found or len({*found}) < len(found) or not {*found} <= {*range(qubits)}:
+        raise UserError(f"wires must be different ones from 0 to {qubits - 1}, not {wires!r}")
+    return found
 
 
 def read_observables(
@@ -142,15 +221,39 @@ def read_observables(
     if isinstance(observables, (str, Mapping)) or not observables:
         raise UserError(f"observables must be a list with one for each output, not {observables!r}")
     sums = [{item: 1.0} if isinstance(item, str) else dict(item) for item in observables]
-    words = tuple(dict.fromkeys(word for terms in sums for word in terms))
+    words = tuple(dict.fromkeys(name for terms in sums for name in terms))
     check_words(words, qubits)
     if all(isinstance(item, str) for item in observables) and len(words) == len(sums):
         return words, None
     # On the CPU and in 64 bits, whatever torch's defaults are.
     table = torch.zeros(len(words), len(sums), dtype=torch.float64, device="cpu")
     for output, terms in enumerate(sums):
-        for word, coefficient in terms.items():
+        for measured, coefficient in terms.items():
             if not math.isfinite(coefficient):
-                raise UserError(f"the coefficient of Pauli word {word!r} is {coefficient}: it must be finite")
-            table[words.index(word), output] = coefficient
+                raise UserError(
+                    f"the coefficient of Pauli word {measured!r} is {coefficient}: it must be finite"
+                )
+            table[words.index(measured), output] = coefficient
     return words, table
+
+
+def _with_squares(
+    words: tuple[str, ...], sums: torch.Tensor | None
+) -> tuple[tuple[str, ...], torch.Tensor, torch.Tensor]:
+    """More words, and the coefficients (words, outputs) by them of the observables and of their squares."""
+    table = torch.eye(len(words), dtype=torch.float64) if sums is None else sums
+    squares: list[dict[str, float]] = []
+    for coefficients in table.T.tolist():
+        terms = [(word(w), c) for w, c in zip(words, coefficients, strict=True) if c]
+        square: dict[str, float] = {}
+        for one, c in terms:
+            for other, d in terms:
+                # Of words that anticommute the products cancel.
+                if not one.anticommutes(other):
+                    product = one * other
+                    spelt = letters(product, len(words[0]))
+                    square[spelt] = square.get(spelt, 0.0) + c * d * product.sign
+        squares.append(square)
+    every = tuple(dict.fromkeys([*words, *(w for square in squares for w in square)]))
+    added = torch.tensor([[square.get(w, 0.0) for square in squares] for w in every], dtype=torch.float64)
+    return every, torch.cat([table, table.new_zeros(len(every) - len(words), len(squares))]), added

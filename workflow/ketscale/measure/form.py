@@ -268,9 +268,13 @@ class TrainedBy(Protocol, frozen=True, kw_only=True, forbid_unknown_fields=False
 
 
 class SimulatedBy(msgspec.Struct, frozen=True):
-    """What a record's settings say of any simulator. tolerance: the error that it declares; None if it is exact."""
+    """What a record's settings say of any simulator.
+
+    tolerance: the error that it declares; None if it is exact. shots: that its results are means of; None of none.
+    """
 
     tolerance: float | None = None
+    shots: int | None = None
 
 
 class Used(msgspec.Struct, frozen=True):

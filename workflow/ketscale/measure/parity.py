@@ -2,7 +2,8 @@
 
 Chaos makes later steps drift apart. So only the losses in the records (the first 20 steps) are compared, over the
 steps that both runs took, and only at learning rates up to 3e-3. A simulator that declares itself approximate is
-allowed its declared error against other simulators, but none against itself on other backends, ranks or threads.
+allowed its declared error against other simulators, but none against itself on other backends, ranks or threads. One
+with shots is compared with itself alone.
 """
 
 from __future__ import annotations
@@ -98,7 +99,9 @@ def _work(run: grid.Run, record: Record) -> tuple[Any, ...]:
     data = (record.data_hash, record.features_hash)
     # Trials of a search may have other settings of a model under its name.
     model = grid.canonical(record.config["model"])
-    return (*run.without("simulator", *grid.LAYOUT, "protocol"), model, *settings, *data)
+    simulator = record.settings.simulator
+    noisy = run.simulator if simulator and simulator.shots is not None else None
+    return (*run.without("simulator", *grid.LAYOUT, "protocol"), model, noisy, *settings, *data)
 
 
 def between(found: Found, reference: Found) -> float | None:

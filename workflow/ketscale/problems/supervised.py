@@ -18,6 +18,9 @@ from ketscale.problems.fitted import Samples
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
 
+# Where a training step's number would be: shots are the same in every evaluation, so that epochs are compared alike.
+EVALUATION = -1
+
 
 class Supervised(Problem):
     """The mean of a loss of `model`'s outputs over samples with targets.
@@ -122,8 +125,9 @@ class Supervised(Problem):
         self.eval()
         try:
             with torch.no_grad():
-                _, inputs, _ = self._batch(split, indices)
-                return self.model(inputs)
+                rows, inputs, _ = self._batch(split, indices)
+                with keyed(self.seed, EVALUATION, rows):
+                    return self.model(inputs)
         finally:
             self.train(training)
 

@@ -94,4 +94,6 @@ def _built(settings: CircuitSimulator) -> Simulator:
     from ketscale.engines.circuits.spanned import Spanned
 
     assert settings.method is not None  # as checked
-    return Spanned(registered.build(settings.method.implementation, settings.content()), settings)
+    built = registered.build(settings.method.implementation, settings.content())
+    # Shots are no operator of torch's compilers.
+    return Spanned(built, settings if settings.shots is None else None)

@@ -18,14 +18,8 @@ from ketscale.engines.circuits.checks import (
     refuse_gradient,
 )
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
+from ketscale.engines.circuits.shifts import rule
 from ketscale.optional import needed_for
-
-# (coefficient, shift) pairs: f'(x) = sum of coefficient * f(x + shift), exact for gates whose generator
-# has two eigenvalues one apart, and for controlled rotations, which have a third (Wierichs et al.,
-# Quantum 6, 677 (2022), eq. 5; Anselmetti et al., New J. Phys. 23, 113010 (2021), eq. 13).
-TWO_TERMS = ((0.5, np.pi / 2), (-0.5, -np.pi / 2))
-_NEAR, _FAR = (2**0.5 + 1) / (4 * 2**0.5), (2**0.5 - 1) / (4 * 2**0.5)
-FOUR_TERMS = ((_NEAR, np.pi / 2), (-_NEAR, -np.pi / 2), (-_FAR, 3 * np.pi / 2), (_FAR, -3 * np.pi / 2))
 
 # What cannot be scaled up to 2^27 without overflow counts as 0.
 _NO_WEIGHT = 1e-280
@@ -128,7 +122,7 @@ def _translate(circuit: Circuit) -> TranslatedCircuit:
         else:
             angles = (c.value if c.kind == "constant" else next(parameters) for c in gate.columns)
             getattr(translated, METHODS[gate.name])(*angles, *qubits)
-    rules = tuple(FOUR_TERMS if gate.name.startswith("CR") else TWO_TERMS for gate, _ in free)
+    rules = tuple(rule(gate.name) for gate, _ in free)
     return TranslatedCircuit(translated, tuple(column for _, column in free), rules)
 
 

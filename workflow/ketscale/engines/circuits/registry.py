@@ -16,6 +16,7 @@ class CircuitMethod:
     implementation: what builds it, as 'package.module:Name'; it takes those of the settings that it names as arguments.
     processor: the only kind that it computes on; None if it follows its placement.
     stacks: whether it evaluates several sets of weights at once, under torch.func.vmap.
+    shots: what the gradient of results from shots is, in words; None if it is exact and takes no shots.
     """
 
     name: str
@@ -25,6 +26,7 @@ class CircuitMethod:
     implementation: str
     processor: Literal["cpu", "cuda"] | None = None
     stacks: bool = False
+    shots: str | None = None
 
 
 _FUSED, _PENNYLANE = "ketscale.engines.circuits.fused", "ketscale.engines.circuits.pennylane:PennyLane"
@@ -42,3 +44,13 @@ SIMULATORS: dict[str, CircuitMethod] = {
         CircuitMethod("qiskit", "qiskit", "parameter-shift", "loop", _QISKIT, "cpu"),
     )
 }
+
+# Those with a number of shots, which have no name without it.
+_SHOTS = "ketscale.engines.circuits.shots:fused"
+WITH_SHOTS = (
+    CircuitMethod(
+        "", "fused", "shift", "broadcast", _SHOTS, shots="gradient by shifts with shots of its own"
+    ),
+    CircuitMethod("", "fused", "exact", "broadcast", _SHOTS, shots="noisy value, exact gradient"),
+)
+METHODS = (*SIMULATORS.values(), *WITH_SHOTS)

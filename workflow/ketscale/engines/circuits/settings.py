@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from msgspec import Meta
 
 from ketscale.config import Settings, Simulator, SizeAxis
-from ketscale.engines.circuits.registry import SIMULATORS, CircuitMethod
+from ketscale.engines.circuits.registry import METHODS, SIMULATORS, CircuitMethod
 from ketscale.grid import BACKENDS
+from ketscale.words import counted
 
 # The size axes of models with circuits.
 # One state of 30 qubits takes 16 GiB in double precision.
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     Gradient: TypeAlias = str
 else:
     Device = Literal[DEVICES]
-    Gradient = Literal[tuple(sorted({method.gradient for method in SIMULATORS.values()}))]
+    Gradient = Literal[tuple(sorted({method.gradient for method in METHODS}))]
 
 # Two simulators for tiny studies, whose numbers must agree.
 TINY_SIMULATORS = {
@@ -44,7 +45,10 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     ]
     gradient: Annotated[
         Gradient,
-        Meta(description="How the circuit is differentiated"),
+        Meta(
+            description="How the circuit is differentiated. With shots, shift: by the parameter-shift rules with shots of "
+            "its own, without bias; exact: the exact gradient of a noisy value"
+        ),
     ]
     batching: Annotated[
         Literal["broadcast", "loop"],
@@ -67,12 +71,35 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         ]
         | None
     ) = None
+    shots: (
+        Annotated[
+            int,
+            Meta(
+                ge=1,
+                description="How many measurements an expectation value is the mean of; left out, it is exact. Words "
+                "that commute are measured together",
+            ),
+        ]
+        | None
+    ) = None
 
     @classmethod
     def usual(cls, name: str) -> Self:
         """The settings that choose the simulator of a usual name, a key of `registry.SIMULATORS`."""
         method = SIMULATORS[name]
         return cls(device=method.device, gradient=method.gradient, batching=method.batching)
+
+    def content(self) -> dict[str, Any]:
+        """See `Block.content`; without shots as it was before there were any."""
+        return {name: value for name, value in super().content().items() if (name, value) != ("shots", None)}
+
+    @property
+    def mode(self) -> str | None:
+        """See `Simulator.mode`: how many shots, and what their gradient is."""
+        method = self.method
+        if self.shots is None or method is None:
+            return None
+        return f"{counted(self.shots, 'shot')} ({method.shots})"
 
     @property
     def stacks(self) -> bool:
@@ -83,8 +110,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     def method(self) -> CircuitMethod | None:
         """What device, gradient and batching choose; None if nothing has this combination."""
         chosen = (self.device, self.gradient, self.batching)
-        methods = SIMULATORS.values()
-        return next((m for m in methods if (m.device, m.gradient, m.batching) == chosen), None)
+        return next((m for m in METHODS if (m.device, m.gradient, m.batching) == chosen), None)
 
     @property
     def processor(self) -> Literal["cpu", "cuda"] | None:
@@ -99,9 +125,14 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     def faults(self) -> Iterator[str]:
         """The device must have the combination and compute where it is placed, and only fused has a route."""
         if self.method is None:
-            methods = [method for method in SIMULATORS.values() if method.device == self.device]
+            methods = [method for method in METHODS if method.device == self.device]
             able = sorted({f"{method.gradient} with {method.batching}" for method in methods})
             yield f"{self.device} cannot do {self.gradient} with {self.batching} batching; it can do {', '.join(able)}"
+        drawn = self.method is not None and self.method.shots is not None
+        if drawn and self.shots is None:
+            yield f"shots: gradient: {self.gradient} is for results from shots; say how many"
+        if not drawn and self.shots is not None:
+            yield "shots: only device: fused with gradient: shift or exact draws them; leave it out"
         if self.placement == "gpu" and self.processor == "cpu":
             yield f"placement: {self.device} computes on the CPU only; set placement: cpu"
         if self.placement == "cpu" and self.processor == "cuda":

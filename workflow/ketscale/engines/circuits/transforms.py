@@ -2,13 +2,13 @@
 
 A function of rows computes each row of its results from the same row of its arguments alone. That makes the three rules
 that torch.func needs short. Under vmap, rows of all copies are one longer batch. The gradient is again a function of
-rows. And forward mode is the gradient of the gradient. A row is a sample with weights of its own (`expval`), or a group
+rows. And forward mode is the gradient of the gradient. A row is a sample with weights of its own (`called`), or a group
 of samples that share theirs (`grouped`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
@@ -32,20 +32,22 @@ def transformed(*tensors: torch.Tensor) -> bool:
     return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
-def expval(simulator: Simulator, circuit: Circuit, angles: Angles, words: Sequence[str]) -> torch.Tensor:
-    """`Simulator.expval` for angles that are `transformed`, real (batch, len(words)).
+def called(
+    simulator: Simulator, ask: Callable[[Circuit, Angles], torch.Tensor], circuit: Circuit, angles: Angles
+) -> torch.Tensor:
+    """`ask(circuit, angles)` for angles that are `transformed`, (batch, ...); it asks `simulator` alone.
 
     If a simulator knows no transforms, the weights become inputs, so that there may be other weights for each row.
 
     Raises:
-        UserError: as for `Simulator.expval`; or second derivatives or forward mode are asked of a simulator without.
+        UserError: as for the simulator; or second derivatives or forward mode are asked of one without.
     """
     if transforms_active() and stacks(simulator):
-        return simulator.expval(circuit, angles, words)
+        return ask(circuit, angles)
     alone, own = weights_as_inputs(circuit, *angles)
 
     def values(inputs: torch.Tensor) -> tuple[torch.Tensor]:
-        return (simulator.expval(alone, Angles(inputs, inputs.new_empty(0)), words),)
+        return (ask(alone, Angles(inputs, inputs.new_empty(0))),)
 
     (result,) = _Rowwise.apply(values, own)
     return result

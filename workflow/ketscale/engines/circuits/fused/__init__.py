@@ -25,9 +25,7 @@ from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.route import RouteChoice, choose, split
 from ketscale.engines.circuits.looped import Looped
-from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.simulator import CircuitPullBack
-from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.superposition import (
     TINY,
     Superposition,
@@ -243,7 +241,7 @@ def routes_taken(module: nn.Module) -> list[dict[str, Any]]:
     found: dict[int, Fused] = {}
     for part in module.modules():
         for value in vars(part).values():
-            while isinstance(value, (Spanned, Placed, Looped)):
+            while hasattr(value, "simulator"):
                 value = value.simulator
             if isinstance(value, Fused):
                 found[id(value)] = value

@@ -45,6 +45,12 @@ def word(letters: str) -> Pauli:
     return Pauli(masks[0], masks[1], letters.count("Y") % 4)
 
 
+def letters(pauli: Pauli, qubits: int) -> str:
+    """How a word is spelt, whatever its sign."""
+    bits = [qubits - 1 - wire for wire in range(qubits)]
+    return "".join("IXZY"[(pauli.x >> bit & 1) + 2 * (pauli.z >> bit & 1)] for bit in bits)
+
+
 # G* P G for P = X and Z on each wire of a Clifford gate G, as words over the gate's own wires.
 CONJUGATES: dict[str, dict[str, str]] = {
     "PauliX": {"X": "X", "Z": "-Z"},

@@ -1,0 +1,396 @@
+"""Measurements with a finite number of shots: outcomes that are drawn from a simulator's states, and their gradients.
+
+Pauli words that commute are measured together: a Clifford circuit turns them into products of Z on a few wires (Gokhale
+et al., arXiv:1907.13623), whose bits each shot gives jointly. The numbers are functions of seed, step and sample
+(`engines.randomness`), so that they depend neither on ranks nor on what was drawn before. Outside of `keyed` torch's
+generator gives the seed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import torch
+
+from ketscale.engines import randomness
+from ketscale.engines.circuits.checks import check_request, no_rows, one_first_derivative
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
+from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.fused.frame import Pauli, word
+from ketscale.engines.circuits.shifts import rule
+from ketscale.engines.circuits.simulator import Simulator
+from ketscale.errors import UserError
+
+SHOTS = randomness.RandomStream("shots")
+GRADIENTS = ("shift", "exact")
+# Random numbers and probabilities at a time, in a gradient.
+_MOST = 2**22
+
+
+class Readout(NamedTuple):
+    """What one kind of shot measures: the bits of `wires`, after `gates`.
+
+    signs: the values (2**len(wires), words) of the words in each outcome. words: their places among those asked for.
+    """
+
+    gates: tuple[Gate, ...]
+    wires: tuple[int, ...]
+    signs: torch.Tensor
+    words: tuple[int, ...]
+
+
+def probabilities(
+    simulator: Simulator,
+    circuit: Circuit,
+    angles: Angles,
+    wires: Sequence[int],
+    initial: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """The probabilities (batch, 2**len(wires)) of the outcomes on `wires`, of which the first is the most significant."""
+    squares = torch.view_as_real(simulator.state(circuit, angles, initial)).square().sum(-1)
+    parts = squares.unflatten(1, (2,) * circuit.qubits)
+    others = [1 + wire for wire in range(circuit.qubits) if wire not in wires]
+    ordered = parts.permute(0, *(1 + wire for wire in wires), *others)
+    return ordered.reshape(len(squares), 2 ** len(wires), -1).sum(-1)
+
+
+class Shots:
+    """`simulator`, whose results are frequencies and means over `shots` shots.
+
+    gradient: 'shift' measures shifted circuits, each with shots of its own, so that the gradient is unbiased and
+        independent of the value; 'exact' is the simulator's own: a noisy value with an exact gradient.
+    """
+
+    def __init__(self, simulator: Simulator, shots: int, gradient: str = "shift") -> None:
+        if isinstance(shots, bool) or not isinstance(shots, int) or shots < 1:
+            raise UserError(f"shots must be a whole number from 1, not {shots!r}")
+        if gradient not in GRADIENTS:
+            raise UserError(f"gradient of shots is 'shift' or 'exact', not {gradient!r}")
+        self.simulator, self.shots, self.gradient = simulator, shots, gradient
+
+    def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
+        """Refused: shots do not give a state."""
+        raise UserError("shots measure, and give no state: leave out shots, or ask for expectation values")
+
+    def expval(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """Means over shots, see `Simulator.expval`."""
+        check_request(circuit, angles, initial, paulis)
+        words = tuple(paulis)
+        return self._estimated(circuit, angles, readouts(words), len(words), initial, words)
+
+    def probs(self, circuit: Circuit, angles: Angles, wires: Sequence[int]) -> torch.Tensor:
+        """The frequencies (batch, 2**len(wires)) of the outcomes on `wires`."""
+        check_request(circuit, angles, None)
+        return self._estimated(circuit, angles, (_bits(tuple(wires)),), 2 ** len(wires), None, None)
+
+    def sample(
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        wires: Sequence[int] | None,
+        words: Sequence[str] | None = None,
+    ) -> torch.Tensor:
+        """The shots themselves, without gradients: bits (batch, shots, wires), int64; or values (batch, shots, words), +1 or -1."""
+        check_request(circuit, angles, None, words)
+        with torch.no_grad():
+            drawing = self._drawing(angles)
+            if words is None:
+                assert wires is not None
+                (outcomes,) = self._outcomes(circuit, angles, (_bits(tuple(wires)),), None, drawing)
+                places = torch.arange(len(wires) - 1, -1, -1, device=outcomes.device)
+                return outcomes[..., None] >> places & 1
+            asked = readouts(tuple(words))
+            values = angles.inputs.new_empty(len(angles.inputs), self.shots, len(words))
+            for readout, outcomes in zip(
+                asked, self._outcomes(circuit, angles, asked, None, drawing), strict=True
+            ):
+                values[..., readout.words] = readout.signs.to(values)[outcomes]
+            return values
+
+    def _estimated(
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        asked: tuple[Readout, ...],
+        columns: int,
+        initial: torch.Tensor | None,
+        words: tuple[str, ...] | None,
+    ) -> torch.Tensor:
+        if torch.compiler.is_compiling():
+            # Numbers are drawn for what the program does, which a graph does not know.
+            break_: Any = torch.compiler.disable(self._estimated)
+            return break_(circuit, angles, asked, columns, initial, words)
+        inputs, weights = angles
+        batch = len(inputs)
+        if batch == 0:
+            return no_rows(angles, initial, columns, inputs.dtype)
+        # As a simulator computes equal samples only once.
+        if circuit.inputs == 0 and (initial is None or initial.ndim == 1) and batch > 1:
+            one = self._estimated(circuit, Angles(inputs[:1], weights), asked, columns, initial, words)
+            return one.expand(batch, -1)
+        drawing = self._drawing(angles)
+        with torch.no_grad():
+            values = self._means(circuit, angles, asked, columns, initial, drawing)
+        differentiated = any(
+            tensor is not None and tensor.requires_grad for tensor in (inputs, weights, initial)
+        )
+        if not (differentiated and torch.is_grad_enabled()):
+            return values
+        if self.gradient == "exact":
+            exact = (
+                probabilities(self.simulator, circuit, angles, asked[0].wires, initial)
+                if words is None
+                else self.simulator.expval(circuit, angles, words, initial)
+            )
+            noisy: torch.Tensor = _Noisy.apply(exact, values)
+            return noisy
+        if initial is not None and initial.requires_grad:
+            raise UserError("gradient 'shift' has none by an initial state: use gradient 'exact'")
+        alone, uses, rules = separated(circuit)
+        wanted = [(inputs if use.kind == "input" else weights).requires_grad for use in uses]
+        terms = tuple((place, *term) for place, pairs in enumerate(rules) if wanted[place] for term in pairs)
+        experiment = _Experiment(self, alone, asked, columns, initial, drawing, terms)
+        shifted: torch.Tensor = _Shifted.apply(gathered(uses, angles), values, experiment)
+        return shifted
+
+    def _drawing(self, angles: Angles) -> _Drawing:
+        """What this call draws for: with numbers of its own, and a number for each row."""
+        rows, device = len(angles.inputs), angles.inputs.device
+        drawn = randomness.current()
+        if drawn is None:
+            seed = int(torch.randint(2**62, (), device="cpu"))
+            return _Drawing(seed, 0, 0, torch.arange(rows, device=device))
+        number, samples = next(drawn.calls), drawn.samples.flatten()
+        if rows % len(samples):
+            ids = torch.arange(rows, device=device)
+        else:
+            each = rows // len(samples)
+            ids = (samples[:, None] * each + torch.arange(each, device=samples.device)).flatten().to(device)
+        return _Drawing(drawn.seed, drawn.step, number, ids)
+
+    def _outcomes(
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        asked: tuple[Readout, ...],
+        initial: torch.Tensor | None,
+        drawing: _Drawing,
+    ) -> list[torch.Tensor]:
+        """For each readout the outcome of each shot, int64 (batch, shots)."""
+        found = []
+        for number, readout in enumerate(asked):
+            measured = circuit.then(*readout.gates)
+            chances = probabilities(self.simulator, measured, angles, readout.wires, initial).double()
+            bounds = chances.cumsum(1)
+            key = SHOTS.key(drawing.seed, drawing.step, drawing.call, drawing.purpose, number)
+            uniform = randomness.uniform(key, drawing.ids, self.shots) * bounds[:, -1:]
+            # Rounding may make a product with the last bound equal to it.
+            outcomes = torch.searchsorted(bounds, uniform, right=True)
+            found.append(outcomes.clamp_(max=chances.shape[1] - 1))
+        return found
+
+    def _means(
+        self,
+        circuit: Circuit,
+        angles: Angles,
+        asked: tuple[Readout, ...],
+        columns: int,
+        initial: torch.Tensor | None,
+        drawing: _Drawing,
+    ) -> torch.Tensor:
+        """Frequencies, or the means of words, (batch, columns)."""
+        inputs = angles.inputs
+        values = inputs.new_empty(len(inputs), columns)
+        for readout, outcomes in zip(
+            asked, self._outcomes(circuit, angles, asked, initial, drawing), strict=True
+        ):
+            counts = values.new_zeros(len(inputs), 2 ** len(readout.wires))
+            counts.scatter_add_(1, outcomes, counts.new_ones(()).expand_as(outcomes))
+            if not readout.words:
+                return counts / self.shots
+            values[:, readout.words] = counts @ readout.signs.to(values) / self.shots
+        return values
+
+
+def fused(shots: int, gradient: str, route: str = "auto") -> Shots:
+    """`fused` with shots."""
+    return Shots(Fused(route), shots, gradient)
+
+
+class _Drawing(NamedTuple):
+    """Keys of random numbers; purpose: 0 of values, 1 of gradients. ids: int64 (rows,)."""
+
+    seed: Any
+    step: randomness.Step
+    call: int
+    ids: torch.Tensor
+    purpose: int = 0
+
+
+class _Noisy(torch.autograd.Function):
+    """The values that were drawn, with the gradient of the exact ones."""
+
+    @staticmethod
+    def forward(ctx: Any, exact: torch.Tensor, drawn: torch.Tensor) -> torch.Tensor:
+        return drawn.clone()
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return cotangent, None
+
+
+@dataclass(frozen=True)
+class _Experiment:
+    """The measurements of a gradient.
+
+    circuit: has an input for each use of an angle. terms: (use, coefficient, shift) of each rule.
+    """
+
+    shots: Shots
+    circuit: Circuit
+    asked: tuple[Readout, ...]
+    columns: int
+    initial: torch.Tensor | None
+    drawing: _Drawing
+    terms: tuple[tuple[int, float, float], ...]
+
+    def gradient(self, angles: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
+        """The gradient (rows, uses) at angles (rows, uses), for a cotangent (rows, columns)."""
+        rows = len(angles)
+        places = torch.tensor([place for place, _, _ in self.terms], device=angles.device)
+        factors, shifts = angles.new_tensor([term[1:] for term in self.terms]).unbind(1)
+        gradient = torch.zeros_like(angles)
+        largest = max(self.shots.shots, 2**self.circuit.qubits) * rows
+        for part in torch.arange(len(self.terms), device=angles.device).split(max(1, _MOST // largest)):
+            at = angles.repeat(len(part), 1, 1)
+            at[torch.arange(len(part)), :, places[part]] += shifts[part, None]
+            ids = self.drawing.ids * len(self.terms) + part[:, None]
+            initial = self.initial
+            if initial is not None and initial.ndim == 2:
+                initial = initial.repeat(len(part), 1)
+            means = self.shots._means(
+                self.circuit,
+                Angles(at.flatten(0, 1), angles.new_empty(0)),
+                self.asked,
+                self.columns,
+                initial,
+                self.drawing._replace(ids=ids.flatten(), purpose=1),
+            )
+            each = (means.unflatten(0, (len(part), rows)) * cotangent).sum(-1) * factors[part, None]
+            gradient.index_add_(1, places[part], each.T)
+        return gradient
+
+
+class _Shifted(torch.autograd.Function):
+    """The values that were drawn, with a gradient by the angles (rows, uses) from measurements of its own."""
+
+    @staticmethod
+    def forward(ctx: Any, angles: torch.Tensor, drawn: torch.Tensor, experiment: _Experiment) -> torch.Tensor:
+        ctx.experiment = experiment
+        ctx.save_for_backward(angles)
+        return drawn.clone()
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None, None]:
+        one_first_derivative("gradient 'shift' of shots", cotangent)
+        (angles,) = ctx.saved_tensors
+        return ctx.experiment.gradient(angles, cotangent), None, None
+
+
+@lru_cache(maxsize=256)
+def separated(
+    circuit: Circuit,
+) -> tuple[Circuit, tuple[Column, ...], tuple[tuple[tuple[float, float], ...], ...]]:
+    """The circuit with an input for each use of an angle; what each use is of, and its parameter-shift rule."""
+    uses, rules, gates = [], [], []
+    for gate in circuit.gates:
+        columns = []
+        for column in gate.columns:
+            if column.kind != "constant":
+                uses.append(column)
+                rules.append(rule(gate.name))
+                column = Column("input", len(uses) - 1)
+            columns.append(column)
+        gates.append(replace(gate, columns=tuple(columns)))
+    return Circuit(circuit.qubits, tuple(gates)), tuple(uses), tuple(rules)
+
+
+def gathered(uses: Sequence[Column], angles: Angles) -> torch.Tensor:
+    """The angle of each use, (batch, uses)."""
+    inputs, weights = angles
+    every = torch.cat([inputs, weights.expand(len(inputs), -1)], dim=1)
+    return every[:, [use.index if use.kind == "input" else inputs.shape[1] + use.index for use in uses]]
+
+
+def _bits(wires: tuple[int, ...]) -> Readout:
+    return Readout((), wires, torch.empty(0), ())
+
+
+@lru_cache(maxsize=256)
+def readouts(words: tuple[str, ...]) -> tuple[Readout, ...]:
+    """How words are measured: each is put into the first readout with all of whose words it commutes."""
+    together: list[list[int]] = []
+    paulis = [word(letters) for letters in words]
+    for place, pauli in enumerate(paulis):
+        for group in together:
+            if not any(pauli.anticommutes(paulis[other]) for other in group):
+                group.append(place)
+                break
+        else:
+            together.append([place])
+    return tuple(
+        _diagonal(len(words[0]), [paulis[place] for place in group], tuple(group)) for group in together
+    )
+
+
+def _diagonal(qubits: int, paulis: list[Pauli], places: tuple[int, ...]) -> Readout:
+    """The Clifford circuit after which commuting words are products of Z on a few wires.
+
+    One word after the other, as far as it is on wires that are not used yet: a Clifford gate on each turns its letters
+    into Z, and CNOTs leave one of them, on a wire that is used from then on.
+    """
+    gates: list[Gate] = []
+    used: list[int] = []
+
+    def applied(name: str, *wires: int) -> None:
+        gates.append(Gate(name, wires))
+        paulis[:] = [
+            _conjugated(pauli, name, [1 << (qubits - 1 - wire) for wire in wires]) for pauli in paulis
+        ]
+
+    for number in range(len(paulis)):
+        free = [wire for wire in range(qubits) if wire not in used]
+        for wire in free:
+            bit = 1 << (qubits - 1 - wire)
+            if paulis[number].x & bit:
+                if paulis[number].z & bit:
+                    applied("S", wire)
+                applied("Hadamard", wire)
+        rest = [wire for wire in free if paulis[number].z >> (qubits - 1 - wire) & 1]
+        for wire in rest[1:]:
+            applied("CNOT", wire, rest[0])
+        used += rest[:1]
+    wires = sorted(used)
+    signs = torch.ones(2 ** len(wires), len(paulis), dtype=torch.float64)
+    for index in range(len(signs)):
+        bits = sum(1 << (qubits - 1 - wire) for at, wire in enumerate(reversed(wires)) if index >> at & 1)
+        signs[index] = torch.tensor([p.sign * (-1) ** (bits & p.z).bit_count() for p in paulis])
+    return Readout(tuple(gates), tuple(wires), signs, places)
+
+
+def _conjugated(pauli: Pauli, name: str, bits: list[int]) -> Pauli:
+    """G P G* for a gate G on wires with these bits of the masks."""
+    x, z, power = pauli
+    if name == "CNOT":
+        control, target = bits
+        return Pauli(x ^ (target if x & control else 0), z ^ (control if z & target else 0), power)
+    (bit,) = bits
+    if name == "S":
+        return Pauli(x, z ^ (x & bit), (power + bool(x & bit)) % 4)
+    swapped = (x ^ z) & bit
+    return Pauli(x ^ swapped, z ^ swapped, (power + 2 * bool(x & z & bit)) % 4)
