@@ -206,12 +206,13 @@ def test_what_shots_cannot_give_is_refused() -> None:
     initial = torch.tensor([1, 0], dtype=torch.complex128, requires_grad=True)
     with pytest.raises(UserError, match="by an initial state: use gradient 'exact'"):
         simulator.expval(TURN, angles, ["Z"], initial)
+    w = W.clone().requires_grad_()
+    value = simulator.expval(TURN, Angles(X, w), ["Z"]).sum()
     with pytest.raises(UserError, match="first derivatives only"):
-        w = W.clone().requires_grad_()
-        torch.autograd.grad(simulator.expval(TURN, Angles(X, w), ["Z"]).sum(), w, create_graph=True)
-    for shots, gradient, message in ((0, "shift", "from 1, not 0"), (5, "adjoint", "not 'adjoint'")):
+        torch.autograd.grad(value, w, create_graph=True)
+    for count, gradient, message in ((0, "shift", "from 1, not 0"), (5, "adjoint", "not 'adjoint'")):
         with pytest.raises(UserError, match=message):
-            Shots(Fused(), shots, gradient)
+            Shots(Fused(), count, gradient)
 
 
 def test_random_circuits_agree_with_their_exact_values() -> None:

@@ -8,10 +8,10 @@ generator gives the seed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
-from typing import Any, NamedTuple
+from functools import lru_cache, wraps
+from typing import Any, NamedTuple, ParamSpec
 
 import torch
 
@@ -26,6 +26,7 @@ from ketscale.errors import UserError
 
 SHOTS = randomness.RandomStream("shots")
 GRADIENTS = ("shift", "exact")
+P = ParamSpec("P")
 # Random numbers and probabilities at a time, in a gradient.
 _MOST = 2**22
 
@@ -57,6 +58,18 @@ def probabilities(
     return ordered.reshape(len(squares), 2 ** len(wires), -1).sum(-1)
 
 
+def _uncompiled(method: Callable[P, torch.Tensor]) -> Callable[P, torch.Tensor]:
+    """The method, for which torch.compile breaks its graph: each call draws anew."""
+
+    @wraps(method)
+    def called(*arguments: P.args, **named: P.kwargs) -> torch.Tensor:
+        # Importing the compiler takes a second, so that only who compiles does it.
+        compiling = torch.compiler.is_compiling()
+        return (torch.compiler.disable(method) if compiling else method)(*arguments, **named)
+
+    return called
+
+
 class Shots:
     """`simulator`, whose results are frequencies and means over `shots` shots.
 
@@ -75,6 +88,7 @@ class Shots:
         """Refused: shots do not give a state."""
         raise UserError("shots measure, and give no state: leave out shots, or ask for expectation values")
 
+    @_uncompiled
     def expval(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
@@ -83,11 +97,13 @@ class Shots:
         words = tuple(paulis)
         return self._estimated(circuit, angles, readouts(words), len(words), initial, words)
 
+    @_uncompiled
     def probs(self, circuit: Circuit, angles: Angles, wires: Sequence[int]) -> torch.Tensor:
         """The frequencies (batch, 2**len(wires)) of the outcomes on `wires`."""
         check_request(circuit, angles, None)
         return self._estimated(circuit, angles, (_bits(tuple(wires)),), 2 ** len(wires), None, None)
 
+    @_uncompiled
     def sample(
         self,
         circuit: Circuit,
@@ -121,10 +137,6 @@ class Shots:
         initial: torch.Tensor | None,
         words: tuple[str, ...] | None,
     ) -> torch.Tensor:
-        if torch.compiler.is_compiling():
-            # Numbers are drawn for what the program does, which a graph does not know.
-            break_: Any = torch.compiler.disable(self._estimated)
-            return break_(circuit, angles, asked, columns, initial, words)
         inputs, weights = angles
         batch = len(inputs)
         if batch == 0:
