@@ -78,9 +78,9 @@ def minutes(attempt, run=None):
 
 
 def memory_mb(attempt, run=None):
-    """The memory per node of a run, or of preparing data: grows with the attempt, up to what the nodes have."""
+    """The memory per node of a run, or of preparing data: doubles with each attempt, up to what the nodes have."""
     tries = attempt if run in ROOM else 1
-    asked = SITE.memory_mb(run, tries) if run else SITE.file.features.memory_mb * tries
+    asked = SITE.memory_mb(run, tries) if run else SITE.file.features.memory_mb * 2 ** (tries - 1)
     return min(asked, ROOM[run].memory_mb) if run in ROOM else asked
 
 

@@ -92,7 +92,7 @@ def test_the_last_line_that_fits_a_run_counts_key_by_key():
 def test_time_and_memory_grow_with_the_attempt():
     ours, run = of(), run_at("cpu-n1r1t1")
     assert [ours.minutes(run, attempt) for attempt in (1, 2, 3)] == [10, 20, 30]
-    assert ours.memory_mb(run, 2) == 2000 + site.OVERHEAD_MB
+    assert [ours.memory_mb(run, n) for n in (1, 2, 3)] == [n * (1000 + site.OVERHEAD_MB) for n in (1, 2, 4)]
 
 
 def test_a_run_without_limits_is_refused():

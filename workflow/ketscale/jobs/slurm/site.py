@@ -33,7 +33,7 @@ class Pack(Block, frozen=True, kw_only=True):
 
 
 class Preparation(Block, frozen=True, kw_only=True):
-    """What preparing a workload's data asks for; it is multiplied by the attempt."""
+    """What preparing a workload's data asks for at first; minutes are multiplied by the attempt, memory is doubled by each."""
 
     minutes: Annotated[int, Meta(ge=1, description="Time limit")]
     memory_mb: Annotated[int, Meta(ge=100, description="Memory in megabytes")]
@@ -149,8 +149,9 @@ class Site:
         return int(self._asked(run, "minutes") * factor)
 
     def memory_mb(self, run: Run, attempt: int = 1) -> int:
-        """The run's memory per node in megabytes: for its ranks on the node and for what starts them."""
-        return self._asked(run, "memory_mb") * (run.ranks // run.nodes) * attempt + OVERHEAD_MB
+        """The run's memory per node in megabytes: for its ranks on the node and for what starts them; double at each attempt."""
+        first = self._asked(run, "memory_mb") * (run.ranks // run.nodes) + OVERHEAD_MB
+        return first * 2 ** (attempt - 1)
 
     def partition_of(self, run: Run) -> str | None:
         """The run's partition; None for the cluster's default."""
