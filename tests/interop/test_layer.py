@@ -122,6 +122,135 @@ def test_the_package_has_the_layer_and_the_circuit_by_name() -> None:
     assert repr(a_layer()) == "Layer(qubits=2, inputs=2, weights=2, outputs=3)"
 
 
+# --- what else is measured ---
+
+DRAWN = random_circuit(3, 4)
+SUMS = [{"ZZI": 0.5, "XXI": -1.0, "IYZ": 2.0}, "YIX"]
+
+
+def measuring(*arguments: Any, **named: Any) -> Layer:
+    torch.manual_seed(3)
+    return Layer(DRAWN, *arguments, dtype=torch.float64, **named)
+
+
+def dense_states(layer: Layer, inputs: torch.Tensor) -> np.ndarray:
+    return np.stack([dense_unitary(DRAWN, row, layer.weight.detach())[:, 0] for row in inputs])
+
+
+@pytest.mark.parametrize("simulator", [None, "default.qubit"])
+def test_states_probabilities_and_variances_are_those_of_dense_matrices(simulator: str | None) -> None:
+    inputs = some(4, DRAWN.inputs)
+    layer = measuring(measure="state", simulator=simulator)
+    states = dense_states(layer, inputs)
+    found = layer(inputs).detach().numpy()
+    phase = np.exp(1j * np.angle((found.conj() * states).sum(1)))[:, None]
+    np.testing.assert_allclose(found * phase, states, atol=1e-12)
+    squares = (np.abs(states) ** 2).reshape(4, 2, 2, 2)
+    probs = measuring(measure="probs", wires=[2, 0], simulator=simulator)
+    assert probs.outputs == 4
+    # Wire 2 is the more significant bit.
+    wanted = torch.tensor(squares.sum(2).transpose(0, 2, 1).reshape(4, 4))
+    close(probs(inputs.reshape(2, 2, -1)).flatten(0, 1), wanted)
+    variances = measuring(SUMS, measure="var", simulator=simulator)
+    assert variances.outputs == 2
+    for column, terms in enumerate(SUMS):
+        items = {terms: 1.0} if isinstance(terms, str) else terms
+        matrix = sum(c * dense_word(w) for w, c in items.items())
+        turned = states @ matrix.T
+        means = (states.conj() * turned).sum(1).real
+        np.testing.assert_allclose(
+            variances(inputs)[:, column].detach(), (np.abs(turned) ** 2).sum(1) - means**2, atol=1e-12
+        )
+
+
+@pytest.mark.parametrize(
+    "named", [{"measure": "probs", "wires": [1]}, {"measure": "var"}, {"measure": "state"}], ids=str
+)
+def test_gradients_of_what_is_measured_are_those_of_backprop(named: dict[str, Any]) -> None:
+    """Under torch.func too."""
+    slopes = []
+    for simulator in (None, "default.qubit"):
+        layer, inputs = measuring(simulator=simulator, **named), some(4, DRAWN.inputs).requires_grad_()
+        values = layer(inputs).abs().square()
+        loss = (values * torch.arange(values.shape[1])).sum()
+        slopes.append(torch.autograd.grad(loss, (inputs, layer.weight)))
+    close(*slopes)
+
+    def loss_of(weight: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+        values = functional_call(measured, {"weight": weight}, (angles,)).abs().square()
+        return (values * torch.arange(values.shape[-1])).sum()
+
+    measured = measuring(**named)
+    each = vmap(grad(loss_of), (None, 0))(measured.weight.detach(), some(4, DRAWN.inputs))
+    close(each.sum(0), slopes[0][1])
+
+
+def test_measures_are_those_of_a_qnode() -> None:
+    qml = pytest.importorskip("pennylane")
+
+    @qml.qnode(qml.device("default.qubit", wires=2))
+    def qnode(x: torch.Tensor, w: torch.Tensor) -> Any:
+        qml.RY(x[..., 0] + w[0], wires=0)
+        qml.RY(x[..., 1] + 0.3 + w[1], wires=1)
+        qml.CNOT(wires=[0, 1])
+        observable = qml.X(0) @ qml.Y(1)
+        return qml.probs(wires=[1, 0]), qml.var(observable), qml.state(), qml.probs(wires=1)
+
+    inputs = some(3, 2)
+    measures: list[dict[str, Any]] = [{"measure": "probs", "wires": [1, 0]}, {"measure": "var", "observables": ["XY"]},
+        {"measure": "state"}, {"measure": "probs", "wires": [1]}]  # fmt: skip
+    layers = []
+    for named in measures:
+        torch.manual_seed(3)
+        layers.append(Layer(CIRCUIT, dtype=torch.float64, **named))
+    for layer, wanted in zip(layers, qnode(inputs, layers[0].weight), strict=True):
+        found = layer(inputs)
+        close(found, wanted.reshape(found.shape))
+
+
+def test_samples_are_bits_or_values_and_repeat_with_torchs_seed() -> None:
+    circuit, inputs = Circuit(2).ry(0, "x0").cnot(0, 1), torch.tensor([[0.0], [math.pi], [math.pi / 2]])
+    bits = Layer(circuit, measure="sample", wires=[1, 0], shots=300)
+    torch.manual_seed(0)
+    drawn = bits(inputs)
+    assert drawn.shape == (3, 300, 2) and drawn.dtype == torch.int64 and not drawn.requires_grad
+    assert (drawn[0] == 0).all() and (drawn[1] == 1).all() and (drawn[2, :, 0] == drawn[2, :, 1]).all()
+    assert 100 < drawn[2, :, 0].sum() < 200
+    values = Layer(circuit, ["ZI", "ZZ"], measure="sample", shots=300)
+    torch.manual_seed(0)
+    # The same shots: ZI is -1 where the bit is 1, and ZZ is always 1.
+    found = values(inputs)
+    assert (
+        torch.equal(found[0], torch.ones(300, 2))
+        and (found[1, :, 0] == -1).all()
+        and (found[..., 1] == 1).all()
+    )
+    assert not torch.equal(values(inputs)[2], found[2])
+    frequencies = Layer(circuit, measure="probs", shots=300)(inputs)
+    assert torch.equal(frequencies[:2], torch.eye(4)[[0, 3]]) and frequencies.sum(1).eq(1).all()
+
+
+@pytest.mark.parametrize(
+    "named, message",
+    [
+        ({"measure": "counts"}, "measure is one of expval, var, probs, state, sample, not 'counts'"),
+        ({"measure": "probs", "observables": ["ZI"]}, "'probs' takes no observables"),
+        ({"measure": "state", "shots": 3}, "'state' is exact: leave out shots"),
+        ({"measure": "sample"}, "'sample' needs shots"),
+        ({"wires": [0]}, "wires are for measure 'probs'"),
+        ({"measure": "sample", "shots": 3, "observables": ["ZI"], "wires": [0]}, "wires are for"),
+        ({"measure": "sample", "shots": 3, "observables": [{"ZI": 2.0}]}, "no sums"),
+        ({"measure": "probs", "wires": [0, 2]}, "different ones from 0 to 1"),
+        ({"measure": "probs", "wires": [0, 0]}, "different ones"),
+        ({"gradient": "exact"}, "gradient is for results from shots"),
+        ({"shots": 0}, "whole number from 1, not 0"),
+    ],
+)
+def test_measures_that_do_not_go_together_are_refused(named: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        Layer(CIRCUIT, **named)
+
+
 # --- what is refused ---
 
 

@@ -110,7 +110,12 @@ class Layer(nn.Module):
     def extra_repr(self) -> str:
         """What print(layer) says about it."""
         circuit = self.circuit
-        return f"qubits={circuit.qubits}, inputs={circuit.inputs}, weights={circuit.weights}, outputs={self.outputs}"
+        about = f"qubits={circuit.qubits}, inputs={circuit.inputs}, weights={circuit.weights}, outputs={self.outputs}"
+        if self.measure != "expval":
+            about += f", measure={self.measure}"
+        if isinstance(self.simulator, Shots):
+            about += f", shots={self.simulator.shots}, gradient={self.simulator.gradient}"
+        return about
 
     def _evaluate(self, inputs: torch.Tensor | None) -> torch.Tensor:
         weight, columns = self.weight, self._columns
