@@ -47,7 +47,9 @@ EXTRAS = {
             "sympy": "sympy",
         },
     ),
-    "jax": Extra("circuits as functions of JAX, `ketscale.jax`", {"jax": "jax"}),
+    "jax": Extra(
+        "circuits as functions of JAX, `ketscale.jax`, and the simulator default.qubit-jit", {"jax": "jax"}
+    ),
     "mpi": Extra("the backend mpi", {"mpi4py": "mpi4py"}),
     "eeg": Extra(
         "the workload eegmmidb, and the baseline of trials, CSP with LDA",

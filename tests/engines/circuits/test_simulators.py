@@ -39,8 +39,10 @@ Matrix = NDArray[np.complex128]
 
 CPU = torch.device("cpu")
 FUSED = CircuitSimulator.usual("fused")
+# What needs a GPU, and what takes seconds to compile each circuit: `test_jitted` has that.
+ELSEWHERE = ("lightning.gpu", "default.qubit-jit")
 SETTINGS = {
-    **{name: CircuitSimulator.usual(name) for name in SIMULATORS if name != "lightning.gpu"},
+    **{name: CircuitSimulator.usual(name) for name in SIMULATORS if name not in ELSEWHERE},
     "fused-literal": replace(FUSED, route="literal"),
     "fused-matrix": replace(FUSED, route="matrix"),
 }

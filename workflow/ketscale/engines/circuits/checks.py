@@ -63,13 +63,15 @@ def refuse_gradient(simulator: str, what: str, *tensors: torch.Tensor | None) ->
 
 
 def one_first_derivative(simulator: str, cotangent: torch.Tensor) -> None:
-    """Called in a simulator's backward pass: raise UserError if it is asked for more than it has.
-
-    That is if the gradient is to be differentiated too, or if several are asked for at once.
-    """
+    """As `one_gradient`, and raise UserError if the gradient is to be differentiated too."""
     first_derivatives_only(
         simulator, "for create_graph=True, Hessians and forward mode use simulator 'default.qubit'"
     )
+    one_gradient(simulator, cotangent)
+
+
+def one_gradient(simulator: str, cotangent: torch.Tensor) -> None:
+    """Called in a simulator's backward pass: raise UserError if it is asked for several gradients at once."""
     if is_grad_batched(cotangent):
         raise UserError(
             f"{simulator} computes one gradient at a time: leave out is_grads_batched=True or vectorize=True, "

@@ -151,14 +151,17 @@ class _FirstDerivatives(torch.autograd.Function):
         return cotangent, None
 
 
-def _angle(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The angle of a column: of all samples, of the weights, or a constant, since a Rot takes no mixture with numbers."""
+def _angle(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor | float:
+    """The angle of a column: of all samples, of the weights, or a constant.
+
+    torch's Rot takes no mixture of tensors and numbers, JAX's does.
+    """
     match column.kind:
         case "input":
             return inputs[..., column.index]
         case "weight":
             return weights[column.index]
-    return weights.new_tensor(column.value)
+    return weights.new_tensor(column.value) if isinstance(weights, torch.Tensor) else column.value
 
 
 @contextmanager

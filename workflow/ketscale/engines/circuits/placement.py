@@ -37,12 +37,16 @@ class _Move(torch.autograd.Function):
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.device], output: torch.Tensor) -> None:
-        ctx.origin = inputs[0].device
+        ctx.origin, ctx.device = inputs[0].device, inputs[1]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         with span("transfer"):
             return gradient.to(ctx.origin), None
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: torch.Tensor, _: None) -> torch.Tensor:
+        return _move(tangent, ctx.device)
 
     @staticmethod
     def vmap(

@@ -30,6 +30,7 @@ class CircuitMethod:
 
 
 _FUSED, _PENNYLANE = "ketscale.engines.circuits.fused", "ketscale.engines.circuits.pennylane:PennyLane"
+_JITTED = "ketscale.engines.circuits.jitted:Jitted"
 _QISKIT = "ketscale.engines.circuits.qiskit:Qiskit"
 
 SIMULATORS: dict[str, CircuitMethod] = {
@@ -39,6 +40,7 @@ SIMULATORS: dict[str, CircuitMethod] = {
         CircuitMethod("fused-loop", "fused", "adjoint", "loop", f"{_FUSED}:looped"),
         CircuitMethod("default.qubit", "default.qubit", "backprop", "broadcast", _PENNYLANE),
         CircuitMethod("default.qubit-loop-shift", "default.qubit", "parameter-shift", "loop", _PENNYLANE),
+        CircuitMethod("default.qubit-jit", "default.qubit-jit", "backprop", "broadcast", _JITTED, "cpu"),
         CircuitMethod("lightning.qubit", "lightning.qubit", "adjoint", "loop", _PENNYLANE, "cpu"),
         CircuitMethod("lightning.gpu", "lightning.gpu", "adjoint", "loop", _PENNYLANE, "cuda"),
         CircuitMethod("qiskit", "qiskit", "parameter-shift", "loop", _QISKIT, "cpu"),
