@@ -29,13 +29,16 @@ def expval(circuit: Circuit, observables: Sequence[Observable] | None = None) ->
     any, and perhaps `initial`, normalised states (..., 2**qubits) in place of |0...0>. Leading dimensions broadcast. All are
     jax.numpy.float32, or all float64; the states are complex. It runs on a CPU, without Python once it is compiled.
 
-        f = ketscale.jax.expval(Circuit(1).ry(0, "x0").rx(0, "w0"))
-        jax.grad(lambda weights: jax.vmap(f, (0, None))(inputs, weights).sum())(weights)
-
     observables: as for `ketscale.Layer`; None is Z on each wire.
 
     Raises:
         UserError: an observable does not fit; when called, the arguments do not.
+
+    Example:
+        >>> values = ketscale.jax.expval(ketscale.Circuit(1).ry(0, "x0").rx(0, "w0"))
+        >>> inputs, weights = jnp.zeros((5, 1)), jnp.zeros(1)
+        >>> jax.grad(lambda weights: jax.vmap(values, (0, None))(inputs, weights).sum())(weights).shape
+        (1,)
     """
     words, sums = read_observables(observables, circuit.qubits)
     table = None if sums is None else sums.numpy()
@@ -52,6 +55,10 @@ def state(circuit: Circuit) -> Callable[..., Any]:
 
     Raises:
         UserError: when called, the arguments do not fit.
+
+    Example:
+        >>> ketscale.jax.state(ketscale.Circuit(1).ry(0, "x0"))(jnp.zeros((5, 1))).shape
+        (5, 2)
     """
 
     def function(*angles: Any, initial: Any = None) -> Any:

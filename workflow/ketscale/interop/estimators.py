@@ -143,6 +143,12 @@ class CircuitClassifier(ClassifierMixin, _Estimator):
         ValueError: when fitted, a parameter is out of range, the loss is not finite, the circuit's inputs are not as many as X's features, y
             has one class alone, or X or y is no data that scikit-learn accepts.
         UserError: when fitted, there is no such simulator, or an observable does not fit the circuit.
+
+    Example:
+        >>> features, labels = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+        >>> model = ketscale.CircuitClassifier(epochs=1, random_state=0).fit(features, labels)
+        >>> model.predict(features).shape
+        (20,)
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> CircuitClassifier:  # noqa: N803
@@ -184,6 +190,12 @@ class CircuitRegressor(RegressorMixin, _Estimator):
         ValueError: when fitted, a parameter is out of range, the loss is not finite, the circuit's inputs are not as many as X's features, or
             X or y is no data that scikit-learn accepts.
         UserError: when fitted, there is no such simulator, or an observable does not fit the circuit.
+
+    Example:
+        >>> features, labels = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
+        >>> model = ketscale.CircuitRegressor(epochs=1, random_state=0).fit(features, labels)
+        >>> model.predict(features).shape
+        (20,)
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> CircuitRegressor:  # noqa: N803

@@ -55,6 +55,12 @@ class Layer(nn.Module):
         UserError: there is no such simulator, a word does not fit the circuit, a coefficient is not finite, or the
             arguments do not go together; when called, the inputs have another width, dtype or device than the layer,
             or a derivative is asked for that the simulator does not have.
+
+    Example:
+        >>> layer = ketscale.Layer(ketscale.Circuit(2).ry(0, "x0").cnot(0, 1).rx(1, "w0"), ["ZI", {"ZZ": 0.5}])
+        >>> model = torch.nn.Sequential(torch.nn.Linear(8, 1), layer)
+        >>> model(torch.randn(16, 8)).shape
+        torch.Size([16, 2])
     """
 
     def __init__(

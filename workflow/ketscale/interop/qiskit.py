@@ -115,6 +115,13 @@ def from_qiskit(
         UserError: this is no QuantumCircuit; an input is not a parameter of it, or is given twice; an angle is an
             expression, such as 2*theta; there is a measurement before the end, a reset of a qubit in use, control flow,
             or an instruction that is no gate; or Qiskit is not installed.
+
+    Example:
+        >>> written = qiskit.QuantumCircuit(2)
+        >>> _ = written.ry(Parameter("x"), 0), written.rz(Parameter("t"), 0)
+        >>> circuit = ketscale.from_qiskit(written, inputs="x")
+        >>> circuit.inputs, circuit.weights
+        (1, 1)
     """
     with needed_for("from_qiskit"):
         from qiskit import QuantumCircuit
@@ -145,6 +152,11 @@ def from_qasm2(source: str | Path, inputs: str | Iterable[str] = ()) -> Circuit:
 
     Raises:
         UserError: as for `from_qiskit`, or the text or the file cannot be read.
+
+    Example:
+        >>> text = 'OPENQASM 2.0; include "qelib1.inc"; qreg q[2]; h q[0]; cx q[0], q[1];'
+        >>> len(ketscale.from_qasm2(text).gates)
+        2
     """
     with needed_for("OpenQASM 2"):
         from qiskit import QuantumCircuit
@@ -159,6 +171,11 @@ def from_qasm3(source: str | Path, inputs: str | Iterable[str] = ()) -> Circuit:
 
     Raises:
         UserError: as for `from_qiskit`, or the text or the file cannot be read, or qiskit-qasm3-import is missing.
+
+    Example:
+        >>> text = 'OPENQASM 3.0; include "stdgates.inc"; input angle a; qubit[1] q; ry(a) q[0];'
+        >>> ketscale.from_qasm3(text, inputs="a").inputs
+        1
     """
     with needed_for("OpenQASM 3"):
         import qiskit_qasm3_import  # noqa: F401  # what Qiskit's loader needs

@@ -62,6 +62,13 @@ class FusedEstimator(BaseEstimatorV2):
         Qiskit, a pub's or a run's precision comes before it, and the result's `stds` are 0.
     seed: of the noise. With an integer each pub gets the noise that StatevectorEstimator would give it; a Generator
         gives each run a stream of its own.
+
+    Example:
+        >>> bell = qiskit.QuantumCircuit(2)
+        >>> _ = bell.h(0), bell.cx(0, 1)
+        >>> job = ketscale.FusedEstimator().run([(bell, ["XX", "ZI"])])
+        >>> job.result()[0].data.evs.round(6).tolist()
+        [1.0, 0.0]
     """
 
     def __init__(self, *, default_precision: float = 0.0, seed: Seed = None) -> None:
@@ -105,6 +112,12 @@ class FusedSampler(BaseSamplerV2):
     default_shots: the samples of each binding, where neither the pub nor the run says how many.
     seed: with an integer each binding gets the samples that StatevectorSampler would give it, so that all bindings
         share one stream of random numbers; a Generator gives each run a stream of its own, and each binding its part.
+
+    Example:
+        >>> one = qiskit.QuantumCircuit(1)
+        >>> _ = one.x(0), one.measure_all()
+        >>> ketscale.FusedSampler(seed=0).run([one], shots=100).result()[0].data.meas.get_counts()
+        {'1': 100}
     """
 
     def __init__(self, *, default_shots: int = 1024, seed: Seed = None) -> None:

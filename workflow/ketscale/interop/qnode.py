@@ -60,6 +60,14 @@ def from_qnode(qnode: Any, trace: Literal["once", "always"] = "once") -> Convert
         UserError: it is no QNode; it has shots, transforms, mid-circuit measurements, or a device of mixed states.
             At a call: a state is prepared that is not normalised, an angle is complex; with `once` also, the operations
             depend on values of tensors, or something outside is read of which changes cannot be seen.
+
+    Example:
+        >>> @qml.qnode(qml.device("default.qubit", wires=1))
+        ... def qnode(angle):
+        ...     qml.RY(angle, wires=0)
+        ...     return qml.expval(qml.Z(0))
+        >>> ketscale.from_qnode(qnode)(torch.zeros(3))
+        tensor([1., 1., 1.])
     """
     if not isinstance(qnode, qml.QNode):
         raise UserError(

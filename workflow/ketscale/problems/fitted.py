@@ -14,6 +14,10 @@ class Samples(NamedTuple):
     """Samples with what is to be learned of them.
 
     inputs: (n, ...), as `forward` takes them. targets: classes, int64 (n,); or standardised numbers, real (n, columns).
+
+    Example:
+        >>> Samples(torch.zeros(10, 4), torch.arange(10) % 2).targets.unique()
+        tensor([0, 1])
     """
 
     inputs: torch.Tensor
@@ -30,6 +34,20 @@ class Fitted(nn.Module, ABC):
     Attributes:
         chosen: what `fit` has chosen by the validation samples, by name; the record has it.
         tried: out of how many settings. Say so in a model of your own that chooses: reports show each side's budget.
+
+    Example:
+        >>> class Mean(ketscale.Fitted):
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.register_buffer("mean", torch.zeros(1))
+        ...     def fit(self, train, validation):
+        ...         self.mean = train.targets.mean(0)
+        ...     def forward(self, x):
+        ...         return self.mean.expand(len(x), -1)
+        >>> mean = Mean()
+        >>> mean.fit(Samples(torch.zeros(2, 3), torch.tensor([[1.0], [3.0]])), None)
+        >>> mean(torch.zeros(1, 3))
+        tensor([[2.]])
     """
 
     def __init__(self) -> None:

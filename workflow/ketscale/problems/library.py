@@ -27,6 +27,10 @@ def construct(kind: str, **arguments: Any) -> nn.Module:
     Raises:
         UserError: there is no such kind, or the model refuses an argument's value.
         TypeError: the model has no such argument.
+
+    Example:
+        >>> ketscale.construct("vqc", qubits=2, inputs=8, outputs=3)(torch.zeros(5, 8)).shape
+        torch.Size([5, 3])
     """
     kinds = model_kinds(FAMILIES.values())
     if kind not in kinds:
@@ -44,6 +48,10 @@ def load(run: Path | str, simulator: Any = None, trust: bool = False) -> nn.Modu
     Raises:
         UserError: there is no trained model, another file is named, or the file is damaged, from another version or of
             another run; or a simulator is given to a model that takes none; or `trust` is needed.
+
+    Example:
+        >>> run = "results/runs/digits/vqc/q8-l3-b64/fused/cpu-n1r1t1/quality/seed0"
+        >>> model = ketscale.load(run)  # doctest: +SKIP
     """
     import torch
     from safetensors import SafetensorError, safe_open
@@ -110,6 +118,10 @@ def predictions(run: Path | str) -> dict[str, Shaped[np.ndarray, "samples ..."]]
 
     Raises:
         UserError: there are none, another file is named, or the record beside them does not vouch for them.
+
+    Example:
+        >>> run = "results/runs/digits/vqc/q8-l3-b64/fused/cpu-n1r1t1/quality/seed0"
+        >>> logits = ketscale.predictions(run)["outputs"]  # doctest: +SKIP
     """
     path = _beside(run, PREDICTIONS)
     if not path.exists():

@@ -44,6 +44,25 @@ class Problem(nn.Module, ABC):
 
     Raises:
         TypeError: a concrete subclass is defined without `linear`.
+
+    Example:
+        >>> class Square(Problem):
+        ...     "The mean of (model(x) - 2 x)^2 over ten numbers."
+        ...     linear = True
+        ...     def __init__(self):
+        ...         super().__init__()
+        ...         self.model, self.sampler = torch.nn.Linear(1, 1), Shuffled(10)
+        ...         self.x, self.splits = torch.linspace(0, 1, 10)[:, None], {"train": 10}
+        ...     def sums(self, indices, step):
+        ...         return (self.model(self.x[indices]) - 2 * self.x[indices]).square().sum(0)
+        ...     def combine(self, sums, count):
+        ...         return sums[0] / count
+        ...     def outputs(self, split, indices):
+        ...         return self.model(self.x[indices])
+        ...     def metrics(self, split, outputs, *, full):
+        ...         return {"loss": (outputs - 2 * self.x).square().mean().item()}
+        >>> problem = Square()
+        >>> problem.combine(problem(torch.arange(10), 0), 10).backward()
     """
 
     model: nn.Module

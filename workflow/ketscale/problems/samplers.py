@@ -15,7 +15,13 @@ ORDER = randomness.RandomStream("order")
 
 
 class Sampler(Protocol):
-    """The global batches of training, each int64 indices on the CPU, which the trainer shards over the ranks."""
+    """The global batches of training, each int64 indices on the CPU, which the trainer shards over the ranks.
+
+    Example:
+        >>> sampler: Sampler = Shuffled(10)
+        >>> sampler.steps_per_epoch(batch=4)
+        3
+    """
 
     @property
     def samples(self) -> int | None:
@@ -37,7 +43,12 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True)
 class Shuffled:
-    """Every sample once an epoch, in an order drawn from (seed, epoch); the last batch may be smaller."""
+    """Every sample once an epoch, in an order drawn from (seed, epoch); the last batch may be smaller.
+
+    Example:
+        >>> [len(batch) for batch in Shuffled(10).batches(seed=0, epoch=1, batch=4)]
+        [4, 4, 2]
+    """
 
     samples: int
 
@@ -53,7 +64,12 @@ class Shuffled:
 
 @dataclass(frozen=True)
 class All:
-    """All samples in every step, such as the columns of a unitary: a part of them would have another optimum."""
+    """All samples in every step, such as the columns of a unitary: a part of them would have another optimum.
+
+    Example:
+        >>> list(All(3).batches(seed=0, epoch=1, batch=3))
+        [tensor([0, 1, 2])]
+    """
 
     samples: int
 
@@ -83,6 +99,10 @@ class Stream:
     The indices of a step are 0..batch-1. The problem draws their tasks from a random stream of its own, so that the
     ranks do not matter: with `TASKS = randomness.RandomStream("gates.tasks")`, each task is a row of
     `randomness.uniform(TASKS.key(seed, step), indices, columns)`.
+
+    Example:
+        >>> len(list(Stream(steps=5).batches(seed=0, epoch=1, batch=4)))
+        5
     """
 
     steps: int

@@ -121,6 +121,11 @@ class Circuit:
     Raises:
         UserError: there is no qubit; or a gate has an unknown name, a wrong number of wires or angles, or a wire
             that is repeated or out of range.
+
+    Example:
+        >>> circuit = ketscale.Circuit(2).ry(0, "x0").ry(1, "x1").cnot(0, 1).rz(1, "w0").rx(0, 0.5)
+        >>> circuit.inputs, circuit.weights
+        (2, 1)
     """
 
     qubits: int

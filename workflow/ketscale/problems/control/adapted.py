@@ -38,6 +38,13 @@ def adapted(
     Raises:
         UserError: the tasks have another shape or are not finite, their environments are impossible, or the model does not
             adapt or was trained on other inputs or controls.
+
+    Example:
+        >>> workload = QubitSpectrum()
+        >>> task = [[quantity.low for quantity in workload.varied]]
+        >>> overlaps, pulses = adapted(ketscale.construct("policy"), workload, task, steps=2)
+        >>> overlaps.shape
+        torch.Size([1, 3])
     """
     if not isinstance(model, Network):
         raise UserError(

@@ -23,6 +23,11 @@ def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, Float64[tor
 
     time_ns: the last is the end. envelope_re_K, envelope_im_K: of drive K, rad/ns: its real part multiplies
     cos(frequency t + phase), its imaginary part -sin of the same. signal_K: the product, rad/ns.
+
+    Example:
+        >>> table = samples(ketscale.construct("cosine_pulse", qubits=1)(), interval=0.5)
+        >>> table["time_ns"].shape == table["signal_0"].shape
+        True
     """
     duration = pulses.duration
     count = max(1, round(float(duration) / interval))

@@ -45,6 +45,10 @@ class VQC(nn.Module):
 
     Raises:
         UserError: there is no such simulator; or, when called, the inputs have another shape.
+
+    Example:
+        >>> VQC(qubits=4, layers=3)(torch.zeros(8, 512)).shape
+        torch.Size([8, 10])
     """
 
     def __init__(
