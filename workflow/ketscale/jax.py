@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
 
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.transforms import inputs_only
@@ -17,12 +17,23 @@ with needed_for("ketscale.jax", "jax"):
     from ketscale.interop.layer import read_observables
 
 if TYPE_CHECKING:
+    from jax import Array
+    from jax.typing import ArrayLike
+
     from ketscale.interop.layer import Observable
 
 __all__ = ["expval", "state"]
 
 
-def expval(circuit: Circuit, observables: Sequence[Observable] | None = None) -> Callable[..., Any]:
+class Function(Protocol):
+    """A function of JAX's: of inputs and weights, whichever a circuit has, and perhaps initial states."""
+
+    def __call__(self, *angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
+        """See `expval`."""
+        ...
+
+
+def expval(circuit: Circuit, observables: Sequence[Observable] | None = None) -> Function:
     """A function of angles in radians that gives a circuit's expectation values (..., outputs), real.
 
     It takes the inputs (..., circuit.inputs), if the circuit has any, then the weights (..., circuit.weights), if it has
@@ -43,14 +54,14 @@ def expval(circuit: Circuit, observables: Sequence[Observable] | None = None) ->
     words, sums = read_observables(observables, circuit.qubits)
     table = None if sums is None else sums.numpy()
 
-    def function(*angles: Any, initial: Any = None) -> Any:
-        values = evaluate(inputs_only(circuit), words, *_operands(circuit, angles, initial))
+    def function(*angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
+        values: Array = evaluate(inputs_only(circuit), words, *_operands(circuit, angles, initial))
         return values if table is None else values @ jnp.asarray(table, values.dtype)
 
     return function
 
 
-def state(circuit: Circuit) -> Callable[..., Any]:
+def state(circuit: Circuit) -> Function:
     """As `expval`, but a function that gives the final states (..., 2**qubits), complex.
 
     Raises:
@@ -61,13 +72,14 @@ def state(circuit: Circuit) -> Callable[..., Any]:
         (5, 2)
     """
 
-    def function(*angles: Any, initial: Any = None) -> Any:
-        return evaluate(inputs_only(circuit), None, *_operands(circuit, angles, initial))
+    def function(*angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
+        states: Array = evaluate(inputs_only(circuit), None, *_operands(circuit, angles, initial))
+        return states
 
     return function
 
 
-def _operands(circuit: Circuit, angles: Sequence[Any], initial: Any) -> list[Any]:
+def _operands(circuit: Circuit, angles: Sequence[ArrayLike], initial: ArrayLike | None) -> list[Array]:
     """The operands of the primitive, with equally many leading dimensions."""
     widths = {
         name: width for name, width in (("inputs", circuit.inputs), ("weights", circuit.weights)) if width

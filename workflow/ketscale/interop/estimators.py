@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from numbers import Integral
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
@@ -151,7 +151,7 @@ class CircuitClassifier(ClassifierMixin, _Estimator):
         (20,)
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> CircuitClassifier:  # noqa: N803
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
         """Train on X (samples, features) and labels y (samples,) of any type."""
         x, labels = validate_data(self, X, y, dtype=np.float64)
         check_classification_targets(labels)
@@ -198,7 +198,7 @@ class CircuitRegressor(RegressorMixin, _Estimator):
         (20,)
     """
 
-    def fit(self, X: ArrayLike, y: ArrayLike) -> CircuitRegressor:  # noqa: N803
+    def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803
         """Train on X (samples, features) and numbers y (samples,) or (samples, columns)."""
         x, numbers = validate_data(self, X, y, dtype=np.float64, y_numeric=True, multi_output=True)
         self._single = numbers.ndim == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import torch
 from torch import nn
@@ -99,6 +99,12 @@ class Layer(nn.Module):
             self.outputs = len(self.words) if self._sums is None else self._sums.shape[1]
         self.weight = nn.Parameter(torch.empty(circuit.weights, device=device, dtype=dtype))
         self.reset_parameters()
+
+    if TYPE_CHECKING:  # what nn.Module leaves open
+
+        def __call__(self, inputs: torch.Tensor | None = None) -> torch.Tensor:
+            """See `forward`."""
+            ...
 
     def reset_parameters(self, generator: torch.Generator | None = None) -> None:
         """Draw the weights anew, uniformly from [0, 2 pi), with torch's generator or another."""

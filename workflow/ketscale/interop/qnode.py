@@ -45,7 +45,7 @@ TENSORS = (torch.Tensor, torch.nn.Parameter)
 NUMPY = (np.ndarray, np.number)
 
 
-def from_qnode(qnode: Any, trace: Literal["once", "always"] = "once") -> Converted:
+def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> Converted:
     """A function of the same arguments that evaluates a QNode's circuit exactly with `fused`, differentiably in torch.
 
     Whatever device the QNode names, the simulation is exact and needs no shots. Tensors among the arguments, nested or

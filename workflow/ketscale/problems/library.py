@@ -38,7 +38,7 @@ def construct(kind: str, **arguments: Any) -> nn.Module:
     return models.implementation(kinds[kind])(**arguments)
 
 
-def load(run: Path | str, simulator: Any = None, trust: bool = False) -> nn.Module:
+def load(run: Path | str, simulator: object = None, trust: bool = False) -> nn.Module:
     """The trained model of a run, in evaluation mode, on the CPU.
 
     run: the run's folder, its record, or its model.safetensors. A record beside the file must vouch for it.

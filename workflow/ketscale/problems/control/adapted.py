@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+from numpy.typing import ArrayLike
 
 from ketscale.engines.dynamics import propagator
 from ketscale.engines.dynamics.propagators import Propagator
@@ -19,7 +18,7 @@ from ketscale.problems.control.workload import ControlWorkload, Rates
 def adapted(
     model: Network,
     workload: ControlWorkload,
-    tasks: Any,
+    tasks: ArrayLike | torch.Tensor,
     steps: int = 10,
     rate: float = 0.02,
     simulator: Propagator | None = None,
