@@ -55,7 +55,7 @@ def probabilities(
     parts = squares.unflatten(1, (2,) * circuit.qubits)
     others = [1 + wire for wire in range(circuit.qubits) if wire not in wires]
     ordered = parts.permute(0, *(1 + wire for wire in wires), *others)
-    return ordered.reshape(len(squares), 2 ** len(wires), -1).sum(-1)
+    return ordered.reshape(squares.shape[0], 2 ** len(wires), -1).sum(-1)
 
 
 def _uncompiled(method: Callable[P, torch.Tensor]) -> Callable[P, torch.Tensor]:
