@@ -88,3 +88,22 @@ def test_weak_scaling_of_which_no_point_has_a_time_is_answered(tmp_path: Path) -
         made, tmp_path, lambda run: {"code": {**code, "imported": "nameHASH"}} if run.seed else {}
     )
     assert set(found["verdict"]) == {verdicts.APART}
+
+
+def test_figures_and_answers_say_which_numbers_are_drawn(tmp_path: Path) -> None:
+    """And no others: the note is about the simulators of the study alone."""
+    given = factory.default_study()
+    drawn = {"device": "fused", "batching": "broadcast", "shots": 100}
+    given["simulators"] |= {
+        "noisy": {**drawn, "gradient": "exact"},
+        "shifted": {**drawn, "gradient": "shift"},
+    }
+    axes = factory.point(simulator=["fused", "noisy"])
+    config = analysis.of(
+        {**given, "studies": {"asked": {"kind": "simulator", "question": "?", "axes": axes}}}
+    )
+    factory.write_all(config, tmp_path, lambda run: {})
+    analysed = factory.collect(config, tmp_path)
+    said = "noisy: 100 shots, noisy value, exact gradient."
+    assert analysed.parts[0].answer.notes[0] == said
+    assert said[:-1] in " ".join(analysed.figures["asked"]["svg"].decode().split())

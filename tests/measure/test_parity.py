@@ -115,6 +115,19 @@ def test_an_approximate_simulator_gives_the_same_numbers_on_all_ranks() -> None:
     assert refused(approximate(LIGHTNING, 0.0, 1e-2), approximate(ranks, 1e-9, 1e-2)) == {ranks}
 
 
+def test_shots_are_compared_with_themselves_alone() -> None:
+    def drawn(run: Run, off: float) -> Found:
+        run, checked = found(run, off)
+        assert checked.record is not None
+        checked.record.config["simulator"]["shots"] = 100
+        return run, checked
+
+    other = replace(RUN, simulator="qiskit")
+    assert compare(found(RUN), drawn(LIGHTNING, 0.1), drawn(other, 0.2)) == []
+    ranks = replace(RANKS, simulator="lightning.qubit")
+    assert refused(drawn(LIGHTNING, 0.1), drawn(ranks, 0.2)) == {ranks}
+
+
 def test_only_common_steps_are_compared() -> None:
     assert refused(found(RUN), found(LIGHTNING, losses=LOSSES[:4])) == set()
     assert refused(found(RUN), found(LIGHTNING, losses=[*LOSSES[:3], 9.9])) == {LIGHTNING}

@@ -8,6 +8,8 @@ import torch
 from sklearn import metrics as reference
 from torch import nn
 
+from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.shots import Shots
 from ketscale.engines.randomness import keyed
 from ketscale.errors import UserError
 from ketscale.jobs import outcome
@@ -103,6 +105,32 @@ def test_a_step_without_autograd_is_the_gradient_of_the_loss_by_hand(make: objec
         made.back(torch.ones(1, dtype=torch.float64), slots)
     for parameter in problem.model.parameters():
         torch.testing.assert_close(slots.found[id(parameter)], parameter.grad, rtol=1e-10, atol=1e-13)
+
+
+@pytest.mark.parametrize("gradient", ["shift", "exact"])
+def test_training_with_shots_depends_on_seed_step_and_sample_alone(gradient: str) -> None:
+    """Shards add up to the whole, and an evaluation repeats in parts."""
+    torch.manual_seed(0)
+    problem = regression(VQC(2, 1, Shots(Fused(), 20, gradient), inputs=3, outputs=2, dropout=0.3))
+    indices = torch.tensor([3, 7, 21, 39])
+
+    def stepped(rows: torch.Tensor, step: int = 2) -> list[torch.Tensor]:
+        problem.zero_grad()
+        sums = problem(rows, step)
+        sums.sum().backward()
+        grads = [p.grad for p in problem.parameters() if p.grad is not None]
+        return [sums.detach(), *(grad.clone() for grad in grads)]
+
+    whole, parts = stepped(indices), [stepped(indices[:1]), stepped(indices[1:])]
+    for tensor, *shards in zip(whole, *parts, strict=True):
+        torch.testing.assert_close(tensor, sum(shards), rtol=1e-9, atol=1e-12)
+    assert torch.equal(whole[0], stepped(indices)[0]) and not torch.equal(whole[0], stepped(indices, 3)[0])
+    every = problem.outputs("test", torch.arange(10))
+    assert torch.equal(
+        torch.cat([problem.outputs("test", rows) for rows in torch.arange(10).split(3)]), every
+    )
+    problem.seed = 4
+    assert not torch.equal(problem.outputs("test", torch.arange(10)), every)
 
 
 def test_a_linear_model_becomes_the_least_squares_solution() -> None:

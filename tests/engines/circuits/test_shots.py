@@ -177,8 +177,8 @@ BLOCK: dict[str, Any] = {"device": "fused", "gradient": "shift", "batching": "br
 
 def test_the_settings_say_how_many_shots_and_which_gradient() -> None:
     exact = CircuitSimulator(**BLOCK | {"gradient": "exact", "shots": 1})
-    assert CircuitSimulator(**BLOCK).mode == "100 shots (gradient by shifts with shots of its own)"
-    assert exact.mode == "1 shot (noisy value, exact gradient)" and not exact.stacks
+    assert CircuitSimulator(**BLOCK).mode == "100 shots, gradient with shots of its own"
+    assert exact.mode == "1 shot, noisy value, exact gradient" and not exact.stacks
     assert exact.content()["shots"] == 1
     built: Any = build_simulator("noisy", exact, torch.device("cpu"))
     assert (built.simulator.shots, built.simulator.gradient) == (1, "exact")

@@ -10,6 +10,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Answer, Told
 from ketscale.analysis.points import TIMED_OUT
+from ketscale.analysis.wording import modes
 from ketscale.grid import Study
 
 
@@ -62,9 +63,7 @@ def _cautions(study: Study, inputs: Inputs) -> Iterator[str]:
     """What of the study's runs has not completed, whose numbers are noisy, and which points a busy machine disturbed."""
     if states := inputs.states([study.name]):
         yield f"{states}."
-    for name in dict.fromkeys(run.simulator for run in study.runs):
-        if mode := name in inputs.config.simulators and inputs.config.simulators[name].mode:
-            yield f"{name}: {mode}."
+    yield from (f"{mode}." for mode in modes(inputs.config, study.name))
     points = inputs.points(study.name)
     flags = points["flag"].dropna()
     # The states above tell of those.

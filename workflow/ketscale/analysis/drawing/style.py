@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.points import FOUND
-from ketscale.analysis.wording import listed
+from ketscale.analysis.wording import listed, modes
 from ketscale.config import Metric
 from ketscale.files import as_cell
 from ketscale.words import duration
@@ -216,8 +216,9 @@ def name_rows(axes: Axes, names: Iterable[str], said: Iterable[str] = ()) -> Non
 def footnote(
     figure: Figure, points: pd.DataFrame, inputs: Inputs, studies: Iterable[str], note: str = ""
 ) -> None:
-    """The note of a figure, which `files` saves with it: n, hardware, commit, and how many runs are not in it."""
-    parts = [note.rstrip(".")] if note else []
+    """The note of a figure, which `files` saves with it: what simulators draw, n, hardware, commit, and how many runs are not in it."""
+    studies = [*studies]
+    parts = [*([note.rstrip(".")] if note else []), *modes(inputs.config, *studies)]
     if len(points):
         names = sorted(set(points["workload"]))
         made = [name for name in names if inputs.config.block(name)[1].generated]
@@ -237,7 +238,7 @@ def footnote(
             for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT))
             if any(flag.startswith(word) for flag in flags)
         ]
-    parts.append(inputs.states([*studies]))
+    parts.append(inputs.states(studies))
     figure.set_label(". ".join(part for part in parts if part) + ".")
 
 

@@ -50,9 +50,7 @@ SIMULATORS: dict[str, CircuitMethod] = {
 # Those with a number of shots, which have no name without it.
 _SHOTS = "ketscale.engines.circuits.shots:fused"
 WITH_SHOTS = (
-    CircuitMethod(
-        "", "fused", "shift", "broadcast", _SHOTS, shots="gradient by shifts with shots of its own"
-    ),
+    CircuitMethod("", "fused", "shift", "broadcast", _SHOTS, shots="gradient with shots of its own"),
     CircuitMethod("", "fused", "exact", "broadcast", _SHOTS, shots="noisy value, exact gradient"),
 )
 METHODS = (*SIMULATORS.values(), *WITH_SHOTS)

@@ -99,7 +99,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         method = self.method
         if self.shots is None or method is None:
             return None
-        return f"{counted(self.shots, 'shot')} ({method.shots})"
+        return f"{counted(self.shots, 'shot')}, {method.shots}"
 
     @property
     def stacks(self) -> bool:
