@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from ketscale.engines.compiled import language
-from ketscale.engines.compiled.functions import exp, log, polynomial, sincos
+from ketscale.engines.compiled.functions import exp, log, polynomial, sincos, tanh
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.compiled.language import (
     INTEGER,
@@ -189,15 +189,18 @@ def test_functions_are_accurate_and_pass_on_what_is_not_a_number(dtype: torch.dt
         x = args.x[0]
         for number, each in enumerate([*sincos(x), exp(x), log(exp(x)), polynomial(x, [2.0, -1.0, 0.5])]):
             args.out[number] = each
-        args.out[5] = select(is_nan(x), 1.0, 0.0)
+        args.out[5], args.out[6], args.out[7] = select(is_nan(x), 1.0, 0.0), tanh(x), tanh(x * 1e-3)
 
     x = torch.tensor([0.3, -4.0, 7.5, math.nan], dtype=dtype)
-    out = torch.empty(6, LANES, dtype=dtype)
+    out = torch.empty(8, LANES, dtype=dtype)
     run(body, {"x out": vectors("rows")}, dtype, x=x, out=out)
     expected = [x.sin(), x.cos(), x.exp(), x, 2 * x * x - x + 0.5]
     tolerance = 8 * torch.finfo(dtype).eps
     torch.testing.assert_close(out[:5, :3], torch.stack(expected)[:, :3], rtol=tolerance, atol=8 * tolerance)
     assert out[5].tolist() == [0, 0, 0, 1]
+    # Near 0 too, relative to the value.
+    small = torch.stack([x.tanh(), (x * 1e-3).tanh()])
+    torch.testing.assert_close(out[6:], small, rtol=tolerance, atol=0, equal_nan=True)
 
 
 def test_sums_over_lanes_are_pairwise() -> None:

@@ -49,6 +49,10 @@ class RandomStream:
             return step.key(self.number, seed, *parts)
         return _folded(_start(self.number, seed), step, *parts)
 
+    def start(self, seed: int) -> int:
+        """What all keys of a run's seed begin with, signed; compiled code continues it (`masks.folded`)."""
+        return signed(_start(self.number, seed))
+
 
 class DeviceStep:
     """The number of a step that is captured once and replayed, as a CUDA graph is.

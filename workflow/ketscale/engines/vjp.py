@@ -65,10 +65,16 @@ def offered(module: nn.Module) -> Callable[..., Any] | None:
 
 def watched(module: nn.Module) -> bool:
     """Whether a module has hooks, which see only calls of modules, or tensors that autograd makes of parameters."""
-    return bool(
-        module._forward_hooks
-        or module._forward_pre_hooks
-        or module._backward_hooks
-        or module._backward_pre_hooks
-        or "parametrizations" in module._modules
+    return any(watchers(module)[:4]) or "parametrizations" in module._modules
+
+
+def watchers(module: nn.Module) -> tuple[Any, ...]:
+    """What has something in it once a module is watched; of a module without parts, for the last one is of those."""
+    hooks: Any = module
+    return (
+        hooks._forward_hooks,
+        hooks._forward_pre_hooks,
+        hooks._backward_hooks,
+        hooks._backward_pre_hooks,
+        module._modules,
     )

@@ -1,79 +1,48 @@
 """Linear layers with ReLU and dropout between them: one operator in a training step on a CPU.
 
-Around matrices of a small model's size, torch's other operators take longer than the products.
+Around matrices of a small model's size, torch's operators take longer than their arithmetic. `dense_kernels` has the code.
 """
 
 from __future__ import annotations
 
+import itertools
+import struct
+from array import array
 from collections.abc import Sequence
-from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import nn
 
 from ketscale.engines import randomness
-from ketscale.engines.compiled.kernel import Kernel
-from ketscale.engines.compiled.language import (
-    INTEGER,
-    Arguments,
-    FunctionCode,
-    maximum,
-    reals,
-    select,
-    vectors,
-)
+from ketscale.engines.compiled.kernel import threads_for
+from ketscale.engines.compiled.language import COUNTERS, NEXT_TASK
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
-from ketscale.engines.vjp import VJP, Slots, vjp_of, watched
-from ketscale.layers import masks
-from ketscale.layers.dropout import SampleDropout
-from ketscale.layers.masks import DRAWN, LANES, each_mask
+from ketscale.engines.vjp import VJP, Slots, vjp_of, watchers
+from ketscale.layers.dense_kernels import ARGUMENTS, FIELDS, compiled
+from ketscale.layers.dropout import MASKS, UNNAMED, SampleDropout
+from ketscale.layers.masks import LANES
 from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.private_torch import transforms_active
-
-# apart: how far the biases of runs are from each other.
-ARGUMENTS = {
-    **DRAWN,
-    "values cotangent": vectors("all_rows", "vectors"),
-    "apart": INTEGER,
-    "bias to_bias": reals("runs", "apart"),
-}
-
-
-def write_hidden(k: FunctionCode, args: Arguments) -> None:
-    """values <- mask * relu(values + bias), which leaves a NaN one."""
-    with each_mask(k, args) as mask:
-        place = mask.row, mask.vector
-        bias = args.bias.part(mask.run, 1, element="vector")
-        args.values[place] = maximum(0.0, args.values[place] + bias[mask.vector]) * mask.values
-
-
-def write_gradients(k: FunctionCode, args: Arguments) -> None:
-    """cotangent <- its part by the values before the bias; to_bias <- the sum over the rows. Nothing is drawn."""
-    rows, scale = args.rows, args.scale.splat()
-    total = k.variable(k.vector(0.0))
-    # Threads share the columns.
-    with k.tasks(args.runs * args.vectors) as column:
-        run, vector = column // args.vectors, column % args.vectors
-        total.value = k.vector(0.0)
-        with k.loop(rows) as row:
-            place = run * rows + row, vector
-            # A value is not positive if its unit was off or its mask was 0.
-            part = select(args.values[place] <= 0.0, 0.0, args.cotangent[place] * scale)
-            args.cotangent[place] = part
-            total.value += part
-        args.to_bias.part(run, 1, element="vector")[vector] = total.value
-
 
 # The layers of a `Dense`, whose kinds are known.
 Layers: TypeAlias = tuple[Any, ...]
 
 
-class _Given(NamedTuple):
-    """The layers, and the key of their masks; see `randomness.DrawnFor`."""
+class _Drawn(NamedTuple):
+    """What the masks are drawn for: the seeds of all runs; see `randomness.DrawnFor`."""
 
-    layers: Layers
+    seeds: Sequence[int]
+    step: int
+    samples: torch.Tensor
+
+
+class _Given(NamedTuple):
+    """What a pass works with. seed: of one run, or of each."""
+
+    form: _Form
+    parameters: list[Any]
     seed: Any
     step: int
     samples: torch.Tensor
@@ -86,8 +55,8 @@ class Dense(nn.Sequential):
     on a CPU, of one run or of a stack.
     """
 
-    # The layers that `_fits` was asked about, and its answer.
-    _asked: tuple[tuple[nn.Module, ...], bool] = ((), False)
+    # The layers that `_fits` was asked about, its answer, and what has something in it if one of them is watched.
+    _asked: tuple[tuple[nn.Module, ...], bool, tuple[Any, ...]] = ((), False, ())
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
         """The last layer's outputs (batch, outputs) for inputs (batch, inputs)."""
@@ -95,17 +64,15 @@ class Dense(nn.Sequential):
         given = None if mapped and not only_mapped() else self._given(input)
         if given is None:
             return super().forward(input)
-        layers, seed, step, samples = given
-        parameters = _parameters(layers)
+        form, parameters, seed, step, samples = given
         if not mapped:
-            form = _form(layers, seed, step)
-            result: torch.Tensor = _Dense.apply(input, samples, form, *parameters)
+            result: torch.Tensor = _Dense.apply(input, _Drawn([seed], step, samples), form, *parameters)
             return result
 
         def of_runs(
             x: torch.Tensor, ids: torch.Tensor, seeds: torch.Tensor, *own: torch.Tensor
         ) -> torch.Tensor:
-            made: torch.Tensor = _Dense.apply(x, ids, _form(layers, seeds.tolist(), step), *own)
+            made: torch.Tensor = _Dense.apply(x, _Drawn(seeds.tolist(), step, ids), form, *own)
             return made
 
         return at_once(of_runs, input, samples, seed, *parameters)
@@ -119,15 +86,20 @@ class Dense(nn.Sequential):
         given = self._given(input)
         if given is None:
             return None
-        layers, seed, step, samples = given
-        form, parameters = _form(layers, seed, step), _parameters(layers)
-        values = _values(input, samples, form, parameters)
+        form, parameters, seed, step, samples = given
+        sizes = _sizes(input, form, parameters)
+        free = _free.setdefault(sizes, [])
+        memory = free.pop() if free else _Memory(sizes)
+        seeds = [seed] if isinstance(seed, int) else seed
+        made = memory.forward(input, _Drawn(seeds, step, samples), parameters)
 
         def back(cotangent: torch.Tensor, slots: Slots) -> torch.Tensor | None:
             into = [slots.slot(parameter) for parameter in parameters]
-            return _gradients(cotangent, samples, form, parameters[::2], values, into, to_input)
+            to_x = memory.back(cotangent, into, to_input)
+            memory.free()
+            return to_x
 
-        return VJP(values[-1], back)
+        return VJP(made, back)
 
     def _given(self, x: torch.Tensor) -> _Given | None:
         """What the operator works with; None where there is none."""
@@ -142,12 +114,17 @@ class Dense(nn.Sequential):
             or torch.is_autocast_enabled("cpu")
         ):
             return None
-        layers = tuple(self._modules.values())
+        layers: Layers = tuple(self._modules.values())
         if self._asked[0] != layers:
-            self._asked = layers, _fits(layers)
-        if not self._asked[1] or any(map(watched, layers)) or layers[0].weight.dtype != x.dtype:
+            self._asked = layers, _fits(layers), tuple(itertools.chain(*map(watchers, layers)))
+        _, fits, watching = self._asked
+        if not fits or any(watching):
             return None
-        return _Given(layers, key.seed, key.step, key.samples)
+        parameters = [tensor for layer in layers[::3] for tensor in layer._parameters.values()]
+        if parameters[0].dtype != x.dtype:
+            return None
+        dropouts = tuple([(layer.number, layer.p) for layer in layers[2::3]])
+        return _Given(_Form(dropouts, len(layers) % 3 == 2), parameters, key.seed, key.step, key.samples)
 
 
 def _fits(layers: Layers) -> bool:
@@ -159,28 +136,18 @@ def _fits(layers: Layers) -> bool:
     return (
         found == kinds
         and all(set(layer._parameters) == {"weight", "bias"} and layer.bias is not None for layer in linear)
-        and all(layer.out_features % LANES == 0 and layer.bias.stride(-1) == 1 for layer in linear[:-1])
+        and all(layer.bias.stride(-1) == 1 for layer in linear)
+        and all(layer.out_features % LANES == 0 for layer in linear[:-1])
         and linear[0].weight.dtype in (torch.float32, torch.float64)
         and len({parameter.dtype for layer in linear for parameter in layer.parameters()}) == 1
     )
 
 
 class _Form(NamedTuple):
-    """The dropouts of a step, in turn: the key of each run's masks and the probability of 0; and whether tanh follows."""
+    """The numbers of the dropouts, in turn, with their probabilities of 0; and whether tanh follows."""
 
-    masks: list[tuple[list[int], float]]
+    dropouts: tuple[tuple[int | None, float], ...]
     tanh: bool
-
-
-def _form(layers: Layers, seed: int | Sequence[int], step: int) -> _Form:
-    seeds = [seed] if isinstance(seed, int) else seed
-    drawn = [([layer.key(seed, step) for seed in seeds], layer.p) for layer in layers[2::3]]
-    return _Form(drawn, len(layers) % 3 == 2)
-
-
-def _parameters(layers: Layers) -> list[Any]:
-    """Weight and bias of each linear layer."""
-    return [tensor for layer in layers[::3] for tensor in layer._parameters.values()]
 
 
 class _Dense(torch.autograd.Function):
@@ -188,83 +155,156 @@ class _Dense(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, x: torch.Tensor, samples: torch.Tensor, form: _Form, *parameters: torch.Tensor
+        ctx: Any, x: torch.Tensor, drawn: _Drawn, form: _Form, *parameters: torch.Tensor
     ) -> torch.Tensor:
-        values = _values(x, samples, form, parameters)
-        ctx.save_for_backward(samples, *values, *parameters[::2])
-        ctx.form = form
-        return values[-1]
+        ctx.memory = _Memory(_sizes(x, form, parameters))
+        ctx.save_for_backward(x, *parameters)
+        return ctx.memory.forward(x, drawn, parameters)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         first_derivatives_only("a step through dense layers")
-        samples, *saved = ctx.saved_tensors
-        layers = len(saved) // 2
-        values, weights = saved[: layers + 1], saved[layers + 1 :]
-        runs = cotangent.shape[:-2]
+        _, *parameters = ctx.saved_tensors
         into = [
-            cotangent.new_empty(shape)
-            for weight in weights
-            for shape in (weight.shape, (*runs, weight.shape[-2]))
+            torch.empty_like(parameter, memory_format=torch.contiguous_format) for parameter in parameters
         ]
-        to_x = _gradients(cotangent, samples, ctx.form, weights, values, into, ctx.needs_input_grad[0])
-        return to_x, None, None, *into
+        return ctx.memory.back(cotangent, into, ctx.needs_input_grad[0]), None, None, *into
 
 
-def _values(
-    x: torch.Tensor, samples: torch.Tensor, form: _Form, parameters: Sequence[torch.Tensor]
-) -> list[torch.Tensor]:
-    """The inputs and each layer's outputs, after their dropout or tanh."""
-    kernel, values = _kernel(x.dtype), [x]
-    for place, (keys, p) in enumerate(form.masks):
-        weight, bias = parameters[2 * place : 2 * place + 2]
-        made = torch.matmul(values[-1], weight.mT)
-        # fmt: off
-        masks.call(
-            kernel, "write_hidden", samples, keys, p, made.shape[-1], values=made, bias=bias, apart=bias.stride(0),
+class _Sizes(NamedTuple):
+    """What a `_Memory` is made for. widths: of the inputs and each layer's outputs."""
+
+    runs: int
+    rows: int
+    widths: tuple[int, ...]
+    form: _Form
+    dtype: torch.dtype
+    threads: int
+
+
+def _sizes(x: torch.Tensor, form: _Form, parameters: Sequence[torch.Tensor]) -> _Sizes:
+    *runs, rows, inputs = x.shape
+    widths = (inputs, *[weight.shape[-2] for weight in parameters[::2]])
+    return _Sizes(runs[0] if runs else 1, rows, widths, form, x.dtype, torch.get_num_threads())
+
+
+class _Memory:
+    """What one pass through the layers and back needs: hidden values and their gradients, and the code's arguments."""
+
+    def __init__(self, sizes: _Sizes) -> None:
+        self._sizes = runs, rows, widths, form, dtype, _ = sizes
+        self._library, tile = compiled(dtype)
+        every = runs * rows
+        pairs = list(itertools.pairwise(widths))
+        padded = [runs * -(-outputs // LANES) * LANES * inputs for inputs, outputs in pairs]
+        self._hidden = torch.empty(every * sum(widths[1:-1]), dtype=dtype)
+        # With the gradients by the outputs of all layers.
+        self._parts = torch.empty(every * sum(widths[1:]), dtype=dtype)
+        self._turned = torch.empty(sum(padded), dtype=dtype)
+        hidden, part, turned = (t.data_ptr() for t in (self._hidden, self._parts, self._turned))
+        self._table = array("q")
+        source = to_source = 0
+        last = len(pairs) - 1
+        dropouts = [*form.dropouts, (0, 0.0)]
+        for number, ((inputs, outputs), (name, p)) in enumerate(zip(pairs, dropouts, strict=True)):
+            made = hidden if number < last else 0
+            if name is None:
+                raise RuntimeError(UNNAMED)
+            # fmt: off
+            self._table.extend((
+                inputs, outputs, randomness.signed(name), randomness.least(p), turned, source, made, 0, 0, 0, 0,
+                to_source, part, 0, 0, 0, 0,
+            ))
+            # fmt: on
+            source, to_source = made, part
+            size = every * outputs * dtype.itemsize
+            hidden, part, turned = hidden + size, part + size, turned + padded[number] * dtype.itemsize
+        self._scales = array("d", [1 / (1 - p) for _, p in dropouts])
+        self._starts = array("q", [0] * runs)
+        arrays = [each.buffer_info()[0] for each in (self._table, self._scales, self._starts)]
+        work = every * sum(inputs * outputs for inputs, outputs in pairs)
+        blocks = [-(-count // tile.rows) for count in (rows, max(widths[1:]))]
+        by_rows, by_outputs = (threads_for(runs * count, work) for count in blocks)
+        self._threads = (
+            {"write_turned": 1, "write_forward": by_rows},
+            {"write_back": by_rows, "write_gradients": by_outputs},
         )
-        # fmt: on
-        values.append(made)
-    weight, bias = parameters[-2:]
-    if x.dim() == 2:
-        result = torch.addmm(bias, values[-1], weight.t())
-    else:
-        result = torch.baddbmm(bias.unsqueeze(1), values[-1], weight.mT)
-    values.append(result.tanh_() if form.tanh else result)
-    return values
-
-
-def _gradients(
-    cotangent: torch.Tensor,
-    samples: torch.Tensor,
-    form: _Form,
-    weights: Sequence[torch.Tensor],
-    values: Sequence[torch.Tensor],
-    into: Sequence[torch.Tensor],
-    to_x: bool,
-) -> torch.Tensor | None:
-    """Put the gradients of each layer's weight and bias `into` their memory; that by the inputs if it is wanted."""
-    kernel = _kernel(cotangent.dtype)
-    if form.tanh:
-        cotangent = torch.ops.aten.tanh_backward(cotangent, values[-1])
-    torch.sum(cotangent, -2, out=into[-1])
-    torch.matmul(cotangent.mT, values[-2], out=into[-2])
-    for place in range(len(form.masks) - 1, -1, -1):
-        keys, p = form.masks[place]
-        cotangent = torch.matmul(cotangent, weights[place + 1])
-        # The gradients by the values before the bias, in place, and their sum over the samples.
-        to_bias = into[2 * place + 1]
+        self._alone = by_rows == by_outputs == 1
         # fmt: off
-        masks.call(
-            kernel, "write_gradients", samples, keys, p, cotangent.shape[-1],
-            cotangent=cotangent, values=values[place + 1], to_bias=to_bias, apart=to_bias.stride(0),
-        )
+        self._arguments = array("q", (
+            *[0] * COUNTERS, runs, rows, len(pairs), form.tanh, *blocks, 0, *arrays, 0, 0,
+        ))
         # fmt: on
-        torch.matmul(cotangent.mT, values[place], out=into[2 * place])
-    return torch.matmul(cotangent, weights[0]) if to_x else None
+        self._address, _ = self._arguments.buffer_info()
+
+    def forward(self, x: torch.Tensor, drawn: _Drawn, parameters: Sequence[torch.Tensor]) -> torch.Tensor:
+        """The last layer's outputs."""
+        sizes, (seeds, step, samples) = self._sizes, drawn
+        x, samples = x.contiguous(), samples.contiguous()
+        made = torch.empty((*x.shape[:-1], sizes.widths[-1]), dtype=sizes.dtype)
+        weights = [_in_rows(weight) for weight in parameters[::2]]
+        table, size = self._table, 8 * len(FIELDS)
+        for number, (weight, bias) in enumerate(zip(weights, parameters[1::2], strict=True)):
+            _pack_weights(
+                table, number * size + WEIGHTS,
+                weight.data_ptr(), weight.stride(0), bias.data_ptr(), bias.stride(0),
+            )  # fmt: skip
+        table[SOURCE], table[MADE - len(FIELDS)] = x.data_ptr(), made.data_ptr()
+        for run, seed in enumerate(seeds):
+            self._starts[run] = MASKS.start(seed)
+        self._arguments[STEP], self._arguments[SAMPLES] = step, samples.data_ptr()
+        # The addresses are of these tensors.
+        self._kept: tuple[Any, ...] = x, weights, parameters, made
+        self._run("write_whole_forward", 0)
+        return made
+
+    def back(self, cotangent: torch.Tensor, into: Sequence[torch.Tensor], to_x: bool) -> torch.Tensor | None:
+        """Put the gradients by weights and biases `into` their memory; that by the inputs if it is wanted."""
+        cotangent = cotangent.contiguous()
+        result = torch.empty_like(self._kept[0]) if to_x else None
+        table, size = self._table, 8 * len(FIELDS)
+        for number, (to_weight, to_bias) in enumerate(zip(into[::2], into[1::2], strict=True)):
+            _pack_weights(
+                table, number * size + GRADIENTS,
+                to_weight.data_ptr(), to_weight.stride(0), to_bias.data_ptr(), to_bias.stride(0),
+            )  # fmt: skip
+        table[TO_SOURCE] = 0 if result is None else result.data_ptr()
+        if self._sizes.form.tanh:
+            self._arguments[COTANGENT] = cotangent.data_ptr()
+        else:
+            table[TO_MADE - len(FIELDS)] = cotangent.data_ptr()
+        self._run("write_whole_back", 1)
+        return result
+
+    def free(self) -> None:
+        """Let other passes have it."""
+        self._kept = ()
+        _free[self._sizes].append(self)
+
+    def _run(self, whole: str, way: int) -> None:
+        """Run a function on one thread, or its parts in turn on several."""
+        arguments = self._arguments
+        arguments[NEXT_TASK] = 0
+        if self._alone:
+            self._library.on_one_thread[whole](self._address)
+            return
+        for part, threads in self._threads[way].items():
+            arguments[NEXT_TASK] = 0
+            self._library.on_threads(part, self._address, threads)
 
 
-@cache
-def _kernel(dtype: torch.dtype) -> Kernel:
-    functions, sources = (write_hidden, write_gradients), (masks, randomness)
-    return Kernel(functions, ARGUMENTS, dtype, LANES, sources=sources)
+# Places in the table and in the arguments, and how to fill in weights and biases, and the gradients by them.
+SOURCE, MADE, TO_SOURCE, TO_MADE = map(FIELDS.index, ("source", "made", "to_source", "to_made"))
+WEIGHTS, GRADIENTS = (8 * FIELDS.index(name) for name in ("weight", "to_weight"))
+_NAMES = [name for names in ARGUMENTS for name in names.split()]
+STEP, SAMPLES, COTANGENT = (COUNTERS + _NAMES.index(name) for name in ("step", "samples", "cotangent"))
+_pack_weights = struct.Struct("4q").pack_into
+
+
+def _in_rows(weight: torch.Tensor) -> torch.Tensor:
+    """Weights whose rows are side by side in each run."""
+    return weight if weight.stride()[-2:] == (weight.shape[-1], 1) else weight.contiguous()
+
+
+# Memory that no pass uses, by what it was made for.
+_free: dict[_Sizes, list[_Memory]] = {}

@@ -12,6 +12,7 @@ from ketscale.engines.members import at_once
 from ketscale.layers import masks
 
 MASKS = randomness.RandomStream("dropout")
+UNNAMED = "a dropout has no masks of its own: call name_dropouts(model) first"
 
 
 class SampleDropout(nn.Module):
@@ -55,7 +56,7 @@ class SampleDropout(nn.Module):
             RuntimeError: `name_dropouts` has not named it.
         """
         if self.number is None:
-            raise RuntimeError("a dropout has no masks of its own: call name_dropouts(model) first")
+            raise RuntimeError(UNNAMED)
         return MASKS.key(seed, step, self.number)
 
 

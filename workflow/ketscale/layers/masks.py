@@ -6,7 +6,7 @@ The compiled code draws the numbers of `randomness.kept`: a mixed word gives fou
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple
@@ -68,20 +68,31 @@ def write_products(k: FunctionCode, args: Arguments) -> None:
 @contextmanager
 def each_mask(k: FunctionCode, args: Arguments) -> Iterator[Mask]:
     """Write the body for each vector of the masks that are drawn from `args`; threads share the rows."""
-    words = LANES // 4
-    least, scale = args.threshold.truncated(I16).splat(), args.scale.splat()
-    steps = k.constant([(1 + word) * GAMMA for word in range(words)], ir.VectorType(I64, words))
     every = args.runs * args.rows
     with k.tasks(ceil_divided(every, args.chunk_rows)) as number:
         first, count = chunk(number, args.chunk_rows, every)
         with k.loop(count) as own:
             row = first + own
             run = row // args.rows
-            start = mixed(args.samples[row] * GAMMA + args.keys[run])
+            mask = row_of_mask(k, args.samples[row], args.keys[run], args.threshold, args.scale)
             with k.loop(args.vectors) as vector:
-                word = (start + vector * (words * GAMMA)).splat(words) + steps
-                bits = mixed(word).bits(I16, LANES)
-                yield Mask(run, row, vector, select(bits.signed >= least, scale, 0.0))
+                yield Mask(run, row, vector, mask(vector))
+
+
+def row_of_mask(
+    k: FunctionCode, sample: Number, key: Number, threshold: Number, scale: Number
+) -> Callable[[Number], Number]:
+    """The mask of a sample, by the number of a vector in its row."""
+    words = LANES // 4
+    steps = k.constant([(1 + word) * GAMMA for word in range(words)], ir.VectorType(I64, words))
+    start = mixed(sample * GAMMA + key)
+
+    def vector_of(number: Number) -> Number:
+        word = (start + number * (words * GAMMA)).splat(words) + steps
+        bits = mixed(word).bits(I16, LANES)
+        return select(bits.signed >= threshold.truncated(I16).splat(), scale.splat(), 0.0)
+
+    return vector_of
 
 
 def mixed(bits: Number) -> Number:
@@ -89,6 +100,11 @@ def mixed(bits: Number) -> Number:
     bits = (bits ^ (bits >> 30)) * FIRST
     bits = (bits ^ (bits >> 27)) * SECOND
     return bits ^ (bits >> 31)
+
+
+def folded(key: Number, value: Number) -> Number:
+    """`randomness.fold` continued by one more integer."""
+    return mixed(key + GAMMA + value)
 
 
 def times(x: torch.Tensor, samples: torch.Tensor, keys: Sequence[randomness.Key], p: float) -> torch.Tensor:

@@ -81,10 +81,11 @@ class Supervised(Problem):
 
     def _batch(self, split: str, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         with span("data"):
-            rows = self.get_buffer(f"rows_{split}")
+            # `get_buffer` takes as long as a small copy.
+            buffers: Any = self._buffers
+            rows = buffers[f"rows_{split}"]
             rows = selected(rows, indices.to(rows.device))
-            inputs = selected(self.get_buffer("inputs"), rows)
-            targets = selected(self.get_buffer("targets"), rows)
+            inputs, targets = selected(buffers["inputs"], rows), selected(buffers["targets"], rows)
         if self.backbone is not None:
             with span("features"), torch.no_grad():
                 inputs = self.backbone(inputs)

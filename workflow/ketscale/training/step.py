@@ -23,7 +23,7 @@ from ketscale.training.flat import Flat
 Offer = Callable[[torch.Tensor, Step], VJP | None]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class StepSums:
     """What a rank knows about a step once its gradients are in the parameters.
 
@@ -171,13 +171,14 @@ class Direct:
         self._offer, self._flat = offer, flat
         # The numbers of samples for which nothing was offered, as for none.
         self._without = {0}
+        self._unrecorded = torch.no_grad()
 
     def sums(self, indices: torch.Tensor, step: Step) -> VJP | None:
         """The sums for indices (n,) or (runs, n); None without an offer."""
         samples = indices.shape[-1]
         if self._offer is None or samples in self._without:
             return None
-        with torch.no_grad():
+        with self._unrecorded:
             found = self._offer(indices, step)
         if found is None:
             self._without.add(samples)
@@ -190,7 +191,7 @@ class Direct:
             RuntimeError: the problem left out a parameter, or has one in two places.
         """
         self._flat.written = 0
-        with torch.no_grad():
+        with self._unrecorded:
             sums.back(pull, self._flat)
         if self._flat.written != len(self._flat.leaves):
             raise RuntimeError(

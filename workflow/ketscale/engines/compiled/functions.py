@@ -6,7 +6,16 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from ketscale.engines.compiled.language import DOUBLE, Number, fma, fnma, maximum, minimum, select
+from ketscale.engines.compiled.language import (
+    DOUBLE,
+    Number,
+    absolute,
+    fma,
+    fnma,
+    maximum,
+    minimum,
+    select,
+)
 
 
 class SinCos(NamedTuple):
@@ -61,6 +70,22 @@ EXP_SINGLE = Exp(23, (0.693359375, -2.12194440e-4), 7, -87.0, 88.0)
 EXP_DOUBLE = Exp(52, (6.93147180369123816490e-01, 1.90821492927058770002e-10), 13, -708.0, 709.0)
 
 
+class Tanh(NamedTuple):
+    """The constants of `tanh` for one precision: tanh x = x + x^3 above(x^2) / below(x^2) below 0.625 (Cephes)."""
+
+    above: tuple[float, ...]
+    below: tuple[float, ...] = ()
+
+
+TANH_SINGLE = Tanh(
+    (-5.70498872745e-3, 2.06390887954e-2, -5.37397155531e-2, 1.33314422036e-1, -3.33332819422e-1)
+)
+TANH_DOUBLE = Tanh(
+    (-9.64399179425052238628e-1, -9.92877231001918586564e1, -1.61468768441708447952e3),
+    (1.0, 1.12811678491632931402e2, 2.23548839060100448583e3, 4.84406305325125486048e3),
+)
+
+
 class Log(NamedTuple):
     """The constants of `log` for one precision.
 
@@ -105,6 +130,23 @@ def exp(x: Number) -> Number:
         r = fnma(powers, part, r)
     value = polynomial(r, [1 / math.factorial(i) for i in range(k.degree, -1, -1)])
     return (value.bits() + (shifted.bits() << k.mantissa)).bits(x.element)
+
+
+def tanh(x: Number) -> Number:
+    """The hyperbolic tangent, accurate to a few ulp; NaN of NaN."""
+    k = TANH_DOUBLE if _is_double(x) else TANH_SINGLE
+    size = absolute(x)
+    # Near 0 the other formula would lose digits.
+    square = x * x
+    near = polynomial(square, k.above)
+    if k.below:
+        near = near / polynomial(square, k.below)
+    small = fma(x * square, near, x)
+    large = 1.0 - 2.0 / (exp(size + size) + 1.0)
+    sign = 63 if _is_double(x) else 31
+    signed = (large.bits() | ((x.bits() >> sign) << sign)).bits(x.element)
+    made: Number = select(size > 0.625, signed, small)
+    return made
 
 
 def log(x: Number) -> Number:

@@ -82,6 +82,10 @@ class FunctionCode(Emitter):
         b.branch(test)
         b.position_at_end(done)
 
+    def take_again(self) -> None:
+        """Let the next `tasks` begin with the first one, in a function of one thread that calls others."""
+        self.b.store(ir.Constant(I64, 0), self.slot(NEXT_TASK))
+
     def worker(self) -> Number:
         """The number of this thread among those that run the function; to be asked for once."""
         return self._counted(NEXT_WORKER)

@@ -83,11 +83,12 @@ class VQC(nn.Module):
         check_inputs(self, x, *x.shape[1:-1], self.inputs)
         through_head, through_classifier = offered(self.head), offered(self.classifier)
         head = through_head and through_head(x, to_input=False)
-        circuit = head and simulator.vjp(
-            self.simulator, self.circuit, Angles(head.value, self.weights), self.paulis
-        )
-        classifier = circuit and through_classifier and through_classifier(circuit[0], to_input=True)
-        if head is None or circuit is None or classifier is None:
+        if head is None or through_classifier is None:
+            return None
+        weights = self.weights
+        circuit = simulator.vjp(self.simulator, self.circuit, Angles(head.value, weights), self.paulis)
+        classifier = circuit and through_classifier(circuit[0], to_input=True)
+        if circuit is None or classifier is None:
             return None
         back = circuit[1]
 
@@ -95,7 +96,7 @@ class VQC(nn.Module):
             to_values = classifier.back(cotangent, slots)
             assert to_values is not None
             to_angles, to_weights = back(to_values)
-            slots.slot(self.weights).copy_(to_weights)
+            slots.slot(weights).copy_(to_weights)
             head.back(to_angles, slots)
 
         return VJP(classifier.value, all_back)

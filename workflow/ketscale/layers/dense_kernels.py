@@ -1,0 +1,345 @@
+"""The compiled code of `dense`: products of matrices with bias, ReLU, dropout and tanh, and their gradients.
+
+Sums run over their terms one after the other, so a number does not depend on the batch, on other runs, on threads or on
+the width of the processor's vectors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any, NamedTuple, TypeAlias
+
+import torch
+
+from ketscale.engines import randomness
+from ketscale.engines.compiled.functions import tanh
+from ketscale.engines.compiled.kernel import Kernel
+from ketscale.engines.compiled.language import (
+    INTEGER,
+    Arguments,
+    Buffer,
+    FunctionCode,
+    Lanes,
+    Number,
+    ceil_divided,
+    doubles,
+    fma,
+    integers,
+    maximum,
+    minimum,
+    reals,
+    select,
+)
+from ketscale.engines.compiled.library import Library, vector_bytes
+from ketscale.layers import masks
+from ketscale.layers.masks import LANES, folded, row_of_mask
+
+# What a layer is, in a row of the table: sizes; the number of its dropout, and the least number that this keeps; the
+# addresses of its weights, turned about, inputs (rows, inputs), outputs (rows, outputs), weights and biases; and how far
+# those of two runs are apart.
+SIZES = ("inputs", "outputs", "dropout", "threshold")
+FORWARD = (*SIZES, "turned", "source", "made", "weight", "weight_apart", "bias", "bias_apart")
+# And of the gradients. That by the inputs is 0 where it is not wanted.
+BACKWARD = ("to_source", "to_made", "to_weight", "to_weight_apart", "to_bias", "to_bias_apart")
+FIELDS = FORWARD + BACKWARD
+# All runs have as many rows. row_blocks, output_blocks: of a run, and of the outputs of the widest layer. tanh: 0 or 1. cotangent: of the tanh.
+# starts: what the keys of a run's masks begin with.
+ARGUMENTS = {
+    "runs rows layers tanh row_blocks output_blocks step": INTEGER,
+    "table": integers("layers", len(FIELDS)),
+    "scales": doubles("layers"),
+    "starts": integers("runs"),
+    "samples": integers("all_rows"),
+    "cotangent": reals("all_rows"),
+}
+
+
+class Tile(NamedTuple):
+    """How many rows, and vectors of each, are in registers while a product is summed up."""
+
+    rows: int
+    vectors: int
+
+
+class Layer:
+    """A row of the table, in code that is being written."""
+
+    def __init__(self, k: FunctionCode, args: Arguments, number: Number) -> None:
+        self._k, self._args, self.number = k, args, number
+        read = {name: args.table[number, place] for place, name in enumerate(FIELDS)}
+        self.inputs, self.outputs, self.threshold = read["inputs"], read["outputs"], read["threshold"]
+        self.dropout = read["dropout"]
+        self.wants_source = read["to_source"] != 0
+        self._read = read
+
+    def rows(self, name: str, run: Number) -> Buffer:
+        """The run's rows of `source`, `made`, or the gradients by them."""
+        width = self.inputs if name.endswith("source") else self.outputs
+        return self._at(self._read[name], 1, width).part((run * self._args.rows, 0), 1, width)
+
+    def turned(self, run: Number) -> Buffer:
+        """The run's weights, (vectors of outputs, inputs) vectors; after the last output, it is repeated."""
+        vectors = ceil_divided(self.outputs, LANES)
+        every = self._k.array_at(self._read["turned"], "vector", 1, vectors, self.inputs)
+        return every.part((run, 0, 0), 1, self.inputs)
+
+    def own(self, name: str, run: Number) -> Buffer:
+        """The run's `weight`, `bias`, `to_weight` or `to_bias`."""
+        flat = self._at(self._read[name], 1).part((run * self._read[f"{name}_apart"],), 1)
+        return flat.part((), 1, self.inputs) if name.endswith("weight") else flat
+
+    def _at(self, address: Number, *shape: Any) -> Buffer:
+        return self._k.array_at(address, "real", *shape)
+
+
+# A place in a row: where a vector begins, or the numbers of its lanes.
+Place: TypeAlias = Number | Lanes
+
+
+def get(rows: Buffer, row: Any, place: Place) -> Number:
+    """The vector at a place in a row."""
+    found: Number = rows[row, place] if isinstance(place, Lanes) else _vector(rows, row, place)[0]
+    return found
+
+
+def put(rows: Buffer, row: Any, place: Place, value: Number) -> None:
+    """Write the vector at a place in a row."""
+    if isinstance(place, Lanes):
+        rows[row, place] = value
+    else:
+        _vector(rows, row, place)[0] = value
+
+
+def _vector(rows: Buffer, row: Any, place: Number) -> Buffer:
+    return rows.part((row, place), 1, element="vector")
+
+
+def each_place(
+    k: FunctionCode, width: Number, most: int, body: Callable[[list[Place], Number], None]
+) -> None:
+    """Write the body for up to `most` places at a time in rows of a width, and the number of the first vector."""
+    vectors = width // LANES
+    several = vectors // most
+    with k.when(several > 0), k.loop(several) as group:
+        first = group * most
+        body([(first + number) * LANES for number in range(most)], first)
+    for number in range(most - 1):
+        with k.when(several * most + number < vectors):
+            first = several * most + number
+            body([first * LANES], first)
+    with k.when(vectors * LANES < width):
+        lanes, _ = k.lanes_of(vectors, width)
+        body([lanes], vectors)
+
+
+def summed(
+    k: FunctionCode,
+    terms: Number,
+    rows: int,
+    vectors: int,
+    factor: Callable[[Number, int], Number],
+    vector: Callable[[Number, int], Number],
+) -> list[list[Number]]:
+    """For each row the sums of factor * vector over the terms, in their order."""
+    sums = k.variable([[k.vector(0.0)] * vectors for _ in range(rows)])
+    with k.loop(terms) as term:
+        before, each = sums.value, [vector(term, number) for number in range(vectors)]
+        factors = [factor(term, row).splat() for row in range(rows)]
+        sums.value = [
+            [fma(own, one, total) for one, total in zip(each, totals, strict=True)]
+            for own, totals in zip(factors, before, strict=True)
+        ]
+    found: list[list[Number]] = sums.value
+    return found
+
+
+def block_of(count: Number, block: Number, size: int) -> list[Number]:
+    """The numbers of a block, of which there are `count`; the last one is repeated."""
+    return [minimum(block * size + number, count - 1) for number in range(size)]
+
+
+def write_turned(k: FunctionCode, args: Arguments, tile: Tile) -> None:
+    """turned <- weights, with outputs side by side."""
+    with k.loop(args.runs) as run, k.loop(args.layers) as number:
+        layer = Layer(k, args, number)
+        weight, turned = layer.own("weight", run), layer.turned(run)
+        with k.loop(ceil_divided(layer.outputs, LANES)) as vector:
+            outputs = Lanes(block_of(layer.outputs, vector, LANES))
+            whole = layer.inputs // LANES
+            with k.when(whole > 0), k.loop(whole) as group:
+                columns = [get(weight, output, group * LANES) for output in outputs]
+                for lane, made in enumerate(transposed(columns)):
+                    turned[vector, group * LANES + lane] = made
+            with k.when(whole * LANES < layer.inputs), k.loop(layer.inputs - whole * LANES) as own:
+                place = whole * LANES + own
+                turned[vector, place] = weight[outputs, place]
+
+
+def transposed(rows: Sequence[Number]) -> list[Number]:
+    """The columns of as many vectors as they have lanes."""
+    lanes, made, distance = range(len(rows)), list(rows), 1
+    while distance < len(rows):
+        low = [j if not j & distance else (j ^ distance) + len(rows) for j in lanes]
+        high = [j | distance if not j & distance else j + len(rows) for j in lanes]
+        made = [
+            made[row].shuffled(low, made[row | distance])
+            if not row & distance
+            else made[row ^ distance].shuffled(high, made[row])
+            for row in lanes
+        ]
+        distance *= 2
+    return made
+
+
+def write_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
+    """made <- mask * relu(source weight^T + bias), which leaves a NaN one; of the last layer, source weight^T + bias."""
+    with k.tasks(args.runs * args.row_blocks) as task:
+        run = task // args.row_blocks
+        rows = block_of(args.rows, task % args.row_blocks, tile.rows)
+        with k.loop(args.layers) as number:
+            layer = Layer(k, args, number)
+            source, made, turned = layer.rows("source", run), layer.rows("made", run), layer.turned(run)
+            bias = layer.own("bias", run).part((), 1, 1)
+            scale = args.scales[number].as_float()
+            key = folded(folded(args.starts[run], args.step), layer.dropout)
+
+            def body(places: list[Place], first: Number) -> None:
+                sums = summed(
+                    k,
+                    layer.inputs,
+                    tile.rows,
+                    len(places),
+                    lambda term, row: source[rows[row], term],
+                    lambda term, vector: turned[first + vector, term],
+                )
+                biases = [get(bias, 0, place) for place in places]
+
+                def hidden() -> None:
+                    for row, totals in zip(rows, sums, strict=True):
+                        sample = args.samples[run * args.rows + row]
+                        mask = row_of_mask(k, sample, key, layer.threshold, scale)
+                        for vector, (place, own, total) in enumerate(
+                            zip(places, biases, totals, strict=True)
+                        ):
+                            put(made, row, place, maximum(0.0, total + own) * mask(first + vector))
+
+                def last() -> None:
+                    for row, totals in zip(rows, sums, strict=True):
+                        for place, own, total in zip(places, biases, totals, strict=True):
+                            value = total + own
+                            put(made, row, place, value)
+                            with k.when(args.tanh != 0):
+                                put(made, row, place, tanh(value))
+
+                k.either(number < args.layers - 1, hidden, last)
+
+            each_place(k, layer.outputs, tile.vectors, body)
+
+
+def write_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
+    """The gradients by each layer's inputs, and so by the outputs of the one before, without bias and ReLU."""
+    with k.tasks(args.runs * args.row_blocks) as task:
+        run = task // args.row_blocks
+        rows = block_of(args.rows, task % args.row_blocks, tile.rows)
+        last = Layer(k, args, args.layers - 1)
+
+        def through_tanh(places: list[Place], first: Number) -> None:
+            given = args.cotangent.part((), 1, last.outputs).part((run * args.rows, 0), 1, last.outputs)
+            made, to_made = last.rows("made", run), last.rows("to_made", run)
+            for place in places:
+                for row in rows:
+                    value = get(made, row, place)
+                    put(to_made, row, place, get(given, row, place) * (1.0 - value * value))
+
+        with k.when(args.tanh != 0):
+            each_place(k, last.outputs, 1, through_tanh)
+        with k.loop(args.layers, backwards=True) as number:
+            layer = Layer(k, args, number)
+            source, weight = layer.rows("source", run), layer.own("weight", run)
+            to_made, to_source = layer.rows("to_made", run), layer.rows("to_source", run)
+
+            def body(places: list[Place], first: Number) -> None:
+                sums = summed(
+                    k,
+                    layer.outputs,
+                    tile.rows,
+                    len(places),
+                    lambda term, row: to_made[rows[row], term],
+                    lambda term, vector: get(weight, term, places[vector]),
+                )
+
+                def hidden() -> None:
+                    scale = args.scales[number - 1].as_float().splat()
+                    for row, totals in zip(rows, sums, strict=True):
+                        for place, total in zip(places, totals, strict=True):
+                            # A value is not positive if its unit was off or its mask was 0. Nothing is drawn.
+                            off = get(source, row, place) <= 0.0
+                            put(to_source, row, place, select(off, 0.0, total * scale))
+
+                def first_layer() -> None:
+                    for row, totals in zip(rows, sums, strict=True):
+                        for place, total in zip(places, totals, strict=True):
+                            put(to_source, row, place, total)
+
+                k.either(number > 0, hidden, first_layer)
+
+            with k.when(layer.wants_source):
+                each_place(k, layer.inputs, tile.vectors, body)
+
+
+def write_gradients(k: FunctionCode, args: Arguments, tile: Tile) -> None:
+    """to_weight <- to_made^T source; to_bias <- the sum of to_made over the rows."""
+    total = k.variable([k.zero_of(k.real)] * tile.rows)
+    with k.tasks(args.runs * args.output_blocks) as task, k.loop(args.layers) as number:
+        run, block, layer = task // args.output_blocks, task % args.output_blocks, Layer(k, args, number)
+        with k.when(block * tile.rows < layer.outputs):
+            outputs = block_of(layer.outputs, block, tile.rows)
+            source, to_made = layer.rows("source", run), layer.rows("to_made", run)
+            to_weight, to_bias = layer.own("to_weight", run), layer.own("to_bias", run)
+
+            def body(places: list[Place], first: Number) -> None:
+                sums = summed(
+                    k,
+                    args.rows,
+                    tile.rows,
+                    len(places),
+                    lambda row, output: to_made[row, outputs[output]],
+                    lambda row, vector: get(source, row, places[vector]),
+                )
+                for output, totals in zip(outputs, sums, strict=True):
+                    for place, each in zip(places, totals, strict=True):
+                        put(to_weight, output, place, each)
+
+            each_place(k, layer.inputs, tile.vectors, body)
+            total.value = [k.zero_of(k.real)] * tile.rows
+            with k.loop(args.rows) as row:
+                before = total.value
+                total.value = [
+                    each + to_made[row, output] for each, output in zip(before, outputs, strict=True)
+                ]
+            for output, each in zip(outputs, total.value, strict=True):
+                to_bias[output] = each
+
+
+def write_whole_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
+    """One call instead of two, if there is one thread."""
+    k.call("write_turned")
+    k.call("write_forward")
+
+
+def write_whole_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
+    """One call instead of two, if there is one thread."""
+    k.call("write_back")
+    k.take_again()
+    k.call("write_gradients")
+
+
+@cache
+def compiled(dtype: torch.dtype) -> tuple[Library, Tile]:
+    """The functions, and the tile that they work with: as many sums as there are registers for."""
+    registers = LANES * dtype.itemsize // vector_bytes()
+    tile = Tile(8, 2 // registers) if vector_bytes() == 64 else Tile(max(1, 12 // registers), 1)
+    parts = write_turned, write_forward, write_back, write_gradients
+    functions, sources = (*parts, write_whole_forward, write_whole_back), (masks, randomness)
+    return Kernel(functions, ARGUMENTS, dtype, LANES, tile, sources).library, tile
