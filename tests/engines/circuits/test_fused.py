@@ -54,6 +54,13 @@ def circuits(draw: st.DrawFn) -> Circuit:
         wires = draw(st.permutations(range(qubits)))[: GATES[name].wires]
         angles = [draw(st.sampled_from(columns)) for _ in range(GATES[name].angles)]
         gates.append(Gate(name, tuple(wires), tuple(angles)))
+        if draw(st.booleans()) and qubits > GATES[name].wires:
+            controls = draw(st.integers(1, qubits - GATES[name].wires))
+            wires = draw(st.permutations(range(qubits)))[: controls + GATES[name].wires]
+            gates[-1] = Gate(f"C({name})", tuple(wires), tuple(angles))
+        elif draw(st.integers(0, 3)) == 0:
+            order = tuple(draw(st.permutations(range(2 ** len(wires)))))
+            gates.append(Gate("Permutation", tuple(wires), order=order))
     return Circuit(qubits, tuple(gates))
 
 
@@ -303,7 +310,7 @@ def test_an_angle_that_is_not_a_number_gives_no_number() -> None:
 @pytest.mark.parametrize("name", CONJUGATES)
 def test_pulling_a_word_back_through_a_gate_agrees_with_its_permutation(name: str) -> None:
     frame = CliffordFrame(3)
-    frame.absorb(name, (2, 0)[: len(next(iter(CONJUGATES[name])))])
+    frame.absorb(Gate(name, (2, 0)[: len(next(iter(CONJUGATES[name])))]))
     order, powers = (torch.tensor(part.tolist()) for part in frame.permutation())
     clifford = torch.zeros(8, 8, dtype=torch.complex128)
     clifford[order, torch.arange(8)] = torch.tensor([1, 1j, -1, -1j], dtype=torch.complex128)[powers]

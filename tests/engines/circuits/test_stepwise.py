@@ -44,6 +44,15 @@ def test_circuits_with_one_kind_of_angles(kind: str) -> None:
 
 
 @pytest.mark.usefixtures("stepwise")
+@pytest.mark.parametrize("kind", ["zero", "shared", "own"])
+@pytest.mark.parametrize("words", [None, ("ZXY", "IZZ")])
+def test_moves_of_amplitudes(words: tuple[str, ...] | None, kind: str) -> None:
+    circuit = Circuit(3).ry(0, "x0").toffoli(0, 2, 1).rx(2, "w0").s(1)
+    circuit = circuit.permuted((2, 0, 3, 1), 2, 0).controlled("CRX", (1,), (0, 2), "x1").cnot(0, 1)
+    assert_as_expected(circuit, 3, words, start(kind, 3, 3))
+
+
+@pytest.mark.usefixtures("stepwise")
 def test_single_precision_is_kept() -> None:
     circuit = random_circuit(2, 8)
     for words in (("ZX",), None):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ketscale.engines import specialised
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
@@ -43,6 +44,8 @@ CIRCUITS = {
     "not shifted": qlcu_ansatz(4, 1),
     "with weights and CNOT": swapped(strongly_entangling_ansatz(4, 2)),
     "with a power of i": swapped(qlcu_ansatz(3, 1), "S"),
+    "with global phases": Circuit(2).rz(0, "x0").t(0).ry(1, "x1").phase(1, "x1").cphase(0, 1, "x0"),
+    "with moves": swapped(qlcu_ansatz(4, 1)).toffoli(0, 1, 3).rx(1, "x0").permuted((2, 0, 1, 3), 1, 2),
     "real amplitudes": Circuit(3, tuple(Gate("RY", (w,), (Column("input", w),)) for w in range(3))),
 }
 
@@ -89,9 +92,12 @@ def test_a_superposition_is_what_its_definition_says() -> None:
     assert reversal(3) == (0, 4, 2, 6, 1, 5, 3, 7)
 
 
-@pytest.mark.parametrize("batch", [1, 5, 70])
+@pytest.mark.parametrize("when, batch", [("always", 70), ("never", 1), ("never", 70)])
 @pytest.mark.parametrize("circuit", CIRCUITS.values(), ids=CIRCUITS)
-def test_fused_agrees_with_default_qubit(circuit: Circuit, batch: int) -> None:
+def test_fused_agrees_with_default_qubit(
+    circuit: Circuit, when: specialised.When, batch: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(specialised, "_chosen", [when])
     torch.testing.assert_close(
         evaluated(Fused(), circuit, batch), evaluated(REFERENCE, circuit, batch), atol=1e-10, rtol=1e-10
     )

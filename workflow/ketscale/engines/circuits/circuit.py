@@ -11,14 +11,14 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from ketscale.errors import UserError
 
@@ -39,8 +39,10 @@ GATES: dict[str, GateKind] = {
     **{name: GateKind(2, 1) for name in ("IsingXX", "IsingYY", "IsingZZ")},
 }
 
-# A given unitary on one or two wires; unlike the gates above it carries its matrix.
+# Unlike the gates above these carry what they do: a given unitary on one or two wires its matrix, a permutation of the
+# basis states of its wires their order.
 UNITARY = "QubitUnitary"
+PERMUTATION = "Permutation"
 
 Matrix = tuple[tuple[complex, ...], ...]
 
@@ -88,13 +90,38 @@ def column(angle: AngleLike) -> Column:
 class Gate:
     """A gate on `wires`; `columns` are its angles in PennyLane's order.
 
+    name: of `GATES`, or 'C(RX)' for RX under all but the last of the wires, where these are 1; so for every gate of `GATES`.
     matrix: a `QubitUnitary`'s alone, 2x2 or 4x4, the first wire the more significant; see `given`.
+    order: a `Permutation`'s alone: basis state i of the wires, the first one the most significant, becomes order[i].
     """
 
     name: str
     wires: tuple[int, ...]
     columns: tuple[Column, ...] = ()
     matrix: Matrix | None = None
+    order: tuple[int, ...] | None = None
+
+    @property
+    def base(self) -> str:
+        """The name without controls."""
+        return self.name[2:-1] if self.name.startswith("C(") else self.name
+
+    @property
+    def controls(self) -> tuple[int, ...]:
+        """The wires that a name such as 'C(RX)' makes controls."""
+        return () if self.base == self.name else self.wires[: -GATES[self.base].wires]
+
+    @property
+    def kind(self) -> GateKind | None:
+        """How many wires and angles it takes; None if there is no such gate."""
+        if self.name == UNITARY and self.matrix is not None:
+            return GateKind(len(self.matrix).bit_length() - 1, 0)
+        if self.name == PERMUTATION and self.order is not None:
+            return GateKind(len(self.order).bit_length() - 1, 0)
+        kind = GATES.get(self.base)
+        if kind is None or self.base == self.name:
+            return kind
+        return GateKind(max(len(self.wires), kind.wires + 1), kind.angles)
 
 
 def given(matrix: ArrayLike, *wires: int) -> Gate:
@@ -114,13 +141,20 @@ def given(matrix: ArrayLike, *wires: int) -> Gate:
     return Gate(UNITARY, wires, matrix=tuple(tuple(map(complex, row)) for row in values))
 
 
+def given_matrix(gate: Gate) -> NDArray[np.complex128] | None:
+    """The matrix of a gate that carries what it does, the first wire the more significant; None for others."""
+    if gate.order is not None:
+        return np.eye(len(gate.order), dtype=complex)[np.argsort(gate.order)]
+    return None if gate.matrix is None else np.asarray(gate.matrix)
+
+
 @dataclass(frozen=True)
 class Circuit:
     """An immutable list of gates on `qubits` wires, which act on |0...0> unless told otherwise.
 
     Raises:
-        UserError: there is no qubit; or a gate has an unknown name, a wrong number of wires or angles, or a wire
-            that is repeated or out of range.
+        UserError: there is no qubit; or a gate has an unknown name, a wrong number of wires or angles, a wire that is
+            repeated or out of range, or an order that is no permutation.
 
     Example:
         >>> circuit = ketscale.Circuit(2).ry(0, "x0").ry(1, "x1").cnot(0, 1).rz(1, "w0").rx(0, 0.5)
@@ -135,12 +169,11 @@ class Circuit:
         if self.qubits < 1:
             raise UserError(f"a circuit needs at least 1 qubit, not {self.qubits}")
         for gate in self.gates:
-            kind = GATES.get(gate.name)
-            if gate.name == UNITARY and gate.matrix is not None:
-                kind = GateKind(len(gate.matrix).bit_length() - 1, 0)
+            kind = gate.kind
             if kind is None:
                 raise UserError(
-                    f"unknown gate {gate.name!r}: choose one of {', '.join(GATES)}, or make one with circuit.given"
+                    f"unknown gate {gate.name!r}: choose one of {', '.join(GATES)}, one of these under controls, such as "
+                    "'C(RX)', or make one with circuit.given"
                 )
             if len(gate.wires) != kind.wires or len(gate.columns) != kind.angles:
                 raise UserError(
@@ -150,6 +183,10 @@ class Circuit:
             if len(set(gate.wires)) != len(gate.wires) or not all(0 <= w < self.qubits for w in gate.wires):
                 raise UserError(
                     f"{gate.name} on wires {gate.wires}: wires must differ and be in 0..{self.qubits - 1}"
+                )
+            if gate.order is not None and sorted(gate.order) != list(range(2 ** len(gate.wires))):
+                raise UserError(
+                    f"{gate.name} on wires {gate.wires}: its order must have each of 0..{2 ** len(gate.wires) - 1} once"
                 )
 
     # A copy is the circuit itself. A pickle leaves out the cached hash, since other processes hash texts differently.
@@ -271,6 +308,31 @@ class Circuit:
     def zz(self, first: int, second: int, angle: AngleLike) -> Circuit:
         """Followed by IsingZZ(angle) = exp(-i angle/2 ZZ)."""
         return self.gate("IsingZZ", (first, second), angle)
+
+    def controlled(
+        self, name: str, controls: Sequence[int], wires: Sequence[int], *angles: AngleLike
+    ) -> Circuit:
+        """Followed by a gate of `GATES` on `wires` where all `controls` are 1."""
+        return self.gate(f"C({name})", (*controls, *wires), *angles)
+
+    def toffoli(self, first: int, second: int, target: int) -> Circuit:
+        """Followed by Toffoli, PauliX under two controls."""
+        return self.controlled("PauliX", (first, second), (target,))
+
+    def permuted(self, order: Iterable[int], *wires: int) -> Circuit:
+        """Followed by a permutation: basis state i of the wires, the first one the most significant, becomes order[i]."""
+        return self.then(Gate(PERMUTATION, wires, order=tuple(map(int, order))))
+
+    def qft(self, *wires: int) -> Circuit:
+        """Followed by the quantum Fourier transform, the first wire the most significant."""
+        made, count = self, len(wires)
+        for i, wire in enumerate(wires):
+            made = made.h(wire)
+            for j in range(i + 1, count):
+                made = made.cphase(wires[j], wire, math.pi / 2 ** (j - i))
+        for i in range(count // 2):
+            made = made.swap(wires[i], wires[count - 1 - i])
+        return made
 
     def unitary(self, matrix: ArrayLike, *wires: int) -> Circuit:
         """Followed by a given unitary on one or two wires; see `given`."""

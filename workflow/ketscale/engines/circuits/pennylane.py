@@ -15,7 +15,7 @@ from ketscale.engines.circuits.checks import (
     one_first_derivative,
     refuse_gradient,
 )
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, given_matrix
 from ketscale.errors import UserError
 from ketscale.optional import needed_for, remedy
 
@@ -125,11 +125,14 @@ def quantum_function(circuit: Circuit, paulis: tuple[str, ...] | None) -> QNode:
         if initial is not None:
             qml.StatePrep(initial, wires=range(circuit.qubits), validate_norm=False)
         for gate in circuit.gates:
-            if gate.matrix is not None:
-                qml.QubitUnitary(np.asarray(gate.matrix), wires=gate.wires)
+            matrix = given_matrix(gate)
+            if matrix is not None:
+                qml.QubitUnitary(matrix, wires=gate.wires)
                 continue
-            angles = (_angle(c, inputs, weights) for c in gate.columns)
-            getattr(qml, gate.name)(*angles, wires=gate.wires)
+            angles, kind = (_angle(c, inputs, weights) for c in gate.columns), getattr(qml, gate.base)
+            if gate.controls:
+                kind = qml.ctrl(kind, control=gate.controls)
+            kind(*angles, wires=gate.wires[len(gate.controls) :])
         if paulis is None:
             return qml.state()
         return [qml.expval(qml.pauli.string_to_pauli_word(word)) for word in paulis]

@@ -17,7 +17,7 @@ from ketscale.engines.circuits.checks import (
     one_first_derivative,
     refuse_gradient,
 )
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
+from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, given_matrix
 from ketscale.engines.circuits.shifts import rule
 from ketscale.optional import needed_for
 
@@ -116,21 +116,26 @@ def _translate(circuit: Circuit) -> TranslatedCircuit:
     translated = QuantumCircuit(circuit.qubits)
     for gate in gates:
         qubits = [circuit.qubits - 1 - wire for wire in gate.wires]
-        if gate.matrix is not None:
+        matrix, controls = given_matrix(gate), len(gate.controls)
+        if matrix is not None:
             # For Qiskit the first qubit of a matrix is the least significant one.
-            translated.unitary(np.asarray(gate.matrix), qubits[::-1])
+            translated.unitary(matrix, qubits[::-1])
         else:
             angles = (c.value if c.kind == "constant" else next(parameters) for c in gate.columns)
-            getattr(translated, METHODS[gate.name])(*angles, *qubits)
+            alone = QuantumCircuit(len(qubits) - controls)
+            getattr(alone, METHODS[gate.base])(*angles, *alone.qubits)
+            operation = alone.data[0].operation
+            translated.append(operation.control(controls, annotated=False) if controls else operation, qubits)
     rules = tuple(rule(gate.name) for gate, _ in free)
     return TranslatedCircuit(translated, tuple(column for _, column in free), rules)
 
 
 def _parts(gate: Gate) -> tuple[Gate, ...]:
     """A gate as gates with at most one angle: Rot(a, b, c) is RZ(a), RY(b), RZ(c) in this order."""
-    if gate.name != "Rot":
+    if gate.base != "Rot":
         return (gate,)
-    return tuple(Gate(n, gate.wires, (c,)) for n, c in zip(("RZ", "RY", "RZ"), gate.columns, strict=True))
+    names = (gate.name.replace("Rot", name) for name in ("RZ", "RY", "RZ"))
+    return tuple(Gate(name, gate.wires, (c,)) for name, c in zip(names, gate.columns, strict=True))
 
 
 def _gather(program: TranslatedCircuit, angles: Angles) -> torch.Tensor:

@@ -19,4 +19,5 @@ FOUR_TERMS = (
 
 def rule(gate: str) -> tuple[tuple[float, float], ...]:
     """The rule of a gate's angle, by the gate's name."""
-    return FOUR_TERMS if gate.startswith("CR") else TWO_TERMS
+    # Without a control, and for phases with any controls, there are two eigenvalues.
+    return FOUR_TERMS if gate.startswith("C") and "PhaseShift" not in gate else TWO_TERMS

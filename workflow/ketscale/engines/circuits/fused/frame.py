@@ -3,7 +3,8 @@
 A state is represented as C|phi>, where C is a product of CNOT, CZ, SWAP, S and Pauli gates. A rotation of the true
 state about a Pauli word P is a rotation of |phi> about C* P C, which is a Pauli word again. So these gates cost
 nothing while a circuit runs (Gottesman, arXiv:quant-ph/9807006). C only permutes basis states and multiplies them by
-powers of i: `Frame.permutation` gives both, for the end of the circuit.
+powers of i: `CliffordFrame.permutation` gives both, for the end of the circuit. Gates that do the same and are not
+Clifford, such as Toffoli, take no word to a word. So they begin a new frame, after a *move* of the state's amplitudes.
 
 Words are pairs of bit masks over basis indices; the bit of wire w is n - 1 - w (wire 0 is the most
 significant bit).
@@ -16,6 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ketscale.engines.circuits.circuit import Gate
 
 
 class Pauli(NamedTuple):
@@ -64,7 +67,7 @@ CONJUGATES: dict[str, dict[str, str]] = {
 
 Indices = NDArray[np.int64]
 
-# A Clifford gate maps the basis state of bits a (and b) to i**power times another one: the power, and its bits.
+# A gate maps the basis state of bits a (and b) to i**power times another one: the power, and its bits.
 MONOMIALS: dict[str, Callable[..., tuple[Indices | int, ...]]] = {
     "PauliX": lambda a: (0, 1 - a),
     "PauliY": lambda a: (1 + 2 * a, 1 - a),
@@ -76,28 +79,64 @@ MONOMIALS: dict[str, Callable[..., tuple[Indices | int, ...]]] = {
 }
 
 
+def moves(gate: Gate) -> bool:
+    """Whether a gate maps basis states to others, times powers of i, and is not of `CONJUGATES`."""
+    return gate.order is not None or (bool(gate.controls) and gate.base in MONOMIALS)
+
+
+def _mapped(gate: Gate, bits: list[Indices]) -> tuple[Indices | int, ...]:
+    """The power of i for the wires' bits, and the new bits."""
+    if gate.order is not None:
+        shifts = range(len(bits) - 1, -1, -1)
+        index = sum(bit << shift for bit, shift in zip(bits, shifts, strict=True))
+        after = np.array(gate.order)[index]
+        return 0, *(after >> shift & 1 for shift in shifts)
+    count = len(gate.controls)
+    power, *after = MONOMIALS[gate.base](*bits[count:])
+    on = np.logical_and.reduce([np.ones_like(bits[0]), *bits[:count]])
+    changed = (np.where(on, new, old) for new, old in zip(after, bits[count:], strict=True))
+    return power * on, *bits[:count], *changed
+
+
 class CliffordFrame:
-    """The Clifford operator C that maps the computed state to the true one."""
+    """The operator C that maps the computed state to the true one, since the last move."""
 
     def __init__(self, qubits: int) -> None:
         self.qubits = qubits
-        self._gates: list[tuple[str, tuple[int, ...]]] = []
-        bits = [1 << (qubits - 1 - w) for w in range(qubits)]
+        self._begin()
+        # What the state's amplitudes still have to do.
+        self._moved: tuple[Indices, Indices] | None = None
+
+    def _begin(self) -> None:
+        self._gates: list[Gate] = []
+        bits = [1 << (self.qubits - 1 - w) for w in range(self.qubits)]
         self._images = {("X", w): Pauli(bit, 0) for w, bit in enumerate(bits)}
         self._images |= {("Z", w): Pauli(0, bit) for w, bit in enumerate(bits)}
 
-    def absorb(self, name: str, wires: tuple[int, ...]) -> None:
+    def absorb(self, gate: Gate) -> None:
         """Replace C by G C for a gate G of `CONJUGATES`."""
-        self._gates.append((name, wires))
+        self._gates.append(gate)
         changed = {}
-        for before, after in CONJUGATES[name].items():
+        for before, after in CONJUGATES[gate.name].items():
             at = next(i for i, letter in enumerate(before) if letter != "I")
             spelt = ["I"] * self.qubits
-            for letter, wire in zip(after.lstrip("-"), wires, strict=True):
+            for letter, wire in zip(after.lstrip("-"), gate.wires, strict=True):
                 spelt[wire] = letter
             image = self.pull_back(word("".join(spelt)))
-            changed[before[at], wires[at]] = image * Pauli(0, 0, 2) if after.startswith("-") else image
+            key = before[at], gate.wires[at]
+            changed[key] = image * Pauli(0, 0, 2) if after.startswith("-") else image
         self._images |= changed
+
+    def move(self, gate: Gate) -> None:
+        """Begin a new frame after a gate that `moves`."""
+        self._gates.append(gate)
+        self._moved = self.permutation()
+        self._begin()
+
+    def taken(self) -> tuple[Indices, Indices] | None:
+        """The move that is still to be made, as of `permutation`, which the state's amplitudes then have made."""
+        moved, self._moved = self._moved, None
+        return moved
 
     def pull_back(self, pauli: Pauli) -> Pauli:
         """C* P C."""
@@ -109,14 +148,17 @@ class CliffordFrame:
         return image
 
     def permutation(self) -> tuple[Indices, Indices]:
-        """(order, powers), each int64 (2**n,): C maps basis state p to i**powers[p] times basis state order[p]."""
-        index = np.arange(2**self.qubits, dtype=np.int64)
-        power = np.zeros_like(index)
-        for name, wires in self._gates:
-            shifts = [self.qubits - 1 - w for w in wires]
+        """(order, powers), each int64 (2**n,), of C after the move that is still to be made.
+
+        Basis state p becomes i**powers[p] times basis state order[p].
+        """
+        start = np.arange(2**self.qubits, dtype=np.int64)
+        index, power = (start, np.zeros_like(start)) if self._moved is None else self._moved
+        for gate in self._gates:
+            shifts = [self.qubits - 1 - w for w in gate.wires]
             before = [index >> shift & 1 for shift in shifts]
-            more, *after = MONOMIALS[name](*before)
-            power += more
+            more, *after = _mapped(gate, before)
+            power = power + more
             for shift, old, new in zip(shifts, before, after, strict=True):
-                index ^= (old ^ new) << shift
+                index = index ^ (old ^ new) << shift
         return index, power % 4

@@ -2,24 +2,27 @@
 
 Up to MOST_QUBITS a call is one forward and one backward launch for the whole circuit, and a few small torch operations
 that add up gradients. Larger circuits run rotation by rotation in torch operations (`stepwise`). Tables are uploaded
-at a circuit's first call and kept. Afterwards nothing waits for the GPU, and nothing depends on the values in tensors,
+at a circuit's first call and kept. Moves of amplitudes are torch operations between calls. Afterwards nothing waits for the GPU, and nothing depends on the values in tensors,
 so a whole training step can be captured in a CUDA graph after one warm-up step. There are no atomic additions, so
 results do not depend on the order of execution.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from types import ModuleType
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 
 from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import stepwise
 from ketscale.engines.circuits.fused.plan import Wanted, wanted_of
-from ketscale.engines.circuits.fused.program import reduce
+from ketscale.engines.circuits.fused.program import Move, Program, reduce
+from ketscale.engines.circuits.fused.schedule import between_moves
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
@@ -47,12 +50,59 @@ def evaluate(
     """
     if literal:
         raise UserError("simulator 'fused' takes the route 'literal' on the CPU only: set placement: cpu")
+    result = initial
+    for number in range(len(_programs(circuit, paulis))):
+        result = _evaluate(circuit, paulis, number, inputs, weights, result)
+    assert result is not None
+    return result
+
+
+def _evaluate(
+    circuit: Circuit,
+    paulis: tuple[str, ...] | None,
+    number: int,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    initial: torch.Tensor | None,
+) -> torch.Tensor:
+    """What one of a circuit's programs gives."""
+    if number and initial is not None:
+        places, factors = _move(circuit, paulis, number, initial.dtype, inputs.device)
+        initial = initial.index_select(-1, places) * factors
     wanted = wanted_of(initial=initial, input=inputs, weight=weights)
-    tables = _tables(circuit, paulis, initial is None, wanted, inputs.dtype, inputs.device)
+    tables = _tables(circuit, paulis, number, initial is None, wanted, inputs.dtype, inputs.device)
     if not wanted:
         return _forward(tables, inputs, weights, initial)[0]
     result: torch.Tensor = _SweepOnGpu.apply(inputs, weights, initial, tables)
     return result
+
+
+@cache
+def _programs(circuit: Circuit, paulis: tuple[str, ...] | None) -> list[tuple[Move | None, Program]]:
+    """A circuit's programs without moves, each after a move but for the first one; all but the last one give a state."""
+    whole = reduce(circuit, paulis)
+    parts = [(move, Program(whole.qubits, tuple(steps), None, True)) for move, steps in between_moves(whole)]
+    move, last = parts[-1]
+    return [*parts[:-1], (move, replace(whole, rotations=last.rotations))]
+
+
+@cache
+def _move(
+    circuit: Circuit,
+    paulis: tuple[str, ...] | None,
+    number: int,
+    dtype: torch.dtype,
+    device: torch.device,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Where each amplitude comes from in the move before a program, and its factor."""
+    move, _ = _programs(circuit, paulis)[number]
+    assert move is not None
+    order, _ = move.arrays
+    factors = torch.ones(len(order), dtype=torch.complex128)
+    places, values = move.factors()
+    factors[places] = torch.from_numpy(values)
+    source = torch.from_numpy(np.argsort(order))
+    return source.to(device), factors[source].to(device, dtype)
 
 
 # Unbounded, as a captured CUDA graph holds addresses of these tables.
@@ -60,13 +110,14 @@ def evaluate(
 def _tables(
     circuit: Circuit,
     paulis: tuple[str, ...] | None,
+    number: int,
     from_zero: bool,
     wanted: tuple[Wanted, ...],
     dtype: torch.dtype,
     device: torch.device,
 ) -> Tables:
-    program = reduce(circuit, paulis)
-    real = from_zero and program.real and paulis is not None
+    _, program = _programs(circuit, paulis)[number]
+    real = from_zero and program.real and program.words is not None
     lanes = block_shape(program.qubits + (not real)).lanes
     return tabulate(program, real, wanted, dtype, device, lanes)
 

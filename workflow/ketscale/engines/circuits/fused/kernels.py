@@ -18,11 +18,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from ketscale.engines.circuits.fused.block import RegisterBlock, State, Turns, apply, deposit, overlaps
-from ketscale.engines.circuits.fused.mixing import mix, undo_mix
+from ketscale.engines.circuits.fused.mixing import mix, orbits, undo_mix
+from ketscale.engines.circuits.fused.moves import MoveTable, move
 from ketscale.engines.circuits.fused.plan import SweepPlan, rotations
-from ketscale.engines.circuits.fused.program import Flip, Rotation, Word
+from ketscale.engines.circuits.fused.program import Flip, Move, Rotation, Word
 from ketscale.engines.circuits.fused.rows import Places, Rows
-from ketscale.engines.circuits.fused.schedule import Pass, Phases, measurement_passes
+from ketscale.engines.circuits.fused.schedule import Pass, Phases, Step, measurement_passes
 from ketscale.engines.circuits.fused.words import add_words, expectations, signed_sum
 from ketscale.engines.compiled.functions import sincos
 from ketscale.engines.compiled.language import (
@@ -170,7 +171,7 @@ def forward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
             tile.rows(args.out, in_order=False).write(psi, 1.0)
         else:
             if plan.partners is not None:
-                mix(k, plan, _factors(tile, args.mix[tile.group]), psi, tile.psi)
+                mix(k, orbits(k, plan), _factors(tile, args.mix[tile.group]), psi, tile.psi)
                 psi = tile.psi
             measure(tile, plan.program.words, lambda block: partial(expectations, block, block.load(psi)))
 
@@ -182,7 +183,7 @@ def _evolve(tile: Tile, psi: Buffer) -> None:
     else:
         tile.rows(tile.args.initial, in_order=True).read(psi, 1.0)
     for pass_ in tile.plan.forward.passes:
-        _run_pass(tile, pass_, psi)
+        run_pass(tile, pass_, [psi], apply)
 
 
 def backward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
@@ -193,12 +194,13 @@ def backward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
         if plan.partners is None:
             _copy(tile, tile.saved, psi)
         else:
-            mix(k, plan, _factors(tile, args.mix[tile.group]), tile.saved, psi)
+            mix(k, orbits(k, plan), _factors(tile, args.mix[tile.group]), tile.saved, psi)
         begin_adjoint(tile, psi, adjoint)
         if plan.partners is not None:
             row = _factors(tile, args.mix_rows[tile.number]) if "mix" in plan.wanted else None
             sums = tile.buffers["sums"].part((), 2, element="complex vector")
-            undo_mix(k, plan, _factors(tile, args.mix[tile.group]), tile.saved, adjoint, row, sums)
+            factors = _factors(tile, args.mix[tile.group])
+            undo_mix(k, orbits(k, plan), factors, tile.saved, adjoint, row, sums)
             _copy(tile, tile.saved, psi)
         _undo_all(tile, psi, adjoint)
 
@@ -233,7 +235,7 @@ def _undo_all(tile: Tile, psi: Buffer, adjoint: Buffer) -> None:
     """The sweep backwards, whose gradients are written."""
     plan = tile.plan
     for pass_ in plan.backward:
-        _undo_pass(tile, pass_, psi, adjoint)
+        run_pass(tile, pass_, [psi, adjoint], partial(_undo, tile))
     if plan.from_zero:
         _undo_product(tile, psi, adjoint)
     write_gradients(tile, adjoint)
@@ -331,21 +333,38 @@ def _lane_signed(tile: Tile, vector: Number, word: Rotation | Word) -> Number:
 # --- passes ---
 
 
-def _run_pass(tile: Tile, pass_: Pass, psi: Buffer) -> None:
+def run_pass(
+    tile: Tile,
+    pass_: Pass,
+    states: Sequence[Buffer],
+    stepped: Callable[[RegisterBlock, Step, Sequence[State]], Sequence[State]],
+) -> None:
+    """A pass over states, by a function that gives a block's states after a step."""
+    if pass_.move is not None:
+        for state in states:
+            move(tile.k, _table(tile, pass_.move), state, tile.plan.lane_bits, tile.plan.samples)
+        return
     with tile.blocks(pass_.basis) as block:
-        states = [block.load(psi)]
+        loaded: Sequence[State] = [block.load(state) for state in states]
         for step in pass_.steps:
-            states = apply(block, step, states)
-        block.store(states[0], psi)
+            loaded = stepped(block, step, loaded)
+        for vectors, state in zip(loaded, states, strict=True):
+            block.store(vectors, state)
 
 
-def _undo_pass(tile: Tile, pass_: Pass, psi: Buffer, adjoint: Buffer) -> None:
-    with tile.blocks(pass_.basis) as block:
-        states = [block.load(psi), block.load(adjoint)]
-        for step in pass_.steps:
-            states = _undo(tile, block, step, states)
-        block.store(states[0], psi)
-        block.store(states[1], adjoint)
+def _table(tile: Tile, step: Move) -> MoveTable:
+    """A move in the code's constants."""
+    name, swaps, (places, values) = f"{step}", step.swaps(), step.factors()
+    k = tile.k
+    return MoveTable(
+        k.table(f"{name} places", places, "integer"),
+        k.table(f"{name} factors", values.view(float).tolist()).part((), len(places), 2),
+        len(places),
+        k.table(f"{name} swaps", [place for pair in swaps for place in pair], "integer").part(
+            (), len(swaps), 2
+        ),
+        len(swaps),
+    )
 
 
 def _undo(

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import groupby
+from math import pi
+from typing import Any
 
+import numpy as np
 import torch
 
 from ketscale.engines.circuits.fused.block import parity
+from ketscale.engines.circuits.fused.mixing import orbits_of
 from ketscale.engines.circuits.fused.plan import Wanted
-from ketscale.engines.circuits.fused.program import Program, Rotation, Word
+from ketscale.engines.circuits.fused.program import Flip, Move, Program, Rotation, Word
 from ketscale.engines.circuits.fused.schedule import Span, measurement_passes
 from ketscale.engines.circuits.fused.universal import LANES, ODD, PAIRS
 
 # Dimensions of a block: of a state that is one, and of the blocks of larger states.
 WHOLE, PART = 11, 8
+
+# So many constant phases in a row are one pass, if the state is not too large to list its phases.
+FEWEST_PHASES, MOST_QUBITS = 4, 14
 
 
 @dataclass(frozen=True)
@@ -30,9 +38,15 @@ class Listing:
     lane_bits: int
     from_zero: bool
     wanted: tuple[Wanted, ...]
+    partners: tuple[int, ...] | None = None
 
     # What calls need to know is that of a plan.
-    mix_size = shared_stride = 0
+    shared_stride = 0
+
+    @property
+    def mix_size(self) -> int:
+        """Floats of a superposition's coefficients and constant."""
+        return 0 if self.partners is None else 4 + 2 * len(self.partners)
 
     @property
     def samples(self) -> int:
@@ -60,8 +74,22 @@ class Listing:
 
     @cached_property
     def rotations(self) -> list[Rotation]:
-        """The program's, which has no flips."""
-        return [step for step in self.program.rotations if isinstance(step, Rotation)]
+        """All rotations that are not part of a move."""
+        return [step for step in self._program if isinstance(step, Rotation)]
+
+    @cached_property
+    def _program(self) -> list[Rotation | Move]:
+        """The program's steps, with moves in place of flips, and of many constant phases in a row."""
+        steps: list[Rotation | Move] = []
+        for phases, several in groupby(self.program.rotations, _is_constant_phase):
+            found = list(several)
+            if phases and len(found) >= FEWEST_PHASES and self.program.qubits <= MOST_QUBITS:
+                steps.append(_product(found, self.program.qubits))  # type: ignore[arg-type]
+            else:
+                steps += [
+                    _moved(each, self.program.qubits) if isinstance(each, Flip) else each for each in found
+                ]
+        return steps
 
     @cached_property
     def _angles(self) -> dict[tuple[int, float], int]:
@@ -81,9 +109,14 @@ class Listing:
     @property
     def scratch_vectors(self) -> int:
         """Vectors of all buffers of a worker."""
-        kept = 2 * self.state_vectors if self.wanted else 0
+        kept = 2 * self._kept
         words = len(self.program.words or ())
         return 2 * self.all_columns + 2 * len(self._angles) + words + kept + (4 << self._dimensions)
+
+    @property
+    def _kept(self) -> int:
+        """Vectors of psi, and of the adjoint, if there are such."""
+        return self.state_vectors if self.wanted or self.partners else 0
 
     def sizes(self) -> dict[str, int]:
         """The arguments that say how large things are, by name."""
@@ -101,32 +134,41 @@ class Listing:
             "lane_bits": self.lane_bits,
             "samples": self.samples,
             "vectors": 1 << self._bits,
-            "kept_vectors": self.state_vectors if self.wanted else 0,
+            "kept_vectors": self._kept,
+            "mix_size": self.mix_size,
+            "mixed": int(self.partners is not None),
             "block_vectors": 1 << self._dimensions,
             "from_zero": int(self.from_zero),
             "reordered": int(self.program.order is not None),
-            **{f"{name}_wanted": int(name in self.wanted) for name in ("input", "weight", "initial")},
+            **{f"{name}_wanted": int(name in self.wanted) for name in ("input", "weight", "initial", "mix")},
         }
 
     def tables(self) -> tuple[dict[str, int], dict[str, torch.Tensor]]:
         """How many passes there are, and the tables, by the names of the arguments."""
         table = _Table(self.lane_bits, self._bits, self._dimensions)
-        numbers = [self._angles[self._angle(r)] for r in self.rotations]
-        columns = [self._angle(r)[0] for r in self.rotations]
-        factors = [r.angle.factor for r in self.rotations]
-        first = 0 if "initial" in self.wanted else self._first_wanted()
+        first = -1 if "initial" in self.wanted else self._first_wanted()
         passes = self._passes()
+
+        def rotations(basis: tuple[int, ...], members: Sequence[int]) -> None:
+            found = [(self.rotations[i], *self._angle(self.rotations[i])) for i in members]
+            table.rotations(basis, [(r, self._angles[c, factor], c, factor) for r, c, factor in found])
+
         for basis, members in passes:
-            table.rotations(basis, [(self.rotations[i], numbers[i], columns[i], factors[i]) for i in members])
+            if isinstance(basis, Move):
+                table.move(basis)
+            else:
+                rotations(basis, members)
         forward = len(table.passes)
         table.words(self.program.words or ())
         words = len(table.passes) - forward
-        for basis, members in reversed(passes):
-            back = [i for i in reversed(members) if i >= first] if self.wanted else []
-            if back:
-                table.rotations(
-                    basis, [(self.rotations[i], numbers[i], columns[i], factors[i]) for i in back]
-                )
+        last = len(self.rotations)
+        for basis, members in reversed(passes) if self.wanted else ():
+            last = min([last, *members])
+            if isinstance(basis, Move):
+                if first < last:
+                    table.move(basis.inverse)
+            elif back := [i for i in reversed(members) if i >= first]:
+                rotations(basis, back)
         counts = {
             "forward_passes": forward,
             "word_passes": words,
@@ -134,33 +176,69 @@ class Listing:
         }
         dtype = torch.float64 if self.double else torch.float32
         angles = list(self._angles)
-        return counts, {
-            "passes": torch.tensor(table.passes, dtype=torch.int64),
-            "steps": torch.tensor(table.steps, dtype=torch.int64),
-            "blocks": torch.tensor(table.blocks, dtype=torch.int64),
-            "factors": torch.tensor(table.factors, dtype=torch.float64).to(dtype),
-            "angle_columns": torch.tensor([column for column, _ in angles], dtype=torch.int64),
-            "half_factors": torch.tensor([factor / 2 for _, factor in angles], dtype=torch.float64).to(dtype),
+        orbits = dict(zip(("pairs", "singles"), orbits_of(self.partners or ()), strict=True))
+        counts |= {name: len(found) for name, found in orbits.items()}
+        tables: dict[str, tuple[Any, torch.dtype]] = {
+            "passes": (table.passes, torch.int64),
+            "steps": (table.steps, torch.int64),
+            "blocks": (table.blocks, torch.int64),
+            "factors": (table.factors, dtype),
+            "move_factors": (table.move_factors, dtype),
+            "angle_columns": ([column for column, _ in angles], torch.int64),
+            "half_factors": ([factor / 2 for _, factor in angles], dtype),
+            **{f"orbit_{name}": (found, torch.int64) for name, found in orbits.items()},
         }
+        return counts, {name: torch.from_numpy(np.array(v)).to(kind) for name, (v, kind) in tables.items()}
 
     def _first_wanted(self) -> int:
         wanted = (i for i, r in enumerate(self.rotations) if r.angle.kind in self.wanted)
         return next(wanted, len(self.rotations))
 
-    def _passes(self) -> list[tuple[tuple[int, ...], list[int]]]:
-        """The basis of each pass and the numbers of its rotations, in the order of the program."""
-        if not self.rotations:
-            return []
-        if self._bits <= WHOLE:
-            return [(_filled(Span(), self._bits, self._bits), list(range(len(self.rotations))))]
-        passes: list[tuple[Span, list[int]]] = [(Span(), [])]
-        for number, rotation in enumerate(self.rotations):
-            wider = passes[-1][0].joined(rotation.x >> self.lane_bits)
-            if len(wider.basis) > PART:
-                passes.append((Span().joined(rotation.x >> self.lane_bits), [number]))
+    def _passes(self) -> list[tuple[tuple[int, ...] | Move, list[int]]]:
+        """The basis of each pass and the numbers of its rotations, in the order of the program; or a move."""
+        passes: list[tuple[Span | Move, list[int]]] = []
+        number = 0
+        whole = self._bits <= WHOLE
+        for step in self._program:
+            if isinstance(step, Move):
+                passes.append((step, []))
+                continue
+            flip = Span() if whole else Span().joined(step.x >> self.lane_bits)
+            span, members = passes[-1] if passes else (None, [])
+            if isinstance(span, Span):
+                wider = span if whole else span.joined(step.x >> self.lane_bits)
+            if isinstance(span, Span) and len(wider.basis) <= PART:
+                passes[-1] = (wider, members)
             else:
-                passes[-1] = (wider, [*passes[-1][1], number])
-        return [(_filled(span, PART, self._bits), members) for span, members in passes]
+                members = []
+                passes.append((flip, members))
+            members.append(number)
+            number += 1
+        return [
+            (span if isinstance(span, Move) else _filled(span, self._dimensions, self._bits), members)
+            for span, members in passes
+        ]
+
+
+def _is_constant_phase(step: Rotation | Flip | Move) -> bool:
+    return isinstance(step, Rotation) and not step.x and step.angle.kind == "constant"
+
+
+def _product(phases: Sequence[Rotation], qubits: int) -> Move:
+    """The move that constant rotations about words of Z are: a Walsh-Hadamard transform of their angles."""
+    angles = np.zeros(2**qubits)
+    for phase in phases:
+        angles[phase.z] -= phase.angle.factor / pi
+    for bit in range(qubits):
+        even, odd = angles.reshape(-1, 2, 2**bit).swapaxes(0, 1)
+        angles = np.stack([even + odd, even - odd], axis=1).reshape(-1)
+    return Move.of(np.arange(2**qubits), angles)
+
+
+def _moved(flip: Flip, qubits: int) -> Move:
+    order = np.arange(2**qubits)
+    odd = np.array([parity(index & flip.control) for index in order.tolist()]) if flip.control else 1
+    return Move.of(order ^ flip.x * odd, np.zeros(2**qubits))
 
 
 class _Table:
@@ -171,8 +249,21 @@ class _Table:
         self.steps: list[tuple[int, ...]] = []
         self.factors: list[float] = []
         self.blocks: list[int] = []
+        self.move_factors: list[float] = []
         self._lane_bits, self._bits, self._dimensions = lane_bits, bits, dimensions
         self._bases: dict[tuple[int, ...], tuple[int, int]] = {}
+        self._moves: dict[Move, tuple[int, ...]] = {}
+
+    def move(self, move: Move) -> None:
+        """A pass that is a move."""
+        if move not in self._moves:
+            places, values = move.factors()
+            swaps = move.swaps()
+            starts = len(self.blocks), len(self.move_factors) // 2
+            self.blocks += [*places, *(place for pair in swaps for place in pair)]
+            self.move_factors += values.view(float).tolist()
+            self._moves[move] = len(places), 0, len(swaps), *starts
+        self.passes.append(self._moves[move])
 
     def rotations(
         self, basis: tuple[int, ...], rotations: Sequence[tuple[Rotation, int, int, float]]

@@ -7,16 +7,17 @@ copy. The arguments are one array of complex numbers: alpha, beta, then the cons
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 
+from ketscale.engines.circuits.fused.moves import each
 from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.compiled.language import Buffer, Complex, FunctionCode, Number, fma, lane_sum
 
 
-def mix(k: FunctionCode, plan: SweepPlan, factors: Buffer, psi: Buffer, phi: Buffer) -> None:
+def mix(k: FunctionCode, orbits: Sequence[Buffer], factors: Buffer, psi: Buffer, phi: Buffer) -> None:
     """Fill `phi` from `psi`, two different buffers."""
-    for orbit in _orbits(k, plan):
-        with orbit as places:
+    for table in orbits:
+        with _loop(k, table) as places:
             states = [psi[place] for place in places]
             for number, place in enumerate(places):
                 mixed = _splat(factors[place + 2])
@@ -27,7 +28,7 @@ def mix(k: FunctionCode, plan: SweepPlan, factors: Buffer, psi: Buffer, phi: Buf
 
 def undo_mix(
     k: FunctionCode,
-    plan: SweepPlan,
+    orbits: Sequence[Buffer],
     factors: Buffer,
     psi: Buffer,
     adjoint: Buffer,
@@ -41,8 +42,8 @@ def undo_mix(
     if row is not None:
         for factor in range(2):
             sums[factor] = Complex(k.vector(0.0), k.vector(0.0))
-    for orbit in _orbits(k, plan):
-        with orbit as places:
+    for table in orbits:
+        with _loop(k, table) as places:
             adjoints = [adjoint[place] for place in places]
             if row is not None:
                 _gather(places, [psi[place] for place in places], adjoints, row, sums)
@@ -87,18 +88,25 @@ def _splat(scalar: Complex) -> Complex:
     return Complex(scalar.real.splat(), scalar.imag.splat())
 
 
-def _orbits(k: FunctionCode, plan: SweepPlan) -> Iterator[AbstractContextManager[Sequence[Number]]]:
-    """One loop over the pairs of amplitudes that the reversal exchanges, one over those that it leaves."""
-    partners = plan.partners or ()
+def orbits_of(partners: Sequence[int]) -> list[list[tuple[int, ...]]]:
+    """The pairs of amplitudes that the reversal exchanges, and the single ones that it leaves."""
     pairs = [(p, q) for p, q in enumerate(partners) if p < q]
-    fixed = [(p,) for p, q in enumerate(partners) if p == q]
-    yield from (_loop(k, orbits) for orbits in (pairs, fixed) if orbits)
+    return [[*pairs], [(p,) for p, q in enumerate(partners) if p == q]]
+
+
+def orbits(k: FunctionCode, plan: SweepPlan) -> list[Buffer]:
+    """The orbits (count, size) of a plan, in the code's constants."""
+    return [
+        k.table(f"orbits{len(found[0])}", [place for orbit in found for place in orbit], "integer").part(
+            (), len(found), len(found[0])
+        )
+        for found in orbits_of(plan.partners or ())
+        if found
+    ]
 
 
 @contextmanager
-def _loop(k: FunctionCode, orbits: Sequence[tuple[int, ...]]) -> Iterator[Sequence[Number]]:
-    size = len(orbits[0])
-    table = k.table(f"orbits{size}", [place for orbit in orbits for place in orbit], "integer")
-    table = table.part((), len(orbits), size)
-    with k.loop(len(orbits)) as orbit:
-        yield [table[orbit, number] for number in range(size)]
+def _loop(k: FunctionCode, table: Buffer) -> Iterator[Sequence[Number]]:
+    count, size = table.shape
+    with each(k, count) as orbit:
+        yield [table[orbit, number] for number in range(int(size))]  # type: ignore[arg-type]

@@ -5,12 +5,19 @@ latter go into a frame (`frame.py`), so a program consists of rotations, a final
 words that are measured. Controlled rotations are two rotations: CRX(t) = exp(-i t/4 X) on the
 target times exp(i t/4 ZX), and so on. PhaseShift(t) is RZ(t) with the global phase t/2, a rotation about
 the identity, which only the state depends on.
+
+Other gates that permute basis states, such as Toffoli, are a move of amplitudes, neighbours together. Rotations under
+more than two controls are two rotations by half of the angle, between moves that turn the second one round where the
+controls are 1 (Barenco et al., Phys. Rev. A 52, 3457 (1995), lemma 7.9).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
+from itertools import product
 from math import pi
 from typing import Literal
 
@@ -18,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.engines.circuits.circuit import Circuit, Gate
-from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Pauli, word
+from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Indices, moves, word
 from ketscale.optional import needed_for
 
 
@@ -35,6 +42,10 @@ class Angle:
         """Whether all samples have the same angle."""
         return self.kind != "input"
 
+    def times(self, share: float) -> Angle:
+        """A multiple of the angle."""
+        return Angle(self.kind, self.index, self.factor * share)
+
 
 @dataclass(frozen=True)
 class Rotation:
@@ -49,12 +60,6 @@ class Rotation:
         """How many letters of P are Y."""
         return (self.x & self.z).bit_count()
 
-    def commutes(self, other: Rotation | Flip) -> bool:
-        """Whether the order of the two does not matter."""
-        if isinstance(other, Flip):
-            return other.commutes(self)
-        return not Pauli(self.x, self.z).anticommutes(Pauli(other.x, other.z))
-
 
 @dataclass(frozen=True)
 class Flip:
@@ -65,11 +70,66 @@ class Flip:
 
     x: int
     control: int
+    real = True
 
-    def commutes(self, other: Rotation | Flip) -> bool:
-        """Conservative: never, unless the two touch different bits."""
-        theirs = other.x | (other.control if isinstance(other, Flip) else other.z)
-        return not (self.x | self.control) & theirs
+
+@dataclass(frozen=True, repr=False)
+class Move:
+    """Basis state p becomes order[p] and is multiplied by i**quarters[p].
+
+    order: int64, and quarters: float64 (2**n,), as bytes.
+    """
+
+    order: bytes
+    quarters: bytes
+
+    @classmethod
+    def of(cls, order: Indices, quarters: Indices | NDArray[np.float64]) -> Move:
+        """The move of arrays."""
+        return cls(order.astype(np.int64).tobytes(), quarters.astype(np.float64).tobytes())
+
+    # Compiled code has its plan's text in its name.
+    def __repr__(self) -> str:
+        return f"Move({sha256(self.order + self.quarters).hexdigest()})"
+
+    @cached_property
+    def arrays(self) -> tuple[Indices, NDArray[np.float64]]:
+        """order and quarters."""
+        return np.frombuffer(self.order, np.int64), np.frombuffer(self.quarters)
+
+    @property
+    def real(self) -> bool:
+        """Whether real amplitudes stay real."""
+        return not (self.arrays[1] % 2).any()
+
+    @property
+    def inverse(self) -> Move:
+        """The move back."""
+        order, quarters = self.arrays
+        back = np.argsort(order)
+        return Move.of(back, (-quarters)[back])
+
+    def swaps(self) -> list[tuple[int, int]]:
+        """The pairs of basis states whose exchanges, one after the other, are the permutation."""
+        order = self.arrays[0].tolist()
+        seen, pairs = set(), []
+        for first in np.flatnonzero(self.arrays[0] != np.arange(len(order))).tolist():
+            place = order[first]
+            while first not in seen and place != first:
+                pairs.append((first, place))
+                seen.add(place)
+                place = order[place]
+        return pairs
+
+    def factors(self) -> tuple[list[int], NDArray[np.complex128]]:
+        """The basis states that are multiplied, and by what, before the exchanges."""
+        quarters = self.arrays[1] % 4
+        places = np.flatnonzero(quarters)
+        turned = quarters[places]
+        values = np.exp(0.5j * pi * turned)
+        whole = turned == turned.round()
+        values[whole] = values[whole].round()
+        return places.tolist(), values
 
 
 @dataclass(frozen=True)
@@ -88,54 +148,75 @@ class Word:
 
 @dataclass(frozen=True)
 class Program:
-    """Rotations on `qubits` bits in order, and the result: the state (if `words` is None) or expectation values.
+    """Steps on `qubits` bits in order, and the result: the state (if `words` is None) or expectation values.
 
+    keeps_phase: whether the result depends on the state's global phase.
     order, powers: basis state p of the computed state is i**powers[p] times basis state order[p] of the true
         one; None if they are the identity or no state is wanted.
     """
 
     qubits: int
-    rotations: tuple[Rotation | Flip, ...]
+    rotations: tuple[Rotation | Flip | Move, ...]
     words: tuple[Word, ...] | None
+    keeps_phase: bool
     order: tuple[int, ...] | None = None
     powers: tuple[int, ...] | None = None
 
     @property
     def real(self) -> bool:
         """Whether the amplitudes stay real, starting from |0...0>: all words have an odd number of Y."""
-        return all(isinstance(r, Flip) or r.ys % 2 == 1 for r in self.rotations)
+        return all(r.ys % 2 == 1 if isinstance(r, Rotation) else r.real for r in self.rotations)
 
 
-def reduce(circuit: Circuit, paulis: Sequence[str] | None, literal: bool = False) -> Program:
+def reduce(
+    circuit: Circuit, paulis: Sequence[str] | None, literal: bool = False, mixed: bool = False
+) -> Program:
     """The program of a circuit that measures `paulis`, or, without any, gives its state.
 
-    literal: keep every gate, with permutations as moves of amplitudes, to show what the frame saves.
+    literal: keep every gate, with permutations as moves of amplitudes, to show what the frame saves. mixed: what is
+    measured is a superposition of the state with others, so its global phase counts.
     """
+    keeps_phase = paulis is None or mixed
     frame = CliffordFrame(circuit.qubits)
-    rotations: list[Rotation | Flip] = []
-    for gate in (part for whole in circuit.gates for part in _parts(whole)):
-        if gate.name in CONJUGATES and not literal:
-            frame.absorb(gate.name, gate.wires)
-            continue
-        rotations += _flips(gate, circuit.qubits)
-        for letters, angle in _rotations(gate):
+    rotations: list[Rotation | Flip | Move] = []
+
+    def moved() -> None:
+        taken = frame.taken()
+        if taken is not None:
+            rotations.append(Move.of(*taken))
+
+    for part in (part for gate in circuit.gates for part in _parts(gate)):
+        if isinstance(part, Gate):
+            if moves(part):
+                frame.move(part)
+                if literal:
+                    moved()
+                continue
+            if not literal:
+                frame.absorb(part)
+                continue
+            rotations += _flips(part, circuit.qubits)
+        for turn in [part] if isinstance(part, Turn) else _turns(part):
             spelt = ["I"] * circuit.qubits
-            for letter, wire in zip(letters, gate.wires, strict=True):
+            for letter, wire in zip(turn.letters, turn.wires, strict=True):
                 spelt[wire] = letter
             image = frame.pull_back(word("".join(spelt)))
-            if paulis is not None and not (image.x or image.z):
+            if not (keeps_phase or image.x or image.z):
                 continue  # a global phase, on which no expectation value depends
+            moved()
+            angle = turn.angle
             rotations.append(
                 Rotation(image.x, image.z, Angle(angle.kind, angle.index, image.sign * angle.factor))
             )
+    moved()
     if paulis is None:
         order, powers = frame.permutation()
         identity = not powers.any() and np.array_equal(order, np.arange(len(order)))
         tables = (None, None) if identity else (tuple(order.tolist()), tuple(powers.tolist()))
-        return Program(circuit.qubits, tuple(rotations), None, *tables)
+        return Program(circuit.qubits, tuple(rotations), None, keeps_phase, *tables)
     images = [frame.pull_back(word(letters)) for letters in paulis]
     words = tuple(Word(image.x, image.z, image.sign) for image in images)
-    return Program(circuit.qubits, tuple(rotations), words)
+    return Program(circuit.qubits, tuple(rotations), words, keeps_phase)
 
 
 def _flips(gate: Gate, qubits: int) -> list[Flip]:
@@ -166,20 +247,63 @@ ROTATIONS: dict[str, tuple[tuple[str, int | None, float], ...]] = {
 }
 
 
-def _rotations(gate: Gate) -> Iterator[tuple[str, Angle]]:
-    """The gate as rotations in the order of execution: letters on the gate's wires, and an angle."""
+@dataclass(frozen=True)
+class Turn:
+    """A rotation about the word of these letters on wires."""
+
+    letters: str
+    wires: tuple[int, ...]
+    angle: Angle
+
+
+def _parts(gate: Gate) -> Iterator[Gate | Turn]:
+    """A gate as gates that permute basis states, and rotations, in the order of execution."""
+    if gate.name in CONJUGATES or moves(gate):
+        yield gate
+        return
+    if gate.base == "Hadamard":
+        yield from _parts(replace(gate, name=gate.name.replace("Hadamard", "PauliZ")))
+    for turn in _turns(gate):
+        yield from _controlled(gate.controls, turn)
+
+
+def _turns(gate: Gate) -> Iterator[Turn]:
+    """The rotations of a gate, without its controls."""
+    wires = gate.wires[len(gate.controls) :]
     if gate.matrix is not None:
-        yield from _unitary(np.asarray(gate.matrix))
-    for letters, column, factor in ROTATIONS.get(gate.name, ()):
+        for letters, angle in _unitary(np.asarray(gate.matrix)):
+            yield Turn(letters, wires, angle)
+    for letters, column, factor in ROTATIONS.get(gate.base, ()):
         given = None if column is None else gate.columns[column]
         if given is None or given.kind == "constant":
-            yield letters, _constant(factor if given is None else factor * given.value)
+            yield Turn(letters, wires, _constant(factor if given is None else factor * given.value))
         else:
-            yield letters, Angle(given.kind, given.index, factor)
+            yield Turn(letters, wires, Angle(given.kind, given.index, factor))
 
 
-def _parts(gate: Gate) -> tuple[Gate, ...]:
-    return (Gate("PauliZ", gate.wires), gate) if gate.name == "Hadamard" else (gate,)
+# With so many controls a rotation is a product of rotations; their number doubles with each control.
+MOST_AS_ROTATIONS = 2
+
+
+def _controlled(controls: tuple[int, ...], turn: Turn) -> Iterator[Gate | Turn]:
+    """A rotation where all controls are 1."""
+    letters, wires, angle = turn.letters, turn.wires, turn.angle
+    if len(controls) <= MOST_AS_ROTATIONS:
+        for more in product("IZ", repeat=len(controls)):
+            share = (-1) ** more.count("Z") / 2 ** len(controls)
+            yield Turn("".join(more) + letters, controls + wires, angle.times(share))
+        return
+    if set(letters) == {"I"}:
+        # A phase under controls is half of it under the others, and a rotation of the last one.
+        *others, last = controls
+        for letter, share in (("I", 0.5), ("Z", -0.5)):
+            yield from _controlled(tuple(others), Turn(letter, (last,), angle.times(share)))
+        return
+    letter, wire = next(pair for pair in zip(letters, wires, strict=True) if pair[0] != "I")
+    turned = Gate("C(PauliZ)" if letter == "X" else "C(PauliX)", (*controls, wire))
+    for share in (0.5, -0.5):
+        yield Turn(letters, wires, angle.times(share))
+        yield turned
 
 
 def _constant(value: float) -> Angle:

@@ -3,7 +3,8 @@
 Rotations that commute may change places. A pass loads blocks of 2**k vectors that are closed under the
 flips of all its rotations (the span of their X masks has dimension k), applies them in registers and
 stores the block. Rotations about words of Z alone flip nothing: those with shared angles are gathered,
-across wires and layers, into one table of phases, which is one complex product for each amplitude.
+across wires and layers, into one table of phases, which is one complex product for each amplitude. Nothing changes
+places with a move, which is a pass of its own.
 
 Source of blocking by gates: Häner and Steiger, SC17 (arXiv:1704.01127); of commuting rotations about
 Pauli words: Litinski, Quantum 3, 128 (2019).
@@ -11,14 +12,15 @@ Pauli words: Litinski, Quantum 3, 128 (2019).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.engines.circuits.fused.program import Flip, Program, Rotation, Word
+from ketscale.engines.circuits.fused.program import Flip, Move, Program, Rotation, Word
 
 
 @dataclass(frozen=True)
@@ -28,15 +30,17 @@ class Phases:
     rotations: tuple[Rotation, ...]
 
 
+# What a block of vectors goes through.
 Step = Rotation | Flip | Phases
 
 
 @dataclass(frozen=True)
 class Pass:
-    """Steps in order, and a reduced basis (`Span.basis`) of the flips that the block is closed under."""
+    """Steps in order, and a reduced basis (`Span.basis`) of the flips that the block is closed under; or a move."""
 
     steps: tuple[Step, ...]
     basis: tuple[int, ...]
+    move: Move | None = None
 
 
 class Span:
@@ -81,19 +85,46 @@ def schedule(
     from_zero: the initial state is |0...0>, so the first rotations may make a product state.
     literal: keep the circuit's order, merge no phases and make no product state.
     """
-    if literal:
-        steps = [Phases((r,)) if _is_phase(r) else r for r in program.rotations]
-        return Schedule((), _packed([[step] for step in steps], width, lane_bits))
-    # Only the literal form has flips.
-    rest = [step for step in program.rotations if isinstance(step, Rotation)]
-    product = _take_product(rest, keep_phase=program.words is None) if from_zero else []
-    return Schedule(tuple(product), _packed(_layers(rest), width, lane_bits))
+    product: list[Rotation] = []
+    passes: list[Pass] = []
+    for move, steps in between_moves(program):
+        if move is not None:
+            passes.append(Pass((), (), move))
+        if literal:
+            layers = [[Phases((step,)) if _is_phase(step) else step] for step in steps]
+        else:
+            # Only the literal form has flips.
+            rest = [step for step in steps if isinstance(step, Rotation)]
+            if from_zero and move is None:
+                product = _take_product(rest, program.keeps_phase)
+            layers = _layers(rest)
+        passes += _packed(layers, width, lane_bits)
+    return Schedule(tuple(product), tuple(passes))
+
+
+def between_moves(program: Program) -> Iterator[tuple[Move | None, list[Rotation | Flip]]]:
+    """Each move and the steps after it; first the steps before all moves."""
+    move: Move | None = None
+    steps: list[Rotation | Flip] = []
+    for step in program.rotations:
+        if isinstance(step, Move):
+            yield move, steps
+            move, steps = step, []
+        else:
+            steps.append(step)
+    yield move, steps
 
 
 def reversed_passes(done: Schedule, width: int, lane_bits: int) -> tuple[Pass, ...]:
     """The passes of a schedule in reverse, blocked for another width."""
-    steps = [step for pass_ in reversed(done.passes) for step in reversed(pass_.steps)]
-    return _packed([[step] for step in steps], width, lane_bits)
+    passes: list[Pass] = []
+    for has_move, several in groupby(reversed(done.passes), lambda pass_: pass_.move is not None):
+        if has_move:
+            passes += [Pass((), (), pass_.move and pass_.move.inverse) for pass_ in several]
+        else:
+            layers = [[step] for pass_ in several for step in reversed(pass_.steps)]
+            passes += _packed(layers, width, lane_bits)
+    return tuple(passes)
 
 
 def measurement_passes(

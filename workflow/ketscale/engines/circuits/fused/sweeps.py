@@ -10,7 +10,7 @@ from importlib import import_module
 import torch
 
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused import block, kernels, universal
+from ketscale.engines.circuits.fused import block, kernels, mixing, moves, universal
 from ketscale.engines.circuits.fused.kernels import ARGUMENTS, backward, forward
 from ketscale.engines.circuits.fused.listing import Listing
 from ketscale.engines.circuits.fused.once import collect, prepare, prepare_and_forward
@@ -30,7 +30,7 @@ TILE_BYTES = 512 * 1024
 FEW_AMPLITUDES = 512
 
 # The modules that take part in writing, besides those of the functions.
-WRITERS = ("block", "mixing", "plan", "program", "frame", "rows", "schedule", "words")
+WRITERS = ("block", "mixing", "moves", "plan", "program", "frame", "rows", "schedule", "words")
 SOURCES = tuple(import_module(f"ketscale.engines.circuits.fused.{name}") for name in WRITERS)
 
 
@@ -131,7 +131,9 @@ def reader(dtype: torch.dtype, lanes: int) -> Library:
     functions = (
         universal.prepare, universal.forward, universal.prepare_and_forward, universal.backward, universal.collect,
     )  # fmt: skip
-    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(block, kernels)).library
+    return Kernel(
+        functions, universal.ARGUMENTS, dtype, lanes, sources=(block, kernels, mixing, moves)
+    ).library
 
 
 @dataclass(frozen=True)
@@ -148,16 +150,11 @@ class Request:
     partners: tuple[int, ...] | None = None
     groups: int = 1
 
-    @property
-    def readable(self) -> bool:
-        """Whether code that reads circuits can do it."""
-        return not self.literal and self.partners is None
-
     def plan(self) -> SweepPlan:
         """The plan of code that is written for it."""
-        program = reduced(self.circuit, self.paulis, self.literal)
+        program = reduced(self.circuit, self.paulis, self.literal, self.partners is not None)
         double = self.dtype == torch.float64
-        real = self.from_zero and program.real and self.readable
+        real = self.from_zero and program.real and not self.literal and self.partners is None
         lanes = _lanes(self.batch << self.circuit.qubits, double)
         bits = 0
         if self.partners is None:
@@ -179,16 +176,19 @@ class Request:
     def listing(self) -> Listing:
         """The circuit as a table."""
         double = self.dtype == torch.float64
-        lanes = vector_bytes() // (8 if double else 4)
+        lanes, bits = vector_bytes() // (8 if double else 4), 0
+        if self.partners is None:
+            bits = lane_bits(lanes, self.circuit.qubits, self.batch, double, real=False)
         return Listing(
-            program=reduced(self.circuit, self.paulis, False),
+            program=reduced(self.circuit, self.paulis, self.literal, self.partners is not None),
             input_columns=self.circuit.inputs,
             weight_columns=self.circuit.weights,
             double=double,
             lanes=lanes,
-            lane_bits=lane_bits(lanes, self.circuit.qubits, self.batch, double, real=False),
+            lane_bits=bits,
             from_zero=self.from_zero,
             wanted=self.wanted,
+            partners=self.partners,
         )
 
 
@@ -223,7 +223,7 @@ class Sweep:
 
     def _chosen(self) -> CompiledSweep:
         mode = specialisation()
-        if mode == "always" or not self.request.readable:
+        if mode == "always":
             return self.specialised()
         if self._reading is None:
             if mode == "again" and own_kernel(self.request.plan()).is_kept:
@@ -259,9 +259,9 @@ def kernel(
 
 
 @lru_cache(maxsize=256)
-def reduced(circuit: Circuit, paulis: tuple[str, ...] | None, literal: bool) -> Program:
+def reduced(circuit: Circuit, paulis: tuple[str, ...] | None, literal: bool, mixed: bool) -> Program:
     """`program.reduce`, cached."""
-    return reduce(circuit, paulis, literal)
+    return reduce(circuit, paulis, literal, mixed)
 
 
 def block_widths(real: bool) -> tuple[int, int]:

@@ -27,6 +27,7 @@ from ketscale.engines.circuits.fused.kernels import (
     begin_adjoint,
     measure,
     no_gradients,
+    run_pass,
     spread,
     tiles,
     transpose,
@@ -35,7 +36,7 @@ from ketscale.engines.circuits.fused.kernels import (
 from ketscale.engines.circuits.fused.once import transform
 from ketscale.engines.circuits.fused.plan import SweepPlan, rotations
 from ketscale.engines.circuits.fused.program import Angle, Flip, Rotation, Word
-from ketscale.engines.circuits.fused.schedule import Phases
+from ketscale.engines.circuits.fused.schedule import Phases, Step
 from ketscale.engines.circuits.fused.words import products, signed_sum
 from ketscale.engines.compiled.language import Arguments, Buffer, FunctionCode, Number, reals
 
@@ -218,12 +219,7 @@ def _evolve(tile: Tile, plan: TangentPlan, moves: Sequence[Moves]) -> list[Buffe
     if plan.order == MOST:
         states[3].part((), 1, element="aligned").zero(plan.state_vectors)
     for pass_ in plan.forward.passes:
-        with tile.blocks(pass_.basis) as block:
-            loaded = [block.load(state) for state in states]
-            for step in pass_.steps:
-                loaded = _stepped(block, step, loaded, moves)
-            for vectors, state in zip(loaded, states, strict=True):
-                block.store(vectors, state)
+        run_pass(tile, pass_, states, lambda block, step, loaded: _stepped(block, step, loaded, moves))
     return states
 
 
@@ -264,15 +260,15 @@ def bend(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
             adjoint[1].part((), 1, element="aligned").zero(plan.state_vectors)
         else:
             begin_adjoint(tile, psi[1], adjoint[1])
+
+        def undone(block: RegisterBlock, step: Step, states: Sequence[State]) -> list[State]:
+            pairs = states[:2], states[2:]
+            if not isinstance(step, Flip) and any(map(plan.wants, rotations(step))):
+                _gather(tile, block, step, *pairs)
+            return [state for pair in pairs for state in _stepped(block, step, pair, moves, inverse=True)]
+
         for pass_ in plan.backward:
-            with tile.blocks(pass_.basis) as block:
-                loaded = [[block.load(state) for state in pair] for pair in (psi, adjoint)]
-                for step in pass_.steps:
-                    if not isinstance(step, Flip) and any(map(plan.wants, rotations(step))):
-                        _gather(tile, block, step, *loaded)
-                    loaded = [_stepped(block, step, pair, moves, inverse=True) for pair in loaded]
-                for vectors, state in zip((*loaded[0], *loaded[1]), (*psi, *adjoint), strict=True):
-                    block.store(vectors, state)
+            run_pass(tile, pass_, [*psi, *adjoint], undone)
         write_gradients(tile, adjoint[1])
 
 

@@ -2,7 +2,8 @@
 
 They have the functions and the first arguments of `kernels`, and the table of `listing` besides. A *step* is a rotation,
 or a word that is measured or applied; a *pass* is steps on blocks of vectors that are closed under their flips. A block
-is copied to a place of its own, so its steps find it in the cache; a state that fits the cache is one block.
+is copied to a place of its own, so its steps find it in the cache; a state that fits the cache is one block. A pass
+without steps is a move (`moves`).
 
 With p = q ^ x, a step about the word P of X on mask `x` and Z on mask `z` takes (P psi)_q = i**-ys (-1)**(z.q) psi_p.
 """
@@ -12,9 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 
 from ketscale.engines.circuits.fused.block import parity
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
+from ketscale.engines.circuits.fused.mixing import mix, undo_mix
+from ketscale.engines.circuits.fused.moves import MoveTable, each, move
 from ketscale.engines.compiled.functions import sincos
 from ketscale.engines.compiled.language import (
     I64,
@@ -41,7 +45,8 @@ from ketscale.engines.compiled.language import (
 KIND, MOVE, PIVOT, WITHIN, BASE, FLIP, SIGNS, NEGATIVE, INDEX, COLUMN, STEP_FIELDS = range(11)
 # ODD: the image is i times the state. PAIRS: vectors exchange places. LANES: so do lanes.
 ODD, LANES, PAIRS = 1, 2, 4
-# The fields of a pass: its steps, the dimensions of its blocks, and where their pivots and offsets are listed.
+# The fields of a pass: its steps, the dimensions of its blocks, and where their pivots and offsets are listed. Of a move:
+# how many basis states it multiplies, 0, how many pairs it exchanges; where these are listed, and where the factors are.
 FIRST, COUNT, DIMENSIONS, PIVOTS, OFFSETS, PASS_FIELDS = range(6)
 
 ARGUMENTS = CALL_ARGUMENTS | {
@@ -54,11 +59,15 @@ ARGUMENTS = CALL_ARGUMENTS | {
     "scratch_vectors input_columns weight_columns all_columns columns words angles": INTEGER,
     "mix_size shared_stride amplitude_floats size lane_bits samples vectors": INTEGER,
     "kept_vectors block_vectors": INTEGER,  # of psi and of the adjoint if gradients are wanted; of a block
-    "from_zero reordered input_wanted weight_wanted initial_wanted": INTEGER,
+    "from_zero reordered mixed input_wanted weight_wanted initial_wanted mix_wanted": INTEGER,
+    "pairs singles": INTEGER,  # orbits of the reversal
     "forward_passes word_passes backward_passes": INTEGER,
     "passes": integers("passes", PASS_FIELDS),
     "steps": integers("steps", STEP_FIELDS),
-    "blocks": integers("numbers"),  # pivots and offsets of passes
+    "blocks": integers("numbers"),  # pivots and offsets of passes; basis states of moves
+    "move_factors": reals("moved", 2),
+    "orbit_pairs": integers("pairs", 2),
+    "orbit_singles": integers("singles", 1),
     "angle_columns": integers("angles"),
     "half_factors": reals("angles"),
     "factors": reals("steps"),  # of the gradients
@@ -120,13 +129,6 @@ class _Step:
 Body = Callable[[_Tile, _Step], None]
 
 
-@contextmanager
-def _each(k: FunctionCode, count: Number) -> Iterator[Number]:
-    """A loop that may be empty."""
-    with k.when(count > 0), k.loop(count) as index:
-        yield index
-
-
 def _parity(bits: Number) -> Number:
     return bits.code.intrinsic("ctpop", I64, bits) & 1
 
@@ -178,9 +180,14 @@ def forward(k: FunctionCode, args: Arguments) -> None:
             lambda: _read_rows(tile, args.initial, tile.saved, 1.0, in_order=True),
         )
         _run(tile, k.integer(0), args.forward_passes, _rotate, tile.saved, None)
+        with k.when(args.mixed != 0):
+            _copy(tile, tile.saved, tile.psi)
+            mix(k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.psi, tile.saved)
         with k.when(args.words > 0):
             tile.words.zero(args.words)
         _run(tile, args.forward_passes, args.word_passes, _measure, tile.saved, None, kept=True)
+        with k.when(args.mixed != 0):
+            _copy(tile, tile.psi, tile.saved)
         k.either(
             args.words > 0,
             lambda: _write_words(tile),
@@ -192,8 +199,9 @@ def backward(k: FunctionCode, args: Arguments) -> None:
     """Gradients from cotangents: the sweep backwards."""
     with _tiles(k, args) as tile:
         psi, adjoint = tile.psi, tile.adjoint
-        with k.loop(args.vectors) as v:
-            psi[v] = tile.saved[v]
+        _copy(tile, tile.saved, psi)
+        with k.when(args.mixed != 0):
+            mix(k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.saved, psi)
         tile.gradients.zero(args.all_columns)
         k.either(
             args.words > 0,
@@ -201,6 +209,9 @@ def backward(k: FunctionCode, args: Arguments) -> None:
             lambda: _read_rows(tile, args.cotangent, adjoint, 0.5, in_order=False),
         )
         _run(tile, args.forward_passes, args.word_passes, _add, psi, adjoint)
+        with k.when(args.mixed != 0):
+            _undo_mix(tile)
+            _copy(tile, tile.saved, psi)
         before = args.forward_passes + args.word_passes
         _run(tile, before, args.backward_passes, _undo, psi, adjoint)
         with k.when(args.initial_wanted != 0):
@@ -209,13 +220,45 @@ def backward(k: FunctionCode, args: Arguments) -> None:
 
 
 def collect(k: FunctionCode, args: Arguments) -> None:
-    """The gradients by the weights of each group: its tiles' rows, added one after the other."""
-    count = select(args.weight_wanted != 0, args.weight_columns, 0)
-    with k.loop(args.groups) as group, _each(k, count) as i:
-        total = k.variable(k.constant(0.0, k.real))
-        with k.loop(args.group_tiles) as tile:
-            total.value = total.value + args.weight_rows[group * args.group_tiles + tile, i]
-        args.weight_gradient[group, i] = total.value
+    """The gradients by what each group's samples share: its tiles' rows, added one after the other."""
+    for wanted, size, rows, sums in (
+        (args.weight_wanted, args.weight_columns, args.weight_rows, args.weight_gradient),
+        (args.mix_wanted, args.mix_size, args.mix_rows, args.mix_gradient),
+    ):
+        count = select(wanted != 0, size, 0)
+        with k.loop(args.groups) as group, each(k, count) as i:
+            total = k.variable(k.constant(0.0, k.real))
+            with k.loop(args.group_tiles) as tile:
+                total.value = total.value + rows[group * args.group_tiles + tile, i]
+            sums[group, i] = total.value
+
+
+# --- superpositions ---
+
+
+def _copy(tile: _Tile, source: Buffer, target: Buffer) -> None:
+    with tile.k.loop(tile.args.vectors) as v:
+        target[v] = source[v]
+
+
+def _orbits(k: FunctionCode, args: Arguments) -> list[Buffer]:
+    return [args.orbit_pairs.part((), args.pairs, 2), args.orbit_singles.part((), args.singles, 1)]
+
+
+def _complexes(args: Arguments, reals: Buffer) -> Buffer:
+    return reals.part((), 1, element="complex")
+
+
+def _undo_mix(tile: _Tile) -> None:
+    k, args, sums = tile.k, tile.args, _state(tile.k.local(4))
+    undo = partial(
+        undo_mix, k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.saved, tile.adjoint
+    )
+    k.either(
+        args.mix_wanted != 0,
+        lambda: undo(_complexes(args, args.mix_rows[tile.number]), sums),
+        lambda: undo(None, sums),
+    )
 
 
 # --- passes ---
@@ -233,29 +276,47 @@ def _run(
     """Passes over a state, and its adjoint, by a body for their steps. kept: the steps change nothing."""
     k, args = tile.k, tile.args
     pairs = [(psi, tile.block), *([] if adjoint is None else [(adjoint, tile.block_adjoint)])]
-    with _each(k, count) as number:
+    with each(k, count) as number:
         row = args.passes[first + number]
-        size = k.integer(1) << row[DIMENSIONS]
-        with k.loop(args.vectors >> row[DIMENSIONS]) as index:
-            base = _base(k, args, row, index)
 
-            offsets = args.blocks.part((row[OFFSETS],), 1)
+        def moved() -> None:
+            multiplied, swapped = row[FIRST], row[DIMENSIONS]
+            table = MoveTable(
+                args.blocks.part((row[PIVOTS],), multiplied),
+                args.move_factors.part((row[OFFSETS], 0), multiplied, 2),
+                multiplied,
+                args.blocks.part((row[PIVOTS] + multiplied,), swapped, 2),
+                swapped,
+            )
+            for state, _ in pairs:
+                move(k, table, state, args.lane_bits, args.samples)
+
+        k.either(row[COUNT] > 0, lambda: _pass(tile, row, body, pairs, kept), moved)
+
+
+def _pass(tile: _Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer]], kept: bool) -> None:
+    """Steps on each block of states, which are pairs with their places for a block."""
+    k, args = tile.k, tile.args
+    size = k.integer(1) << row[DIMENSIONS]
+    with k.loop(args.vectors >> row[DIMENSIONS]) as index:
+        base = _base(k, args, row, index)
+        offsets = args.blocks.part((row[OFFSETS],), 1)
+        with k.loop(size) as j:
+            for state, block in pairs:
+                block[j] = state[offsets[j] ^ base]
+        first_step = row[FIRST]
+        with k.loop(row[COUNT]) as step:
+            _steps(tile, first_step + step, base, size, body)
+        if not kept:
             with k.loop(size) as j:
                 for state, block in pairs:
-                    block[j] = state[offsets[j] ^ base]
-            first_step = row[FIRST]
-            with k.loop(row[COUNT]) as step:
-                _steps(tile, first_step + step, base, size, body)
-            if not kept:
-                with k.loop(size) as j:
-                    for state, block in pairs:
-                        state[offsets[j] ^ base] = block[j]
+                    state[offsets[j] ^ base] = block[j]
 
 
 def _base(k: FunctionCode, args: Arguments, row: Buffer, index: Number) -> Number:
     """`index` with a 0 inserted at each of the pass's pivots, in ascending order."""
     base = k.variable(index)
-    with _each(k, row[DIMENSIONS]) as number:
+    with each(k, row[DIMENSIONS]) as number:
         pivot = args.blocks[row[PIVOTS] + number]
         high = base.value >> pivot
         base.value = base.value + (high << pivot)
@@ -411,13 +472,13 @@ def _read_angles(tile: _Tile) -> None:
     own = columns.part((), args.all_columns, k.lanes, element="real")
     with k.loop(k.lanes) as lane:
         row = args.inputs[tile.first + minimum(lane >> args.lane_bits, tile.present - 1)]
-        with _each(k, args.input_columns) as i:
+        with each(k, args.input_columns) as i:
             own[i, lane] = row[i]
     weights = args.weights[tile.group]
-    with _each(k, args.weight_columns) as i:
+    with each(k, args.weight_columns) as i:
         columns[args.input_columns + i] = weights[i].splat()
     columns[args.all_columns - 1] = k.vector(1.0)
-    with _each(k, args.angles) as i:
+    with each(k, args.angles) as i:
         sine, cosine = sincos(columns[args.angle_columns[i]] * args.half_factors[i])
         tile.turns[i, 0], tile.turns[i, 1] = cosine, sine
 
@@ -443,7 +504,7 @@ def _rows_back(tile: _Tile, columns: Buffer, rows: Buffer, count: Number) -> Non
     values = columns.part((), count, k.lanes, element="real")
     with k.loop(tile.present) as sample:
         row, lane = rows[tile.first + sample], sample << tile.args.lane_bits
-        with _each(k, count) as i:
+        with each(k, count) as i:
             row[i] = values[i, lane]
 
 
@@ -470,10 +531,10 @@ def _write_gradients(tile: _Tile) -> None:
     k, args = tile.k, tile.args
     with k.when(args.weight_wanted != 0):
         row = args.weight_rows[tile.number]
-        with _each(k, args.weight_columns) as i:
+        with each(k, args.weight_columns) as i:
             row[i] = _total(tile.gradients[args.input_columns + i])
     with k.when(args.input_wanted != 0):
-        with _each(k, args.input_columns) as i:
+        with each(k, args.input_columns) as i:
             tile.gradients[i] = _sample_sum(tile, tile.gradients[i])
         _rows_back(tile, tile.gradients, args.input_gradient, args.input_columns)
 
