@@ -44,14 +44,17 @@ def drawn(rng: random.Random, qubits: int, gates: int) -> Circuit:
             else Column(kind, rng.randrange(5))
         )
 
-    return Circuit(qubits).then(
-        *(
-            Gate(
-                name, tuple(rng.sample(range(qubits), kind.wires)), tuple(angle() for _ in range(kind.angles))
+    def gate(name: str) -> Gate:
+        kind, controls = GATES[name], rng.choice([0, 0, 1, 3])
+        wires = tuple(rng.sample(range(qubits), min(qubits, kind.wires + controls)))
+        if rng.random() < 0.1:
+            return Gate(
+                "Permutation", wires, order=tuple(rng.sample(range(2 ** len(wires)), 2 ** len(wires)))
             )
-            for name, kind in ((name, GATES[name]) for name in rng.choices(names, k=gates))
-        )
-    )
+        written = f"C({name})" if len(wires) > kind.wires else name
+        return Gate(written, wires, tuple(angle() for _ in range(kind.angles)))
+
+    return Circuit(qubits).then(*map(gate, rng.choices(names, k=gates)))
 
 
 def found(
@@ -92,6 +95,7 @@ def test_it_gives_the_numbers_of_a_circuits_own_code(
     rng = random.Random(str(dtype))
     for case, qubits in enumerate((1, 2, 4, 5, 6)):
         circuit, batch = drawn(rng, qubits, 12 * (case > 0)), rng.choice([1, 2, 3, 7, 17, 33])
+        circuit = circuit.qft(*range(qubits)).rx(0, "x0")
         words = None if case % 2 else tuple("".join(rng.choices("IXYZ", k=qubits)) for _ in range(5))
         results = []
         for when, whole, part in (("always", 0, 0), ("never", 11, 8), ("never", 1, 2)):

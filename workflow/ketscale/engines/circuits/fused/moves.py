@@ -37,15 +37,12 @@ class _Amplitudes:
         return vector, place - (vector << self._lane_bits) + (self._sample << self._lane_bits)
 
     def __getitem__(self, place: Number) -> Number | Complex:
-        found: Number | Complex
         if self._sample is None:
-            found = self._state[place]
-        else:
-            vector, lane = self._at(place)
-            found = self._floats[vector, 0, lane]
-            if self._complex:
-                found = Complex(found, self._floats[vector, 1, lane])
-        return found
+            vectors: Number | Complex = self._state[place]
+            return vectors
+        vector, lane = self._at(place)
+        real: Number = self._floats[vector, 0, lane]
+        return Complex(real, self._floats[vector, 1, lane]) if self._complex else real
 
     def __setitem__(self, place: Number, value: Number | Complex) -> None:
         if self._sample is None:
