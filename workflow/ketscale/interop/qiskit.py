@@ -16,13 +16,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import read_text
+from ketscale.interop.expressions import Expression, ParametrisedCircuit
 from ketscale.optional import needed_for
 
 if TYPE_CHECKING:
     from qiskit.circuit import Clbit, Parameter, ParameterVector, QuantumCircuit
-
-# An angle as Qiskit gives it: a number or a ParameterExpression.
-Expression = Any
 
 # The column of an angle; the text names the gate, for an error.
 Angle = Callable[[Expression, str], Column]
@@ -100,8 +98,10 @@ STEPS = {
 def from_qiskit(
     circuit: QuantumCircuit,
     inputs: Parameter | ParameterVector | str | Iterable[Parameter | ParameterVector | str] = (),
-) -> Circuit:
-    """A Circuit with the state of a Qiskit circuit up to a global phase, which may depend on the parameters.
+) -> Circuit | ParametrisedCircuit:
+    """A circuit with the state of a Qiskit circuit up to a global phase, which may depend on the parameters.
+
+    A Circuit, or where an angle is an expression, such as 2 * theta, a ParametrisedCircuit; `Layer` takes both.
 
     Angles are in radians, as in Qiskit. Final measurements, barriers and delays are ignored. A reset, or `initialize`,
     is allowed on qubits that no gate has acted on. A gate that has no counterpart is decomposed as Qiskit defines it,
@@ -112,9 +112,9 @@ def from_qiskit(
         `circuit.parameters`.
 
     Raises:
-        UserError: this is no QuantumCircuit; an input is not a parameter of it, or is given twice; an angle is an
-            expression, such as 2*theta; there is a measurement before the end, a reset of a qubit in use, control flow,
-            or an instruction that is no gate; or Qiskit is not installed.
+        UserError: this is no QuantumCircuit; an input is not a parameter of it, or is given twice; an angle is complex;
+            there is a measurement before the end, a reset of a qubit in use, control flow, or an instruction that is
+            no gate; or Qiskit is not installed.
 
     Example:
         >>> written = qiskit.QuantumCircuit(2)
@@ -127,26 +127,33 @@ def from_qiskit(
         from qiskit import QuantumCircuit
     if not isinstance(circuit, QuantumCircuit):
         raise UserError(f"from_qiskit takes a QuantumCircuit, not {short(repr(circuit))}")
-    columns = _columns(circuit, inputs)
+    chosen = _chosen(circuit, inputs)
+    others = [parameter for parameter in circuit.parameters if parameter not in chosen]
+    # Columns of expressions come after those of the parameters themselves.
+    columns: dict[Expression, Column] = {
+        **{parameter: Column("input", place) for place, parameter in enumerate(chosen)},
+        **{parameter: Column("weight", place) for place, parameter in enumerate(others)},
+    }
+    counts: dict[Any, int] = {"input": len(chosen), "weight": len(others)}
 
     def angle(expression: Expression, gate: str) -> Column:
         parameters = free(expression)
         if not parameters:
             return Column("constant", value=number(expression, gate))
-        (first, *_) = parameters
-        if expression != first:
-            raise UserError(
-                f"angle {short(expression)} of gate {gate}: from_qiskit takes numbers and bare parameters; "
-                "bind it, give the gate a parameter of its own, or use FusedEstimator or FusedSampler, which take any "
-                "expression"
-            )
-        return columns[first]
+        if expression not in columns:
+            kind: Any = "weight" if set(chosen).isdisjoint(parameters) else "input"
+            columns[expression] = Column(kind, counts[kind])
+            counts[kind] += 1
+        return columns[expression]
 
-    return translate(circuit, angle).circuit
+    translated = translate(circuit, angle).circuit
+    if len(columns) == len(chosen) + len(others):
+        return translated
+    return ParametrisedCircuit(translated, chosen, others, columns)
 
 
-def from_qasm2(source: str | Path, inputs: str | Iterable[str] = ()) -> Circuit:
-    """A Circuit from OpenQASM 2, read by Qiskit; see `from_qiskit`.
+def from_qasm2(source: str | Path, inputs: str | Iterable[str] = ()) -> Circuit | ParametrisedCircuit:
+    """A circuit from OpenQASM 2, read by Qiskit; see `from_qiskit`.
 
     source: a text, which has a semicolon, or the path of a file.
 
@@ -163,8 +170,8 @@ def from_qasm2(source: str | Path, inputs: str | Iterable[str] = ()) -> Circuit:
     return from_qiskit(_read(source, "OpenQASM 2", QuantumCircuit.from_qasm_str), inputs)
 
 
-def from_qasm3(source: str | Path, inputs: str | Iterable[str] = ()) -> Circuit:
-    """A Circuit from OpenQASM 3, read by Qiskit; see `from_qiskit`.
+def from_qasm3(source: str | Path, inputs: str | Iterable[str] = ()) -> Circuit | ParametrisedCircuit:
+    """A circuit from OpenQASM 3, read by Qiskit; see `from_qiskit`.
 
     source: a text, which has a semicolon, or the path of a file. Its `input` angles are the parameters.
     inputs: the names of those that become input columns, in this order.
@@ -340,19 +347,17 @@ def _definition(operation: Any, whole: str) -> QuantumCircuit:
         ) from None
 
 
-def _columns(circuit: QuantumCircuit, inputs: Any) -> dict[Parameter, Column]:
-    """The column of each parameter."""
+def _chosen(circuit: QuantumCircuit, inputs: Any) -> list[Parameter]:
+    """The parameters that become input columns, in their order."""
     from qiskit.circuit import Parameter, ParameterVector
 
     alone = isinstance(inputs, (str, Parameter, ParameterVector))
-    order: list[Any] = []
-    for given_input in [inputs] if alone else inputs:
-        order += _named(circuit, given_input)
-    if len(set(order)) < len(order):
+    chosen = [
+        parameter for wanted in ([inputs] if alone else inputs) for parameter in _named(circuit, wanted)
+    ]
+    if len(set(chosen)) < len(chosen):
         raise UserError("inputs: a parameter is given twice")
-    columns = {parameter: Column("input", index) for index, parameter in enumerate(order)}
-    weights = [parameter for parameter in circuit.parameters if parameter not in columns]
-    return columns | {parameter: Column("weight", index) for index, parameter in enumerate(weights)}
+    return chosen
 
 
 def _named(circuit: QuantumCircuit, wanted: Any) -> list[Parameter]:

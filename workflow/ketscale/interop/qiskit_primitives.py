@@ -1,15 +1,15 @@
 """Qiskit's primitives on `fused`: an estimator and a sampler in place of StatevectorEstimator and StatevectorSampler.
 
-Each angle of a circuit is a column, its value computed here for all bindings of a pub at once: an input column if it
-depends on parameters, and else a weight column, so that a circuit whose parameters were bound before is compiled once,
-whatever their values.
+An estimator's gradient comes by the adjoint method. Each angle of a circuit is a column, its value computed for all
+bindings of a pub at once: an input column if it depends on parameters, and else a weight column, so that a circuit whose
+parameters were bound before is compiled once, whatever their values.
 """
 
 from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from math import prod
 from typing import Any, NamedTuple
@@ -21,13 +21,13 @@ from numpy.typing import NDArray
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.fused import Fused
 from ketscale.errors import UserError, short
-from ketscale.interop.qiskit import Expression, free, number, translate
+from ketscale.interop.expressions import Expression, Expressions
+from ketscale.interop.qiskit import free, number, translate
 from ketscale.optional import needed_for
 
 with needed_for("ketscale.interop.qiskit_primitives"):
-    import sympy
     from qiskit import QuantumCircuit
-    from qiskit.circuit import Clbit
+    from qiskit.circuit import Clbit, Parameter
     from qiskit.primitives import (
         BaseEstimatorV2,
         BaseSamplerV2,
@@ -40,16 +40,13 @@ with needed_for("ketscale.interop.qiskit_primitives"):
     )
     from qiskit.primitives.containers.bindings_array import BindingsArray
     from qiskit.primitives.containers.estimator_pub import EstimatorPub, EstimatorPubLike
+    from qiskit.primitives.containers.observables_array import ObservableLike
     from qiskit.primitives.containers.sampler_pub import SamplerPub, SamplerPubLike
 
 Seed = np.random.Generator | int | None
 
 # States that are computed at a time, in amplitudes: 64 MiB.
 AMPLITUDES = 2**22
-
-# The machine code for an expectation value grows with its Pauli words: 2 seconds to compile 1000 of them. For more words
-# than these the states are computed, with code that no observable changes, and the words from them.
-MANY_WORDS = 256
 
 
 class FusedEstimator(BaseEstimatorV2):
@@ -101,6 +98,73 @@ class FusedEstimator(BaseEstimatorV2):
         default = self._default_precision if precision is None else precision
         coerced = [EstimatorPub.coerce(pub, default) for pub in pubs]
         return _started(_estimate, [(pub, _estimated(pub)) for pub in coerced], self._seed)
+
+
+class EstimatorGradients(NamedTuple):
+    """What a gradient's job gives: for each circuit the derivatives by its parameters, and which these are."""
+
+    gradients: list[NDArray[np.float64]]
+    metadata: list[dict[str, Any]]
+
+
+class FusedEstimatorGradient:
+    """Exact derivatives of expectation values by the adjoint method, for EstimatorQNN and VQE of Qiskit's own packages.
+
+    It is what they take as `gradient`, in place of a parameter-shift gradient: all circuits that are the same object are
+    differentiated in one call, and an evaluation costs a few circuits, however many parameters there are.
+    """
+
+    def run(
+        self,
+        circuits: Sequence[QuantumCircuit],
+        observables: Sequence[ObservableLike],
+        parameter_values: Sequence[Sequence[float]] | NDArray[np.float64],
+        parameters: Sequence[Sequence[Parameter] | None] | None = None,
+    ) -> PrimitiveJob[EstimatorGradients]:
+        """Start a job in a thread of its own that differentiates each observable's expectation value in its circuit.
+
+        parameter_values: for each circuit the values of `circuit.parameters`.
+        parameters: for each circuit those to differentiate by, in the order of the result; None means all.
+
+        Raises:
+            UserError: as for `FusedEstimator.run`.
+            ValueError: these are not equally many of each, or Qiskit refuses them as a pub.
+        """
+        wanted = [None] * len(circuits) if parameters is None else parameters
+        if not len(circuits) == len(observables) == len(parameter_values) == len(wanted):
+            raise ValueError(
+                "FusedEstimatorGradient takes equally many circuits, observables, values and parameters"
+            )
+        by = [circuit.parameters if some is None else some for circuit, some in zip(circuits, wanted, strict=True)]
+        together: dict[int, list[int]] = {}
+        for place, circuit in enumerate(circuits):
+            together.setdefault(id(circuit), []).append(place)
+        work = []
+        for places in together.values():
+            circuit, rows = circuits[places[0]], [parameter_values[place] for place in places]
+            distinct = {id(observables[place]): observables[place] for place in places}
+            pub = EstimatorPub.coerce((circuit, [[one] for one in distinct.values()], rows), 0.0)
+            rows_of = {key: number for number, key in enumerate(distinct)}
+            words, table = _table(pub)
+            coefficients = table[[rows_of[id(observables[place])] for place in places]]
+            order = {parameter: column for column, parameter in enumerate(circuit.parameters)}
+            columns = [[order[parameter] for parameter in by[place]] for place in places]
+            work.append((places, columns, _estimated(pub, differentiable=True), words, coefficients))
+
+        def result() -> EstimatorGradients:
+            found: dict[int, NDArray[np.float64]] = {}
+            for places, columns, program, words, coefficients in work:
+                rows = _gradient(program, words, coefficients)
+                found.update(
+                    (place, row[chosen]) for place, chosen, row in zip(places, columns, rows, strict=True)
+                )
+            return EstimatorGradients(
+                [found[place] for place in range(len(circuits))], [{"parameters": list(one)} for one in by]
+            )
+
+        job = PrimitiveJob(result)
+        job._submit()
+        return job
 
 
 class FusedSampler(BaseSamplerV2):
@@ -171,9 +235,9 @@ def _started(work: Any, pubs: list[tuple[Any, _Program]], seed: Seed) -> Any:
     return job
 
 
-def _estimated(pub: EstimatorPub) -> _Program:
+def _estimated(pub: EstimatorPub, differentiable: bool = False) -> _Program:
     """The program of an estimator's pub, once it is known that there is nothing to refuse."""
-    program = _program(pub.circuit, pub.parameter_values)
+    program = _program(pub.circuit, pub.parameter_values, differentiable)
     if program.measured:
         raise UserError(
             "FusedEstimator takes no circuit with measurements: use circuit.remove_final_measurements(inplace=False)"
@@ -191,15 +255,12 @@ def _estimated(pub: EstimatorPub) -> _Program:
 def _estimate(pub: EstimatorPub, program: _Program, seed: Seed) -> PubResult:
     evs = np.zeros(pub.shape)
     if pub.size:
-        observables = list(np.asarray(pub.observables, dtype=object).flat)
-        words = list(dict.fromkeys(word for terms in observables for word in terms))
-        coefficients = np.array([[terms.get(word, 0.0) for word in words] for terms in observables])
-        values = _expectations(program, words)
+        words, coefficients = _table(pub)
         # (bindings, observables), of which broadcasting picks some.
-        table = values @ coefficients.T
-        places = np.arange(len(values)).reshape(pub.parameter_values.shape)
+        table = _expectations(program, words).numpy() @ coefficients.T
+        places = np.arange(len(table)).reshape(pub.parameter_values.shape)
         evs[...] = table[
-            np.broadcast_arrays(places, np.arange(len(observables)).reshape(pub.observables.shape))
+            np.broadcast_arrays(places, np.arange(len(coefficients)).reshape(pub.observables.shape))
         ]
     if pub.precision:
         evs = np.random.default_rng(seed).normal(evs, pub.precision)
@@ -209,36 +270,23 @@ def _estimate(pub: EstimatorPub, program: _Program, seed: Seed) -> PubResult:
     )
 
 
-def _expectations(program: _Program, words: list[str]) -> NDArray[np.float64]:
-    """Expectation values (bindings, words)."""
-    if len(words) <= MANY_WORDS:
-        # A simulator of its own, since a simulator keeps what it has seen.
-        return Fused().expval(program.circuit, program.angles, words).numpy()
-    return np.concatenate([_of_states(states, words) for states in _states(program)])
+def _table(pub: EstimatorPub) -> tuple[list[str], NDArray[np.float64]]:
+    """All Pauli words of a pub, and their coefficients (observables, words)."""
+    observables = list(np.asarray(pub.observables, dtype=object).flat)
+    words = list(dict.fromkeys(word for terms in observables for word in terms))
+    return words, np.array([[terms.get(word, 0.0) for word in words] for terms in observables])
 
 
-def _of_states(states: NDArray[np.complex128], words: list[str]) -> NDArray[np.float64]:
-    """Expectation values (rows, words) of states (rows, 2**n).
-
-    A word takes basis state k to k ^ x, times i for each Y and -1 for each bit of k that is set in z, where x has the
-    bits of its letters X and Y, and z of its letters Y and Z. Words of one x share a product of amplitudes.
-    """
-    groups: dict[int, list[int]] = {}
-    for column, word in enumerate(words):
-        groups.setdefault(_mask(word, "XY"), []).append(column)
-    index = np.arange(states.shape[1])
-    values = np.empty((len(states), len(words)))
-    for x, columns in groups.items():
-        products = states[:, index ^ x].conj() * states
-        for column in columns:
-            word = words[column]
-            signs = 1.0 - 2.0 * (np.bitwise_count(index & _mask(word, "YZ")) & 1)
-            values[:, column] = (1j ** word.count("Y") * (products @ signs)).real
-    return values
+def _gradient(program: _Program, words: list[str], coefficients: NDArray[np.float64]) -> NDArray[np.float64]:
+    """The derivatives (rows, parameters) of each row's sum of words, by the row's values."""
+    values = _expectations(program, words) * torch.from_numpy(coefficients)
+    (found,) = torch.autograd.grad(values.sum(), program.values, materialize_grads=True)
+    return found.numpy()
 
 
-def _mask(word: str, letters: str) -> int:
-    return int("".join("01"[letter in letters] for letter in word), 2)
+def _expectations(program: _Program, words: list[str]) -> torch.Tensor:
+    """Expectation values (bindings, words), by a simulator of their own, since a simulator keeps what it has seen."""
+    return Fused().expval(program.circuit, program.angles, words)
 
 
 def _sample(pub: SamplerPub, program: _Program, seed: Seed) -> SamplerPubResult:
@@ -280,14 +328,18 @@ def _states(program: _Program) -> Iterator[NDArray[np.complex128]]:
 
 
 class _Program(NamedTuple):
-    """A circuit whose angles are all columns, their values for all bindings, and the qubit that a bit holds."""
+    """A circuit whose angles are all columns, these angles for all bindings, and the qubit that a bit holds.
+
+    values: the parameters' (bindings, parameters), on which the angles depend.
+    """
 
     circuit: Circuit
     angles: Angles
     measured: dict[Clbit, int]
+    values: torch.Tensor
 
 
-def _program(circuit: QuantumCircuit, bindings: BindingsArray) -> _Program:
+def _program(circuit: QuantumCircuit, bindings: BindingsArray, differentiable: bool = False) -> _Program:
     varying: dict[Expression, int] = {}
     fixed: list[float] = []
 
@@ -299,34 +351,18 @@ def _program(circuit: QuantumCircuit, bindings: BindingsArray) -> _Program:
 
     translated, measured = translate(circuit, angle)
     parameters = tuple(circuit.parameters)
-    values = bindings.as_array(parameters).reshape(prod(bindings.shape), len(parameters))
-    inputs = torch.from_numpy(_evaluated(tuple(varying), parameters, values))
-    return _Program(translated, Angles(inputs, torch.tensor(fixed, dtype=torch.float64)), measured)
-
-
-def _evaluated(
-    expressions: tuple[Expression, ...], parameters: tuple[Any, ...], values: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    """The expressions (rows, expressions) at values (rows, parameters) of the parameters.
-
-    Raises:
-        UserError: a value is not a finite real number.
-    """
-    places = {parameter: place for place, parameter in enumerate(parameters)}
-    compound = tuple(expression for expression in expressions if expression not in places)
-    with np.errstate(all="ignore"):
-        computed = iter(_function(compound, parameters)(*values.T) if compound else ())
-    result = np.empty((len(values), len(expressions)))
-    for column, expression in enumerate(expressions):
-        angle = values[:, places[expression]] if expression in places else next(computed)
-        if np.iscomplexobj(angle) or not np.isfinite(angle).all():
-            raise UserError(f"angle {short(expression)} is not a finite real number for all bindings")
-        result[:, column] = angle
-    return result
+    rows = bindings.as_array(parameters).reshape(prod(bindings.shape), len(parameters))
+    # Whoever runs this may be in a backward pass, where torch records nothing.
+    with torch.inference_mode(False), torch.set_grad_enabled(differentiable):
+        values = torch.tensor(rows, dtype=torch.float64, requires_grad=differentiable)
+        inputs = _expressions(tuple(varying), parameters)(values)
+    finite = inputs.isfinite().all(0).tolist()
+    if not all(finite):
+        bad = next(expression for expression, fine in zip(varying, finite, strict=True) if not fine)
+        raise UserError(f"angle {short(bad)} is not a finite real number for all bindings")
+    return _Program(translated, Angles(inputs, torch.tensor(fixed, dtype=torch.float64)), measured, values)
 
 
 @lru_cache(maxsize=256)
-def _function(expressions: tuple[Expression, ...], parameters: tuple[Any, ...]) -> Any:
-    """A function of the parameters' values that gives the expressions' values; of arrays, elementwise."""
-    symbols = [parameter.sympify() for parameter in parameters]
-    return sympy.lambdify(symbols, [expression.sympify() for expression in expressions], "numpy")
+def _expressions(expressions: tuple[Expression, ...], parameters: tuple[Parameter, ...]) -> Expressions:
+    return Expressions(expressions, parameters)
