@@ -142,11 +142,14 @@ def test_the_library_page_shows_the_device_and_from_qnode():
 
 
 def test_the_library_page_shows_qiskit_and_openqasm():
-    namespaces = train, qasm, primitives = {}, {}, {}
+    train, qasm, primitives = {}, {}, {}
+    namespaces = train, train, qasm, primitives, primitives
     for code, namespace in zip(sections("Qiskit and OpenQASM"), namespaces, strict=True):
         exec(compile(code, "library.md", "exec"), namespace)
     assert train["values"].shape == (64, 2) and train["layer"].weight.grad.abs().sum() > 0
+    assert train["scores"].shape == (64, 1) and train["trained"].num_parameters == 2
     assert (qasm["circuit"].inputs, qasm["circuit"].weights) == (1, 1)
+    assert primitives["slope"].shape == (18,)
     assert primitives["evs"].shape == (2, 100) and sum(primitives["counts"].values()) == 500
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from qiskit import ClassicalRegister, QuantumCircuit, QuantumRegister
 from qiskit.circuit import Clbit, Parameter, ParameterVector
 from qiskit.circuit.library import efficient_su2, real_amplitudes, zz_feature_map
@@ -20,7 +21,7 @@ from qiskit.quantum_info import Pauli, SparsePauliOp, random_pauli_list
 
 from ketscale.errors import UserError
 from ketscale.interop import qiskit_primitives
-from ketscale.interop.qiskit_primitives import FusedEstimator, FusedSampler
+from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient, FusedSampler
 
 
 def uniform(*shape: int) -> np.ndarray:
@@ -100,16 +101,6 @@ def test_random_circuits_and_observables(seed: int) -> None:
     circuit = random_circuit(qubits, 5, max_operands=min(3, qubits), seed=seed)
     words = random_pauli_list(qubits, 6, seed=seed, phase=False).to_labels()
     assert_equal_estimates({}, [(circuit, words)])
-
-
-def test_a_hamiltonian_of_many_words_is_computed_from_the_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ["".join(letters) for letters in np.random.default_rng(0).choice(list("IXYZ"), (400, 5))]
-    hamiltonian = SparsePauliOp(words, np.linspace(-1, 1, len(words))).simplify()
-    assert len(hamiltonian) > qiskit_primitives.MANY_WORDS
-    circuit = efficient_su2(5, reps=1)
-    # So few states at a time that there are several parts, the last one smaller.
-    monkeypatch.setattr(qiskit_primitives, "AMPLITUDES", 64)
-    assert_equal_estimates({}, [(circuit, [hamiltonian, "XYZXY"], uniform(5, 1, circuit.num_parameters))])
 
 
 def test_bindings_by_name_in_parts() -> None:
@@ -210,6 +201,95 @@ def test_a_job_has_qiskits_interface_and_primitives_and_results_are_pickled() ->
     assert (copy.default_precision, copy.seed) == (0.1, 4)
     sampler = pickle.loads(pickle.dumps(FusedSampler(default_shots=7, seed=4)))
     assert (sampler.default_shots, sampler.seed) == (7, 4)
+
+
+# --- gradients ---
+
+
+def test_each_circuit_has_the_derivatives_of_its_own_observable_and_values() -> None:
+    first, second = expressions(), real_amplitudes(3, reps=1)
+    circuits = [first, second, first, first]
+    observables = [H, SparsePauliOp("ZZZ"), Pauli("XYZ"), H]
+    values = [uniform(circuit.num_parameters) / (place + 1) for place, circuit in enumerate(circuits)]
+    by = [None, second.parameters[2:4], [first.parameters[2], first.parameters[0]], []]
+    result = FusedEstimatorGradient().run(circuits, observables, values, parameters=by).result()
+    for place, circuit in enumerate(circuits):
+        parameters = circuit.parameters if by[place] is None else by[place]
+        assert result.metadata[place]["parameters"] == list(parameters)
+        steps = [1e-5 * np.array([p == one for p in circuit.parameters]) for one in parameters]
+        pub = (circuit, observables[place], [values[place] + s * step for step in steps for s in (1, -1)])
+        shifted = StatevectorEstimator().run([pub]).result()[0].data.evs if steps else np.zeros(0)
+        slopes = (shifted[::2] - shifted[1::2]) / 2e-5
+        np.testing.assert_allclose(result.gradients[place], slopes, rtol=0, atol=1e-8)
+
+
+def test_a_gradient_within_a_backward_pass_and_one_of_what_has_no_angle() -> None:
+    circuit = QuantumCircuit(1, global_phase=Parameter("a"))
+    with torch.inference_mode():
+        flat = FusedEstimatorGradient().run([circuit], ["X"], [[0.2]]).result()
+        steep = FusedEstimatorGradient().run([root()], ["Z"], [[0.25]]).result()
+    assert flat.gradients[0].tolist() == [0]
+    # d cos(sqrt(t)) / dt
+    np.testing.assert_allclose(steep.gradients[0], [-np.sin(0.5)], rtol=1e-12)
+
+
+def test_a_gradient_refuses_what_does_not_go_together() -> None:
+    gradient = FusedEstimatorGradient()
+    with pytest.raises(ValueError, match="equally many"):
+        gradient.run([root()], ["Z", "X"], [[1.0]])
+    with pytest.raises(ValueError, match="number of qubits"):
+        gradient.run([root()], ["ZZ"], [[1.0]])
+    with pytest.raises(UserError, match="no circuit with measurements"):
+        gradient.run([measured(root())], ["Z"], [[1.0]])
+    with pytest.raises(UserError, match="not a finite real number"):
+        gradient.run([root()], ["Z"], [[-1.0]])
+
+
+def test_estimator_qnn_is_differentiated_and_trains_through_torch() -> None:
+    networks = pytest.importorskip(
+        "qiskit_machine_learning.neural_networks", reason="not of this environment"
+    )
+    from qiskit_machine_learning.connectors import TorchConnector
+    from qiskit_machine_learning.gradients import ParamShiftEstimatorGradient
+
+    features, ansatz = zz_feature_map(2), real_amplitudes(2, reps=1)
+
+    def network(estimator: Any, gradient: Any) -> Any:
+        return networks.EstimatorQNN(
+            circuit=features.compose(ansatz),
+            estimator=estimator,
+            gradient=gradient,
+            observables=[SparsePauliOp("ZI"), SparsePauliOp(["XX", "IZ"], [0.5, 2.0])],
+            input_params=features.parameters,
+            weight_params=ansatz.parameters,
+            input_gradients=True,
+            default_precision=0.0,
+        )
+
+    reference = StatevectorEstimator()
+    ours = network(FusedEstimator(), FusedEstimatorGradient())
+    theirs = network(reference, ParamShiftEstimatorGradient(reference))
+    inputs, weights = uniform(3, 2), uniform(4)
+    np.testing.assert_allclose(ours.forward(inputs, weights), theirs.forward(inputs, weights), atol=1e-12)
+    for found, expected in zip(ours.backward(inputs, weights), theirs.backward(inputs, weights), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-10)
+    layer = TorchConnector(ours, weights)
+    layer(torch.from_numpy(inputs)).sum().backward()
+    np.testing.assert_allclose(layer.weight.grad, ours.backward(inputs, weights)[1].sum((0, 1)), atol=1e-6)
+
+
+def test_vqe_finds_the_ground_state() -> None:
+    eigensolvers = pytest.importorskip("qiskit_algorithms", reason="not of this environment")
+    from qiskit_algorithms.optimizers import L_BFGS_B
+
+    hamiltonian = SparsePauliOp(["ZZ", "XI", "IX"], [1, 0.5, 0.5])
+    ansatz = efficient_su2(2, reps=1)
+    start = np.linspace(0.1, 0.8, ansatz.num_parameters)
+    solver = eigensolvers.VQE(
+        FusedEstimator(), ansatz, L_BFGS_B(), gradient=FusedEstimatorGradient(), initial_point=start
+    )
+    found = solver.compute_minimum_eigenvalue(hamiltonian).eigenvalue
+    assert found == pytest.approx(np.linalg.eigvalsh(hamiltonian.to_matrix())[0], abs=1e-6)
 
 
 # --- the sampler ---

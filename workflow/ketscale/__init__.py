@@ -9,9 +9,10 @@ if TYPE_CHECKING:
     from ketscale.engines.circuits.circuit import Circuit
     from ketscale.engines.specialised import specialise
     from ketscale.interop.estimators import CircuitClassifier, CircuitRegressor
+    from ketscale.interop.expressions import ParametrisedCircuit
     from ketscale.interop.layer import Layer
     from ketscale.interop.qiskit import from_qasm2, from_qasm3, from_qiskit
-    from ketscale.interop.qiskit_primitives import FusedEstimator, FusedSampler
+    from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient, FusedSampler
     from ketscale.interop.qnode import from_qnode
     from ketscale.problems.fitted import Fitted
     from ketscale.problems.library import construct, load, predictions
@@ -23,8 +24,10 @@ __all__ = [
     "CircuitRegressor",
     "Fitted",
     "FusedEstimator",
+    "FusedEstimatorGradient",
     "FusedSampler",
     "Layer",
+    "ParametrisedCircuit",
     "__version__",
     "construct",
     "from_qasm2",
@@ -42,8 +45,10 @@ _HOMES = {
     "CircuitRegressor": "ketscale.interop.estimators",
     "Fitted": "ketscale.problems.fitted",
     "FusedEstimator": "ketscale.interop.qiskit_primitives",
+    "FusedEstimatorGradient": "ketscale.interop.qiskit_primitives",
     "FusedSampler": "ketscale.interop.qiskit_primitives",
     "Layer": "ketscale.interop.layer",
+    "ParametrisedCircuit": "ketscale.interop.expressions",
     "construct": "ketscale.problems.library",
     "from_qasm2": "ketscale.interop.qiskit",
     "from_qasm3": "ketscale.interop.qiskit",

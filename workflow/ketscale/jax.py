@@ -13,6 +13,7 @@ from ketscale.optional import needed_for
 with needed_for("ketscale.jax", "jax"):
     import jax.numpy as jnp
 
+    from ketscale.interop.expressions import ParametrisedCircuit
     from ketscale.interop.jax_primitive import evaluate
     from ketscale.interop.layer import read_observables
 
@@ -33,7 +34,9 @@ class Function(Protocol):
         ...
 
 
-def expval(circuit: Circuit, observables: Sequence[Observable] | None = None) -> Function:
+def expval(
+    circuit: Circuit | ParametrisedCircuit, observables: Sequence[Observable] | None = None
+) -> Function:
     """A function of angles in radians that gives a circuit's expectation values (..., outputs), real.
 
     It takes the inputs (..., circuit.inputs), if the circuit has any, then the weights (..., circuit.weights), if it has
@@ -55,13 +58,13 @@ def expval(circuit: Circuit, observables: Sequence[Observable] | None = None) ->
     table = None if sums is None else sums.numpy()
 
     def function(*angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
-        values: Array = evaluate(inputs_only(circuit), words, *_operands(circuit, angles, initial))
+        values: Array = evaluate(_columns_only(circuit), words, *_operands(circuit, angles, initial))
         return values if table is None else values @ jnp.asarray(table, values.dtype)
 
     return function
 
 
-def state(circuit: Circuit) -> Function:
+def state(circuit: Circuit | ParametrisedCircuit) -> Function:
     """As `expval`, but a function that gives the final states (..., 2**qubits), complex.
 
     Raises:
@@ -73,13 +76,19 @@ def state(circuit: Circuit) -> Function:
     """
 
     def function(*angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
-        states: Array = evaluate(inputs_only(circuit), None, *_operands(circuit, angles, initial))
+        states: Array = evaluate(_columns_only(circuit), None, *_operands(circuit, angles, initial))
         return states
 
     return function
 
 
-def _operands(circuit: Circuit, angles: Sequence[ArrayLike], initial: ArrayLike | None) -> list[Array]:
+def _columns_only(circuit: Circuit | ParametrisedCircuit) -> Circuit:
+    return inputs_only(circuit.circuit if isinstance(circuit, ParametrisedCircuit) else circuit)
+
+
+def _operands(
+    circuit: Circuit | ParametrisedCircuit, angles: Sequence[ArrayLike], initial: ArrayLike | None
+) -> list[Array]:
     """The operands of the primitive, with equally many leading dimensions."""
     widths = {
         name: width for name, width in (("inputs", circuit.inputs), ("weights", circuit.weights)) if width
@@ -95,7 +104,13 @@ def _operands(circuit: Circuit, angles: Sequence[ArrayLike], initial: ArrayLike 
     )
     if real not in (jnp.float32, jnp.float64):
         raise UserError(f"angles are {real}: circuits take float32 or float64")
-    found = [each.astype(real) for each in found] or [jnp.zeros(0, real)]
+    found = [each.astype(real) for each in found]
+    if isinstance(circuit, ParametrisedCircuit):
+        named = dict(zip(widths, found, strict=True))
+        none = jnp.zeros(0, real)
+        columns = circuit(named.get("inputs", none), named.get("weights", none), jnp)
+        found = [block for block in columns if block.shape[-1]]
+    found = found or [jnp.zeros(0, real)]
     if initial is not None:
         found.append(jnp.asarray(initial, jnp.result_type(real, jnp.complex64)))
         if found[-1].shape[-1:] != (2**circuit.qubits,):

@@ -110,23 +110,26 @@ class Expressions:
         """The tables as tensors, which take longer to make than a small circuit takes."""
         key = values.device, values.dtype
         if key not in self._tensors:
-            where = values.device
-            self._tensors[key] = (
-                [
+
+            def tensor(table: Any, dtype: torch.dtype) -> Any:
+                return (
+                    table
+                    if isinstance(table, float)
+                    else torch.tensor(table, dtype=dtype, device=values.device)
+                )
+
+            # Autograd refuses what was made in inference mode.
+            with torch.inference_mode(False):
+                alike = [
                     Alike(
                         shape,
-                        [torch.tensor(places, device=where) for places in parameters],
-                        [
-                            each
-                            if isinstance(each, float)
-                            else torch.tensor(each, device=where, dtype=values.dtype)
-                            for each in constants
-                        ],
+                        [tensor(places, torch.int64) for places in parameters],
+                        [tensor(each, values.dtype) for each in constants],
                     )
                     for shape, parameters, constants in self._alike
-                ],
-                None if self._order is None else torch.tensor(self._order, device=where),
-            )
+                ]
+                order = None if self._order is None else tensor(self._order, torch.int64)
+            self._tensors[key] = alike, order
         return self._tensors[key]
 
 
@@ -180,12 +183,18 @@ def _value(shape: Shape | float, library: Any, parameters: Iterator[Any], consta
 class ParametrisedCircuit(nn.Module):
     """A circuit whose angles are expressions of named parameters; what `from_qiskit` returns where there are such.
 
-    `ketscale.Layer` and the functions of `ketscale.jax` take it in a Circuit's place. Called with values of the inputs
-    (batch, inputs) and of the weights (weights,) it gives the Angles of `circuit`, differentiable in both.
+    `ketscale.Layer`, the estimators and the functions of `ketscale.jax` take it in a Circuit's place. Called with values
+    of the inputs (batch, inputs) and of the weights (weights,) it gives the Angles of `circuit`, differentiable in both.
 
     circuit: the gates, with a column for each expression.
     inputs, weights: the parameters in Qiskit's order, whose names become `input_names` and `weight_names`.
     columns: the column of each expression, in the order of the columns.
+
+    Example:
+        >>> t, written = Parameter("t"), qiskit.QuantumCircuit(1)
+        >>> _ = written.ry(2 * t + 1, 0)
+        >>> ketscale.from_qiskit(written).weight_names
+        ('t',)
     """
 
     def __init__(
@@ -201,8 +210,12 @@ class ParametrisedCircuit(nn.Module):
         self.input_names = tuple(parameter.name for parameter in inputs)
         self.weight_names = tuple(parameter.name for parameter in weights)
         of_inputs, of_weights = (
-            [expression for expression, column in columns.items() if column.kind == kind]
-            for kind in ("input", "weight")
+            [
+                expression
+                for expression, column in columns.items()
+                if column.kind == kind and column.index < used
+            ]
+            for kind, used in (("input", circuit.inputs), ("weight", circuit.weights))
         )
         self._of_inputs = Expressions(of_inputs, [*inputs, *weights])
         self._of_weights = Expressions(of_weights, weights)
@@ -222,9 +235,11 @@ class ParametrisedCircuit(nn.Module):
         """Number of weight parameters."""
         return len(self.weight_names)
 
-    def forward(self, inputs: torch.Tensor, weights: torch.Tensor) -> Angles:
-        """The angles of `circuit` at these values."""
-        # An input column may depend on weights too, whose places come after those of the inputs.
-        mixed = self._of_inputs.width > self.inputs
-        values = torch.cat([inputs, weights.expand(*inputs.shape[:-1], -1)], -1) if mixed else inputs
-        return Angles(self._of_inputs(values), self._of_weights(weights))
+    def forward(self, inputs: Any, weights: Any, library: Any = torch) -> Angles:
+        """The angles of `circuit` at these values, whose leading dimensions broadcast; `library` has made them."""
+        values = inputs
+        if self._of_inputs.width > self.inputs:
+            leading = np.broadcast_shapes(inputs.shape[:-1], weights.shape[:-1])
+            both = [library.broadcast_to(each, (*leading, each.shape[-1])) for each in (inputs, weights)]
+            values = library.concatenate(both, -1)
+        return Angles(self._of_inputs(values, library), self._of_weights(weights, library))

@@ -19,6 +19,7 @@ from ketscale.engines.circuits.fused.frame import letters, word
 from ketscale.engines.circuits.shots import Shots, probabilities
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
+from ketscale.interop.expressions import ParametrisedCircuit
 from ketscale.shapes import Float, Shaped
 
 # A full-length Pauli word such as 'ZI', or a weighted sum of them such as {'ZI': 0.5, 'IZ': 0.5}.
@@ -36,7 +37,7 @@ class Layer(nn.Module):
     that asks for first derivatives works, torch.func.vmap and grad too. Second derivatives and forward mode need the
     simulator 'default.qubit'.
 
-    circuit: what is evaluated; a circuit without inputs is called without an argument.
+    circuit: what is evaluated, such as `from_qiskit` gives; one without inputs is called without an argument.
     observables: one for each output: a Pauli word with a letter for every wire, such as 'ZI', or a weighted sum of
         words, such as {'ZZ': 1.0, 'XI': 0.5}. None is Z on each wire in turn. Samples are of words alone.
     measure: 'expval': expectation values of the observables, (..., outputs). 'var': their variances. 'probs':
@@ -65,7 +66,7 @@ class Layer(nn.Module):
 
     def __init__(
         self,
-        circuit: Circuit,
+        circuit: Circuit | ParametrisedCircuit,
         observables: Sequence[Observable] | None = None,
         *,
         measure: Measure = "expval",
@@ -139,13 +140,16 @@ class Layer(nn.Module):
         leading = inputs.shape[:-1]
         # A view of the same shape would cost autograd two more steps.
         rows = inputs if len(leading) == 1 else inputs.reshape(math.prod(leading), columns)
-        angles = Angles(rows, weight)
+        circuit, angles = self.circuit, Angles(rows, weight)
         with torch.autocast(kind, enabled=False) if mixed else nullcontext():
+            if isinstance(circuit, ParametrisedCircuit):
+                angles = circuit(*angles)
+                circuit = circuit.circuit
             # What is compiled is no transform of its own.
             if not torch.compiler.is_compiling() and transforms.transformed(*angles):
-                values = transforms.called(self.simulator, self._ask, self.circuit, angles)
+                values = transforms.called(self.simulator, self._ask, circuit, angles)
             else:
-                values = self._ask(self.circuit, angles)
+                values = self._ask(circuit, angles)
         return values if len(leading) == 1 else values.reshape(*leading, *values.shape[1:])
 
     def _ask(self, circuit: Circuit, angles: Angles) -> torch.Tensor:

@@ -105,7 +105,8 @@ def from_qiskit(
 
     Angles are in radians, as in Qiskit. Final measurements, barriers and delays are ignored. A reset, or `initialize`,
     is allowed on qubits that no gate has acted on. A gate that has no counterpart is decomposed as Qiskit defines it,
-    or becomes a given unitary.
+    or becomes a given unitary. A PauliEvolutionGate is the product formula of its `synthesis`, as on hardware;
+    Qiskit's Statevector takes the exponential in its place.
 
     inputs: the parameters that become input columns, in this order: parameters, vectors (all their elements, whether
         the circuit uses them or not), or their names. All other parameters become weight columns, in the order of
@@ -319,8 +320,12 @@ def _steps(operation: Any) -> tuple[PlacedGate, ...] | None:
 def _matrix(operation: Any) -> Any:
     """The matrix of a gate on one or two qubits that has one and no unbound parameter."""
     from qiskit.circuit import Gate as QiskitGate
+    from qiskit.circuit.library import PauliEvolutionGate
 
     if not isinstance(operation, QiskitGate) or operation.num_qubits not in (1, 2):
+        return None
+    # Its matrix is the exponential, its definition a product; the number of qubits must not decide which it is.
+    if isinstance(operation, PauliEvolutionGate):
         return None
     if not hasattr(operation, "__array__") or any(free(parameter) for parameter in operation.params):
         return None

@@ -112,6 +112,13 @@ class FusedEstimatorGradient:
 
     It is what they take as `gradient`, in place of a parameter-shift gradient: all circuits that are the same object are
     differentiated in one call, and an evaluation costs a few circuits, however many parameters there are.
+
+    Example:
+        >>> written = qiskit.QuantumCircuit(1)
+        >>> _ = written.ry(Parameter("t"), 0)
+        >>> job = ketscale.FusedEstimatorGradient().run([written], ["Z"], [[np.pi / 2]])
+        >>> job.result().gradients[0].round(6)
+        array([-1.])
     """
 
     def run(
@@ -135,7 +142,10 @@ class FusedEstimatorGradient:
             raise ValueError(
                 "FusedEstimatorGradient takes equally many circuits, observables, values and parameters"
             )
-        by = [circuit.parameters if some is None else some for circuit, some in zip(circuits, wanted, strict=True)]
+        by = [
+            circuit.parameters if some is None else some
+            for circuit, some in zip(circuits, wanted, strict=True)
+        ]
         together: dict[int, list[int]] = {}
         for place, circuit in enumerate(circuits):
             together.setdefault(id(circuit), []).append(place)
@@ -356,11 +366,12 @@ def _program(circuit: QuantumCircuit, bindings: BindingsArray, differentiable: b
     with torch.inference_mode(False), torch.set_grad_enabled(differentiable):
         values = torch.tensor(rows, dtype=torch.float64, requires_grad=differentiable)
         inputs = _expressions(tuple(varying), parameters)(values)
+        weights = torch.tensor(fixed, dtype=torch.float64)
     finite = inputs.isfinite().all(0).tolist()
     if not all(finite):
         bad = next(expression for expression, fine in zip(varying, finite, strict=True) if not fine)
         raise UserError(f"angle {short(bad)} is not a finite real number for all bindings")
-    return _Program(translated, Angles(inputs, torch.tensor(fixed, dtype=torch.float64)), measured, values)
+    return _Program(translated, Angles(inputs, weights), measured, values)
 
 
 @lru_cache(maxsize=256)

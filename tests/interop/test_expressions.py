@@ -1,0 +1,230 @@
+"""Expressions of Qiskit's parameters have Qiskit's values and derivatives, and a Layer and JAX take circuits of them."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from qiskit import QuantumCircuit
+from qiskit.circuit import Parameter, ParameterVector
+from qiskit.circuit.library import (
+    PauliEvolutionGate,
+    RYGate,
+    efficient_su2,
+    pauli_feature_map,
+    qaoa_ansatz,
+    real_amplitudes,
+    z_feature_map,
+    zz_feature_map,
+)
+from qiskit.quantum_info import SparsePauliOp, Statevector
+
+from ketscale import Layer, ParametrisedCircuit, from_qiskit
+from ketscale.engines.circuits.circuit import Circuit
+from ketscale.errors import UserError
+from ketscale.interop.expressions import Expressions
+
+S, T = Parameter("s"), Parameter("t")
+VALUES = np.array([[0.7, 0.4], [1.3, 0.9], [0.2, 2.1]])
+EXPRESSIONS: dict[str, Any] = {
+    "scaled": 2 * S,
+    "shifted": T + np.pi / 2,
+    "reversed": 1 - S,
+    "negative": -T,
+    "product": S * T,
+    "twice": S * S + T,
+    "quotient": S / T,
+    "reciprocal": 3 / T,
+    "square": S**2,
+    "root": S**0.5,
+    "power": S**T,
+    "base": 2**S,
+    "sin": S.sin(),
+    "cos": (2 * T).cos(),
+    "tan": (S / 2).tan(),
+    "arcsin": (S / 4).arcsin(),
+    "arccos": (T / 4).arccos(),
+    "arctan": T.arctan(),
+    "exp": (S - T).exp(),
+    "log": (S * T).log(),
+    "abs": (S - T).abs(),
+    "sign": T * (S - T).sign(),
+    "conjugate": S.conjugate() * T,
+    "i squared": (S * 1j) * 1j,
+    "feature map": 2 * (np.pi - S) * (np.pi - T),
+    "partly bound": (S * T + 1).bind({S: 2.0}),
+}
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_values_and_derivatives_are_those_of_qiskit(name: str) -> None:
+    expression = EXPRESSIONS[name]
+    values = torch.tensor(VALUES, requires_grad=True)
+    found = Expressions([expression], [S, T])(values)
+    found.sum().backward()
+
+    def bound(row: np.ndarray) -> float:
+        return complex(expression.bind({p: row[[S, T].index(p)] for p in expression.parameters})).real
+
+    np.testing.assert_allclose(found[:, 0].detach(), [bound(row) for row in VALUES], rtol=1e-14)
+    steps = 1e-5 * np.eye(2)
+    slopes = [[(bound(row + step) - bound(row - step)) / 2e-5 for step in steps] for row in VALUES]
+    np.testing.assert_allclose(values.grad, slopes, rtol=1e-8, atol=1e-9)
+
+
+def test_expressions_of_one_shape_are_computed_together_and_keep_their_order() -> None:
+    x = ParameterVector("x", 3)
+    mixed = [2 * x[0], x[1].sin(), 3 * x[2], x[0], 0.1 * x[1], x[2].sin(), (x[0] + x[1]).log()]
+    expressions = Expressions(mixed, list(x))
+    assert len(expressions._alike) == 4
+    a, b, c = values = np.array([0.3, -0.2, 1.7])
+    wanted = [2 * a, np.sin(b), 3 * c, a, 0.1 * b, np.sin(c), np.log(a + b)]
+    for library in (np, torch):
+        found = expressions(torch.tensor(values) if library is torch else values, library)
+        np.testing.assert_allclose(found, wanted, rtol=1e-15)
+    # 0.1 is no binary fraction: each precision has its own.
+    assert expressions(torch.tensor([0.0, 1.0, 0.0]))[4] == torch.tensor(0.1)
+
+
+@pytest.mark.parametrize("expression", [S * 1j, (S * 1j).exp(), S + 2j, S ** (1j)], ids=str)
+def test_complex_angles_are_refused(expression: Any) -> None:
+    circuit = QuantumCircuit(1)
+    circuit.append(RYGate(T), [0])
+    circuit = circuit.assign_parameters({T: expression})
+    with pytest.raises(UserError, match=r"^angle .* has the constant .*; angles are real$"):
+        from_qiskit(circuit)
+
+
+def within_a_gate() -> QuantumCircuit:
+    inner = QuantumCircuit(1, name="mine")
+    inner.rx(2 * T, 0)
+    circuit = QuantumCircuit(3)
+    circuit.append(inner.to_gate(), [1])
+    circuit.append(RYGate(S).control(2), [1, 0, 2])
+    return circuit
+
+
+def evolution() -> QuantumCircuit:
+    """The terms commute, so that the product is the exponential, which Statevector takes."""
+    circuit = QuantumCircuit(2)
+    circuit.ry(0.4, [0, 1])
+    circuit.append(PauliEvolutionGate(SparsePauliOp(["XY", "YX"], [0.3, -1.1]), T), [0, 1])
+    return circuit
+
+
+ISING = SparsePauliOp(["ZZI", "IZZ", "XII"], [0.5, 1.25, 0.3])
+CIRCUITS: dict[str, tuple[QuantumCircuit, Any]] = {
+    "zz_feature_map": (zz_feature_map(3), ()),
+    "z_feature_map": (z_feature_map(3), "x"),
+    "pauli_feature_map": (pauli_feature_map(3, paulis=["X", "ZY"]), "x"),
+    "classifier": (zz_feature_map(3).compose(real_amplitudes(3, reps=1)), "x"),
+    "efficient_su2 of an expression": (efficient_su2(2, reps=0).assign_parameters([S, T, S * T, S]), S),
+    "qaoa_ansatz": (qaoa_ansatz(ISING, reps=2), ()),
+    "within": (within_a_gate(), "t"),
+    "evolution": (evolution(), ()),
+}
+
+
+# A warning of Qiskit's own way to the matrix of an evolution.
+@pytest.mark.filterwarnings("ignore::scipy.sparse.SparseEfficiencyWarning")
+@pytest.mark.parametrize("name", CIRCUITS)
+def test_a_layer_has_the_expectation_values_of_the_bound_circuit_and_their_derivatives(name: str) -> None:
+    circuit, chosen = CIRCUITS[name]
+    module = from_qiskit(circuit, chosen)
+    assert isinstance(module, ParametrisedCircuit)
+    words = [letter * circuit.num_qubits for letter in "ZX"]
+    layer = Layer(module, words, dtype=torch.float64)
+    inputs = torch.rand(2, module.inputs, dtype=torch.float64, requires_grad=True)
+
+    def wanted(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        names = [*module.input_names, *module.weight_names]
+        states = [
+            Statevector(
+                circuit.assign_parameters(dict(zip(names, [*row, *weight], strict=True)), strict=False)
+            )
+            for row in rows
+        ]
+        return np.array([[s.expectation_value(SparsePauliOp(word)).real for word in words] for s in states])
+
+    rows, weight = inputs.detach().numpy(), layer.weight.detach().numpy()
+    values = layer(inputs)
+    np.testing.assert_allclose(values.detach(), wanted(rows, weight), rtol=0, atol=1e-12)
+    values.sum().backward()
+    # Along one direction, in which each parameter moves by another length.
+    along = [np.linspace(0.5, 1, at.size).reshape(at.shape) * 1e-5 for at in (rows, weight)]
+    up, down = (
+        wanted(*(at + sign * step for at, step in zip((rows, weight), along, strict=True)))
+        for sign in (1, -1)
+    )
+    slope = sum(
+        (gradient.numpy() * step).sum()
+        for gradient, step in zip((inputs.grad, layer.weight.grad), along, strict=True)
+    )
+    assert slope == pytest.approx((up - down).sum() / 2, rel=1e-7, abs=1e-13)
+
+
+def test_parameters_have_qiskits_order_and_names_and_plain_circuits_stay_circuits() -> None:
+    circuit = zz_feature_map(2).compose(real_amplitudes(2, reps=1))
+    everything = from_qiskit(circuit)
+    assert everything.weight_names == tuple(p.name for p in circuit.parameters)
+    module = from_qiskit(circuit, "x")
+    assert (module.qubits, module.inputs, module.weights) == (2, 2, 4)
+    assert module.input_names == ("x[0]", "x[1]") and module.weight_names[0] == "θ[0]"
+    assert isinstance(from_qiskit(real_amplitudes(2)), Circuit)
+    multiplied = QuantumCircuit(1)
+    multiplied.rx(T * 1, 0)
+    assert isinstance(from_qiskit(multiplied), Circuit)
+
+
+def test_a_column_that_mixes_inputs_and_weights() -> None:
+    circuit = QuantumCircuit(1)
+    circuit.ry(S * T + 1, 0)
+    module = from_qiskit(circuit, S)
+    layer = Layer(module, dtype=torch.float64)
+    inputs = torch.tensor([[0.3], [-1.2]], dtype=torch.float64)
+    torch.testing.assert_close(layer(inputs), torch.cos(inputs * layer.weight + 1))
+
+
+def test_a_layer_is_copied_pickled_converted_and_transformed() -> None:
+    layer = Layer(from_qiskit(*CIRCUITS["classifier"]), dtype=torch.float64)
+    inputs = torch.rand(4, 3, dtype=torch.float64)
+    with torch.inference_mode():
+        expected = layer(inputs).clone()
+    layer(inputs).sum().backward()
+    duplicates: list[Callable[[Layer], Layer]] = [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))]
+    for duplicate in duplicates:
+        assert torch.equal(duplicate(layer)(inputs), expected)
+    single = torch.func.vmap(torch.func.jacrev(layer))(inputs)
+    whole = torch.func.jacrev(layer)(inputs)
+    torch.testing.assert_close(single, torch.stack([whole[row, :, row] for row in range(4)]))
+    torch.testing.assert_close(layer.float()(inputs.float()), expected.float(), rtol=0, atol=1e-5)
+
+
+def test_jax_takes_expressions() -> None:
+    jax = pytest.importorskip("jax")
+    import ketscale.jax
+
+    module = from_qiskit(*CIRCUITS["classifier"])
+    layer = Layer(module)
+    inputs = torch.rand(4, 3)
+    values = layer(inputs)
+    values.sum().backward()
+    function = ketscale.jax.expval(module)
+    weight = layer.weight.detach().numpy()
+
+    def total(weights: Any) -> Any:
+        return jax.vmap(function, (0, None))(inputs.numpy(), weights).sum()
+
+    np.testing.assert_allclose(function(inputs.numpy(), weight), values.detach(), rtol=0, atol=1e-5)
+    np.testing.assert_allclose(jax.jit(jax.grad(total))(weight), layer.weight.grad, rtol=0, atol=1e-4)
+    # The last input is not used, and an expression of a weight follows.
+    x, circuit = ParameterVector("x", 3), QuantumCircuit(1)
+    circuit.ry(x[0], 0)
+    circuit.ry(2 * T, 0)
+    found = ketscale.jax.expval(from_qiskit(circuit, x))(np.float32([0.3, 9, 9]), np.float32([0.4]))
+    assert found[0] == pytest.approx(np.cos(1.1), abs=1e-6)
