@@ -112,9 +112,11 @@ def test_a_layer_imports_circuits_and_the_settings_of_their_simulators_alone() -
         "files",
         "grid",
         "interop",
+        "optional",
         "private_torch",
         "process",
         "shapes",
+        "words",
     }
     assert {name[1] for name in ours if name[0] == "interop" and name[1:]} == {"expressions", "layer"}
     assert not {name[1] for name in ours if name[0] == "engines" and name[1:]} & {"dynamics", "pulses"}
