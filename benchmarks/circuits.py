@@ -59,34 +59,64 @@ BATCHES = (1, 32, 128, 1024)
 LARGE_BATCH, LARGE_BATCH_QUBITS = 8192, 8
 DEVICES = ("cpu", "cuda")
 
-OWN = {**dict.fromkeys(("fused", "fused-literal"), "own:Own"), "fused-jax": "peers.in_jit:InJit"}
-# A peer is one file and one line here: its name, its module and class, which is made of the name and the device.
+
+class Way(NamedTuple):
+    """Where a simulator's class is, as module and name, and the mode in which it is used, in a few words."""
+
+    made: str
+    mode: str
+
+
+IN_JIT = "jax.jit, vmap"
+OWN = {
+    "fused": Way("own:Own", "torch, adjoint"),
+    "fused-literal": Way("own:Own", "torch, adjoint, gate by gate"),
+    "fused-jax": Way("peers.in_jit:InJit", f"{IN_JIT}, adjoint"),
+}
+# A peer is one file and one line here: its name, and its class, which is made of the name and the device.
 PEERS = {
-    **dict.fromkeys(("default.qubit", "lightning.qubit", "lightning.gpu"), "peers.pennylane:Devices"),
-    "default.qubit-jit": "peers.in_jit:InJit",
-    "tensorcircuit": "peers.tensorcircuit:TensorCircuit",
-    "deepquantum": "peers.deepquantum:DeepQuantum",
-    "jax": "peers.jax_state:JaxState",
-    "kronecker": "peers.kronecker:Kronecker",
+    "default.qubit": Way("peers.pennylane:Devices", "torch, backprop, broadcast"),
+    "default.qubit-jit": Way("peers.in_jit:InJit", f"{IN_JIT}, backprop"),
+    "lightning.qubit": Way("peers.pennylane:Devices", "torch, adjoint Jacobian by sample"),
+    "lightning.qubit-vjp": Way("peers.pennylane:Products", "its vector-Jacobian product, by sample"),
+    "lightning.gpu": Way("peers.pennylane:Devices", "torch, adjoint Jacobian by sample"),
+    "qulacs": Way("peers.qulacs:Qulacs", "its backprop, by sample"),
+    "pyqtorch": Way("peers.pyqtorch:PyQTorch", "torch, autograd, batched"),
+    "tensorcircuit": Way("peers.tensorcircuit:TensorCircuit", f"{IN_JIT}, backprop"),
+    "deepquantum": Way("peers.deepquantum:DeepQuantum", "torch, autograd, batched"),
+    "jax": Way("peers.jax_state:JaxState", f"{IN_JIT}, backprop"),
+    "kronecker": Way("peers.kronecker:Kronecker", "torch, autograd, batched"),
 }
 # Plain torch, which needs no other package.
 BY_HAND = "kronecker"
 FLOOR = "floor"
-SIMULATORS = {**OWN, **PEERS, FLOOR: "own:Floor"}
+SIMULATORS = {**OWN, **PEERS, FLOOR: Way("own:Floor", "torch, an autograd function that does nothing")}
 # The routes between which fused chooses, to see whether it chose well.
-ROUTES = dict.fromkeys(("fused-sweep", "fused-matrix"), "own:Own")
-# The ways of a user's QNode to the same numbers: on a device, or converted.
-QNODES = dict.fromkeys(
-    ("qnode-default.qubit", "qnode-lightning.qubit", "qnode-fused", "from_qnode"), "peers.pennylane:QNodes"
-)
+ROUTES = {name: Way("own:Own", f"torch, adjoint, {name[6:]}") for name in ("fused-sweep", "fused-matrix")}
+# The ways of a user's QNode to the same numbers: on a device, or converted; and on a device that does nothing.
+QNODE_FLOOR = "qnode-floor"
+QNODES = {
+    "qnode-default.qubit": Way("peers.pennylane:QNodes", "QNode in torch, backprop, broadcast"),
+    "qnode-lightning.qubit": Way("peers.pennylane:QNodes", "QNode in torch, adjoint Jacobian"),
+    "qnode-fused": Way("peers.pennylane:QNodes", "QNode in torch, adjoint"),
+    QNODE_FLOOR: Way("peers.pennylane:QNodes", "QNode in torch, a device that does nothing"),
+    "from_qnode": Way("peers.pennylane:QNodes", "converted QNode in torch, adjoint"),
+}
 # `SETS` sets of inputs and weights in one call of fused, or in one call each.
-GROUPS = dict.fromkeys(("fused-together", "fused-apart"), "own:Groups")
+GROUPS = {
+    name: Way("own:Groups", f"torch, adjoint, {name[6:]}") for name in ("fused-together", "fused-apart")
+}
 SETS = 16
 # The routes, QNodes and groups are timed only if they are named.
 KNOWN = {**SIMULATORS, **ROUTES, **QNODES, **GROUPS}
+# What simulates nothing, to be compared with nothing.
+EMPTY = (FLOOR, QNODE_FLOOR)
 # The simulators that run on one kind of device only.
 BOUND_TO = {
-    **dict.fromkeys(("fused-literal", "fused-jax", "lightning.qubit", "qnode-lightning.qubit", FLOOR), "cpu"),
+    **dict.fromkeys(
+        ("fused-literal", "fused-jax", "lightning.qubit", "lightning.qubit-vjp", "qulacs", FLOOR), "cpu"
+    ),
+    **dict.fromkeys(("qnode-lightning.qubit", QNODE_FLOOR), "cpu"),
     "lightning.gpu": "cuda",
 }
 
@@ -102,7 +132,8 @@ class Loss:
     """The sum over samples and words of coefficients * expectation values, which is evaluated and differentiated.
 
     inputs: (batch, columns), weights: (columns,), coefficients: (batch, words); radians, all of `real`.
-    The circuit has no constant angles, which the outside simulators are not written for.
+    The circuit has no constant angles, which the outside simulators are not written for. shots: so many for each sample,
+    and then the value alone is asked for; 0 for exact values and gradients.
     """
 
     circuit: Circuit
@@ -110,6 +141,7 @@ class Loss:
     inputs: NDArray[Any]
     weights: NDArray[Any]
     coefficients: NDArray[Any]
+    shots: int = 0
 
     def __post_init__(self) -> None:
         if any(column.kind == "constant" for gate in self.circuit.gates for column in gate.columns):
@@ -130,7 +162,7 @@ class Simulator(Protocol):
     uncapturable: str | None
 
     def prepare(self, loss: Loss) -> Call:
-        """The call to time: it gives the loss (a scalar) and its gradients by inputs and weights.
+        """The call to time: it gives the loss (a scalar) and its gradients by inputs and weights; with shots the loss alone.
 
         It starts from arrays of the simulator's own kind and ends when all numbers are there. The gradient by inputs
         or weights that the circuit does not have may be left out.
@@ -141,15 +173,30 @@ class Simulator(Protocol):
 def loss_of(case: CircuitCase, dtype: type[np.floating[Any]]) -> Loss:
     """The loss of a case: the same numbers, rounded, in either precision, and fewer rows for a smaller batch."""
     build, letters, _ = ANSAETZE[case.ansatz]
-    circuit, words = build(case.qubits, case.layers), pauli_words(case.qubits, letters)
-    weights, inputs, coefficients = (np.random.default_rng((SEED, stream)) for stream in range(3))
+    circuit = build(case.qubits, case.layers)
+    weights, inputs, coefficients, drawn = (np.random.default_rng((SEED, stream)) for stream in range(4))
+    words, samples = pauli_words(case.qubits, letters), case.batch
+    if case.words:
+        words, samples = _hamiltonian(case.qubits, case.words, drawn), 1
     return Loss(
         circuit,
         words,
         inputs.uniform(-np.pi, np.pi, (case.batch, circuit.inputs)).astype(dtype),
         weights.uniform(-np.pi, np.pi, circuit.weights).astype(dtype),
-        coefficients.standard_normal((case.batch, len(words))).astype(dtype),
+        np.repeat(coefficients.standard_normal((samples, len(words))), case.batch // samples, 0).astype(
+            dtype
+        ),
+        case.shots,
     )
+
+
+def _hamiltonian(qubits: int, count: int, rng: np.random.Generator) -> tuple[str, ...]:
+    """So many different Pauli words, not the identity."""
+    words: dict[str, None] = {}
+    while len(words) < count:
+        words["".join(rng.choice(list("IXYZ"), qubits))] = None
+        words.pop("I" * qubits, None)
+    return tuple(words)
 
 
 def torch_call(loss: Loss, expval: Callable[[Angles], torch.Tensor], device: torch.device) -> Call:
@@ -158,6 +205,13 @@ def torch_call(loss: Loss, expval: Callable[[Angles], torch.Tensor], device: tor
         torch.tensor(part, device=device) for part in (loss.inputs, loss.weights, loss.coefficients)
     )
     angles = Angles(inputs, weights)
+    if loss.shots:
+
+        def drawn() -> tuple[torch.Tensor, ...]:
+            with torch.no_grad():
+                return ((expval(angles) * coefficients).sum(),)
+
+        return drawn
     # autograd refuses a tensor that nothing depends on, such as weights of shape (0,).
     leaves = [tensor.requires_grad_() for tensor in angles if tensor.numel()]
 
@@ -174,7 +228,7 @@ def create(name: str, device: torch.device) -> Simulator:
     Raises:
         UserError: it is not installed.
     """
-    module, made = KNOWN[name].split(":")
+    module, made = KNOWN[name].made.split(":")
     simulator: Simulator = getattr(import_module(f"benchmarks.{module}"), made)(name, device)
     return simulator
 
@@ -205,13 +259,13 @@ def vector(result: tuple[Any, ...]) -> NDArray[np.float64]:
 
 
 @dataclass(kw_only=True)
-class Circuits(Benchmark):
-    """The benchmark of simulators. batch: empty for those of `BATCHES` and, where it fits, a large one."""
+class Simulators(Benchmark):
+    """What the benchmarks of simulators of circuits share."""
 
-    text = "value and gradient of small circuits with every simulator"
     case = CircuitCase
     predicts, first_counts, drawn = True, False, True
     columns = (
+        Column("mode"),
         *ON_A_GPU,
         # `literal_flops` per second of the shorter time, and as a share of what the device can do at best, measured in
         # the same case: matrix products on a CPU, multiply-adds without tensor cores on a GPU.
@@ -224,11 +278,6 @@ class Circuits(Benchmark):
         Column("copy_fraction"),
     )
 
-    ansatz: tuple[str, ...] = option(tuple(ANSAETZE), names(ANSAETZE), "circuits")
-    # The rings of qlcu need two wires.
-    qubits: tuple[int, ...] = option((4, 6, 8, 10, 12), numbers(2), "numbers of qubits")
-    batch: tuple[int, ...] = option((), numbers(1), "batch sizes")
-    layers: int | None = option(None, number(1), "layers of every circuit (default: 3, qlcu 2)")
     simulators: tuple[str, ...] = option((), names(KNOWN), "simulators")
     budget: float = option(20, SECONDS, "skip a simulator if one call is predicted to take longer")
     device: str = option("cpu", one_of(DEVICES), "cpu or cuda")
@@ -243,14 +292,6 @@ class Circuits(Benchmark):
         """The simulators to time."""
         able = (name for name in SIMULATORS if BOUND_TO.get(name, self.device) == self.device)
         return self.simulators or tuple(able)
-
-    def cases(self) -> Iterator[CircuitCase]:
-        """All cases, the batches of a circuit in ascending order: each predicts the time of the next."""
-        for ansatz in self.ansatz:
-            for qubits in self.qubits:
-                fits = qubits <= LARGE_BATCH_QUBITS or self.device == "cuda"
-                for batch in sorted(self.batch or (*BATCHES, *((LARGE_BATCH,) if fits else ()))):
-                    yield CircuitCase(ansatz, qubits, batch, self.layers or ANSAETZE[ansatz].layers)
 
     def open(self) -> None:
         """Create the simulators and their reference: default.qubit on the CPU, or `kronecker` without PennyLane."""
@@ -271,13 +312,16 @@ class Circuits(Benchmark):
         """All, but the floor at a batch of 1 only."""
         return [name for name in self.found if name != FLOOR or case.batch == 1]
 
+    def row(self, case: CircuitCase, name: str) -> Row:
+        return super().row(case, name) | {"mode": KNOWN[name].mode}
+
     def prepare(self, case: CircuitCase, name: str, row: Row) -> Call:
         call: Call = self.installed(name).prepare(loss_of(case, np.float32))
         return call
 
     def agree(self, case: CircuitCase, name: str, row: Row, result: Any) -> None:
         """Each circuit is checked once, since compiling takes long."""
-        if name == FLOOR:
+        if name in EMPTY:
             return
         key = (name, case.ansatz, case.qubits)
         if key not in self._wrong:
@@ -305,7 +349,7 @@ class Circuits(Benchmark):
         example = loss_of(case._replace(batch=1), np.float32)
         for name, row in rows.items():
             seconds = best_s(row)
-            if name == FLOOR or seconds is None:
+            if name in EMPTY or seconds is None:
                 continue
             samples = case.batch * (SETS if name in GROUPS else 1)
             row["gflops"] = ceiling.gflops(literal_flops(example.circuit, example.words) * samples, seconds)
@@ -323,12 +367,37 @@ class Circuits(Benchmark):
         cases: dict[CircuitCase, dict[str, str]] = {}
         for row in rows:
             cases.setdefault(case_of(CircuitCase, row), {})[row["simulator"]] = time_or_status(row)
-        head = [*CircuitCase._fields, *shown, "fused over fastest peer"]
+        head = [
+            *CircuitCase._fields,
+            *(f"{name} ({KNOWN[name].mode})" for name in shown),
+            "fused over fastest peer",
+        ]
         lines = (
             [*case, *(cells.get(name, "") for name in shown), gains.get(case, "")]
             for case, cells in cases.items()
         )
         return markdown_table(head, lines)
+
+
+@dataclass(kw_only=True)
+class Circuits(Simulators):
+    """The benchmark of simulators. batch: empty for those of `BATCHES` and, where it fits, a large one."""
+
+    text = "value and gradient of small circuits with every simulator"
+
+    ansatz: tuple[str, ...] = option(tuple(ANSAETZE), names(ANSAETZE), "circuits")
+    # The rings of qlcu need two wires.
+    qubits: tuple[int, ...] = option((4, 6, 8, 10, 12), numbers(2), "numbers of qubits")
+    batch: tuple[int, ...] = option((), numbers(1), "batch sizes")
+    layers: int | None = option(None, number(1), "layers of every circuit (default: 3, qlcu 2)")
+
+    def cases(self) -> Iterator[CircuitCase]:
+        """All cases, the batches of a circuit in ascending order: each predicts the time of the next."""
+        for ansatz in self.ansatz:
+            for qubits in self.qubits:
+                fits = qubits <= LARGE_BATCH_QUBITS or self.device == "cuda"
+                for batch in sorted(self.batch or (*BATCHES, *((LARGE_BATCH,) if fits else ()))):
+                    yield CircuitCase(ansatz, qubits, batch, self.layers or ANSAETZE[ansatz].layers)
 
     @classmethod
     def summary(cls, rows: Rows) -> list[str]:

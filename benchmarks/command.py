@@ -19,12 +19,14 @@ from benchmarks.options import add_options
 from benchmarks.pulses import PulsedGates
 from benchmarks.ranks import Ranks
 from benchmarks.runner import Benchmark
+from benchmarks.table import Table
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
 from ketscale.optional import needed_for
 
 BENCHMARKS: dict[str, type[Benchmark]] = {
     "simulators": Circuits,
+    "table": Table,
     "models": Models,
     "layouts": Layouts,
     "cohorts": Cohorts,

@@ -6,12 +6,18 @@ from typing import NamedTuple
 
 
 class CircuitCase(NamedTuple):
-    """A circuit and a batch size."""
+    """A circuit and a batch size.
+
+    words: so many random Pauli words with the same coefficients for all samples; 0 for the circuit's own.
+    shots: so many for each sample; 0 for exact values.
+    """
 
     ansatz: str
     qubits: int
     batch: int
     layers: int
+    words: int = 0
+    shots: int = 0
 
     def __str__(self) -> str:
         return f"{self.ansatz} {self.qubits}q x {self.batch}"

@@ -15,9 +15,11 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from benchmarks.factors import Factors
+from benchmarks.circuits import KNOWN
+from benchmarks.factors import CircuitCase, Factors
 from benchmarks.output import hardware
-from benchmarks.steps import ALL_ARMS, CHANNELS, CLASSICAL, FEATURES, STEPS
+from benchmarks.runner import case_of
+from benchmarks.steps import ALL_ARMS, CHANNELS, CLASSICAL, FEATURES, JAX, STEPS
 from ketscale.analysis.drawing import style, ticks
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
@@ -79,6 +81,36 @@ def _panel(panel: Any, found: list[Factors], qubits: list[int], batches: list[in
     return image
 
 
+def dots(result: Mapping[str, Any]) -> Figure:
+    """Seconds of every simulator in every case, on a logarithmic axis; the first call is a small mark."""
+    style.theme()
+    rows = [row for row in result["rows"] if row["median_s"] is not None]
+    cases = list(dict.fromkeys(case_of(CircuitCase, row) for row in rows))
+    names = [name for name in KNOWN if any(row["simulator"] == name for row in rows)]
+    figure, axis = plt.subplots(figsize=(9, 1.5 + 0.5 * len(cases)), layout="constrained")
+    for number, name in enumerate(names):
+        own = [row for row in rows if row["simulator"] == name]
+        heights = [cases.index(case_of(CircuitCase, row)) + 0.5 * number / len(names) for row in own]
+        mark, colour = MARKERS[number % len(MARKERS)], style.colour(number)
+        label = f"{name} ({KNOWN[name].mode})"
+        axis.scatter([row["median_s"] for row in own], heights, 26, colour, marker=mark, label=label)
+        axis.scatter([row["first_s"] for row in own], heights, 8, colour, marker=mark, alpha=0.35)
+    axis.set_yticks([at + 0.25 for at in range(len(cases))], [_titled(case) for case in cases])
+    axis.invert_yaxis()
+    axis.set_xlabel("a call; small marks: the first one")
+    style.log_seconds(axis.xaxis)
+    figure.legend(fontsize=7, loc="outside upper center", ncols=2)
+    _footnote(figure, result, "Value and gradient of one loss in single precision (shots: the value)")
+    return figure
+
+
+def _titled(case: CircuitCase) -> str:
+    said = f"{case.qubits} qubits x {case.batch}"
+    more = {"layers": case.layers if case.layers != 3 else 0, "words": case.words, "shots": case.shots}
+    return "\n".join([said, *(f"{number} {what}" for what, number in more.items() if number)])
+
+
+MARKERS = "osD^v<>PX*"
 NAMES = {
     "fused": "reduced circuits, fused",
     "literal-fused": "published circuits, fused",
@@ -87,6 +119,7 @@ NAMES = {
     "closed-form": "closed form, backprop",
     "closed-form-shift": "closed form, parameter-shift",
     "literal-bound": "published circuits, built once",
+    JAX: "the whole step in one jax.jit, default.qubit",
     CLASSICAL: "classical",
 }
 

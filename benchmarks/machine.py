@@ -25,7 +25,7 @@ T = TypeVar("T")
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = (
     "torch", "triton", "pennylane", "pennylane-lightning", "pennylane-lightning-gpu", "tensorcircuit-ng", "jax",
-    "deepquantum", "qutip", "dynamiqs", "qiskit-dynamics",
+    "deepquantum", "qulacs", "pyqtorch", "qutip", "dynamiqs", "qiskit-dynamics",
 )  # fmt: skip
 
 

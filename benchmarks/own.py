@@ -102,20 +102,24 @@ class Floor:
     def prepare(self, loss: Loss) -> Call:
         """See `Simulator.prepare`."""
         words, cpu = len(loss.words), torch.device("cpu")
-        return torch_call(loss, lambda angles: _Empty.apply(self._function, words, *angles), cpu)
+        return torch_call(loss, lambda angles: Nothing.apply(self._function, words, *angles), cpu)
 
 
-class _Empty(torch.autograd.Function):
+class Nothing(torch.autograd.Function):
+    """Uninitialised values (batch, words) and gradients; a function is called with the pointer of each, if there is one."""
+
     @staticmethod
-    def forward(ctx: Any, function: Any, words: int, inputs: torch.Tensor, weights: torch.Tensor) -> Any:
-        ctx.save_for_backward(inputs, weights)
+    def forward(ctx: Any, function: Any, words: int, inputs: torch.Tensor, *others: torch.Tensor) -> Any:
+        ctx.save_for_backward(inputs, *others)
         ctx.function = function
         out = torch.empty(inputs.shape[0], words, dtype=inputs.dtype)
-        function(out.data_ptr())
+        if function:
+            function(out.data_ptr())
         return out
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> Any:
         gradients = tuple(torch.empty_like(saved) for saved in ctx.saved_tensors)
-        ctx.function(gradients[0].data_ptr())
+        if ctx.function:
+            ctx.function(gradients[0].data_ptr())
         return None, None, *gradients

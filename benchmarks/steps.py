@@ -92,8 +92,10 @@ EXACT = DynamicsSimulator(device="exact")
 SEGMENTS = 20
 TASKS_PROTOCOL = Protocol(precision="fp64", timed=True, learning_rate=1e-4, clip_norm=1.0)
 CLASSICAL = "none"
+# The whole step of `vqc`, written in JAX.
+JAX = "jax"
 # The arms of every kind of model, in the order of figures.
-ALL_ARMS = tuple(dict.fromkeys((*ARMS, *LIKELIHOODS, CLASSICAL)))
+ALL_ARMS = tuple(dict.fromkeys((*ARMS, *LIKELIHOODS, JAX, CLASSICAL)))
 # The arms that do not pass through the host on a GPU.
 GPU_ARMS = ("fused", "literal-fused", "closed-form", CLASSICAL)
 # The steps of the others copy from the host, which a CUDA graph cannot repeat.
@@ -146,7 +148,7 @@ def arms(model: str) -> tuple[str, ...]:
     if MODELS[model].classical:
         return (CLASSICAL,)
     # If nothing is left out of the published circuits, both kinds of circuits are the same.
-    return tuple(ARMS) if _reducible(model) else ("fused", "literal")
+    return tuple(ARMS) if _reducible(model) else ("fused", "literal", *((JAX,) if model == "vqc" else ()))
 
 
 def evaluations(case: ModelCase, arm: str) -> int:
@@ -154,14 +156,21 @@ def evaluations(case: ModelCase, arm: str) -> int:
     return PROJECTED.get(arm, 1) if case.model in ON_SENTENCES else 1
 
 
-def step(case: ModelCase, arm: str, device: torch.device = CPU) -> Callable[[], torch.Tensor]:
+def step(
+    case: ModelCase, arm: str, device: torch.device = CPU, dropout: float | None = None
+) -> Callable[[], torch.Tensor]:
     """The trainer's step on all samples of a case, which gives the loss; of a projected arm the loss alone.
 
-    Weights and data are the same for every arm, so that their first losses can be compared.
+    Weights and data are the same for every arm, so that their first losses can be compared. dropout: the protocol's if
+    none is given.
     """
+    if arm == JAX:
+        from benchmarks.peers import jax_step
+
+        return jax_step.step(case, dropout)
     if evaluations(case, arm) > 1:
         return _loss_alone(case, arm, device)
-    take, numbers = taken(case, arm, device), itertools.count()
+    take, numbers = taken(case, arm, device, dropout=dropout), itertools.count()
     return lambda: take(next(numbers))
 
 
@@ -179,10 +188,14 @@ def replayable(case: ModelCase, arm: str, device: torch.device) -> Replayable:
 
 
 def taken(
-    case: ModelCase, arm: str, device: torch.device, samples_on: torch.device | None = None
+    case: ModelCase,
+    arm: str,
+    device: torch.device,
+    samples_on: torch.device | None = None,
+    dropout: float | None = None,
 ) -> Callable[[Step], torch.Tensor]:
     """The trainer's step by its number; the indices of its samples are on the same device, or on another."""
-    problem, protocol, world = _in_a_world(case, arm, device)
+    problem, protocol, world = _in_a_world(case, arm, device, dropout)
     stepper = Stepper(problem, world, protocol)
     samples = torch.arange(case.batch, device=samples_on or world.device)
 
@@ -209,12 +222,16 @@ def built(case: ModelCase, arm: str, device: torch.device) -> Problem:
     return posed(case, arm, device)[0]
 
 
-def _in_a_world(case: ModelCase, arm: str, device: torch.device) -> tuple[Problem, Protocol, Single]:
+def _in_a_world(
+    case: ModelCase, arm: str, device: torch.device, dropout: float | None = None
+) -> tuple[Problem, Protocol, Single]:
     world = Single(run_at(case, arm, f"{device.type.replace('cuda', 'gpu')}-n1r1t{torch.get_num_threads()}"))
-    return *posed(case, arm, world.device), world
+    return *posed(case, arm, world.device, dropout), world
 
 
-def posed(case: ModelCase, arm: str, device: torch.device) -> tuple[Problem, Protocol]:
+def posed(
+    case: ModelCase, arm: str, device: torch.device, dropout: float | None = None
+) -> tuple[Problem, Protocol]:
     """The problem of a case, in training mode, in its precision on the device, and its protocol."""
     torch.manual_seed(SEED)
     problem: Problem
@@ -223,7 +240,8 @@ def posed(case: ModelCase, arm: str, device: torch.device) -> tuple[Problem, Pro
     elif case.model in ON_TASKS:
         problem, protocol = _tasks(case, arm), TASKS_PROTOCOL
     else:
-        problem, protocol = _labelled(case, arm, device), LABELLED_PROTOCOL
+        rate = LABELLED_PROTOCOL.dropout if dropout is None else dropout
+        problem, protocol = _labelled(case, arm, device, rate), LABELLED_PROTOCOL
     problem.convert(device, torch.float64 if protocol.precision == "fp64" else torch.float32).train()
     return problem, protocol
 
@@ -249,7 +267,7 @@ def run_at(case: ModelCase, arm: str, where: str) -> Run:
     return Run.of({**axes, **layout(where)})
 
 
-def _labelled(case: ModelCase, arm: str, device: torch.device) -> Problem:
+def _labelled(case: ModelCase, arm: str, device: torch.device, dropout: float) -> Problem:
     """Classification of fixed random samples."""
     kind = LABELLED["images" if case.model in ON_IMAGES else "eeg"]
     shape = (kind.inputs,) if isinstance(kind.inputs, int) else kind.inputs
@@ -261,7 +279,7 @@ def _labelled(case: ModelCase, arm: str, device: torch.device) -> Problem:
         arguments |= {"qubits": case.qubits, "layers": kind.layers, "simulator": simulator}
         if _reducible(case.model):
             arguments["literal"] = literal
-    model = construct(case.model, **arguments, dropout=LABELLED_PROTOCOL.dropout)
+    model = construct(case.model, **arguments, dropout=dropout)
     everything = torch.arange(case.batch)
     return Classification(model, samples, everything % kind.classes, {"train": everything}, SEED)
 

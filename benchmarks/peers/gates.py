@@ -9,11 +9,13 @@ and h is a multiple of the gate's angle.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.circuits import Loss
 from ketscale.engines.circuits.circuit import Column, Gate
 
 Matrix = NDArray[Any]
@@ -75,3 +77,26 @@ def turned(gate: Gate) -> list[Turned]:
         one = np.eye(len(generator), dtype=complex)
         found.append(Turned(one, -1j * generator, generator @ generator, factor, column))
     return found
+
+
+class Gradients:
+    """For simulators of one sample at a time: the angles of a loss's gates, and the gradients that their derivatives make.
+
+    columns, factors: each angle is a column of the inputs or weights times a factor; factors are 1 if none are given.
+    """
+
+    def __init__(self, loss: Loss, columns: Sequence[Column], factors: Sequence[float] = ()) -> None:
+        self._inputs = np.zeros((len(columns), loss.inputs.shape[1]))
+        self._weights = np.zeros((len(columns), len(loss.weights)))
+        for row, column in enumerate(columns):
+            to = self._inputs if column.kind == "input" else self._weights
+            to[row, column.index] = factors[row] if factors else 1.0
+
+    def angles(self, loss: Loss) -> list[list[float]]:
+        """The angles of each sample's gates."""
+        angles: NDArray[Any] = loss.inputs @ self._inputs.T + loss.weights @ self._weights.T
+        return angles.tolist()
+
+    def of(self, derivatives: NDArray[Any]) -> tuple[NDArray[Any], NDArray[Any]]:
+        """The gradients by inputs (batch, columns) and weights (columns,) of derivatives (batch, angles)."""
+        return derivatives @ self._inputs, derivatives.sum(0) @ self._weights

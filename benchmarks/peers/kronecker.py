@@ -53,7 +53,7 @@ class Steps:
         self._qubits, self._weights, self._device = circuit.qubits, circuit.weights, device
         self._real, self._complex = real, real.to_complex()
         self._steps = [self._step(run) for run in runs(circuit.gates)]
-        self._places, self._observables = self._measurements(words)
+        self._values = Values(circuit.qubits, words, self._complex, device)
 
     def expval(self, angles: Angles) -> torch.Tensor:
         """Expectation values (batch, words)."""
@@ -62,32 +62,7 @@ class Steps:
             state = step(angles, state)
         if state is None:
             state = self._zero()
-        state = state.expand(len(angles.inputs), -1)
-        parts = []
-        for flip, signs in self._observables:
-            if flip is None:
-                parts.append((state.real.square() + state.imag.square()) @ signs.real)
-            else:
-                parts.append(((state.conj() * state.index_select(1, flip)) @ signs).real)
-        return torch.cat(parts, 1).index_select(1, self._places)
-
-    def _measurements(
-        self, words: Sequence[str]
-    ) -> tuple[torch.Tensor, list[tuple[torch.Tensor | None, torch.Tensor]]]:
-        """The place of each word, and for words with the same flips the flipped indices and signs (2**n, words)."""
-        groups: dict[int, list[int]] = {}
-        for number, word in enumerate(words):
-            groups.setdefault(_mask(word, "XY"), []).append(number)
-        index = np.arange(2**self._qubits)
-        observables = []
-        for flips, numbers in groups.items():
-            columns = []
-            for number in numbers:
-                odd = np.bitwise_count((index ^ flips) & _mask(words[number], "YZ")) % 2
-                columns.append(1j ** words[number].count("Y") * (1 - 2.0 * odd))
-            flip = self._indices(index ^ flips) if flips else None
-            observables.append((flip, self._constant(np.stack(columns, 1))))
-        return self._indices(np.argsort([n for numbers in groups.values() for n in numbers])), observables
+        return self._values(state.expand(len(angles.inputs), -1))
 
     def _step(self, run: list[Gate]) -> Step:
         kinds = {"permutation": self._permutation, "pairs": self._pairs, "layer": self._layer}
@@ -193,7 +168,41 @@ class Steps:
         return torch.tensor(np.asarray(values), dtype=self._complex, device=self._device)
 
     def _indices(self, values: ArrayLike) -> torch.Tensor:
-        return torch.tensor(np.asarray(values), dtype=torch.int64, device=self._device)
+        return _indices(values, self._device)
+
+
+class Values:
+    """The expectation values (batch, words) of states, complex (batch, 2**n), with all constants on the device."""
+
+    def __init__(self, qubits: int, words: Sequence[str], dtype: torch.dtype, device: torch.device) -> None:
+        groups: dict[int, list[int]] = {}
+        for number, word in enumerate(words):
+            groups.setdefault(_mask(word, "XY"), []).append(number)
+        index = np.arange(2**qubits)
+        # For words with the same flips the flipped indices and signs (2**n, words).
+        self._observables: list[tuple[torch.Tensor | None, torch.Tensor]] = []
+        for flips, numbers in groups.items():
+            columns = []
+            for number in numbers:
+                odd = np.bitwise_count((index ^ flips) & _mask(words[number], "YZ")) % 2
+                columns.append(1j ** words[number].count("Y") * (1 - 2.0 * odd))
+            flip = _indices(index ^ flips, device) if flips else None
+            signs = torch.tensor(np.stack(columns, 1), dtype=dtype, device=device)
+            self._observables.append((flip, signs))
+        self._places = _indices(np.argsort([n for numbers in groups.values() for n in numbers]), device)
+
+    def __call__(self, states: torch.Tensor) -> torch.Tensor:
+        parts = []
+        for flip, signs in self._observables:
+            if flip is None:
+                parts.append((states.real.square() + states.imag.square()) @ signs.real)
+            else:
+                parts.append(((states.conj() * states.index_select(1, flip)) @ signs).real)
+        return torch.cat(parts, 1).index_select(1, self._places)
+
+
+def _indices(values: ArrayLike, device: torch.device) -> torch.Tensor:
+    return torch.tensor(np.asarray(values), dtype=torch.int64, device=device)
 
 
 def runs(gates: Sequence[Gate]) -> Iterator[list[Gate]]:

@@ -11,10 +11,12 @@ import torch
 
 from benchmarks import memory, steps
 from benchmarks.models import Models
+from benchmarks.peers import jax_step
 from benchmarks.runner import OUT_OF_MEMORY
 from benchmarks.steps import ModelCase
 from ketscale import cli
 from ketscale.config import Protocol
+from ketscale.errors import UserError
 from ketscale.training.step import Stepper
 
 
@@ -103,6 +105,13 @@ def test_what_is_timed_is_the_trainers_step(monkeypatch: pytest.MonkeyPatch) -> 
         assert taken == [(case.batch, number, protocol) for number in range(3)]
         assert len(set(losses)) == 3
         taken.clear()
+
+
+def test_the_step_in_jax_has_the_losses_of_the_trainer() -> None:
+    try:
+        assert jax_step.disagreement(ModelCase("vqc", 2, 3)) is None
+    except UserError as missing:
+        pytest.skip(str(missing))
 
 
 def test_a_literal_step_on_sentences_is_projected_from_the_loss_alone(

@@ -116,10 +116,8 @@ def _bench(options: argparse.Namespace) -> None:
         )
     sys.path.insert(0, str(checkout))
     from benchmarks import command
-    from ketscale.engines.specialised import specialised_at_once
 
-    with specialised_at_once():
-        command.main(options.arguments)
+    command.main(options.arguments)
 
 
 def _doctor(options: argparse.Namespace) -> int:

@@ -72,6 +72,8 @@ EXTRAS = {
             "jax": "jax",
             "tensorcircuit": "tensorcircuit-ng",
             "deepquantum": "deepquantum",
+            "pyqtorch": "pyqtorch",
+            "qulacs": "qulacs",
             "psutil": "psutil",
         },
         "bench-extra",

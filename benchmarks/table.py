@@ -1,0 +1,142 @@
+"""`ketscale bench table`: one table of `fused` beside its peers at their best, in the cells where users are.
+
+Small batches, one sample of 14 to 23 qubits, a deep circuit, a Hamiltonian of many words, and shots.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from benchmarks import stopwatch
+from benchmarks.circuits import (
+    EMPTY,
+    FLOOR,
+    IN_JIT,
+    KNOWN,
+    OWN,
+    QNODE_FLOOR,
+    Simulators,
+    create,
+    distance,
+    factors,
+    loss_of,
+    vector,
+)  # fmt: skip
+from benchmarks.factors import CircuitCase
+from benchmarks.options import SECONDS, names, option
+from benchmarks.runner import WRONG, Call, Row, Rows, Untimed
+from ketscale.engines.compiled import background
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_ENTANGLED = "strongly_entangling"
+# The simulators of a group of cells; the first computes in double precision, and all others have to agree with it.
+USERS = (
+    "default.qubit", "default.qubit-jit", "tensorcircuit", "lightning.qubit-vjp", "qulacs", "pyqtorch", "deepquantum",
+    "kronecker", "fused", "fused-jax", "from_qnode", "qnode-fused", QNODE_FLOOR, FLOOR,
+)  # fmt: skip
+SOME = ("qulacs", "lightning.qubit-vjp", "pyqtorch", "kronecker", "fused", "fused-jax")
+GROUPS: dict[str, tuple[tuple[CircuitCase, ...], tuple[str, ...]]] = {
+    "small": (
+        tuple(CircuitCase(_ENTANGLED, *size, 3) for size in ((4, 1), (4, 64), (6, 128), (8, 128), (12, 32))),
+        USERS,
+    ),
+    "large": (tuple(CircuitCase(_ENTANGLED, qubits, 1, 3) for qubits in (14, 16, 18, 20, 23)), SOME),
+    "deep": ((CircuitCase(_ENTANGLED, 4, 64, 100),), ("default.qubit", "deepquantum", *SOME)),
+    "words": ((CircuitCase(_ENTANGLED, 8, 32, 3, words=150),), ("default.qubit", *SOME)),
+    "shots": (
+        (CircuitCase(_ENTANGLED, 8, 32, 3, shots=1000),),
+        ("qulacs", "qnode-default.qubit", "qnode-lightning.qubit", "qnode-fused"),
+    ),
+}
+# From these sizes on a simulator takes minutes for its first call, or all of the memory.
+UP_TO = {"tensorcircuit": 8, "pyqtorch": 18, "kronecker": 20}
+# In single precision; sums over many amplitudes are rounded more.
+TOLERANCE = 1e-4
+# How far a value of shots may be off, in the largest standard deviation that it can have.
+DEVIATIONS = 6
+
+
+@dataclass(kw_only=True)
+class Table(Simulators):
+    """The table. A call over the budget is timed once."""
+
+    text = "the table of simulators beside each other, each at its best"
+    predicts, specialised = False, False
+
+    cells: tuple[str, ...] = option(tuple(GROUPS), names(GROUPS), "groups of cells")
+    budget: float = option(3, SECONDS, "time a longer call once")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The simulators to time."""
+        wanted = dict.fromkeys(name for group in self.cells for name in GROUPS[group][1])
+        return tuple(name for name in wanted if not self.simulators or name in self.simulators)
+
+    def cases(self) -> Iterator[CircuitCase]:
+        for group in self.cells:
+            yield from GROUPS[group][0]
+
+    def refer_to(self, name: str) -> None:
+        """The first simulator of a case is what the others have to agree with."""
+
+    def subjects(self, case: CircuitCase) -> list[str]:
+        self._expected: np.ndarray[Any, Any] | None = None
+        group = next(able for cells, able in GROUPS.values() if case in cells)
+        return [
+            name
+            for name in group
+            if name in self.found
+            and case.qubits <= UP_TO.get(name, 64)
+            and (name != FLOOR or case.batch == 1)
+        ]
+
+    def agree(self, case: CircuitCase, name: str, row: Row, result: Any) -> None:
+        """The numbers of the call that is timed: compiling it again for others would take longer than all calls."""
+        if name in EMPTY:
+            return
+        found = vector(result)
+        if case.shots:
+            loss = loss_of(case._replace(shots=0), np.float64)
+            exact = vector(create("kronecker", torch.device("cpu")).prepare(loss)())[0]
+            most = np.sqrt((np.abs(loss.coefficients).sum(1) ** 2).sum() / case.shots)
+            if not abs(found[0] - exact) <= DEVIATIONS * most:
+                raise Untimed(WRONG, f"{found[0]:.4g} of shots, exactly {exact:.4g}")
+            return
+        if self._expected is None:
+            self._expected = found
+        error = distance(found, self._expected)
+        if not error <= TOLERANCE:
+            raise Untimed(WRONG, f"off by {error:.1e} of the norm")
+
+    def calls(self, case: CircuitCase, name: str, row: Row, call: Call) -> dict[str, Call]:
+        """The call, with its own code where it gets some; one that takes long is timed once."""
+        if name in OWN:
+            # Called again, a circuit gets code of its own.
+            call()
+            background.wait()
+        once_s = row["first_s"]
+        if once_s > self.budget and (name in OWN or KNOWN[name].mode.startswith(IN_JIT)):
+            once_s = stopwatch.once(call)
+        if once_s > self.budget:
+            row["median_s"], row["repeats"] = once_s, 1
+            return {}
+        return super().calls(case, name, row, call)
+
+    @classmethod
+    def summary(cls, rows: Rows) -> list[str]:
+        """How much faster `fused` is than its fastest peer in each case."""
+        return [f"{f.case}: fused {f.speedup:.3g}x over {f.peer}" for f in factors(rows)]
+
+    @classmethod
+    def draw(cls, result: dict[str, Any]) -> Figure:
+        """The time of every simulator in every case."""
+        from benchmarks.figures import dots
+
+        return dots(result)
