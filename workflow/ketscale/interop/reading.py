@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pennylane as qml
 import torch
-from pennylane.devices.preprocess import validate_device_wires
 from pennylane.tape import QuantumScript
 
 from ketscale.errors import UserError
@@ -73,10 +72,7 @@ def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
         raise UserError(
             "from_qnode has no mid-circuit measurements: call the QNode with device ketscale.fused"
         )
-    named = {wire: int(wire) for wire in tape.wires if isinstance(wire, torch.Tensor)}
-    if named:
-        (tape,), _ = qml.map_wires(tape, named)
-    (tape,), _ = validate_device_wires(tape, wires, name="from_qnode")
+    (tape,), _ = tapes.on_wires(tape, wires, name="from_qnode")
     return _decomposed(tape, wires).map_to_standard_wires()
 
 

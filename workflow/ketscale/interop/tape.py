@@ -7,7 +7,7 @@ measured by `fused` itself, everything else by PennyLane's own functions on the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache, reduce
 from itertools import starmap
 from operator import add, matmul
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pennylane as qml
 import torch
+from pennylane.devices.preprocess import validate_device_wires
 from pennylane.devices.qubit.apply_operation import apply_operation
 from pennylane.devices.qubit.initialize_state import create_initial_state
 from pennylane.devices.qubit.measure import measure
@@ -77,6 +78,19 @@ def _varies(operation: Operator) -> bool:
     return any(qml.math.requires_grad(value) or qml.math.is_abstract(value) for value in operation.data) or (
         operation.batch_size is not None
     )
+
+
+@qml.transform
+def on_wires(tape: QuantumScript, wires: Any, name: str = NAME) -> tuple[Any, Callable[[Any], Any]]:
+    """A tape that a device with these wires has, whose own may be numbers in tensors.
+
+    name: of the device. Raises WireError if it has not all of them.
+    """
+    numbers = {wire: int(wire) for wire in tape.wires if isinstance(wire, torch.Tensor)}
+    if numbers:
+        (tape,), _ = qml.map_wires(tape, numbers)
+    validated: tuple[Any, Callable[[Any], Any]] = validate_device_wires(tape, wires, name=name)
+    return validated
 
 
 def preparation(tape: QuantumScript) -> StatePrepBase | None:
