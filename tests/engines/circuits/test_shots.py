@@ -224,3 +224,17 @@ def test_random_circuits_agree_with_their_exact_values() -> None:
     exact = Fused().expval(circuit, Angles(x, w), words)
     # 5 standard errors of means over 40,000 shots.
     assert ((noisy - exact).abs() <= 5 * ((1 - exact**2).clamp(min=0) / 40_000).sqrt() + 1e-9).all()
+
+
+def test_probabilities_of_a_layer_are_drawn_by_a_simulator_of_the_settings() -> None:
+    """So in `ketscale train`, where a model of one's own hands the run's simulator to its layers."""
+    simulator = build_simulator("noisy", CircuitSimulator(**BLOCK), torch.device("cpu"))
+    layer = Layer(TURN, measure="probs", simulator=simulator, dtype=torch.float64)
+    frequencies = layer(X)
+    counts = 100 * frequencies.detach()
+    torch.testing.assert_close(counts, counts.round())
+    exact = Layer(TURN, measure="probs", dtype=torch.float64)
+    exact.load_state_dict(layer.state_dict())
+    assert (frequencies - exact(X)).abs().max() < 0.25 and layer.weight.grad is None
+    frequencies[:, 0].sum().backward()
+    assert layer.weight.grad is not None and layer.weight.grad.abs() > 0

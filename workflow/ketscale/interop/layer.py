@@ -16,7 +16,8 @@ from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.fused.frame import letters, word
-from ketscale.engines.circuits.shots import Shots, probabilities
+from ketscale.engines.circuits.probabilities import probabilities
+from ketscale.engines.circuits.shots import Shots
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.interop.expressions import ParametrisedCircuit
@@ -165,8 +166,6 @@ class Layer(nn.Module):
             case "state":
                 return simulator.state(circuit, angles)
             case "probs":
-                if isinstance(simulator, Shots):
-                    return simulator.probs(circuit, angles, self.wires)
                 return probabilities(simulator, circuit, angles, self.wires)
         words = None if self._of_bits else self.words
         return simulator.sample(circuit, angles, self.wires, words)

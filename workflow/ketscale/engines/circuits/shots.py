@@ -20,6 +20,7 @@ from ketscale.engines.circuits.checks import check_request, no_rows, one_first_d
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.fused.frame import Pauli, word
+from ketscale.engines.circuits.probabilities import probabilities
 from ketscale.engines.circuits.shifts import rule
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
@@ -27,8 +28,8 @@ from ketscale.errors import UserError
 SHOTS = randomness.RandomStream("shots")
 GRADIENTS = ("shift", "exact")
 P = ParamSpec("P")
-# Random numbers and probabilities at a time, in a gradient.
-_MOST = 2**22
+# Random numbers or probabilities at a time, in a gradient: those that a core's cache holds.
+_MOST = 2**16
 
 
 class Readout(NamedTuple):
@@ -41,21 +42,6 @@ class Readout(NamedTuple):
     wires: tuple[int, ...]
     signs: torch.Tensor
     words: tuple[int, ...]
-
-
-def probabilities(
-    simulator: Simulator,
-    circuit: Circuit,
-    angles: Angles,
-    wires: Sequence[int],
-    initial: torch.Tensor | None = None,
-) -> torch.Tensor:
-    """The probabilities (batch, 2**len(wires)) of the outcomes on `wires`, of which the first is the most significant."""
-    squares = torch.view_as_real(simulator.state(circuit, angles, initial)).square().sum(-1)
-    parts = squares.unflatten(1, (2,) * circuit.qubits)
-    others = [1 + wire for wire in range(circuit.qubits) if wire not in wires]
-    ordered = parts.permute(0, *(1 + wire for wire in wires), *others)
-    return ordered.reshape(squares.shape[0], 2 ** len(wires), -1).sum(-1)
 
 
 def _uncompiled(method: Callable[P, torch.Tensor]) -> Callable[P, torch.Tensor]:
@@ -98,10 +84,12 @@ class Shots:
         return self._estimated(circuit, angles, readouts(words), len(words), initial, words)
 
     @_uncompiled
-    def probs(self, circuit: Circuit, angles: Angles, wires: Sequence[int]) -> torch.Tensor:
-        """The frequencies (batch, 2**len(wires)) of the outcomes on `wires`."""
-        check_request(circuit, angles, None)
-        return self._estimated(circuit, angles, (_bits(tuple(wires)),), 2 ** len(wires), None, None)
+    def probs(
+        self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """The frequencies of outcomes, see `probabilities`."""
+        check_request(circuit, angles, initial)
+        return self._estimated(circuit, angles, (_bits(tuple(wires)),), 2 ** len(wires), initial, None)
 
     @_uncompiled
     def sample(
@@ -277,8 +265,10 @@ class _Experiment:
         places = torch.tensor([place for place, _, _ in self.terms], device=angles.device)
         factors, shifts = angles.new_tensor([term[1:] for term in self.terms]).unbind(1)
         gradient = torch.zeros_like(angles)
-        largest = max(self.shots.shots, 2**self.circuit.qubits) * rows
-        for part in torch.arange(len(self.terms), device=angles.device).split(max(1, _MOST // largest)):
+        most = _MOST // (max(self.shots.shots, 2**self.circuit.qubits) * rows)
+        # Equal parts, so that a simulator has one batch to compile for.
+        size = max((size for size in range(1, most + 1) if len(self.terms) % size == 0), default=1)
+        for part in torch.arange(len(self.terms), device=angles.device).split(size):
             at = angles.repeat(len(part), 1, 1)
             at[torch.arange(len(part)), :, places[part]] += shifts[part, None]
             ids = self.drawing.ids * len(self.terms) + part[:, None]

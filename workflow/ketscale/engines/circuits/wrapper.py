@@ -9,6 +9,7 @@ from typing import TypeAlias
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.circuits.probabilities import of_state, probabilities
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import Superposition, superposed
 
@@ -17,7 +18,7 @@ Evaluate: TypeAlias = Callable[..., torch.Tensor]
 
 
 class Wrapper(ABC):
-    """Hands `state`, `expval` and `superposed` on to `simulator`, each through the method `through`."""
+    """Hands `state`, `expval`, `probs` and `superposed` on to `simulator`, each through the method `through`."""
 
     def __init__(self, simulator: Simulator) -> None:
         self.simulator = simulator
@@ -52,6 +53,18 @@ class Wrapper(ABC):
 
         def evaluate(angles: Angles, *initial: torch.Tensor) -> torch.Tensor:
             return self.simulator.expval(circuit, angles, paulis, *initial)
+
+        return self.through(evaluate, angles, *_given(initial))
+
+    def probs(
+        self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
+    ) -> torch.Tensor:
+        """See `probabilities`; from a simulator that does not draw them, they are those of this one's state."""
+        if not hasattr(self.simulator, "probs"):
+            return of_state(self.state(circuit, angles, initial), wires)
+
+        def evaluate(angles: Angles, *initial: torch.Tensor) -> torch.Tensor:
+            return probabilities(self.simulator, circuit, angles, wires, *initial)
 
         return self.through(evaluate, angles, *_given(initial))
 
