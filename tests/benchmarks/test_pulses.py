@@ -112,16 +112,6 @@ def published(qubits: int) -> DrivenChain:
     )
 
 
-@pytest.mark.parametrize("qubits", [2, 3, 4])
-def test_supergrad_has_our_value_and_gradient(qubits: int) -> None:
-    """At its published number of steps. Order 4 of the splitting leaves the error of the midpoint, which both have."""
-    chain = published(qubits)
-    ours = Own(OwnIntegrator("trotter4", 4999)).prepare(chain)()
-    theirs = Supergrad(order=4, diagonal=False).prepare(chain)()
-    assert theirs[0] == pytest.approx(ours[0], abs=1e-9)
-    np.testing.assert_allclose(theirs[1], ours[1], rtol=0, atol=1e-6)
-
-
 FLUX = [name == "flux" for name in Parameters._fields]
 
 

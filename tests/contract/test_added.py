@@ -235,7 +235,7 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
         ("problems/pulses/workloads.py", "from ketscale.problems.pulses.workload import", and_ring),
         ("problems/pulses/workloads.py", '    "fluxonium-chain":', f"    {ring}\n"),
         ("engines/dynamics/registry.py", '        DynamicsMethod("rk4"', block_with('Method("liouville"')),
-        ("engines/pulses/registry.py", '        PulseMethod("magnus4"', block_with('Method("pade4"')),
+        ("engines/pulses/registry.py", '        PulseMethod("magnus6"', block_with('Method("pade4"')),
     ):
         inserted(checkout, file, before, text)
     control, pulses = FAMILIES["control"].tiny, FAMILIES["pulses"].tiny

@@ -16,7 +16,6 @@ from tests.pairs import pairs
 SCHEMES = {
     "trotter1": schemes.sequential(),
     "trotter2": schemes.midpoint(),
-    "trotter4": schemes.midpoint(schemes.SUZUKI, frozen=True),
     "interaction4": schemes.interaction(*schemes.BLANES_MOAN, substeps=4),
 }
 # None, one for each site in their order, and several on a site with none on another.

@@ -72,27 +72,15 @@ class Scheme:
         return tuple(zip(self.kicks, self.sweeps or [both] * len(self.kicks), strict=True))
 
 
-def midpoint(fractions: tuple[float, ...] = (1.0,), frozen: bool = False) -> Scheme:
-    """Exponential midpoint in symmetric steps of these fractions.
-
-    frozen: all have the amplitudes of the middle of the whole step, so that the order in time is 2; otherwise each has
-    those of its own middle, and the order is that of the composition.
-    """
+def midpoint(fractions: tuple[float, ...] = (1.0,)) -> Scheme:
+    """Exponential midpoint in symmetric steps of these fractions, each with the amplitudes of its own middle."""
     starts = [sum(fractions[:k]) for k in range(len(fractions))]
-    if frozen:
-        nodes: tuple[float, ...] = (0.5,)
-        halves = sorted({fraction / 2 for fraction in fractions})
-        parts: tuple[tuple[float, ...], ...] = tuple((half,) for half in halves)
-        part = [halves.index(fraction / 2) for fraction in fractions]
-    else:
-        nodes = tuple(start + fraction / 2 for start, fraction in zip(starts, fractions, strict=True))
-        count = len(fractions)
-        parts = tuple(
-            tuple(fraction / 2 if k == j else 0.0 for j in range(count))
-            for k, fraction in enumerate(fractions)
-        )
-        part = list(range(count))
-    local = ((part[0],), *pairwise(part), (part[-1],))
+    nodes = tuple(start + fraction / 2 for start, fraction in zip(starts, fractions, strict=True))
+    count = len(fractions)
+    parts = tuple(
+        tuple(fraction / 2 if k == j else 0.0 for j in range(count)) for k, fraction in enumerate(fractions)
+    )
+    local = ((0,), *pairwise(range(count)), (count - 1,))
     return Scheme(nodes, parts, local, fractions)
 
 

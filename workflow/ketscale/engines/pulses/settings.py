@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
 from ketscale.config import Settings, Simulator
-from ketscale.engines.pulses.registry import DEVICES, SIMULATORS
+from ketscale.engines.pulses.registry import DEVICES, LEFT, SIMULATORS
 from ketscale.grid import BACKENDS
 
 if TYPE_CHECKING:
@@ -28,15 +28,16 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     """How columns are evolved under pulses, and differentiated."""
 
     devices: ClassVar[tuple[str, ...]] = DEVICES
+    left: ClassVar[Mapping[str, str]] = LEFT
 
     device: Annotated[
         Device,
         Meta(
             description="published: SuperGrad's, exponential midpoint with circuits, couplings and drives split from one "
-            "another in order 1 or 2; trotter: with couplings alone split from driven sites, in order 1, 2 or 4; suzuki4: of "
-            "order 4 in time too; interaction: driven sites nearly exactly, so that the error is that of the couplings "
+            "another in order 1 or 2; trotter: with couplings alone split from driven sites, in order 1 or 2; suzuki4: in "
+            "order 4; interaction: driven sites nearly exactly, so that the error is that of the couplings "
             "(interaction4 is of order 4 where layers of couplings commute, otherwise of order 2); "
-            "magnus: commutator-free, of order 4 or 6, with exponentials as matrices or by Chebyshev series"
+            "magnus6: commutator-free, with exponentials of the whole Hamiltonian as matrices",
         ),
     ]
     dt: Annotated[
