@@ -289,14 +289,13 @@ def compiled(
         (kernel, sources, powers),
     )
     complex_ = np.result_type(real, np.complex64)
-    typed = []
-    for name, shape in results.items():
-        amplitudes = name == "initial_gradient" or (name == "out" and words is None)
-        typed.append(
-            jax.core.ShapedArray((*shape[:-1], shape[-1] // 2), complex_)
-            if amplitudes
-            else jax.core.ShapedArray(shape, real)
-        )
+    amplitudes = {"initial_gradient"} | ({"out"} if words is None else set())
+    typed = (
+        jax.core.ShapedArray((*shape[:-1], shape[-1] // 2), complex_)
+        if name in amplitudes
+        else jax.core.ShapedArray(shape, real)
+        for name, shape in results.items()
+    )
     return Compiled(table, tuple(typed))
 
 

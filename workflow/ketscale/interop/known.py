@@ -31,6 +31,9 @@ REPEATS = 8
 # PennyLane's classes of the gates of `fused`: of these the wires say all that the numbers do not.
 SIMPLE = frozenset(getattr(qml, name) for name in GATES)
 
+# What PennyLane keeps in operations besides operations.
+PLAIN = (str, bool, int, float, complex, type(None), np.generic, np.ndarray, torch.Tensor, qml.wires.Wires)
+
 
 class _Unknown(Exception):
     """A tape has something of which a record could be wrong."""
@@ -177,19 +180,7 @@ def _trusted(part: Any) -> bool:
         return part.__module__.partition(".")[0] in ("pennylane", "builtins")
     if isinstance(part, list | tuple):
         return all(map(_trusted, part))
-    plain = (
-        str,
-        bool,
-        int,
-        float,
-        complex,
-        type(None),
-        np.generic,
-        np.ndarray,
-        torch.Tensor,
-        qml.wires.Wires,
-    )
-    return isinstance(part, plain)
+    return isinstance(part, PLAIN)
 
 
 def _same(bound: QuantumScript, tape: QuantumScript) -> bool:

@@ -43,6 +43,12 @@ FIXED = (
     BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType,
 )  # fmt: skip
 
+# Where objects hold what may change; everything else of them stays as it was made. The first kind that fits decides.
+PARTS: dict[type, tuple[str, ...]] = {
+    partial: ("func", "args", "keywords"), qml.QNode: ("func",), qml.ops.LinearCombination: ("coeffs", "ops"),
+    qml.ops.CompositeOp: ("operands",), qml.ops.op_math.SymbolicOp: ("base", "scalar"), qml.operation.Operator: ("data",),
+}  # fmt: skip
+
 # Functions of Python by which code reads or writes what no name tells.
 UNNAMED = ("eval", "exec", "globals", "input", "locals", "open", "vars")
 
@@ -124,7 +130,7 @@ class _Walk:
     def __init__(self) -> None:
         self.found = Watched([], [], [], [], [], [])
         self._seen: dict[object, object] = {}
-        self._held: list[tuple[object, str]] = []
+        self._held: set[tuple[int, str]] = set()
 
     def _first(self, *objects: object) -> bool:
         """Whether these were not walked together before; they are kept, so that no other has their identity."""
@@ -136,8 +142,8 @@ class _Walk:
         kind.append(read)
 
     def _hold(self, value: object, read: Read, name: str) -> None:
-        if not any(value is held and name == known for held, known in self._held):
-            self._held.append((value, name))
+        if (id(value), name) not in self._held:
+            self._held.add((id(value), name))
             self._place(self.found.fixed, read, name)
             self.found.held.append(value)
 
@@ -185,13 +191,11 @@ class _Walk:
             self._function(value, name, {})
         elif isinstance(value, MethodType):
             self._method(value.__func__, value.__self__, name)
-        elif isinstance(value, partial):
-            for part in ("func", "args", "keywords"):
-                self._attribute(value, part, name)
-        elif isinstance(value, qml.QNode):
-            self._attribute(value, "func", name)
-        elif isinstance(value, qml.operation.Operator):
-            self._operator(value, name)
+        elif isinstance(value, tuple(PARTS)):
+            parts = next(parts for kind, parts in PARTS.items() if isinstance(value, kind))
+            for part in parts if self._first(value) else ():
+                if hasattr(value, part):
+                    self._attribute(value, part, name)
         elif called and _root(type(value)) not in LIBRARIES:
             self._method(type(value).__call__, value, name)
         elif hasattr(value, "__dict__") and not isinstance(value, torch.Generator):
@@ -204,30 +208,15 @@ class _Walk:
     def _attribute(self, owner: Any, attribute: str, name: str) -> None:
         self.value(getattr(owner, attribute), partial(getattr, owner, attribute), f"{name}.{attribute}")
 
-    def _operator(self, operator: Any, name: str) -> None:
-        """An operator's numbers; everything else of one stays as it was made."""
-        if not self._first(operator):
-            return
-        if isinstance(operator, qml.ops.LinearCombination):
-            parts = ["coeffs", "ops"]
-        elif isinstance(operator, qml.ops.CompositeOp):
-            parts = ["operands"]
-        elif isinstance(operator, qml.ops.op_math.SymbolicOp):
-            parts = ["base", *(["scalar"] if hasattr(operator, "scalar") else [])]
-        else:
-            parts = ["data"] if operator.data else []
-        for part in parts:
-            self._attribute(operator, part, name)
-
     def _class(self, kind: type, name: str) -> None:
         """The functions and values of a class, and of what it inherits from."""
         for base in kind.__mro__:
             if _root(base) in LIBRARIES or not self._first(base):
                 continue
             for attribute, member in list(vars(base).items()):
-                place = f"{name}.{attribute}"
-                for function in _functions(member):
-                    self._function(function, place, {})
+                function = _function_of(member)
+                if function is not None:
+                    self._function(function, f"{name}.{attribute}", {})
                 if not attribute.startswith("__") and (
                     _plain(member) or isinstance(member, torch.Tensor | np.ndarray | Mapping | Sequence)
                 ):
@@ -235,12 +224,10 @@ class _Walk:
 
     def _method(self, function: Any, owner: Any, name: str) -> None:
         """A function whose first argument is an object: of it only what the code names."""
-        if isinstance(function, FunctionType) and owner is Missing:
-            self._function(function, name, {})
-        elif isinstance(function, FunctionType):
+        if isinstance(function, FunctionType):
             arguments = function.__code__.co_varnames[: function.__code__.co_argcount]
-            own = {arguments[0]: (owner, lambda: owner)} if arguments else {}
-            self._function(function, name, own)
+            bound = arguments and owner is not Missing
+            self._function(function, name, {arguments[0]: (owner, lambda: owner)} if bound else {})
         else:
             self.value(owner, lambda: owner, name)
 
@@ -336,14 +323,13 @@ class _Walk:
                 break
             else:
                 member = inspect.getattr_static(value, attribute, None)
-                own = _functions(member)
-                if own and not isinstance(value, ModuleType | type | FunctionType):
+                function = _function_of(member)
+                if function is not None and not isinstance(value, ModuleType | type | FunctionType):
                     self._hold(value, read, name)
                     if _root(type(value)) in LIBRARIES:
                         self._inside(value, name, called=False)
-                    for function in own:
-                        first = {classmethod: type(value), staticmethod: Missing}.get(type(member), value)
-                        self._method(function, first, f"{name}.{attribute}")
+                    first = {classmethod: type(value), staticmethod: Missing}.get(type(member), value)
+                    self._method(function, first, f"{name}.{attribute}")
                     return
                 inner = getattr(value, attribute, Missing)
                 if inner is not getattr(value, attribute, Missing):
@@ -353,15 +339,11 @@ class _Walk:
         self.value(value, read, name)
 
 
-def _functions(member: Any) -> list[FunctionType]:
-    """The functions of a member of a class."""
-    if isinstance(member, FunctionType):
-        return [member]
-    if isinstance(member, staticmethod | classmethod):
-        return [member.__func__] if isinstance(member.__func__, FunctionType) else []
-    if isinstance(member, property):
-        return [each for each in (member.fget,) if isinstance(each, FunctionType)]
-    return []
+def _function_of(member: Any) -> FunctionType | None:
+    """The function of a member of a class, if it has one."""
+    if isinstance(member, staticmethod | classmethod | property):
+        member = member.fget if isinstance(member, property) else member.__func__
+    return member if isinstance(member, FunctionType) else None
 
 
 def _plain(value: Any) -> bool:

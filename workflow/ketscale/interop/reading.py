@@ -17,6 +17,9 @@ from ketscale.interop.replay import Structure
 # What torch says where the value of a tensor is needed that it only watches.
 LOOKED = "tracing tensor"
 
+# What to do where only the device knows the way.
+DEVICE = "call the QNode with device ketscale.fused"
+
 
 def read_tape(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, list[torch.Tensor]]:
     """A tape's structure, and its numbers: of inputs, weights and phases, the factors of Pauli words, a prepared state.
@@ -31,10 +34,7 @@ def read_tape(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, li
     start = tapes.preparation(tape)
     for operation in tape.operations[start is not None :]:
         if not tapes.native(operation):
-            raise UserError(
-                f"from_qnode: {operation.name} rests on a matrix that tensors decide: "
-                "call the QNode with device ketscale.fused"
-            )
+            raise UserError(f"from_qnode: {operation.name} rests on a matrix that tensors decide: {DEVICE}")
     gates, numbers = tapes.read(tape.operations[start is not None :])
     asked = tapes.expectations(tape.measurements, qubits)
     if asked is None and any(
@@ -44,8 +44,7 @@ def read_tape(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, li
         for value in m.obs.data
     ):
         raise UserError(
-            "from_qnode: tensors in observables can only be coefficients of Pauli words in expectation values: "
-            "call the QNode with device ketscale.fused"
+            f"from_qnode: tensors in observables can only be coefficients of Pauli words in expectation values: {DEVICE}"
         )
     structure = Structure(
         qubits, gates, len(numbers.inputs), len(numbers.weights), len(numbers.phases), start is not None, tape.batch_size,
@@ -69,16 +68,8 @@ def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
         UserError: it has something that only the device runs.
     """
     if any(isinstance(op, qml.ops.MidMeasure | qml.ops.Conditional) for op in tape.operations):
-        raise UserError(
-            "from_qnode has no mid-circuit measurements: call the QNode with device ketscale.fused"
-        )
+        raise UserError(f"from_qnode has no mid-circuit measurements: {DEVICE}")
     (tape,), _ = tapes.on_wires(tape, wires, name="from_qnode")
-    return _decomposed(tape, wires).map_to_standard_wires()
-
-
-def _decomposed(tape: QuantumScript, wires: Any) -> QuantumScript:
-    """The tape of operations that `fused` takes."""
-    instead = "call the QNode with device ketscale.fused"
     try:
         (tape,), _ = decompose_once(tape, wires)
     except Exception as error:
@@ -86,6 +77,6 @@ def _decomposed(tape: QuantumScript, wires: Any) -> QuantumScript:
         if tape.batch_size is None or LOOKED in str(error):
             raise
         raise UserError(
-            f"from_qnode: PennyLane cannot decompose a batch of these operations ({type(error).__name__}): {instead}"
+            f"from_qnode: PennyLane cannot decompose a batch of these operations ({type(error).__name__}): {DEVICE}"
         ) from error
-    return tape
+    return tape.map_to_standard_wires()
