@@ -16,8 +16,6 @@ import torch
 from torch import nn
 
 import ketscale
-from ketscale.engines.circuits.circuit import Angles
-from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.errors import UserError
 from ketscale.problems.fitted import Samples
 
@@ -54,7 +52,7 @@ class Ring(ketscale.Fitted):
         super().__init__()
         if qubits != inputs:
             raise UserError(f"qubits: {qubits}, but samples have {inputs} features: set qubits: features")
-        self.simulator, self.circuit = resolve_simulator(simulator), circuit_of(qubits, layers)
+        self.states = ketscale.Layer(circuit_of(qubits, layers), measure="state", simulator=simulator)
         self.ridges, self.scale, self.outputs = ridges, scale, outputs
         # What is learned; `fit` changes the shapes. Parameters are counted.
         self.register_buffer("known", torch.zeros(0, inputs))
@@ -62,10 +60,7 @@ class Ring(ketscale.Fitted):
 
     def kernel(self, x: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
         """|<phi(other)|phi(x)>|^2 of each two samples, all states of a side in one call."""
-        none = x.new_zeros(0)
-        one, two = (
-            self.simulator.state(self.circuit, Angles(self.scale * each, none)) for each in (x, other)
-        )
+        one, two = (self.states(self.scale * each) for each in (x, other))
         return (one @ two.mH).abs().square()
 
     def fit(self, train: Samples, validation: Samples | None) -> None:
