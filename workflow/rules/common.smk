@@ -99,7 +99,13 @@ try:
     launch.check_length(CONFIG.text, PLACES)
 except UserError as error:
     sys.exit(f"Error: {error}")
-ORDER = {run: index for index, run in enumerate(RUNS)}
+# The first trials of all searches come first: they train the others with them, which would wait for them on other cores.
+ORDER = {
+    run: index
+    for index, run in enumerate(
+        sorted(RUNS, key=lambda run: CONFIG.trials.get(run.protocol, ("", len(RUNS)))[1])
+    )
+}
 
 # Timed runs have the machine to themselves: they take all units of the resource `host`, others as many as they have
 # threads. As a global resource it needs no profile. Its scope is local: under a scheduler, exclusive allocations do
