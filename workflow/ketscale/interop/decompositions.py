@@ -12,7 +12,7 @@ from pennylane.operation import Operator
 from pennylane.tape import QuantumScript
 from pennylane.transforms import broadcast_expand
 
-from ketscale.interop.tape import NAME, accepted, is_controlled_rotation, rests_on_a_matrix
+from ketscale.interop.tape import NAME, accepted, rests_on_a_matrix
 
 
 def _decomposition(operation: Operator) -> Sequence[Operator]:
@@ -21,8 +21,6 @@ def _decomposition(operation: Operator) -> Sequence[Operator]:
     PennyLane decomposes these by their matrices. That drops rotations by 0, which have derivatives, and takes neither
     every batch nor angles that JAX compiles.
     """
-    if is_controlled_rotation(operation):
-        return _controlled_rotation(operation)
     if (
         isinstance(operation, qml.ops.Controlled)
         and len(operation.base.wires) == 1
@@ -33,25 +31,6 @@ def _decomposition(operation: Operator) -> Sequence[Operator]:
         controls, values = operation.control_wires, operation.control_values
         return [qml.ctrl(part, controls, control_values=values) for part in operation.base.decomposition()]
     return operation.decomposition()
-
-
-def _controlled_rotation(operation: qml.ops.Controlled) -> Sequence[Operator]:
-    """Two halves of the rotation, the second turned by controlled Xs: together all or nothing.
-
-    Barenco et al., Phys. Rev. A 52, 3457 (1995), lemma 7.9.
-    """
-    rotation, target = type(operation.base), operation.base.wires
-    half = operation.data[0] / 2
-    turn = qml.MultiControlledX(
-        wires=[*operation.control_wires, *target], control_values=operation.control_values
-    )
-    if rotation is qml.RX:
-        return [qml.Hadamard(target), *_turned(qml.RZ, half, target, turn), qml.Hadamard(target)]
-    return _turned(rotation, half, target, turn)
-
-
-def _turned(rotation: Any, half: Any, target: Any, turn: Operator) -> list[Operator]:
-    return [rotation(half, wires=target), turn, rotation(-half, wires=target), turn]
 
 
 def decompose_once(tape: QuantumScript, wires: Any) -> Any:

@@ -25,7 +25,15 @@ from pennylane.measurements import ExpectationMP
 from pennylane.operation import Operator, StatePrepBase
 from pennylane.tape import QuantumScript
 
-from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate
+from ketscale.engines.circuits.circuit import (
+    GATES,
+    PERMUTATION,
+    Angles,
+    Circuit,
+    Column,
+    Gate,
+    order_of,
+)
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.transforms import transformed
 from ketscale.errors import UserError
@@ -45,7 +53,27 @@ MATRICES = (qml.QubitUnitary, qml.SpecialUnitary, qml.ops.Exp)
 
 def native(operation: Operator) -> bool:
     """Whether `fused` takes an operation."""
-    return operation.name in GATES or operation.name in NOTHING or operation.name == PHASE
+    name = operation.name
+    return (
+        name in GATES
+        or name in NOTHING
+        or name == PHASE
+        or is_controlled_gate(operation)
+        or permutes(operation)
+    )
+
+
+def is_controlled_gate(operation: Operator) -> bool:
+    """Whether it is a gate of `fused` under controls, and not one of its gates itself."""
+    return isinstance(operation, qml.ops.Controlled) and operation.base.name in GATES
+
+
+def permutes(operation: Operator) -> bool:
+    """Whether it is a matrix on three wires or more that is known to exchange basis states, and to do nothing else."""
+    if not isinstance(operation, qml.QubitUnitary) or len(operation.wires) < 3:
+        return False
+    (matrix,) = operation.data
+    return isinstance(matrix, np.ndarray) and order_of(matrix) is not None
 
 
 def accepted(operation: Operator) -> bool:
@@ -55,14 +83,9 @@ def accepted(operation: Operator) -> bool:
 
 def by_matrix(operation: Operator) -> bool:
     """Whether PennyLane applies an operation: a matrix that varies or is differentiated, or all that there is."""
-    if not operation.has_matrix or is_controlled_rotation(operation):
+    if not operation.has_matrix:
         return False
     return (rests_on_a_matrix(operation) and _varies(operation)) or not operation.has_decomposition
-
-
-def is_controlled_rotation(operation: Operator) -> bool:
-    """Whether it is a controlled RX, RY or RZ, of which PennyLane knows no decomposition for every angle."""
-    return isinstance(operation, qml.ops.Controlled) and isinstance(operation.base, qml.RX | qml.RY | qml.RZ)
 
 
 def rests_on_a_matrix(operation: Operator) -> bool:
@@ -116,7 +139,8 @@ Written = tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]
 def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
     """The gates of native operations on wires 0..n-1, and their parameters.
 
-    A gate is its name, its wires, and for each angle 'input' or 'weight' with its place among the numbers of that kind.
+    A gate is its name, its wires, and for each angle 'input' or 'weight' with its place among the numbers of that kind. The
+    name of a permutation has its order after it.
     """
     gates: list[Written] = []
     numbers = Numbers([], [], [])
@@ -126,13 +150,23 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
         if operation.name == PHASE:
             numbers.phases.append(operation.data[0])
             continue
+        if permutes(operation):
+            order = order_of(operation.data[0]) or ()
+            gates.append((" ".join([PERMUTATION, *map(str, order)]), tuple(operation.wires), ()))
+            continue
         columns = []
         for value in operation.data:
             batched = getattr(value, "ndim", 0)
             kind, kept = ("input", numbers.inputs) if batched else ("weight", numbers.weights)
             columns.append((kind, len(kept)))
             kept.append(value)
-        gates.append((operation.name, tuple(operation.wires), tuple(columns)))
+        if operation.name in GATES:
+            gates.append((operation.name, tuple(operation.wires), tuple(columns)))
+            continue
+        controls = zip(operation.control_wires, operation.control_values, strict=True)
+        turned: list[Written] = [("PauliX", (wire,), ()) for wire, value in controls if not value]
+        wires = (*operation.control_wires, *operation.base.wires)
+        gates += [*turned, (f"C({operation.base.name})", wires, tuple(columns)), *turned]
     return tuple(gates), numbers
 
 
@@ -143,10 +177,11 @@ def written(qubits: int, gates: tuple[Written, ...]) -> Circuit:
     def column(kind: str, place: int) -> Column:
         return Column("input" if kind == "input" else "weight", place)
 
-    return Circuit(
-        qubits,
-        tuple(Gate(name, wires, tuple(starmap(column, columns))) for name, wires, columns in gates),
-    )
+    def gate(written_name: str, wires: tuple[int, ...], columns: tuple[tuple[str, int], ...]) -> Gate:
+        name, *order = written_name.split()
+        return Gate(name, wires, tuple(starmap(column, columns)), order=tuple(map(int, order)) or None)
+
+    return Circuit(qubits, tuple(starmap(gate, gates)))
 
 
 class Expectations(NamedTuple):

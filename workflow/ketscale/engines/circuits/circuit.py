@@ -141,6 +141,15 @@ def given(matrix: ArrayLike, *wires: int) -> Gate:
     return Gate(UNITARY, wires, matrix=tuple(tuple(map(complex, row)) for row in values))
 
 
+def order_of(matrix: NDArray[Any]) -> tuple[int, ...] | None:
+    """The order of a permutation's matrix; None for any other matrix."""
+    if matrix.ndim != 2:
+        return None
+    order = np.abs(matrix).argmax(0)
+    permutes = np.array_equal(matrix, np.eye(len(matrix))[np.argsort(order)])
+    return tuple(order.tolist()) if permutes else None
+
+
 def given_matrix(gate: Gate) -> NDArray[np.complex128] | None:
     """The matrix of a gate that carries what it does, the first wire the more significant; None for others."""
     if gate.order is not None:

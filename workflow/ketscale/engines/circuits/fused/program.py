@@ -258,6 +258,11 @@ class Turn:
 
 def _parts(gate: Gate) -> Iterator[Gate | Turn]:
     """A gate as gates that permute basis states, and rotations, in the order of execution."""
+    if len(gate.controls) == 1 and gate.base in CLIFFORD_PAULIS:
+        control, target = gate.wires
+        for name in CLIFFORD_PAULIS[gate.base]:
+            yield Gate(name, (control, target) if name in ("CNOT", "CZ") else (target,))
+        return
     if gate.name in CONJUGATES or moves(gate):
         yield gate
         return
@@ -280,6 +285,9 @@ def _turns(gate: Gate) -> Iterator[Turn]:
         else:
             yield Turn(letters, wires, Angle(given.kind, given.index, factor))
 
+
+# Paulis under one control in the order of execution; S Z is the inverse of S.
+CLIFFORD_PAULIS = {"PauliX": ("CNOT",), "PauliY": ("PauliZ", "S", "CNOT", "S"), "PauliZ": ("CZ",)}
 
 # With so many controls a rotation is a product of rotations; their number doubles with each control.
 MOST_AS_ROTATIONS = 2
