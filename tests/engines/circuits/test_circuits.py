@@ -107,8 +107,8 @@ def test_the_gate_table_is_complete() -> None:
 @pytest.mark.parametrize(
     ("matrix", "wires", "message"),
     [
-        ([[1, 0], [0, 1]], (0, 1), r"must be 4x4 on 1 or 2 wires, not \(2, 2\)"),
-        (torch.eye(8), (0, 1, 2), "1 or 2 wires"),
+        ([[1, 0], [0, 1]], (0, 1), r"must be 4x4 on 1 or 2 wires, or a permutation, not \(2, 2\)"),
+        (-torch.eye(8), (0, 1, 2), "1 or 2 wires"),
         ([[1, 1], [0, 1]], (0,), "not unitary"),
     ],
 )

@@ -210,6 +210,41 @@ def test_what_was_asked_for_long_ago_is_dropped(monkeypatch: pytest.MonkeyPatch)
     assert dropped == [0, 1]
 
 
+def test_what_waits_where_a_process_forks_is_asked_for_anew_in_the_other_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
+    monkeypatch.setattr(background.threading.Thread, "start", lambda thread: None)
+    monkeypatch.setattr(background, "_background", [])
+    specialised.specialise("again")
+    sweep = sweeps.Sweep(sweeps.Request(Circuit(1).rx(0, "x0"), ("Z",), torch.float64, 1, True, ()))
+    for _ in range(2):
+        sweep.now()
+    (parent,) = background._background
+    background._drop()
+    sweep.now()
+    (child,) = background._background
+    assert child is not parent and len(child._waiting) == 1
+
+
+def test_never_takes_own_code_away_and_again_gives_it_back() -> None:
+    circuit = strongly_entangling_ansatz(2, 1)
+    angles, call = angles_of(circuit, 3), Fused("sweep")
+    sweep = sweeps.kernel(circuit, ("ZI",), torch.float64, 3, True, ("input", "weight"), False, None, 1)
+    specialised.specialise("always")
+    call.expval(circuit, angles, ("ZI",))
+    assert sweep.own is not None
+    own = sweep.own
+    specialised.specialise("never")
+    call.expval(circuit, angles, ("ZI",))
+    assert sweep.own is None and isinstance(sweep.now().plan, listing.Listing)
+    # What must repeat has own code meanwhile.
+    with specialised.specialised_at_once():
+        assert sweep.now() is own and sweep.own is None
+    specialised.specialise("again")
+    assert sweep.now() is own and sweep.own is own
+
+
 def test_deterministic_algorithms_have_own_code_from_the_first_call_on() -> None:
     specialised.specialise("again")
     torch.use_deterministic_algorithms(True)

@@ -6,13 +6,16 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Literal, cast, get_args
+from typing import Any, Literal, cast, get_args
+from weakref import WeakSet
 
 from ketscale.errors import UserError
 
 When = Literal["again", "always", "never"]
 
 _chosen: list[When] = []
+# What has code of its own, as attribute `own`.
+having_own: WeakSet[Any] = WeakSet()
 # For how many callers code must be there at once, and for how many the cache folder must take it.
 _at_once = [0, 0]
 _lock = threading.Lock()
@@ -25,7 +28,7 @@ def specialise(when: When) -> None:
         code that reads the circuit from a table. When a circuit is called again a process compiles code of its own, which
         takes over when it is there. Then results may change in the last digits, and the logger "ketscale" says so at
         level INFO. "always": the first call waits for the circuit's own code; so it is in `ketscale train`, `try` and `bench`,
-        in the estimators' `fit`, and wherever torch's deterministic algorithms are on. "never": circuits are read from tables.
+        in the estimators' `fit`, and wherever torch's deterministic algorithms are on. "never": circuits are read from tables, also those that had own code.
 
     Raises:
         UserError: it is none of these.
@@ -34,14 +37,22 @@ def specialise(when: When) -> None:
         >>> ketscale.specialise("always")  # results repeat bit by bit
     """
     _chosen[:] = [_checked(when, "specialise")]
+    if when == "never":
+        for each in list(having_own):
+            each.own = None
 
 
 def specialisation() -> When:
-    """When circuits get code of their own."""
+    """When circuits get code of their own, now."""
     import torch
 
     if _at_once[0] or torch.are_deterministic_algorithms_enabled():
         return "always"
+    return chosen()
+
+
+def chosen() -> When:
+    """What was chosen, whatever is to have own code at once."""
     if not _chosen:
         _chosen.append(_checked(os.environ.get("KETSCALE_SPECIALISE") or "again", "KETSCALE_SPECIALISE"))
     return _chosen[0]

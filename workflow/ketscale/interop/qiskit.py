@@ -13,7 +13,7 @@ from math import isfinite, pi
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given
+from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given, order_of
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import read_text
 from ketscale.interop.expressions import Expression, ParametrisedCircuit
@@ -313,15 +313,31 @@ def _standard() -> dict[str, type]:
 
 def _steps(operation: Any) -> tuple[PlacedGate, ...] | None:
     """How a gate of Qiskit's own is made of KetScale's, if it is; one that is controlled by a |0> has another name."""
-    steps = STEPS.get(operation.name)
-    return steps if steps is None or operation.base_class is _standard()[operation.name] else None
+    from qiskit.circuit import ControlledGate
+
+    if _is_standard(operation):
+        return STEPS.get(operation.name)
+    if not isinstance(operation, ControlledGate) or not _is_standard(operation.base_gate):
+        return None
+    name, count = SAME.get(operation.base_gate.name), operation.num_ctrl_qubits
+    if name is None or count + operation.base_gate.num_qubits < operation.num_qubits:  # others help
+        return None
+    zeros = tuple(PlacedGate("PauliX", (q,)) for q in range(count) if not operation.ctrl_state >> q & 1)
+    angles = tuple(range(len(operation.params)))
+    return (*zeros, PlacedGate(f"C({name})", tuple(range(operation.num_qubits)), angles), *zeros)
+
+
+def _is_standard(operation: Any) -> bool:
+    return operation.name in STEPS and operation.base_class is _standard()[operation.name]
 
 
 def _matrix(operation: Any) -> Any:
-    """The matrix of a gate on one or two qubits that has one and no unbound parameter."""
+    """The matrix of a gate that `given` takes, if it has one and no unbound parameter."""
     from qiskit.circuit import Gate as QiskitGate
-    from qiskit.circuit.library import PauliEvolutionGate
+    from qiskit.circuit.library import PauliEvolutionGate, UnitaryGate
 
+    if isinstance(operation, UnitaryGate) and order_of(operation.to_matrix()) is not None:
+        return operation.to_matrix()
     if not isinstance(operation, QiskitGate) or operation.num_qubits not in (1, 2):
         return None
     # Its matrix is the exponential, its definition a product; the number of qubits must not decide which it is.

@@ -124,23 +124,6 @@ class Gate:
         return GateKind(max(len(self.wires), kind.wires + 1), kind.angles)
 
 
-def given(matrix: ArrayLike, *wires: int) -> Gate:
-    """The gate of a given unitary on one or two wires, the first wire the more significant.
-
-    Raises:
-        UserError: the matrix is not 2**wires wide, or not unitary to 1e-6.
-    """
-    values = np.asarray(matrix, dtype=complex)
-    size = 2 ** len(wires)
-    if len(wires) not in (1, 2) or values.shape != (size, size):
-        raise UserError(
-            f"a given unitary on wires {wires} must be {size}x{size} on 1 or 2 wires, not {values.shape}"
-        )
-    if not np.allclose(values @ values.conj().T, np.eye(size), rtol=0, atol=1e-6):
-        raise UserError(f"the matrix given for wires {wires} is not unitary")
-    return Gate(UNITARY, wires, matrix=tuple(tuple(map(complex, row)) for row in values))
-
-
 def order_of(matrix: NDArray[Any]) -> tuple[int, ...] | None:
     """The order of a permutation's matrix; None for any other matrix."""
     if matrix.ndim != 2:
@@ -148,6 +131,28 @@ def order_of(matrix: NDArray[Any]) -> tuple[int, ...] | None:
     order = np.abs(matrix).argmax(0)
     permutes = np.array_equal(matrix, np.eye(len(matrix))[np.argsort(order)])
     return tuple(order.tolist()) if permutes else None
+
+
+def given(matrix: ArrayLike, *wires: int) -> Gate:
+    """The gate of a given unitary on one or two wires, or of a permutation's matrix on more; the first wire is the
+    most significant.
+
+    Raises:
+        UserError: the matrix is not 2**wires wide, not unitary to 1e-6, or on more than two wires and no permutation.
+    """
+    values = np.asarray(matrix, dtype=complex)
+    size = 2 ** len(wires)
+    order = order_of(values) if len(wires) > 2 and values.shape == (size, size) else None
+    if order is not None:
+        return Gate(PERMUTATION, wires, order=order)
+    if len(wires) not in (1, 2) or values.shape != (size, size):
+        raise UserError(
+            f"a given unitary on wires {wires} must be {size}x{size} on 1 or 2 wires, or a permutation, "
+            f"not {values.shape}"
+        )
+    if not np.allclose(values @ values.conj().T, np.eye(size), rtol=0, atol=1e-6):
+        raise UserError(f"the matrix given for wires {wires} is not unitary")
+    return Gate(UNITARY, wires, matrix=tuple(tuple(map(complex, row)) for row in values))
 
 
 def given_matrix(gate: Gate) -> NDArray[np.complex128] | None:
@@ -344,7 +349,7 @@ class Circuit:
         return made
 
     def unitary(self, matrix: ArrayLike, *wires: int) -> Circuit:
-        """Followed by a given unitary on one or two wires; see `given`."""
+        """Followed by a given unitary on one or two wires, or a permutation's matrix on more; see `given`."""
         return self.then(given(matrix, *wires))
 
 

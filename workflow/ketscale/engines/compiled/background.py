@@ -31,7 +31,7 @@ MOST_WAITING = 16
 class _Work(NamedTuple):
     """What is to be compiled, in words; the function that does it, which can be pickled; and what follows here.
 
-    dropped: is called instead, if so much else was asked for later that this is not done.
+    dropped: is called instead, if so much else was asked for later that this is not done, and in a forked process.
     """
 
     what: str
@@ -46,7 +46,7 @@ class _Background:
     def __init__(self) -> None:
         self._waiting: deque[_Work] = deque()
         self._changed = threading.Condition()
-        self._busy = False
+        self._doing: list[_Work] = []
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = os.getpid()
         self.ended = False
@@ -65,7 +65,12 @@ class _Background:
     def join(self) -> None:
         """Wait until all is done."""
         with self._changed:
-            self._changed.wait_for(lambda: self.ended or not (self._waiting or self._busy))
+            self._changed.wait_for(lambda: self.ended or not (self._waiting or self._doing))
+
+    def drop(self) -> None:
+        """Have nothing done that is not: in a forked process, which has not the thread."""
+        for work in (*self._waiting, *self._doing):
+            work.dropped()
 
     def _end(self) -> None:
         # A forked process has the same functions to call at its end, but not the thread.
@@ -85,12 +90,13 @@ class _Background:
     def _run(self) -> None:
         while not self.ended:
             with self._changed:
-                self._busy = False
+                self._doing.clear()
                 self._changed.notify_all()
                 if not self._changed.wait_for(lambda: bool(self._waiting), _IDLE_S):
                     self._stop()
                     continue
-                work, self._busy = self._waiting.pop(), True
+                work = self._waiting.pop()
+                self._doing.append(work)
             began = time.perf_counter()
             try:
                 library.keep(self._answer(work.do))
@@ -141,8 +147,15 @@ def _started() -> subprocess.Popen[bytes]:
 
 
 _background: list[_Background] = []
+
+
+def _drop() -> None:
+    while _background:
+        _background.pop().drop()
+
+
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_background.clear)
+    os.register_at_fork(after_in_child=_drop)
 
 
 def later(
@@ -150,7 +163,7 @@ def later(
 ) -> None:
     """Have something compiled by `do`, which can be pickled, in another process, and `done` called after it in this one.
 
-    what: the subject of a sentence. dropped: is called instead where much else was asked for later.
+    what: the subject of a sentence. dropped: is called instead where much else was asked for later, or in a forked process.
     """
     if not _background:
         _background.append(_Background())

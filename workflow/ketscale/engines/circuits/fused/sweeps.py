@@ -20,7 +20,7 @@ from ketscale.engines.compiled import background
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.engines.compiled.library import Library, vector_bytes
-from ketscale.engines.specialised import specialisation
+from ketscale.engines.specialised import chosen, having_own, specialisation
 
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
 TILE_BYTES = 512 * 1024
@@ -195,12 +195,13 @@ class Request:
 class Sweep:
     """The code that answers one kind of calls: it reads the circuit from a table until code of its own is there.
 
-    own: the circuit's own code, or None.
+    own: the circuit's own code, if calls are to have it, or None.
     """
 
     def __init__(self, request: Request) -> None:
         self.request = request
         self.own: CompiledSweep | None = None
+        self._compiled: CompiledSweep | None = None
         self._reading: CompiledSweep | None = None
         self._asked = False
 
@@ -214,26 +215,34 @@ class Sweep:
         Raises:
             UserError: the cache folder cannot be written.
         """
-        if self.own is None:
-            self.own = CompiledSweep(self.request.plan(), self.request.batch, self.request.groups)
-        return self.own
+        if self._compiled is None:
+            self._compiled = CompiledSweep(self.request.plan(), self.request.batch, self.request.groups)
+        return self._compiled
+
+    def _take_over(self) -> CompiledSweep:
+        compiled = self.specialised()
+        if chosen() != "never":
+            self.own = compiled
+            having_own.add(self)
+        return compiled
 
     def _drop(self) -> None:
         self._asked = False
 
     def _chosen(self) -> CompiledSweep:
         mode = specialisation()
-        if mode == "always":
-            return self.specialised()
+        again = mode == "again"
+        if mode == "always" or (again and self._compiled is not None):
+            return self._take_over()
         if self._reading is None:
-            if mode == "again" and own_kernel(self.request.plan()).is_kept:
-                return self.specialised()
+            if again and own_kernel(self.request.plan()).is_kept:
+                return self._take_over()
             self._reading = CompiledSweep(self.request.listing(), self.request.batch, self.request.groups)
-        elif mode == "again" and not self._asked:
+        elif again and not self._asked:
             self._asked = True
             circuit = self.request.circuit
             what = f"a circuit of {circuit.qubits} qubits and {len(circuit.gates)} gates"
-            background.later(what, partial(_compile, self.request), self.specialised, self._drop)
+            background.later(what, partial(_compile, self.request), self._take_over, self._drop)
         return self._reading
 
 
