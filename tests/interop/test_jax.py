@@ -235,6 +235,13 @@ def test_single_precision_and_every_observable() -> None:
     exact = f(x, w)
     single = f(x.astype(jnp.float32), w.astype(jnp.float32))
     assert single.dtype == jnp.float32 and exact.dtype == jnp.float64
+    # Its type is weak, which is no reason for single precision.
+    assert (
+        f(jnp.arange(INPUTS) * 0.1, w).dtype
+        == f(jnp.arange(INPUTS) * 0.1, jnp.full(WEIGHTS, 0.1)).dtype
+        == exact.dtype
+    )
+    assert f(jnp.arange(INPUTS) * 0.1, w.astype(jnp.float32)).dtype == jnp.float32
     np.testing.assert_allclose(single, exact, rtol=0, atol=1e-6)
     gradient = jax.grad(lambda w: f(x.astype(jnp.float32), w).sum())(w.astype(jnp.float32))
     np.testing.assert_allclose(gradient, jax.grad(lambda w: f(x, w).sum())(w), rtol=0, atol=1e-5)
@@ -359,6 +366,21 @@ def test_a_qnode_is_mapped_and_differentiated(way: str, nesting: str) -> None:
     transform = NESTINGS[nesting]
     w = jnp.asarray(WS if nesting.startswith("map") else WS[0])
     same(jax.jit(transform(stacked(qnode)))(w), jax.jit(transform(reference()))(w))
+
+
+def test_a_qnode_of_a_weakly_typed_number_is_exact() -> None:
+    import pennylane as qml
+
+    @qml.qnode(qml.device("ketscale.fused", wires=1))
+    def qnode(angle: Any) -> Any:
+        qml.RX(angle, wires=0)
+        qml.RY(0.3, wires=0)
+        return qml.expval(qml.Z(0))
+
+    wanted = np.cos(0.4) * np.cos(0.3)
+    for found in (qnode(jnp.array(0.4)), jax.jit(qnode)(0.4), from_qnode(qnode)(jnp.array(0.4))):
+        assert found.dtype == jnp.float64
+        assert float(found) == pytest.approx(wanted, abs=1e-14)
 
 
 def test_a_qnode_that_asks_for_second_derivatives_has_them_under_vmap() -> None:

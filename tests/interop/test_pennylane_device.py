@@ -401,6 +401,8 @@ def test_options_that_it_does_not_have_are_refused() -> None:
         qml.QNode(function, device(), mcm_method="tree-traversal")()
     with pytest.raises(DeviceError, match="no device option 'max_workers'"):
         device().setup_execution_config(qml.devices.ExecutionConfig(device_options={"max_workers": 2}))
+    with pytest.raises(DeviceError, match="takes an integer or NumPy's Generator as seed, and no dict"):
+        device(seed={})
 
 
 @pytest.mark.parametrize("interface", ["auto", "torch"])

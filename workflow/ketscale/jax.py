@@ -99,16 +99,16 @@ def _operands(
         raise UserError(
             f"this circuit takes {wanted}, not {', '.join(str(each.shape) for each in found) or 'none'}"
         )
-    real = (
-        jnp.result_type(*found, jnp.float32) if found else jnp.real(0.0 if initial is None else initial).dtype
-    )
+    # A weakly typed array, such as jnp.arange(3) * 0.1, would give way to float32 if both were joined at once.
+    named = jnp.result_type(*found) if found else jnp.real(0.0 if initial is None else initial).dtype
+    real = jnp.promote_types(named, jnp.float32)
     if real not in (jnp.float32, jnp.float64):
         raise UserError(f"angles are {real}: circuits take float32 or float64")
     found = [each.astype(real) for each in found]
     if isinstance(circuit, ParametrisedCircuit):
-        named = dict(zip(widths, found, strict=True))
+        given = dict(zip(widths, found, strict=True))
         none = jnp.zeros(0, real)
-        columns = circuit(named.get("inputs", none), named.get("weights", none), jnp)
+        columns = circuit(given.get("inputs", none), given.get("weights", none), jnp)
         found = [block for block in columns if block.shape[-1]]
     found = found or [jnp.zeros(0, real)]
     if initial is not None:

@@ -40,15 +40,20 @@ class FusedDevice(Device):
     `max_diff` asks for second derivatives that the device does not have. Parameters may be broadcast with either.
 
     wires: number or names of the wires; None for those of each circuit. shots: see `qml.device`.
-    seed: of the samples, as for `default.qubit`.
+    seed: of the samples, as for `default.qubit`; no key of JAX.
     """
 
     name = NAME
 
     def __init__(self, wires: Any = None, shots: Any = None, seed: Any = "global") -> None:
         super().__init__(wires=wires, shots=shots)
-        # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
-        self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
+        try:
+            # As default.qubit has it: np.random.seed makes all devices of a program repeatable.
+            self._rng = np.random.default_rng(np.random.randint(10_000_000) if seed == "global" else seed)  # noqa: NPY002
+        except TypeError:
+            raise DeviceError(
+                f"{NAME} takes an integer or NumPy's Generator as seed, and no {type(seed).__name__}"
+            ) from None
         simulator = Fused()
         self._evaluation = Evaluation(simulator)
         self._known = KnownTapes(simulator, self.wires)

@@ -91,9 +91,9 @@ def _evaluated(
             traced_by = id(value._trace) if isinstance(value, jax.core.Tracer) else None
             blocks.setdefault((kind, traced_by), []).append(((kind, place), value))
     columns = [name for block in blocks.values() for name, _ in block]
-    real = jnp.result_type(
-        jnp.float32, *numbers.inputs, *numbers.weights, *([] if state is None else [state.real])
-    )
+    values = [*numbers.inputs, *numbers.weights, *([] if state is None else [state.real])] or [float]
+    # Not all at once: a weakly typed number, such as jnp.arange(3) * 0.1 has, gives way to any precision that is named.
+    real = jnp.promote_types(jnp.result_type(*values), jnp.float32)
     operands = [
         jnp.stack([jnp.asarray(value, real) for _, value in block], axis=-1) for block in blocks.values()
     ] or [jnp.zeros(0, real)]
