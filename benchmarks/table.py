@@ -16,9 +16,6 @@ from benchmarks import stopwatch
 from benchmarks.circuits import (
     EMPTY,
     FLOOR,
-    IN_JIT,
-    KNOWN,
-    OWN,
     QNODE_FLOOR,
     Simulators,
     create,
@@ -29,7 +26,7 @@ from benchmarks.circuits import (
 )  # fmt: skip
 from benchmarks.factors import CircuitCase
 from benchmarks.options import SECONDS, names, option
-from benchmarks.runner import WRONG, Call, Row, Rows, Untimed
+from benchmarks.runner import OVER_BUDGET, WRONG, Call, Row, Rows, Untimed
 from ketscale.engines.compiled import background
 
 if TYPE_CHECKING:
@@ -41,22 +38,25 @@ USERS = (
     "default.qubit", "default.qubit-jit", "tensorcircuit", "lightning.qubit-vjp", "qulacs", "pyqtorch", "deepquantum",
     "kronecker", "fused", "fused-jax", "from_qnode", "qnode-fused", QNODE_FLOOR, FLOOR,
 )  # fmt: skip
-SOME = ("qulacs", "lightning.qubit-vjp", "pyqtorch", "kronecker", "fused", "fused-jax")
+SOME = ("qulacs", "lightning.qubit-vjp", "pyqtorch", "default.qubit-jit", "kronecker", "fused")
 GROUPS: dict[str, tuple[tuple[CircuitCase, ...], tuple[str, ...]]] = {
     "small": (
         tuple(CircuitCase(_ENTANGLED, *size, 3) for size in ((4, 1), (4, 64), (6, 128), (8, 128), (12, 32))),
         USERS,
     ),
     "large": (tuple(CircuitCase(_ENTANGLED, qubits, 1, 3) for qubits in (14, 16, 18, 20, 23)), SOME),
-    "deep": ((CircuitCase(_ENTANGLED, 4, 64, 100),), ("default.qubit", "deepquantum", *SOME)),
-    "words": ((CircuitCase(_ENTANGLED, 8, 32, 3, words=150),), ("default.qubit", *SOME)),
+    "deep": ((CircuitCase(_ENTANGLED, 4, 64, 100),), ("default.qubit", *SOME)),
+    "words": ((CircuitCase(_ENTANGLED, 8, 32, 3, words=150),), SOME),
     "shots": (
         (CircuitCase(_ENTANGLED, 8, 32, 3, shots=1000),),
         ("qulacs", "qnode-default.qubit", "qnode-lightning.qubit", "qnode-fused"),
     ),
 }
 # From these sizes on a simulator takes minutes for its first call, or all of the memory.
-UP_TO = {"tensorcircuit": 8, "pyqtorch": 18, "kronecker": 20}
+MOST_QUBITS = {"tensorcircuit": 8, "pyqtorch": 12, "default.qubit-jit": 14, "kronecker": 20}
+MOST_LAYERS = {"default.qubit-jit": 3}
+# Their first call is like any other.
+UNCOMPILED = ("default.qubit", "lightning.qubit-vjp", "qulacs", "pyqtorch", "deepquantum", "kronecker")
 # In single precision; sums over many amplitudes are rounded more.
 TOLERANCE = 1e-4
 # How far a value of shots may be off, in the largest standard deviation that it can have.
@@ -89,13 +89,16 @@ class Table(Simulators):
     def subjects(self, case: CircuitCase) -> list[str]:
         self._expected: np.ndarray[Any, Any] | None = None
         group = next(able for cells, able in GROUPS.values() if case in cells)
-        return [
-            name
-            for name in group
-            if name in self.found
-            and case.qubits <= UP_TO.get(name, 64)
-            and (name != FLOOR or case.batch == 1)
-        ]
+        return [name for name in group if name in self.found and (name != FLOOR or case.batch == 1)]
+
+    def prepare(self, case: CircuitCase, name: str, row: Row) -> Call:
+        if case.qubits > MOST_QUBITS.get(name, case.qubits) or case.layers > MOST_LAYERS.get(
+            name, case.layers
+        ):
+            raise Untimed(
+                OVER_BUDGET, "not tried: the first call takes minutes, or the memory of the machine"
+            )
+        return super().prepare(case, name, row)
 
     def agree(self, case: CircuitCase, name: str, row: Row, result: Any) -> None:
         """The numbers of the call that is timed: compiling it again for others would take longer than all calls."""
@@ -117,12 +120,11 @@ class Table(Simulators):
 
     def calls(self, case: CircuitCase, name: str, row: Row, call: Call) -> dict[str, Call]:
         """The call, with its own code where it gets some; one that takes long is timed once."""
-        if name in OWN:
-            # Called again, a circuit gets code of its own.
+        once_s = row["first_s"]
+        if name not in UNCOMPILED:
+            # Called again, a circuit of fused gets code of its own.
             call()
             background.wait()
-        once_s = row["first_s"]
-        if once_s > self.budget and (name in OWN or KNOWN[name].mode.startswith(IN_JIT)):
             once_s = stopwatch.once(call)
         if once_s > self.budget:
             row["median_s"], row["repeats"] = once_s, 1
