@@ -12,6 +12,7 @@ from torch.func import vmap
 from benchmarks.circuits import SETS, TOLERANCES, Call, Loss, distance, torch_call, vector
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.shots import Shots
 from ketscale.engines.circuits.spanned import Spanned
 
 Parts = tuple[torch.Tensor, ...]
@@ -28,8 +29,9 @@ class Own:
 
     def prepare(self, loss: Loss) -> Call:
         """See `Simulator.prepare`."""
+        simulator = Shots(self._simulator, loss.shots) if loss.shots else self._simulator
         return torch_call(
-            loss, lambda angles: self._simulator.expval(loss.circuit, angles, loss.words), self._device
+            loss, lambda angles: simulator.expval(loss.circuit, angles, loss.words), self._device
         )
 
 

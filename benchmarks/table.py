@@ -22,11 +22,12 @@ from benchmarks.circuits import (
     distance,
     factors,
     loss_of,
+    times,
     vector,
 )  # fmt: skip
 from benchmarks.factors import CircuitCase
 from benchmarks.options import SECONDS, names, option
-from benchmarks.runner import OVER_BUDGET, WRONG, Call, Row, Rows, Untimed
+from benchmarks.runner import OVER_BUDGET, WRONG, Call, Row, Rows, Untimed, case_of, markdown_table
 from ketscale.engines.compiled import background
 
 if TYPE_CHECKING:
@@ -49,7 +50,7 @@ GROUPS: dict[str, tuple[tuple[CircuitCase, ...], tuple[str, ...]]] = {
     "words": ((CircuitCase(_ENTANGLED, 8, 32, 3, words=150),), SOME),
     "shots": (
         (CircuitCase(_ENTANGLED, 8, 32, 3, shots=1000),),
-        ("qulacs", "qnode-default.qubit", "qnode-lightning.qubit", "qnode-fused"),
+        ("qulacs", "qnode-default.qubit", "qnode-lightning.qubit", "qnode-fused", "fused"),
     ),
 }
 # From these sizes on a simulator takes minutes for its first call, or all of the memory.
@@ -61,6 +62,16 @@ UNCOMPILED = ("default.qubit", "lightning.qubit-vjp", "qulacs", "pyqtorch", "dee
 TOLERANCE = 1e-4
 # How far a value of shots may be off, in the largest standard deviation that it can have.
 DEVIATIONS = 6
+
+
+HEADINGS = (
+    "qubits x batch", "layers", "words", "shots", "simulator", "mode", "first call, ms", "a call, ms",
+    "interquartile range, ms", "calls", "over fused",
+)  # fmt: skip
+
+
+def _milliseconds(seconds: float | None) -> str:
+    return "" if seconds is None else f"{1e3 * seconds:.4g}"
 
 
 @dataclass(kw_only=True)
@@ -130,6 +141,20 @@ class Table(Simulators):
             row["median_s"], row["repeats"] = once_s, 1
             return {}
         return super().calls(case, name, row, call)
+
+    @classmethod
+    def table(cls, rows: Rows) -> list[str]:
+        """A row for each case and simulator, in milliseconds, so that the page's table is the measurement's CSV."""
+        of_fused = {case: found["fused"] for case, found in times(rows).items() if "fused" in found}
+        lines = []
+        for row in rows:
+            case = case_of(CircuitCase, row)
+            numbers = [_milliseconds(row[name]) for name in ("first_s", "median_s", "iqr_s")]
+            over = row["median_s"] / of_fused[case] if row["median_s"] and case in of_fused else None
+            size = (f"{case.qubits} x {case.batch}", *case[3:])
+            ending = (row["repeats"] or row["status"], "" if over is None else f"{over:.3g}")
+            lines.append([*size, row["simulator"], row["mode"], *numbers, *ending])
+        return markdown_table(HEADINGS, lines)
 
     @classmethod
     def summary(cls, rows: Rows) -> list[str]:

@@ -21,7 +21,7 @@ def test_a_hamiltonian_has_different_words_and_the_same_coefficients_for_all_sam
     assert len(set(loss.coefficients[0])) == 60
 
 
-@pytest.mark.parametrize("name", ["qulacs", "qnode-default.qubit", "qnode-fused"])
+@pytest.mark.parametrize("name", ["qulacs", "qnode-fused", "fused"])
 def test_a_value_of_shots_is_drawn_around_the_exact_one(name: str) -> None:
     case = CircuitCase("strongly_entangling", 2, 2, 1)
     try:
@@ -54,6 +54,9 @@ def test_the_table_says_what_is_wrong_times_a_long_call_once_and_draws(
         ("default.qubit", "timed"), ("fused", "parity failed"), ("qnode-floor", "timed"),
     ]  # fmt: skip
     assert all(row["mode"] for row in rows)
+    lines = table.Table.table(rows)
+    assert lines[2].startswith("| 2 x 2 | 1 | 0 | 0 | default.qubit | torch, backprop, broadcast | ")
+    assert lines[6].endswith("| parity failed |  |") and lines[3].endswith("| 5 | 1 |")
     once = table.Table(cells=("small",), simulators=("default.qubit",), repeats=5, budget=0).run()
     assert {(row["repeats"], row["median_s"] == row["first_s"]) for row in once["rows"]} == {(1, True)}
     from benchmarks import figures
