@@ -122,7 +122,7 @@ CIRCUITS: dict[str, tuple[QuantumCircuit, Any]] = {
     "zz_feature_map": (zz_feature_map(3), ()),
     "z_feature_map": (z_feature_map(3), "x"),
     "pauli_feature_map": (pauli_feature_map(3, paulis=["X", "ZY"]), "x"),
-    "classifier": (zz_feature_map(3).compose(real_amplitudes(3, reps=1)), "x"),
+    "classifier": (zz_feature_map(2).compose(real_amplitudes(2, reps=1)), "x"),
     "efficient_su2 of an expression": (efficient_su2(2, reps=0).assign_parameters([S, T, S * T, S]), S),
     "qaoa_ansatz": (qaoa_ansatz(ISING, reps=2), ()),
     "within": (within_a_gate(), "t"),
@@ -192,7 +192,7 @@ def test_a_column_that_mixes_inputs_and_weights() -> None:
 
 def test_a_layer_is_copied_pickled_converted_and_transformed() -> None:
     layer = Layer(from_qiskit(*CIRCUITS["classifier"]), dtype=torch.float64)
-    inputs = torch.rand(4, 3, dtype=torch.float64)
+    inputs = torch.rand(4, 2, dtype=torch.float64)
     with torch.inference_mode():
         expected = layer(inputs).clone()
     layer(inputs).sum().backward()
@@ -205,13 +205,20 @@ def test_a_layer_is_copied_pickled_converted_and_transformed() -> None:
     torch.testing.assert_close(layer.float()(inputs.float()), expected.float(), rtol=0, atol=1e-5)
 
 
+def test_a_layer_is_exported_before_it_is_called() -> None:
+    layer = Layer(from_qiskit(*CIRCUITS["classifier"]))
+    inputs = torch.rand(4, 2)
+    exported = torch.export.export(layer, (inputs,)).module()
+    assert torch.equal(exported(inputs), layer(inputs))
+
+
 def test_jax_takes_expressions() -> None:
     jax = pytest.importorskip("jax")
     import ketscale.jax
 
     module = from_qiskit(*CIRCUITS["classifier"])
     layer = Layer(module)
-    inputs = torch.rand(4, 3)
+    inputs = torch.rand(4, 2)
     values = layer(inputs)
     values.sum().backward()
     function = ketscale.jax.expval(module)

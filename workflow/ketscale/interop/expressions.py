@@ -109,28 +109,31 @@ class Expressions:
     def _for_torch(self, values: torch.Tensor) -> tuple[list[Alike], torch.Tensor | None]:
         """The tables as tensors, which take longer to make than a small circuit takes."""
         key = values.device, values.dtype
-        if key not in self._tensors:
+        if key in self._tensors:
+            return self._tensors[key]
 
-            def tensor(table: Any, dtype: torch.dtype) -> Any:
-                return (
-                    table
-                    if isinstance(table, float)
-                    else torch.tensor(table, dtype=dtype, device=values.device)
+        def tensor(table: Any, dtype: torch.dtype) -> Any:
+            return (
+                table
+                if isinstance(table, float)
+                else torch.as_tensor(table, dtype=dtype, device=values.device)
+            )
+
+        # Autograd refuses what was made in inference mode.
+        with torch.inference_mode(False):
+            alike = [
+                Alike(
+                    shape,
+                    [tensor(places, torch.int64) for places in parameters],
+                    [tensor(each, values.dtype) for each in constants],
                 )
-
-            # Autograd refuses what was made in inference mode.
-            with torch.inference_mode(False):
-                alike = [
-                    Alike(
-                        shape,
-                        [tensor(places, torch.int64) for places in parameters],
-                        [tensor(each, values.dtype) for each in constants],
-                    )
-                    for shape, parameters, constants in self._alike
-                ]
-                order = None if self._order is None else tensor(self._order, torch.int64)
+                for shape, parameters, constants in self._alike
+            ]
+            order = None if self._order is None else tensor(self._order, torch.int64)
+        # What torch traces with has no values to keep.
+        if not torch.compiler.is_compiling():
             self._tensors[key] = alike, order
-        return self._tensors[key]
+        return alike, order
 
 
 def _one_or_all(values: tuple[float, ...]) -> float | np.ndarray[Any, Any]:
