@@ -384,10 +384,18 @@ def test_copies_and_pickles() -> None:
     assert copy.deepcopy(converted)(x) == pickle.loads(pickle.dumps(converted))(x) == converted(x)
 
 
-def test_second_derivatives_are_refused() -> None:
-    (x,) = drawn(())
-    with pytest.raises(UserError, match="first derivatives only"):
-        torch.autograd.grad(from_qnode(QNODE)(x), x, create_graph=True)
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
+def test_second_derivatives_and_torch_func() -> None:
+    """Against the same QNode on default.qubit, whose operations torch differentiates."""
+    converted, (x,) = from_qnode(QNODE), drawn(())
+    points = torch.stack([x, x + 1])
+    for transform in (
+        lambda f: torch.autograd.functional.hessian(f, x),
+        lambda f: torch.func.hessian(f)(x),
+        lambda f: torch.func.vmap(torch.func.grad(f))(points),
+        lambda f: torch.func.jvp(torch.func.grad(f), (x,), (x,)),
+    ):
+        torch.testing.assert_close(transform(converted), transform(QNODE))
 
 
 @pytest.mark.parametrize(

@@ -566,9 +566,9 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("name", BEYOND)
-@pytest.mark.parametrize("simulator", ["fused", "lightning.qubit", "default.qubit-loop-shift", "qiskit"])
-def test_what_a_simulator_cannot_differentiate_names_the_one_that_can(simulator: str, name: str) -> None:
-    with pytest.raises(UserError, match=r"first derivatives only: .*simulator 'default\.qubit'"):
+@pytest.mark.parametrize("simulator", ["lightning.qubit", "default.qubit-loop-shift", "qiskit"])
+def test_what_a_simulator_cannot_differentiate_names_those_that_can(simulator: str, name: str) -> None:
+    with pytest.raises(UserError, match=r"first derivatives only: .*simulator 'fused' or 'default\.qubit'"):
         BEYOND[name](a_layer(simulator), some(2, 2))
 
 
@@ -584,15 +584,18 @@ class ClosedForm(nn.Module):
 
 
 @pytest.mark.parametrize("name", BEYOND)
-def test_default_qubit_has_all_derivatives(name: str) -> None:
-    layer: Any = a_layer("default.qubit")
+@pytest.mark.parametrize("simulator", ["fused", "default.qubit"])
+def test_second_derivatives_and_forward_mode(simulator: str, name: str) -> None:
+    layer: Any = a_layer(simulator)
     close(BEYOND[name](layer, some(2, 2)), BEYOND[name](ClosedForm(layer.weight), some(2, 2)))  # type: ignore[arg-type]
 
 
-def test_default_qubit_has_third_derivatives() -> None:
+def test_third_derivatives() -> None:
     layer: Any = a_layer("default.qubit")
     third = of_function(lambda f: jacrev(hessian(f)))
     close(third(layer, some(2, 2)), third(ClosedForm(layer.weight), some(2, 2)))  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"no third ones: use simulator 'default\.qubit'"):
+        third(a_layer("fused"), some(2, 2))
 
 
 @pytest.mark.parametrize("name", ["fused", "default.qubit", "lightning.qubit", "qiskit"])

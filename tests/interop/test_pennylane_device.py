@@ -12,7 +12,6 @@ import torch
 from pennylane import numpy as pnp
 from pennylane.exceptions import DeviceError, QuantumFunctionError
 
-from ketscale.errors import UserError
 from ketscale.interop import known
 from ketscale.interop.device import FusedDevice
 
@@ -188,7 +187,8 @@ def test_coefficients_of_observables_are_differentiated() -> None:
     assert abs(found[0]).min() > 1e-3
 
 
-def test_second_derivatives_are_parameter_shifts_or_refused() -> None:
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
+def test_second_derivatives_are_exact_or_parameter_shifts() -> None:
     def function(x: Any) -> Any:
         qml.RX(x[0], wires=0)
         qml.RY(x[1], wires=0)
@@ -204,12 +204,14 @@ def test_second_derivatives_are_parameter_shifts_or_refused() -> None:
     np.testing.assert_allclose(qml.jacobian(qml.grad(by_shifts))(x), expected, atol=1e-10)
     with pytest.raises(QuantumFunctionError, match="does not support adjoint"):
         qml.QNode(function, device(), diff_method="adjoint", max_diff=2)(x)
-    leaf = torch.tensor([0.3, 0.5], dtype=torch.float64, requires_grad=True)
-    (slope,) = torch.autograd.grad(qml.QNode(function, device(), max_diff=2)(leaf), leaf, create_graph=True)
-    rows = [torch.autograd.grad(entry, leaf, retain_graph=True)[0] for entry in slope]
-    np.testing.assert_allclose(torch.stack(rows), expected, atol=1e-10)
-    with pytest.raises(UserError, match="first derivatives only"):
-        torch.autograd.grad(qml.QNode(function, device())(leaf), leaf, create_graph=True)
+    leaf = torch.tensor([0.3, 0.5], dtype=torch.float64)
+    for most in (1, 2):
+        qnode = qml.QNode(function, device(), max_diff=most)
+        with qml.Tracker(qnode.device) as tracker:
+            for found in (torch.autograd.functional.hessian(qnode, leaf), torch.func.hessian(qnode)(leaf)):
+                np.testing.assert_allclose(found, expected, atol=1e-10)
+        # By the device itself, without shifted circuits.
+        assert tracker.totals["simulations"] == 2
 
 
 @pytest.mark.parametrize("batch", BATCHES)

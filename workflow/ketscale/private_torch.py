@@ -14,6 +14,7 @@ from torch import nn
 from torch._C import _functorch
 from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
 from torch._ops import OpOverload
+from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, has_proxy_slot
 from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -24,6 +25,7 @@ __all__ = [
     "at_once",
     "constant_when_traced",
     "copy_all",
+    "forward_mode",
     "fused_adam_step",
     "is_grad_batched",
     "is_mapped",
@@ -68,6 +70,11 @@ def constant_when_traced(function: F) -> F:
     """
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
+
+
+def forward_mode() -> bool:
+    """Whether a level of forward mode is open, so that tensors may carry tangents, which count."""
+    return forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:

@@ -290,13 +290,6 @@ def test_a_backward_pass_may_be_repeated() -> None:
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_a_second_derivative_is_refused() -> None:
-    circuit = vqc_ansatz(2, 1)
-    angles = angles_of(circuit, 1)
-    with pytest.raises(UserError, match="first derivatives only"):
-        torch.autograd.grad(Fused().expval(circuit, angles, ("ZZ",)).sum(), list(angles), create_graph=True)
-
-
 def test_an_angle_that_is_not_a_number_gives_no_number() -> None:
     circuit = vqc_ansatz(2, 1)
     angles = Angles(torch.tensor([[torch.nan, 0.0], [0.0, 0.0]]), torch.zeros(2))

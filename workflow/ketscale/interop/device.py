@@ -34,8 +34,8 @@ JAX = (Interface.JAX, Interface.JAX_JIT)
 class FusedDevice(Device):
     """Small circuits compiled whole, on the device of torch's parameters, in double precision.
 
-    Gradients are exact. With the interfaces of torch and of JAX these differentiate the device itself: torch once, JAX
-    twice, and JAX maps it, in any nesting. With the others, and with diff_method 'adjoint', the device computes
+    Gradients are exact. With the interfaces of torch and of JAX these differentiate the device itself, twice, and JAX maps
+    it, in any nesting. With the others, and with diff_method 'adjoint', the device computes
     vector-Jacobian products. diff_method 'best' takes the way that fits, or parameter-shift where there are shots and where
     `max_diff` asks for second derivatives that the device does not have. Parameters may be broadcast with either.
 
@@ -61,11 +61,15 @@ class FusedDevice(Device):
     def supports_derivatives(
         self, execution_config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
     ) -> bool:
-        """Whether the device itself differentiates: first derivatives of what is computed without shots."""
+        """Whether the device itself differentiates what is computed without shots."""
         if execution_config is None:
             return True
-        # In JAX the circuit is a primitive, which has second derivatives.
-        most = 2 if execution_config.interface in JAX and execution_config.gradient_method != "adjoint" else 1
+        # Torch and JAX differentiate the circuit itself, which has second derivatives.
+        most = (
+            1
+            if _method(execution_config) == "adjoint" or execution_config.gradient_method == "adjoint"
+            else 2
+        )
         if execution_config.derivative_order > most or (circuit is not None and circuit.shots):
             return False
         # PennyLane measures these with SciPy's sparse matrices, which nothing differentiates.

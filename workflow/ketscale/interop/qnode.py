@@ -18,10 +18,9 @@ import torch
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
-from ketscale.engines.circuits.transforms import transformed
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
-from ketscale.private_torch import pytree
+from ketscale.private_torch import pytree, transforms_active
 
 with needed_for("ketscale.from_qnode"):
     import pennylane as qml
@@ -126,8 +125,6 @@ class Converted:
                 args, kwargs = pytree.tree_unflatten(leaves, spec)
             key = (spec, *map(_key, leaves))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
-        if transformed():
-            raise UserError("from_qnode is not differentiated or mapped by torch.func: use ketscale.Layer")
         kind = tensors[0].device.type if tensors else "cpu"
         with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
             results = self._answer(key, tensors, args, kwargs)
@@ -142,7 +139,8 @@ class Converted:
         return pytree.tree_unflatten(results, spec)
 
     def _answer(self, key: object, tensors: list[torch.Tensor], args: Any, kwargs: Any) -> Any:
-        if self.trace == "always":
+        # Under torch.func values cannot be compared with those of a record.
+        if self.trace == "always" or transforms_active():
             structure, values = _run(self.qnode, args, kwargs)
             dtype, device = precision(tensors or values), tapes.device_of(values)
             evaluator = Evaluator(structure, self._simulator, dtype, device)

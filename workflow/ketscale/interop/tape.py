@@ -35,7 +35,6 @@ from ketscale.engines.circuits.circuit import (
     order_of,
 )
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.transforms import transformed
 from ketscale.errors import UserError
 
 NAME = "ketscale.fused"
@@ -331,8 +330,6 @@ class Evaluation:
         batched = batch is not None
         if qubits == 0:
             raise DeviceError("a circuit without wires has nothing to simulate")
-        if transformed():
-            raise DeviceError(f"{NAME} is not differentiated or mapped by torch.func: use ketscale.Layer")
         start, device = preparation(tape), device_of(tape.get_parameters(trainable_only=False))
         state = None
         if start is not None:

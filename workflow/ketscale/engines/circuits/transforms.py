@@ -2,16 +2,16 @@
 
 A function of rows computes each row of its results from the same row of its arguments alone. That makes the three rules
 that torch.func needs short. Under vmap, rows of all copies are one longer batch. The gradient is again a function of
-rows. And forward mode is the gradient of the gradient. A row is a sample with weights of its own (`called`), or a group
-of samples that share theirs (`grouped`).
+rows. And forward mode is the gradient of the gradient, unless the function knows better (`Rows`). A row is a sample
+with weights of its own (`called`), or a group of samples that share theirs (`grouped`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch.autograd import forward_ad
@@ -19,17 +19,42 @@ from torch.autograd import forward_ad
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
 from ketscale.engines.members import at_once, leading, only_mapped
-from ketscale.private_torch import transforms_active
+from ketscale.private_torch import forward_mode, transforms_active
 
-# Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...).
-Rows = Callable[..., tuple[torch.Tensor, ...]]
+
+class Rows(Protocol):
+    """Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...), and knows its derivatives."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether autograd records a call, so that it can be differentiated without these rules."""
+        ...
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The results."""
+        ...
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """The gradients by the tensors that need one, which can be differentiated and mapped again."""
+        ...
+
+    def push(
+        self,
+        tensors: Sequence[torch.Tensor],
+        tangents: Sequence[torch.Tensor | None],
+        results: Sequence[tuple[torch.Size, torch.dtype]],
+    ) -> tuple[torch.Tensor, ...]:
+        """The derivatives of the results, of these shapes and types, along the tangents, None for 0; as `pull` for the rest."""
+        ...
 
 
 def transformed(*tensors: torch.Tensor) -> bool:
     """Whether torch.func is at work, or a tensor carries a tangent: simulators see through neither."""
     if transforms_active():
         return True
-    return any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
+    return forward_mode() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
 def called(
@@ -42,26 +67,37 @@ def called(
     Raises:
         UserError: as for the simulator; or second derivatives or forward mode are asked of one without.
     """
-    if transforms_active() and stacks(simulator):
+    if stacks(simulator):
         return ask(circuit, angles)
     alone, own = weights_as_inputs(circuit, *angles)
 
     def values(inputs: torch.Tensor) -> tuple[torch.Tensor]:
         return (ask(alone, Angles(inputs, inputs.new_empty(0))),)
 
-    (result,) = _Rowwise.apply(values, own)
+    (result,) = rowwise(_Recorded(values), own)
     return result
 
 
-def grouped(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:
+def grouped(
+    function: Callable[..., torch.Tensor], *tensors: torch.Tensor, rows: Rows | None = None
+) -> torch.Tensor:
     """One group's result, where torch.func.vmap makes one call of all groups.
 
-    function: maps tensors (groups, ...) to a result (groups, ...). tensors: those of one group.
+    function: maps tensors (groups, ...) to a result (groups, ...). tensors: those of one group. rows: the function with
+    rules of its own.
     """
     if only_mapped():
         return at_once(function, *tensors)
-    (result,) = _Rowwise.apply(lambda *all_: (function(*all_),), *(tensor[None] for tensor in tensors))
+    rows = rows or _Recorded(lambda *all_: (function(*all_),))
+    (result,) = rowwise(rows, *(tensor[None] for tensor in tensors))
     return result[0]
+
+
+def rowwise(function: Rows, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The results of a function of rows, in all of torch's transformations."""
+    kind = _Rowwise if transforms_active() else _Alone
+    results: tuple[torch.Tensor, ...] = kind.apply(function, *tensors)
+    return results
 
 
 def weights_as_inputs(
@@ -95,22 +131,16 @@ class _Rowwise(torch.autograd.Function):
         ctx.function, *tensors = inputs
         ctx.save_for_backward(*tensors)
         ctx.save_for_forward(*tensors)
-        ctx.shapes = [tensor.shape for tensor in output]
+        ctx.results = [(tensor.shape, tensor.dtype) for tensor in output]
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        tensors = ctx.saved_tensors
-        return None, *_Rowwise.apply(_GradientOfRows(ctx.function, len(tensors)), *tensors, *cotangents)
+        return None, *ctx.function.pull(ctx.saved_tensors, cotangents, ctx.needs_input_grad[1:])
 
     @staticmethod
     def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        """The gradient is linear in the cotangents: its own gradient by them is the Jacobian times the tangents."""
-        tensors = ctx.saved_tensors
-        cotangents = [tensors[0].new_zeros(shape) for shape in ctx.shapes]
-        along = [torch.zeros_like(x) if t is None else t for x, t in zip(tensors, tangents, strict=True)]
-        count = len(tensors) + len(cotangents)
-        twice = _GradientOfRows(_GradientOfRows(ctx.function, len(tensors)), count)
-        return tuple(_Rowwise.apply(twice, *tensors, *cotangents, *along)[len(tensors) :])
+        found: tuple[torch.Tensor, ...] = ctx.function.push(ctx.saved_tensors, tangents, ctx.results)
+        return found
 
     @staticmethod
     def vmap(
@@ -122,16 +152,61 @@ class _Rowwise(torch.autograd.Function):
         ]
         rows = len(flat[0]) // copies
         # If nothing but autograd is left, it records the function itself, which then runs only once.
-        again = isinstance(function, _GradientOfRows) or transformed(*flat)
-        results = _Rowwise.apply(function, *flat) if again else function(*flat)
+        again = not function.recorded or transformed(*flat)
+        results = rowwise(function, *flat) if again else function(*flat)
         return tuple(result.unflatten(0, (copies, rows)) for result in results), 0
 
 
-class _GradientOfRows:
+class _Alone(torch.autograd.Function):
+    """`_Rowwise` outside of torch.func: torch calls it in a third of the time."""
+
+    @staticmethod
+    def forward(ctx: Any, function: Rows, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        results = function(*tensors)
+        _Rowwise.setup_context(ctx, (function, *tensors), results)
+        return results
+
+    backward, jvp = staticmethod(_Rowwise.backward), staticmethod(_Rowwise.jvp)
+
+
+class _Recorded:
+    """A function of rows that autograd records. Its derivatives are gradients, and gradients of these."""
+
+    recorded = True
+
+    def __init__(self, function: Callable[..., tuple[torch.Tensor, ...]]) -> None:
+        self.function = function
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.function(*tensors)
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Rows.pull`."""
+        return rowwise(_GradientOfRows(self, len(tensors)), *tensors, *cotangents)
+
+    def push(
+        self,
+        tensors: Sequence[torch.Tensor],
+        tangents: Sequence[torch.Tensor | None],
+        results: Sequence[tuple[torch.Size, torch.dtype]],
+    ) -> tuple[torch.Tensor, ...]:
+        """The gradient is linear in the cotangents: its own gradient by them is the Jacobian times the tangents."""
+        cotangents = [tensors[0].new_zeros(shape, dtype=dtype) for shape, dtype in results]
+        along = [torch.zeros_like(x) if t is None else t for x, t in zip(tensors, tangents, strict=True)]
+        count = len(tensors) + len(cotangents)
+        twice = _GradientOfRows(_GradientOfRows(self, len(tensors)), count)
+        return rowwise(twice, *tensors, *cotangents, *along)[len(tensors) :]
+
+
+class _GradientOfRows(_Recorded):
     """The function of `count` tensors and then the cotangents of their results that gives the tensors' gradients."""
 
+    recorded = False
+
     def __init__(self, function: Rows, count: int) -> None:
-        self.function = function
+        super().__init__(function)
         self.count = count
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -22,6 +22,7 @@ from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import gpu
+from ketscale.engines.circuits.fused.higher import Derivative, Terms
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.route import RouteChoice, choose, split
 from ketscale.engines.circuits.looped import Looped
@@ -33,7 +34,8 @@ from ketscale.engines.circuits.superposition import (
     reversal,
     through_states,
 )
-from ketscale.private_torch import transforms_active
+from ketscale.errors import UserError
+from ketscale.private_torch import forward_mode, transforms_active
 from ketscale.shapes import Complex, Float
 
 # How calls of one set of shapes are answered: a function of inputs, weights and initial states.
@@ -143,7 +145,7 @@ class Fused:
         constant = superposition.constant[torch.tensor(places.order)]
         mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
         partners = places.partners
-        if transforms_active():
+        if transforms.transformed(*angles, *superposition):
 
             def grouped(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
                 found: torch.Tensor = self._cpu.evaluate_groups(
@@ -168,10 +170,13 @@ class Fused:
         initial: torch.Tensor | None = None,
     ) -> torch.Tensor:
         """The result of one group; or of several, where each tensor has a first dimension for them."""
-        if transforms_active():
-            check_request(circuit, Angles(inputs, weights), initial, paulis)
+        if transforms_active() or forward_mode():
             given = (inputs, weights) if initial is None else (inputs, weights, initial)
-            return transforms.grouped(partial(self._run, circuit, paulis), *given)
+            if transforms.transformed(*given):
+                check_request(circuit, Angles(inputs, weights), initial, paulis)
+                values = partial(self._run, circuit, paulis)
+                derivative = Derivative(values, partial(self._moved, circuit, paulis), len(given))
+                return transforms.grouped(values, *given, rows=derivative)
         key = (
             circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype, inputs.is_cpu, weights.is_cpu,
             torch.is_grad_enabled(), inputs.requires_grad, weights.requires_grad,
@@ -186,6 +191,25 @@ class Fused:
                 self._ways.clear()
             self._ways[key] = way
         return way(inputs, weights, initial)
+
+    def _moved(
+        self,
+        circuit: Circuit,
+        paulis: tuple[str, ...] | None,
+        terms: Terms,
+        wanted: tuple[bool, ...] | None,
+        valued: bool,
+    ) -> tuple[torch.Tensor, ...]:
+        """See `Derivative.moved`."""
+        if not terms.point[0].is_cpu:
+            raise UserError(
+                "simulator 'fused' has first derivatives only on a GPU: for create_graph=True, Hessians and forward mode "
+                "move the tensors to the CPU, or use simulator 'default.qubit'"
+            )
+        found: tuple[torch.Tensor, ...] = self._cpu.moved(
+            circuit, paulis, self.route == "literal", terms, wanted, valued
+        )
+        return found
 
     def _way(
         self,

@@ -7,17 +7,23 @@ between calls (`CompiledSweep`, `Workspace`) is kept.
 from __future__ import annotations
 
 import struct
+from functools import partial
 from typing import Any
 
 import torch
 
-from ketscale.engines.circuits.checks import one_first_derivative
+from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
+from ketscale.engines.circuits.fused.higher import Derivative
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
+from ketscale.engines.circuits.fused.moved import moved
 from ketscale.engines.circuits.fused.plan import wanted_of
 from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Sweep, kernel
 from ketscale.engines.circuits.simulator import CircuitPullBack
+from ketscale.engines.circuits.transforms import rowwise
 from ketscale.engines.compiled.language import COUNTERS
+from ketscale.errors import UserError
+from ketscale.private_torch import transforms_active
 
 # Pack the counters, which begin at 0, and the arguments that each call sets, as 64-bit integers.
 pack_forward = struct.Struct(f"{COUNTERS + list(CALL_ARGUMENTS).index('cotangent')}q").pack_into
@@ -95,7 +101,7 @@ def call(
     """The result of a kernel, with a gradient where it was made for one."""
     compiled = sweep.own or sweep.now()
     if compiled.plan.wanted:
-        result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled)
+        result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled, sweep)
         return result
     return _forward(compiled, inputs, weights, initial, mix, None)
 
@@ -111,23 +117,67 @@ class _Sweep(torch.autograd.Function):
         initial: torch.Tensor | None,
         mix: torch.Tensor | None,
         compiled: CompiledSweep,
+        sweep: Sweep,
     ) -> torch.Tensor:
         saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
-        ctx.save_for_backward(inputs, weights, mix, saved)
-        ctx.compiled = compiled
-        ctx.one_initial = initial is not None and initial.ndim == 1
+        ctx.save_for_backward(inputs, weights, initial, mix, saved)
+        ctx.compiled, ctx.sweep = compiled, sweep
         return _forward(compiled, inputs, weights, initial, mix, saved)
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        one_first_derivative("simulator 'fused'", cotangent)
-        inputs, weights, mix, saved = ctx.saved_tensors
+        one_gradient("simulator 'fused'", cotangent)
+        inputs, weights, initial, mix, saved = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            if mix is not None:
+                raise UserError(
+                    "simulator 'fused' has first derivatives only of superpositions: for create_graph=True, Hessians "
+                    "and forward mode use simulator 'default.qubit'"
+                )
+            return *_differentiable(ctx, inputs, weights, initial, saved, cotangent), None, None, None
         to_inputs, to_weights, to_initial, to_mix = _gradients(
             ctx.compiled, inputs, weights, mix, saved, cotangent
         )
-        if to_initial is not None and ctx.one_initial:
+        if to_initial is not None and initial.ndim == 1:
             to_initial = to_initial.sum(0)
-        return to_inputs, to_weights, to_initial, to_mix, None
+        return to_inputs, to_weights, to_initial, to_mix, None, None
+
+
+def _differentiable(
+    ctx: Any,
+    inputs: torch.Tensor,
+    weights: torch.Tensor,
+    initial: torch.Tensor | None,
+    saved: torch.Tensor,
+    cotangent: torch.Tensor,
+) -> list[torch.Tensor | None]:
+    """The gradients by inputs, weights and initial state, in a graph of their own."""
+    request, given = ctx.sweep.request, [inputs, weights] if initial is None else [inputs, weights, initial]
+    wanted = tuple(ctx.needs_input_grad[: len(given)])
+
+    def grouped(tensor: torch.Tensor) -> torch.Tensor:
+        return (
+            tensor.unflatten(0, (request.groups, -1)) if tensor.ndim == 2 else tensor.view(request.groups, -1)
+        )
+
+    def known(cotangent: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        found = _gradients(ctx.compiled, inputs, weights, None, saved, cotangent.flatten(0, 1))
+        # One initial state is that of all samples.
+        summed = (
+            x if x is None or x.ndim == t.ndim else x.sum(0) for x, t in zip(found, given, strict=False)
+        )
+        return tuple(grouped(x) for x in summed if x is not None)
+
+    function = Derivative(
+        lambda i, w, s=None: evaluate_groups(request.circuit, i, w, request.paulis, s, request.literal),
+        partial(moved, request.circuit, request.paulis, request.literal),
+        count=len(given),
+        wanted=wanted,
+        saved=None if transforms_active() else known,
+    )
+    found = iter(rowwise(function, *map(grouped, given), grouped(cotangent)))
+    gradients = [next(found).view_as(x) if there else None for x, there in zip(given, wanted, strict=True)]
+    return [*gradients, None][:3]
 
 
 def vjp(sweep: Sweep, inputs: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, CircuitPullBack]:

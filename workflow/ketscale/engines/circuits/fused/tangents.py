@@ -10,7 +10,7 @@ Kernels start from a given state, whose tangents are given too.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property, partial
 
 from ketscale.engines.circuits.fused.block import (
@@ -38,9 +38,12 @@ from ketscale.engines.circuits.fused.plan import SweepPlan, rotations
 from ketscale.engines.circuits.fused.program import Angle, Flip, Rotation, Word
 from ketscale.engines.circuits.fused.schedule import Phases, Step
 from ketscale.engines.circuits.fused.words import products, signed_sum
-from ketscale.engines.compiled.language import Arguments, Buffer, FunctionCode, Number, reals
+from ketscale.engines.compiled.language import Arguments, Buffer, FunctionCode, Number, fma, reals
 
 MOST = 2
+# A tile's states together take at most this many bytes, if there are several samples: a quarter of a core's second-level
+# cache. At 12 qubits the kernels took twice the time with half of it.
+CACHE_BYTES = 256 * 1024
 TANGENTS = ARGUMENTS | {
     name: kind
     for number in range(MOST)
@@ -55,9 +58,10 @@ TANGENTS = ARGUMENTS | {
 
 @dataclass(frozen=True)
 class TangentPlan(SweepPlan):
-    """A plan with `order` tangents."""
+    """A plan with `order` tangents. valued: `bend` writes what `push` does too."""
 
     order: int = 1
+    valued: bool = False
 
     @cached_property
     def states(self) -> tuple[str, ...]:
@@ -82,12 +86,16 @@ class TangentPlan(SweepPlan):
         return self.moved_tables + self.table_size * len(self.tables)
 
 
-def tangent_plan(plan: SweepPlan, order: int) -> TangentPlan:
-    """A plan with tangents, whose blocks are so small that all states fit the vector registers."""
+def tangent_plan(plan: SweepPlan, order: int, valued: bool = False) -> TangentPlan:
+    """A plan with tangents, whose blocks are so small that all states fit the vector registers, and its tiles the cache."""
     width = 3 - order
-    widths = (width, 1) if plan.wanted else (width, width)
-    settings = {field.name: getattr(plan, field.name) for field in fields(plan)}
-    return TangentPlan(**{**settings, "widths": widths, "order": order})
+    made = TangentPlan(
+        **{field.name: getattr(plan, field.name) for field in fields(plan)}, order=order, valued=valued
+    )
+    bits, state_bytes = plan.lane_bits, (16 if plan.double else 8) << plan.program.qubits
+    while plan.lanes >> bits > 1 and (plan.lanes >> bits) * len(made.states) * state_bytes > CACHE_BYTES:
+        bits += 1
+    return replace(made, widths=(width, 1) if plan.wanted else (width, width), lane_bits=bits)
 
 
 def prepare_tangents(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
@@ -126,19 +134,27 @@ class Moves:
     shared: Buffer
     own: Buffer
 
-    def along(self, block: RegisterBlock, step: Rotation | Flip | Phases, state: State) -> State | None:
-        """X on a block's state; None for a step whose angles are constants."""
+    def added(
+        self, block: RegisterBlock, step: Rotation | Flip | Phases, state: State, moved: State, inverse: bool
+    ) -> State:
+        """A block's moved state plus X on another one (minus, for the inverse); without change for constant angles."""
         if isinstance(step, Flip) or all(r.angle.kind == "constant" for r in rotations(step)):
-            return None
-        if isinstance(step, Rotation):
-            return self._turned(block, step, state)
-        result: State = []
-        for q, amplitude in enumerate(state):
-            phase = self._phase(step, block.index(q) << self.plan.lane_bits)
-            result.append(times_power_of_i(1, amplitude * phase))
+            return moved
+        sign, result = 2 * inverse, []
+        if isinstance(step, Phases):
+            for q, (amplitude, own) in enumerate(zip(state, moved, strict=True)):
+                phase = self._phase(step, block.index(q) << self.plan.lane_bits)
+                result.append(fma(times_power_of_i(1 + sign, amplitude), phase, own))
+            return result
+        flip, lanes = block.flip(step.x)
+        within, half = block.within(step.z), block.signed(self._half(block, step), step.z, lanes)
+        for q, own in enumerate(moved):
+            power = 3 + sign + step.ys + 2 * parity(within & (q ^ flip))
+            result.append(fma(times_power_of_i(power, block.moved(state[q ^ flip], lanes)), half, own))
         return result
 
-    def _turned(self, block: RegisterBlock, rotation: Rotation, state: State) -> State:
+    def _half(self, block: RegisterBlock, rotation: Rotation) -> Number:
+        """Half of a rotation's tangent, with the sign of the block's base."""
         if rotation.angle.shared:
             half = self.shared[self.plan.shared_angles.index(rotation.angle)].splat()
         else:
@@ -146,13 +162,7 @@ class Moves:
         odd = block.base_parity(rotation.z)
         if odd is not None:
             half = half * self.k.table("signs", [1.0, -1.0])[odd].splat()
-        move, lanes = block.flip(rotation.x)
-        within, half = block.within(rotation.z), block.signed(half, rotation.z, lanes)
-        result: State = []
-        for q in range(len(state)):
-            power = 3 + rotation.ys + 2 * parity(within & (q ^ move))
-            result.append(times_power_of_i(power, block.moved(state[q ^ move], lanes)) * half)
-        return result
+        return half
 
     def _phase(self, step: Phases, first: Number) -> Number:
         """The moved phase of a vector's amplitudes, of which the first has index `first`."""
@@ -197,17 +207,11 @@ def _stepped(
     # U psi_u, before X_u psi' is added to it.
     plain = list(after)
     for number, each in enumerate(moves):
-        after[number + 1] = _plus(after[number + 1], each.along(block, step, after[0]), inverse)
+        after[number + 1] = each.added(block, step, after[0], after[number + 1], inverse)
     if len(states) == 4:
-        after[3] = _plus(after[3], moves[1].along(block, step, after[1]), inverse)
-        after[3] = _plus(after[3], moves[0].along(block, step, plain[2]), inverse)
+        after[3] = moves[1].added(block, step, after[1], after[3], inverse)
+        after[3] = moves[0].added(block, step, plain[2], after[3], inverse)
     return after
-
-
-def _plus(state: State, change: State | None, minus: bool) -> State:
-    if change is None:
-        return state
-    return [a - b if minus else a + b for a, b in zip(state, change, strict=True)]
 
 
 def _evolve(tile: Tile, plan: TangentPlan, moves: Sequence[Moves]) -> list[Buffer]:
@@ -226,15 +230,16 @@ def _evolve(tile: Tile, plan: TangentPlan, moves: Sequence[Moves]) -> list[Buffe
 def push(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
     """The result's derivative along one tangent, or along two."""
     with tiles(k, args, plan) as tile:
-        states = _evolve(tile, plan, _moves(tile, plan))
-        if plan.program.words is None:
-            tile.rows(args.out, in_order=False).write(states[-1], 1.0)
-            return
-        measure(
-            tile,
-            plan.program.words,
-            lambda block: partial(_moved_values, block, [block.load(s) for s in states]),
-        )
+        _write_moved(tile, _evolve(tile, plan, _moves(tile, plan)))
+
+
+def _write_moved(tile: Tile, states: Sequence[Buffer]) -> None:
+    """The result's derivative, of psi and its tangents."""
+    words = tile.plan.program.words
+    if words is None:
+        tile.rows(tile.args.out, in_order=False).write(states[-1], 1.0)
+    else:
+        measure(tile, words, lambda block: partial(_moved_values, block, [block.load(s) for s in states]))
 
 
 def _moved_values(
@@ -254,6 +259,8 @@ def bend(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
         no_gradients(tile)
         moves = _moves(tile, plan)
         psi = _evolve(tile, plan, moves)
+        if plan.valued:
+            _write_moved(tile, psi)
         adjoint = [tile.state("adjoint"), tile.state("adjoint0")]
         begin_adjoint(tile, psi[0], adjoint[0])
         if plan.program.words is None:
@@ -276,8 +283,22 @@ def _gather(
     tile: Tile, block: RegisterBlock, step: Rotation | Phases, psi: Sequence[State], adjoint: Sequence[State]
 ) -> None:
     """Add a step's share to the gradients' changes."""
-    for states in ((psi[0], adjoint[1]), (psi[1], adjoint[0])):
-        for rotation, value in overlaps(block, step, *states):
-            if tile.plan.wants(rotation):
-                gradients, slot = tile.buffers["gradients"], tile.plan.differentiated.index(rotation)
-                gradients[slot] = signed_sum(block, rotation.z, value, gradients[slot])
+    pairs = ((psi[0], adjoint[1]), (psi[1], adjoint[0]))
+    for (rotation, one), (_, other) in zip(*(overlaps(block, step, *pair) for pair in pairs), strict=True):
+        if tile.plan.wants(rotation):
+            gradients, slot = tile.buffers["gradients"], tile.plan.differentiated.index(rotation)
+            gradients[slot] = signed_sum(block, rotation.z, one + other, gradients[slot])
+
+
+def push_at_once(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
+    """One call instead of three, if there is one thread."""
+    for name in ("prepare", "prepare_tangents", "push"):
+        k.call(name)
+
+
+def bend_at_once(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
+    """One call instead of three, or of four where there are sums over tiles, if there is one thread."""
+    for name in ("prepare", "prepare_tangents", "bend"):
+        k.call(name)
+    with k.when(k.integer(1) < args.group_tiles):
+        k.call("collect")
