@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,8 +32,9 @@ STATE = some(4).to(torch.complex128) / some(4).norm()
 
 
 def test_a_circuit_is_read_as_it_was_written() -> None:
-    again = operators.read(operators.written(CIRCUIT))
-    assert again == CIRCUIT and hash(again) == hash(CIRCUIT)
+    for circuit in (CIRCUIT, CIRCUIT.permuted((1, 2, 3, 0), 1, 0).controlled("RX", [0], [1], "w2")):
+        again = operators.read(operators.written(circuit))
+        assert again == circuit and hash(again) == hash(circuit)
 
 
 @pytest.mark.parametrize(
@@ -72,6 +74,14 @@ def test_a_model_is_compiled_without_a_break_and_again_when_its_circuit_changes(
     states = torch.compile(layer.simulator.state, backend="eager", fullgraph=True)
     request = layer.circuit, Angles(some(3, 2), layer.weight)
     torch.testing.assert_close(states(*request), layer.simulator.state(*request))
+
+
+@pytest.mark.parametrize("measure", ["var", "probs", "state"])
+def test_what_a_layer_measures_is_exported_at_any_batch(measure: Any) -> None:
+    layer = Layer(CIRCUIT, measure=measure, dtype=torch.float64)
+    shapes = ({0: torch.export.Dim("batch", min=1)},)
+    program = torch.export.export(layer, (some(4, 2),), dynamic_shapes=shapes).module()
+    torch.testing.assert_close(program(some(3, 2)), layer(some(3, 2)))
 
 
 def test_members_of_an_ensemble_are_one_call_of_a_compiled_program() -> None:
