@@ -579,3 +579,17 @@ def test_a_matrix_that_tensors_decide_is_refused() -> None:
 
     with pytest.raises(UserError, match="QubitUnitary rests on a matrix"):
         from_qnode(qml.QNode(function, DEVICE))(*drawn((2,)))
+
+
+# Where it leaves a graph, torch's own compiler asks a tensor that is no leaf for its gradient.
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
+def test_a_compiled_model_breaks_its_graph_at_a_converted_qnode_and_nowhere_inside() -> None:
+    def circuit(x: torch.Tensor) -> Any:
+        qml.RX(x, wires=0)
+        return qml.expval(qml.Z(0))
+
+    converted = from_qnode(qml.QNode(circuit, DEVICE))
+    breaks = torch._dynamo.explain(lambda x: converted(x.sin()).cos())(torch.tensor(0.3)).graph_break_count
+    assert breaks == 1
+    compiled = torch.compile(lambda x: converted(x.sin()).cos(), backend="eager")
+    torch.testing.assert_close(compiled(torch.tensor(0.3)), torch.tensor(0.3).sin().cos().cos())

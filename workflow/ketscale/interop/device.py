@@ -21,6 +21,7 @@ from pennylane.transforms import broadcast_expand, defer_measurements
 from pennylane.transforms.core import CompilePipeline
 
 from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.operators import uncompiled
 from ketscale.interop.decompositions import decomposed
 from ketscale.interop.known import Known, KnownTapes
 from ketscale.interop.tape import NAME, Evaluation, on_wires
@@ -146,6 +147,7 @@ class FusedDevice(Device):
             pipeline.add_transform(no_sampling, name=f"{method} + {NAME}")
         return pipeline
 
+    @uncompiled
     def execute(self, circuits: Any, execution_config: ExecutionConfig | None = None) -> Any:
         """See `Device.execute`."""
         config = execution_config or ExecutionConfig()

@@ -18,6 +18,7 @@ from pennylane.ops.functions import bind_new_parameters
 from pennylane.tape import QuantumScript
 
 from ketscale.engines.circuits.circuit import GATES
+from ketscale.engines.circuits.operators import uncompiled
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.transforms import transformed
 from ketscale.interop.reading import read_tape
@@ -52,6 +53,7 @@ class KnownTapes:
     def __reduce__(self) -> tuple[type[KnownTapes], tuple[Simulator, Any]]:
         return KnownTapes, (self._simulator, self._wires)
 
+    @uncompiled
     def find(self, tape: QuantumScript) -> tuple[Replay, list[torch.Tensor]] | None:
         """The record of a tape and the tensors that it takes; None if there is no record."""
         if tape.shots or transformed() or qml.decomposition.enabled_graph():

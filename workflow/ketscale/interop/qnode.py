@@ -16,6 +16,7 @@ import numpy as np
 import torch
 
 from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.operators import uncompiled
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
 from ketscale.errors import UserError
@@ -109,6 +110,7 @@ class Converted:
     def __reduce__(self) -> tuple[type[Converted], tuple[Any, str]]:
         return Converted, (self.qnode, self.trace)
 
+    @uncompiled
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """The QNode's results; see `from_qnode`."""
         leaves: Sequence[Any] = (*args, *kwargs.values()) if kwargs else args

@@ -6,8 +6,9 @@ loads an exported program imports this module first, as it does with `ketscale.L
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, TypeVar
 
 import msgspec
 import torch
@@ -20,8 +21,21 @@ from ketscale.engines.circuits.transforms import weights_as_inputs
 from ketscale.engines.members import leading
 from ketscale.private_torch import constant_when_traced
 
+P, R = ParamSpec("P"), TypeVar("R")
 EVALUATE, GRADIENTS = "ketscale::evaluate", "ketscale::gradients"
 _REQUEST = "Tensor inputs, Tensor weights, Tensor? initial, str circuit, str paulis, str simulator"
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function that torch.compile cannot trace, and for which it is to break its graph."""
+
+    @wraps(function)
+    def called(*arguments: P.args, **named: P.kwargs) -> R:
+        # Importing the compiler takes a second, so that only who compiles does it.
+        compiling = torch.compiler.is_compiling()
+        return (torch.compiler.disable(function) if compiling else function)(*arguments, **named)
+
+    return called
 
 
 def evaluate(

@@ -8,10 +8,10 @@ generator gives the seed.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, wraps
-from typing import Any, NamedTuple, ParamSpec
+from functools import lru_cache
+from typing import Any, NamedTuple
 
 import torch
 
@@ -20,6 +20,7 @@ from ketscale.engines.circuits.checks import check_request, no_rows, one_first_d
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.fused.frame import Pauli, word
+from ketscale.engines.circuits.operators import uncompiled
 from ketscale.engines.circuits.probabilities import probabilities
 from ketscale.engines.circuits.shifts import rule
 from ketscale.engines.circuits.simulator import Simulator
@@ -27,7 +28,6 @@ from ketscale.errors import UserError
 
 SHOTS = randomness.RandomStream("shots")
 GRADIENTS = ("shift", "exact")
-P = ParamSpec("P")
 # Random numbers or probabilities at a time, in a gradient: those that a core's cache holds.
 _MOST = 2**16
 
@@ -42,18 +42,6 @@ class Readout(NamedTuple):
     wires: tuple[int, ...]
     signs: torch.Tensor
     words: tuple[int, ...]
-
-
-def _uncompiled(method: Callable[P, torch.Tensor]) -> Callable[P, torch.Tensor]:
-    """The method, for which torch.compile breaks its graph: each call draws anew."""
-
-    @wraps(method)
-    def called(*arguments: P.args, **named: P.kwargs) -> torch.Tensor:
-        # Importing the compiler takes a second, so that only who compiles does it.
-        compiling = torch.compiler.is_compiling()
-        return (torch.compiler.disable(method) if compiling else method)(*arguments, **named)
-
-    return called
 
 
 class Shots:
@@ -74,7 +62,7 @@ class Shots:
         """Refused: shots do not give a state."""
         raise UserError("shots measure, and give no state: leave out shots, or ask for expectation values")
 
-    @_uncompiled
+    @uncompiled  # each call draws anew
     def expval(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
@@ -83,7 +71,7 @@ class Shots:
         words = tuple(paulis)
         return self._estimated(circuit, angles, readouts(words), len(words), initial, words)
 
-    @_uncompiled
+    @uncompiled  # each call draws anew
     def probs(
         self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
@@ -91,7 +79,7 @@ class Shots:
         check_request(circuit, angles, initial)
         return self._estimated(circuit, angles, (_bits(tuple(wires)),), 2 ** len(wires), initial, None)
 
-    @_uncompiled
+    @uncompiled  # each call draws anew
     def sample(
         self,
         circuit: Circuit,
