@@ -21,7 +21,8 @@ from ketscale.engines.circuits.transforms import weights_as_inputs
 from ketscale.engines.members import leading
 from ketscale.private_torch import constant_when_traced
 
-P, R = ParamSpec("P"), TypeVar("R")
+P = ParamSpec("P")
+R = TypeVar("R")
 EVALUATE, GRADIENTS = "ketscale::evaluate", "ketscale::gradients"
 _REQUEST = "Tensor inputs, Tensor weights, Tensor? initial, str circuit, str paulis, str simulator"
 
