@@ -33,15 +33,24 @@ _MOST = 2**16
 
 
 class Readout(NamedTuple):
-    """What one kind of shot measures: the bits of `wires`, after `gates`.
+    """What one kind of shot measures: the bits of `wires`, after `gates`; an outcome is the number that they spell.
 
-    signs: the values (2**len(wires), words) of the words in each outcome. words: their places among those asked for.
+    words: the places of its words among those asked for. masks, signs: a word is its sign times -1 for each of its bits.
     """
 
     gates: tuple[Gate, ...]
     wires: tuple[int, ...]
-    signs: torch.Tensor
-    words: tuple[int, ...]
+    words: tuple[int, ...] = ()
+    masks: tuple[int, ...] = ()
+    signs: tuple[int, ...] = ()
+
+    def values(self, outcomes: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+        """The words in outcomes (...), (..., words): +1 or -1."""
+        masks, signs = (outcomes.new_tensor(each) for each in (self.masks, self.signs))
+        bits = outcomes[..., None] & masks
+        for shift in (16, 8, 4, 2, 1):
+            bits = bits ^ bits >> shift
+        return (signs * (1 - 2 * (bits & 1))).to(dtype)
 
 
 class Shots:
@@ -93,15 +102,16 @@ class Shots:
             drawing = self._drawing(angles)
             if words is None:
                 assert wires is not None
-                (outcomes,) = self._outcomes(circuit, angles, (_bits(tuple(wires)),), None, drawing)
+                outcomes = self._outcomes(
+                    self._bounds(circuit, angles, _bits(tuple(wires)), None), drawing, 0
+                )
                 places = torch.arange(len(wires) - 1, -1, -1, device=outcomes.device)
                 return outcomes[..., None] >> places & 1
-            asked = readouts(tuple(words))
             values = angles.inputs.new_empty(len(angles.inputs), self.shots, len(words))
-            for readout, outcomes in zip(
-                asked, self._outcomes(circuit, angles, asked, None, drawing), strict=True
-            ):
-                values[..., readout.words] = readout.signs.to(values)[outcomes]
+            for number, readout in enumerate(readouts(tuple(words))):
+                bounds = self._bounds(circuit, angles, readout, None)
+                outcomes = self._outcomes(bounds, drawing, number)
+                values[..., readout.words] = readout.values(outcomes, values.dtype)
             return values
 
     def _estimated(
@@ -161,26 +171,22 @@ class Shots:
             ids = (samples[:, None] * each + torch.arange(each, device=samples.device)).flatten().to(device)
         return _Drawing(drawn.seed, drawn.step, number, ids)
 
+    def _bounds(
+        self, circuit: Circuit, angles: Angles, readout: Readout, initial: torch.Tensor | None
+    ) -> torch.Tensor:
+        """The sums of the probabilities of the first outcomes, (batch, outcomes)."""
+        measured = circuit.then(*readout.gates)
+        return probabilities(self.simulator, measured, angles, readout.wires, initial).double().cumsum(1)
+
     def _outcomes(
-        self,
-        circuit: Circuit,
-        angles: Angles,
-        asked: tuple[Readout, ...],
-        initial: torch.Tensor | None,
-        drawing: _Drawing,
-    ) -> list[torch.Tensor]:
-        """For each readout the outcome of each shot, int64 (batch, shots)."""
-        found = []
-        for number, readout in enumerate(asked):
-            measured = circuit.then(*readout.gates)
-            chances = probabilities(self.simulator, measured, angles, readout.wires, initial).double()
-            bounds = chances.cumsum(1)
-            key = SHOTS.key(drawing.seed, drawing.step, drawing.call, drawing.purpose, number)
-            uniform = randomness.uniform(key, drawing.ids, self.shots) * bounds[:, -1:]
-            # Rounding may make a product with the last bound equal to it.
-            outcomes = torch.searchsorted(bounds, uniform, right=True)
-            found.append(outcomes.clamp_(max=chances.shape[1] - 1))
-        return found
+        self, bounds: torch.Tensor, drawing: _Drawing, number: int, rows: slice = slice(None)
+    ) -> torch.Tensor:
+        """The outcome of each shot of some rows with these bounds, int64 (rows, shots). number: of the readout."""
+        key = SHOTS.key(drawing.seed, drawing.step, drawing.call, drawing.purpose, number)
+        bounds = bounds[rows]
+        uniform = randomness.uniform(key, drawing.ids[rows], self.shots) * bounds[:, -1:]
+        # Rounding may make a product with the last bound equal to it.
+        return torch.searchsorted(bounds, uniform, right=True).clamp_(max=bounds.shape[1] - 1)
 
     def _means(
         self,
@@ -193,15 +199,27 @@ class Shots:
     ) -> torch.Tensor:
         """Frequencies, or the means of words, (batch, columns)."""
         inputs = angles.inputs
-        values = inputs.new_empty(len(inputs), columns)
-        for readout, outcomes in zip(
-            asked, self._outcomes(circuit, angles, asked, initial, drawing), strict=True
-        ):
-            counts = values.new_zeros(len(inputs), 2 ** len(readout.wires))
-            counts.scatter_add_(1, outcomes, counts.new_ones(()).expand_as(outcomes))
+        batch = len(inputs)
+        values = inputs.new_empty(batch, columns)
+        for number, readout in enumerate(asked):
+            bounds = self._bounds(circuit, angles, readout, initial)
+            size = bounds.shape[1]
+            counted = not readout.words or size <= self.shots
+            counts = values.new_zeros(batch, size) if counted else None
+            some = max(1, _MOST // self.shots)
+            for rows in (slice(first, first + some) for first in range(0, batch, some)):
+                outcomes = self._outcomes(bounds, drawing, number, rows)
+                if counts is None:
+                    values[rows, readout.words] = readout.values(outcomes, values.dtype).mean(1)
+                else:
+                    counts[rows].scatter_add_(1, outcomes, counts.new_ones(()).expand_as(outcomes))
+            if counts is None:
+                continue
+            counts /= self.shots
             if not readout.words:
-                return counts / self.shots
-            values[:, readout.words] = counts @ readout.signs.to(values) / self.shots
+                return counts
+            outcomes = torch.arange(size, device=inputs.device)
+            values[:, readout.words] = counts @ readout.values(outcomes, values.dtype)
         return values
 
 
@@ -318,7 +336,7 @@ def gathered(uses: Sequence[Column], angles: Angles) -> torch.Tensor:
 
 
 def _bits(wires: tuple[int, ...]) -> Readout:
-    return Readout((), wires, torch.empty(0), ())
+    return Readout((), wires)
 
 
 @lru_cache(maxsize=256)
@@ -365,12 +383,12 @@ def _diagonal(qubits: int, paulis: list[Pauli], places: tuple[int, ...]) -> Read
         for wire in rest[1:]:
             applied("CNOT", wire, rest[0])
         used += rest[:1]
-    wires = sorted(used)
-    signs = torch.ones(2 ** len(wires), len(paulis), dtype=torch.float64)
-    for index in range(len(signs)):
-        bits = sum(1 << (qubits - 1 - wire) for at, wire in enumerate(reversed(wires)) if index >> at & 1)
-        signs[index] = torch.tensor([p.sign * (-1) ** (bits & p.z).bit_count() for p in paulis])
-    return Readout(tuple(gates), tuple(wires), signs, places)
+    wires = tuple(sorted(used))
+    masks = tuple(
+        sum((pauli.z >> (qubits - 1 - wire) & 1) << at for at, wire in enumerate(reversed(wires)))
+        for pauli in paulis
+    )
+    return Readout(tuple(gates), wires, places, masks, tuple(pauli.sign for pauli in paulis))
 
 
 def _conjugated(pauli: Pauli, name: str, bits: list[int]) -> Pauli:
