@@ -560,11 +560,6 @@ def test_threads_that_call_first_at_once() -> None:
     assert values == pytest.approx(np.cos(0.1 * np.arange(6)), abs=1e-6)
 
 
-def test_torch_func_is_refused() -> None:
-    with pytest.raises(UserError, match=r"by torch\.func: use ketscale\.Layer"):
-        torch.func.grad(from_qnode(QNODE))(torch.tensor(0.3))
-
-
 def test_no_rows() -> None:
     x = torch.empty(0, dtype=torch.float64, requires_grad=True)
     value = from_qnode(QNODE)(x)
