@@ -520,12 +520,12 @@ def test_the_jacobian_in_jax(jax: Any) -> None:
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-10)
 
 
-def test_torch_func_is_refused() -> None:
-    def value(x: Any) -> Any:
-        return qml.QNode(lambda x: (qml.RX(x, wires=0), qml.expval(qml.Z(0)))[1], device())(x)
-
-    with pytest.raises(DeviceError, match=r"by torch\.func: use ketscale\.Layer"):
-        torch.func.grad(value)(torch.tensor(0.3, dtype=torch.float64))
+def test_torch_func_sees_through_a_qnode_before_and_after_its_record() -> None:
+    qnode = qml.QNode(lambda x: (qml.RX(x, wires=0), qml.expval(qml.Z(0)))[1], device())
+    for step in range(12):
+        x = torch.linspace(0.1, 1.2, 12, dtype=torch.float64)[step : step + 2]
+        qnode(x[0])
+        torch.testing.assert_close(torch.vmap(torch.func.grad(qnode))(x), -x.sin(), rtol=0, atol=1e-12)
 
 
 def test_pennylane_finds_it_by_its_name() -> None:
