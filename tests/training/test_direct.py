@@ -10,7 +10,7 @@ from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
-from ketscale.training import step
+from ketscale.training import direct, repeated
 from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, share
 from ketscale.training.step import Stepper
@@ -53,13 +53,25 @@ def batches(count, samples):
 
 def refused(monkeypatch):
     """No step is offered without autograd."""
-    monkeypatch.setattr(step.Direct, "sums", lambda self, indices, step: None)
+    unrepeated(monkeypatch)
+    monkeypatch.setattr(direct.Direct, "sums", lambda self, indices, step: None)
+
+
+def unrepeated(monkeypatch):
+    """Every step is computed from the start."""
+    monkeypatch.setattr(repeated.Repeated, "sums", lambda self, indices, step, pull: None)
 
 
 @pytest.fixture
 def counted(monkeypatch):
-    """The number of samples of each step that was taken without autograd."""
-    taken, own = [], step.Direct.sums
+    """The number of samples of each step that was taken without autograd, by recorded calls too."""
+    taken, own, again = [], direct.Direct.sums, repeated._Recorded.sums
+
+    def recorded(self, indices, step):
+        taken.append(indices.shape[-1])
+        return again(self, indices, step)
+
+    monkeypatch.setattr(repeated._Recorded, "sums", recorded)
 
     def sums(self, indices, step):
         found = own(self, indices, step)
@@ -67,7 +79,7 @@ def counted(monkeypatch):
             taken.append(indices.shape[-1])
         return found
 
-    monkeypatch.setattr(step.Direct, "sums", sums)
+    monkeypatch.setattr(direct.Direct, "sums", sums)
     return taken
 
 
@@ -82,14 +94,16 @@ def counted(monkeypatch):
         ("mlp", torch.float64, 1),
     ],
 )
-def test_a_run_has_the_bits_that_autograd_gives_it(model, dtype, samples, counted, monkeypatch):
+def test_a_run_has_the_numbers_that_autograd_gives_it(model, dtype, samples, counted, monkeypatch):
     chosen = batches(7, samples)
     mine = steps(stepper(posed(model, dtype=dtype)), chosen)
     assert counted == [samples] * 7
     refused(monkeypatch)
     theirs = steps(stepper(posed(model, dtype=dtype)), chosen)
-    assert all(torch.equal(a, b) for a, b in zip(mine[0], theirs[0], strict=True))
-    assert torch.equal(mine[1], theirs[1])
+    # The matrix between an MLP's two parts is torch's with autograd.
+    tolerance = 0 if model != "mlp" else 1e-12 if dtype == torch.float64 else 1e-5
+    for a, b in zip((*mine[0], mine[1]), (*theirs[0], theirs[1]), strict=True):
+        torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
 
 
 def test_a_sampled_step_has_the_same_bits_and_its_spans(counted):
@@ -150,6 +164,105 @@ def test_the_last_member_of_a_stack_has_the_bits_of_a_run_alone(counted):
     for number, batch in enumerate(chosen):
         assert torch.equal(together.take([batch], number)[0].sums, alone.take(batch, number).sums)
     assert counted == [8] * 8
+
+
+@pytest.fixture
+def recordings(monkeypatch):
+    """Whether what was recorded is made again, of each recording."""
+    found, own = [], repeated._Recorded.record
+
+    def record(self, *arguments):
+        sums = own(self, *arguments)
+        found.append(self.calls.whole)
+        return sums
+
+    monkeypatch.setattr(repeated._Recorded, "record", record)
+    return found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("model", ["vqc", "mlp"])
+def test_recorded_calls_have_the_bits_of_a_step(model, dtype, recordings, monkeypatch):
+    """With other samples, masks and weights in each step, and a batch of another size between."""
+    chosen = batches(9, 8)
+    chosen[5] = chosen[5][:3]
+    mine = steps(stepper(posed(model, dtype=dtype)), chosen)
+    assert recordings == [True]
+    unrepeated(monkeypatch)
+    theirs = steps(stepper(posed(model, dtype=dtype)), chosen)
+    assert all(map(torch.equal, (*mine[0], mine[1]), (*theirs[0], theirs[1])))
+    assert len({float(each) for each in mine[0]}) == 9
+
+
+def later_hook(problem, flat):
+    inner_hook(problem)
+
+
+def later_layer(problem, flat):
+    exchanged(problem)
+
+
+def less_dropout(problem, flat):
+    problem.model.head[2].p = 0.9
+
+
+def another_seed(problem, flat):
+    problem.seed = 99
+
+
+def another_class(problem, flat):
+    another_forward(problem)
+
+
+def other_samples(problem, flat):
+    problem.inputs = 2 * problem.inputs
+
+
+def evaluated(problem, flat):
+    problem.eval()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [later_hook, later_layer, less_dropout, another_seed, another_class, other_samples, evaluated],
+    ids=lambda change: change.__name__,
+)
+def test_what_changes_after_a_recording_counts(change, recordings, monkeypatch):
+    def losses():
+        problem = posed()
+        taking = stepper(problem)
+        sums = [taking.take(batch, number).sums for number, batch in enumerate(chosen[:5])]
+        change(problem, taking.flat)
+        return sums + [taking.take(batch, number).sums for number, batch in enumerate(chosen[5:], 5)]
+
+    chosen = batches(7, 8)
+    mine = losses()
+    assert recordings[0]
+    unrepeated(monkeypatch)
+    assert all(map(torch.equal, mine, losses()))
+
+
+class Halved(VQC):
+    """It computes with torch between the compiled calls."""
+
+    def forward(self, x):
+        return VQC.forward(self, x) / 2
+
+    @vjp_of(forward)
+    def vjp(self, x):
+        made = VQC.vjp(self, x)
+        return VJP(made.value / 2, lambda cotangent, slots: made.back(cotangent / 2, slots))
+
+
+def test_a_step_that_torch_takes_part_in_is_not_repeated(recordings, counted, monkeypatch):
+    torch.manual_seed(0)
+    chosen = batches(12, 8)
+    mine = steps(stepper(posed(Halved(qubits=3, layers=2, inputs=12, outputs=3))), chosen)
+    assert recordings == [False] * repeated.MOST and len(counted) == 12
+    unrepeated(monkeypatch)
+    torch.manual_seed(0)
+    theirs = steps(stepper(posed(Halved(qubits=3, layers=2, inputs=12, outputs=3))), chosen)
+    assert all(map(torch.equal, mine[0], theirs[0]))
 
 
 class Shifted(VQC):

@@ -265,7 +265,7 @@ def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
         for i, total in enumerate(clock.sampled_s)
     ]
     # The system may take time for others between two spans of one step; in most steps it does not.
-    assert max(shares) <= 1 and sorted(shares)[1] == pytest.approx(1, rel=0.1)
+    assert max(shares) <= 1 and sorted(shares)[1] == pytest.approx(1, rel=0.15)
     assert {
         "circuit.forward",
         "circuit.backward",

@@ -8,6 +8,7 @@ the samples, determines the numbers: `uniform(NOISE.key(seed, step), indices, 3)
 from __future__ import annotations
 
 import hashlib
+from array import array
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from itertools import count
@@ -65,13 +66,15 @@ class DeviceStep:
         self._device = device
         self._step = 0
         self._keys: dict[tuple[int, ...], torch.Tensor] = {}
+        # Where compiled code reads the step.
+        self.cell = array("q", [0])
 
     def __int__(self) -> int:
         return self._step
 
     def set(self, step: int) -> None:
         """Go to a step."""
-        self._step = step
+        self._step = self.cell[0] = step
         for parts, key in self._keys.items():
             key.fill_(self._folded(parts))
 

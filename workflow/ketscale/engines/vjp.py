@@ -30,8 +30,8 @@ PullBack: TypeAlias = Callable[[torch.Tensor, Slots], torch.Tensor | None]
 class VJP(NamedTuple):
     """A value, and its vector-Jacobian product: what to call with its cotangent, once at most; without gradients enabled.
 
-    All numbers of one run are those of the same call with autograd, to the last bit. If all parameters and inputs have
-    a first dimension of runs, so has the value.
+    All numbers of one run are those of the same call with autograd, to rounding. If all parameters and inputs have a
+    first dimension of runs, so has the value.
     """
 
     value: torch.Tensor

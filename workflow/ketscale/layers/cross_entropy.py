@@ -23,6 +23,7 @@ from ketscale.engines.compiled.language import (
     reals,
     select,
 )
+from ketscale.engines.compiled.rows import scaled
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP
@@ -90,7 +91,7 @@ def vjp(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> VJP | None:
     if not _compiled(logits, classes):
         return None
     sums, gradient = _summed(logits, labels)
-    return VJP(sums, lambda cotangent, slots: gradient * cotangent.unsqueeze(-1))
+    return VJP(sums, lambda cotangent, slots: scaled(gradient, cotangent))
 
 
 def _compiled(logits: torch.Tensor, classes: int) -> bool:

@@ -9,6 +9,7 @@ import itertools
 import struct
 from array import array
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import torch
@@ -17,8 +18,10 @@ from torch import nn
 from ketscale.engines import randomness
 from ketscale.engines.compiled.kernel import threads_for
 from ketscale.engines.compiled.language import COUNTERS, NEXT_TASK
+from ketscale.engines.compiled.recorded import opened
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
+from ketscale.engines.randomness import Step
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watchers
 from ketscale.layers.dense_kernels import ARGUMENTS, FIELDS, compiled
 from ketscale.layers.dropout import MASKS, UNNAMED, SampleDropout
@@ -34,7 +37,7 @@ class _Drawn(NamedTuple):
     """What the masks are drawn for: the seeds of all runs; see `randomness.DrawnFor`."""
 
     seeds: Sequence[int]
-    step: int
+    step: Step
     samples: torch.Tensor
 
 
@@ -44,7 +47,7 @@ class _Given(NamedTuple):
     form: _Form
     parameters: list[Any]
     seed: Any
-    step: int
+    step: Step
     samples: torch.Tensor
 
 
@@ -87,15 +90,12 @@ class Dense(nn.Sequential):
         if given is None:
             return None
         form, parameters, seed, step, samples = given
-        sizes = _sizes(input, form, parameters)
-        free = _free.setdefault(sizes, [])
-        memory = free.pop() if free else _Memory(sizes)
+        memory = _memory(_sizes(input, form, parameters))
         seeds = [seed] if isinstance(seed, int) else seed
         made = memory.forward(input, _Drawn(seeds, step, samples), parameters)
 
         def back(cotangent: torch.Tensor, slots: Slots) -> torch.Tensor | None:
-            into = [slots.slot(parameter) for parameter in parameters]
-            to_x = memory.back(cotangent, into, to_input)
+            to_x = memory.back(cotangent, [slots.slot(parameter) for parameter in parameters], to_input)
             memory.free()
             return to_x
 
@@ -107,7 +107,6 @@ class Dense(nn.Sequential):
         if (
             key is None
             or not self.training
-            or not isinstance(key.step, int)
             or not x.is_cpu
             or x.dim() not in (2, 3)
             or not x.shape[-2]
@@ -252,9 +251,10 @@ class _Memory:
         table[SOURCE], table[MADE - len(FIELDS)] = x.data_ptr(), made.data_ptr()
         for run, seed in enumerate(seeds):
             self._starts[run] = MASKS.start(seed)
-        self._arguments[STEP], self._arguments[SAMPLES] = step, samples.data_ptr()
+        cell = array("q", [step]) if isinstance(step, int) else step.cell
+        self._arguments[STEP], self._arguments[SAMPLES] = cell.buffer_info()[0], samples.data_ptr()
         # The addresses are of these tensors.
-        self._kept: tuple[Any, ...] = x, weights, parameters, made
+        self._kept: tuple[Any, ...] = x, weights, parameters, made, cell
         self._run("write_whole_forward", 0)
         return made
 
@@ -278,6 +278,8 @@ class _Memory:
 
     def free(self) -> None:
         """Let other passes have it."""
+        if opened:
+            return
         self._kept = ()
         _free[self._sizes].append(self)
 
@@ -285,6 +287,9 @@ class _Memory:
         """Run a function on one thread, or its parts in turn on several."""
         arguments = self._arguments
         arguments[NEXT_TASK] = 0
+        if opened:
+            threads = 1 if self._alone else 2
+            opened[-1].note(self._library.on_one_thread[whole], arguments, threads, self, self._kept)
         if self._alone:
             self._library.on_one_thread[whole](self._address)
             return
@@ -308,3 +313,27 @@ def _in_rows(weight: torch.Tensor) -> torch.Tensor:
 
 # Memory that no pass uses, by what it was made for.
 _free: dict[_Sizes, list[_Memory]] = {}
+
+
+def _memory(sizes: _Sizes) -> _Memory:
+    free = _free.setdefault(sizes, [])
+    return free.pop() if free else _Memory(sizes)
+
+
+def tanh_vjp(x: torch.Tensor, weight: torch.Tensor) -> VJP:
+    """tanh(x weight^T), see `engines.vjp`; x (n, inputs) and weight (outputs, inputs), or with a first dimension of runs."""
+    bias, to_bias = _zeros(weight.shape[:-1], weight.dtype), weight.new_empty(weight.shape[:-1])
+    memory = _memory(_sizes(x, _Form((), True), (weight, bias)))
+    made = memory.forward(x, _Drawn((), 0, _NO_SAMPLES), (weight, bias))
+
+    def back(cotangent: torch.Tensor, slots: Slots) -> torch.Tensor | None:
+        to_x = memory.back(cotangent, (slots.slot(weight), to_bias), True)
+        memory.free()
+        return to_x
+
+    return VJP(made, back)
+
+
+_NO_SAMPLES = torch.empty(0, dtype=torch.int64)
+# The biases of layers without.
+_zeros = lru_cache(maxsize=64)(lambda shape, dtype: torch.zeros(shape, dtype=dtype))

@@ -46,7 +46,8 @@ FIELDS = FORWARD + BACKWARD
 # All runs have as many rows. row_blocks, output_blocks: of a run, and of the outputs of the widest layer. tanh: 0 or 1. cotangent: of the tanh.
 # starts: what the keys of a run's masks begin with.
 ARGUMENTS = {
-    "runs rows layers tanh row_blocks output_blocks step": INTEGER,
+    "runs rows layers tanh row_blocks output_blocks": INTEGER,
+    "step": integers("one"),
     "table": integers("layers", len(FIELDS)),
     "scales": doubles("layers"),
     "starts": integers("runs"),
@@ -202,7 +203,7 @@ def write_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
             source, made, turned = layer.rows("source", run), layer.rows("made", run), layer.turned(run)
             bias = layer.own("bias", run).part((), 1, 1)
             scale = args.scales[number].as_float()
-            key = folded(folded(args.starts[run], args.step), layer.dropout)
+            key = folded(folded(args.starts[run], args.step[0]), layer.dropout)
 
             def body(places: list[Place], first: Number) -> None:
                 sums = summed(

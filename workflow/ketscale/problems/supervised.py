@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ketscale.engines.compiled.rows import gathered
 from ketscale.engines.members import selected
 from ketscale.engines.randomness import Step, keyed
 from ketscale.engines.vjp import VJP, offered, vjp_of
@@ -81,11 +82,10 @@ class Supervised(Problem):
 
     def _batch(self, split: str, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         with span("data"):
-            # `get_buffer` takes as long as a small copy.
-            buffers: Any = self._buffers
-            rows = buffers[f"rows_{split}"]
+            rows = self.get_buffer(f"rows_{split}")
             rows = selected(rows, indices.to(rows.device))
-            inputs, targets = selected(buffers["inputs"], rows), selected(buffers["targets"], rows)
+            inputs = selected(self.get_buffer("inputs"), rows)
+            targets = selected(self.get_buffer("targets"), rows)
         if self.backbone is not None:
             with span("features"), torch.no_grad():
                 inputs = self.backbone(inputs)
@@ -104,11 +104,11 @@ class Supervised(Problem):
         model = offered(self.model)
         if model is None or self.backbone is not None:
             return None
-        if indices.ndim == 1:
-            rows, inputs, targets = self._batch("train", indices)
-        else:
-            parts = self._batch("train", indices.flatten())
-            rows, inputs, targets = (part.unflatten(0, indices.shape) for part in parts)
+        with span("data"):
+            # `get_buffer` takes as long as a small copy.
+            buffers: Any = self._buffers
+            rows = gathered(buffers["rows_train"], indices)
+            inputs, targets = gathered(buffers["inputs"], rows), gathered(buffers["targets"], rows)
         with keyed(self.seed, step, rows):
             made = model(inputs)
         loss = made and self.loss_vjp(made.value, targets)

@@ -17,9 +17,10 @@ from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.private_torch import pull_back
 from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
+from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
-from ketscale.training.step import Direct, StepSums, cotangent, placed, possible
+from ketscale.training.step import StepSums, cotangent, placed
 
 
 @dataclass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +16,9 @@ from ketscale.parallel.world import World, shard
 from ketscale.private_torch import pull_back
 from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
+from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
-
-# `Problem.vjp` of one run or of several.
-Offer = Callable[[torch.Tensor, Step], VJP | None]
+from ketscale.training.repeated import Repeated
 
 
 @dataclass(slots=True)
@@ -76,6 +74,7 @@ class Stepper:
             and possible(problem)
         )
         self._direct = Direct(self._offered if able else None, self.flat)
+        self._repeated = Repeated(problem, self.flat, self._direct) if able and problem.linear else None
 
     def take(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Update the parameters with a global batch at global step `step`."""
@@ -86,35 +85,13 @@ class Stepper:
 
     def differentiate(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Compute the gradients of the loss of a global batch and leave them in every rank's parameters."""
-        problem, world = self.problem, self.world
-        count = indices.shape[0]
+        world, count = self.world, indices.shape[0]
         with span("data"):
             mine = placed(self._share(indices), world.device)
-        with span("classical.forward"):
-            direct = self._direct.sums(mine, step)
-            if direct is None:
-                self.flat.clear()
-                with self._autocast():
-                    sums = self._module(mine, step)
-                if self._unsharded:
-                    sums = sums / world.ranks
-                penalty = problem.penalty()
-            else:
-                sums, penalty = direct.value, None
-        if problem.separable:
-            pull = torch.ones_like(sums)
-        elif problem.linear:
-            # The same constant on every rank, so the backward pass needs no message first.
-            pull = self._pull(sums, count)
-        else:
-            with span("communication.sums"):
-                total = world.allreduce(sums)
-            pull = cotangent(problem, total, count)
+        sums, penalty = self._repeat(mine, step, count), None
+        if sums is None:
+            sums, penalty = self._by_way_of_sums(mine, step, count)
         with span("classical.backward"):
-            if direct is None:
-                self._backward(sums, pull, penalty)
-            else:
-                self._direct.back(direct, pull)
             own_norm = world.reduce_gradients(self.flat.gradients)
         with span("optimiser"):
             norm = self.flat.norms()
@@ -127,6 +104,45 @@ class Stepper:
             norm,
             norm if own_norm is None else own_norm,
         )
+
+    def _repeat(self, indices: torch.Tensor, step: Step, count: int) -> torch.Tensor | None:
+        """The sums of this rank's samples, with their gradients, by calls that were recorded; None without them."""
+        if self._repeated is None or count not in self._pulls:
+            return None
+        return self._repeated.sums(indices, step, self._pulls[count])
+
+    def _by_way_of_sums(
+        self, indices: torch.Tensor, step: Step, count: int
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        """The sums of this rank's samples and the penalty, with their gradients."""
+        problem = self.problem
+        penalty = None
+        with span("classical.forward"):
+            direct = self._direct.sums(indices, step)
+            if direct is None:
+                self.flat.clear()
+                with self._autocast():
+                    sums = self._module(indices, step)
+                if self._unsharded:
+                    sums = sums / self.world.ranks
+                penalty = problem.penalty()
+            else:
+                sums = direct.value
+        if problem.separable:
+            pull = torch.ones_like(sums)
+        elif problem.linear:
+            # The same constant on every rank, so the backward pass needs no message first.
+            pull = self._pull(sums, count)
+        else:
+            with span("communication.sums"):
+                total = self.world.allreduce(sums)
+            pull = cotangent(problem, total, count)
+        with span("classical.backward"):
+            if direct is None:
+                self._backward(sums, pull, penalty)
+            else:
+                self._direct.back(direct, pull)
+        return sums, penalty
 
     def _offered(self, indices: torch.Tensor, step: Step) -> VJP | None:
         """What `Problem.vjp` offers, as `Direct` asks for it."""
@@ -159,52 +175,6 @@ class Stepper:
         if self._unsharded or self._tasks:
             return indices
         return shard(indices, self.world.rank, self.world.ranks, self.protocol.sharding)
-
-
-class Direct:
-    """Computes sums and their gradients without autograd if the problem offers that (`engines.vjp`), into a `Flat`.
-
-    offer: None if there is none.
-    """
-
-    def __init__(self, offer: Offer | None, flat: Flat) -> None:
-        self._offer, self._flat = offer, flat
-        # The numbers of samples for which nothing was offered, as for none.
-        self._without = {0}
-        self._unrecorded = torch.no_grad()
-
-    def sums(self, indices: torch.Tensor, step: Step) -> VJP | None:
-        """The sums for indices (n,) or (runs, n); None without an offer."""
-        samples = indices.shape[-1]
-        if self._offer is None or samples in self._without:
-            return None
-        with self._unrecorded:
-            found = self._offer(indices, step)
-        if found is None:
-            self._without.add(samples)
-        return found
-
-    def back(self, sums: VJP, pull: torch.Tensor) -> None:
-        """Put the gradients into their slots, for the gradient of the loss by the sums.
-
-        Raises:
-            RuntimeError: the problem left out a parameter, or has one in two places.
-        """
-        self._flat.written = 0
-        with self._unrecorded:
-            sums.back(pull, self._flat)
-        if self._flat.written != len(self._flat.leaves):
-            raise RuntimeError(
-                f"a problem's `vjp` wrote {self._flat.written} gradients of {len(self._flat.leaves)} parameters"
-            )
-
-
-def possible(problem: Problem) -> bool:
-    """Whether a problem may be differentiated without autograd: on a CPU, all of it trained, and no hook of a tensor."""
-    parameters: list[Any] = list(problem.parameters())
-    return all(p.is_cpu and p.requires_grad for p in parameters) and not any(
-        p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters
-    )
 
 
 def cotangent(problem: Problem, sums: torch.Tensor, count: int) -> torch.Tensor:

@@ -8,6 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
+from ketscale.engines.compiled.recorded import opened
 from ketscale.shapes import Complex, Float
 
 # The gradients by inputs and by weights, for the cotangent of expectation values.
@@ -67,4 +68,9 @@ def vjp(
     See `engines.vjp`. Several runs have inputs (runs, batch, columns) and weights (runs, columns).
     """
     function: Any = getattr(simulator, "vjp", None)
-    return None if function is None else function(circuit, angles, paulis)
+    calls = opened[-1].count if opened else -1
+    found: tuple[torch.Tensor, CircuitPullBack] | None = function and function(circuit, angles, paulis)
+    if opened and opened[-1].count == calls:
+        # It computes with something else than compiled code.
+        opened[-1].whole = False
+    return found

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from ketscale.engines.vjp import VJP, Slots, offered, vjp_of, watched
+from ketscale.layers.dense import tanh_vjp
 from ketscale.layers.stacked_linear import StackedLinear
 from ketscale.problems.shapes import check_inputs
 from ketscale.problems.vectors.vqc import classifier, head
@@ -41,16 +42,18 @@ class MLP(nn.Module):
         head = through_head and through_head(x, to_input=False)
         if head is None or through_classifier is None or not self._mixes():
             return None
-        mixed = torch.matmul(head.value, self.mixer.weight.mT).tanh_()
-        classifier = through_classifier(mixed, to_input=True)
+        weight = self.mixer.weight
+        mixed = tanh_vjp(head.value, weight)
+        classifier = through_classifier(mixed.value, to_input=True)
         if classifier is None:
             return None
 
         def back(cotangent: torch.Tensor, slots: Slots) -> None:
             to_mixed = classifier.back(cotangent, slots)
-            to_sums = torch.ops.aten.tanh_backward(to_mixed, mixed)
-            torch.matmul(to_sums.mT, head.value, out=slots.slot(self.mixer.weight))
-            head.back(torch.matmul(to_sums, self.mixer.weight), slots)
+            assert to_mixed is not None
+            to_angles = mixed.back(to_mixed, slots)
+            assert to_angles is not None
+            head.back(to_angles, slots)
 
         return VJP(classifier.value, back)
 

@@ -22,6 +22,7 @@ from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Sweep, kernel
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.transforms import rowwise
 from ketscale.engines.compiled.language import COUNTERS
+from ketscale.engines.compiled.recorded import opened
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 
@@ -239,6 +240,10 @@ def _gradients(
         0, 0, 0, 0 if mix is None else mix.data_ptr(), cotangent.data_ptr(),
         input_gradient, columns, rows, weight_gradient, initial_gradient, mix_rows, mix_gradient,
     )  # fmt: skip
+    if opened:
+        opened[-1].note(compiled.backward, workspace.arguments, workspace.threads, compiled, workspace)
+        if compiled.group_tiles > 1:
+            opened[-1].note(compiled.collect, workspace.arguments, 1)
     if workspace.threads == 1:
         compiled.backward(workspace.address)
     else:
@@ -271,6 +276,10 @@ def _forward(
         0, 0, inputs.data_ptr(), inputs.shape[1], weights.data_ptr(), shared, shared + compiled.shared_bytes,
         out.data_ptr(), first, stride, 0 if mix is None else mix.data_ptr(),
     )  # fmt: skip
+    if opened:
+        # Code that reads circuits gives way to a circuit's own.
+        threads = 2 if compiled.reads else workspace.threads
+        opened[-1].note(compiled.prepare_and_forward, workspace.arguments, threads, compiled, workspace)
     if workspace.threads == 1:
         compiled.prepare_and_forward(workspace.address)
     else:

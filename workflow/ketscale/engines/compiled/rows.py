@@ -1,0 +1,96 @@
+"""Rows of numbers on a CPU, copied or scaled by compiled code: a batch of samples, gradients.
+
+They are calls that can be recorded (`recorded`), where torch's are not.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+import torch
+
+from ketscale.engines.compiled.kernel import Kernel
+from ketscale.engines.compiled.language import INTEGER, Arguments, FunctionCode, integers, reals
+
+LANES = 16
+# width: of a row, in numbers.
+ARGUMENTS = {
+    "rows width": INTEGER,
+    "chosen": integers("rows"),
+    "table out": reals("all", "width"),
+    "factors": reals("rows"),
+    "integer_table integer_out": integers("all", "width"),
+}
+
+
+def write_reals(k: FunctionCode, args: Arguments) -> None:
+    """out <- the chosen rows of the table."""
+    whole = args.width // LANES
+    with k.loop(args.rows) as row:
+        source, out = args.table[args.chosen[row]], args.out[row]
+        with k.when(whole > 0), k.loop(whole) as vector:
+            place = vector * LANES
+            out.part((place,), 1, element="vector")[0] = source.part((place,), 1, element="vector")[0]
+        with k.when(whole * LANES < args.width), k.loop(args.width - whole * LANES) as number:
+            out[whole * LANES + number] = source[whole * LANES + number]
+
+
+def write_integers(k: FunctionCode, args: Arguments) -> None:
+    """integer_out <- the chosen rows of the integer_table."""
+    with k.loop(args.rows) as row, k.loop(args.width) as number:
+        args.integer_out[row, number] = args.integer_table[args.chosen[row], number]
+
+
+def write_copy(k: FunctionCode, args: Arguments) -> None:
+    """out <- table, one row of each."""
+    with k.loop(args.width) as number:
+        args.out[0, number] = args.table[0, number]
+
+
+def write_scaled(k: FunctionCode, args: Arguments) -> None:
+    """out <- out times each row's factor."""
+    with k.loop(args.rows) as row, k.loop(args.width) as number:
+        args.out[row, number] = args.out[row, number] * args.factors[row]
+
+
+def scaled(gradient: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
+    """The contiguous gradient of a sum, times the sum's cotangent (1,), in place; of several runs each times its own."""
+    width = gradient.numel() // factors.numel()
+    factors = factors.contiguous()
+    _kernel(gradient.dtype).run(
+        "write_scaled", rows=factors.numel(), width=width, factors=factors, out=gradient
+    )
+    return gradient
+
+
+def copy(out: torch.Tensor, source: torch.Tensor) -> None:
+    """out <- source, of one shape and type."""
+    if out.is_contiguous() and source.is_contiguous() and out.numel():
+        _kernel(out.dtype).run("write_copy", width=out.numel(), table=source, out=out)
+    else:
+        out.copy_(source)
+
+
+def gathered(table: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
+    """table[chosen] of a contiguous table (n, ...) of floats or of int64, for int64 (..., ) that are below n, on a CPU."""
+    made = table.new_empty((*chosen.shape, *table.shape[1:]))
+    width = table.numel() // len(table)
+    if table.dtype == torch.int64:
+        _kernel(torch.float64).run(
+            "write_integers",
+            rows=chosen.numel(),
+            width=width,
+            chosen=chosen,
+            integer_table=table,
+            integer_out=made,
+        )
+    else:
+        _kernel(table.dtype).run(
+            "write_reals", rows=chosen.numel(), width=width, chosen=chosen, table=table, out=made
+        )
+    return made
+
+
+@cache
+def _kernel(dtype: torch.dtype) -> Kernel:
+    return Kernel((write_reals, write_integers, write_copy, write_scaled), ARGUMENTS, dtype, LANES)

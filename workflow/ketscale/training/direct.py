@@ -1,0 +1,62 @@
+"""Sums and their gradients without autograd, where a problem offers that."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from ketscale.engines.randomness import Step
+from ketscale.engines.vjp import VJP
+from ketscale.problems.problem import Problem
+from ketscale.training.flat import Flat
+
+# `Problem.vjp` of one run or of several.
+Offer = Callable[[torch.Tensor, Step], VJP | None]
+
+
+class Direct:
+    """Computes sums and their gradients without autograd if the problem offers that (`engines.vjp`), into a `Flat`.
+
+    offer: None if there is none.
+    """
+
+    def __init__(self, offer: Offer | None, flat: Flat) -> None:
+        self._offer, self._flat = offer, flat
+        # The numbers of samples for which nothing was offered, as for none.
+        self._without = {0}
+        self._unrecorded = torch.no_grad()
+
+    def sums(self, indices: torch.Tensor, step: Step) -> VJP | None:
+        """The sums for indices (n,) or (runs, n); None without an offer."""
+        samples = indices.shape[-1]
+        if self._offer is None or samples in self._without:
+            return None
+        with self._unrecorded:
+            found = self._offer(indices, step)
+        if found is None:
+            self._without.add(samples)
+        return found
+
+    def back(self, sums: VJP, pull: torch.Tensor) -> None:
+        """Put the gradients into their slots, for the gradient of the loss by the sums.
+
+        Raises:
+            RuntimeError: the problem left out a parameter, or has one in two places.
+        """
+        self._flat.written = 0
+        with self._unrecorded:
+            sums.back(pull, self._flat)
+        if self._flat.written != len(self._flat.leaves):
+            raise RuntimeError(
+                f"a problem's `vjp` wrote {self._flat.written} gradients of {len(self._flat.leaves)} parameters"
+            )
+
+
+def possible(problem: Problem) -> bool:
+    """Whether a problem may be differentiated without autograd: on a CPU, all of it trained, and no hook of a tensor."""
+    parameters: list[Any] = list(problem.parameters())
+    return all(p.is_cpu and p.requires_grad for p in parameters) and not any(
+        p._backward_hooks or p._post_accumulate_grad_hooks for p in parameters
+    )
