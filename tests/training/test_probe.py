@@ -18,6 +18,7 @@ from ketscale import analysis
 from ketscale.config import Data, Settings
 from ketscale.engines.circuits import trainability
 from ketscale.engines.circuits.spanned import noted
+from ketscale.engines.circuits.transforms import inputs_only
 from ketscale.engines.randomness import uniform
 from ketscale.errors import UserError
 from ketscale.jobs import first_step, started
@@ -194,7 +195,7 @@ def test_uniform_weights_are_those_of_the_run_s_seed_beside_a_sample_s_own_input
         made.problem.outputs("train", torch.tensor([sample]))
     turns = 2 * math.pi * uniform(probe.WEIGHTS.key(0, 0), torch.arange(20), model.circuit.weights)
     angles = torch.cat([asked[0].angles.inputs.expand(20, 2), turns], 1)
-    circuit = trainability.unshared(model.circuit)
+    circuit = inputs_only(model.circuit)
     found = trainability.gradients(asked[0].simulator, circuit, angles, angles, 2, model.paulis)
     assert made.trainability is not None
     assert made.trainability["square"] == found.square > 0

@@ -183,6 +183,12 @@ def test_a_circuit_without_inputs_is_measured_once_for_all_samples() -> None:
     circuit = Circuit(1).ry(0, "w0")
     values = Shots(Fused(), 7).expval(circuit, Angles(W.new_empty(3, 0), W), ["Z"])
     assert values.shape == (3, 1) and len(values.unique()) == 1
+    drawn = []
+    for samples in ([4], [1, 2, 3], [7, 8]):  # of three ranks
+        with keyed(0, 0, torch.tensor(samples)):
+            angles = Angles(W.new_empty(len(samples), 0), W)
+            drawn.append(Shots(Fused(), 1000).expval(circuit, angles, ["Z"])[0])
+    assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
 
 
 def test_single_precision_and_outcomes_without_probability() -> None:

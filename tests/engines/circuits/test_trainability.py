@@ -17,6 +17,7 @@ from ketscale.engines.circuits import trainability as of
 from ketscale.engines.circuits.ansaetze import BY_NAME, product_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import named_simulator
+from ketscale.engines.circuits.transforms import inputs_only
 from ketscale.problems.vectors.settings import VQCSettings
 
 FUSED = named_simulator("fused")
@@ -75,7 +76,7 @@ def test_known_states_have_their_entanglement() -> None:
     """GHZ 1, W of three qubits 8/9 (Meyer and Wallach 2002), a pair beside a third qubit 2/3, a product 0."""
     ghz, w, pair = (torch.zeros(1, 8, dtype=torch.complex128) for _ in range(3))
     ghz[0, [0, 7]] = w[0, [1, 2, 4]] = pair[0, [0, 6]] = 1
-    product = states_of(of.unshared(product_ansatz(3, 1)), grid(2, 9)[:7] + 0.3)
+    product = states_of(inputs_only(product_ansatz(3, 1)), grid(2, 9)[:7] + 0.3)
     for states, expected in ((ghz, 1), (w, 8 / 9), (pair, 2 / 3), (product, 0)):
         states = states / torch.linalg.vector_norm(states, dim=1, keepdim=True)
         assert of.meyer_wallach(states) == pytest.approx(expected, abs=1e-12)
@@ -132,7 +133,7 @@ def test_between_random_unitaries_a_gradient_has_the_mean_square_of_the_closed_f
 
 
 def test_a_deep_circuit_comes_to_what_random_unitaries_and_states_have() -> None:
-    circuit = of.unshared(strongly_entangling_ansatz(4, 8))
+    circuit = inputs_only(strongly_entangling_ansatz(4, 8))
     angles = (
         2
         * math.pi
@@ -150,7 +151,7 @@ def test_pennylane_has_the_same_gradients_and_states(name: str) -> None:
     """The same draws give the same numbers by another simulator's derivatives, overlaps and purities."""
     qubits, layers, draws = 3, 2, 6
     shared = BY_NAME[name](qubits, layers)
-    circuit, first = of.unshared(shared), shared.inputs
+    circuit, first = inputs_only(shared), shared.inputs
     assert (circuit.inputs, circuit.weights) == (first + shared.weights, 0)
     angles = 6 * torch.rand(
         draws, circuit.inputs, generator=torch.Generator().manual_seed(1), dtype=torch.float64

@@ -16,6 +16,7 @@ from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.spanned import Request, noted
+from ketscale.engines.circuits.transforms import inputs_only
 from ketscale.engines.randomness import RandomStream, uniform
 from ketscale.errors import UserError
 from ketscale.measure.clock import Clock
@@ -57,7 +58,7 @@ class Probe(Training):
         """
         asked = self._asked()
         first = max(asked, key=lambda each: (each.circuit.qubits, len(each.circuit.gates)))
-        circuit, free = first.circuit, trainability.unshared(first.circuit)
+        circuit, free = first.circuit, inputs_only(first.circuit)
         # Without weights, the circuit's angles are what other layers learn.
         start = circuit.inputs if circuit.weights else 0
         columns = free.inputs - start

@@ -18,7 +18,7 @@ from ketscale.engines.circuits.checks import (
     refuse_gradient,
 )
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, given_matrix
-from ketscale.engines.circuits.shifts import rule
+from ketscale.engines.circuits.shifts import Rule, gathered, separated
 from ketscale.optional import needed_for
 
 # What cannot be scaled up to 2^27 without overflow counts as 0.
@@ -43,7 +43,7 @@ class TranslatedCircuit:
 
     circuit: Any
     columns: tuple[Column, ...]
-    rules: tuple[tuple[tuple[float, float], ...], ...]
+    rules: tuple[Rule, ...]
 
 
 class Qiskit:
@@ -72,7 +72,7 @@ class Qiskit:
         if angles.inputs.shape[0] == 0:
             return no_rows(angles, initial, 2**circuit.qubits, dtype)
         program = self._program(circuit)
-        values = _gather(program, angles).double().numpy()
+        values = gathered(program.columns, angles).double().numpy()
         starts = _starts(initial)
         rows = [
             Statevector(_prepared(program.circuit, start).assign_parameters(row)).data
@@ -96,7 +96,7 @@ class Qiskit:
             for coefficient, shift in program.rules[p]
         ]
         experiment = _Experiment(self._estimator, program.circuit, tuple(paulis), _starts(initial), shifted)
-        values: torch.Tensor = _ParameterShift.apply(_gather(program, angles), experiment)
+        values: torch.Tensor = _ParameterShift.apply(gathered(program.columns, angles), experiment)
         return values
 
     def _program(self, circuit: Circuit) -> TranslatedCircuit:
@@ -111,8 +111,8 @@ def _translate(circuit: Circuit) -> TranslatedCircuit:
     from qiskit.circuit import ParameterVector
 
     gates = [part for gate in circuit.gates for part in _parts(gate)]
-    free = [(gate, column) for gate in gates for column in gate.columns if column.kind != "constant"]
-    parameters = iter(ParameterVector("angle", len(free)))
+    _, uses, rules = separated(circuit)
+    parameters = iter(ParameterVector("angle", len(uses)))
     translated = QuantumCircuit(circuit.qubits)
     for gate in gates:
         qubits = [circuit.qubits - 1 - wire for wire in gate.wires]
@@ -126,8 +126,7 @@ def _translate(circuit: Circuit) -> TranslatedCircuit:
             getattr(alone, METHODS[gate.base])(*angles, *alone.qubits)
             operation = alone.data[0].operation
             translated.append(operation.control(controls, annotated=False) if controls else operation, qubits)
-    rules = tuple(rule(gate.name) for gate, _ in free)
-    return TranslatedCircuit(translated, tuple(column for _, column in free), rules)
+    return TranslatedCircuit(translated, uses, rules)
 
 
 def _parts(gate: Gate) -> tuple[Gate, ...]:
@@ -136,13 +135,6 @@ def _parts(gate: Gate) -> tuple[Gate, ...]:
         return (gate,)
     names = (gate.name.replace("Rot", name) for name in ("RZ", "RY", "RZ"))
     return tuple(Gate(name, gate.wires, (c,)) for name, c in zip(names, gate.columns, strict=True))
-
-
-def _gather(program: TranslatedCircuit, angles: Angles) -> torch.Tensor:
-    """The angles in the order of the program's parameters, (batch, parameters)."""
-    inputs, weights = angles
-    every = torch.cat([inputs, weights.expand(len(inputs), -1)], dim=1)
-    return every[:, [c.index if c.kind == "input" else inputs.shape[1] + c.index for c in program.columns]]
 
 
 def _starts(initial: torch.Tensor | None) -> list[NDArray[np.complex128] | None]:

@@ -9,7 +9,7 @@ generator gives the seed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -17,12 +17,12 @@ import torch
 
 from ketscale.engines import randomness
 from ketscale.engines.circuits.checks import check_request, no_rows, one_first_derivative
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate
+from ketscale.engines.circuits.circuit import Angles, Circuit, Gate
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.fused.frame import Pauli, word
 from ketscale.engines.circuits.operators import uncompiled
 from ketscale.engines.circuits.probabilities import probabilities
-from ketscale.engines.circuits.shifts import rule
+from ketscale.engines.circuits.shifts import gathered, separated
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 
@@ -128,10 +128,11 @@ class Shots:
         if batch == 0:
             return no_rows(angles, initial, columns, inputs.dtype)
         # As a simulator computes equal samples only once.
-        if circuit.inputs == 0 and (initial is None or initial.ndim == 1) and batch > 1:
+        alike = circuit.inputs == 0 and (initial is None or initial.ndim == 1)
+        if alike and batch > 1:
             one = self._estimated(circuit, Angles(inputs[:1], weights), asked, columns, initial, words)
             return one.expand(batch, -1)
-        drawing = self._drawing(angles)
+        drawing = self._drawing(angles, alike)
         with torch.no_grad():
             values = self._means(circuit, angles, asked, columns, initial, drawing)
         differentiated = any(
@@ -156,15 +157,15 @@ class Shots:
         shifted: torch.Tensor = _Shifted.apply(gathered(uses, angles), values, experiment)
         return shifted
 
-    def _drawing(self, angles: Angles) -> _Drawing:
-        """What this call draws for: with numbers of its own, and a number for each row."""
+    def _drawing(self, angles: Angles, alike: bool = False) -> _Drawing:
+        """What this call draws for, with a number for each row. alike: of all samples, whichever a rank has."""
         rows, device = len(angles.inputs), angles.inputs.device
         drawn = randomness.current()
         if drawn is None:
             seed = int(torch.randint(2**62, (), device="cpu"))
             return _Drawing(seed, 0, 0, torch.arange(rows, device=device))
         number, samples = next(drawn.calls), drawn.samples.flatten()
-        if rows % len(samples):
+        if alike or not len(samples) or rows % len(samples):
             ids = torch.arange(rows, device=device)
         else:
             each = rows // len(samples)
@@ -308,31 +309,6 @@ class _Shifted(torch.autograd.Function):
         one_first_derivative("gradient 'shift' of shots", cotangent)
         (angles,) = ctx.saved_tensors
         return ctx.experiment.gradient(angles, cotangent), None, None
-
-
-@lru_cache(maxsize=256)
-def separated(
-    circuit: Circuit,
-) -> tuple[Circuit, tuple[Column, ...], tuple[tuple[tuple[float, float], ...], ...]]:
-    """The circuit with an input for each use of an angle; what each use is of, and its parameter-shift rule."""
-    uses, rules, gates = [], [], []
-    for gate in circuit.gates:
-        columns = []
-        for column in gate.columns:
-            if column.kind != "constant":
-                uses.append(column)
-                rules.append(rule(gate.name))
-                column = Column("input", len(uses) - 1)
-            columns.append(column)
-        gates.append(replace(gate, columns=tuple(columns)))
-    return Circuit(circuit.qubits, tuple(gates)), tuple(uses), tuple(rules)
-
-
-def gathered(uses: Sequence[Column], angles: Angles) -> torch.Tensor:
-    """The angle of each use, (batch, uses)."""
-    inputs, weights = angles
-    every = torch.cat([inputs, weights.expand(len(inputs), -1)], dim=1)
-    return every[:, [use.index if use.kind == "input" else inputs.shape[1] + use.index for use in uses]]
 
 
 def _bits(wires: tuple[int, ...]) -> Readout:

@@ -8,13 +8,12 @@ Johnson and Aspuru-Guzik, Adv. Quantum Technol. 2, 1900070, 2019), and the entan
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import torch
 
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column
+from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.shapes import Complex, Float
 
@@ -36,22 +35,6 @@ class Gradients(NamedTuple):
     variance: float
 
 
-def unshared(circuit: Circuit) -> Circuit:
-    """The circuit with a further input, after its own ones, in place of each weight, so that each sample has its own."""
-    first = circuit.inputs
-    moved = (
-        dataclasses.replace(
-            gate,
-            columns=tuple(
-                Column("input", first + column.index) if column.kind == "weight" else column
-                for column in gate.columns
-            ),
-        )
-        for gate in circuit.gates
-    )
-    return Circuit(circuit.qubits, tuple(moved))
-
-
 def gradients(
     simulator: Simulator,
     circuit: Circuit,
@@ -63,7 +46,7 @@ def gradients(
 ) -> Gradients:
     """The gradients of Pauli words at the angles that were drawn.
 
-    circuit: without weights, see `unshared`. drawn: angles in radians, of which those from column `first` on count.
+    circuit: without weights, see `transforms.inputs_only`. drawn: angles in radians, of which those from column `first` on count.
     uniform: the same tensor, or one in which these are from [0, 2 pi): they tell which words depend on which angles at all.
     initial: see `Simulator`.
 
