@@ -120,9 +120,14 @@ class Tile:
 
     def rows(self, rows: Buffer, in_order: bool) -> Rows:
         """The samples' states in memory; a circuit's final states may have their amplitudes in another order."""
-        reordered = not in_order and self.plan.program.order is not None
+        plan, size = self.plan, 1 << self.plan.program.qubits
+        reordered = not in_order and plan.program.order is not None
         places = Places(self.args.sources, self.args.powers) if reordered else None
-        return Rows(self.k, self.plan, rows, self.first, self.present, places)
+        blocked = max(plan.lanes // 2, 1 << plan.lane_bits) <= size and not (reordered and plan.lane_bits)
+        return Rows(
+            self.k, rows, self.first, self.present, size, plan.lane_bits, blocked, plan.real, places,
+            powers=any(plan.program.powers or ()),
+        )  # fmt: skip
 
     def columns(self, name: str, count: int) -> Buffer:
         """One of the thread's buffers as floats (count, lanes)."""

@@ -139,7 +139,6 @@ class Listing:
             "mixed": int(self.partners is not None),
             "block_vectors": 1 << self._dimensions,
             "from_zero": int(self.from_zero),
-            "reordered": int(self.program.order is not None),
             **{f"{name}_wanted": int(name in self.wanted) for name in ("input", "weight", "initial", "mix")},
         }
 

@@ -12,8 +12,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from ketscale.engines.circuits.fused.plan import SweepPlan
-from ketscale.engines.compiled.language import Buffer, Complex, FunctionCode, Number, minimum, select
+from ketscale.engines.compiled.language import (
+    Buffer,
+    Complex,
+    FunctionCode,
+    Number,
+    Operand,
+    minimum,
+    product,
+    select,
+)
 
 
 class Places(NamedTuple):
@@ -38,19 +46,27 @@ class Rows:
     """The rows of a tile's samples.
 
     rows: (rows of the batch, floats). first, present: the index of the tile's first sample, and how many it has.
-    places: the places of the amplitudes if they are not in order.
+    size: basis states. lane_bits: of a basis index, that are in a vector's lanes; known as the code is written if `blocked`,
+    that is, if many amplitudes are moved at a time. real: the tile has no imaginary parts. places: of the amplitudes if they
+    are not in order. powers: whether any power of i was divided out.
     """
 
     k: FunctionCode
-    plan: SweepPlan
     rows: Buffer
     first: Number
     present: Number
+    size: Operand
+    lane_bits: Operand
+    blocked: bool
+    real: bool = False
     places: Places | None = None
+    powers: bool = True
 
     def __post_init__(self) -> None:
-        lanes = self.k.lanes.bit_length() - 1
-        low, plan = self.plan.lane_bits, self.plan
+        if not self.blocked:
+            return
+        assert isinstance(self.lane_bits, int)
+        lanes, low = self.k.lanes.bit_length() - 1, self.lane_bits
         amplitudes = max(lanes - 1, low)  # bits of a block's indices
         self._row_lanes = [PART, *(Bit("index", i) for i in range(lanes - 1))]
         self._tile_lanes = [Bit("index", i) for i in range(low)]
@@ -59,19 +75,16 @@ class Rows:
         self._row_vectors += [Bit("sample", i) for i in range(lanes - low)]
         self._tile_vectors = [PART, *(Bit("index", i) for i in range(low, amplitudes))]
         self._amplitudes = 1 << amplitudes
-        # Amplitudes in another order can be moved in blocks only if each has a vector of its own.
-        self._blocked = amplitudes <= plan.program.qubits and not (self.places and low)
-        self._powers = self.places is not None and any(plan.program.powers or ())
 
     def read(self, tile: Buffer, scale: float) -> None:
         """Fill a tile with the rows times `scale`, without their powers of i; lanes without a sample get 0."""
-        if self._blocked:
+        if self.blocked:
             self._read_blocks(tile, scale)
         else:
             self._read_singly(tile, scale)
 
     def _read_blocks(self, tile: Buffer, scale: float) -> None:
-        with self.k.loop((1 << self.plan.program.qubits) // self._amplitudes) as block:
+        with self.k.loop(self.size // self._amplitudes) as block:
             base = block * self._amplitudes
             vectors = []
             for number in range(1 << len(self._row_vectors)):
@@ -82,24 +95,24 @@ class Rows:
             for real, imag, index in _pairs(places):
                 state = base + index
                 turned = self._turned(state, Complex(vectors[real], vectors[imag]), scale, undo=True)
-                tile[self._vector(state)] = turned.real if self.plan.real else turned
+                tile[self._vector(state)] = turned.real if self.real else turned
 
     def write(self, tile: Buffer, scale: float) -> None:
         """Write a tile times `scale` to the rows, with their powers of i."""
-        if self._blocked:
+        if self.blocked:
             self._write_blocks(tile, scale)
         else:
             self._write_singly(tile, scale)
 
     def _write_blocks(self, tile: Buffer, scale: float) -> None:
-        with self.k.loop((1 << self.plan.program.qubits) // self._amplitudes) as block:
+        with self.k.loop(self.size // self._amplitudes) as block:
             base = block * self._amplitudes
             vectors = {}
             places = [_values(number, self._tile_vectors) for number in range(1 << len(self._tile_vectors))]
             for real, imag, index in _pairs(places):
                 state = base + index
                 found = tile[self._vector(state)]
-                amplitude = Complex(found, self.k.vector(0.0)) if self.plan.real else found
+                amplitude = Complex(found, self.k.vector(0.0)) if self.real else found
                 turned = self._turned(state, amplitude, scale, undo=False)
                 vectors[real], vectors[imag] = turned.real, turned.imag
             ordered = [vectors[number] for number in range(len(vectors))]
@@ -122,13 +135,13 @@ class Rows:
 
     def _vector(self, state: Number) -> Number:
         """The vector (or pair) with the amplitude of a true basis state."""
-        return self._source(state) >> self.plan.lane_bits
+        return self._source(state) >> self.lane_bits
 
     def _turned(self, state: Number, amplitude: Complex, scale: float, undo: bool) -> Complex:
         """Amplitudes times `scale` and the power of i of their basis state, or its inverse."""
         if scale != 1:
             amplitude = amplitude * scale
-        if not self._powers or self.places is None:
+        if not self.powers or self.places is None:
             return amplitude
         table = self.k.table("powers_of_i", [1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0, -1.0]).part((), 4, 2)
         power = self.places.powers[state].widened()
@@ -140,15 +153,15 @@ class Rows:
     # --- few amplitudes, or amplitudes in another order within a vector ---
 
     def _read_singly(self, tile: Buffer, scale: float) -> None:
-        parts = 1 if self.plan.real else 2
-        tile.part((), 1, element="aligned").zero(self.plan.state_vectors)
+        parts = 1 if self.real else 2
+        tile.part((), 1, element="aligned").zero(product((self.size, parts)) >> self.lane_bits)
         with self._single(tile, parts) as (state, row, vector, lane):
             turned = self._turned(state, row[state], scale, undo=True)
             for part, value in zip(range(parts), (turned.real, turned.imag), strict=False):
                 vector[part, lane] = value
 
     def _write_singly(self, tile: Buffer, scale: float) -> None:
-        parts = 1 if self.plan.real else 2
+        parts = 1 if self.real else 2
         with self._single(tile, parts) as (state, row, vector, lane):
             real = vector[0, lane]
             imag = vector[1, lane] if parts == 2 else self.k.zero_of(self.k.real)
@@ -157,11 +170,11 @@ class Rows:
     @contextmanager
     def _single(self, tile: Buffer, parts: int) -> Iterator[tuple[Number, Buffer, Buffer, Number]]:
         """Loops over samples and amplitudes: a true basis state, its row, and the vectors and lane of its parts."""
-        k, bits = self.k, self.plan.lane_bits
-        floats = tile.part((), self.plan.vectors, parts, k.lanes, element="real")
-        with k.loop(self.present) as sample, k.loop(1 << self.plan.program.qubits) as state:
+        k, bits = self.k, self.lane_bits
+        floats = tile.part((), 1, parts, k.lanes, element="real")
+        with k.loop(self.present) as sample, k.loop(self.size) as state:
             row = self.rows.part((self.first + sample, 0), 1, element="complex")
-            lane = (sample << bits) + (self._source(state) & ((1 << bits) - 1))
+            lane = (sample << bits) + (self._source(state) & ((k.integer(1) << bits) - 1))
             yield state, row, floats[self._vector(state)], lane
 
 

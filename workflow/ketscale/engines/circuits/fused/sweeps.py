@@ -10,7 +10,7 @@ from importlib import import_module
 import torch
 
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused import block, kernels, mixing, moves, universal
+from ketscale.engines.circuits.fused import kernels, universal
 from ketscale.engines.circuits.fused.kernels import ARGUMENTS, backward, forward
 from ketscale.engines.circuits.fused.listing import Listing
 from ketscale.engines.circuits.fused.once import collect, prepare, prepare_and_forward
@@ -67,9 +67,11 @@ class CompiledSweep:
         self.rows = groups * batch
         self.shape = (self.rows, size if words is None else len(words))
         self.dtype = self.complex if words is None else self.real
-        self.sources = torch.tensor(plan.program.order or (), dtype=torch.int64).argsort()
-        self.powers = torch.tensor(plan.program.powers or (), dtype=torch.int8)[self.sources]
-        self._tables |= {"sources": self.sources, "powers": self.powers}
+        order, powers = plan.program.order or (), plan.program.powers or ()
+        if self.reads and words is None and not order:
+            order, powers = range(size), [0] * size
+        sources = torch.tensor(order, dtype=torch.int64).argsort()
+        self._tables |= {"sources": sources, "powers": torch.tensor(powers, dtype=torch.int8)[sources]}
         self.fixed |= {"batch": batch, "groups": groups, "group_tiles": self.group_tiles, "tiles": self.tiles}
         self.fixed |= {
             "states_per_tile": plan.state_vectors if plan.wanted else 0,
@@ -131,9 +133,7 @@ def reader(dtype: torch.dtype, lanes: int) -> Library:
     functions = (
         universal.prepare, universal.forward, universal.prepare_and_forward, universal.backward, universal.collect,
     )  # fmt: skip
-    return Kernel(
-        functions, universal.ARGUMENTS, dtype, lanes, sources=(block, kernels, mixing, moves)
-    ).library
+    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(*SOURCES, kernels)).library
 
 
 @dataclass(frozen=True)

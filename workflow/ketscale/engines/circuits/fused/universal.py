@@ -19,6 +19,7 @@ from ketscale.engines.circuits.fused.block import parity
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
 from ketscale.engines.circuits.fused.mixing import mix, undo_mix
 from ketscale.engines.circuits.fused.moves import MoveTable, each, move
+from ketscale.engines.circuits.fused.rows import Places, Rows
 from ketscale.engines.compiled.functions import sincos
 from ketscale.engines.compiled.language import (
     I64,
@@ -28,6 +29,7 @@ from ketscale.engines.compiled.language import (
     Complex,
     FunctionCode,
     Number,
+    Operand,
     aligned,
     bytes_,
     fma,
@@ -59,7 +61,7 @@ ARGUMENTS = CALL_ARGUMENTS | {
     "scratch_vectors input_columns weight_columns all_columns columns words angles": INTEGER,
     "mix_size shared_stride amplitude_floats size lane_bits samples vectors": INTEGER,
     "kept_vectors block_vectors": INTEGER,  # of psi and of the adjoint if gradients are wanted; of a block
-    "from_zero reordered mixed input_wanted weight_wanted initial_wanted mix_wanted": INTEGER,
+    "from_zero mixed input_wanted weight_wanted initial_wanted mix_wanted": INTEGER,
     "pairs singles": INTEGER,  # orbits of the reversal
     "forward_passes word_passes backward_passes": INTEGER,
     "passes": integers("passes", PASS_FIELDS),
@@ -177,7 +179,7 @@ def forward(k: FunctionCode, args: Arguments) -> None:
         k.either(
             args.from_zero != 0,
             lambda: _zero_state(tile, tile.saved),
-            lambda: _read_rows(tile, args.initial, tile.saved, 1.0, in_order=True),
+            lambda: _rows(tile, args.initial, True, lambda rows: rows.read(tile.saved, 1.0)),
         )
         _run(tile, k.integer(0), args.forward_passes, _rotate, tile.saved, None)
         with k.when(args.mixed != 0):
@@ -191,7 +193,7 @@ def forward(k: FunctionCode, args: Arguments) -> None:
         k.either(
             args.words > 0,
             lambda: _write_words(tile),
-            lambda: _write_rows(tile, tile.saved, args.out, 1.0, in_order=False),
+            lambda: _rows(tile, args.out, False, lambda rows: rows.write(tile.saved, 1.0)),
         )
 
 
@@ -206,7 +208,7 @@ def backward(k: FunctionCode, args: Arguments) -> None:
         k.either(
             args.words > 0,
             lambda: _read_words(tile),
-            lambda: _read_rows(tile, args.cotangent, adjoint, 0.5, in_order=False),
+            lambda: _rows(tile, args.cotangent, False, lambda rows: rows.read(adjoint, 0.5)),
         )
         _run(tile, args.forward_passes, args.word_passes, _add, psi, adjoint)
         with k.when(args.mixed != 0):
@@ -215,7 +217,7 @@ def backward(k: FunctionCode, args: Arguments) -> None:
         before = args.forward_passes + args.word_passes
         _run(tile, before, args.backward_passes, _undo, psi, adjoint)
         with k.when(args.initial_wanted != 0):
-            _write_rows(tile, adjoint, args.initial_gradient, 2.0, in_order=True)
+            _rows(tile, args.initial_gradient, True, lambda rows: rows.write(adjoint, 2.0))
         _write_gradients(tile)
 
 
@@ -550,46 +552,13 @@ def _zero_state(tile: _Tile, state: Buffer) -> None:
     state[0] = Complex(select(index == 0, k.vector(1.0), 0.0), k.vector(0.0))
 
 
-@contextmanager
-def _amplitudes(
-    tile: _Tile, state: Buffer, in_order: bool
-) -> Iterator[tuple[Number, Number, Number, Buffer, Number]]:
-    """Loop over basis states and samples: the state's number, its power of i, the sample, and its vectors and lane."""
+def _rows(tile: _Tile, rows: Buffer, in_order: bool, act: Callable[[Rows], None]) -> None:
+    """Do something with the samples' states in memory, many amplitudes at a time if each has a vector of its own."""
     k, args = tile.k, tile.args
-    mask = (k.integer(1) << args.lane_bits) - 1
-    place, power = k.variable(k.integer(0)), k.variable(k.integer(0))
-    with k.loop(args.size) as index:
-        place.value = index
-        if not in_order:
-            with k.when(args.reordered != 0):
-                place.value, power.value = args.sources[index], args.powers[index].widened()
-        vector = (place.value >> args.lane_bits) * 2
-        floats = state.part((), 1, k.lanes, element="real").part((vector,), 2, k.lanes)
-        first = place.value & mask
-        with k.loop(tile.present) as sample:
-            yield index, power.value, sample, floats, first + (sample << args.lane_bits)
+    places = None if in_order else Places(args.sources, args.powers)
 
+    def each(lane_bits: Operand, blocked: bool) -> None:
+        act(Rows(k, rows, tile.first, tile.present, args.size, lane_bits, blocked, places=places))
 
-def _times_power(k: FunctionCode, power: Number, real: Number, imag: Number) -> tuple[Number, Number]:
-    """i to a power times a complex number."""
-    odd = (power & 1) != 0
-    firsts, seconds = k.table("firsts", [1.0, -1.0, -1.0, 1.0]), k.table("seconds", [1.0, 1.0, -1.0, -1.0])
-    return select(odd, imag, real) * firsts[power], select(odd, real, imag) * seconds[power]
-
-
-def _read_rows(tile: _Tile, rows: Buffer, state: Buffer, scale: float, in_order: bool) -> None:
-    """Fill a state with the rows times `scale`, without their powers of i; lanes without a sample get 0."""
-    k = tile.k
-    state.zero(tile.args.vectors)
-    with _amplitudes(tile, state, in_order) as (index, power, sample, floats, lane):
-        row = rows[tile.first + sample]
-        real, imag = row[index * 2] * scale, row[index * 2 + 1] * scale
-        floats[0, lane], floats[1, lane] = _times_power(k, (k.integer(4) - power) & 3, real, imag)
-
-
-def _write_rows(tile: _Tile, state: Buffer, rows: Buffer, scale: float, in_order: bool) -> None:
-    """Fill the rows with the state times `scale` and its powers of i."""
-    with _amplitudes(tile, state, in_order) as (index, power, sample, floats, lane):
-        row = rows[tile.first + sample]
-        values = _times_power(tile.k, power, floats[0, lane] * scale, floats[1, lane] * scale)
-        row[index * 2], row[index * 2 + 1] = values
+    blocks = (args.lane_bits == 0) & (args.size * 2 >= k.lanes)
+    k.either(blocks, lambda: each(0, True), lambda: each(args.lane_bits, False))
