@@ -69,7 +69,7 @@ class CompiledSweep:
         self.dtype = self.complex if words is None else self.real
         order, powers = plan.program.order or (), plan.program.powers or ()
         if self.reads and words is None and not order:
-            order, powers = range(size), [0] * size
+            order, powers = tuple(range(size)), (0,) * size
         sources = torch.tensor(order, dtype=torch.int64).argsort()
         self._tables |= {"sources": sources, "powers": torch.tensor(powers, dtype=torch.int8)[sources]}
         self.fixed |= {"batch": batch, "groups": groups, "group_tiles": self.group_tiles, "tiles": self.tiles}
