@@ -259,10 +259,22 @@ class _Translator:
             self._add(item.operation, on, [classical[bit] for bit in item.clbits], within)
 
     def _add(self, operation: Any, qubits: list[int], clbits: list[Clbit], within: str | None) -> None:
+        whole = within or operation.name
+        # First, since they are most of a circuit, and Qiskit's types take longer to tell apart.
+        if steps := _steps(operation):
+            for step in steps:
+                on = tuple(qubits[place] for place in step.qubits)
+                angles = (
+                    self._angle(operation.params[angle], whole)
+                    if isinstance(angle, int)
+                    else Column("constant", value=angle)
+                    for angle in step.angles
+                )
+                self._append(Gate(step.name, self._wires(on), tuple(angles)), qubits, whole)
+            return
         from qiskit.circuit import Barrier, ControlFlowOp, Delay, Measure, Reset, Store
         from qiskit.circuit.library import GlobalPhaseGate, IGate
 
-        whole = within or operation.name
         if isinstance(operation, (Barrier, Delay, IGate, GlobalPhaseGate)):
             return
         if isinstance(operation, (ControlFlowOp, Store)):
@@ -275,16 +287,6 @@ class _Translator:
                 raise UserError(
                     f"instruction {whole} on qubits {qubits}: only qubits that are still |0> can be reset or initialised"
                 )
-        elif steps := _steps(operation):
-            for step in steps:
-                on = tuple(qubits[place] for place in step.qubits)
-                angles = (
-                    self._angle(operation.params[angle], whole)
-                    if isinstance(angle, int)
-                    else Column("constant", value=angle)
-                    for angle in step.angles
-                )
-                self._append(Gate(step.name, self._wires(on), tuple(angles)), qubits, whole)
         elif (matrix := _matrix(operation)) is not None:
             # For Qiskit the first qubit of a matrix is the least significant one.
             self._append(given(matrix, *self._wires(qubits[::-1])), qubits, whole)
@@ -313,10 +315,10 @@ def _standard() -> dict[str, type]:
 
 def _steps(operation: Any) -> tuple[PlacedGate, ...] | None:
     """How a gate of Qiskit's own is made of KetScale's, if it is; one that is controlled by a |0> has another name."""
-    from qiskit.circuit import ControlledGate
-
     if _is_standard(operation):
         return STEPS.get(operation.name)
+    from qiskit.circuit import ControlledGate
+
     if not isinstance(operation, ControlledGate) or not _is_standard(operation.base_gate):
         return None
     name, count = SAME.get(operation.base_gate.name), operation.num_ctrl_qubits
