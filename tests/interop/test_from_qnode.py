@@ -61,7 +61,7 @@ def same(
             pairs.append((results, slopes))
         torch.testing.assert_close(*pairs, rtol=1e-9, atol=1e-10)
     if gathered is not None:
-        assert [way.gathers for way in converted._records.ways.values()] == [gathered]
+        assert [way._inputs is not None for way in converted._records.ways.values()] == [gathered]
     return converted
 
 

@@ -179,11 +179,6 @@ class Replay(Evaluator):
                 alone and len(factors) == len(structure.places) and all(factor == 1 for factor in factors)
             )
 
-    @property
-    def gathers(self) -> bool:
-        """Whether the record is not needed: all angles are entries of the tensors."""
-        return self._inputs is not None
-
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """The results of all measurements."""
         if self._inputs is None or self._weights is None:
