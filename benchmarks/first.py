@@ -12,7 +12,7 @@ import os
 import random
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from statistics import median
 
 import torch
@@ -41,6 +41,42 @@ def drawn(qubits: int, layers: int, rng: random.Random) -> Circuit:
         gates += [Gate("CNOT", tuple(rng.sample(range(qubits), 2))) for _ in range(qubits)]
     return Circuit(qubits, tuple(gates))
 
+
+def encoded(qubits: int) -> Circuit:
+    """Angles in, on every wire."""
+    return Circuit(qubits, tuple(Gate("RY", (w,), (Column("input", w),)) for w in range(qubits)))
+
+
+def fourier(qubits: int) -> Circuit:
+    """The quantum Fourier transform."""
+    return encoded(qubits).qft(*range(qubits))
+
+
+def grover(qubits: int) -> Circuit:
+    """Three of Grover's iterations for the state of ones."""
+    circuit, wires = encoded(qubits), tuple(range(qubits))
+    for _ in range(3):
+        circuit = circuit.controlled("PauliZ", wires[:-1], wires[-1:])
+        for turned in ("Hadamard", "PauliX"):
+            circuit = circuit.then(*(Gate(turned, (w,)) for w in wires))
+        circuit = circuit.controlled("PauliZ", wires[:-1], wires[-1:])
+        for turned in ("PauliX", "Hadamard"):
+            circuit = circuit.then(*(Gate(turned, (w,)) for w in wires))
+    return circuit
+
+
+def counter(qubits: int) -> Circuit:
+    """Adds 1 four times, each time under an angle: Xs under up to all other wires."""
+    circuit = encoded(qubits)
+    for turn in range(4):
+        for w in range(qubits - 1):
+            circuit = circuit.controlled("PauliX", range(w + 1, qubits), (w,))
+        circuit = circuit.x(qubits - 1).rx(turn, f"w{turn}")
+    return circuit
+
+
+# What is not made of rotations and Clifford gates alone.
+OTHERS = {"Fourier transform": fourier, "Grover": grover, "counter": counter}
 
 Clock = Callable[[], float]
 
@@ -76,12 +112,16 @@ def main() -> None:
         os.environ["KETSCALE_CACHE"] = cache
         _once_for_a_processor(rng)
         print(
-            "| qubits | layers | batch | precision | rotations | first calls | later | own code: first | later | ratio |"
+            "| circuit | qubits | batch | precision | gates | first calls | later | own code: first | later | ratio | default.qubit |"
         )
-        print("| ---: | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: |")
-        for case in CASES:
+        print("| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+        for qubits, layers, batch in CASES:
             for dtype in (torch.float32, torch.float64):
-                _case(*case, dtype, rng, options.repeats, clock)
+                circuits = [drawn(qubits, layers, rng) for _ in range(STRUCTURES)]
+                _case(f"{layers} layers", circuits, batch, dtype, options.repeats, clock)
+        for name, made in OTHERS.items():
+            for qubits in (6, 12):
+                _case(name, [made(qubits)], 32, torch.float64, options.repeats, clock)
         _search(options.structures, rng)
 
 
@@ -93,15 +133,14 @@ def _once_for_a_processor(rng: random.Random) -> None:
 
 
 def _case(
-    qubits: int,
-    layers: int,
+    name: str,
+    circuits: Sequence[Circuit],
     batch: int,
     dtype: torch.dtype,
-    rng: random.Random,
     repeats: int,
     clock: Clock,
 ) -> None:
-    circuits = [drawn(qubits, layers, rng) for _ in range(STRUCTURES)]
+    qubits = circuits[0].qubits
     specialised.specialise("never")
     simulator = Fused()
     calls = [step(simulator, circuit, batch, dtype) for circuit in circuits]
@@ -113,18 +152,25 @@ def _case(
     own = step(simulator, circuits[0], batch, dtype)
     compiled_s = seconds(own, clock)
     # In turns: the speed of a shared machine changes. The code that reads has been chosen for its circuit.
-    pairs = []
+    pairs: list[list[float]] = []
+    turns: tuple[tuple[specialised.When, Callable[[], object]], ...] = (("never", reads), ("always", own))
     for _ in range(repeats):
-        specialised.specialise("never")
-        pair = [seconds(reads, clock)]
-        specialised.specialise("always")
-        pairs.append((*pair, seconds(own, clock)))
+        pair = []
+        for when, call in turns:
+            specialised.specialise(when)
+            call()
+            pair.append(seconds(call, clock))
+        pairs.append(pair)
     read_s, own_s = (median(times) for times in zip(*pairs, strict=True))
-    rotations = qubits * (1 + 3 * layers)
+    rotations = qubits + circuits[0].weights
     limit = next(ms for most, ms in LIMITS_MS if rotations <= most)
+    peer = step(named_simulator("default.qubit"), circuits[0], batch, dtype)
+    peer_s = min(seconds(peer, clock) for _ in range(3))
     print(
-        f"| {qubits} | {layers} | {batch} | {str(dtype)[6:]} | {rotations} | {min(firsts):.1f} to {max(firsts):.1f} (limit {limit}) "
-        f"| {1e3 * read_s:.3f} | {1e3 * compiled_s:.0f} | {1e3 * own_s:.3f} | {read_s / own_s:.1f} |"
+        f"| {name} | {qubits} | {batch} | {str(dtype)[6:]} | {len(circuits[0].gates)} "
+        f"| {min(firsts):.1f} to {max(firsts):.1f} (limit {limit}) | {1e3 * read_s:.3f} "
+        f"| {1e3 * compiled_s:.0f} | {1e3 * own_s:.3f} | {read_s / own_s:.1f} | {1e3 * peer_s:.1f} |",
+        flush=True,
     )
 
 
