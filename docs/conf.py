@@ -61,6 +61,8 @@ def plain(app: Any, what: str, name: str, of: Any, options: Any, lines: list[str
 def _paragraph(text: str) -> str:
     if all(line.startswith("    ") for line in text.split("\n")):
         return f"::\n\n{text}"
+    if text.startswith("Example:"):
+        return text
     if not text.startswith(("Raises:", "Args:", "Returns:", "Attributes:")):
         text = re.sub(r"\n +", "\n", re.sub(r"\n(?=[\w, ]+: )", "\n\n", text))
     # Outside of code, nothing is markup.
