@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from ketscale.engines import specialised
 from ketscale.problems.registry import FAMILIES
 from ketscale.process import THREAD_VARIABLES
 from tests import shapes
@@ -51,6 +52,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """The tests themselves are run with the garbage collector."""
     gc.enable()
+
+
+@pytest.fixture
+def read_from_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No code of their own for circuits: where hundreds are translated it would take minutes, and is tested elsewhere."""
+    monkeypatch.setattr(specialised, "_chosen", ["never"])
 
 
 @pytest.fixture(scope="session")

@@ -49,6 +49,8 @@ from ketscale.errors import UserError
 from ketscale.interop.qiskit import from_qasm2, from_qasm3, from_qiskit
 from tests.interop.qasm_texts import QAOA, QASM2, QASM3, VQE, Algorithm
 
+pytestmark = pytest.mark.usefixtures("read_from_tables")
+
 STANDARD = {
     name: gate
     for name, gate in get_standard_gate_name_mapping().items()
