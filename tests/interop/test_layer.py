@@ -185,6 +185,18 @@ def test_gradients_of_what_is_measured_are_those_of_backprop(named: dict[str, An
     close(each.sum(0), slopes[0][1])
 
 
+def test_no_variance_is_below_zero_and_its_second_derivative_is_right_there() -> None:
+    scaled = [{"Z": tenth / 10} for tenth in range(1, 10)]
+    assert (Layer(Circuit(1).ry(0, "x0"), scaled, measure="var")(torch.zeros(1, 1)) >= 0).all()
+    exact = Layer(
+        Circuit(1).ry(0, "x0"), ["Z"], measure="var", simulator="default.qubit", dtype=torch.float64
+    )
+    # 1 - cos(x)^2, whose second derivative is 2 cos(2 x).
+    points = math.pi * torch.arange(6.0, dtype=torch.float64)
+    curvatures = torch.stack([hessian(lambda x: exact(x[None]).sum())(point[None]) for point in points])
+    close(curvatures.flatten(), torch.full((6,), 2.0, dtype=torch.float64))
+
+
 def test_measures_are_those_of_a_qnode() -> None:
     qml = pytest.importorskip("pennylane")
 

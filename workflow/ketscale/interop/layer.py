@@ -162,7 +162,11 @@ class Layer(nn.Module):
                 if self._sums is None:
                     return values
                 means = values @ self._sums.to(values)
-                return means if self._squares is None else values @ self._squares.to(values) - means.square()
+                if self._squares is None:
+                    return means
+                variances = values @ self._squares.to(values) - means.square()
+                # Rounding must leave none below 0, and no derivative out.
+                return variances + (-variances.detach()).clamp(min=0)
             case "state":
                 return simulator.state(circuit, angles)
             case "probs":
