@@ -280,7 +280,7 @@ class _Table:
             members = [(number, word) for number, word in enumerate(words) if word.x in masks]
             self._pass(basis, len(members))
             for number, word in members:
-                power = (word.ys + (2 if word.sign < 0 else 0)) % 4
+                power = (1 - word.sign - word.ys) % 4
                 self._step(basis, word.x, word.z, power, number, 0, 0.0, pairs=False)
 
     def _pass(self, basis: tuple[int, ...], count: int) -> None:

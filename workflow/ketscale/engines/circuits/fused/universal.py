@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from ketscale.engines.circuits.fused.block import parity
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
@@ -33,8 +34,8 @@ from ketscale.engines.compiled.language import (
     aligned,
     bytes_,
     fma,
-    fnma,
     integers,
+    lane_sum,
     minimum,
     reals,
     select,
@@ -107,8 +108,7 @@ class _Tile:
         ).part((), len(lanes), len(lanes))
 
 
-@dataclass(frozen=True)
-class _Step:
+class _Step(NamedTuple):
     """A step on a block. odd, lanes, pairs: of its kind. negative: whether its sign is turned. across: whether the two
     vectors of a pair differ in sign."""
 
@@ -336,35 +336,18 @@ def _steps(tile: _Tile, number: Number, base: Number, size: Number, body: Body) 
     tile.signs[0], tile.signs[1] = lane_signs, -lane_signs
     kinds = range(2 * PAIRS if body in (_rotate, _undo) else PAIRS)
     for kind in kinds:
-        odd, lanes, pairs = (bool(kind & part) for part in (ODD, LANES, PAIRS))
+        parts = (bool(kind & part) for part in (ODD, LANES, PAIRS))
         with k.when(row[KIND] == kind):
             body(
-                tile,
-                _Step(
-                    odd,
-                    lanes,
-                    pairs,
-                    size,
-                    negative,
-                    across,
-                    move,
-                    pivot,
-                    within,
-                    flip,
-                    index,
-                    column,
-                    factor,
-                ),
+                tile, _Step(*parts, size, negative, across, move, pivot, within, flip, index, column, factor)
             )
 
 
-def _flipped(tile: _Tile, step: _Step, amplitude: Complex) -> Complex:
-    """An amplitude's vectors after the flip of their lanes."""
-    if not step.lanes:
-        return amplitude
-    flip, parts = step.flip, [amplitude.real, amplitude.imag]
-    for bit in range(tile.k.lanes.bit_length() - 1):
-        on = (flip >> bit & 1) != 0
+def _image(tile: _Tile, step: _Step, amplitude: Complex) -> Complex:
+    """An amplitude's vectors after the flip of their lanes, or i times these."""
+    parts = [-amplitude.imag, amplitude.real] if step.odd else [amplitude.real, amplitude.imag]
+    for bit in range(tile.k.lanes.bit_length() - 1 if step.lanes else 0):
+        on = (step.flip >> bit & 1) != 0
         crossed = [lane ^ 1 << bit for lane in range(tile.k.lanes)]
         parts = [select(on, part.shuffled(crossed), part) for part in parts]
     return Complex(*parts)
@@ -384,21 +367,9 @@ def _places(tile: _Tile, step: _Step) -> Iterator[list[tuple[Number, Number, Num
             yield [(q, q ^ step.move, _parity(q & step.within))]
 
 
-def _turned(amplitude: Complex, image: Complex, cosine: Number, sine: Number, odd: bool) -> Complex:
-    """cosine times an amplitude plus sine times its image, or i times the image."""
-    real, imag = cosine * amplitude.real, cosine * amplitude.imag
-    if odd:
-        return Complex(fnma(image.imag, sine, real), fma(image.real, sine, imag))
-    return Complex(fma(image.real, sine, real), fma(image.imag, sine, imag))
-
-
-def _product(left: Complex, right: Complex, imaginary: bool) -> Number:
-    """The real or the imaginary part of conj(left) right."""
-    made: Number
-    if imaginary:
-        made = fnma(left.imag, right.real, left.real * right.imag)
-    else:
-        made = fma(left.imag, right.imag, left.real * right.real)
+def _product(left: Complex, right: Complex) -> Number:
+    """The real part of conj(left) right."""
+    made: Number = fma(left.imag, right.imag, left.real * right.real)
     return made
 
 
@@ -416,8 +387,7 @@ def _rotate(tile: _Tile, step: _Step) -> None:
     with _places(tile, step) as places:
         states = [psi[q] for q, _, _ in places]
         for number, (q, _, sign) in enumerate(places):
-            image = _flipped(tile, step, states[number - 1])
-            psi[q] = _turned(states[number], image, cosine, tile.sines[sign], step.odd)
+            psi[q] = fma(_image(tile, step, states[number - 1]), tile.sines[sign], cosine * states[number])
 
 
 def _undo(tile: _Tile, step: _Step) -> None:
@@ -428,15 +398,11 @@ def _undo(tile: _Tile, step: _Step) -> None:
     with _places(tile, step) as places:
         states = [(psi[q], adjoint[q]) for q, _, _ in places]
         for number, (q, _, sign) in enumerate(places):
-            images = [_flipped(tile, step, state) for state in states[number - 1]]
-            total.value = fma(
-                _product(states[number][1], images[0], imaginary=step.odd), tile.signs[sign], total.value
-            )
+            images = [_image(tile, step, state) for state in states[number - 1]]
+            total.value = fma(_product(states[number][1], images[0]), tile.signs[sign], total.value)
             for state, own, image in zip((psi, adjoint), states[number], images, strict=True):
-                state[q] = _turned(own, image, cosine, tile.sines[sign], step.odd)
-    # P is i times the step's even factor, and -i times its odd one.
-    signs = k.table("minus" if step.odd else "plus", [-1.0, 1.0] if step.odd else [1.0, -1.0])
-    factor = signs[step.negative] * step.factor
+                state[q] = fma(image, tile.sines[sign], cosine * own)
+    factor = k.table("plus", [1.0, -1.0])[step.negative] * step.factor
     column = step.column
     tile.gradients[column] = fma(total.value, factor.splat(), tile.gradients[column])
 
@@ -446,7 +412,7 @@ def _measure(tile: _Tile, step: _Step) -> None:
     k, psi, total = tile.k, tile.block, tile.k.variable(tile.k.vector(0.0))
     with _places(tile, step) as places:
         for q, p, sign in places:
-            product = _product(psi[q], _flipped(tile, step, psi[p]), imaginary=step.odd)
+            product = _product(psi[q], _image(tile, step, psi[p]))
             total.value = fma(product, tile.signs[sign], total.value)
     words, word = tile.words, step.index
     sign = k.table("plus", [1.0, -1.0])[step.negative].splat()
@@ -459,10 +425,7 @@ def _add(tile: _Tile, step: _Step) -> None:
     _sines(tile, tile.words[step.index], step.negative)
     with _places(tile, step) as places:
         for q, p, sign in places:
-            image, own, weight = _flipped(tile, step, psi[p]), adjoint[q], tile.sines[sign]
-            if step.odd:
-                image = Complex(image.imag, -image.real)
-            adjoint[q] = Complex(fma(image.real, weight, own.real), fma(image.imag, weight, own.imag))
+            adjoint[q] = fma(_image(tile, step, psi[p]), tile.sines[sign], adjoint[q])
 
 
 # --- angles and words in, gradients and values out ---
@@ -492,12 +455,6 @@ def _sample_sum(tile: _Tile, vector: Number) -> Number:
         added = vector + vector.shuffled([lane ^ 1 << bit for lane in lanes])
         vector = select(tile.args.lane_bits > bit, added, vector)
     return vector
-
-
-def _total(vector: Number) -> Number:
-    for bit in range(vector.lanes.bit_length() - 1):
-        vector = vector + vector.shuffled([lane ^ 1 << bit for lane in range(vector.lanes)])
-    return vector.lane(0)
 
 
 def _rows_back(tile: _Tile, columns: Buffer, rows: Buffer, count: Number) -> None:
@@ -534,7 +491,7 @@ def _write_gradients(tile: _Tile) -> None:
     with k.when(args.weight_wanted != 0):
         row = args.weight_rows[tile.number]
         with each(k, args.weight_columns) as i:
-            row[i] = _total(tile.gradients[args.input_columns + i])
+            row[i] = lane_sum(tile.gradients[args.input_columns + i]).lane(0)
     with k.when(args.input_wanted != 0):
         with each(k, args.input_columns) as i:
             tile.gradients[i] = _sample_sum(tile, tile.gradients[i])
