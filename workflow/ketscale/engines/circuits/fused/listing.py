@@ -14,8 +14,8 @@ import torch
 
 from ketscale.engines.circuits.fused.block import parity
 from ketscale.engines.circuits.fused.mixing import orbits_of
-from ketscale.engines.circuits.fused.plan import Wanted
-from ketscale.engines.circuits.fused.program import Flip, Move, Program, Rotation, Word
+from ketscale.engines.circuits.fused.plan import SweepPlan
+from ketscale.engines.circuits.fused.program import Flip, Move, Rotation, Word
 from ketscale.engines.circuits.fused.schedule import Span, measurement_passes
 from ketscale.engines.circuits.fused.universal import LANES, ODD, PAIRS
 
@@ -27,36 +27,18 @@ FEWEST_PHASES, MOST_QUBITS = 4, 14
 
 
 @dataclass(frozen=True)
-class Listing:
-    """One program with one layout, precision and set of wanted gradients; see `plan.SweepPlan`."""
-
-    program: Program
-    input_columns: int
-    weight_columns: int
-    double: bool
-    lanes: int
-    lane_bits: int
-    from_zero: bool
-    wanted: tuple[Wanted, ...]
-    partners: tuple[int, ...] | None = None
-
-    # What calls need to know is that of a plan.
-    shared_stride = 0
+class Listing(SweepPlan):
+    """One program with one layout, precision and set of wanted gradients; all of its amplitudes are complex."""
 
     @property
-    def mix_size(self) -> int:
-        """Floats of a superposition's coefficients and constant."""
-        return 0 if self.partners is None else 4 + 2 * len(self.partners)
+    def real(self) -> bool:
+        """See `SweepPlan.real`."""
+        return False
 
     @property
-    def samples(self) -> int:
-        """Samples in a tile."""
-        return self.lanes >> self.lane_bits
-
-    @property
-    def state_vectors(self) -> int:
-        """Vectors of a tile's state."""
-        return 2 << self._bits
+    def shared_stride(self) -> int:
+        """Nothing is written for a group."""
+        return 0
 
     @property
     def _bits(self) -> int:
@@ -67,15 +49,10 @@ class Listing:
         """The blocks' dimensions."""
         return self._bits if self._bits <= WHOLE else PART
 
-    @property
-    def steps(self) -> Sequence[Rotation]:
-        """All rotations."""
-        return self.rotations
-
     @cached_property
-    def rotations(self) -> list[Rotation]:
+    def steps(self) -> tuple[Rotation, ...]:
         """All rotations that are not part of a move."""
-        return [step for step in self._program if isinstance(step, Rotation)]
+        return tuple(step for step in self._program if isinstance(step, Rotation))
 
     @cached_property
     def _program(self) -> list[Rotation | Move]:
@@ -92,9 +69,9 @@ class Listing:
         return steps
 
     @cached_property
-    def _angles(self) -> dict[tuple[int, float], int]:
+    def _turns(self) -> dict[tuple[int, float], int]:
         """The distinct angles: a column and its factor."""
-        return {angle: i for i, angle in enumerate(dict.fromkeys(map(self._angle, self.rotations)))}
+        return {angle: i for i, angle in enumerate(dict.fromkeys(map(self._angle, self.steps)))}
 
     def _angle(self, rotation: Rotation) -> tuple[int, float]:
         angle = rotation.angle
@@ -106,12 +83,18 @@ class Listing:
         """Columns of inputs and weights, and one of constants."""
         return self.input_columns + self.weight_columns + 1
 
-    @property
-    def scratch_vectors(self) -> int:
-        """Vectors of all buffers of a worker."""
-        kept = 2 * self._kept
-        words = len(self.program.words or ())
-        return 2 * self.all_columns + 2 * len(self._angles) + words + kept + (4 << self._dimensions)
+    @cached_property
+    def scratch(self) -> dict[str, int]:
+        """See `SweepPlan.scratch`."""
+        return {
+            "columns": self.all_columns,
+            "turns": 2 * len(self._turns),
+            "words": len(self.program.words or ()),
+            "gradients": self.all_columns,
+            "psi": self._kept,
+            "adjoint": self._kept,
+            "blocks": 4 << self._dimensions,
+        }
 
     @property
     def _kept(self) -> int:
@@ -120,37 +103,31 @@ class Listing:
 
     def sizes(self) -> dict[str, int]:
         """The arguments that say how large things are, by name."""
-        words, size = self.program.words, 1 << self.program.qubits
+        own = (
+            "scratch_vectors input_columns weight_columns all_columns columns amplitude_floats lane_bits samples vectors "
+            "mix_size"
+        )
         return {
-            "scratch_vectors": self.scratch_vectors,
-            "input_columns": self.input_columns,
-            "weight_columns": self.weight_columns,
-            "all_columns": self.all_columns,
-            "columns": 2 * size if words is None else len(words),
-            "words": len(words or ()),
-            "angles": len(self._angles),
-            "amplitude_floats": 2 * size,
-            "size": size,
-            "lane_bits": self.lane_bits,
-            "samples": self.samples,
-            "vectors": 1 << self._bits,
+            **{name: getattr(self, name) for name in own.split()},
+            "words": len(self.program.words or ()),
+            "angles": len(self._turns),
+            "size": 1 << self.program.qubits,
             "kept_vectors": self._kept,
-            "mix_size": self.mix_size,
             "mixed": int(self.partners is not None),
             "block_vectors": 1 << self._dimensions,
             "from_zero": int(self.from_zero),
             **{f"{name}_wanted": int(name in self.wanted) for name in ("input", "weight", "initial", "mix")},
         }
 
-    def tables(self) -> tuple[dict[str, int], dict[str, torch.Tensor]]:
+    def listed(self) -> tuple[dict[str, int], dict[str, torch.Tensor]]:
         """How many passes there are, and the tables, by the names of the arguments."""
         table = _Table(self.lane_bits, self._bits, self._dimensions)
         first = -1 if "initial" in self.wanted else self._first_wanted()
         passes = self._passes()
 
         def rotations(basis: tuple[int, ...], members: Sequence[int]) -> None:
-            found = [(self.rotations[i], *self._angle(self.rotations[i])) for i in members]
-            table.rotations(basis, [(r, self._angles[c, factor], c, factor) for r, c, factor in found])
+            found = [(self.steps[i], *self._angle(self.steps[i])) for i in members]
+            table.rotations(basis, [(r, self._turns[c, factor], c, factor) for r, c, factor in found])
 
         for basis, members in passes:
             if isinstance(basis, Move):
@@ -160,7 +137,7 @@ class Listing:
         forward = len(table.passes)
         table.words(self.program.words or ())
         words = len(table.passes) - forward
-        last = len(self.rotations)
+        last = len(self.steps)
         for basis, members in reversed(passes) if self.wanted else ():
             last = min([last, *members])
             if isinstance(basis, Move):
@@ -174,7 +151,7 @@ class Listing:
             "backward_passes": len(table.passes) - forward - words,
         }
         dtype = torch.float64 if self.double else torch.float32
-        angles = list(self._angles)
+        angles = list(self._turns)
         orbits = dict(zip(("pairs", "singles"), orbits_of(self.partners or ()), strict=True))
         counts |= {name: len(found) for name, found in orbits.items()}
         tables: dict[str, tuple[Any, torch.dtype]] = {
@@ -190,28 +167,24 @@ class Listing:
         return counts, {name: torch.from_numpy(np.array(v)).to(kind) for name, (v, kind) in tables.items()}
 
     def _first_wanted(self) -> int:
-        wanted = (i for i, r in enumerate(self.rotations) if r.angle.kind in self.wanted)
-        return next(wanted, len(self.rotations))
+        wanted = (i for i, r in enumerate(self.steps) if r.angle.kind in self.wanted)
+        return next(wanted, len(self.steps))
 
     def _passes(self) -> list[tuple[tuple[int, ...] | Move, list[int]]]:
         """The basis of each pass and the numbers of its rotations, in the order of the program; or a move."""
         passes: list[tuple[Span | Move, list[int]]] = []
         number = 0
-        whole = self._bits <= WHOLE
         for step in self._program:
             if isinstance(step, Move):
                 passes.append((step, []))
                 continue
-            flip = Span() if whole else Span().joined(step.x >> self.lane_bits)
+            flip = 0 if self._bits <= WHOLE else step.x >> self.lane_bits
             span, members = passes[-1] if passes else (None, [])
-            if isinstance(span, Span):
-                wider = span if whole else span.joined(step.x >> self.lane_bits)
-            if isinstance(span, Span) and len(wider.basis) <= PART:
+            if isinstance(span, Span) and len((wider := span.joined(flip)).basis) <= PART:
                 passes[-1] = (wider, members)
             else:
-                members = []
-                passes.append((flip, members))
-            members.append(number)
+                passes.append((Span().joined(flip), []))
+            passes[-1][1].append(number)
             number += 1
         return [
             (span if isinstance(span, Move) else _filled(span, self._dimensions, self._bits), members)

@@ -6,6 +6,7 @@ from array import array
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
+from typing import TypeVar
 
 import torch
 
@@ -40,7 +41,7 @@ class CompiledSweep:
     plan: of code that was written for the circuit, or the circuit that code reads. batch: samples in each group.
     """
 
-    def __init__(self, plan: SweepPlan | Listing, batch: int, groups: int) -> None:
+    def __init__(self, plan: SweepPlan, batch: int, groups: int) -> None:
         self.plan = plan
         self.batch = batch
         self.groups = groups
@@ -52,7 +53,7 @@ class CompiledSweep:
         self.fixed: dict[str, int] = {}
         if isinstance(plan, Listing):
             self.library = reader(self.real, plan.lanes)
-            counts, self._tables = plan.tables()
+            counts, self._tables = plan.listed()
             self.fixed = plan.sizes() | counts
             self.names = " ".join(universal.ARGUMENTS).split()
         else:
@@ -136,6 +137,9 @@ def reader(dtype: torch.dtype, lanes: int) -> Library:
     return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(*SOURCES, kernels)).library
 
 
+Plan = TypeVar("Plan", bound=SweepPlan)
+
+
 @dataclass(frozen=True)
 class Request:
     """What code is for: a circuit, the wanted result, and the wanted gradients; see `kernel`."""
@@ -152,42 +156,34 @@ class Request:
 
     def plan(self) -> SweepPlan:
         """The plan of code that is written for it."""
-        program = reduced(self.circuit, self.paulis, self.literal, self.partners is not None)
-        double = self.dtype == torch.float64
-        real = self.from_zero and program.real and not self.literal and self.partners is None
-        lanes = _lanes(self.batch << self.circuit.qubits, double)
-        bits = 0
-        if self.partners is None:
-            bits = lane_bits(lanes, self.circuit.qubits, self.batch, double, real)
-        return SweepPlan(
-            program=program,
+        real = self.from_zero and self._program.real and not self.literal and self.partners is None
+        return self._laid_out(SweepPlan, _lanes(self.batch << self.circuit.qubits, self._double), real)
+
+    def listing(self) -> Listing:
+        """The circuit as a table."""
+        return self._laid_out(Listing, vector_bytes() // (8 if self._double else 4), real=False)
+
+    @property
+    def _double(self) -> bool:
+        return self.dtype == torch.float64
+
+    @property
+    def _program(self) -> Program:
+        return reduced(self.circuit, self.paulis, self.literal, self.partners is not None)
+
+    def _laid_out(self, kind: type[Plan], lanes: int, real: bool) -> Plan:
+        bits = lane_bits(lanes, self.circuit.qubits, self.batch, self._double, real)
+        return kind(
+            program=self._program,
             input_columns=self.circuit.inputs,
             weight_columns=self.circuit.weights,
-            double=double,
+            double=self._double,
             lanes=lanes,
-            lane_bits=bits,
+            lane_bits=bits if self.partners is None else 0,
             widths=block_widths(real),
             from_zero=self.from_zero,
             wanted=self.wanted,
             literal=self.literal,
-            partners=self.partners,
-        )
-
-    def listing(self) -> Listing:
-        """The circuit as a table."""
-        double = self.dtype == torch.float64
-        lanes, bits = vector_bytes() // (8 if double else 4), 0
-        if self.partners is None:
-            bits = lane_bits(lanes, self.circuit.qubits, self.batch, double, real=False)
-        return Listing(
-            program=reduced(self.circuit, self.paulis, self.literal, self.partners is not None),
-            input_columns=self.circuit.inputs,
-            weight_columns=self.circuit.weights,
-            double=double,
-            lanes=lanes,
-            lane_bits=bits,
-            from_zero=self.from_zero,
-            wanted=self.wanted,
             partners=self.partners,
         )
 

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from ketscale.engines.circuits.fused.block import parity
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
@@ -108,7 +107,8 @@ class _Tile:
         ).part((), len(lanes), len(lanes))
 
 
-class _Step(NamedTuple):
+@dataclass(frozen=True)
+class _Step:
     """A step on a block. odd, lanes, pairs: of its kind. negative: whether its sign is turned. across: whether the two
     vectors of a pair differ in sign."""
 
@@ -336,11 +336,12 @@ def _steps(tile: _Tile, number: Number, base: Number, size: Number, body: Body) 
     tile.signs[0], tile.signs[1] = lane_signs, -lane_signs
     kinds = range(2 * PAIRS if body in (_rotate, _undo) else PAIRS)
     for kind in kinds:
-        parts = (bool(kind & part) for part in (ODD, LANES, PAIRS))
+        odd, lanes, pairs = (bool(kind & part) for part in (ODD, LANES, PAIRS))
         with k.when(row[KIND] == kind):
-            body(
-                tile, _Step(*parts, size, negative, across, move, pivot, within, flip, index, column, factor)
+            step = _Step(
+                odd, lanes, pairs, size, negative, across, move, pivot, within, flip, index, column, factor
             )
+            body(tile, step)
 
 
 def _image(tile: _Tile, step: _Step, amplitude: Complex) -> Complex:
