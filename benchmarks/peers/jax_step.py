@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
 
 from benchmarks import steps
@@ -36,23 +37,32 @@ def step(case: steps.ModelCase, dropout: float | None = None) -> Callable[[], An
     circuit = jax.vmap(sample_function(jax, model.circuit, model.paulis), (0, None))
     samples, targets = (_array(jnp, problem.get_buffer(name)) for name in ("inputs", "targets"))
 
-    def dropped(key: Any, values: Any) -> Any:
-        if not rate:
-            return values
-        return jnp.where(jax.random.bernoulli(key, 1 - rate, values.shape), values / (1 - rate), 0)
+    numbers = {
+        "head": _linear(jnp, model.head),
+        "weights": _array(jnp, model.weights),
+        "classifier": _linear(jnp, model.classifier),
+    }
+    widths = [len(bias) for part in ("head", "classifier") for _, bias in numbers[part][:-1]]
 
-    def layers(parts: list[tuple[Any, Any]], values: Any, key: Any) -> Any:
+    def masks_of(key: Any) -> Any:
+        """The factors of dropout for the values between linear layers, of one call of the generator."""
+        if not rate:
+            return [1.0] * len(widths)
+        kept = jax.random.bernoulli(key, 1 - rate, (len(samples), sum(widths)))
+        return jnp.split(kept / (1 - rate), np.cumsum(widths)[:-1], 1)
+
+    def layers(parts: list[tuple[Any, Any]], values: Any, masks: Any) -> Any:
         """Linear, and between two of them ReLU and dropout."""
         for number, (weight, bias) in enumerate(parts):
             if number:
-                values = dropped(jax.random.fold_in(key, number), jax.nn.relu(values))
+                values = jax.nn.relu(values) * masks[number - 1]
             values = values @ weight.T + bias
         return values
 
     def loss_of(numbers: dict[str, Any], key: Any) -> Any:
-        of_head, of_classifier = jax.random.split(key)
-        angles = jnp.tanh(layers(numbers["head"], samples, of_head))
-        logits = layers(numbers["classifier"], circuit(angles, numbers["weights"]), of_classifier)
+        masks, between = masks_of(key), len(numbers["head"]) - 1
+        angles = jnp.tanh(layers(numbers["head"], samples, masks[:between]))
+        logits = layers(numbers["classifier"], circuit(angles, numbers["weights"]), masks[between:])
         return -jnp.take_along_axis(jax.nn.log_softmax(logits), targets[:, None], 1).mean()
 
     def take(numbers: Any, means: Any, squares: Any, count: Any, key: Any) -> Any:
@@ -69,11 +79,6 @@ def step(case: steps.ModelCase, dropout: float | None = None) -> Callable[[], An
         return loss, numbers, means, squares, count + 1
 
     compiled = jax.jit(take, donate_argnums=(0, 1, 2, 3))
-    numbers = {
-        "head": _linear(jnp, model.head),
-        "weights": _array(jnp, model.weights),
-        "classifier": _linear(jnp, model.classifier),
-    }
     state = [numbers, *(jax.tree.map(jnp.zeros_like, numbers) for _ in range(2)), jnp.zeros(())]
     key = jax.random.key(steps.SEED)
 
