@@ -176,7 +176,7 @@ class Shots:
         self, circuit: Circuit, angles: Angles, readout: Readout, initial: torch.Tensor | None
     ) -> torch.Tensor:
         """The sums of the probabilities of the first outcomes, (batch, outcomes)."""
-        measured = circuit.then(*readout.gates)
+        measured = _measured(circuit, readout.gates)
         return probabilities(self.simulator, measured, angles, readout.wires, initial).double().cumsum(1)
 
     def _outcomes(
@@ -309,6 +309,12 @@ class _Shifted(torch.autograd.Function):
         one_first_derivative("gradient 'shift' of shots", cotangent)
         (angles,) = ctx.saved_tensors
         return ctx.experiment.gradient(angles, cotangent), None, None
+
+
+@lru_cache(maxsize=256)
+def _measured(circuit: Circuit, gates: tuple[Gate, ...]) -> Circuit:
+    """The circuit followed by gates; the same object each time, whose hash is known."""
+    return circuit.then(*gates) if gates else circuit
 
 
 def _bits(wires: tuple[int, ...]) -> Readout:
