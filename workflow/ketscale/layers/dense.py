@@ -23,7 +23,7 @@ from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.randomness import Step
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watchers
-from ketscale.layers.dense_kernels import ARGUMENTS, FIELDS, compiled
+from ketscale.layers.dense_kernels import ARGUMENTS, FIELDS, TASK_ROWS, compiled
 from ketscale.layers.dropout import MASKS, UNNAMED, SampleDropout
 from ketscale.layers.masks import LANES
 from ketscale.layers.stacked_linear import StackedLinear
@@ -222,13 +222,13 @@ class _Memory:
         self._starts = array("q", [0] * runs)
         arrays = [each.buffer_info()[0] for each in (self._table, self._scales, self._starts)]
         work = every * sum(inputs * outputs for inputs, outputs in pairs)
-        blocks = [-(-count // tile.rows) for count in (rows, max(widths[1:]))]
-        by_rows, by_outputs = (threads_for(runs * count, work) for count in blocks)
+        blocks = -(-rows // TASK_ROWS), -(-max(widths[:-1]) // (LANES * tile.vectors))
+        by_rows, by_columns = (threads_for(runs * count, work) for count in blocks)
         self._threads = (
             {"write_turned": 1, "write_forward": by_rows},
-            {"write_back": by_rows, "write_gradients": by_outputs},
+            {"write_back": by_rows, "write_gradients": by_columns},
         )
-        self._alone = by_rows == by_outputs == 1
+        self._alone = by_rows == by_columns == 1
         # fmt: off
         self._arguments = array("q", (
             *[0] * COUNTERS, runs, rows, len(pairs), form.tanh, *blocks, 0, *arrays, 0, 0,

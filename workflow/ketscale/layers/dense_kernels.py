@@ -6,7 +6,8 @@ the width of the processor's vectors.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, NamedTuple, TypeAlias
 
@@ -22,7 +23,9 @@ from ketscale.engines.compiled.language import (
     FunctionCode,
     Lanes,
     Number,
+    Operand,
     ceil_divided,
+    chunk,
     doubles,
     fma,
     integers,
@@ -43,10 +46,12 @@ FORWARD = (*SIZES, "turned", "source", "made", "weight", "weight_apart", "bias",
 # And of the gradients. That by the inputs is 0 where it is not wanted.
 BACKWARD = ("to_source", "to_made", "to_weight", "to_weight_apart", "to_bias", "to_bias_apart")
 FIELDS = FORWARD + BACKWARD
-# All runs have as many rows. row_blocks, output_blocks: of a run, and of the outputs of the widest layer. tanh: 0 or 1. cotangent: of the tanh.
+# All runs have as many rows. row_blocks: of a run. columns: of the widest layer's inputs, so many
+# vectors as a tile has. tanh: 0 or 1.
+# cotangent: of the tanh.
 # starts: what the keys of a run's masks begin with.
 ARGUMENTS = {
-    "runs rows layers tanh row_blocks output_blocks": INTEGER,
+    "runs rows layers tanh row_blocks columns": INTEGER,
     "step": integers("one"),
     "table": integers("layers", len(FIELDS)),
     "scales": doubles("layers"),
@@ -54,6 +59,9 @@ ARGUMENTS = {
     "samples": integers("all_rows"),
     "cotangent": reals("all_rows"),
 }
+
+# As many vectors stay in a core's nearest cache; and as many rows are a task.
+CHUNK_ROWS, TASK_ROWS = 256, 32
 
 
 class Tile(NamedTuple):
@@ -137,22 +145,28 @@ def each_place(
 def summed(
     k: FunctionCode,
     terms: Number,
-    rows: int,
-    vectors: int,
+    before: list[list[Number]],
     factor: Callable[[Number, int], Number],
     vector: Callable[[Number, int], Number],
 ) -> list[list[Number]]:
-    """For each row the sums of factor * vector over the terms, in their order."""
-    sums = k.variable([[k.vector(0.0)] * vectors for _ in range(rows)])
+    """For each row the sums of factor * vector over the terms, in their order, added to those before."""
+    sums = k.variable(before)
     with k.loop(terms) as term:
-        before, each = sums.value, [vector(term, number) for number in range(vectors)]
-        factors = [factor(term, row).splat() for row in range(rows)]
+        each = [vector(term, number) for number in range(len(before[0]))]
+        factors = [factor(term, row).splat() for row in range(len(before))]
         sums.value = [
             [fma(own, one, total) for one, total in zip(each, totals, strict=True)]
-            for own, totals in zip(factors, before, strict=True)
+            for own, totals in zip(factors, sums.value, strict=True)
         ]
     found: list[list[Number]] = sums.value
     return found
+
+
+@contextmanager
+def tiles(k: FunctionCode, first: Number, count: Number, tile: Tile) -> Iterator[list[Number]]:
+    """Write the body for the rows of each tile of a chunk of rows; the last one is repeated."""
+    with k.loop(ceil_divided(count, tile.rows)) as number:
+        yield [first + own for own in block_of(count, number, tile.rows)]
 
 
 def block_of(count: Number, block: Number, size: int) -> list[Number]:
@@ -197,7 +211,7 @@ def write_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
     """made <- mask * relu(source weight^T + bias), which leaves a NaN one; of the last layer, source weight^T + bias."""
     with k.tasks(args.runs * args.row_blocks) as task:
         run = task // args.row_blocks
-        rows = block_of(args.rows, task % args.row_blocks, tile.rows)
+        first_row, count = chunk(task % args.row_blocks, TASK_ROWS, args.rows)
         with k.loop(args.layers) as number:
             layer = Layer(k, args, number)
             source, made, turned = layer.rows("source", run), layer.rows("made", run), layer.turned(run)
@@ -206,34 +220,34 @@ def write_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
             key = folded(folded(args.starts[run], args.step[0]), layer.dropout)
 
             def body(places: list[Place], first: Number) -> None:
-                sums = summed(
-                    k,
-                    layer.inputs,
-                    tile.rows,
-                    len(places),
-                    lambda term, row: source[rows[row], term],
-                    lambda term, vector: turned[first + vector, term],
-                )
-                biases = [get(bias, 0, place) for place in places]
+                with tiles(k, first_row, count, tile) as rows:
+                    sums = summed(
+                        k,
+                        layer.inputs,
+                        [[k.vector(0.0)] * len(places) for _ in rows],
+                        lambda term, row: source[rows[row], term],
+                        lambda term, vector: turned[first + vector, term],
+                    )
+                    biases = [get(bias, 0, place) for place in places]
 
-                def hidden() -> None:
-                    for row, totals in zip(rows, sums, strict=True):
-                        sample = args.samples[run * args.rows + row]
-                        mask = row_of_mask(k, sample, key, layer.threshold, scale)
-                        for vector, (place, own, total) in enumerate(
-                            zip(places, biases, totals, strict=True)
-                        ):
-                            put(made, row, place, maximum(0.0, total + own) * mask(first + vector))
+                    def hidden() -> None:
+                        for row, totals in zip(rows, sums, strict=True):
+                            sample = args.samples[run * args.rows + row]
+                            mask = row_of_mask(k, sample, key, layer.threshold, scale)
+                            for vector, (place, own, total) in enumerate(
+                                zip(places, biases, totals, strict=True)
+                            ):
+                                put(made, row, place, maximum(0.0, total + own) * mask(first + vector))
 
-                def last() -> None:
-                    for row, totals in zip(rows, sums, strict=True):
-                        for place, own, total in zip(places, biases, totals, strict=True):
-                            value = total + own
-                            put(made, row, place, value)
-                            with k.when(args.tanh != 0):
-                                put(made, row, place, tanh(value))
+                    def last() -> None:
+                        for row, totals in zip(rows, sums, strict=True):
+                            for place, own, total in zip(places, biases, totals, strict=True):
+                                value = total + own
+                                put(made, row, place, value)
+                                with k.when(args.tanh != 0):
+                                    put(made, row, place, tanh(value))
 
-                k.either(number < args.layers - 1, hidden, last)
+                    k.either(number < args.layers - 1, hidden, last)
 
             each_place(k, layer.outputs, tile.vectors, body)
 
@@ -242,14 +256,15 @@ def write_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
     """The gradients by each layer's inputs, and so by the outputs of the one before, without bias and ReLU."""
     with k.tasks(args.runs * args.row_blocks) as task:
         run = task // args.row_blocks
-        rows = block_of(args.rows, task % args.row_blocks, tile.rows)
+        first_row, count = chunk(task % args.row_blocks, TASK_ROWS, args.rows)
         last = Layer(k, args, args.layers - 1)
 
         def through_tanh(places: list[Place], first: Number) -> None:
             given = args.cotangent.part((), 1, last.outputs).part((run * args.rows, 0), 1, last.outputs)
             made, to_made = last.rows("made", run), last.rows("to_made", run)
-            for place in places:
-                for row in rows:
+            with k.loop(count) as own:
+                row = first_row + own
+                for place in places:
                     value = get(made, row, place)
                     put(to_made, row, place, get(given, row, place) * (1.0 - value * value))
 
@@ -261,66 +276,92 @@ def write_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
             to_made, to_source = layer.rows("to_made", run), layer.rows("to_source", run)
 
             def body(places: list[Place], first: Number) -> None:
-                sums = summed(
-                    k,
-                    layer.outputs,
-                    tile.rows,
-                    len(places),
-                    lambda term, row: to_made[rows[row], term],
-                    lambda term, vector: get(weight, term, places[vector]),
-                )
+                with tiles(k, first_row, count, tile) as rows:
+                    sums = summed(
+                        k,
+                        layer.outputs,
+                        [[k.vector(0.0)] * len(places) for _ in rows],
+                        lambda term, row: to_made[rows[row], term],
+                        lambda term, vector: get(weight, term, places[vector]),
+                    )
 
-                def hidden() -> None:
-                    scale = args.scales[number - 1].as_float().splat()
-                    for row, totals in zip(rows, sums, strict=True):
-                        for place, total in zip(places, totals, strict=True):
-                            # A value is not positive if its unit was off or its mask was 0. Nothing is drawn.
-                            off = get(source, row, place) <= 0.0
-                            put(to_source, row, place, select(off, 0.0, total * scale))
+                    def hidden() -> None:
+                        scale = args.scales[number - 1].as_float().splat()
+                        for row, totals in zip(rows, sums, strict=True):
+                            for place, total in zip(places, totals, strict=True):
+                                # A value is not positive if its unit was off or its mask was 0. Nothing is drawn.
+                                off = get(source, row, place) <= 0.0
+                                put(to_source, row, place, select(off, 0.0, total * scale))
 
-                def first_layer() -> None:
-                    for row, totals in zip(rows, sums, strict=True):
-                        for place, total in zip(places, totals, strict=True):
-                            put(to_source, row, place, total)
+                    def first_layer() -> None:
+                        for row, totals in zip(rows, sums, strict=True):
+                            for place, total in zip(places, totals, strict=True):
+                                put(to_source, row, place, total)
 
-                k.either(number > 0, hidden, first_layer)
+                    k.either(number > 0, hidden, first_layer)
 
             with k.when(layer.wants_source):
                 each_place(k, layer.inputs, tile.vectors, body)
 
 
 def write_gradients(k: FunctionCode, args: Arguments, tile: Tile) -> None:
-    """to_weight <- to_made^T source; to_bias <- the sum of to_made over the rows."""
-    total = k.variable([k.zero_of(k.real)] * tile.rows)
-    with k.tasks(args.runs * args.output_blocks) as task, k.loop(args.layers) as number:
-        run, block, layer = task // args.output_blocks, task % args.output_blocks, Layer(k, args, number)
-        with k.when(block * tile.rows < layer.outputs):
-            outputs = block_of(layer.outputs, block, tile.rows)
-            source, to_made = layer.rows("source", run), layer.rows("to_made", run)
-            to_weight, to_bias = layer.own("to_weight", run), layer.own("to_bias", run)
+    """to_weight <- to_made^T source; to_bias <- the sum of to_made over the rows. Threads share the columns."""
+    most, several = tile
+    panel, total = k.local(CHUNK_ROWS, several), k.variable(k.vector(0.0))
+    with k.tasks(args.runs * args.columns) as task, k.loop(args.layers) as number:
+        run, column, layer = task // args.columns, task % args.columns, Layer(k, args, number)
+        source, to_made = layer.rows("source", run), layer.rows("to_made", run)
+        to_weight, to_bias = layer.own("to_weight", run), layer.own("to_bias", run).part((), 1, 1)
 
-            def body(places: list[Place], first: Number) -> None:
-                sums = summed(
-                    k,
-                    args.rows,
-                    tile.rows,
-                    len(places),
-                    lambda row, output: to_made[row, outputs[output]],
-                    lambda row, vector: get(source, row, places[vector]),
-                )
-                for output, totals in zip(outputs, sums, strict=True):
-                    for place, each in zip(places, totals, strict=True):
-                        put(to_weight, output, place, each)
+        def products(places: list[Place]) -> None:
+            with k.loop(ceil_divided(args.rows, CHUNK_ROWS)) as part:
+                first, count = chunk(part, CHUNK_ROWS, args.rows)
+                # Rows of a wide source are so far apart that they are in each other's way in a cache.
+                with k.loop(count) as row:
+                    for vector, place in enumerate(places):
+                        panel[row, vector] = get(source, first + row, place)
+                whole = layer.outputs // most
 
-            each_place(k, layer.inputs, tile.vectors, body)
-            total.value = [k.zero_of(k.real)] * tile.rows
+                def block(number: Operand, owns: Sequence[Any]) -> None:
+                    base = number * most
+                    outputs = [base + own for own in owns]
+                    before = [
+                        [select(first == 0, 0.0, get(to_weight, each, place)) for place in places]
+                        for each in outputs
+                    ]
+                    sums = summed(
+                        k,
+                        count,
+                        before,
+                        lambda row, own: to_made.part((first + row, base), most)[owns[own]],
+                        lambda row, vector: panel[row, vector],
+                    )
+                    for output, totals in zip(outputs, sums, strict=True):
+                        for place, each in zip(places, totals, strict=True):
+                            put(to_weight, output, place, each)
+
+                with k.when(whole > 0), k.loop(whole) as each:
+                    block(each, range(most))
+                with k.when(whole * most < layer.outputs):
+                    block(whole, block_of(layer.outputs - whole * most, k.integer(0), most))
+
+        def biases(places: list[Place], first: Number) -> None:
+            total.value = k.vector(0.0)
             with k.loop(args.rows) as row:
-                before = total.value
-                total.value = [
-                    each + to_made[row, output] for each, output in zip(before, outputs, strict=True)
-                ]
-            for output, each in zip(outputs, total.value, strict=True):
-                to_bias[output] = each
+                total.value += get(to_made, row, places[0])
+            put(to_bias, 0, places[0], total.value)
+
+        first_vector, vectors = column * several, layer.inputs // LANES
+        all_there = first_vector + several <= vectors
+        with k.when(all_there):
+            products([(first_vector + own) * LANES for own in range(several)])
+        for own in range(several - 1):
+            with k.when(~all_there & (first_vector + own < vectors)):
+                products([(first_vector + own) * LANES])
+        with k.when((column == vectors // several) & (vectors * LANES < layer.inputs)):
+            products([k.lanes_of(vectors, layer.inputs)[0]])
+        with k.when(column == 0):
+            each_place(k, layer.outputs, 1, biases)
 
 
 def write_whole_forward(k: FunctionCode, args: Arguments, tile: Tile) -> None:
@@ -338,9 +379,11 @@ def write_whole_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
 
 @cache
 def compiled(dtype: torch.dtype) -> tuple[Library, Tile]:
-    """The functions, and the tile that they work with: as many sums as there are registers for."""
-    registers = LANES * dtype.itemsize // vector_bytes()
-    tile = Tile(8, 2 // registers) if vector_bytes() == 64 else Tile(max(1, 12 // registers), 1)
+    """The functions, for tiles with as many sums as there are registers for."""
+    each = LANES * dtype.itemsize // vector_bytes()
+    # Those of AVX-512, AVX2 and NEON.
+    registers = 16 if vector_bytes() == 32 else 32
+    tile = Tile(8, 2 // each) if vector_bytes() == 64 else Tile((registers - each - 1) // each, 1)
     parts = write_turned, write_forward, write_back, write_gradients
     functions, sources = (*parts, write_whole_forward, write_whole_back), (masks, randomness)
     return Kernel(functions, ARGUMENTS, dtype, LANES, tile, sources).library, tile

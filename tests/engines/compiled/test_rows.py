@@ -1,0 +1,38 @@
+"""Rows that compiled code copies and scales have torch's bits; calls that were recorded are made again."""
+
+import pytest
+import torch
+
+from ketscale.engines.compiled.recorded import recording
+from ketscale.engines.compiled.rows import copy, gathered, scaled
+
+TYPES = [torch.float32, torch.float64, torch.int64]
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("shape", [(), (5,), (16,), (3, 37)], ids=str)
+@pytest.mark.parametrize(
+    "chosen", [torch.tensor([6, 0, 6, 2]), torch.tensor([[1, 2], [5, 6]])], ids=["run", "runs"]
+)
+def test_rows_are_those_of_a_table(dtype: torch.dtype, shape: tuple[int, ...], chosen: torch.Tensor) -> None:
+    table = (1e3 * torch.randn(7, *shape)).to(dtype)
+    assert torch.equal(gathered(table, chosen), table[chosen])
+
+
+@pytest.mark.parametrize("dtype", TYPES[:2])
+def test_a_copy_and_a_product_are_in_place(dtype: torch.dtype) -> None:
+    x, factors = torch.randn(2, 3, 5, dtype=dtype), torch.randn(2, 1, dtype=dtype)
+    out, apart = torch.empty_like(x), torch.zeros(2, 30, dtype=dtype)[:, ::2].view(2, 3, 5)
+    copy(out, x)
+    copy(apart, x)
+    assert torch.equal(out, x) and torch.equal(apart, x)
+    assert scaled(out, factors) is out and torch.equal(out, x * factors.unsqueeze(-1))
+
+
+def test_recorded_calls_read_what_is_there_now() -> None:
+    table, chosen = torch.randn(7, 20), torch.tensor([3, 1])
+    with recording() as calls:
+        made = gathered(table, chosen)
+    chosen.copy_(torch.tensor([6, 0]))
+    calls.run()
+    assert calls.count == 1 and torch.equal(made, table[[6, 0]])
