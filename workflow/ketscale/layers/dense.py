@@ -18,10 +18,10 @@ from torch import nn
 from ketscale.engines import randomness
 from ketscale.engines.compiled.kernel import threads_for
 from ketscale.engines.compiled.language import COUNTERS, NEXT_TASK
-from ketscale.engines.compiled.recorded import opened
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.randomness import Step
+from ketscale.engines.recorded import opened
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watchers
 from ketscale.layers.dense_kernels import ARGUMENTS, FIELDS, TASK_ROWS, compiled
 from ketscale.layers.dropout import MASKS, UNNAMED, SampleDropout

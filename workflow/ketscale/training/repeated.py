@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ketscale.engines.compiled.recorded import Recording, recording
 from ketscale.engines.randomness import DeviceStep, Step
+from ketscale.engines.recorded import Recording, recording
 from ketscale.engines.vjp import watchers
 from ketscale.measure.spans import active
 from ketscale.problems.problem import Problem

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.compiled.recorded import opened
+from ketscale.engines.recorded import opened
 from ketscale.shapes import Complex, Float
 
 # The gradients by inputs and by weights, for the cotangent of expectation values.

@@ -16,7 +16,7 @@ from llvmlite import ir
 
 from ketscale.engines.compiled.language import COUNTERS, REAL, Arguments, FunctionCode, Type
 from ketscale.engines.compiled.library import Library, Recipe, ensure, is_kept, vector_bytes
-from ketscale.engines.compiled.recorded import opened
+from ketscale.engines.recorded import opened
 
 
 class Kernel:

@@ -22,7 +22,7 @@ from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Sweep, kernel
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.transforms import rowwise
 from ketscale.engines.compiled.language import COUNTERS
-from ketscale.engines.compiled.recorded import opened
+from ketscale.engines.recorded import opened
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 
