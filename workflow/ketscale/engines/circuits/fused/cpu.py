@@ -129,7 +129,7 @@ class _Sweep(torch.autograd.Function):
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         one_gradient("simulator 'fused'", cotangent)
         inputs, weights, initial, mix, saved = ctx.saved_tensors
-        if torch.is_grad_enabled():
+        if torch.is_grad_enabled() or transforms_active():
             if mix is not None:
                 raise UserError(
                     "simulator 'fused' has first derivatives only of superpositions: for create_graph=True, Hessians "
@@ -157,6 +157,8 @@ def _differentiable(
     wanted = tuple(ctx.needs_input_grad[: len(given)])
 
     def grouped(tensor: torch.Tensor) -> torch.Tensor:
+        if request.groups == 1:  # torch's other ways take longer than a small circuit
+            return tensor.unsqueeze(0)
         return (
             tensor.unflatten(0, (request.groups, -1)) if tensor.ndim == 2 else tensor.view(request.groups, -1)
         )

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import torch
 
+from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.transforms import Rows, rowwise
 from ketscale.errors import UserError
 
@@ -84,6 +85,8 @@ class Derivative(Rows):
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `Rows.pull`."""
+        for cotangent in cotangents:
+            one_gradient("simulator 'fused'", cotangent)
         terms = self._terms(tensors)
         point, tangents, c = terms
         blocks = [
@@ -115,6 +118,9 @@ class Derivative(Rows):
         results: Sequence[tuple[torch.Size, torch.dtype]],
     ) -> tuple[torch.Tensor, ...]:
         """See `Rows.push`."""
+        for tangent in tangents:
+            if tangent is not None:
+                one_gradient("simulator 'fused'", tangent)
         filled = [torch.zeros_like(x) if t is None else t for x, t in zip(tensors, tangents, strict=True)]
         terms, moves = self._terms(tensors), self._terms(filled)
         there = [t is not None for t in tangents]

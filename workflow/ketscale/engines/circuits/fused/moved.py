@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from itertools import accumulate
 from typing import Any
 
 import torch
@@ -40,10 +41,8 @@ def moved(
     size, rows = 2**circuit.qubits, groups * batch
     # One state for all samples, or one for each.
     one = not given or (given[0].ndim == 2 and groups == 1)
-    arguments: dict[str, Any] = {
-        "batch": batch, "groups": groups, "group_tiles": sweep.group_tiles, "tiles": sweep.tiles,
+    arguments = sweep.fixed | {
         "input_stride": columns, "input_gradient_stride": columns, "initial_stride": 0 if one else 2 * size,
-        "sources": sweep.sources, "powers": sweep.powers,
     }  # fmt: skip
     for suffix, (angles, own, *state) in zip(("", "0", "1"), (terms.point, *terms.tangents), strict=False):
         arguments[f"inputs{suffix}"] = angles.contiguous()
@@ -104,32 +103,37 @@ class TangentSweep:
         self.kernel = Kernel(functions, TANGENTS, request.dtype, plan.lanes, plan, SOURCES)
         self.group_tiles = -(-request.batch // plan.samples)
         self.tiles = request.groups * self.group_tiles
-        self.groups = request.groups
-        self.sources = torch.tensor(plan.program.order or (), dtype=torch.int64).argsort()
-        self.powers = torch.tensor(plan.program.powers or (), dtype=torch.int8)[self.sources]
+        self._sources = torch.tensor(plan.program.order or (), dtype=torch.int64).argsort()
+        self._powers = torch.tensor(plan.program.powers or (), dtype=torch.int8)[self._sources]
+        self.fixed: dict[str, Any] = {
+            "batch": request.batch, "groups": request.groups, "group_tiles": self.group_tiles, "tiles": self.tiles,
+            "sources": self._sources, "powers": self._powers,
+        }  # fmt: skip
         self.zero = torch.zeros(1, 2**plan.program.qubits, dtype=request.dtype.to_complex())
         self.nothing = self.zero.clone()
         self.zero[0, 0] = 1
-        self.dtype = request.dtype
+        self._dtype = request.dtype
+        # What groups share comes first, and then each thread's scratch.
+        sizes = (plan.shared_stride, *[plan.moved_stride] * plan.order)
+        starts = accumulate((request.groups * size for size in sizes), initial=0)
+        self._starts = dict(zip(("shared", "moved0", "moved1")[: len(sizes)], starts, strict=False))
+        self._shared = request.groups * sum(sizes)
 
     def run(self, arguments: dict[str, Any]) -> None:
         """Fill the results among a kernel's arguments."""
         plan = self.plan
         work = 14 * len(plan.steps) * len(plan.states) // 2 * plan.state_vectors * plan.lanes * self.tiles
         threads = threads_for(self.tiles, work)
-        scratch = torch.empty(threads * plan.scratch_vectors * plan.lanes, dtype=self.dtype)
-        tables = torch.empty(
-            self.groups * (plan.shared_stride + plan.order * plan.moved_stride), dtype=self.dtype
-        )
-        sizes = [plan.shared_stride, *[plan.moved_stride] * plan.order]
-        names = ("shared", "moved0", "moved1")
-        arguments |= dict(zip(names, tables.split([self.groups * each for each in sizes]), strict=False))
+        own = torch.empty(self._shared + threads * plan.scratch_vectors * plan.lanes, dtype=self._dtype)
+        address, size = own.data_ptr(), self._dtype.itemsize
+        arguments |= {name: address + size * start for name, start in self._starts.items()}
+        arguments["scratch"] = address + size * self._shared
         if threads == 1:
-            self.kernel.run(self.names[-1], scratch=scratch, **arguments)
+            self.kernel.run(self.names[-1], **arguments)
             return
-        self.kernel.run("prepare", **arguments)
-        self.kernel.run("prepare_tangents", **arguments)
-        self.kernel.run(self.names[2], threads, scratch=scratch, **arguments)
+        for name in self.names[:2]:
+            self.kernel.run(name, **arguments)
+        self.kernel.run(self.names[2], threads, **arguments)
         if "collect" in self.names and self.group_tiles > 1:
             self.kernel.run("collect", **arguments)
 
