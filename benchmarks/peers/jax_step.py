@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from benchmarks import steps
-from benchmarks.peers.in_jit import sample_function
+from ketscale.engines.circuits.jitted import sample_function
 from ketscale.optional import needed_for
 from ketscale.training.optimiser import BETAS, EPSILON
 from ketscale.training.updates import TINY
@@ -34,7 +34,7 @@ def step(case: steps.ModelCase, dropout: float | None = None) -> Callable[[], An
     model: Any = problem.model
     rate = protocol.dropout if dropout is None else dropout
     jax.config.update("jax_enable_x64", False)
-    circuit = jax.vmap(sample_function(jax, model.circuit, model.paulis), (0, None))
+    circuit = jax.vmap(sample_function(model.circuit, model.paulis), (0, None))
     samples, targets = (_array(jnp, problem.get_buffer(name)) for name in ("inputs", "targets"))
 
     numbers = {

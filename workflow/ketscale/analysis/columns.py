@@ -408,6 +408,7 @@ SCALING = Table("scaling", "One row per point of every study of speed. Speedups 
     Column("value", "The point's value of it", text=True),
     Column("step_s", "Median over seeds of the steady step", unit="s"),
     *_ends("step_low_s", "step_high_s", "the 95 % interval of the typical run's time, over seeds; none below three", unit="s"),
+    Column("first_s", "Median of the first step, with compiling", unit="s"),
     Column("circuit_s", "Median of the circuits alone", unit="s"),
     Column("epoch_s", "Median over seeds of the time of an epoch", unit="s"),
     Column("epoch_estimated", "Whether a seed had no whole epoch, so that it is an estimate by its mean step"),

@@ -259,7 +259,7 @@ class Simulator(Part, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> str | None:
-        """What the report must say of its numbers, such as '100 shots, noisy value, exact gradient'; None if nothing."""
+        """What stands beside its numbers, such as 'torch, backprop' or '100 shots, noisy value, exact gradient'; None if nothing."""
         return None
 
     @property

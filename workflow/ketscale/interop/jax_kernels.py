@@ -234,7 +234,9 @@ def compiled(
     group_tiles = -(-batch // plan.samples)
     tiles = groups * group_tiles
     work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * tiles
-    threads = max(1, min(len(os.sched_getaffinity(0)), tiles, work // WORK_PER_THREAD))
+    # macOS binds no process to cores.
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    threads = max(1, min(cores, tiles, work // WORK_PER_THREAD))
     point = ["inputs", "weights"] + ["initial"] * prepared
     names = point + [f"{name}{number}" for number in range(order) for name in point]
     functions: dict[Callable[..., None], bool] = {prepare: False}

@@ -130,7 +130,8 @@ class SideBySide(Speed):
 
 def _cells(point: pd.Series) -> dict[str, str]:
     circuit = point["circuit_s"] / point["step_s"] if point["circuit_s"] > 0 else 0
-    return {"circuits": f"{100 * circuit:.0f} %"} if circuit else {}
+    first = {"first step": duration(point["first_s"])} if point["first_s"] > 0 else {}
+    return first | ({"circuits": f"{100 * circuit:.0f} %"} if circuit else {})
 
 
 class Features(SideBySide):

@@ -187,6 +187,7 @@ class Speed(Kind):
             "step_s": time,
             "step_low_s": typical.ratio and typical.ratio.low,
             "step_high_s": typical.ratio and typical.ratio.high,
+            "first_s": median(row["first_step_s"] for row in alike),
             "circuit_s": median(row["circuit_s"] for row in alike),
             "epoch_s": median(row["epoch_s"] for row in alike),
             "epoch_estimated": any(row["epoch_estimated"] for row in alike),

@@ -16,6 +16,7 @@ class CircuitMethod:
     implementation: what builds it, as 'package.module:Name'; it takes those of the settings that it names as arguments.
     processor: the only kind that it computes on; None if it follows its placement.
     stacks: whether it evaluates several sets of weights at once, under torch.func.vmap.
+    how: how a call for the whole batch is made by a simulator that is not ours.
     shots: what the gradient of results from shots is, in words; None if it is exact and takes no shots.
     """
 
@@ -26,11 +27,19 @@ class CircuitMethod:
     implementation: str
     processor: Literal["cpu", "cuda"] | None = None
     stacks: bool = False
+    how: str = "torch"
     shots: str | None = None
+
+    @property
+    def mode(self) -> str | None:
+        """What stands beside its numbers in tables and figures; None of ours at its best."""
+        if self.batching == "loop":
+            return f"{self.gradient}, by sample"
+        return None if self.device == "fused" else f"{self.how}, {self.gradient}"
 
 
 _FUSED, _PENNYLANE = "ketscale.engines.circuits.fused", "ketscale.engines.circuits.pennylane:PennyLane"
-_JITTED = "ketscale.engines.circuits.jitted:Jitted"
+_JITTED, _JIT = "ketscale.engines.circuits.jitted:Jitted", "jax.jit, vmap"
 _QISKIT = "ketscale.engines.circuits.qiskit:Qiskit"
 
 SIMULATORS: dict[str, CircuitMethod] = {
@@ -40,7 +49,9 @@ SIMULATORS: dict[str, CircuitMethod] = {
         CircuitMethod("fused-loop", "fused", "adjoint", "loop", f"{_FUSED}:looped"),
         CircuitMethod("default.qubit", "default.qubit", "backprop", "broadcast", _PENNYLANE),
         CircuitMethod("default.qubit-loop-shift", "default.qubit", "parameter-shift", "loop", _PENNYLANE),
-        CircuitMethod("default.qubit-jit", "default.qubit-jit", "backprop", "broadcast", _JITTED, "cpu"),
+        CircuitMethod(
+            "default.qubit-jit", "default.qubit-jit", "backprop", "broadcast", _JITTED, "cpu", how=_JIT
+        ),
         CircuitMethod("lightning.qubit", "lightning.qubit", "adjoint", "loop", _PENNYLANE, "cpu"),
         CircuitMethod("lightning.gpu", "lightning.gpu", "adjoint", "loop", _PENNYLANE, "cuda"),
         CircuitMethod("qiskit", "qiskit", "parameter-shift", "loop", _QISKIT, "cpu"),

@@ -95,10 +95,10 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
 
     @property
     def mode(self) -> str | None:
-        """See `Simulator.mode`: how many shots, and what their gradient is."""
+        """See `Simulator.mode`: that of the method; or how many shots, and what their gradient is."""
         method = self.method
         if self.shots is None or method is None:
-            return None
+            return method and method.mode
         return f"{counted(self.shots, 'shot')}, {method.shots}"
 
     @property
