@@ -29,7 +29,7 @@ def row(**changes: Any) -> dict[str, Any]:
         "workload": "digits", "model": "vqc", "size": "q4-l3", "family": "images", "qubits": 4, "layers": 3, "batch": 64,
         "simulator": "default.qubit", "layout": "cpu-n1r1t1", "protocol": "timing", "seed": 0,
         "status": "completed", "resumed": 0, "quiet": True, "timed": True, "precision": "fp32", "features": "cached",
-        "step_s": 1.0, "step_count": 10, "circuit_s": 0.25, "steps_per_epoch": 20, "sample_work": None, "hardware": "CPU, 2 cores", "code": "0.1.0", "imported": "namehash", "packages": "torch=2.9", "mpi_library": None,
+        "step_s": 1.0, "first_step_s": 2.0, "step_count": 10, "circuit_s": 0.25, "steps_per_epoch": 20, "sample_work": None, "hardware": "CPU, 2 cores", "code": "0.1.0", "imported": "namehash", "packages": "torch=2.9", "mpi_library": None,
         "shared_cores": None, "data_hash": "d", "features_hash": "f",
     }  # fmt: skip
     made = {**usual, **changes}

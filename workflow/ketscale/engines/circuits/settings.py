@@ -98,7 +98,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
         """See `Simulator.mode`: that of the method; or how many shots, and what their gradient is."""
         method = self.method
         if self.shots is None or method is None:
-            return method and method.mode
+            return method.mode if method else None
         return f"{counted(self.shots, 'shot')}, {method.shots}"
 
     @property
