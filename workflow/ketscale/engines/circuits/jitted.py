@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cached_property, lru_cache
+from contextlib import AbstractContextManager
+from functools import cache, cached_property, lru_cache
 from typing import Any
 
 import torch
@@ -249,8 +250,20 @@ def _called(program: Any, tensors: Sequence[torch.Tensor], *others: Any) -> Any:
     import jax
 
     double = tensors[0].dtype in (torch.float64, torch.complex128)
-    with jax.enable_x64(double):
+    with _in_double()(double):
         return jax.block_until_ready(program(*(tensor.numpy(force=True) for tensor in tensors), *others))
+
+
+@cache
+def _in_double() -> Callable[[bool], AbstractContextManager[None]]:
+    """JAX's context of double precision, which JAX 0.6 has among its experiments."""
+    import jax
+
+    if hasattr(jax, "enable_x64"):
+        return jax.enable_x64
+    from jax.experimental import enable_x64
+
+    return enable_x64
 
 
 def _types(arrays: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
