@@ -368,6 +368,16 @@ def test_a_qnode_is_mapped_and_differentiated(way: str, nesting: str) -> None:
     same(jax.jit(transform(stacked(qnode)))(w), jax.jit(transform(reference()))(w))
 
 
+def test_a_map_of_a_compiled_qnode_shares_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked, divided = [], jax_kernels.divided
+    monkeypatch.setattr(jax_kernels, "divided", lambda *given: asked.append(given[1:]) or divided(*given))
+    mapped = jax.vmap(jax.jit(stacked(qnode_on("ketscale.fused"))), (0, None))
+    jax.jit(mapped).lower(jnp.asarray(XS), jnp.asarray(WS[0]))
+    sizes, weights = asked[-1]
+    # w[0] is the angle of two gates.
+    assert sum(size for size, weight in zip(sizes, weights, strict=True) if weight) == WEIGHTS + 1
+
+
 def test_a_qnode_of_a_weakly_typed_number_is_exact() -> None:
     import pennylane as qml
 

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+from jax.interpreters.partial_eval import DynamicJaxprTracer
 from pennylane.devices.qubit.apply_operation import apply_operation
 from pennylane.devices.qubit.initialize_state import create_initial_state
 from pennylane.devices.qubit.measure import measure
@@ -88,8 +88,9 @@ def _evaluated(
         for place, value in enumerate(values):
             if jnp.iscomplexobj(value):
                 raise UserError(tapes.COMPLEX)
-            traced_by = id(value._trace) if isinstance(value, jax.core.Tracer) else None
-            blocks.setdefault((kind, traced_by), []).append(((kind, place), value))
+            # What is done with a compiled function shows only when it has been traced: each of its values may differ.
+            alike = value if isinstance(value, DynamicJaxprTracer) else getattr(value, "_trace", None)
+            blocks.setdefault((kind, id(alike)), []).append(((kind, place), value))
     columns = [name for block in blocks.values() for name, _ in block]
     values = [*numbers.inputs, *numbers.weights, *([] if state is None else [state.real])] or [float]
     # Not all at once: a weakly typed number, such as jnp.arange(3) * 0.1 has, gives way to any precision that is named.
