@@ -257,13 +257,11 @@ def _called(program: Any, tensors: Sequence[torch.Tensor], *others: Any) -> Any:
 @cache
 def _in_double() -> Callable[[bool], AbstractContextManager[None]]:
     """JAX's context of double precision, which JAX 0.6 has among its experiments."""
-    import jax
+    import jax.experimental
 
-    if hasattr(jax, "enable_x64"):
-        return jax.enable_x64
-    from jax.experimental import enable_x64
-
-    return enable_x64
+    module: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+    context: Callable[[bool], AbstractContextManager[None]] = module.enable_x64
+    return context
 
 
 def _types(arrays: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
