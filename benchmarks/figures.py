@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -81,7 +81,7 @@ def _panel(panel: Any, found: list[Factors], qubits: list[int], batches: list[in
     return image
 
 
-def dots(result: Mapping[str, Any]) -> Figure:
+def dots(result: Mapping[str, Any], titles: Callable[[CircuitCase], str]) -> Figure:
     """Seconds of every simulator in every case, on a logarithmic axis; the first call is a small mark."""
     style.theme()
     rows = [row for row in result["rows"] if row["median_s"] is not None]
@@ -95,7 +95,9 @@ def dots(result: Mapping[str, Any]) -> Figure:
         label = f"{name} ({KNOWN[name].mode})"
         axis.scatter([row["median_s"] for row in own], heights, 26, colour, marker=mark, label=label)
         axis.scatter([row["first_s"] for row in own], heights, 8, colour, marker=mark, alpha=0.35)
-    axis.set_yticks([at + 0.25 for at in range(len(cases))], [_titled(case) for case in cases])
+    axis.set_yticks(
+        [at + 0.25 for at in range(len(cases))], [titles(case).replace(", ", "\n") for case in cases]
+    )
     axis.invert_yaxis()
     axis.set_xlabel("a call; small marks: the first one")
     style.log_seconds(axis.xaxis)
@@ -104,13 +106,8 @@ def dots(result: Mapping[str, Any]) -> Figure:
     return figure
 
 
-def _titled(case: CircuitCase) -> str:
-    said = f"{case.qubits} qubits x {case.batch}"
-    more = {"layers": case.layers if case.layers != 3 else 0, "words": case.words, "shots": case.shots}
-    return "\n".join([said, *(f"{number} {what}" for what, number in more.items() if number)])
-
-
-MARKERS = "osD^v<>PX*"
+# Fewer than colours, so that each pair of both comes once.
+MARKERS = "osD^v<>"
 NAMES = {
     "fused": "reduced circuits, fused",
     "literal-fused": "published circuits, fused",

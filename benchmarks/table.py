@@ -16,11 +16,11 @@ from benchmarks import stopwatch
 from benchmarks.circuits import (
     EMPTY,
     FLOOR,
+    KNOWN,
     QNODE_FLOOR,
     Simulators,
     create,
     distance,
-    factors,
     loss_of,
     times,
     vector,
@@ -33,7 +33,7 @@ from ketscale.engines.compiled import background
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_ENTANGLED = "strongly_entangling"
+_ENTANGLED, LAYERS = "strongly_entangling", 3
 # The simulators of a group of cells; the first computes in double precision, and all others have to agree with it.
 USERS = (
     "default.qubit", "default.qubit-jit", "tensorcircuit", "lightning.qubit-vjp", "qulacs", "pyqtorch", "deepquantum",
@@ -42,20 +42,22 @@ USERS = (
 SOME = ("qulacs", "lightning.qubit-vjp", "pyqtorch", "default.qubit-jit", "kronecker", "fused")
 GROUPS: dict[str, tuple[tuple[CircuitCase, ...], tuple[str, ...]]] = {
     "small": (
-        tuple(CircuitCase(_ENTANGLED, *size, 3) for size in ((4, 1), (4, 64), (6, 128), (8, 128), (12, 32))),
+        tuple(
+            CircuitCase(_ENTANGLED, *size, LAYERS) for size in ((4, 1), (4, 64), (6, 128), (8, 128), (12, 32))
+        ),
         USERS,
     ),
-    "large": (tuple(CircuitCase(_ENTANGLED, qubits, 1, 3) for qubits in (14, 16, 18, 20, 23)), SOME),
+    "large": (tuple(CircuitCase(_ENTANGLED, qubits, 1, LAYERS) for qubits in (14, 16, 18, 20, 23)), SOME),
     "deep": ((CircuitCase(_ENTANGLED, 4, 64, 100),), ("default.qubit", *SOME)),
-    "words": ((CircuitCase(_ENTANGLED, 8, 32, 3, words=150),), SOME),
+    "words": ((CircuitCase(_ENTANGLED, 8, 32, LAYERS, words=150),), SOME),
     "shots": (
-        (CircuitCase(_ENTANGLED, 8, 32, 3, shots=1000),),
+        (CircuitCase(_ENTANGLED, 8, 32, LAYERS, shots=1000),),
         ("qulacs", "qnode-default.qubit", "qnode-lightning.qubit", "qnode-fused", "fused"),
     ),
 }
 # From these sizes on a simulator takes minutes for its first call, or all of the memory.
 MOST_QUBITS = {"tensorcircuit": 8, "pyqtorch": 12, "default.qubit-jit": 14, "kronecker": 20}
-MOST_LAYERS = {"default.qubit-jit": 3}
+MOST_LAYERS = {"default.qubit-jit": LAYERS}
 # Their first call is like any other.
 UNCOMPILED = ("default.qubit", "lightning.qubit-vjp", "qulacs", "pyqtorch", "deepquantum", "kronecker")
 # In single precision; sums over many amplitudes are rounded more.
@@ -68,6 +70,15 @@ HEADINGS = (
     "qubits x batch", "layers", "words", "shots", "simulator", "mode", "first call, ms", "a call, ms",
     "interquartile range, ms", "calls", "over fused",
 )  # fmt: skip
+
+
+OURS = ("fused", "fused-jax", "from_qnode", "qnode-fused")
+QNODE = "qnode-fused"
+
+
+def _sized(case: CircuitCase) -> str:
+    more = {"layers": case.layers if case.layers != LAYERS else 0, "words": case.words, "shots": case.shots}
+    return ", ".join([f"{case.qubits} x {case.batch}", *(f"{n} {what}" for what, n in more.items() if n)])
 
 
 def _milliseconds(seconds: float | None) -> str:
@@ -158,12 +169,22 @@ class Table(Simulators):
 
     @classmethod
     def summary(cls, rows: Rows) -> list[str]:
-        """How much faster `fused` is than its fastest peer in each case."""
-        return [f"{f.case}: fused {f.speedup:.3g}x over {f.peer}" for f in factors(rows)]
+        """How many times as fast as the fastest peer ours are in each case, and what our device takes above PennyLane."""
+        lines = []
+        for case, found in times(rows).items():
+            peers = [name for name in found if name not in (*OURS, *EMPTY)]
+            if peers:
+                peer = min(peers, key=found.__getitem__)
+                said = [f"{name} {found[peer] / found[name]:.3g}x" for name in OURS if name in found]
+                lines.append(f"{_sized(case)}: {', '.join(said)} over {peer} ({KNOWN[peer].mode})")
+            if {QNODE, QNODE_FLOOR} <= found.keys():
+                above = 1e3 * (found[QNODE] - found[QNODE_FLOOR])
+                lines.append(f"{_sized(case)}: {QNODE} takes {above:.3g} ms more than {QNODE_FLOOR}")
+        return lines
 
     @classmethod
     def draw(cls, result: dict[str, Any]) -> Figure:
         """The time of every simulator in every case."""
         from benchmarks.figures import dots
 
-        return dots(result)
+        return dots(result, _sized)

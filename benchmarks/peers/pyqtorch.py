@@ -1,4 +1,4 @@
-"""pyqtorch: its batched circuits in torch, differentiated by autograd, which is faster here than its adjoint mode."""
+"""pyqtorch: its batched circuits in torch, differentiated by autograd."""
 
 from __future__ import annotations
 
