@@ -17,6 +17,8 @@ from ketscale import from_qnode
 from ketscale.errors import UserError
 from ketscale.interop import recording
 
+pytestmark = pytest.mark.usefixtures("read_from_tables")
+
 WIRES = 3
 DEVICE = qml.device("default.qubit", wires=WIRES)
 
