@@ -22,6 +22,7 @@ from ketscale.engines import specialised
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.fused.program import Rotation, reduce
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.compiled import background
 
@@ -162,7 +163,8 @@ def _case(
             pair.append(seconds(call, clock))
         pairs.append(pair)
     read_s, own_s = (median(times) for times in zip(*pairs, strict=True))
-    rotations = qubits + circuits[0].weights
+    steps = reduce(circuits[0], pauli_words(qubits)).rotations
+    rotations = sum(isinstance(each, Rotation) for each in steps)
     limit = next(ms for most, ms in LIMITS_MS if rotations <= most)
     peer = step(named_simulator("default.qubit"), circuits[0], batch, dtype)
     peer_s = min(seconds(peer, clock) for _ in range(3))

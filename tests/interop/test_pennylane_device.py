@@ -453,6 +453,29 @@ DEGENERATE: dict[str, Callable[[Any], Any]] = {
 }
 
 
+NATIVE: dict[str, qml.operation.Operator] = {
+    "many controls": qml.MultiControlledX(wires=[0, 1, 2, 3], control_values=[1, 0, 1]),
+    "swap": qml.CSWAP(wires=[2, 0, 1]),
+    "sign": qml.CCZ(wires=[3, 1, 0]),
+    "y": qml.CY(wires=[1, 0]),
+    "hadamard": qml.CH(wires=[1, 0]),
+    "phases": qml.ctrl(qml.S(0), control=[1, 2]),
+    "two targets": qml.ctrl(qml.IsingXX(0.4, wires=[0, 1]), control=[2, 3], control_values=[0, 1]),
+    "three controls": qml.ctrl(qml.Rot(0.4, 0.3, 0.2, wires=0), control=[1, 2, 3]),
+    "permutation": qml.QubitUnitary(np.eye(8)[[3, 1, 0, 2, 5, 4, 7, 6]], wires=[3, 0, 2]),
+}
+
+
+@pytest.mark.parametrize("name", NATIVE)
+def test_controlled_gates_and_permutations_are_taken_as_they_are(name: str) -> None:
+    script = qml.tape.QuantumScript(
+        [*(qml.RY(0.3 + 0.4 * wire, wires=wire) for wire in range(WIRES)), NATIVE[name]], [qml.state()]
+    )
+    (tape,), _ = device().preprocess_transforms()((script,))
+    assert tape.operations == script.operations
+    np.testing.assert_allclose(*(each.execute(script) for each in (device(), reference())), atol=1e-12)
+
+
 @pytest.mark.parametrize("angle", [0.0, np.pi, 0.7])
 @pytest.mark.parametrize("name", DEGENERATE)
 def test_gradients_where_a_matrix_is_degenerate(name: str, angle: float) -> None:
