@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ketscale.engines.circuits.fused.block import parity
 from ketscale.engines.circuits.fused.mixing import orbits_of
@@ -134,6 +135,7 @@ class Listing(SweepPlan):
                 table.move(basis)
             else:
                 rotations(basis, members)
+        table.end()
         forward = len(table.passes)
         table.words(self.program.words or ())
         words = len(table.passes) - forward
@@ -145,6 +147,7 @@ class Listing(SweepPlan):
                     table.move(basis.inverse)
             elif back := [i for i in reversed(members) if i >= first]:
                 rotations(basis, back)
+        table.end()
         counts = {
             "forward_passes": forward,
             "word_passes": words,
@@ -157,9 +160,9 @@ class Listing(SweepPlan):
         tables: dict[str, tuple[Any, torch.dtype]] = {
             "passes": (table.passes, torch.int64),
             "steps": (table.steps, torch.int64),
-            "blocks": (table.blocks, torch.int64),
+            "blocks": (np.concatenate([[0], *table.blocks])[1:], torch.int64),
             "factors": (table.factors, dtype),
-            "move_factors": (table.move_factors, dtype),
+            "move_factors": (np.concatenate([[0.0], *table.move_factors])[1:], dtype),
             "angle_columns": ([column for column, _ in angles], torch.int64),
             "half_factors": ([factor / 2 for _, factor in angles], dtype),
             **{f"orbit_{name}": (found, torch.int64) for name, found in orbits.items()},
@@ -220,22 +223,61 @@ class _Table:
         self.passes: list[tuple[int, ...]] = []
         self.steps: list[tuple[int, ...]] = []
         self.factors: list[float] = []
-        self.blocks: list[int] = []
-        self.move_factors: list[float] = []
+        self.blocks: list[NDArray[np.int64]] = []
+        self.move_factors: list[NDArray[np.float64]] = []
+        self._ends = [0, 0]
+        self._phases: Move | None = None
+        self._dense: dict[Move, int] = {}
         self._lane_bits, self._bits, self._dimensions = lane_bits, bits, dimensions
         self._bases: dict[tuple[int, ...], tuple[int, int]] = {}
         self._moves: dict[Move, tuple[int, ...]] = {}
 
     def move(self, move: Move) -> None:
-        """A pass that is a move."""
+        """A pass that is a move, or part of the next pass."""
+        self.end()
+        if move.swaps():
+            self._moved(move)
+        else:
+            self._phases = move
+
+    def end(self) -> None:
+        """Nothing waits for the next pass."""
+        if self._phases is not None:
+            self._moved(self._phases)
+        self._phases = None
+
+    def _moved(self, move: Move) -> None:
         if move not in self._moves:
             places, values = move.factors()
-            swaps = move.swaps()
-            starts = len(self.blocks), len(self.move_factors) // 2
-            self.blocks += [*places, *(place for pair in swaps for place in pair)]
-            self.move_factors += values.view(float).tolist()
-            self._moves[move] = len(places), 0, len(swaps), *starts
+            swaps = np.array(move.swaps(), dtype=np.int64).flatten()
+            starts = self._listed(np.array([*places, *swaps.tolist()])), self._factors(values.view(float))
+            self._moves[move] = len(places), 0, len(swaps) // 2, *starts, 0
         self.passes.append(self._moves[move])
+
+    def _taken(self) -> int:
+        """What a pass has as PHASES."""
+        move, self._phases = self._phases, None
+        if move is None:
+            return 0
+        if move not in self._dense:
+            values = np.ones(len(move.arrays[0]), dtype=complex)
+            places, factors = move.factors()
+            values[places] = factors
+            parts = np.concatenate([values.real, values.imag])
+            self._dense[move] = 1 + self._factors(parts)
+        return self._dense[move]
+
+    def _listed(self, numbers: NDArray[np.int64]) -> int:
+        """Where these numbers now are among the blocks."""
+        self.blocks.append(numbers)
+        self._ends[0] += len(numbers)
+        return self._ends[0] - len(numbers)
+
+    def _factors(self, parts: NDArray[np.float64]) -> int:
+        """Where these real and imaginary parts now are, as the number of a pair."""
+        self.move_factors.append(parts)
+        self._ends[1] += len(parts) // 2
+        return self._ends[1] - len(parts) // 2
 
     def rotations(
         self, basis: tuple[int, ...], rotations: Sequence[tuple[Rotation, int, int, float]]
@@ -261,10 +303,9 @@ class _Table:
             offsets = [0]
             for vector in basis:
                 offsets += [offset ^ vector for offset in offsets]
-            first = len(self.blocks)
-            self.blocks += [*sorted(vector.bit_length() - 1 for vector in basis), *offsets]
+            first = self._listed(np.array([*sorted(vector.bit_length() - 1 for vector in basis), *offsets]))
             self._bases[basis] = first, first + len(basis)
-        self.passes.append((len(self.steps), count, len(basis), *self._bases[basis]))
+        self.passes.append((len(self.steps), count, len(basis), *self._bases[basis], self._taken()))
 
     def _step(
         self,

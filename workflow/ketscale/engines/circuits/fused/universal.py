@@ -49,7 +49,8 @@ KIND, MOVE, PIVOT, WITHIN, BASE, FLIP, SIGNS, NEGATIVE, INDEX, COLUMN, STEP_FIEL
 ODD, LANES, PAIRS = 1, 2, 4
 # The fields of a pass: its steps, the dimensions of its blocks, and where their pivots and offsets are listed. Of a move:
 # how many basis states it multiplies, 0, how many pairs it exchanges; where these are listed, and where the factors are.
-FIRST, COUNT, DIMENSIONS, PIVOTS, OFFSETS, PASS_FIELDS = range(6)
+# PHASES: 0, or 1 more than where the factors of all basis states are, by which a pass first multiplies.
+FIRST, COUNT, DIMENSIONS, PIVOTS, OFFSETS, PHASES, PASS_FIELDS = range(7)
 
 ARGUMENTS = CALL_ARGUMENTS | {
     "batch groups group_tiles tiles": INTEGER,  # as in `kernels`, up to `powers`
@@ -303,9 +304,22 @@ def _pass(tile: _Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer
     with k.loop(args.vectors >> row[DIMENSIONS]) as index:
         base = _base(k, args, row, index)
         offsets = args.blocks.part((row[OFFSETS],), 1)
-        with k.loop(size) as j:
-            for state, block in pairs:
-                block[j] = state[offsets[j] ^ base]
+
+        def load(lane_bits: int | None) -> None:
+            with k.loop(size) as j:
+                place = offsets[j] ^ base
+                loaded = [state[place] for state, _ in pairs]
+                if lane_bits is not None:
+                    factor = _factor(k, args, row[PHASES] - 1, place, lane_bits)
+                    loaded = [factor * each for each in loaded]
+                for (_, block), each in zip(pairs, loaded, strict=True):
+                    block[j] = each
+
+        with k.when(row[PHASES] == 0):
+            load(None)
+        for lane_bits in range(k.lanes.bit_length()):
+            with k.when((row[PHASES] > 0) & (args.lane_bits == lane_bits)):
+                load(lane_bits)
         first_step = row[FIRST]
         with k.loop(row[COUNT]) as step:
             _steps(tile, first_step + step, base, size, body)
@@ -313,6 +327,16 @@ def _pass(tile: _Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer
             with k.loop(size) as j:
                 for state, block in pairs:
                     state[offsets[j] ^ base] = block[j]
+
+
+def _factor(k: FunctionCode, args: Arguments, first: Number, place: Number, lane_bits: int) -> Complex:
+    """The factors of a vector's amplitudes: of all basis states the real parts are listed, then the imaginary ones."""
+    amplitudes, parts = 1 << lane_bits, []
+    for part in (0, 1):
+        at = first * 2 + args.size * part + (place << lane_bits)
+        few = args.move_factors.flat.part((at,), 1, element=k.few(amplitudes))[0]
+        parts.append(few.shuffled([lane % amplitudes for lane in range(k.lanes)]))
+    return Complex(*parts)
 
 
 def _base(k: FunctionCode, args: Arguments, row: Buffer, index: Number) -> Number:
