@@ -207,6 +207,16 @@ def test_a_layer_is_copied_pickled_converted_and_transformed() -> None:
     torch.testing.assert_close(layer.float()(inputs.float()), expected.float(), rtol=0, atol=1e-5)
 
 
+# torch's own: its forward mode starts with a part that it deprecates.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_nothing_of_a_transform_outlives_it() -> None:
+    layer = Layer(from_qiskit(*CIRCUITS["classifier"]), dtype=torch.float64)
+    row = torch.rand(2, dtype=torch.float64)
+    first = torch.func.hessian(lambda x: layer(x).sum())(row)
+    torch.testing.assert_close(torch.func.hessian(lambda x: layer(x).sum())(row), first)
+    torch.testing.assert_close(torch.autograd.functional.hessian(lambda x: layer(x).sum(), row), first)
+
+
 def test_a_layer_is_exported_before_it_is_called() -> None:
     layer = Layer(from_qiskit(*CIRCUITS["classifier"]))
     inputs = torch.rand(4, 2)

@@ -14,6 +14,7 @@ from torch import nn
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.errors import UserError, short
+from ketscale.private_torch import transforms_active
 
 if TYPE_CHECKING:
     from qiskit.circuit import Parameter
@@ -130,8 +131,8 @@ class Expressions:
                 for shape, parameters, constants in self._alike
             ]
             order = None if self._order is None else tensor(self._order, torch.int64)
-        # What torch traces with has no values to keep.
-        if not torch.compiler.is_compiling():
+        # What torch traces with has no values to keep, and torch.func's tensors end with their transform.
+        if not (torch.compiler.is_compiling() or transforms_active()):
             self._tensors[key] = alike, order
         return alike, order
 
