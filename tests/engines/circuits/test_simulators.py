@@ -403,6 +403,19 @@ def test_the_usual_names_mean_the_usual_settings() -> None:
             assert torch.equal(found, expected)
 
 
+def test_what_is_not_ours_at_its_best_says_how_it_computes() -> None:
+    assert {name: CircuitSimulator.usual(name).mode for name in SIMULATORS} == {
+        "fused": None,
+        "fused-loop": "adjoint, by sample",
+        "default.qubit": "torch, backprop",
+        "default.qubit-loop-shift": "parameter-shift, by sample",
+        "default.qubit-jit": "jax.jit, vmap, backprop",
+        "lightning.qubit": "adjoint, by sample",
+        "lightning.gpu": "adjoint, by sample",
+        "qiskit": "parameter-shift, by sample",
+    }
+
+
 @pytest.mark.skipif(
     importlib.util.find_spec("pennylane_lightning.lightning_gpu") is not None, reason="lightning.gpu is here"
 )
