@@ -154,8 +154,9 @@ def test_a_batch_without_samples() -> None:
 def test_a_missing_package_is_named_with_its_extra(
     missing: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.delitem(sys.modules, jitted.__name__)
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(
         UserError, match=rf"simulator default\.qubit-jit needs {missing}: .*ketscale\[{extra}\]"
     ):
-        Jitted()
+        named_simulator("default.qubit-jit")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from functools import cache, cached_property, lru_cache
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeAlias
 
 import torch
 
@@ -17,9 +17,23 @@ from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.optional import needed_for
 from ketscale.private_torch import transforms_active
 
+with needed_for("simulator default.qubit-jit", "jax"):
+    import jax
+    import jax.experimental
+    import jax.numpy as jnp
+with needed_for("simulator default.qubit-jit"):
+    import pennylane as qml
+
 # From so many amplitudes on, all samples together, what the forward pass leaves for the backward pass is kept. Below,
 # handing over its some hundred arrays takes longer than to compute them again in one program with the gradient.
 KEPT_FROM = 2**12
+
+# By which arrays a derivative is asked for.
+Wanted: TypeAlias = tuple[bool, ...]
+
+# JAX's context of double precision, which JAX 0.6 has among its experiments.
+_precision: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
+_in_double: Callable[[bool], AbstractContextManager[None]] = _precision.enable_x64
 
 
 class Jitted:
@@ -28,18 +42,9 @@ class Jitted:
     The first call with a circuit compiles it, for some seconds; later ones take what is compiled for their shapes. All
     derivatives of any order, and torch.func's transforms, are JAX's own. Both precisions work, whatever JAX is set to.
     It computes on the CPU, with as many threads as the process may use cores when JAX starts.
-
-    Raises:
-        UserError: JAX or PennyLane is not installed.
     """
 
     stacks = True
-
-    def __init__(self) -> None:
-        with needed_for("simulator default.qubit-jit", "simulators"):
-            import pennylane  # noqa: F401
-        with needed_for("simulator default.qubit-jit", "jax"):
-            import jax  # noqa: F401
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
@@ -90,9 +95,6 @@ def sample_function(circuit: Circuit, paulis: tuple[str, ...] | None) -> Callabl
 
     It gives the expectation values (words,), or the state (2**n,) if `paulis` is None.
     """
-    import jax.numpy as jnp
-    import pennylane as qml
-
     device = qml.device("default.qubit", wires=circuit.qubits)
     qnode = qml.QNode(quantum_function(circuit, paulis), device, interface="jax", diff_method="backprop")
 
@@ -109,8 +111,6 @@ def sample_function(circuit: Circuit, paulis: tuple[str, ...] | None) -> Callabl
 @lru_cache(maxsize=256)
 def _of_samples(circuit: Circuit, paulis: tuple[str, ...] | None, initial: int | None) -> _Function:
     """The function of all samples. initial: the dimensions of the initial states, None without any."""
-    import jax
-
     axes = (0, None, *([] if initial is None else [0 if initial == 2 else None]))
     samples = jax.vmap(sample_function(circuit, paulis), axes)
     return _Function(lambda *arrays: (samples(*arrays),))
@@ -122,124 +122,96 @@ def _keeps(circuit: Circuit, angles: Angles) -> list[Any] | None:
 
 
 class _Function:
-    """A function from a tuple of JAX's arrays to another, and its programs; complex gradients are torch's, not conjugated.
-
-    wanted: by which of the arrays a derivative is asked for.
-    """
+    """A function from a tuple of JAX's arrays to another, and its program; complex gradients are torch's, not conjugated."""
 
     def __init__(self, traced: Callable[..., tuple[Any, ...]]) -> None:
         self.traced = traced
-        self._made: dict[object, Any] = {}
+        self._program = jax.jit(traced)
 
     def run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
         """The results for some tensors."""
         return tuple(map(torch.from_dlpack, _called(self._program, tensors)))
 
     def keep(
-        self, wanted: tuple[bool, ...], tensors: Sequence[torch.Tensor], kept: list[Any]
+        self, wanted: Wanted, tensors: Sequence[torch.Tensor], kept: list[Any]
     ) -> tuple[torch.Tensor, ...]:
         """As `run`; `kept` gets what `pull` then needs."""
-        values, rest = _called(self._halves(wanted)[0], tensors)
+        values, rest = _called(_halves(self, wanted)[0], tensors)
         kept.append(rest)
         return tuple(map(torch.from_dlpack, values))
 
     def pull(
         self,
-        wanted: tuple[bool, ...],
+        wanted: Wanted,
         tensors: Sequence[torch.Tensor],
         cotangents: Sequence[torch.Tensor],
         kept: list[Any] | None,
     ) -> tuple[torch.Tensor, ...]:
         """The gradients by the tensors that are wanted."""
         if not kept:
-            return self.gradient(wanted).run((*tensors, *cotangents))
-        return tuple(map(torch.from_dlpack, _called(self._halves(wanted)[1], cotangents, *kept)))
+            return _gradient(self, wanted).run((*tensors, *cotangents))
+        return tuple(map(torch.from_dlpack, _called(_halves(self, wanted)[1], cotangents, *kept)))
 
-    def gradient(self, wanted: tuple[bool, ...]) -> _Function:
-        """The function of the arrays, then the cotangents of the results, that gives the gradients."""
-
-        def made() -> _Function:
-            import jax
-
-            def traced(*given: Any) -> tuple[Any, ...]:
-                chosen, partial = self._by(wanted, given[: len(wanted)])
-                return _conjugated(jax.vjp(partial, *chosen)[1](_conjugated(given[len(wanted) :])))
-
-            return _Function(traced)
-
-        return self._once(("gradient", wanted), made)
-
-    def derivative(self, wanted: tuple[bool, ...]) -> _Function:
-        """The function of the arrays, then the tangents of those that are wanted, that gives the results' tangents."""
-
-        def made() -> _Function:
-            import jax
-
-            def traced(*given: Any) -> tuple[Any, ...]:
-                chosen, partial = self._by(wanted, given[: len(wanted)])
-                return tuple(jax.jvp(partial, tuple(chosen), given[len(wanted) :])[1])
-
-            return _Function(traced)
-
-        return self._once(("derivative", wanted), made)
-
-    def mapped(self, axes: tuple[int | None, ...]) -> _Function:
-        """The function of several members, (members, ...) where an axis says so."""
-
-        def made() -> _Function:
-            import jax
-
-            return _Function(jax.vmap(self.traced, axes))
-
-        return self._once(("mapped", axes), made)
-
-    @cached_property
-    def _program(self) -> Any:
-        import jax
-
-        return jax.jit(self.traced)
-
-    def _halves(self, wanted: tuple[bool, ...]) -> tuple[Any, Any]:
-        """The programs of the forward pass, which gives arrays besides, and of the backward pass, which takes them.
-
-        How those arrays make JAX's function is known from tracing one before the other: to hand over that function
-        itself would take milliseconds.
-        """
-
-        def made() -> tuple[Any, Any]:
-            import jax
-
-            known: dict[object, Any] = {}
-
-            def forward(*arrays: Any) -> Any:
-                chosen, partial = self._by(wanted, arrays)
-                values, back = jax.vjp(partial, *chosen)
-                rest, structure = jax.tree.flatten(back)
-                known[_types((*values, *rest))] = structure
-                return values, rest
-
-            def backward(*given: Any) -> Any:
-                *cotangents, rest = given
-                structure = known[_types((*cotangents, *rest))]
-                return _conjugated(jax.tree.unflatten(structure, rest)(_conjugated(cotangents)))
-
-            return jax.jit(forward), jax.jit(backward)
-
-        return self._once(("halves", wanted), made)
-
-    def _by(self, wanted: tuple[bool, ...], arrays: Sequence[Any]) -> tuple[list[Any], Callable[..., Any]]:
-        """The wanted arrays, and the function of these alone."""
+    def by(self, wanted: Wanted, arrays: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        """The function of the wanted arrays alone, and these."""
 
         def partial(*chosen: Any) -> tuple[Any, ...]:
             given = iter(chosen)
             return self.traced(*(next(given) if want else x for x, want in zip(arrays, wanted, strict=True)))
 
-        return [x for x, want in zip(arrays, wanted, strict=True) if want], partial
+        return partial, tuple(x for x, want in zip(arrays, wanted, strict=True) if want)
 
-    def _once(self, key: object, make: Callable[[], Any]) -> Any:
-        if key not in self._made:
-            self._made[key] = make()
-        return self._made[key]
+
+@lru_cache(maxsize=1024)
+def _gradient(function: _Function, wanted: Wanted) -> _Function:
+    """The function of the arrays, then the cotangents of the results, that gives the gradients."""
+
+    def traced(*given: Any) -> tuple[Any, ...]:
+        partial, chosen = function.by(wanted, given[: len(wanted)])
+        return _conjugated(jax.vjp(partial, *chosen)[1](_conjugated(given[len(wanted) :])))
+
+    return _Function(traced)
+
+
+@lru_cache(maxsize=1024)
+def _derivative(function: _Function, wanted: Wanted) -> _Function:
+    """The function of the arrays, then the tangents of those that are wanted, that gives the results' tangents."""
+
+    def traced(*given: Any) -> tuple[Any, ...]:
+        partial, chosen = function.by(wanted, given[: len(wanted)])
+        return tuple(jax.jvp(partial, chosen, given[len(wanted) :])[1])
+
+    return _Function(traced)
+
+
+@lru_cache(maxsize=1024)
+def _mapped(function: _Function, axes: tuple[int | None, ...]) -> _Function:
+    """The function of several members, (members, ...) where an axis says so."""
+    return _Function(jax.vmap(function.traced, axes))
+
+
+@lru_cache(maxsize=1024)
+def _halves(function: _Function, wanted: Wanted) -> tuple[Any, Any]:
+    """The programs of the forward pass, which gives arrays besides, and of the backward pass, which takes them.
+
+    How those arrays make JAX's function is known from tracing one before the other: to hand over that function itself
+    would take milliseconds.
+    """
+    known: dict[object, Any] = {}
+
+    def forward(*arrays: Any) -> Any:
+        partial, chosen = function.by(wanted, arrays)
+        values, back = jax.vjp(partial, *chosen)
+        rest, structure = jax.tree.flatten(back)
+        known[_types((*values, *rest))] = structure
+        return values, rest
+
+    def backward(*given: Any) -> Any:
+        *cotangents, rest = given
+        structure = known[_types((*cotangents, *rest))]
+        return _conjugated(jax.tree.unflatten(structure, rest)(_conjugated(cotangents)))
+
+    return jax.jit(forward), jax.jit(backward)
 
 
 def _called(program: Any, tensors: Sequence[torch.Tensor], *others: Any) -> Any:
@@ -247,21 +219,9 @@ def _called(program: Any, tensors: Sequence[torch.Tensor], *others: Any) -> Any:
 
     JAX takes NumPy's view of a tensor in a third of the time of dlpack's.
     """
-    import jax
-
     double = tensors[0].dtype in (torch.float64, torch.complex128)
-    with _in_double()(double):
+    with _in_double(double):
         return jax.block_until_ready(program(*(tensor.numpy(force=True) for tensor in tensors), *others))
-
-
-@cache
-def _in_double() -> Callable[[bool], AbstractContextManager[None]]:
-    """JAX's context of double precision, which JAX 0.6 has among its experiments."""
-    import jax.experimental
-
-    module: Any = jax if hasattr(jax, "enable_x64") else jax.experimental
-    context: Callable[[bool], AbstractContextManager[None]] = module.enable_x64
-    return context
 
 
 def _types(arrays: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
@@ -270,8 +230,6 @@ def _types(arrays: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
 
 def _conjugated(arrays: Sequence[Any]) -> tuple[Any, ...]:
     """JAX's gradients by complex numbers are the conjugates of torch's."""
-    import jax.numpy as jnp
-
     return tuple(map(jnp.conj, arrays))
 
 
@@ -298,7 +256,7 @@ class _Call(torch.autograd.Function):
             one_gradient("simulator 'default.qubit-jit'", cotangent)
         tensors, wanted = ctx.saved_tensors, tuple(ctx.needs_input_grad[2:])
         if torch.is_grad_enabled() or not ctx.kept:
-            found = _Call.apply(ctx.function.gradient(wanted), None, *tensors, *cotangents)
+            found = _Call.apply(_gradient(ctx.function, wanted), None, *tensors, *cotangents)
         else:
             found = ctx.function.pull(wanted, tensors, cotangents, ctx.kept)
         gradients = iter(found)
@@ -310,7 +268,7 @@ class _Call(torch.autograd.Function):
         wanted = tuple(tangent is not None for tangent in tangents)
         along = [tangent for tangent in tangents if tangent is not None]
         found: tuple[torch.Tensor, ...] = _Call.apply(
-            ctx.function.derivative(wanted), None, *ctx.saved_tensors, *along
+            _derivative(ctx.function, wanted), None, *ctx.saved_tensors, *along
         )
         return found
 
@@ -318,4 +276,4 @@ class _Call(torch.autograd.Function):
     def vmap(
         info: Any, in_dims: tuple[int | None, ...], function: _Function, kept: None, *tensors: torch.Tensor
     ) -> tuple[tuple[torch.Tensor, ...], int]:
-        return _Call.apply(function.mapped(in_dims[2:]), None, *tensors), 0
+        return _Call.apply(_mapped(function, in_dims[2:]), None, *tensors), 0
