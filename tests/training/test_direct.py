@@ -157,13 +157,13 @@ def test_members_of_a_stack_have_their_own_numbers(model, dtype, tolerance, coun
     assert len(counted) == 5 + 2 * 3 + 3 * 2 and set(counted) == {8}
 
 
-def test_the_last_member_of_a_stack_has_the_bits_of_a_run_alone(counted):
+def test_the_last_member_of_a_stack_has_the_bits_of_a_run_alone(counted, recordings):
     together, chosen = stack("vqc", 2), batches(4, 8)
     together.keep([1])
     alone = Stepper(posed("vqc", 1).train(), WORLD, protocol_of({"steps": 9, "learning_rate": 2e-3}))
     for number, batch in enumerate(chosen):
         assert torch.equal(together.take([batch], number)[0].sums, alone.take(batch, number).sums)
-    assert counted == [8] * 8
+    assert counted == [8] * 8 and recordings == [True, True]
 
 
 @pytest.fixture
@@ -192,6 +192,30 @@ def test_recorded_calls_have_the_bits_of_a_step(model, dtype, recordings, monkey
     theirs = steps(stepper(posed(model, dtype=dtype)), chosen)
     assert all(map(torch.equal, (*mine[0], mine[1]), (*theirs[0], theirs[1])))
     assert len({float(each) for each in mine[0]}) == 9
+
+
+@pytest.mark.parametrize("model", ["vqc", "mlp"])
+def test_recorded_calls_of_a_stack_have_its_bits(model, recordings, monkeypatch):
+    """Of which a member leaves, and which is evaluated between."""
+
+    def losses():
+        together, found = stack(model, 3, torch.float32), []
+        members = [0, 1, 2]
+        for number in range(12):
+            if number == 6:
+                members = [0, 2]
+                together.keep(members)
+            own = [chosen[number * 3 + member] for member in members]
+            found += [figures.sums for figures in together.take(own, number)]
+            if number % 4 == 3:
+                found += together.outputs("validation", SAMPLES)
+        return found
+
+    chosen = batches(3 * 12, 8)
+    mine = losses()
+    assert recordings == [True, True]
+    unrepeated(monkeypatch)
+    assert all(map(torch.equal, mine, losses()))
 
 
 def later_hook(problem, flat):

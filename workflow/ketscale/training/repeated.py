@@ -24,39 +24,23 @@ from ketscale.training.flat import Flat
 # What torch may be asked for in between: new memory; facts; and what of a tensor's own memory it gives in another shape.
 MEMORY = {"empty", "empty_like", "new_empty"}
 FACTS = {
-    "__len__",
-    "_set_grad_enabled",
-    "data_ptr",
-    "dim",
-    "element_size",
-    "is_contiguous",
-    "numel",
-    "size",
-    "stride",
-}
+    "__len__", "_set_grad_enabled", "data_ptr", "dim", "element_size", "is_contiguous", "numel", "size", "stride",
+}  # fmt: skip
 VIEWS = {
-    "__get__",
-    "contiguous",
-    "expand",
-    "flatten",
-    "resolve_conj",
-    "to",
-    "unflatten",
-    "unsqueeze",
-    "view",
-    "view_as",
-}
+    "__get__", "__getitem__", "contiguous", "expand", "flatten", "resolve_conj", "to", "unflatten", "unsqueeze", "view", "view_as",
+}  # fmt: skip
 # Steps that are taken before one is recorded, and how many recordings are made at most.
 BEFORE, MOST = 2, 8
 
 
 class Repeated:
-    """Takes the steps of a problem that `direct` can take, the same calls again and again."""
+    """Takes the steps of a problem, or of a stack's template, that `direct` can take: the same calls again and again."""
 
     def __init__(self, problem: Problem, flat: Flat, direct: Direct) -> None:
         self._problem, self._flat, self._direct = problem, flat, direct
-        self._recorded: dict[tuple[int, int], _Recorded] = {}
-        self._seen: dict[tuple[int, int], int] = {}
+        # By the indices' shape and the pull's place.
+        self._recorded: dict[tuple[torch.Size, int], _Recorded] = {}
+        self._seen: dict[tuple[torch.Size, int], int] = {}
         self._left = MOST
 
     def sums(self, indices: torch.Tensor, step: Step, pull: torch.Tensor) -> torch.Tensor | None:
@@ -66,7 +50,7 @@ class Repeated:
         """
         if not isinstance(step, int) or active() is not None:
             return None
-        kind = len(indices), pull.data_ptr()
+        kind = indices.shape, pull.data_ptr()
         found = self._recorded.get(kind)
         if found is not None:
             if found.holds():

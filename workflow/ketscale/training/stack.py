@@ -20,6 +20,7 @@ from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.pace import Pace
+from ketscale.training.repeated import Repeated
 from ketscale.training.step import StepSums, cotangent, placed
 
 
@@ -69,8 +70,6 @@ class Stack:
         every = dict(problems[0].named_parameters(remove_duplicate=False))
         if len(every) != len(dict(problems[0].named_parameters())):
             raise ValueError("a model with a parameter under two names cannot be stacked")
-        # The cotangents of a linear problem, by the number of samples.
-        self._pulls: dict[int, torch.Tensor] = {}
         self.template = _template(problems[0])
         self._arrange()
 
@@ -86,6 +85,11 @@ class Stack:
         self._slots = [_slot(self.template, name) for name in (*names, *self._fixed)]
         able = not self._fixed and possible(first)
         self._direct = Direct(self._offered if able and offered(self.template) else None, self._flat)
+        # One run is taken as if it were alone.
+        taken = self.template if len(self.members) > 1 else first
+        self._repeated = Repeated(taken, self._flat, self._direct) if able and first.linear else None
+        # The cotangents of a linear problem, by the number of samples.
+        self._pulls: dict[int, torch.Tensor] = {}
 
     def keep(self, chosen: Sequence[int]) -> None:
         """Go on with some of the members, in this order; the others keep their parameters' values."""
@@ -103,17 +107,27 @@ class Stack:
         count = len(batches[0])
 
         indices = torch.stack(list(batches))
-        direct = self._direct.sums(indices, step)
-        if direct is None:
-            sums, penalty = self._by_autograd(indices, step)
-        else:
-            sums, penalty = direct.value, None
-            self._direct.back(direct, self._pull(sums, count))
+        sums, penalty = self._repeat(indices, step), None
+        if sums is None:
+            direct = self._direct.sums(indices, step)
+            if direct is None:
+                sums, penalty = self._by_autograd(indices, step)
+            else:
+                sums = direct.value
+                self._direct.back(direct, self._pull(sums, count))
         norms = self._flat.norms()
         self._optimiser.step(norms)
         penalties = [None] * len(sums) if penalty is None else penalty.detach()
         rows = zip(sums.detach(), penalties, norms, strict=True)
         return [StepSums(int(step), count, count, own, extra, norm, norm) for own, extra, norm in rows]
+
+    def _repeat(self, indices: torch.Tensor, step: int) -> torch.Tensor | None:
+        """The sums, with their gradients, by calls that were recorded; None without them."""
+        pull = self._pulls.get(indices.shape[1])
+        if self._repeated is None or pull is None:
+            return None
+        self._bind(self._flat.leaves)
+        return self._repeated.sums(indices, step, pull)
 
     def _by_autograd(self, indices: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Sums and penalties of all members, (members, ...), whose gradients are collected."""
@@ -152,8 +166,8 @@ class Stack:
         if not first.linear:
             return torch.stack([cotangent(first, own, count) for own in sums])
         if count not in self._pulls:
-            self._pulls[count] = cotangent(first, sums[0], count)
-        return self._pulls[count].expand_as(sums)
+            self._pulls[count] = cotangent(first, sums[0], count).expand_as(sums).contiguous()
+        return self._pulls[count]
 
     def outputs(self, split: str, most: int) -> list[torch.Tensor]:
         """Each member's outputs for all samples of a split, which are evaluated at most `most` at a time."""

@@ -15,7 +15,7 @@ from ketscale.engines.compiled.language import INTEGER, Arguments, FunctionCode,
 LANES = 16
 # width: of a row, in numbers.
 ARGUMENTS = {
-    "rows width": INTEGER,
+    "rows width out_apart table_apart": INTEGER,
     "chosen": integers("rows"),
     "table out": reals("all", "width"),
     "factors": reals("rows"),
@@ -42,9 +42,9 @@ def write_integers(k: FunctionCode, args: Arguments) -> None:
 
 
 def write_copy(k: FunctionCode, args: Arguments) -> None:
-    """out <- table, one row of each."""
-    with k.loop(args.width) as number:
-        args.out[0, number] = args.table[0, number]
+    """out <- table, whose rows are so far apart."""
+    with k.loop(args.rows) as row, k.loop(args.width) as number:
+        args.out.flat[row * args.out_apart + number] = args.table.flat[row * args.table_apart + number]
 
 
 def write_scaled(k: FunctionCode, args: Arguments) -> None:
@@ -64,11 +64,14 @@ def scaled(gradient: torch.Tensor, factors: torch.Tensor) -> torch.Tensor:
 
 
 def copy(out: torch.Tensor, source: torch.Tensor) -> None:
-    """out <- source, of one shape and type."""
-    if out.is_contiguous() and source.is_contiguous() and out.numel():
-        _kernel(out.dtype).run("write_copy", width=out.numel(), table=source, out=out)
-    else:
-        out.copy_(source)
+    """out <- source, floats of one shape and type: (n,), or (runs, n) whose rows may be apart."""
+    *runs, width = out.shape
+    # fmt: off
+    _kernel(out.dtype).run(
+        "write_copy", rows=runs[0] if runs else 1, width=width, table=source, table_apart=source.stride(0),
+        out=out, out_apart=out.stride(0),
+    )
+    # fmt: on
 
 
 def gathered(table: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:

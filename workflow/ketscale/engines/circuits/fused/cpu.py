@@ -22,6 +22,7 @@ from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Sweep, kernel
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.transforms import rowwise
 from ketscale.engines.compiled.language import COUNTERS
+from ketscale.engines.compiled.rows import copy
 from ketscale.engines.recorded import opened
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
@@ -192,7 +193,8 @@ def vjp(sweep: Sweep, inputs: torch.Tensor, weights: torch.Tensor) -> tuple[torc
     saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
     rows, own = inputs, weights
     if compiled.groups > 1:
-        rows, own = inputs.flatten(0, 1), weights.flatten()
+        rows, own = inputs.flatten(0, 1), weights.new_empty(weights.numel())
+        copy(own.view_as(weights), weights)
 
     def back(cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         to_rows, to_own, *_ = _gradients(compiled, rows, own, None, saved, cotangent)
