@@ -104,6 +104,11 @@ OTHERS: dict[str, tuple[Simulator, Circuit, int]] = {
     "sample by sample": (looped(), CIRCUIT, 2),
     "amplitudes in another order": (Fused(), strongly_entangling_ansatz(3, 2), 3),
     "all gates": (Fused(), random_circuit(3, 0), 2),
+    "permutations": (
+        Fused(),
+        Circuit(3).ry(0, "x0").toffoli(0, 2, 1).rx(2, "w0").permuted((2, 0, 3, 1), 2, 0),
+        3,
+    ),
     "no samples": (Fused(), CIRCUIT, 0),
 }
 

@@ -8,6 +8,7 @@ import torch
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Circuit, Column, Gate
 from ketscale.engines.circuits.fused import gpu
+from ketscale.errors import UserError
 from tests.engines.circuits.fused_gpu_interpreted import assert_as_expected, found, start
 from tests.engines.circuits.test_simulators import random_angles, random_circuit, random_words
 
@@ -58,6 +59,14 @@ def test_single_precision_is_kept() -> None:
     for words in (("ZX",), None):
         single = found(circuit, random_angles(circuit, 3, torch.float32), words)
         assert {t.dtype for t in single} <= {torch.float32, torch.complex64}
+
+
+@pytest.mark.usefixtures("stepwise")
+def test_second_derivatives_are_refused() -> None:
+    inputs, weights = random_angles(vqc_ansatz(2, 1), 1)
+    values = gpu.evaluate(vqc_ansatz(2, 1), inputs, weights, ("ZZ",), None)
+    with pytest.raises(UserError, match=r"on a GPU has first derivatives only: .*use the CPU, or simulator"):
+        torch.autograd.grad(values.sum(), weights, create_graph=True)
 
 
 def test_thirteen_qubits_run_without_a_kernel(monkeypatch: pytest.MonkeyPatch) -> None:

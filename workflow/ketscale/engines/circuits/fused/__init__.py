@@ -203,10 +203,7 @@ class Fused:
     ) -> tuple[torch.Tensor, ...]:
         """See `Derivative.moved`."""
         if not terms.point[0].is_cpu:
-            raise UserError(
-                "simulator 'fused' has first derivatives only on a GPU: for create_graph=True, Hessians and forward mode "
-                "move the tensors to the CPU, or use simulator 'default.qubit'"
-            )
+            raise UserError(f"simulator 'fused' on a GPU has first derivatives only: {gpu.BEYOND}")
         found: tuple[torch.Tensor, ...] = self._cpu.moved(
             circuit, paulis, self.route == "literal", terms, wanted, valued
         )

@@ -17,19 +17,23 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ketscale.engines.circuits.checks import one_first_derivative
+from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import stepwise
 from ketscale.engines.circuits.fused.plan import Wanted, wanted_of
 from ketscale.engines.circuits.fused.program import Move, Program, reduce
 from ketscale.engines.circuits.fused.schedule import between_moves
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
+from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
 # What the kernels take. At this size a state and its adjoint in fp64 fill half of a processor's registers; the other
 # half is for working.
 MOST_QUBITS = 12
+
+# What to do instead, where second derivatives are asked for.
+BEYOND = "for create_graph=True, Hessians and forward mode use the CPU, or simulator 'default.qubit'"
 
 
 def evaluate(
@@ -210,7 +214,8 @@ class _SweepOnGpu(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        one_first_derivative("simulator 'fused'", cotangent)
+        one_gradient("simulator 'fused'", cotangent)
+        first_derivatives_only("simulator 'fused' on a GPU", BEYOND)
         tables: Tables = ctx.tables
         turns, final = ctx.saved_tensors
         derivatives = final.new_empty(len(final), tables.slots)
