@@ -239,6 +239,8 @@ def test_a_gradient_refuses_what_does_not_go_together() -> None:
     gradient = FusedEstimatorGradient()
     with pytest.raises(ValueError, match="equally many"):
         gradient.run([root()], ["Z", "X"], [[1.0]])
+    with pytest.raises(ValueError, match="s is not a parameter of circuit"):
+        gradient.run([root()], ["Z"], [[1.0]], [[Parameter("s")]])
     with pytest.raises(ValueError, match="number of qubits"):
         gradient.run([root()], ["ZZ"], [[1.0]])
     with pytest.raises(UserError, match="no circuit with measurements"):

@@ -135,7 +135,8 @@ class FusedEstimatorGradient:
 
         Raises:
             UserError: as for `FusedEstimator.run`.
-            ValueError: these are not equally many of each, or Qiskit refuses them as a pub.
+            ValueError: these are not equally many of each, a parameter is not one of its circuit's, or Qiskit refuses
+                them as a pub.
         """
         wanted = [None] * len(circuits) if parameters is None else parameters
         if not len(circuits) == len(observables) == len(parameter_values) == len(wanted):
@@ -158,6 +159,10 @@ class FusedEstimatorGradient:
             words, table = _table(pub)
             coefficients = table[[rows_of[id(observables[place])] for place in places]]
             order = {parameter: column for column, parameter in enumerate(circuit.parameters)}
+            if strangers := {one for place in places for one in by[place]} - order.keys():
+                raise ValueError(
+                    f"{short(strangers.pop())} is not a parameter of circuit {short(circuit.name)}"
+                )
             columns = [[order[parameter] for parameter in by[place]] for place in places]
             work.append((places, columns, _estimated(pub, differentiable=True), words, coefficients))
 
