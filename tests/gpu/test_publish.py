@@ -88,7 +88,7 @@ def test_the_page_says_what_was_found_and_what_was_not(result: dict[str, Any]) -
     assert "Not measured: its limit is 60 s." in page
     assert "Not measured: the part was not asked for." in page
     # A limit ended the part before it could say what the machine is.
-    assert "| strongly_entangling | 8 | 32 | 3 | 1 ms | 4 ms | 4x (kronecker) |" in page
+    assert "| strongly_entangling | 8 | 32 | 3 | 0 | 0 | 1 ms | 4 ms | 4x (kronecker) |" in page
     assert "8 qubits, 3 layers, batch 32: 1 ms for values and gradients (goal: below 0.3 ms)" in page
     # 0.2 ms as a graph: less than one core from 32 samples on, never less than 16.
     assert "| 8 | 32 | not up to 128 |" in page
