@@ -114,14 +114,14 @@ class Gate:
     @property
     def kind(self) -> GateKind | None:
         """How many wires and angles it takes; None if there is no such gate."""
+        if self.name in GATES:
+            return GATES[self.name]
         if self.name == UNITARY and self.matrix is not None:
             return GateKind(len(self.matrix).bit_length() - 1, 0)
         if self.name == PERMUTATION and self.order is not None:
             return GateKind(len(self.order).bit_length() - 1, 0)
-        kind = GATES.get(self.base)
-        if kind is None or self.base == self.name:
-            return kind
-        return GateKind(max(len(self.wires), kind.wires + 1), kind.angles)
+        base = GATES.get(self.base)
+        return None if base is None else GateKind(max(len(self.wires), base.wires + 1), base.angles)
 
 
 def order_of(matrix: NDArray[Any]) -> tuple[int, ...] | None:

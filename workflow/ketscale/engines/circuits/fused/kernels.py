@@ -359,7 +359,7 @@ def run_pass(
 
 def _table(tile: Tile, step: Move) -> MoveTable:
     """A move in the code's constants."""
-    name, swaps, (places, values) = f"{step}", step.swaps(), step.factors()
+    name, swaps, (places, values) = f"{step}", step.swaps, step.factors()
     k = tile.k
     return MoveTable(
         k.table(f"{name} places", places, "integer"),

@@ -235,7 +235,7 @@ class _Table:
     def move(self, move: Move) -> None:
         """A pass that is a move, or part of the next pass."""
         self.end()
-        if move.swaps():
+        if move.swaps:
             self._moved(move)
         else:
             self._phases = move
@@ -249,7 +249,7 @@ class _Table:
     def _moved(self, move: Move) -> None:
         if move not in self._moves:
             places, values = move.factors()
-            swaps = np.array(move.swaps(), dtype=np.int64).flatten()
+            swaps = np.array(move.swaps, dtype=np.int64).flatten()
             starts = self._listed(np.array([*places, *swaps.tolist()])), self._factors(values.view(float))
             self._moves[move] = len(places), 0, len(swaps) // 2, *starts, 0
         self.passes.append(self._moves[move])

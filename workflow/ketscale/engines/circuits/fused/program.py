@@ -109,11 +109,13 @@ class Move:
         back = np.argsort(order)
         return Move.of(back, (-quarters)[back])
 
+    @cached_property
     def swaps(self) -> list[tuple[int, int]]:
         """The pairs of basis states whose exchanges, one after the other, are the permutation."""
-        order = self.arrays[0].tolist()
+        moved = np.flatnonzero(self.arrays[0] != np.arange(len(self.arrays[0]))).tolist()
+        order = self.arrays[0].tolist() if moved else []
         seen, pairs = set(), []
-        for first in np.flatnonzero(self.arrays[0] != np.arange(len(order))).tolist():
+        for first in moved:
             place = order[first]
             while first not in seen and place != first:
                 pairs.append((first, place))
