@@ -18,11 +18,11 @@ from jax.interpreters import mlir
 
 from ketscale.engines.circuits.circuit import Circuit, Column
 from ketscale.engines.circuits.fused import sweeps
+from ketscale.engines.circuits.fused.higher import MOST
 from ketscale.engines.circuits.fused.kernels import ARGUMENTS, forward, pull
 from ketscale.engines.circuits.fused.once import collect, prepare
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.tangents import (
-    MOST,
     TANGENTS,
     TangentPlan,
     bend,

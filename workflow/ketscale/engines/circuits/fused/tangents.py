@@ -21,6 +21,7 @@ from ketscale.engines.circuits.fused.block import (
     parity,
     times_power_of_i,
 )
+from ketscale.engines.circuits.fused.higher import MOST
 from ketscale.engines.circuits.fused.kernels import (
     ARGUMENTS,
     Tile,
@@ -40,7 +41,6 @@ from ketscale.engines.circuits.fused.schedule import Phases, Step
 from ketscale.engines.circuits.fused.words import products, signed_sum
 from ketscale.engines.compiled.language import Arguments, Buffer, FunctionCode, Number, fma, reals
 
-MOST = 2
 # A tile's states together take at most this many bytes, if there are several samples: a quarter of a core's second-level
 # cache. At 12 qubits the kernels took twice the time with half of it.
 CACHE_BYTES = 256 * 1024
