@@ -255,7 +255,7 @@ def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
     assert sampled_steps(60, 2, 5) == frozenset({3, 17, 31, 45, 59})
     assert sampled_steps(3, 1, 5) == frozenset({2})
     assert sampled_steps(3, 2, 5) == frozenset()
-    loop = trainer(classification(), {"steps": 30})
+    loop = trainer(classification(samples=1024), {"steps": 30}, batch=512)
     loop.clock.sampled = sampled_steps(30, 2, 4)
     loop.run()
     clock = loop.clock
@@ -265,7 +265,7 @@ def test_sampled_steps_are_spread_and_leave_most_steps_undisturbed():
         for i, total in enumerate(clock.sampled_s)
     ]
     # The system may take time for others between two spans of one step; in most steps it does not.
-    assert max(shares) <= 1 and sorted(shares)[1] == pytest.approx(1, rel=0.15)
+    assert max(shares) <= 1 and sorted(shares)[1] == pytest.approx(1, rel=0.1)
     assert {
         "circuit.forward",
         "circuit.backward",
