@@ -61,7 +61,7 @@ DEVICES = ("cpu", "cuda")
 
 
 class Way(NamedTuple):
-    """Where a simulator's class is, as module and name, and the mode in which it is used, in a few words."""
+    """The module and name of a simulator's class, and the mode in which it is used, in a few words."""
 
     made: str
     mode: str

@@ -578,7 +578,7 @@ def test_a_matrix_that_tensors_decide_is_refused() -> None:
         from_qnode(qml.QNode(function, DEVICE))(*drawn((2,)))
 
 
-# Where it leaves a graph, torch's own compiler asks a tensor that is no leaf for its gradient.
+# At a break of its graph torch's own compiler asks a tensor that is no leaf for its gradient.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_a_compiled_model_breaks_its_graph_at_a_converted_qnode_and_nowhere_inside() -> None:
     def circuit(x: torch.Tensor) -> Any:

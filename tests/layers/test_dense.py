@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 from ketscale.engines.randomness import keyed
-from ketscale.layers.dense import Dense, _Dense
+from ketscale.layers.dense import MOST_FREE, Dense, _Dense, _free
 from ketscale.layers.dropout import SampleDropout, name_dropouts
 from ketscale.layers.stacked_linear import StackedLinear
 
@@ -184,3 +184,15 @@ def test_outside_a_training_step_it_is_torchs_dropout():
         torch.manual_seed(1)
         made.append(model(x))
     assert torch.equal(*made)
+
+
+def test_memory_is_kept_for_the_last_sizes_alone():
+    class Into:
+        slot = staticmethod(torch.empty_like)
+
+    dense, _ = two()
+    for batch in (*range(1, 2 * MOST_FREE), 5):
+        with keyed(7, 3, torch.arange(batch)):
+            made = dense.vjp(torch.randn(batch, 5, dtype=torch.float64), to_input=False)
+        made.back(torch.ones(batch, 3, dtype=torch.float64), Into())
+    assert len(_free) == MOST_FREE and list(_free)[-1].rows == 5

@@ -196,7 +196,7 @@ def test_recorded_calls_have_the_bits_of_a_step(model, dtype, recordings, monkey
 
 @pytest.mark.parametrize("model", ["vqc", "mlp"])
 def test_recorded_calls_of_a_stack_have_its_bits(model, recordings, monkeypatch):
-    """Of which a member leaves, and which is evaluated between."""
+    """A member leaves the stack, which is evaluated between the steps."""
 
     def losses():
         together, found = stack(model, 3, torch.float32), []

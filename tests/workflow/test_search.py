@@ -24,7 +24,7 @@ def test_trials_come_first_and_their_choice_is_an_input_of_all_seeds(fresh: Path
     done = run_in(fresh, *LOCAL)
     assert "choose" not in done.stdout + done.stderr
     order = [call["name"] for call in calls(fresh)]
-    # Those which train the others of their point with them begin at once, on two cores.
+    # Trials that train the others of their point with them begin at once, on two cores.
     first = [name for name in order if "/tuned-t" in name][:3]
     assert ["/tuned-t00/" in name for name in first] == [True, True, False]
     for run in FINALS:

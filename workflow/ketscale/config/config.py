@@ -482,9 +482,9 @@ def _simulators(blocks: Mapping[str, Mapping[str, Any]], families: Families) -> 
         if device is None:
             raise UserError(f"{where}: device is missing (one of {', '.join(kinds)})")
         if not isinstance(device, str) or device not in kinds:
-            left = {name: other for kind in kinds.values() for name, other in kind.left.items()}
-            if str(device) in left:
-                raise UserError(f"{where}.device: {device} has left this version; use {left[device]}")
+            replaced = {name: other for kind in kinds.values() for name, other in kind.replaced.items()}
+            if str(device) in replaced:
+                raise UserError(f"{where}.device: {device} has left this version; use {replaced[device]}")
             raise UserError(
                 f"{where}.device: {device!r} is not one of its values{suggestion(str(device), list(kinds))}"
             )

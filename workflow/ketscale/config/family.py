@@ -228,8 +228,8 @@ STEP = "dt"
 class Simulator(Part, frozen=True, kw_only=True):
     """Settings of a simulator; an engine or a family has a subclass for the devices that it provides.
 
-    device: how the physics is evaluated. Subclasses restrict it to the names of their devices. left: what to take instead of
-        devices of earlier versions.
+    device: how the physics is evaluated. Subclasses restrict it to the names of their devices. replaced: devices of earlier
+        versions, and what to take instead.
 
     A subclass with approximate devices has a field `TOLERANCE`: the largest relative difference of its losses from
     those of an exact simulator, as measured, or None for exact devices. A subclass with devices that take steps has a
@@ -237,7 +237,7 @@ class Simulator(Part, frozen=True, kw_only=True):
     """
 
     devices: ClassVar[tuple[str, ...]] = ()
-    left: ClassVar[Mapping[str, str]] = {}
+    replaced: ClassVar[Mapping[str, str]] = {}
 
     device: str
 

@@ -66,7 +66,7 @@ class DeviceStep:
         self._device = device
         self._step = 0
         self._keys: dict[tuple[int, ...], torch.Tensor] = {}
-        # Where compiled code reads the step.
+        # Compiled code reads the step here.
         self.cell = array("q", [0])
 
     def __int__(self) -> int:

@@ -28,7 +28,8 @@ def specialise(when: When) -> None:
         code that reads the circuit from a table. When a circuit is called again a process compiles code of its own, which
         takes over when it is there. Then results may change in the last digits, and the logger "ketscale" says so at
         level INFO. "always": the first call waits for the circuit's own code; so it is in `ketscale train`, `try` and `bench`,
-        in the estimators' `fit`, and wherever torch's deterministic algorithms are on. "never": circuits are read from tables, also those that had own code.
+        in the estimators' `fit`, and wherever torch's deterministic algorithms are on. "never": circuits are
+        read from tables, also those that had code of their own.
 
     Raises:
         UserError: it is none of these.

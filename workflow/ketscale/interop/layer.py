@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import nn
 
-from ketscale.engines.circuits import operators as _registered  # noqa: F401
-from ketscale.engines.circuits import transforms
+from ketscale.engines.circuits import (
+    operators,  # noqa: F401, exported programs name them
+    transforms,
+)
 from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
@@ -25,7 +27,6 @@ from ketscale.shapes import Float, Shaped
 
 # A full-length Pauli word such as 'ZI', or a weighted sum of them such as {'ZI': 0.5, 'IZ': 0.5}.
 Observable = str | Mapping[str, float]
-
 
 # What a layer may return, by PennyLane's names.
 Measure = Literal["expval", "var", "probs", "state", "sample"]
@@ -272,7 +273,7 @@ def _with_squares(
         square: dict[str, float] = {}
         for one, c in terms:
             for other, d in terms:
-                # Of words that anticommute the products cancel.
+                # The products of words that anticommute cancel.
                 if not one.anticommutes(other):
                     product = one * other
                     spelt = letters(product, len(words[0]))

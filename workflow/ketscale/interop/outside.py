@@ -43,7 +43,7 @@ FIXED = (
     BuiltinFunctionType, WrapperDescriptorType, MethodDescriptorType,
 )  # fmt: skip
 
-# Where objects hold what may change; everything else of them stays as it was made. The first kind that fits decides.
+# The attributes of objects that may change; everything else of them stays as it was made. The first kind that fits decides.
 PARTS: dict[type, tuple[str, ...]] = {
     partial: ("func", "args", "keywords"), qml.QNode: ("func",), qml.ops.LinearCombination: ("coeffs", "ops"),
     qml.ops.CompositeOp: ("operands",), qml.ops.op_math.SymbolicOp: ("base", "scalar"), qml.operation.Operator: ("data",),

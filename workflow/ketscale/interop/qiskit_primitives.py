@@ -367,7 +367,7 @@ def _program(circuit: QuantumCircuit, bindings: BindingsArray, differentiable: b
     translated, measured = translate(circuit, angle)
     parameters = tuple(circuit.parameters)
     rows = bindings.as_array(parameters).reshape(prod(bindings.shape), len(parameters))
-    # Whoever runs this may be in a backward pass, where torch records nothing.
+    # A caller may be in a backward pass, in which torch records nothing.
     with torch.inference_mode(False), torch.set_grad_enabled(differentiable):
         values = torch.tensor(rows, dtype=torch.float64, requires_grad=differentiable)
         inputs = _expressions(tuple(varying), parameters)(values)

@@ -49,8 +49,8 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
     """A function of the same arguments that evaluates a QNode's circuit exactly with `fused`, differentiably in torch.
 
     Whatever device the QNode names, the simulation is exact and needs no shots. Tensors among the arguments, nested or
-    not, and tensors that the quantum function reads from outside are what the circuit is differentiated by, at most twice. A
-    result has the arguments' precision and device, and the QNode's nesting; it is NumPy's where the arguments are.
+    not, and tensors that the quantum function reads from outside are what the circuit is differentiated by, at most
+    twice. A result has the arguments' precision and device, and the QNode's nesting; it is NumPy's where the arguments are.
 
     trace: `once` runs the quantum function at the first call with its shapes, and again where something else has changed
         that it reads: another argument, or a number, text, array or function outside (`interop.outside`). `always`

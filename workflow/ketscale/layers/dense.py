@@ -281,7 +281,9 @@ class _Memory:
         if opened:
             return
         self._kept = ()
-        _free[self._sizes].append(self)
+        _free[self._sizes] = self
+        while len(_free) > MOST_FREE:
+            _free.pop(next(iter(_free)), None)
 
     def _run(self, whole: str, way: int) -> None:
         """Run a function on one thread, or its parts in turn on several."""
@@ -311,13 +313,13 @@ def _in_rows(weight: torch.Tensor) -> torch.Tensor:
     return weight if weight.stride()[-2:] == (weight.shape[-1], 1) else weight.contiguous()
 
 
-# Memory that no pass uses, by what it was made for.
-_free: dict[_Sizes, list[_Memory]] = {}
+# Memory that no pass uses, by what it was made for: of the sizes that were used last.
+_free: dict[_Sizes, _Memory] = {}
+MOST_FREE = 8
 
 
 def _memory(sizes: _Sizes) -> _Memory:
-    free = _free.setdefault(sizes, [])
-    return free.pop() if free else _Memory(sizes)
+    return _free.pop(sizes, None) or _Memory(sizes)
 
 
 def tanh_vjp(x: torch.Tensor, weight: torch.Tensor) -> VJP:

@@ -46,10 +46,8 @@ FORWARD = (*SIZES, "turned", "source", "made", "weight", "weight_apart", "bias",
 # And of the gradients. That by the inputs is 0 where it is not wanted.
 BACKWARD = ("to_source", "to_made", "to_weight", "to_weight_apart", "to_bias", "to_bias_apart")
 FIELDS = FORWARD + BACKWARD
-# All runs have as many rows. row_blocks: of a run. columns: of the widest layer's inputs, so many
-# vectors as a tile has. tanh: 0 or 1.
-# cotangent: of the tanh.
-# starts: what the keys of a run's masks begin with.
+# rows, row_blocks: of each run. columns: blocks of a tile's vectors in the widest layer's inputs. tanh: 0 or 1, and
+# cotangent is the gradient by its values. starts: what the keys of a run's masks begin with.
 ARGUMENTS = {
     "runs rows layers tanh row_blocks columns": INTEGER,
     "step": integers("one"),
@@ -381,7 +379,7 @@ def write_whole_back(k: FunctionCode, args: Arguments, tile: Tile) -> None:
 def compiled(dtype: torch.dtype) -> tuple[Library, Tile]:
     """The functions, for tiles with as many sums as there are registers for."""
     each = LANES * dtype.itemsize // vector_bytes()
-    # Those of AVX-512, AVX2 and NEON.
+    # AVX2 has 16, AVX-512 and NEON have 32.
     registers = 16 if vector_bytes() == 32 else 32
     tile = Tile(8, 2 // each) if vector_bytes() == 64 else Tile((registers - each - 1) // each, 1)
     parts = write_turned, write_forward, write_back, write_gradients

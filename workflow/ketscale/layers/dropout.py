@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import overload
-
 import torch
 from torch import nn
 
@@ -36,28 +34,17 @@ class SampleDropout(nn.Module):
         drawn = randomness.current()
         if drawn is None:
             return nn.functional.dropout(x, self.p)
-        seed, step, samples, _ = drawn
-        if isinstance(seed, int):
-            return masks.times(x, samples, [self.key(seed, step)], self.p)
-
-        def of_members(x: torch.Tensor, samples: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
-            return masks.times(x, samples, [self.key(seed, step) for seed in seeds.tolist()], self.p)
-
-        return at_once(of_members, x, samples, seed)
-
-    @overload
-    def key(self, seed: int, step: int) -> int: ...
-    @overload
-    def key(self, seed: int, step: randomness.Step) -> randomness.Key: ...
-    def key(self, seed: int, step: randomness.Step) -> randomness.Key:
-        """The key of its masks at a step of a run with this seed.
-
-        Raises:
-            RuntimeError: `name_dropouts` has not named it.
-        """
         if self.number is None:
             raise RuntimeError(UNNAMED)
-        return MASKS.key(seed, step, self.number)
+        number, (seed, step, samples, _) = self.number, drawn
+        if isinstance(seed, int):
+            return masks.times(x, samples, [MASKS.key(seed, step, number)], self.p)
+
+        def of_members(x: torch.Tensor, samples: torch.Tensor, seeds: torch.Tensor) -> torch.Tensor:
+            keys = [MASKS.key(seed, step, number) for seed in seeds.tolist()]
+            return masks.times(x, samples, keys, self.p)
+
+        return at_once(of_members, x, samples, seed)
 
 
 def name_dropouts(model: nn.Module) -> None:

@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from llvmlite import ir
@@ -34,49 +34,40 @@ from ketscale.engines.randomness import FIRST, GAMMA, SECOND
 
 # The lanes of a vector hold columns.
 LANES = 16
-# What masks are drawn from; each run has as many rows. A thread takes so many rows at a time.
-DRAWN = {
+# rows: of each run. chunk_rows: a thread takes so many rows at a time.
+ARGUMENTS = {
     "runs rows vectors chunk_rows threshold": INTEGER,
     "samples": integers("all_rows"),
     "keys": integers("runs"),
     "scale": REAL,
+    "out values": vectors("all_rows", "vectors"),
 }
-ARGUMENTS = {**DRAWN, "out values": vectors("all_rows", "vectors")}
-
-
-class Mask(NamedTuple):
-    """A vector of a mask: its run, its row among those of all runs, and its place in the row."""
-
-    run: Number
-    row: Number
-    vector: Number
-    values: Number
 
 
 def write_masks(k: FunctionCode, args: Arguments) -> None:
     """out <- mask."""
-    with each_mask(k, args) as mask:
-        args.out[mask.row, mask.vector] = mask.values
+    with _each_mask(k, args) as (row, vector, mask):
+        args.out[row, vector] = mask
 
 
 def write_products(k: FunctionCode, args: Arguments) -> None:
     """out <- values * mask."""
-    with each_mask(k, args) as mask:
-        args.out[mask.row, mask.vector] = args.values[mask.row, mask.vector] * mask.values
+    with _each_mask(k, args) as (row, vector, mask):
+        args.out[row, vector] = args.values[row, vector] * mask
 
 
 @contextmanager
-def each_mask(k: FunctionCode, args: Arguments) -> Iterator[Mask]:
-    """Write the body for each vector of the masks that are drawn from `args`; threads share the rows."""
+def _each_mask(k: FunctionCode, args: Arguments) -> Iterator[tuple[Number, Number, Number]]:
+    """Write the body for each vector of a mask, with its row among those of all runs and its place in it."""
     every = args.runs * args.rows
     with k.tasks(ceil_divided(every, args.chunk_rows)) as number:
         first, count = chunk(number, args.chunk_rows, every)
         with k.loop(count) as own:
             row = first + own
-            run = row // args.rows
-            mask = row_of_mask(k, args.samples[row], args.keys[run], args.threshold, args.scale)
+            key = args.keys[row // args.rows]
+            mask = row_of_mask(k, args.samples[row], key, args.threshold, args.scale)
             with k.loop(args.vectors) as vector:
-                yield Mask(run, row, vector, mask(vector))
+                yield row, vector, mask(vector)
 
 
 def row_of_mask(
@@ -133,7 +124,7 @@ def scaled(
     vectors = -(-columns // LANES)
     mask = torch.empty(len(samples), vectors * LANES, dtype=dtype)
     if mask.numel():
-        call(_kernel(dtype), "write_masks", samples, [key], p, mask.shape[-1], out=mask)
+        _call("write_masks", samples, [key], p, out=mask)
     return mask[:, :columns]
 
 
@@ -146,7 +137,7 @@ class _Times(torch.autograd.Function):
         ctx.drawn = keys, p
         rows = x.view(*samples.shape, -1)
         out = torch.empty_like(rows)
-        call(_kernel(x.dtype), "write_products", samples, keys, p, rows.shape[-1], out=out, values=rows)
+        _call("write_products", samples, keys, p, out=out, values=rows)
         return out.view_as(x)
 
     @staticmethod
@@ -158,27 +149,21 @@ def _compiled(samples: torch.Tensor, dtype: torch.dtype) -> bool:
     return samples.is_cpu and dtype in (torch.float32, torch.float64)
 
 
-def call(
-    kernel: Kernel,
-    function: str,
-    samples: torch.Tensor,
-    keys: Sequence[int],
-    p: float,
-    columns: int,
-    **values: Any,
+def _call(
+    function: str, samples: torch.Tensor, keys: Sequence[int], p: float, out: torch.Tensor, **values: Any
 ) -> None:
-    """Call a function that draws masks (see `DRAWN`), with its other arguments.
+    """Call a function that draws masks.
 
-    samples: int64 (n,), or (runs, n). keys: of each run. columns: of a mask, whole vectors.
+    samples: int64 (n,), or (runs, n). keys: of each run. out: (..., columns), whole vectors.
     """
-    samples, rows, vectors = samples.contiguous(), samples.shape[-1], columns // LANES
+    samples, rows, vectors = samples.contiguous(), samples.shape[-1], out.shape[-1] // LANES
     signed = array("q", map(randomness.signed, keys))
     # fmt: off
-    kernel.run(
+    _kernel(out.dtype).run(
         function, threads_for(len(keys) * rows, len(keys) * rows * vectors, VECTORS_PER_THREAD),
         runs=len(keys), rows=rows, vectors=vectors, chunk_rows=max(1, CHUNK_VECTORS // vectors),
         threshold=randomness.least(p), samples=samples, keys=signed.buffer_info()[0],
-        scale=1 / (1 - p), **values,
+        scale=1 / (1 - p), out=out, **values,
     )
     # fmt: on
 

@@ -270,7 +270,7 @@ class TrainedBy(Protocol, frozen=True, kw_only=True, forbid_unknown_fields=False
 class SimulatedBy(msgspec.Struct, frozen=True):
     """What a record's settings say of any simulator.
 
-    tolerance: the error that it declares; None if it is exact. shots: that its results are means of; None of none.
+    tolerance: the error that it declares; None if it is exact. shots: how many its results are means of; None if it draws none.
     """
 
     tolerance: float | None = None

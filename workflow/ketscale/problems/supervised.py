@@ -19,7 +19,7 @@ from ketscale.problems.fitted import Samples
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
 
-# Where a training step's number would be: shots are the same in every evaluation, so that epochs are compared alike.
+# In place of a training step's number: every evaluation draws the same shots, so that epochs are compared alike.
 EVALUATION = -1
 
 

@@ -29,7 +29,7 @@ FACTS = {
 VIEWS = {
     "__get__", "__getitem__", "contiguous", "expand", "flatten", "resolve_conj", "to", "unflatten", "unsqueeze", "view", "view_as",
 }  # fmt: skip
-# Steps that are taken before one is recorded, and how many recordings are made at most.
+# Steps with a known pull that are taken before one is recorded, and how many recordings are made at most.
 BEFORE, MOST = 2, 8
 
 

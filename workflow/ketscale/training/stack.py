@@ -105,7 +105,6 @@ class Stack:
     def take(self, batches: Sequence[torch.Tensor], step: int) -> list[StepSums]:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
         count = len(batches[0])
-
         indices = torch.stack(list(batches))
         sums, penalty = self._repeat(indices, step), None
         if sums is None:

@@ -58,7 +58,7 @@ SIMULATORS: dict[str, CircuitMethod] = {
     )
 }
 
-# Those with a number of shots, which have no name without it.
+# Simulators with shots are named by their block, as the number of shots is a setting.
 _SHOTS = "ketscale.engines.circuits.shots:fused"
 WITH_SHOTS = (
     CircuitMethod("", "fused", "shift", "broadcast", _SHOTS, shots="gradient with shots of its own"),

@@ -46,7 +46,8 @@ def gradients(
 ) -> Gradients:
     """The gradients of Pauli words at the angles that were drawn.
 
-    circuit: without weights, see `transforms.inputs_only`. drawn: angles in radians, of which those from column `first` on count.
+    circuit: without weights, see `transforms.inputs_only`. drawn: angles in radians, of which those from column `first` on
+        count.
     uniform: the same tensor, or one in which these are from [0, 2 pi): they tell which words depend on which angles at all.
     initial: see `Simulator`.
 

@@ -75,7 +75,7 @@ def copy(out: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def gathered(table: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-    """table[chosen] of a contiguous table (n, ...) of floats or of int64, for int64 (..., ) that are below n, on a CPU."""
+    """table[chosen] of a contiguous table (n, ...) of floats or of int64, for int64 indices (...) below n, on a CPU."""
     made = table.new_empty((*chosen.shape, *table.shape[1:]))
     width = table.numel() // len(table)
     if table.dtype == torch.int64:

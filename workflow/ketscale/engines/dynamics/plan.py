@@ -27,7 +27,7 @@ class EvolutionPlan:
 
     @property
     def largest_norm(self) -> float:
-        """Of G t over a segment; with more, the result is not a number."""
+        """The largest norm of G t over a segment; beyond it the result is not a number."""
         return MOST_EXACT_STEPS * self.reaches[-1]
 
     @property

@@ -24,8 +24,8 @@ Creation = Literal["batch", "once", "again"]
 
 # More steps in a segment are taken for a mistake in `dt`: a single pulse would take minutes.
 MOST_STEPS = 1_000_000
-# Of `exact`, which divides long segments by itself: seconds for a single pulse, in which a state turns 350,000 times by
-# one radian (fp32: 220,000 times).
+# The same of `exact`, which divides long segments by itself: a single pulse takes seconds, in which a state turns by
+# 350,000 radians (fp32: 220,000).
 MOST_EXACT_STEPS = 100_000
 
 _IN_WORDS: dict[Batching, str] = {"broadcast": "all tasks at once", "loop": "one task after the other"}

@@ -11,7 +11,7 @@ from ketscale.config import suggestion
 from ketscale.engines import registered
 from ketscale.engines.pulses.evolution import SteppingMethod, evolve
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.registry import LEFT, SIMULATORS
+from ketscale.engines.pulses.registry import REPLACED, SIMULATORS
 from ketscale.engines.pulses.settings import Route
 from ketscale.errors import UserError
 from ketscale.shapes import Complex128, Float, Float64
@@ -96,8 +96,8 @@ def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
     Raises:
         UserError: there is no such name or route, the steps are not positive, or the integrator is not compiled.
     """
-    if name in LEFT:
-        raise UserError(f"the integrator {name} has left this version; use {LEFT[name]}")
+    if name in REPLACED:
+        raise UserError(f"the integrator {name} has left this version; use {REPLACED[name]}")
     if name not in SIMULATORS:
         raise UserError(f"no integrator is called {name}{suggestion(name, list(SIMULATORS))}")
     if route not in get_args(Route):

@@ -26,8 +26,9 @@ _ROOM = "ketscale.engines.pulses"
 _SPLIT = f"{_ROOM}.split_steps:SplitSteps"
 
 # published: SuperGrad's own, exponential midpoint with circuits, couplings and drives split from one another, of order 1 or 2.
-# trotter: the same with only the couplings split from the driven circuits. suzuki4: of order 4, in time too. interaction: the driven sites are evolved nearly exactly, so that the error is that of the
-# couplings; interaction4 is of order 4 where its layers of couplings commute, otherwise of order 2 with a small error.
+# trotter: the same with only the couplings split from the driven circuits. suzuki4: of order 4, in time too.
+# interaction: the driven sites are evolved nearly exactly, so that the error is that of the couplings; interaction4 is of
+# order 4 where its layers of couplings commute, otherwise of order 2 with a small error.
 # magnus6: commutator-free, with exponentials of the whole Hamiltonian as matrices: slower, and an independent reference.
 SIMULATORS: dict[str, PulseMethod] = {
     method.name: method
@@ -46,7 +47,7 @@ SIMULATORS: dict[str, PulseMethod] = {
 DEVICES = tuple(SIMULATORS)
 
 # Names of earlier versions, and what has a smaller error in less time.
-LEFT = {
+REPLACED = {
     "trotter4": "suzuki4",
     "magnus4": "interaction4",
     "magnus4-chebyshev": "interaction4",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.config import Settings, Simulator
-from ketscale.engines.pulses.registry import DEVICES, LEFT, SIMULATORS
+from ketscale.engines.pulses.registry import DEVICES, REPLACED, SIMULATORS
 from ketscale.grid import BACKENDS
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     """How columns are evolved under pulses, and differentiated."""
 
     devices: ClassVar[tuple[str, ...]] = DEVICES
-    left: ClassVar[Mapping[str, str]] = LEFT
+    replaced: ClassVar[Mapping[str, str]] = REPLACED
 
     device: Annotated[
         Device,

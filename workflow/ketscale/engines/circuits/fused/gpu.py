@@ -2,9 +2,9 @@
 
 Up to MOST_QUBITS a call is one forward and one backward launch for the whole circuit, and a few small torch operations
 that add up gradients. Larger circuits run rotation by rotation in torch operations (`stepwise`). Tables are uploaded
-at a circuit's first call and kept. Moves of amplitudes are torch operations between calls. Afterwards nothing waits for the GPU, and nothing depends on the values in tensors,
-so a whole training step can be captured in a CUDA graph after one warm-up step. There are no atomic additions, so
-results do not depend on the order of execution.
+at a circuit's first call and kept. Moves of amplitudes are torch operations between calls. Afterwards nothing waits for the
+GPU, and nothing depends on the values in tensors, so a whole training step can be captured in a CUDA graph after one
+warm-up step. There are no atomic additions, so results do not depend on the order of execution.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def _move(
     dtype: torch.dtype,
     device: torch.device,
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Where each amplitude comes from in the move before a program, and its factor."""
+    """The place that each amplitude comes from in the move before a program, and its factor."""
     move, _ = _programs(circuit, paulis)[number]
     assert move is not None
     order, _ = move.arrays

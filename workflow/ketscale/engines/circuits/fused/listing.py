@@ -268,13 +268,13 @@ class _Table:
         return self._dense[move]
 
     def _listed(self, numbers: NDArray[np.int64]) -> int:
-        """Where these numbers now are among the blocks."""
+        """Add numbers to the blocks; the place of the first."""
         self.blocks.append(numbers)
         self._ends[0] += len(numbers)
         return self._ends[0] - len(numbers)
 
     def _factors(self, parts: NDArray[np.float64]) -> int:
-        """Where these real and imaginary parts now are, as the number of a pair."""
+        """Add real and imaginary parts to the factors of moves; the number of their first pair."""
         self.move_factors.append(parts)
         self._ends[1] += len(parts) // 2
         return self._ends[1] - len(parts) // 2
