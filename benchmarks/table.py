@@ -65,12 +65,10 @@ TOLERANCE = 1e-4
 # How far a value of shots may be off, in the largest standard deviation that it can have.
 DEVIATIONS = 6
 
-
 HEADINGS = (
     "qubits x batch", "layers", "words", "shots", "simulator", "mode", "first call, ms", "a call, ms",
     "interquartile range, ms", "calls", "over fused",
 )  # fmt: skip
-
 
 OURS = ("fused", "fused-jax", "from_qnode", "qnode-fused")
 QNODE = "qnode-fused"
@@ -114,9 +112,8 @@ class Table(Simulators):
         return [name for name in group if name in self.found and (name != FLOOR or case.batch == 1)]
 
     def prepare(self, case: CircuitCase, name: str, row: Row) -> Call:
-        if case.qubits > MOST_QUBITS.get(name, case.qubits) or case.layers > MOST_LAYERS.get(
-            name, case.layers
-        ):
+        fits = case.qubits <= MOST_QUBITS.get(name, case.qubits)
+        if not fits or case.layers > MOST_LAYERS.get(name, case.layers):
             raise Untimed(
                 OVER_BUDGET, "not tried: the first call takes minutes, or the memory of the machine"
             )

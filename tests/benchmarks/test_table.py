@@ -6,12 +6,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 from benchmarks import circuits, command, table
 from benchmarks.circuits import CircuitCase, create, loss_of, vector
 from ketscale.errors import UserError
 
-CPU = circuits.torch.device("cpu")
+CPU = torch.device("cpu")
 
 
 def test_a_hamiltonian_has_different_words_and_the_same_coefficients_for_all_samples() -> None:

@@ -13,7 +13,7 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.factory import named_simulator
-from ketscale.engines.circuits.fused import Fused, looped, moved
+from ketscale.engines.circuits.fused import Fused, looped, tangent_sweeps
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.errors import UserError
@@ -132,7 +132,7 @@ def test_single_precision() -> None:
 def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     given = points(CIRCUIT, 21)[:2]
     alone = twice(scalar(Fused("sweep"), CIRCUIT, False), given)
-    monkeypatch.setattr(moved, "threads_for", lambda tiles, work: min(2, tiles))
+    monkeypatch.setattr(tangent_sweeps, "threads_for", lambda tiles, work: min(2, tiles))
     shared = twice(scalar(Fused("sweep"), CIRCUIT, False), given)
     assert all(torch.equal(one, other) for one, other in zip(alone, shared, strict=True))
 

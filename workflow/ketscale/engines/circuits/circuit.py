@@ -326,7 +326,7 @@ class Circuit:
     def controlled(
         self, name: str, controls: Sequence[int], wires: Sequence[int], *angles: AngleLike
     ) -> Circuit:
-        """Followed by a gate of `GATES` on `wires` where all `controls` are 1."""
+        """Followed by a gate of `GATES` on `wires` where all `controls` are 1; angles as for `gate`."""
         return self.gate(f"C({name})", (*controls, *wires), *angles)
 
     def toffoli(self, first: int, second: int, target: int) -> Circuit:
@@ -338,7 +338,9 @@ class Circuit:
         return self.then(Gate(PERMUTATION, wires, order=tuple(map(int, order))))
 
     def qft(self, *wires: int) -> Circuit:
-        """Followed by the quantum Fourier transform, the first wire the most significant."""
+        """Followed by the quantum Fourier transform: of m wires, the first one the most significant, |j> becomes the sum of
+        exp(2 pi i j k / 2^m) |k> / 2^(m/2) over k.
+        """
         made, count = self, len(wires)
         for i, wire in enumerate(wires):
             made = made.h(wire)

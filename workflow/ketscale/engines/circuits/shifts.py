@@ -27,7 +27,7 @@ FOUR_TERMS = (
 )
 
 
-def rule(gate: str) -> Rule:
+def _rule(gate: str) -> Rule:
     """The rule of a gate's angle, by the gate's name."""
     # Without a control, and for phases with any controls, there are two eigenvalues.
     return FOUR_TERMS if gate.startswith("C") and "PhaseShift" not in gate else TWO_TERMS
@@ -42,7 +42,7 @@ def separated(circuit: Circuit) -> tuple[Circuit, tuple[Column, ...], tuple[Rule
         for column in gate.columns:
             if column.kind != "constant":
                 uses.append(column)
-                rules.append(rule(gate.name))
+                rules.append(_rule(gate.name))
                 column = Column("input", len(uses) - 1)
             columns.append(column)
         gates.append(replace(gate, columns=tuple(columns)))

@@ -3,7 +3,7 @@
 `frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a
 state, and `plan` lays out the buffers. `block`, `rows`, `words`, `mixing`, `once` and `kernels` write the machine
 code that `engines.compiled` compiles, caches and loads, and `cpu` calls it from torch. `higher` has the rules of second
-derivatives and forward mode, `tangents` their kernels, and `moved` calls these. On a GPU `tables` puts the
+derivatives and forward mode, `tangents` their kernels, and `tangent_sweeps` calls these. On a GPU `tables` puts the
 program into device memory, and `gpu` launches the two kernels of `triton_kernels`, or beyond 12 qubits lets `stepwise`
 take one rotation after the other. `route` compares the costs of one matrix product and of a sweep.
 """
@@ -176,7 +176,7 @@ class Fused:
             if transforms.transformed(*given):
                 check_request(circuit, Angles(inputs, weights), initial, paulis)
                 values = partial(self._run, circuit, paulis)
-                derivative = Derivative(values, partial(self._moved, circuit, paulis), len(given))
+                derivative = Derivative(values, partial(self._along, circuit, paulis), len(given))
                 return transforms.grouped(values, *given, rows=derivative)
         key = (
             circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype, inputs.is_cpu, weights.is_cpu,
@@ -193,7 +193,7 @@ class Fused:
             self._ways[key] = way
         return way(inputs, weights, initial)
 
-    def _moved(
+    def _along(
         self,
         circuit: Circuit,
         paulis: tuple[str, ...] | None,
@@ -201,10 +201,10 @@ class Fused:
         wanted: tuple[bool, ...] | None,
         valued: bool,
     ) -> tuple[torch.Tensor, ...]:
-        """See `Derivative.moved`."""
+        """See `Derivative.along`."""
         if not terms.point[0].is_cpu:
             raise UserError(f"simulator 'fused' on a GPU has first derivatives only: {gpu.BEYOND}")
-        found: tuple[torch.Tensor, ...] = self._cpu.moved(
+        found: tuple[torch.Tensor, ...] = self._cpu.along(
             circuit, paulis, self.route == "literal", terms, wanted, valued
         )
         return found

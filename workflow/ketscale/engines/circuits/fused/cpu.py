@@ -16,9 +16,9 @@ from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.higher import Derivative
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
-from ketscale.engines.circuits.fused.moved import moved
 from ketscale.engines.circuits.fused.plan import wanted_of
 from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Sweep, kernel
+from ketscale.engines.circuits.fused.tangent_sweeps import along
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.transforms import rowwise
 from ketscale.engines.compiled.language import COUNTERS
@@ -174,7 +174,7 @@ def _differentiable(
 
     function = Derivative(
         lambda i, w, s=None: evaluate_groups(request.circuit, i, w, request.paulis, s, request.literal),
-        partial(moved, request.circuit, request.paulis, request.literal),
+        partial(along, request.circuit, request.paulis, request.literal),
         count=len(given),
         wanted=wanted,
         saved=None if transforms_active() else known,

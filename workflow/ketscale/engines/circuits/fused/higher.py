@@ -39,13 +39,13 @@ class Terms(NamedTuple):
 class Derivative(Rows):
     """D_k, or P_k by the `wanted` operands, as a function of its terms, one tensor after the other.
 
-    values: F of a point, differentiable once. moved: a kernel's result for terms with tangents, what is wanted, and `valued`.
+    values: F of a point, differentiable once. along: a kernel's result for terms with tangents, what is wanted, and `valued`.
     count: the operands of a point. order: k. valued: P_k is followed by D_k. saved: P_0 of a cotangent, if it is known
     without F.
     """
 
     values: Callable[..., torch.Tensor]
-    moved: Callable[..., tuple[torch.Tensor, ...]]
+    along: Callable[..., tuple[torch.Tensor, ...]]
     count: int
     order: int = 0
     wanted: tuple[bool, ...] | None = None
@@ -60,7 +60,7 @@ class Derivative(Rows):
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         terms = self._terms(tensors)
         if self.order:
-            return self.moved(terms, self.wanted, self.valued)
+            return self.along(terms, self.wanted, self.valued)
         if self.wanted is None:
             return (self.values(*terms.point),)
         assert terms.cotangent is not None

@@ -72,8 +72,8 @@ class TangentPlan(SweepPlan):
     @cached_property
     def scratch(self) -> dict[str, int]:
         """See `SweepPlan.scratch`."""
-        moves = {f"moves{number}": len(self.sample_angles) for number in range(self.order)}
-        return {**super().scratch, **moves, **dict.fromkeys(self.states, self.state_vectors)}
+        angles = {f"tangents{number}": len(self.sample_angles) for number in range(self.order)}
+        return {**super().scratch, **angles, **dict.fromkeys(self.states, self.state_vectors)}
 
     @property
     def moved_tables(self) -> int:
@@ -126,7 +126,7 @@ def _half(k: FunctionCode, angle: Angle, weights: Buffer) -> Number:
 
 
 @dataclass(frozen=True)
-class Moves:
+class TangentAngles:
     """One tangent of a tile's angles. shared: what `prepare_tangents` wrote for the group. own: halves, (angles,) vectors."""
 
     k: FunctionCode
@@ -179,11 +179,11 @@ class Moves:
         )
 
 
-def _moves(tile: Tile, plan: TangentPlan) -> list[Moves]:
+def _tangent_angles(tile: Tile, plan: TangentPlan) -> list[TangentAngles]:
     """The tile's tangents, whose inputs are read."""
     k, found = tile.k, []
     for number in range(plan.order):
-        own = tile.buffers[f"moves{number}"]
+        own = tile.buffers[f"tangents{number}"]
         if plan.sample_angles:
             rows = getattr(tile.args, f"inputs{number}")
             transpose(tile, rows, tile.columns("columns", plan.input_columns), plan.input_columns)
@@ -191,7 +191,7 @@ def _moves(tile: Tile, plan: TangentPlan) -> list[Moves]:
             factors = k.table("factors", [angle.factor / 2 for angle in plan.sample_angles])
             with k.loop(len(plan.sample_angles)) as i:
                 own[i] = spread(tile, tile.buffers["columns"][columns[i]]) * factors[i]
-        found.append(Moves(k, plan, getattr(tile.args, f"moved{number}")[tile.group], own))
+        found.append(TangentAngles(k, plan, getattr(tile.args, f"moved{number}")[tile.group], own))
     return found
 
 
@@ -199,22 +199,22 @@ def _stepped(
     block: RegisterBlock,
     step: Rotation | Flip | Phases,
     states: Sequence[State],
-    moves: Sequence[Moves],
+    tangents: Sequence[TangentAngles],
     inverse: bool = False,
 ) -> list[State]:
     """A state and its tangents after a step: psi, psi_t, psi_u, psi_tu, or as many of these as there are."""
     after = apply(block, step, states, inverse)
     # U psi_u, before X_u psi' is added to it.
     plain = list(after)
-    for number, each in enumerate(moves):
+    for number, each in enumerate(tangents):
         after[number + 1] = each.added(block, step, after[0], after[number + 1], inverse)
     if len(states) == 4:
-        after[3] = moves[1].added(block, step, after[1], after[3], inverse)
-        after[3] = moves[0].added(block, step, plain[2], after[3], inverse)
+        after[3] = tangents[1].added(block, step, after[1], after[3], inverse)
+        after[3] = tangents[0].added(block, step, plain[2], after[3], inverse)
     return after
 
 
-def _evolve(tile: Tile, plan: TangentPlan, moves: Sequence[Moves]) -> list[Buffer]:
+def _evolve(tile: Tile, plan: TangentPlan, tangents: Sequence[TangentAngles]) -> list[Buffer]:
     """psi and its tangents after all rotations."""
     states = [tile.state(name) for name in ("psi", "psi0", "psi1", "psi01")[: 2**plan.order]]
     starts = ["initial", *(f"initial{number}" for number in range(plan.order))]
@@ -223,14 +223,14 @@ def _evolve(tile: Tile, plan: TangentPlan, moves: Sequence[Moves]) -> list[Buffe
     if plan.order == MOST:
         states[3].part((), 1, element="aligned").zero(plan.state_vectors)
     for pass_ in plan.forward.passes:
-        run_pass(tile, pass_, states, lambda block, step, loaded: _stepped(block, step, loaded, moves))
+        run_pass(tile, pass_, states, lambda block, step, loaded: _stepped(block, step, loaded, tangents))
     return states
 
 
 def push(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
     """The result's derivative along one tangent, or along two."""
     with tiles(k, args, plan) as tile:
-        _write_moved(tile, _evolve(tile, plan, _moves(tile, plan)))
+        _write_moved(tile, _evolve(tile, plan, _tangent_angles(tile, plan)))
 
 
 def _write_moved(tile: Tile, states: Sequence[Buffer]) -> None:
@@ -257,8 +257,8 @@ def bend(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
     """The derivative of the gradients along a tangent, for cotangents that stay."""
     with tiles(k, args, plan) as tile:
         no_gradients(tile)
-        moves = _moves(tile, plan)
-        psi = _evolve(tile, plan, moves)
+        tangents = _tangent_angles(tile, plan)
+        psi = _evolve(tile, plan, tangents)
         if plan.valued:
             _write_moved(tile, psi)
         adjoint = [tile.state("adjoint"), tile.state("adjoint0")]
@@ -272,7 +272,7 @@ def bend(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
             pairs = states[:2], states[2:]
             if not isinstance(step, Flip) and any(map(plan.wants, rotations(step))):
                 _gather(tile, block, step, *pairs)
-            return [state for pair in pairs for state in _stepped(block, step, pair, moves, inverse=True)]
+            return [state for pair in pairs for state in _stepped(block, step, pair, tangents, inverse=True)]
 
         for pass_ in plan.backward:
             run_pass(tile, pass_, [*psi, *adjoint], undone)

@@ -1,4 +1,4 @@
-"""Calling the kernels of `tangents` from torch."""
+"""Sweeps with tangents: the kernels of `tangents`, as torch calls them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from ketscale.engines.circuits.fused.tangents import (
 from ketscale.engines.compiled.kernel import Kernel, threads_for
 
 
-def moved(
+def along(
     circuit: Circuit,
     paulis: tuple[str, ...] | None,
     literal: bool,
