@@ -36,6 +36,8 @@ FIXED: dict[str, Matrix] = {
     "CZ": np.diag([1, 1, 1, -1 + 0j]),
     "SWAP": np.eye(4, dtype=complex)[[0, 2, 1, 3]],
 }
+# The names of the same gates in qulacs and pyqtorch.
+SHORT = {name: name.removeprefix("Pauli") for name in FIXED} | {"Hadamard": "H"}
 # The generator, and h as a multiple of the angle.
 GENERATED: dict[str, tuple[Matrix, float]] = {
     **{f"R{name}": (matrix, 0.5) for name, matrix in _PAULI.items()},

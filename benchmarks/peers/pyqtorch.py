@@ -8,15 +8,11 @@ from typing import Any
 import torch
 
 from benchmarks.circuits import Call, Loss, torch_call
-from benchmarks.peers.gates import ROT
+from benchmarks.peers.gates import ROT, SHORT
 from benchmarks.peers.kronecker import Values
 from ketscale.engines.circuits.circuit import Angles, Gate
 from ketscale.optional import needed_for
 
-FIXED = {
-    "Hadamard": "H", "PauliX": "X", "PauliY": "Y", "PauliZ": "Z", "S": "S", "T": "T", "CNOT": "CNOT", "CZ": "CZ",
-    "SWAP": "SWAP",
-}  # fmt: skip
 RENAMED = {"PhaseShift": "PHASE", "ControlledPhaseShift": "CPHASE"}
 # What turns a rotation about ZZ into one about XX or YY, on each wire before and after.
 TO_Z = {"X": (("H",), ("H",)), "Y": (("SDagger", "H"), ("H", "S")), "Z": ((), ())}
@@ -59,8 +55,8 @@ class PyQTorch:
     def _parts(self, gate: Gate) -> list[Any]:
         """pyqtorch's gates for one of ours, the first to act first."""
         pyq, wires = self._pyq, gate.wires
-        if gate.name in FIXED:
-            return [getattr(pyq, FIXED[gate.name])(*wires)]
+        if gate.name in SHORT:
+            return [getattr(pyq, SHORT[gate.name])(*wires)]
         if gate.name == "Rot":
             return [
                 getattr(pyq, name)(*wires, _name(c.kind, c.index))

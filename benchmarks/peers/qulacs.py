@@ -9,14 +9,10 @@ import torch
 from numpy.typing import NDArray
 
 from benchmarks.circuits import Call, Loss
-from benchmarks.peers.gates import ROT, Gradients
+from benchmarks.peers.gates import ROT, SHORT, Gradients
 from ketscale.engines.circuits.circuit import Column, Gate
 from ketscale.optional import needed_for
 
-FIXED = {
-    "Hadamard": "H", "PauliX": "X", "PauliY": "Y", "PauliZ": "Z", "S": "S", "T": "T", "CNOT": "CNOT", "CZ": "CZ",
-    "SWAP": "SWAP",
-}  # fmt: skip
 PAULIS = {"X": 1, "Y": 2, "Z": 3}
 # Rotations on several wires as exponentials exp(-i h P angle), up to a phase: h of each word P on the gate's wires.
 WORDS = {
@@ -47,8 +43,8 @@ class Qulacs:
         circuit = self._qulacs.ParametricQuantumCircuit(loss.circuit.qubits)
         columns, factors = list[Column](), list[float]()
         for gate in loss.circuit.gates:
-            if gate.name in FIXED:
-                getattr(circuit, f"add_{FIXED[gate.name]}_gate")(*gate.wires)
+            if gate.name in SHORT:
+                getattr(circuit, f"add_{SHORT[gate.name]}_gate")(*gate.wires)
             for word, column, factor in _exponentials(gate):
                 wires = [wire for wire, letter in zip(gate.wires, word, strict=True) if letter != "I"]
                 letters = word.replace("I", "")
