@@ -48,7 +48,8 @@ def hardware(machine: Mapping[str, Any]) -> str:
         if rate is not None
     ]
     commit = (machine["commit"] or "unknown")[:10] + (", modified" if machine["dirty"] else "")
-    return f"{gpu}{machine['cpu']}, {machine['threads']} thread(s), {''.join(rates)}commit {commit}"
+    threads = f"{machine['threads']} thread{'s' if machine['threads'] > 1 else ''}"
+    return f"{gpu}{machine['cpu']}, {threads}, {''.join(rates)}commit {commit}"
 
 
 def line(benchmark: type[Benchmark], case: object, rows: Sequence[Row]) -> str:

@@ -176,7 +176,8 @@ class Table(Simulators):
                 lines.append(f"{_sized(case)}: {', '.join(said)} over {peer} ({KNOWN[peer].mode})")
             if {QNODE, QNODE_FLOOR} <= found.keys():
                 above = 1e3 * (found[QNODE] - found[QNODE_FLOOR])
-                lines.append(f"{_sized(case)}: {QNODE} takes {above:.3g} ms more than {QNODE_FLOOR}")
+                than = f"{abs(above):.3g} ms {'more' if above > 0 else 'less'} than {QNODE_FLOOR}"
+                lines.append(f"{_sized(case)}: {QNODE} takes {than}")
         return lines
 
     @classmethod

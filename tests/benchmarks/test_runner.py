@@ -390,7 +390,7 @@ def test_rates_are_said_with_their_units() -> None:
         "gpu": {"name": "G1"}, "cpu": "A CPU", "threads": 2, "commit": "a" * 40, "dirty": True,
         "ceiling": {"fma_gflops": 1.5, "copy_gbs": 20.0, "exchange_gbs": None},
     }  # fmt: skip
-    said = "G1, A CPU, 2 thread(s), fma 1.5 GFLOP/s, copy 20 GB/s, commit aaaaaaaaaa, modified"
+    said = "G1, A CPU, 2 threads, fma 1.5 GFLOP/s, copy 20 GB/s, commit aaaaaaaaaa, modified"
     assert output.hardware(about) == said
 
 

@@ -66,6 +66,21 @@ def test_the_table_says_what_is_wrong_times_a_long_call_once_and_draws(
     assert (tmp_path / "table.png").stat().st_size > 1000
 
 
+def test_the_summary_says_whether_a_qnode_takes_more_or_less_than_the_floor() -> None:
+    def row(simulator: str, seconds: float, qubits: int) -> dict[str, object]:
+        return table.Table().row(CircuitCase("vqc", qubits, 1, 3), simulator) | {"median_s": seconds}
+
+    lines = table.Table.summary([
+        row("default.qubit", 0.004, 2), row("qnode-fused", 0.002, 2), row("qnode-floor", 0.001, 2),
+        row("qnode-fused", 0.0015, 3), row("qnode-floor", 0.002, 3),
+    ])  # fmt: skip
+    assert lines == [
+        "2 x 1: qnode-fused 2x over default.qubit (torch, backprop, broadcast)",
+        "2 x 1: qnode-fused takes 1 ms more than qnode-floor",
+        "3 x 1: qnode-fused takes 0.5 ms less than qnode-floor",
+    ]
+
+
 def test_the_command_knows_its_groups() -> None:
     with pytest.raises(UserError, match="--cells: no 'tiny'; choose of small, large, deep, words, shots"):
         command.main(["table", "--cells", "tiny"])
