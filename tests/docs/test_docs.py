@@ -165,6 +165,7 @@ def test_the_library_page_shows_layers_and_estimators():
     assert namespace["ensemble"].shape == (3, 16, 2) and namespace["slopes"].shape == (16, 2)
     values, members, angles = (namespace[name] for name in ("values", "members", "angles"))
     torch.testing.assert_close(namespace["ensemble"][1], values(members[1], angles))
+    assert namespace["oscillator"].weight.grad.abs().sum() > 0
     # <ZZ> after the CNOT is <IZ> before: cos w1, whatever w0 is.
     expected = torch.zeros(2, 2, dtype=torch.float64)
     expected[1, 1] = -namespace["exact"].weight[1].cos()
