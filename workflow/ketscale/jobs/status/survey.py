@@ -148,7 +148,8 @@ def _see(
             "queued", running if job.state == "RUNNING" else f"pending: {job.reason}", {"job": job.id}
         )
     if found.why and RECORD not in names:
-        return seen("failed", found.why)  # no trial of its search can be chosen
+        # What is missing for a reason has a search of which no trial can be chosen.
+        return seen("failed" if found.state == "missing" else found.state, found.why)
     if found.why:
         advice = "it will be trained again" if found.state == "missing" else "delete it and run it again"
         return seen(found.state, f"{found.why}; {advice}")
