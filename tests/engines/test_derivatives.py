@@ -17,7 +17,6 @@ from ketscale.errors import UserError
 from ketscale.problems.eeg.scan import linear_scan
 
 FUNCTIONS = {
-    "engines.circuits.fused.cpu": "_Sweep",
     "engines.circuits.fused.gpu": "_SweepOnGpu",
     "engines.circuits.qiskit": "_ParameterShift",
     "engines.pulses.eigenstates": "_Eigenstates",

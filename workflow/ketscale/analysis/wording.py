@@ -123,10 +123,8 @@ def data(workload: str, config: Config) -> str:
 
 def modes(config: Config, *studies: str) -> list[str]:
     """What is to be said of the numbers of some studies' simulators, such as 'noisy: 100 shots, noisy value, exact gradient'."""
-    names = dict.fromkeys(
-        run.simulator for study in config.studies if study.name in studies for run in study.runs
-    )
-    known = ((name, config.simulators[name].mode) for name in names if name in config.simulators)
+    names = {run.simulator for study in config.studies if study.name in studies for run in study.runs}
+    known = ((name, config.simulators[name].mode) for name in sorted(names) if name in config.simulators)
     return [f"{name}: {mode}" for name, mode in known if mode]
 
 

@@ -21,7 +21,7 @@ from pennylane.transforms import broadcast_expand, defer_measurements
 from pennylane.transforms.core import CompilePipeline
 
 from ketscale.engines.circuits.fused import Fused
-from ketscale.engines.circuits.operators import uncompiled
+from ketscale.engines.circuits.transforms import uncompiled
 from ketscale.interop.decompositions import decomposed
 from ketscale.interop.known import Known, KnownTapes
 from ketscale.interop.tape import NAME, Evaluation, on_wires

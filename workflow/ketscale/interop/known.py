@@ -18,9 +18,8 @@ from pennylane.ops.functions import bind_new_parameters
 from pennylane.tape import QuantumScript
 
 from ketscale.engines.circuits.circuit import GATES
-from ketscale.engines.circuits.operators import uncompiled
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.transforms import transformed
+from ketscale.engines.circuits.transforms import transformed, uncompiled
 from ketscale.interop.reading import read_tape
 from ketscale.interop.recording import Records, keep
 from ketscale.interop.replay import Replay, Structure

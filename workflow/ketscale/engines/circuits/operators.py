@@ -6,37 +6,23 @@ loads an exported program imports this module first, as it does with `ketscale.L
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import lru_cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-import msgspec
 import torch
 
 from ketscale.engines import registered
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator, vjp
 from ketscale.engines.circuits.transforms import weights_as_inputs
 from ketscale.engines.members import leading
 from ketscale.private_torch import constant_when_traced
 
-P = ParamSpec("P")
-R = TypeVar("R")
+if TYPE_CHECKING:
+    from ketscale.engines.circuits.settings import CircuitSimulator
+
 EVALUATE, GRADIENTS = "ketscale::evaluate", "ketscale::gradients"
 _REQUEST = "Tensor inputs, Tensor weights, Tensor? initial, str circuit, str paulis, str simulator"
-
-
-def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function that torch.compile cannot trace, and for which it is to break its graph."""
-
-    @wraps(function)
-    def called(*arguments: P.args, **named: P.kwargs) -> R:
-        # Importing the compiler takes a second, so that only who compiles does it.
-        compiling = torch.compiler.is_compiling()
-        return (torch.compiler.disable(function) if compiling else function)(*arguments, **named)
-
-    return called
 
 
 def evaluate(
@@ -56,17 +42,25 @@ def evaluate(
 @constant_when_traced
 def written(described: Circuit | CircuitSimulator) -> str:
     """A circuit or a simulator's settings as a text of JSON; a complex number is a list of two."""
+    import msgspec  # only programs that are compiled need it
+
     return msgspec.json.encode(described, enc_hook=lambda number: [number.real, number.imag]).decode()
 
 
 @lru_cache(maxsize=256)
 def read(text: str) -> Circuit:
     """The circuit of a text of `written`."""
+    import msgspec
+
     return msgspec.json.decode(text, type=Circuit, dec_hook=lambda _, pair: complex(*pair))
 
 
 @lru_cache(maxsize=16)
 def _simulator(text: str) -> Simulator:
+    import msgspec
+
+    from ketscale.engines.circuits.settings import CircuitSimulator
+
     settings = msgspec.json.decode(text, type=CircuitSimulator)
     assert settings.method is not None  # as checked before it was written
     built: Simulator = registered.build(settings.method.implementation, settings.content())

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache
-from typing import Any, Protocol
+from functools import lru_cache, wraps
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch.autograd import forward_ad
@@ -20,6 +20,21 @@ from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
 from ketscale.engines.members import at_once, leading, only_mapped
 from ketscale.private_torch import forward_mode, transforms_active
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function that torch.compile cannot trace, and for which it is to break its graph."""
+
+    @wraps(function)
+    def called(*arguments: P.args, **named: P.kwargs) -> R:
+        # Importing the compiler takes a second, so that only who compiles does it.
+        compiling = torch.compiler.is_compiling()
+        return (torch.compiler.disable(function) if compiling else function)(*arguments, **named)
+
+    return called
 
 
 class Rows(Protocol):
