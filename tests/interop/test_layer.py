@@ -185,6 +185,19 @@ def test_gradients_of_what_is_measured_are_those_of_backprop(named: dict[str, An
     close(each.sum(0), slopes[0][1])
 
 
+@pytest.mark.parametrize("leading", [(0,), (2, 0)], ids=str)
+def test_no_rows_give_no_probabilities_and_no_samples(leading: tuple[int, ...]) -> None:
+    circuit, none = Circuit(2).ry(0, "x0").cnot(0, 1), torch.zeros(*leading, 1)
+    cases: list[tuple[dict[str, Any], tuple[int, ...]]] = [
+        ({"measure": "probs"}, (4,)),
+        ({"measure": "probs", "wires": [1]}, (2,)),
+        ({"measure": "sample", "shots": 7}, (7, 2)),
+        ({"measure": "sample", "shots": 7, "observables": ["XY"]}, (7, 1)),
+    ]
+    for settings, shape in cases:
+        assert Layer(circuit, **settings)(none).shape == (*leading, *shape)
+
+
 def test_no_variance_is_below_zero_and_its_second_derivative_is_right_there() -> None:
     scaled = [{"Z": tenth / 10} for tenth in range(1, 10)]
     assert (Layer(Circuit(1).ry(0, "x0"), scaled, measure="var")(torch.zeros(1, 1)) >= 0).all()

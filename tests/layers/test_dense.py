@@ -165,6 +165,20 @@ def test_other_layers_are_called_one_by_one(how, monkeypatch):
         assert torch.equal(dense(x), nn.Sequential(*dense).train(dense.training)(x))
 
 
+def test_what_does_not_fit_is_left_to_torch():
+    """Compiled code would read beyond the inputs, the weights or the samples."""
+    dense, plain = two()
+    x, samples = torch.randn(2, 6, 5, dtype=torch.float64), torch.arange(6)
+    for inputs in (x, x.flatten(0, 1)):
+        pairs = zip(results(dense, inputs, samples), results(plain, inputs, samples), strict=True)
+        assert all(torch.equal(mine, theirs) for mine, theirs in pairs)
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        results(dense, x[0, :, :4], samples)
+    dense[3].weight = nn.Parameter(torch.randn(16, 31, dtype=torch.float64))
+    with pytest.raises(RuntimeError, match="cannot be multiplied"):
+        results(dense, x[0], samples)
+
+
 def test_it_follows_layers_that_are_exchanged():
     dense, _ = two()
     x, samples, taken = torch.randn(4, 5, dtype=torch.float64), torch.arange(4), []

@@ -120,10 +120,27 @@ class Dense(nn.Sequential):
         if not fits or any(watching):
             return None
         parameters = [tensor for layer in layers[::3] for tensor in layer._parameters.values()]
-        if parameters[0].dtype != x.dtype:
+        if key.samples.shape != x.shape[:-1] or not _agree(x, parameters):
             return None
         dropouts = tuple([(layer.number, layer.p) for layer in layers[2::3]])
         return _Given(_Form(dropouts, len(layers) % 3 == 2), parameters, key.seed, key.step, key.samples)
+
+
+def _agree(x: torch.Tensor, parameters: list[Any]) -> bool:
+    """Whether compiled code, which takes them at their word, may read inputs and parameters of these shapes."""
+    dtype, dimensions, width = x.dtype, x.dim(), x.shape[-1]
+    for weight, bias in zip(parameters[::2], parameters[1::2], strict=True):
+        shape = weight.shape
+        if (
+            weight.dtype != dtype
+            or bias.dtype != dtype
+            or len(shape) != dimensions
+            or shape[-1] != width
+            or bias.shape != shape[:-1]
+        ):
+            return False
+        width = shape[-2]
+    return True
 
 
 def _fits(layers: Layers) -> bool:

@@ -38,4 +38,4 @@ def of_state(state: torch.Tensor, wires: Sequence[int]) -> torch.Tensor:
     squares = torch.view_as_real(state).square().sum(-1).unflatten(1, (2,) * qubits)
     others = [1 + wire for wire in range(qubits) if wire not in wires]
     ordered = squares.permute(0, *(1 + wire for wire in wires), *others)
-    return ordered.reshape(squares.shape[0], 2 ** len(wires), -1).sum(-1)
+    return ordered.reshape(squares.shape[0], 2 ** len(wires), 2 ** len(others)).sum(-1)
