@@ -1,0 +1,100 @@
+"""`python -m benchmarks.second`: what second derivatives and forward mode of `fused` cost beside its gradient, in torch.
+
+Strongly entangling circuits of three layers in single precision, on one thread. All ways take turns, and a row is the
+median of their times, as a multiple of the gradient's, with its quartiles.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch.autograd import forward_ad
+from torch.func import functional_call, grad, hessian, jvp
+
+from ketscale import Layer, specialise
+from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
+
+# Qubits and batch.
+CASES = ((4, 1), (4, 64), (6, 128), (8, 128))
+TURNS = 200
+GRADIENT, SQUARED = "gradient", "gradient of a squared loss"
+# What each way is compared with.
+WAYS = {
+    "and one direction, create_graph": GRADIENT,
+    "and one direction, create_graph, squared loss": SQUARED,
+    "forward mode, dual numbers": GRADIENT,
+    "hessian by weights, a direction": GRADIENT,
+    "jvp of grad, torch.func": GRADIENT,
+}
+
+
+def ways(qubits: int, batch: int) -> dict[str, Callable[[], Any]]:
+    """The calls to time; a direction is along inputs and weights."""
+    circuit = strongly_entangling_ansatz(qubits, 3)
+    layer, inputs = Layer(circuit), torch.rand(batch, circuit.inputs, requires_grad=True)
+    both = (inputs, layer.weight)
+    along = tuple(each.detach() for each in both)
+
+    def of(squared: bool, graph: bool = False) -> tuple[torch.Tensor, ...]:
+        values = layer(inputs)
+        loss = (values.square() if squared else values).sum()
+        return torch.autograd.grad(loss, both, create_graph=graph)
+
+    def value(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = functional_call(layer, {"weight": weight}, (x,)).sum()
+        return made
+
+    def dual() -> torch.Tensor:
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(layer(forward_ad.make_dual(along[0], along[0]))).tangent
+
+    called = (
+        lambda: torch.autograd.grad(of(False, True), both, along),
+        lambda: torch.autograd.grad(of(True, True), both, along),
+        dual,
+        lambda: hessian(lambda weight: value(along[0], weight))(along[1]),
+        lambda: jvp(grad(value, (0, 1)), along, along),
+    )
+    return {GRADIENT: lambda: of(False), SQUARED: lambda: of(True), **dict(zip(WAYS, called, strict=True))}
+
+
+def measured(qubits: int, batch: int, turns: int = TURNS) -> dict[str, np.ndarray]:
+    """The seconds of each way in each turn; of the Hessian, those of a direction."""
+    calls = ways(qubits, batch)
+    for call in calls.values():
+        call()  # compiles
+    seconds: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(turns):
+        for name, call in calls.items():
+            begin = time.perf_counter()
+            call()
+            seconds[name].append(time.perf_counter() - begin)
+    found = {name: np.array(times) for name, times in seconds.items()}
+    found["hessian by weights, a direction"] /= strongly_entangling_ansatz(qubits, 3).weights
+    return found
+
+
+def main() -> None:
+    """Print a table."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    specialise("always")
+    print("| qubits x batch | way | us | over the gradient | more, us |\n| --- | --- | ---: | ---: | ---: |")
+    for qubits, batch in CASES:
+        found = measured(qubits, batch)
+        for name, times in found.items():
+            base = found[WAYS.get(name, name)]
+            low, middle, high = np.quantile(times / base, (0.25, 0.5, 0.75))
+            median = 1e6 * float(np.median(times))
+            more = median - 1e6 * float(np.median(base))
+            print(
+                f"| {qubits} x {batch} | {name} | {median:.0f} | {middle:.2f} ({low:.2f} to {high:.2f}) | {more:.0f} |"
+            )
+
+
+if __name__ == "__main__":
+    main()

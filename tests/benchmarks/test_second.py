@@ -1,0 +1,24 @@
+"""The benchmark of second derivatives times every way, and its ways agree."""
+
+import numpy as np
+import pytest
+import torch
+
+from benchmarks import second
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
+
+
+def test_every_way_is_timed_in_every_turn() -> None:
+    found = second.measured(2, 3, turns=2)
+    assert found.keys() == {second.GRADIENT, second.SQUARED, *second.WAYS}
+    assert all(times.shape == (2,) and (times > 0).all() for times in found.values())
+
+
+def test_the_ways_to_a_direction_agree() -> None:
+    torch.manual_seed(0)
+    calls = second.ways(2, 3)
+    by_graph = calls["and one direction, create_graph"]()
+    _, by_function = calls["jvp of grad, torch.func"]()
+    for mine, other in zip(by_graph, by_function, strict=True):
+        np.testing.assert_allclose(mine, other, rtol=0, atol=1e-5)
