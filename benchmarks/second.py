@@ -70,6 +70,7 @@ def measured(qubits: int, batch: int, turns: int = TURNS) -> dict[str, np.ndarra
     seconds: dict[str, list[float]] = {name: [] for name in calls}
     for _ in range(turns):
         for name, call in calls.items():
+            call()  # after another way, whose code and memory fill the caches, a call takes up to three times as long
             begin = time.perf_counter()
             call()
             seconds[name].append(time.perf_counter() - begin)
