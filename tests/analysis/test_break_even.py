@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,19 @@ def points(*pairs: tuple[float, float]) -> pd.DataFrame:
         (points((1, 1.2), (100, 1.5)), None),
         (points((1, 0.5), (100, 0.9)), None),
         (points((1, 1.5), (10, 0.9), (1000, 1.1)), 100.0),
+        (points((1, math.nan), (100, 1.5)), None),
+        (points((1, 0.5), (100, math.nan)), None),
+        (points((1, math.nan), (10, 0.9), (1000, 1.1)), 100.0),
     ],
-    ids=["between", "always", "never", "the last crossing counts"],
+    ids=[
+        "between",
+        "always",
+        "never",
+        "the last crossing counts",
+        "no end",
+        "no last end",
+        "an end that does not matter",
+    ],
 )
 def test_the_crossing_is_found_on_logarithmic_work(found: pd.DataFrame, expected: float | None) -> None:
     assert crossing(found, "speedup_same") == (None if expected is None else pytest.approx(expected))

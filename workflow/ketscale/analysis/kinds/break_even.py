@@ -112,7 +112,8 @@ def with_work(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
 
 
 def crossing(line: pd.DataFrame, column: str) -> float | None:
-    """The work in seconds from which a column of a line stays above 1; None if it does not at the most work, or always.
+    """The work in seconds from which a column of a line stays above 1; None if it does not at the most work, or always, or
+    if a point on either side has no such value, as the end of an interval of two seeds.
 
     Interpolated between points, on a logarithmic scale of work.
     """
@@ -124,6 +125,8 @@ def crossing(line: pd.DataFrame, column: str) -> float | None:
     if not len(below) or below[-1] == len(speedup) - 1:
         return None
     last = below[-1]
+    if np.isnan(speedup[last]):
+        return None
     share = (1 - speedup[last]) / (speedup[last + 1] - speedup[last])
     return float(np.exp(np.log(work[last]) + share * (np.log(work[last + 1]) - np.log(work[last]))))
 
