@@ -6,7 +6,9 @@ import torch
 
 from benchmarks import second
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
+pytestmark = pytest.mark.filterwarnings(
+    "ignore:`torch.jit.script` is deprecated"
+)  # torch's forward mode itself
 
 
 def test_every_way_is_timed_in_every_turn() -> None:

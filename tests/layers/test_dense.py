@@ -4,7 +4,9 @@ import pytest
 import torch
 from torch import nn
 
+from ketscale.engines.compiled.library import Library
 from ketscale.engines.randomness import keyed
+from ketscale.layers import dense as module
 from ketscale.layers.dense import MOST_FREE, Dense, _Dense, _free
 from ketscale.layers.dropout import SampleDropout, name_dropouts
 from ketscale.layers.stacked_linear import StackedLinear
@@ -66,6 +68,33 @@ def test_a_mask_is_that_of_the_sample_whatever_the_batch():
     x = torch.randn(19, 5, dtype=torch.float64)
     whole, part = results(dense, x, torch.arange(19))[0], results(dense, x[4:9], torch.arange(4, 9))[0]
     assert torch.equal(whole[4:9], part)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_threads_change_no_bit(dtype, monkeypatch):
+    """However the work is split: by rows, and by columns of the weights' gradients."""
+    dense, _ = two(dtype, hidden=(128, 32), inputs=70)
+    x, samples, found, split = torch.randn(100, 70, dtype=dtype), torch.arange(100), [], []
+    monkeypatch.setattr(module, "WORK_PER_THREAD", 1)
+    on_threads = Library.on_threads
+
+    def noted(self, part, address, threads):
+        split.append((part, threads))
+        on_threads(self, part, address, threads)
+
+    monkeypatch.setattr(Library, "on_threads", noted)
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2, 3):
+            torch.set_num_threads(threads)
+            _free.clear()
+            found.append(results(dense, x, samples))
+    finally:
+        torch.set_num_threads(before)
+        _free.clear()
+    assert {(part, 2) for part in ("write_forward", "write_back", "write_gradients")} <= {*split}
+    for other in found[1:]:
+        assert all(torch.equal(a, b) for a, b in zip(found[0], other, strict=True))
 
 
 def test_a_nan_is_passed_on():

@@ -32,6 +32,9 @@ from ketscale.private_torch import transforms_active
 # The layers of a `Dense`, whose kinds are known.
 Layers: TypeAlias = tuple[Any, ...]
 
+# Multiply-adds for each thread. With fewer, a step is faster on one thread, on which its calls can be recorded and repeated.
+WORK_PER_THREAD = 16_000_000
+
 
 class _Drawn(NamedTuple):
     """What the masks are drawn for: the seeds of all runs; see `randomness.DrawnFor`."""
@@ -240,7 +243,7 @@ class _Memory:
         arrays = [each.buffer_info()[0] for each in (self._table, self._scales, self._starts)]
         work = every * sum(inputs * outputs for inputs, outputs in pairs)
         blocks = -(-rows // TASK_ROWS), -(-max(widths[:-1]) // (LANES * tile.vectors))
-        by_rows, by_columns = (threads_for(runs * count, work) for count in blocks)
+        by_rows, by_columns = (threads_for(runs * count, work, WORK_PER_THREAD) for count in blocks)
         self._threads = (
             {"write_turned": 1, "write_forward": by_rows},
             {"write_back": by_rows, "write_gradients": by_columns},
