@@ -31,12 +31,15 @@ class Recording:
         """How many calls there are."""
         return len(self._calls)
 
-    def note(self, function: Callable[[int], Any], arguments: array[int], threads: int, *kept: Any) -> None:
-        """Note a call, which has to be on one thread; `kept` holds the memory that its arguments lead to."""
+    def note(self, function: Callable[[int], Any], arguments: array[int], again: bool, *kept: Any) -> None:
+        """Note a call; `kept` holds the memory that its arguments lead to.
+
+        again: whether it may be made again as it is: on one thread, by code that no other will take the place of.
+        """
         own = array("q", arguments)
         self._calls.append((function, own, own.buffer_info()[0]))
         self._kept.append(kept)
-        self.whole = self.whole and threads == 1
+        self.whole = self.whole and again
 
     def keep(self, memory: Any) -> None:
         """Keep what calls work with."""

@@ -310,8 +310,7 @@ class _Memory:
         arguments = self._arguments
         arguments[NEXT_TASK] = 0
         if opened:
-            threads = 1 if self._alone else 2
-            opened[-1].note(self._library.on_one_thread[whole], arguments, threads, self, self._kept)
+            opened[-1].note(self._library.on_one_thread[whole], arguments, self._alone, self, self._kept)
         if self._alone:
             self._library.on_one_thread[whole](self._address)
             return

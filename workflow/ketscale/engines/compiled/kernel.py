@@ -92,7 +92,7 @@ def run(function, threads=1, *, {", ".join(f"{name}=0" for name, _ in self._type
     arguments = array("q", ({"0, " * COUNTERS}{", ".join(entries)},))
     address, _ = arguments.buffer_info()
     if opened:
-        opened[-1].note(on_one_thread[function], arguments, threads)
+        opened[-1].note(on_one_thread[function], arguments, threads == 1)
     if threads == 1:
         on_one_thread[function](address)
     else:

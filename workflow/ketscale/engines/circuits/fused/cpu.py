@@ -245,9 +245,10 @@ def _gradients(
         input_gradient, columns, rows, weight_gradient, initial_gradient, mix_rows, mix_gradient,
     )  # fmt: skip
     if opened:
-        opened[-1].note(compiled.backward, workspace.arguments, workspace.threads, compiled, workspace)
+        again = workspace.threads == 1
+        opened[-1].note(compiled.backward, workspace.arguments, again, compiled, workspace)
         if compiled.group_tiles > 1:
-            opened[-1].note(compiled.collect, workspace.arguments, 1)
+            opened[-1].note(compiled.collect, workspace.arguments, again)
     if workspace.threads == 1:
         compiled.backward(workspace.address)
     else:
@@ -282,8 +283,8 @@ def _forward(
     )  # fmt: skip
     if opened:
         # Code that reads circuits gives way to a circuit's own.
-        threads = 2 if compiled.reads else workspace.threads
-        opened[-1].note(compiled.prepare_and_forward, workspace.arguments, threads, compiled, workspace)
+        again = workspace.threads == 1 and not compiled.reads
+        opened[-1].note(compiled.prepare_and_forward, workspace.arguments, again, compiled, workspace)
     if workspace.threads == 1:
         compiled.prepare_and_forward(workspace.address)
     else:
