@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-import scipy.linalg
 import torch
 
 from ketscale.config import parse
@@ -24,6 +23,7 @@ from ketscale.engines.dynamics.registry import SIMULATORS
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
+from tests.engines.dynamics.reference import Operators, evolved
 from tests.engines.dynamics.test_dynamics import SYSTEMS, random_tasks, real
 
 NAMES = {"exact": None, "rk4": 0.01, "euler": 0.01}
@@ -319,18 +319,19 @@ def test_any_operator_is_evolved(name: str, dt: float | None, traceless: bool) -
     tasks = tasks._replace(controls=tasks.controls[:, :1])
     given = np.array([[0.3 + 0.1j, 2.0 - 1j], [-0.7j, -0.3 - 0.1j if traceless else 1.1 + 0.4j]])
     found = propagator(name, dt).state(system, tasks._replace(initial=torch.tensor(given)))
-    identity = np.eye(2)
+    operators = Operators(
+        *(np.array(list(each.values())) for each in (system.drift, system.controls, system.jumps))
+    )
+    assert tasks.rates is not None
     for task in range(2):
-        values = [*system.parameters.values(), *tasks.controls[task, 0].tolist()]
-        operators = [*system.drift.values(), *system.controls.values()]
-        h = sum(value * operator for value, operator in zip(values, operators, strict=True))
-        generator = -1j * (np.kron(h, identity) - np.kron(identity, h.T))
-        assert tasks.rates is not None
-        for rate, jump in zip(tasks.rates[task].tolist(), system.jumps.values(), strict=True):
-            square = jump.conj().T @ jump
-            generator += rate * np.kron(jump, jump.conj())
-            generator -= rate / 2 * (np.kron(square, identity) + np.kron(identity, square.T))
-        expected = (scipy.linalg.expm(generator) @ given.flatten()).reshape(2, 2)
+        values = {
+            "controls": tasks.controls[task].numpy(),
+            "parameters": np.array(list(system.parameters.values())),
+            "rates": tasks.rates[task].numpy(),
+            "initial": given,
+            "duration": np.array(1.0),
+        }
+        expected = evolved(operators, values)
         np.testing.assert_allclose(found[task], expected, rtol=0, atol=1e-12 if dt is None else 1e-7)
     if isinstance(propagator(name, dt), Batched):
         ends = propagator(name, dt).trajectory(system, tasks._replace(initial=torch.tensor(given)))  # type: ignore[attr-defined]

@@ -1,0 +1,125 @@
+"""Random systems against the dense exponentials of `reference`: values, and the derivative by everything at once."""
+
+from __future__ import annotations
+
+import itertools
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from ketscale.engines.dynamics import System, Tasks, propagator
+from ketscale.engines.dynamics.settings import Route
+from tests.engines.dynamics.reference import Array, Operators, Values, derivative, evolved
+
+DTYPES = {"fp64": torch.float64, "fp32": torch.float32}
+# The rates of jumps, times a duration of about 1.
+NOISES = {"none": 0.0, "weak": 1e-3, "usual": 0.1, "strong": 20.0}
+
+
+class Case(NamedTuple):
+    """A random system of so many levels, and a pulse of so many segments."""
+
+    levels: int
+    segments: int
+    noise: str
+    precision: str
+
+    @property
+    def short(self) -> bool:
+        """Whether the reference takes less than half a second."""
+        size = self.levels if self.noise == "none" else self.levels**2
+        return self.segments * (20 + size**3) <= 250_000
+
+
+AXES = ((2, 3, 4, 5, 6), (1, 2, 7, 40, 300, 2000), tuple(NOISES), tuple(DTYPES))
+CASES = [case for each in itertools.product(*AXES) if (case := Case(*each)).short]
+
+
+class Drawn(NamedTuple):
+    """A random system, a task of it, and a direction in which all that the task is made of changes."""
+
+    system: System
+    operators: Operators
+    values: Values
+    directions: Values
+
+    @classmethod
+    def of(cls, case: Case) -> Drawn:
+        """One or two terms in the drift, one to three controls, two jumps, and any matrix as the initial operator.
+
+        The pulse turns a state by some radians, however many segments it has.
+        """
+        rng = np.random.default_rng(CASES.index(case))
+        d, strength = case.levels, NOISES[case.noise]
+
+        def normal(*shape: int) -> Array:
+            made: Array = rng.normal(size=(*shape, 2)) @ [1, 1j]
+            return made
+
+        jumps = normal(2 if strength else 0, d, d) / np.sqrt(d)
+        drift, controls = (normal(rng.integers(1, most), d, d) / np.sqrt(d) for most in (3, 4))
+        drift, controls = (each + each.conj().swapaxes(1, 2) for each in (drift, controls))
+        values, directions = (
+            {
+                "controls": rng.normal(size=(case.segments, len(controls))),
+                "parameters": rng.normal(size=len(drift)),
+                "rates": strength * rng.uniform(0.1, 1, size=len(jumps)),
+                "initial": normal(d, d),
+                "duration": rng.uniform(0.5, 2, size=()),
+            }
+            for _ in range(2)
+        )
+        directions["controls"] *= np.sqrt(case.segments)  # or they would be lost in the sum
+        if case.precision == "fp32":
+            for given, name in itertools.product((values, directions), values):
+                given[name] = given[name].astype(np.complex64 if name == "initial" else np.float32)
+        terms = [
+            {str(number): each for number, each in enumerate(stack)} for stack in (drift, controls, jumps)
+        ]
+        system = System(terms[0], dict.fromkeys(terms[0], 1.0), *terms[1:])
+        return cls(system, Operators(drift, controls, jumps), values, directions)
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, marks=[] if number % 7 == 0 else pytest.mark.in_full, id="-".join(map(str, case)))
+        for number, case in enumerate(CASES)
+    ],
+)
+def test_a_random_system_evolves_as_dense_exponentials_say(case: Case) -> None:
+    system, operators, values, directions = Drawn.of(case)
+    duration = float(values["duration"])
+    directions.pop("duration")
+    tensors = {name: torch.from_numpy(values[name]).requires_grad_() for name in directions}
+    tasks = Tasks(duration=duration, **tensors | {"controls": tensors["controls"][None]})
+    found = propagator("exact", route="torch").state(system, tasks)[0]
+    tolerance = (250 + case.segments) * torch.finfo(DTYPES[case.precision]).eps
+    expected = evolved(operators, values)
+    assert np.abs(found.detach().numpy() - expected).max() < tolerance * np.abs(expected).max()
+    weights = torch.from_numpy(np.random.default_rng(1).normal(size=(2, *expected.shape)))
+    loss = (found.real * weights[0] + found.imag * weights[1]).sum()
+    gradients = dict(zip(tensors, torch.autograd.grad(loss, list(tensors.values())), strict=True))
+    slope = sum(np.vdot(gradients[name].numpy(), each).real for name, each in directions.items())
+    tangent = derivative(operators, values, directions)
+    wanted = (tangent.real * weights[0].numpy() + tangent.imag * weights[1].numpy()).sum()
+    assert abs(slope - wanted) < tolerance * np.linalg.norm(tangent)
+
+
+@pytest.mark.parametrize(
+    ("name", "route", "order"),
+    [("euler", "torch", 1), ("rk4", "torch", 4), ("literal-euler", "auto", 1), ("literal", "auto", 4)],
+)
+def test_the_error_falls_with_the_order(name: str, route: Route, order: int) -> None:
+    system, operators, values, _ = Drawn.of(Case(3, 2, "usual", "fp64"))
+    duration = float(values.pop("duration"))
+    tensors = {each: torch.from_numpy(value) for each, value in values.items()}
+    tasks = Tasks(duration=duration, **tensors | {"controls": tensors["controls"][None]})
+    exact = evolved(operators, values | {"duration": np.array(duration)})
+    coarse, fine = (
+        np.abs(propagator(name, duration / 2 / steps, route).state(system, tasks)[0].numpy() - exact).max()
+        for steps in (200, 400)
+    )
+    assert np.log2(coarse / fine) == pytest.approx(order, abs=0.1)
