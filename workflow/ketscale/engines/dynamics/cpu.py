@@ -7,20 +7,17 @@ in a direction is a linear system of twice the size (`Generators.with_tangent`),
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
-from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
-from ketscale.engines.dynamics import kernels
-from ketscale.engines.dynamics import plan as plan_module
+from ketscale.engines.compiled.kernel import threads_for
+from ketscale.engines.dynamics.code import Code, code_of
 from ketscale.engines.dynamics.evolution import Evolution
-from ketscale.engines.dynamics.plan import EvolutionPlan
 from ketscale.measure.spans import span
 
-# Up to this many coordinates two vectors are interleaved, since one alone waits for its own results.
-FEW_COORDINATES = 4
+# Bytes of states before segments that one backward pass keeps; of longer pulses it computes parts again, from their starts.
+KEPT_BYTES = 1 << 28
 
 
 def evolve(
@@ -33,45 +30,59 @@ def evolve(
     if not (
         torch.is_grad_enabled() and (fixed.requires_grad or controls.requires_grad or initial.requires_grad)
     ):
-        return _forward(fixed, controls, initial, evolution, saved=None)
-    final: torch.Tensor = _Evolution.apply(fixed, controls, initial, evolution)[0]
-    return final
+        return _forward(fixed, controls, initial, evolution, code_of(evolution, initial), saved=None)
+    segments = controls.shape[1]
+    at_once = max(1, KEPT_BYTES // max(1, initial.numel() * initial.element_size()))
+    if segments <= at_once:
+        final: torch.Tensor = _Evolution.apply(fixed, controls, initial, evolution, True)[0]
+        return final
+    for part in controls.split(at_once, 1):
+        initial = _Evolution.apply(fixed, part, initial, evolution, False)[0]
+    return initial
 
 
 def segment_ends(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
     """Coordinates at the start and at the end of each segment (tasks, segments + 1, size), without gradients."""
-    compiled = _compiled(evolution, initial.dtype)
-    saved = _saved(compiled, controls)
-    final = _forward(fixed, controls, initial, evolution, saved)
+    code = code_of(evolution, initial)
+    saved = code.saved(controls)
+    final = _forward(fixed, controls, initial, evolution, code, saved)
     rows = saved.permute(0, 3, 1, 2).flatten(0, 1)[: len(initial)]
     made = initial[:, None].repeat(1, controls.shape[1] + 1, 1)
-    made[:, :-1, compiled.plan.forms.rows] = rows
+    made[:, :-1, code.plan.rows] = rows
     made[:, -1] = final
     return made
 
 
 class _Evolution(torch.autograd.Function):
-    """The final coordinates, and the states before each segment in the kernel's layout."""
+    """The final coordinates, and, if they are kept, the states before each segment in the code's layout."""
 
     @staticmethod
     def forward(
-        ctx: Any, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        saved = _saved(_compiled(evolution, initial.dtype), controls)
-        final = _forward(fixed, controls, initial, evolution, saved)
+        ctx: Any,
+        fixed: torch.Tensor,
+        controls: torch.Tensor,
+        initial: torch.Tensor,
+        evolution: Evolution,
+        keep: bool,
+    ) -> tuple[torch.Tensor, torch.Tensor | None]:
+        code = code_of(evolution, initial)
+        saved = code.saved(controls) if keep else None
+        final = _forward(fixed, controls, initial, evolution, code, saved)
         ctx.save_for_backward(fixed, controls, initial, saved)
-        ctx.evolution = evolution
-        ctx.mark_non_differentiable(saved)
+        ctx.evolution, ctx.code = evolution, code
+        if saved is not None:
+            ctx.mark_non_differentiable(saved)
         ctx.set_materialize_grads(False)
         return final, saved
 
     @staticmethod
     def backward(ctx: Any, cotangent: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
         if cotangent is None:
-            return None, None, None, None
-        return *_EvolutionGradient.apply(cotangent, *ctx.saved_tensors, ctx.evolution), None
+            return None, None, None, None, None
+        given = (*ctx.saved_tensors, ctx.evolution, ctx.code)
+        return *_EvolutionGradient.apply(cotangent, *given), None, None
 
 
 class _EvolutionGradient(torch.autograd.Function):
@@ -84,12 +95,16 @@ class _EvolutionGradient(torch.autograd.Function):
         fixed: torch.Tensor,
         controls: torch.Tensor,
         initial: torch.Tensor,
-        saved: torch.Tensor,
+        saved: torch.Tensor | None,
         evolution: Evolution,
+        code: Code,
     ) -> tuple[torch.Tensor, ...]:
         ctx.save_for_backward(cotangent, fixed, controls, initial)
         ctx.evolution = evolution
-        return _backward(cotangent, fixed, controls, initial, saved, evolution)
+        if saved is None:
+            saved = code.saved(controls)
+            _forward(fixed, controls, initial, evolution, code, saved)
+        return _backward(cotangent, fixed, controls, initial, saved, evolution, code)
 
     @staticmethod
     def backward(
@@ -106,19 +121,15 @@ class _EvolutionGradient(torch.autograd.Function):
         )
         by_tangent = torch.cat([torch.zeros_like(cotangent), cotangent], -1)
         with span("dynamics.backward"):
-            final, saved = _Evolution.apply(*pairs, evolution)
-            gradients = _EvolutionGradient.apply(by_tangent, *pairs, saved, evolution)
+            final, saved = _Evolution.apply(*pairs, evolution, True)
+            gradients = _EvolutionGradient.apply(
+                by_tangent, *pairs, saved, evolution, code_of(evolution, pairs[2])
+            )
         own = [
             gradient[..., : tensor.shape[-1]]
             for gradient, tensor in zip(gradients, (fixed, controls, initial), strict=True)
         ]
-        return final[..., initial.shape[-1] :], *own, None, None
-
-
-def _saved(compiled: _Compiled, controls: torch.Tensor) -> torch.Tensor:
-    """Memory for the states before each segment (groups, segments, changing coordinates, lanes)."""
-    tasks, segments = controls.shape[:2]
-    return controls.new_empty(-(-tasks // compiled.lanes), segments, compiled.plan.changing, compiled.lanes)
+        return final[..., initial.shape[-1] :], *own, None, None, None
 
 
 def _forward(
@@ -126,11 +137,12 @@ def _forward(
     controls: torch.Tensor,
     initial: torch.Tensor,
     evolution: Evolution,
+    code: Code,
     saved: torch.Tensor | None,
 ) -> torch.Tensor:
     final = initial.new_empty(initial.shape)
     results = {"final": final} if saved is None else {"final": final, "saved": saved, "keep": 1}
-    _call("forward", fixed, controls, initial, evolution, results)
+    _call("forward", fixed, controls, initial, evolution, code, results)
     return final
 
 
@@ -141,12 +153,13 @@ def _backward(
     initial: torch.Tensor,
     saved: torch.Tensor,
     evolution: Evolution,
+    code: Code,
 ) -> tuple[torch.Tensor, ...]:
     made = tuple(tensor.new_empty(tensor.shape) for tensor in (fixed, controls, initial))
     gradients = dict(zip(("to_fixed", "to_controls", "to_initial"), made, strict=True))
     given = _by_task(cotangent) if len(cotangent) else cotangent
     values = {"cotangent": given, "cotangent_stride": given.stride(0), "saved": saved, **gradients}
-    _call("backward", fixed, controls, initial, evolution, values)
+    _call("backward", fixed, controls, initial, evolution, code, values)
     return made
 
 
@@ -156,18 +169,20 @@ def _call(
     controls: torch.Tensor,
     initial: torch.Tensor,
     evolution: Evolution,
+    code: Code,
     values: dict[str, Any],
 ) -> None:
     tasks, segments = controls.shape[:2]
     if tasks == 0:
         return
-    (plan, lanes, kernel), steps = _compiled(evolution, initial.dtype), evolution.division.steps
+    plan, lanes, steps = code.plan, code.lanes, evolution.division.steps
     groups = -(-tasks // lanes)
     threads = threads_for(groups, plan.multiplications * segments * max(1, steps) * tasks)
     fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
-    kernel.run(
+    code.kernel.run(
         name,
         threads,
+        **code.arguments,
         **values,
         batch=tasks,
         groups=groups,
@@ -188,24 +203,3 @@ def _by_task(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor with the floats of each task side by side; tasks that share them still do."""
     tensor = tensor.resolve_neg()
     return tensor if tensor[0].is_contiguous() else tensor.contiguous()
-
-
-class _Compiled(NamedTuple):
-    """The code of an evolution in one precision, and the tasks in a vector."""
-
-    plan: EvolutionPlan
-    lanes: int
-    kernel: Kernel
-
-
-@lru_cache(maxsize=256)
-def _compiled(evolution: Evolution, dtype: torch.dtype) -> _Compiled:
-    plan = EvolutionPlan(evolution.generators, evolution.division.degrees, evolution.division.reaches)
-    lanes = (2 if plan.size <= FEW_COORDINATES else 1) * lanes_of(dtype)
-    return _Compiled(plan, lanes, _kernel(plan, dtype, lanes))
-
-
-@lru_cache(maxsize=64)
-def _kernel(plan: EvolutionPlan, dtype: torch.dtype, lanes: int) -> Kernel:
-    functions = (kernels.forward, kernels.backward)
-    return Kernel(functions, kernels.ARGUMENTS, dtype, lanes, plan, (plan_module,))

@@ -46,9 +46,14 @@ class EvolutionPlan:
         return len(self.generators.controlled)
 
     @property
+    def rows(self) -> list[int]:
+        """The coordinates whose values are kept: those that change."""
+        return self.forms.rows
+
+    @property
     def changing(self) -> int:
-        """Coordinates that change."""
-        return len(self.forms.rows)
+        """How many these are."""
+        return len(self.rows)
 
     @property
     def scratch_vectors(self) -> int:

@@ -1,0 +1,139 @@
+"""The machine code that evolves a system: what reads it from a table, until code of its own is there."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import lru_cache, partial
+from typing import Any, NamedTuple
+
+import torch
+
+from ketscale.engines.compiled import background
+from ketscale.engines.compiled.kernel import Kernel, lanes_of
+from ketscale.engines.dynamics import kernels, universal
+from ketscale.engines.dynamics import plan as plan_module
+from ketscale.engines.dynamics.evolution import Evolution
+from ketscale.engines.dynamics.generators import Generators
+from ketscale.engines.dynamics.plan import EvolutionPlan
+from ketscale.engines.dynamics.table import Table
+from ketscale.engines.specialised import chosen, having_own, specialisation
+
+# Up to this many coordinates two vectors are interleaved, since one alone waits for its own results.
+FEW_COORDINATES = 4
+# A system with more entries has no code of its own, which would take many seconds to compile.
+MOST_WRITTEN = 1_000
+
+
+class Code(NamedTuple):
+    """Code that evolves a system in one precision, so many tasks in a vector.
+
+    plan: what the code is written for, or, with `arguments` that say the same, what code of any system reads.
+    """
+
+    plan: EvolutionPlan
+    lanes: int
+    kernel: Kernel
+    arguments: Mapping[str, Any]
+
+    def saved(self, controls: torch.Tensor) -> torch.Tensor:
+        """Memory for the states before each segment (groups, segments, kept coordinates, lanes)."""
+        tasks, segments = controls.shape[:2]
+        return controls.new_empty(-(-tasks // self.lanes), segments, self.plan.changing, self.lanes)
+
+
+class _Needed(NamedTuple):
+    """What code is for."""
+
+    generators: Generators
+    degrees: tuple[int, ...]
+    reaches: tuple[float, ...]
+    dtype: torch.dtype
+
+
+def code_of(evolution: Evolution, states: torch.Tensor) -> Code:
+    """The code of the next call with states (tasks, size). Both kinds give the same bits."""
+    degrees, reaches, _ = evolution.division
+    choice = _choice(_Needed(evolution.generators, degrees, reaches, states.dtype))
+    return choice.own or choice.now(len(states))
+
+
+class _Choice:
+    """Which code evolves a system.
+
+    own: the code that is written for it, if calls are to have it, or None.
+    """
+
+    def __init__(self, needed: _Needed) -> None:
+        self.own: Code | None = None
+        self._needed = needed
+        self._calls = 0
+        self._is_written = False
+
+    def now(self, tasks: int) -> Code:
+        """The code of the next call; the second one that reads the table has the system's own code compiled."""
+        table, mode = _table(self._needed), specialisation()
+        if len(table.forms.entries) <= MOST_WRITTEN and mode != "never":
+            found = self._calls == 0 and _own(self._needed).kernel.is_kept
+            if found or self._is_written or mode == "always":
+                return self._take_over()
+            if self._calls == 1:
+                what = f"a linear system of {table.size} coordinates"
+                background.later(what, partial(_compile, self._needed), self._take_over, self._drop)
+            self._calls += 1
+        return _reading(self._needed, _lanes(tasks, self._needed.dtype))
+
+    def _take_over(self) -> Code:
+        own, self._is_written = _own(self._needed), True
+        if chosen() != "never":
+            self.own = own
+            having_own.add(self)
+        return own
+
+    def _drop(self) -> None:
+        self._calls = 1
+
+
+_choice = lru_cache(maxsize=256)(_Choice)
+
+
+@lru_cache(maxsize=64)
+def _own(needed: _Needed) -> Code:
+    plan = EvolutionPlan(*needed[:3])
+    lanes = (2 if plan.size <= FEW_COORDINATES else 1) * lanes_of(needed.dtype)
+    functions = (kernels.forward, kernels.backward)
+    return Code(
+        plan, lanes, Kernel(functions, kernels.ARGUMENTS, needed.dtype, lanes, plan, (plan_module,)), {}
+    )
+
+
+def _compile(needed: _Needed) -> None:
+    """Compile a system's own code, for the cache folder."""
+    _own(needed).kernel.compile()
+
+
+@lru_cache(maxsize=64)
+def _table(needed: _Needed) -> Table:
+    return Table(*needed[:3])
+
+
+@lru_cache(maxsize=64)
+def _reading(needed: _Needed, lanes: int) -> Code:
+    table = _table(needed)
+    return Code(table, lanes, _reader(needed.dtype, lanes), _arguments(needed))
+
+
+@lru_cache(maxsize=64)
+def _arguments(needed: _Needed) -> Mapping[str, Any]:
+    return _table(needed).arguments(needed.dtype)
+
+
+@lru_cache(maxsize=8)
+def _reader(dtype: torch.dtype, lanes: int) -> Kernel:
+    functions = (universal.forward, universal.backward)
+    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(kernels, plan_module))
+
+
+def _lanes(tasks: int, dtype: torch.dtype) -> int:
+    """Tasks in a vector of the code that reads tables: two vectors side by side share what is looked up."""
+    usual = lanes_of(dtype)
+    return 1 if tasks == 1 else 2 * usual if tasks > usual else usual
