@@ -187,6 +187,79 @@ def test_penalties_begin_at_the_bounds() -> None:
     assert torch.autograd.grad(penalty, amplitude)[0].isfinite().all()
 
 
+HARD = Bounds(amplitude=0.3, frequency=(3.0, 4.0), length=(40.0, 50.0), slope=0.12, bandwidth=0.08)
+
+
+@pytest.mark.parametrize("scale", [0.01, 0.3, 1.0, 30.0])
+@pytest.mark.parametrize(
+    "bounds", [HARD, replace(HARD, slope=None), replace(HARD, bandwidth=None, slope=0.09)]
+)
+@pytest.mark.parametrize("ramp", [None, 0.25, 0.5])
+def test_held_pulses_keep_every_bound_whatever_their_numbers(
+    bounds: Bounds, scale: float, ramp: float | None
+) -> None:
+    """A ramp is that of a cosine; without one there are segments."""
+    draw = torch.Generator().manual_seed(round(100 * scale))
+
+    def normal(*shape: int) -> torch.Tensor:
+        return scale * torch.randn(*shape, generator=draw, dtype=torch.float64)
+
+    length = (45 * normal(2 if ramp else 1).exp()).clamp(1e-3, 1e6)
+    wide = normal(2, 25, 2)
+    # A jump between the largest opposite amplitudes, the steepest that there is.
+    wide[1] = 100 * torch.tensor([1.0] * 12 + [-1.0] * 13, dtype=torch.float64)[:, None]
+    envelope = Cosine(normal(2), ramp) if ramp else Segments(wide)
+    wild = Pulses(envelope, 3.5 + normal(2), normal(2), length if ramp else length[0])
+    held = bounds.hold(wild)
+    assert bounds.exceeded(held) < 1e-12
+    fraction = torch.linspace(-0.1, 1.1, 24_001, dtype=torch.float64)[:, None].expand(-1, 2)
+    values = held.envelope.at(fraction)
+    assert values.abs().max() <= 0.3 * (1 + 1e-12)
+    assert values[fraction[:, 0] < 0].abs().max() == values[fraction[:, 0] > 1].abs().max() == 0
+    slopes = (values.diff(dim=0).abs() / (fraction.diff(dim=0) * held.length)).max()
+    if bounds.slope:
+        assert slopes <= bounds.slope * (1 + 1e-9)
+        if bounds == HARD and ramp is None:
+            assert slopes > 0.999 * bounds.slope
+
+
+def test_a_filter_has_half_its_power_at_the_bandwidth_and_less_above() -> None:
+    bandwidth, length = 0.08, 200.0
+    held = Bounds(bandwidth=bandwidth).hold(
+        Pulses(Segments(torch.ones(1, 1, 2, dtype=torch.float64)), numbers(1.0), numbers(0.0), torch.tensor(length, dtype=torch.float64))
+    )  # fmt: skip
+    # The slope of the rise is the filter's response.
+    times = torch.arange(0, 100, 0.01, dtype=torch.float64)
+    response = held.envelope.at(times[:, None] / length)[:, 0].real.diff()
+    assert response.min() > -1e-15 and response.sum().item() == pytest.approx(1)
+    frequency = torch.tensor([0.999, 1.001, 1.5, 3.0, 6.0], dtype=torch.float64) * bandwidth
+    power = (response * torch.exp(-2j * torch.pi * frequency[:, None] * times[1:])).sum(1).abs().square()
+    assert power[0] > 0.5 > power[1] and (power[2:] < 0.25).all()
+
+
+@pytest.mark.parametrize("ramp", [None, 0.25])
+def test_held_pulses_have_the_derivatives_of_finite_differences(ramp: float | None) -> None:
+    """By everything, also at zero and far beyond the bounds."""
+    values = torch.linspace(-0.6, 0.9, 20, dtype=torch.float64).reshape(2, 5, 2)
+    values[0, 0] = 0
+    given = (values[:, 0, 0] if ramp else values, numbers(2.7, 3.5), numbers(0.5, -1.0), numbers(44.0, 61.0) if ramp else torch.tensor(44.0, dtype=torch.float64))  # fmt: skip
+
+    def sampled(amplitude: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        held = HARD.hold(Pulses(Cosine(amplitude, ramp) if ramp else Segments(amplitude), *rest))
+        return held.sample(numbers(0.05, 0.31, 0.55, 0.92) * held.duration)
+
+    assert torch.autograd.gradcheck(sampled, [each.clone().requires_grad_() for each in given])
+
+
+def test_small_pulses_within_bounds_hardly_change() -> None:
+    bounds = Bounds(amplitude=3.0, frequency=(1.0, 7.0), length=(4.0, 90.0))
+    for pulses in (cosine(), in_segments()):
+        held = bounds.hold(pulses)
+        for ours, theirs in ((held.frequency, pulses.frequency), (held.length, pulses.length)):
+            torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=0)
+        torch.testing.assert_close(held.envelope.amplitude, pulses.envelope.amplitude, rtol=2e-4, atol=0)
+
+
 def test_targets_are_what_they_are_called() -> None:
     assert x_gate(2).real.tolist() == [[0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0]]
     h = np.array([[1, 1], [1, -1]]) / math.sqrt(2)
@@ -385,7 +458,9 @@ def alike() -> Frame:
         (lambda: cosine().sample(numbers(1.0).float()), "times: must be of torch.float64"),
         (lambda: Cosine(numbers(1.0), ramp=0.6), "ramp: 0.6"),
         (lambda: Segments(numbers(1.0)), "amplitude: must be"),
-        (lambda: Bounds(amplitude=-1.0), "amplitude: the bound"),
+        (lambda: Bounds(amplitude=-1.0), "amplitude: a limit must be positive"),
+        (lambda: Bounds(slope=1.0), "slope: is kept only together with a largest amplitude"),
+        (lambda: Bounds(bandwidth=0.001, length=(1.0, 60.0)).hold(cosine()), "length: slope and bandwidth need a pulse of 1189 ns, longer than"),
         (lambda: Bounds(frequency=(2.0, 1.0)), "frequency: the bounds"),
         (lambda: cnot_gate(2, [(0, 2)]), "pairs: 0, 2"),
         (lambda: cross_resonance(fluxonium_chain(3), [(0, 2)]), "pairs: 0 and 2 are not coupled"),

@@ -154,6 +154,41 @@ def test_the_penalty_is_what_is_out_of_bounds() -> None:
     assert built().penalty() is None
 
 
+@pytest.mark.parametrize("kind", ["cosine_pulse", "piecewise_pulse"])
+def test_hard_bounds_are_kept_and_penalties_tell_how_far_they_are_exceeded(kind: str) -> None:
+    """And their losses have the derivatives of finite differences."""
+    model = {"kind": kind, "trains": ALL[:4]} | ({"segments": 5} if kind == "piecewise_pulse" else {})
+
+    def exceeded(workload: dict[str, Any]) -> float:
+        problem = moved(built(workload=workload, model=model), 2.0)
+        outputs = problem.outputs("test", torch.arange(4))
+        return float(problem.metrics("test", outputs, full=True)["bounds_exceeded"])
+
+    assert exceeded({name: HARD[name] for name in ("amplitude_bound", "length_bounds")}) > 0.1
+    assert exceeded(HARD) < 1e-12
+    problem = moved(built(workload=HARD, model=model), 0.5)
+    assert problem.penalty() is None and problem.model.usual().duration > 5
+    loss(problem).backward()
+    for name, parameter in problem.named_parameters():
+        if parameter.requires_grad:
+            values, start, h = [], parameter.detach().clone(), 1e-5
+            for sign in (1, -1):
+                parameter.data = start + sign * h
+                values.append(loss(problem).item())
+            parameter.data = start
+            assert parameter.grad is not None
+            slope = parameter.grad.sum().item()
+            assert slope == pytest.approx((values[0] - values[1]) / (2 * h), rel=1e-5, abs=1e-6), name
+
+
+def test_settings_without_hard_bounds_are_those_of_older_records() -> None:
+    config = analysis.of(tiny())
+    known = config.settings(config.runs[0]).content["workload"]
+    assert "amplitude_bound" in known and not {"bounds", "slope_bound", "bandwidth_bound"} & set(known)
+    config = analysis.of(tiny(workload=HARD))
+    assert config.settings(config.runs[0]).content["workload"]["bounds"] == "hard"
+
+
 def test_starts_depend_on_the_seed_and_only_on_it() -> None:
     torch.manual_seed(5)
     first, again, other = (built(seed=seed).model.state_dict() for seed in (1, 1, 2))
@@ -285,6 +320,13 @@ def test_what_training_drives_out_has_a_loss_that_is_not_a_number(name: str, val
     assert math.isnan(problem.metrics("validation", outputs, full=False)["loss"])
 
 
+HARD = {
+    "bounds": "hard",
+    "amplitude_bound": 0.5,
+    "slope_bound": 1.0,
+    "bandwidth_bound": 0.4,
+    "length_bounds": [5.0, 20.0],
+}
 CHAIN3 = {"qubits": 3, "batch": 8}
 ALIKE = {"spread": 0.0, "inductive": [1.0]}
 
@@ -330,7 +372,12 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
         ({"workload": {"initial": 9, "target": "state"}, "batch": 1}, "w begins in state 9, of which 2 qubits have 4"),
         ({"workload": {"frequency_bounds": [5.0, 3.0]}}, "w.frequency_bounds: must be positive and in ascending order, not 5 to 3"),
         ({"workload": {"length_bounds": [20.0, 30.0]}}, "w.length_bounds: pulses begin with 10 ns, out of bounds"),
-        ({"workload": {"bounds_weight": 2.0}}, "w.bounds_weight: there are no bounds; leave it out"),
+        ({"workload": {"bounds_weight": 2.0}}, "w.bounds_weight: is the factor of a penalty, and there is none"),
+        ({"workload": {**HARD, "bounds_weight": 2.0}}, "w.bounds_weight: is the factor of a penalty, and there is none"),
+        ({"workload": {"bounds": "hard"}}, "w.bounds: there are none to keep; leave it out"),
+        ({"workload": {"bandwidth_bound": 0.5}}, "w.bandwidth_bound: only a filter keeps it; use bounds: hard"),
+        ({"workload": {"bounds": "hard", "slope_bound": 0.5}}, "w.slope_bound: is kept only together with a largest amplitude"),
+        ({"workload": {**HARD, "bandwidth_bound": 0.01}}, "length: slope and bandwidth need a pulse of 118.9 ns, longer than the longest, 20"),
         ({"workload": {"spread": 0.3}}, "w.spread: 0.3 is too large"),
         ({"model": {"trains": []}}, "models.m.trains: the list is empty"),
         ({"model": {"trains": ["phase", "phase"]}}, "models.m.trains: names something twice"),

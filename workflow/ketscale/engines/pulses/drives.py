@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
 
-from ketscale.engines.pulses.envelopes import Envelope, Segments
+from ketscale.engines.pulses.envelopes import Cosine, Segments
+from ketscale.engines.pulses.limits import Limits, between, limited
 from ketscale.errors import UserError
 from ketscale.shapes import Float
 
@@ -26,7 +28,7 @@ class Pulses:
         UserError: the shapes do not fit the envelope, or a length is not positive.
     """
 
-    envelope: Envelope
+    envelope: Cosine | Segments
     frequency: torch.Tensor
     phase: torch.Tensor
     length: torch.Tensor
@@ -73,38 +75,70 @@ class Bounds:
     """What hardware can do; None: no bound.
 
     amplitude: largest modulus of an envelope, rad/ns. frequency: lowest and highest, rad/ns. length: shortest and
-    longest, ns.
+    longest, ns. slope: largest of an envelope, rad/ns per ns, and bandwidth: of an envelope, -3 dB, GHz: see
+    `limits.Limits`.
 
     Raises:
-        UserError: a bound is not positive, or a lowest one is above the highest.
+        UserError: a bound is not positive, or a lowest one is above the highest; or as for `Limits`.
     """
 
     amplitude: float | None = None
     frequency: tuple[float, float] | None = None
     length: tuple[float, float] | None = None
+    slope: float | None = None
+    bandwidth: float | None = None
 
     def __post_init__(self) -> None:
-        if self.amplitude is not None and not self.amplitude > 0:
-            raise UserError(f"amplitude: the bound {self.amplitude} is not positive")
+        Limits(self.amplitude, self.slope, self.bandwidth)
         for name in ("frequency", "length"):
             bounds = getattr(self, name)
             if bounds is not None and not 0 < bounds[0] <= bounds[1]:
                 raise UserError(f"{name}: the bounds {bounds} are not positive and in ascending order")
 
     def penalty(self, pulses: Pulses) -> torch.Tensor:
-        """The sum of squares of what is out of bounds, each relative to its bound; dimensionless, shape ()."""
+        """The sum of squares of what is out of the bounds of amplitude, frequency and length, each relative to its bound;
+        dimensionless, shape ().
+        """
         total = torch.zeros((), dtype=pulses.frequency.dtype, device=pulses.frequency.device)
-        if self.amplitude is not None:
-            total = total + _above(pulses.envelope.modulus(), self.amplitude)
-        for bounds, values in ((self.frequency, pulses.frequency), (self.length, pulses.length)):
-            if bounds is not None:
-                total = total + _above(values, bounds[1]) + _below(values, bounds[0])
+        for beyond in self._beyond(pulses):
+            total = total + beyond.square().sum()
         return total
 
+    @torch.no_grad()
+    def exceeded(self, pulses: Pulses) -> float:
+        """The largest part of an amplitude, frequency or length that is out of its bounds, relative to the bound."""
+        return max((float(beyond.max()) for beyond in self._beyond(pulses)), default=0.0)
 
-def _above(values: torch.Tensor, bound: float) -> torch.Tensor:
-    return (values / bound - 1).relu().square().sum()
+    def _beyond(self, pulses: Pulses) -> Iterator[torch.Tensor]:
+        if self.amplitude is not None:
+            yield (pulses.envelope.modulus() / self.amplitude - 1).relu()
+        for bounds, values in ((self.frequency, pulses.frequency), (self.length, pulses.length)):
+            if bounds is not None:
+                yield (values / bounds[1] - 1).relu()
+                yield (1 - values / bounds[0]).relu()
 
+    def hold(self, pulses: Pulses) -> Pulses:
+        """These pulses mapped smoothly to such as keep all bounds, whatever they are; small ones change little.
 
-def _below(values: torch.Tensor, bound: float) -> torch.Tensor:
-    return (1 - values / bound).relu().square().sum()
+        Segments are filtered. Cosine ramps are such a filter's response already, and become as long as it needs.
+
+        Raises:
+            UserError: the longest pulse is shorter than slope and bandwidth need.
+        """
+        envelope, ramp = pulses.envelope, Limits(self.amplitude, self.slope, self.bandwidth).ramp
+        shortest, longest = self.length or (0.0, None)
+        shortest = max(shortest, ramp / (envelope.ramp if isinstance(envelope, Cosine) else 1))
+        if longest is not None and shortest > longest:
+            raise UserError(
+                f"length: slope and bandwidth need a pulse of {shortest:.4g} ns, longer than the longest, {longest:.4g}"
+            )
+        length = between(pulses.length, shortest, longest)
+        frequency = pulses.frequency if self.frequency is None else between(pulses.frequency, *self.frequency)
+        amplitude = envelope.amplitude
+        if isinstance(envelope, Cosine):
+            if self.amplitude is not None:
+                amplitude = limited(amplitude, self.amplitude)
+            return Pulses(Cosine(amplitude, envelope.ramp), frequency, pulses.phase, length)
+        if self.amplitude is not None:
+            amplitude = torch.view_as_real(limited(torch.view_as_complex(amplitude), self.amplitude))
+        return Pulses(Segments(amplitude, ramp / length if ramp else None), frequency, pulses.phase, length)

@@ -6,32 +6,14 @@ An envelope's real part multiplies cos(frequency t + phase), its imaginary part,
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import torch
 
+from ketscale.engines.pulses.limits import ramp_weights
 from ketscale.errors import UserError
 
 # A segment begins so much of its length early, so that a time that is its beginning up to rounding is in it.
 ROUNDING = 1e-9
-
-
-@runtime_checkable
-class Envelope(Protocol):
-    """One pulse on each drive."""
-
-    @property
-    def drives(self) -> int:
-        """Number of pulses."""
-        ...
-
-    def at(self, fraction: torch.Tensor) -> torch.Tensor:
-        """Values in rad/ns, real or complex (..., drives), 0 outside of 0 to 1. fraction: real (..., drives)."""
-        ...
-
-    def modulus(self) -> torch.Tensor:
-        """The largest |values| of each drive, or those of all its segments, (drives, ...)."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,51 +35,58 @@ class Cosine:
 
     @property
     def drives(self) -> int:
-        """See `Envelope.drives`."""
+        """Number of pulses."""
         return len(self.amplitude)
 
     def at(self, fraction: torch.Tensor) -> torch.Tensor:
-        """See `Envelope.at`."""
+        """Values in rad/ns, real (..., drives), 0 outside of 0 to 1. fraction: real (..., drives)."""
         # Time from the nearer end, on a ramp: few operations, since they are most of a sample's time.
         risen = (0.5 - (fraction - 0.5).abs()).clamp(0, self.ramp)
         half = self.amplitude / 2
         return torch.addcmul(half, half, (risen * (torch.pi / self.ramp)).cos(), value=-1)
 
     def modulus(self) -> torch.Tensor:
-        """See `Envelope.modulus`."""
+        """The largest |values| of each drive, (drives,)."""
         return self.amplitude.abs()
 
 
 @dataclass(frozen=True, eq=False)
 class Segments:
-    """Constant over each of some segments of equal length.
+    """Constant over each of some segments of equal length, or filtered so that each jump is a ramp of half a cosine.
 
-    amplitude: real and imaginary parts, rad/ns, real (drives, segments, 2).
+    amplitude: real and imaginary parts, rad/ns, real (drives, segments, 2). ramp: None, or the fraction of the pulse's
+    length that a jump takes, real (): see `limits.ramp_weights`.
 
     Raises:
-        UserError: the amplitude has another shape.
+        UserError: the amplitude has another shape, or a ramp is longer than the pulse.
     """
 
     amplitude: torch.Tensor
+    ramp: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
+        if self.ramp is not None and self.ramp > 1:
+            raise UserError(f"length: the pulse is shorter than a jump takes, by a factor of {self.ramp:.4g}")
         if self.amplitude.ndim != 3 or self.amplitude.shape[-1] != 2 or self.amplitude.shape[1] < 1:
             raise UserError(f"amplitude: must be (drives, segments, 2), not {tuple(self.amplitude.shape)}")
 
     @property
     def drives(self) -> int:
-        """See `Envelope.drives`."""
+        """Number of pulses."""
         return len(self.amplitude)
 
     def at(self, fraction: torch.Tensor) -> torch.Tensor:
-        """See `Envelope.at`."""
+        """Values in rad/ns, complex (..., drives), 0 outside of 0 to 1. fraction: real (..., drives)."""
         segments = self.amplitude.shape[1]
+        if self.ramp is not None:
+            weights = ramp_weights(fraction, self.ramp.expand(fraction.shape), segments)
+            return torch.view_as_complex(torch.einsum("...ds,dsc->...dc", weights, self.amplitude))
         index = (fraction.detach() * segments + ROUNDING).floor().long().clamp(0, segments - 1)
         values = torch.view_as_complex(self.amplitude)[torch.arange(self.drives, device=index.device), index]
         return torch.where((fraction >= 0) & (fraction <= 1), values, 0)
 
     def modulus(self) -> torch.Tensor:
-        """See `Envelope.modulus`."""
+        """|values| of all segments, (drives, segments); those of ramps are not larger."""
         return torch.linalg.vector_norm(self.amplitude, dim=-1)
 
 

@@ -57,8 +57,9 @@ class DrivenColumns(Problem):
         self._pairs, self._sites, self._qubits = lattice.pairs, model.sites, qubits
         for name, tensor in zip(BEGIN, (*_tensors(lattice), frame.states, frame.energies), strict=True):
             self.register_buffer(name, tensor, persistent=False)
-        # What has no derivatives at the start is the settings' fault; what loses them later has diverged.
+        # What is impossible or has no derivatives at the start is the settings' fault; what becomes so later has diverged.
         self.physics()
+        self.model()
 
     def _diagonalised(self) -> tuple[Lattice, Frame]:
         lattice = self.model.device().lattice(self.levels, self.model.sites)

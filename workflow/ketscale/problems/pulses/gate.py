@@ -35,7 +35,7 @@ class GateProblem(DrivenColumns):
         arguments: dict[str, Any],
     ) -> None:
         super().__init__(model, workload, simulator, qubits, levels, arguments)
-        self.bounds = Bounds(workload.amplitude_bound, workload.frequency_bounds, workload.length_bounds)
+        self.bounds = Bounds(**workload.hardware)
         target = {"x": x_gate, "hadamard": hadamard_gate}.get(workload.gate)
         unitary = target(qubits) if target else cnot_gate(qubits, workload.pairs)
         self.register_buffer("target", unitary.T[self.wanted].contiguous(), persistent=False)
@@ -50,8 +50,9 @@ class GateProblem(DrivenColumns):
         return 1 - fidelity(sums, count, self.workload.virtual_z)
 
     def penalty(self) -> torch.Tensor | None:
-        """What is out of the hardware's bounds."""
-        pulses = self.possible_pulses() if self.workload.bounded else None
+        """What is out of the hardware's bounds; None where they are kept by construction."""
+        penalised = self.workload.bounds == "penalty" and self.workload.hardware
+        pulses = self.possible_pulses() if penalised else None
         return None if pulses is None else self.workload.bounds_weight * self.bounds.penalty(pulses)
 
     def outputs(self, split: str, indices: torch.Tensor) -> torch.Tensor:
@@ -76,11 +77,13 @@ class GateProblem(DrivenColumns):
         if not full:
             return found
         dimension = target.shape[1]
+        pulses = self.possible_pulses() if self.workload.hardware else None
         return {
             **found,
             "leakage": float(leakage(amplitudes)) / count,
             "infidelity_without_z": float(1 - fidelity(rows, count, virtual_z=False)),
             "chance": 1 - dimension ** (-2 if self.workload.target == "unitary" else -1),
+            "bounds_exceeded": None if pulses is None else self.bounds.exceeded(pulses),
             **deviations(self, split),
         }
 

@@ -16,5 +16,6 @@ METRICS = (
     Metric("infidelity", "infidelity", "", "down", chance="data"),
     Metric("leakage", "population outside the qubits' states", "", "down"),
     Metric("infidelity_without_z", "infidelity without virtual Z", "", "down"),
+    Metric("bounds_exceeded", "largest excess over a bound of the hardware, relative", "", "down", least=0),
     *DEVIATIONS,
 )

@@ -12,6 +12,7 @@ from torch import nn
 
 from ketscale.engines import randomness
 from ketscale.engines.pulses import (
+    Bounds,
     Cosine,
     Device,
     Fluxoniums,
@@ -115,7 +116,8 @@ class PulseModel(nn.Module, ABC):
     """One pulse on each drive of a device.
 
     qubits: of the device that is made if none is given, the published chain. device: see `described`. begins: see
-    `start`; if not given, X on each qubit. trains: the names of what is trained.
+    `start`; if not given, X on each qubit. trains: the names of what is trained. bounds: those of the hardware that pulses keep,
+    arguments of `engines.pulses.Bounds`; None: none.
     """
 
     def __init__(
@@ -124,8 +126,10 @@ class PulseModel(nn.Module, ABC):
         device: Mapping[str, Any] | None = None,
         begins: Mapping[str, Any] | None = None,
         trains: Sequence[str] = (),
+        bounds: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
+        self._bounds = Bounds(**bounds) if bounds else None
         if device is None:
             device = described(fluxonium_chain(qubits))
         self.device = DeviceParameters(device, "device" in trains)
@@ -170,6 +174,10 @@ class PulseModel(nn.Module, ABC):
         frequency = self.get_buffer("usual_frequency")
         return frequency, torch.zeros_like(frequency)
 
+    def _kept(self, pulses: Pulses) -> Pulses:
+        """The pulses, within the bounds."""
+        return self._bounds.hold(pulses) if self._bounds else pulses
+
     @abstractmethod
     def forward(self) -> Pulses:
         """The pulses."""
@@ -189,8 +197,9 @@ class CosinePulse(PulseModel):
         begins: Mapping[str, Any] | None = None,
         trains: Sequence[str] = ("amplitude", "frequency", "phase", "length"),
         ramp: float = 0.5,
+        bounds: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(qubits, device, begins, trains)
+        super().__init__(qubits, device, begins, trains, bounds)
         self.ramp = ramp
         drives = len(self.sites)
         self.amplitude = self._parameter("amplitude", torch.zeros(drives))
@@ -200,13 +209,14 @@ class CosinePulse(PulseModel):
     def forward(self) -> Pulses:
         """See `PulseModel.forward`."""
         amplitude = self.get_buffer("usual_amplitude") * (1 + self.amplitude)
-        return Pulses(Cosine(amplitude, self.ramp), *self._carrier(), self.usual_length * self.length.exp())
+        length = self.usual_length * self.length.exp()
+        return self._kept(Pulses(Cosine(amplitude, self.ramp), *self._carrier(), length))
 
     def usual(self) -> Pulses:
         """See `PulseModel.usual`."""
         amplitude = self.get_buffer("usual_amplitude")
         length = torch.full_like(amplitude, self.usual_length)
-        return Pulses(Cosine(amplitude, self.ramp), *self._usual_carrier(), length)
+        return self._kept(Pulses(Cosine(amplitude, self.ramp), *self._usual_carrier(), length))
 
 
 class PiecewisePulse(PulseModel):
@@ -219,8 +229,9 @@ class PiecewisePulse(PulseModel):
         begins: Mapping[str, Any] | None = None,
         trains: Sequence[str] = ("amplitude",),
         segments: int = 50,
+        bounds: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(qubits, device, begins, trains)
+        super().__init__(qubits, device, begins, trains, bounds)
         like = torch.ones(len(self.sites), dtype=torch.float64)
         self.amplitude = self._parameter("amplitude", segmented(Cosine(like), segments).amplitude)
         self.length = self._parameter("length", torch.zeros(()))
@@ -233,10 +244,11 @@ class PiecewisePulse(PulseModel):
     def forward(self) -> Pulses:
         """See `PulseModel.forward`."""
         amplitude = self.get_buffer("usual_amplitude")[:, None, None] * self.amplitude
-        return Pulses(Segments(amplitude), *self._carrier(), self.usual_length * self.length.exp())
+        length = self.usual_length * self.length.exp()
+        return self._kept(Pulses(Segments(amplitude), *self._carrier(), length))
 
     def usual(self) -> Pulses:
         """See `PulseModel.usual`."""
         envelope = segmented(Cosine(self.get_buffer("usual_amplitude")), self.divisions)
         length = torch.full_like(self.length, self.usual_length)
-        return Pulses(envelope, *self._usual_carrier(), length)
+        return self._kept(Pulses(envelope, *self._usual_carrier(), length))

@@ -96,6 +96,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     arguments: dict[str, Any] = {
         "device": described(chip),
         "begins": start(chip, workload.gate, workload.pairs, workload.start_length),
+        "bounds": workload.hardware if workload.bounds == "hard" else None,
     }
     model = models.of_settings(settings, None, **arguments)
     assert isinstance(model, PulseModel)

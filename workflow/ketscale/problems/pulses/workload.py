@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
@@ -90,6 +90,33 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         Annotated[tuple[float, float], Meta(description="Of the hardware: shortest and longest pulse, ns")]
         | None
     ) = None
+    slope_bound: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                description="Of the hardware, with bounds: hard: largest slope of an envelope, rad/ns per ns",
+            ),
+        ]
+        | None
+    ) = None
+    bandwidth_bound: (
+        Annotated[
+            float,
+            Meta(
+                gt=0,
+                description="Of the hardware, with bounds: hard: bandwidth of an envelope's filter, -3 dB, GHz",
+            ),
+        ]
+        | None
+    ) = None
+    bounds: Annotated[
+        Literal["penalty", "hard"],
+        Meta(
+            description="penalty: what is out of bounds adds to the loss, as published; hard: pulses are mapped and filtered so "
+            "that no parameters are out of bounds"
+        ),
+    ] = "penalty"
     bounds_weight: Annotated[
         float,
         Meta(
@@ -106,15 +133,31 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         """
         raise NotImplementedError
 
+    def content(self) -> dict[str, Any]:
+        """See `Block.content`; without the settings of hard bounds where there are none, as in older records."""
+        unset = {"slope_bound": None, "bandwidth_bound": None, "bounds": "penalty"}
+        return {
+            name: value
+            for name, value in super().content().items()
+            if name not in unset or unset[name] != value
+        }
+
     @property
     def start_length(self) -> float:
         """The length of the pulses at the start, ns."""
         return self.length or (CROSS_RESONANCE if self.gate == "cnot" else ONE_QUBIT)
 
     @property
-    def bounded(self) -> bool:
-        """Whether the hardware has bounds."""
-        return any((self.amplitude_bound, self.frequency_bounds, self.length_bounds))
+    def hardware(self) -> dict[str, Any]:
+        """The hardware's bounds by name: arguments of `engines.pulses.Bounds`; none: it has no bounds."""
+        given = {
+            "amplitude": self.amplitude_bound,
+            "frequency": self.frequency_bounds,
+            "length": self.length_bounds,
+            "slope": self.slope_bound,
+            "bandwidth": self.bandwidth_bound,
+        }
+        return {name: bound for name, bound in given.items() if bound is not None}
 
     def samples(self, qubits: int) -> int:
         """The number of columns."""
@@ -129,8 +172,15 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         bounds = self.length_bounds
         if bounds is not None and not bounds[0] <= self.start_length <= bounds[1]:
             yield f"length_bounds: pulses begin with {self.start_length:g} ns, out of bounds; change them or length"
-        if self.bounds_weight != 1 and not self.bounded:
-            yield "bounds_weight: there are no bounds; leave it out, or give amplitude_bound, frequency_bounds or length_bounds"
+        for name in ("slope_bound", "bandwidth_bound"):
+            if self.bounds == "penalty" and getattr(self, name) is not None:
+                yield f"{name}: only a filter keeps it; use bounds: hard, or leave it out"
+        if self.slope_bound is not None and self.amplitude_bound is None:
+            yield "slope_bound: is kept only together with a largest amplitude; give amplitude_bound"
+        if self.bounds == "hard" and not self.hardware:
+            yield "bounds: there are none to keep; leave it out, or give amplitude_bound, frequency_bounds, length_bounds or bandwidth_bound"
+        if self.bounds_weight != 1 and (self.bounds == "hard" or not self.hardware):
+            yield "bounds_weight: is the factor of a penalty, and there is none; leave it out, or give amplitude_bound, frequency_bounds or length_bounds"
         if self.gate == "cnot" and not self.pairs:
             yield "pairs: cnot needs at least one; give control and target, such as [0, 1]"
         if self.gate != "cnot" and self.pairs != ((0, 1),):

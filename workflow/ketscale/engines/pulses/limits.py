@@ -1,0 +1,91 @@
+"""What a waveform generator can play, held by construction: a largest modulus, and a filter that rounds every jump."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from ketscale.errors import UserError
+
+# Times the duration of a ramp, the frequency at which |H|^2 of `ramp_weights` is 1/2, where
+# H(f) = cos(pi f ramp) / (1 - (2 f ramp)^2); it does not come back to 1/2 above.
+HALF_POWER = 0.5944823904664723
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds of an envelope that every value of its parameters keeps.
+
+    Its values are mapped to a smaller modulus (`limited`), and each jump between them is filtered to a ramp of half a cosine
+    (`ramp_weights`). The filter's impulse response is not negative and its integral is 1, so that it exceeds no modulus; its
+    total variation is pi / ramp, so that the slope is at most amplitude x pi / ramp.
+
+    amplitude: largest modulus, an angular frequency; a number, or one for each drive; None: any.
+    slope: largest |d envelope / dt|, angular frequency per time. bandwidth: where the filter's power is half (-3 dB), in
+    cycles per time (GHz, if times are in ns).
+
+    Raises:
+        UserError: a limit is not positive, or there is a slope and no amplitude.
+    """
+
+    amplitude: float | Sequence[float] | None = None
+    slope: float | None = None
+    bandwidth: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {"amplitude": self.amplitudes, "slope": [self.slope], "bandwidth": [self.bandwidth]}
+        for name, values in given.items():
+            if any(value is not None and not value > 0 for value in values):
+                raise UserError(f"{name}: a limit must be positive, not {getattr(self, name)}")
+        if self.slope is not None and self.amplitude is None:
+            raise UserError("slope: is kept only together with a largest amplitude; give one")
+
+    @property
+    def amplitudes(self) -> Sequence[float | None]:
+        """The largest modulus of each drive, or one for all."""
+        return self.amplitude if isinstance(self.amplitude, Sequence) else [self.amplitude]
+
+    @property
+    def ramp(self) -> float:
+        """How long each jump takes, the shortest that keeps bandwidth and slope; 0: no filter."""
+        by_bandwidth = HALF_POWER / self.bandwidth if self.bandwidth else 0.0
+        largest = max(value or 0.0 for value in self.amplitudes)
+        return max(by_bandwidth, math.pi * largest / self.slope if self.slope else 0.0)
+
+
+def limited(values: torch.Tensor, largest: float | torch.Tensor) -> torch.Tensor:
+    """Real or complex values mapped into the modulus `largest`, their phases kept: v / (1 + |v / largest|^4)^(1/4).
+
+    Smooth, one to one, and nearly the identity for small values.
+    """
+    scaled = values / largest
+    size = scaled.real.square() + scaled.imag.square() if values.is_complex() else scaled.square()
+    return values * (1 + size.square()) ** -0.25
+
+
+def between(values: torch.Tensor, low: float, high: float | None) -> torch.Tensor:
+    """Positive values mapped between two bounds, smoothly and one to one; high None: there is none above."""
+    if high is None:
+        return values if low == 0 else low * (1 + (values / low) ** 4) ** 0.25
+    half = (high - low) / 2
+    return low + half + limited(values - (low + half), half) if half else torch.full_like(values, low)
+
+
+def ramp_weights(fraction: torch.Tensor, ramp: torch.Tensor, pieces: int) -> torch.Tensor:
+    """How much of each command a filtered envelope has, (..., pieces), not negative, with a sum of at most 1.
+
+    Commands are constant over `pieces` equal parts of the pulse without half a ramp at each end. The filter is the
+    convolution with pi / (2 ramp) cos(pi t / ramp), |t| < ramp / 2, so that a jump becomes (1 + sin(pi t / ramp)) / 2, and
+    the pulse begins and ends with 0.
+
+    fraction: of the pulse's length that has passed, real. ramp: fraction of the length that a jump takes, at most 1, of a
+        shape that goes with `fraction`.
+    """
+    steps = torch.arange(pieces + 1, dtype=fraction.dtype, device=fraction.device) / pieces
+    ramp = ramp[..., None]
+    since = fraction[..., None] - ramp / 2 - (1 - ramp) * steps
+    risen = (torch.pi * (since / ramp).clamp(-0.5, 0.5)).sin() / 2
+    return risen[..., :-1] - risen[..., 1:]
