@@ -251,7 +251,7 @@ class Dynamics(Benchmark):
             tasks = tasks_of(case)
             made = own.propagator(tasks.duration)
             if isinstance(made, Batched) and made.route != "torch":
-                division = made.division(tasks.duration / case.segments, torch.float64)
+                division = made.division(tasks.tensors, torch.float64)
                 rows[name]["gflops"] = flops(tasks, division) / rows[name]["median_s"] / 1e9
                 rows[name]["fraction"] = rate and rows[name]["gflops"] / rate
 
@@ -275,7 +275,7 @@ def flops(tasks: ControlTasks, division: Division) -> int:
     Only the products of generators and vectors and their gradients are counted: what the mathematics asks for.
     """
     generators, given = tasks.system.generators, tasks.tensors
-    fixed, controls, initial = coefficients(tasks.system, given)
+    fixed, controls, initial, _ = coefficients(tasks.system, given)
     shared, controlled = generators.dense(initial)
     matrices = torch.einsum("tf,fab->tab", fixed, shared)[:, None] + torch.einsum(
         "tsk,kab->tsab", controls, controlled

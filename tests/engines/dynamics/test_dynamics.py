@@ -177,9 +177,9 @@ def published(name: str, dt: float | None = None) -> tuple[float, float]:
     "name, dt, least, most",
     [
         ("rk4", 0.001, 0, 1e-13),
-        ("rk4", 0.02, 2e-8, 4e-8),
+        ("rk4", 0.025, 2e-8, 4e-8),
         ("euler", 0.01, 2e-2, 3e-2),
-        ("euler", 0.02, 6e-2, 7e-2),
+        ("euler", 0.025, 6e-2, 7e-2),
     ],
 )
 def test_the_integrators_have_the_errors_of_the_published_steps(
@@ -188,14 +188,14 @@ def test_the_integrators_have_the_errors_of_the_published_steps(
     assert least <= abs(published(name, dt)[0] - published("exact")[0]) <= most
 
 
-@pytest.mark.parametrize("dt, overlap, lowest", [(0.01, 1.021, -0.025), (0.02, 1.061, -0.065)])
+@pytest.mark.parametrize("dt, overlap, lowest", [(0.01, 1.021, -0.025), (0.025, 1.061, -0.065)])
 def test_the_published_steps_of_euler_leave_the_physical_states(
     dt: float, overlap: float, lowest: float
 ) -> None:
     assert published("euler", dt) == pytest.approx((overlap, lowest), abs=1e-3)
 
 
-@pytest.mark.parametrize("dt", [0.001, 0.02])
+@pytest.mark.parametrize("dt", [0.001, 0.025])
 def test_rk4_stays_physical(dt: float) -> None:
     assert published("rk4", dt)[1] > -1e-12
 
@@ -296,7 +296,7 @@ UNIT = torch.eye(2, dtype=torch.float64)
             for make in (qubit, transmon, coupled_qubits)
         ),
         (lambda: qubit().projector("y"), "target: 'y'"),
-        (lambda: transmon(levels=2), "levels: 2"),
+        (lambda: transmon(levels=1), "levels: 1"),
         (lambda: relaxation_rates(real(1.0), real(2.1)), "t2: is at most twice"),
         (lambda: relaxation_rates(real(-1.0), real(1.0)), "t1, t2"),
         (lambda: relaxation_rates(real(math.nan), real(1.0)), "t1, t2"),

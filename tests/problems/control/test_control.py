@@ -209,7 +209,10 @@ def tiny(
         ),
         ({"workload": {"environment_spread": 1.0}}, "workloads.w.environment_spread"),
         ({"workload": {}, "qubits": 2}, "w is a system of 1 qubit(s); set qubits: 1"),
-        ({"workload": {}, "simulator": "rk4"}, "dt: 0.3, longer than a segment of w, which takes 0.2"),
+        (
+            {"workload": {"duration": 0.5}, "simulator": "loop"},
+            "dt: 0.2, longer than a segment of w, which takes 0.1",
+        ),
         (
             {"workload": {"duration": 1e8}, "simulator": "rk4"},
             "dt: 0.3, more than 1,000,000 steps in a segment of w",

@@ -6,6 +6,7 @@ matrices, Euler or RK4 steps, and after each of them the trace tested and divide
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -58,6 +59,8 @@ class PublishedLoop:
     def state(self, system: System, tasks: Tasks) -> torch.Tensor:
         """See `Propagator.state`."""
         check_tasks(system, tasks, self.strict)
+        if isinstance(tasks.duration, torch.Tensor):
+            raise UserError("duration: the published loop takes a number; use another propagator")
         if len(tasks.controls) == 0:
             dtype = tasks.controls.dtype.to_complex()
             return tasks.controls.sum().to(dtype).expand(0, system.dimension, system.dimension)
@@ -89,7 +92,7 @@ class PublishedLoop:
 
     def _one(self, tasks: Tasks, task: int, created: _Created) -> torch.Tensor:
         assert self.dt is not None  # checked at the start
-        rho, steps = created.initial, substeps(tasks.segment, self.dt)
+        rho, steps = created.initial, _steps(tasks.segment, self.dt)
         start = torch.trace(rho).real
         for amplitudes in tasks.controls[task]:
             slope = created.slope(amplitudes)
@@ -110,6 +113,20 @@ class PublishedLoop:
         k3 = slope(rho + h / 2 * k2)
         k4 = slope(rho + h * k3)
         return rho + h / 6 * (k1 + 2 * k2 + 2 * k3 + k4)
+
+
+def _steps(segment: float, dt: float) -> int:
+    """The number of equal steps of a segment: as many of length `dt` as fit, as the published code counts them.
+
+    Raises:
+        UserError: dt is longer than the segment, or more than `MOST_STEPS` fit.
+    """
+    substeps(segment, dt)
+    # The quotient of 0.3 and 0.1 is a hair below 3.
+    steps = math.floor(segment / dt * (1 + 1e-12))
+    if steps < 1:
+        raise UserError(f"dt: {dt} is longer than a segment, which takes {segment:.6g}; use at most that")
+    return steps
 
 
 Key = tuple[Any, ...]

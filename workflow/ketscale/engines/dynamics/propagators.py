@@ -20,10 +20,12 @@ from ketscale.engines.dynamics.tasks import (
     check_tasks,
     coefficients,
     coordinates,
+    kets,
     matrices,
     times,
 )
 from ketscale.errors import UserError
+from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
 
 
@@ -44,7 +46,7 @@ class Propagator(Protocol):
         """Density matrices at the end of the pulses, complex (tasks, d, d).
 
         Raises:
-            UserError: the tensors do not fit the system, a step is longer than a segment, or, of a strict propagator,
+            UserError: the tensors do not fit the system, or, of a strict propagator,
                 a value is not finite or a rate negative.
         """
         ...
@@ -69,8 +71,8 @@ class Batched:
     An initial operator that is not Hermitian is evolved as its two Hermitian parts, and no integrator divides by a trace,
     so that any operator evolves linearly, as process tomography needs it.
 
-    scheme: exact, whose only error is rounding, or an integrator: rk4 or euler, with the step `dt` (a time in
-        the same unit as the tasks' duration), of which as many are taken as fit into a segment.
+    scheme: exact, whose only error is rounding, or an integrator: rk4 or euler, whose longest step is `dt` (a time in
+        the same unit as the tasks' duration): a segment has as few equal ones as it allows.
     route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
         on any device; auto: compiled for CPU tensors, else torch.
     strict: whether impossible values are refused, see `Propagator`.
@@ -91,8 +93,8 @@ class Batched:
 
     def state(
         self, system: System, tasks: Tasks
-    ) -> Complex[torch.Tensor, "{len(tasks.controls)} {system.dimension} {system.dimension}"]:
-        """See `Propagator.state`."""
+    ) -> Complex[torch.Tensor, "{len(tasks.controls)} *each {system.dimension} {system.dimension}"]:
+        """See `Propagator.state`; of several initial operators for each task, (tasks, m, d, d)."""
         return self._matrices("evolve", system, tasks)
 
     def expval(
@@ -102,34 +104,63 @@ class Batched:
         given = as_observables(system, tasks, observables, self.strict)
         return times(self._evolved("evolve", system, tasks), coordinates(given))
 
-    @torch.no_grad()
+    def columns(
+        self, system: System, tasks: Tasks
+    ) -> Complex[torch.Tensor, "{len(tasks.controls)} {system.dimension} _"]:
+        """The kets of a closed system at the end of the pulses, as columns, complex (tasks, d, k).
+
+        tasks: without rates; their `initial` are columns.
+
+        Raises:
+            UserError: as for `state`, or there are rates.
+        """
+        return kets(self._evolved("evolve", system, tasks, columns=True)).mT
+
     def trajectory(
         self, system: System, tasks: Tasks
     ) -> Complex[
         torch.Tensor,
-        "{len(tasks.controls)} {tasks.controls.shape[1]+1} {system.dimension} {system.dimension}",
+        "{len(tasks.controls)} {tasks.controls.shape[1]+1} *each {system.dimension} {system.dimension}",
     ]:
-        """Density matrices at the start and at the end of each segment, (tasks, segments + 1, d, d), without gradients.
+        """Density matrices at the start and at the end of each segment, (tasks, segments + 1, d, d).
 
         Raises:
             UserError: as for `state`.
         """
         return self._matrices("segment_ends", system, tasks)
 
+    def column_trajectory(
+        self, system: System, tasks: Tasks
+    ) -> Complex[torch.Tensor, "{len(tasks.controls)} {tasks.controls.shape[1]+1} {system.dimension} _"]:
+        """The same of columns, (tasks, segments + 1, d, k); see `columns`.
+
+        Raises:
+            UserError: as for `columns`.
+        """
+        return kets(self._evolved("segment_ends", system, tasks, columns=True)).mT
+
     def _matrices(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
         made = matrices(self._evolved(what, system, tasks))
         skew = None if tasks.initial is None else (tasks.initial - tasks.initial.mH) / 2j
-        if skew is None or not skew.count_nonzero():
+        if skew is None or not (transforms_active() or skew.count_nonzero()):
             return made
         return made + 1j * matrices(self._evolved(what, system, tasks._replace(initial=skew)))
 
-    def _evolved(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
-        check_tasks(system, tasks, self.strict)
-        fixed, controls, initial = coefficients(system, tasks)
-        generators = system.unitary_generators if tasks.rates is None else system.generators
-        evolution = Evolution(generators, tasks.segment, self.division(tasks.segment, controls.dtype))
-        evolved: torch.Tensor = getattr(self._module(controls), what)(fixed, controls, initial, evolution)
-        if self.strict and not bool(evolved.detach().isfinite().all()):
+    def _evolved(self, what: str, system: System, tasks: Tasks, columns: bool = False) -> torch.Tensor:
+        check_tasks(system, tasks, self.strict, columns)
+        if columns and tasks.rates is not None:
+            raise UserError("rates: kets have none; evolve density matrices, or leave them out")
+        fixed, controls, initial, tau = coefficients(system, tasks, columns)
+        if columns:
+            generators = system.ket_generators
+        else:
+            generators = system.unitary_generators if tasks.rates is None else system.generators
+        evolution = Evolution(generators, tau, self.division(tasks, controls.dtype))
+        evolve = getattr(self._module(controls), what)
+        if what == "segment_ends" and self._module(controls) is not plain and torch.is_grad_enabled():
+            evolve = _segment_by_segment
+        evolved: torch.Tensor = _folded(evolve)(fixed, controls, initial, evolution)
+        if self.strict and not transforms_active() and not bool(evolved.detach().isfinite().all()):
             raise UserError(
                 f"controls, parameters or rates: too large for {self.scheme} in a segment of {tasks.segment:.4g}, whose largest "
                 "angle is 200,000 radians; use shorter segments, a rotating frame, or smaller rates"
@@ -138,15 +169,15 @@ class Batched:
             )
         return evolved
 
-    def division(self, segment: float, dtype: torch.dtype) -> Division:
-        """How segments of this duration are divided.
+    def division(self, tasks: Tasks, dtype: torch.dtype) -> Division:
+        """How the segments of tasks are divided.
 
         Raises:
-            UserError: the step is longer than a segment.
+            UserError: there are too many steps.
         """
         if self.dt is None:
             return EXACT[dtype]
-        return Division((DEGREES[self.scheme],), steps=substeps(segment, self.dt))
+        return Division((DEGREES[self.scheme],), steps=substeps(tasks.segment, self.dt))
 
     def _module(self, controls: torch.Tensor) -> ModuleType:
         if self.route == "torch" or (self.route == "auto" and not controls.is_cpu):
@@ -158,6 +189,32 @@ class Batched:
         from ketscale.engines.dynamics import cpu
 
         return cpu
+
+
+def _folded(evolve):  # type: ignore
+    def call(fixed, controls, initial, evolution):  # type: ignore
+        if initial.ndim == 2:
+            return evolve(fixed, controls, initial, evolution)
+        k = initial.shape[1]
+        made = evolve(
+            fixed.repeat_interleave(k, 0), controls.repeat_interleave(k, 0), initial.flatten(0, 1), evolution
+        )
+        made = made.unflatten(0, (-1, k))
+        return made if made.ndim == 3 else made.transpose(1, 2)
+
+    return call
+
+
+def _segment_by_segment(
+    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+) -> torch.Tensor:
+    """`cpu.segment_ends` with gradients."""
+    from ketscale.engines.dynamics import cpu
+
+    states = [initial]
+    for segment in controls.split(1, 1):
+        states.append(cpu.evolve(fixed, segment, states[-1], evolution))
+    return torch.stack(states, 1)
 
 
 def check_step(scheme: Scheme, dt: float | None) -> None:

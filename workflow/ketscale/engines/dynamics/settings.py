@@ -51,7 +51,11 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
     dt: (
         Annotated[
             float,
-            Meta(gt=0, description="Step of an integrator, a time in the same unit as the pulse's duration"),
+            Meta(
+                gt=0,
+                description="Step of an integrator, a time in the same unit as the pulse's duration: with broadcast the longest "
+                "one, with loop as many as fit into a segment, as published",
+            ),
         ]
         | None
     ) = None

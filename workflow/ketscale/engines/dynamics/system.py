@@ -1,10 +1,11 @@
-"""Open quantum systems: their operators, checked once."""
+"""Quantum systems, open or closed: their operators, checked once."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -35,10 +36,12 @@ class System:
     controls: Hermitian. jumps: any matrices; a rate is 1 / time.
     parameters: the usual values, one for each term of the drift.
     targets: pure states (d,) of norm 1 that a pulse may aim at.
+    rates: the usual rates of the jumps, one for each; without them the system is closed unless rates are given.
+    levels: those of each site, whose product is d, the first site the slowest index; without them there is one site.
 
     Raises:
-        UserError: an operator has a wrong shape, is not finite or not Hermitian; a parameter is missing; or a target is
-            not normalised.
+        UserError: an operator has a wrong shape, is not finite or not Hermitian; a parameter or rate is missing; a target is
+            not normalised; or the sites have other levels.
     """
 
     drift: Operators
@@ -46,6 +49,8 @@ class System:
     controls: Operators
     jumps: Operators = field(default_factory=dict)
     targets: Operators = field(default_factory=dict)
+    rates: Mapping[str, float] = field(default_factory=dict)
+    levels: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         for kind in ("drift", "controls", "jumps", "targets"):
@@ -70,9 +75,21 @@ class System:
                 f"parameters: these are for {list(self.parameters)}; give one for each term of the drift, "
                 f"{list(self.drift)}, in its order"
             )
+        if self.rates and list(self.rates) != list(self.jumps):
+            raise UserError(
+                f"rates: these are for {list(self.rates)}; give one for each jump, {list(self.jumps)}, in its order, or none"
+            )
         for name, value in self.parameters.items():
             if not np.isfinite(value):
                 raise UserError(f"parameters.{name}: {value} is not finite")
+        for name, value in self.rates.items():
+            if not (np.isfinite(value) and value >= 0):
+                raise UserError(f"rates.{name}: {value} is no rate; use a finite one of at least 0")
+        object.__setattr__(self, "levels", tuple(self.levels) or (self.dimension,))
+        if prod(self.levels) != self.dimension or min(self.levels) < 2:
+            raise UserError(
+                f"levels: {self.levels} are not those of {self.dimension} states; give each site's, whose product that is"
+            )
         for name, target in self.targets.items():
             if target.shape != (self.dimension,) or abs(np.linalg.norm(target) - 1) > TOLERANCE:
                 raise UserError(f"targets.{name}: must be a state of {self.dimension} amplitudes and norm 1")
@@ -94,6 +111,29 @@ class System:
         """The same without jumps; fixed coefficients are the parameters alone."""
         made = self.generators
         return Generators(made.size, made.fixed[: len(self.drift)], made.controlled)
+
+    @cached_property
+    def ket_generators(self) -> Generators:
+        """The generators of the real and imaginary parts of a ket, in turn; fixed coefficients are the parameters alone."""
+        fixed, controlled = (
+            tuple(entries(_real(-1j * operator)) for operator in terms.values())
+            for terms in (self.drift, self.controls)
+        )
+        return Generators(2 * self.dimension, fixed, controlled)
+
+    @cached_property
+    def computational_states(self) -> NDArray[np.complex128]:
+        """The product states of the two lowest levels of each site, in the order of bits, as columns (d, 2**sites)."""
+        made = np.eye(1, dtype=complex)
+        for levels in self.levels:
+            made = np.kron(made, np.eye(levels, 2))
+        made.flags.writeable = False
+        return made
+
+    def hamiltonian(self) -> NDArray[np.complex128]:
+        """H without controls at the usual parameters, (d, d)."""
+        zero = np.zeros((self.dimension, self.dimension), dtype=complex)
+        return sum((self.parameters[name] * term for name, term in self.drift.items()), zero)
 
     def projector(self, target: str) -> NDArray[np.complex128]:
         """|t><t| of a target, d x d.
@@ -124,6 +164,14 @@ def _array(place: str, value: Any) -> NDArray[np.complex128]:
     if not np.isfinite(made).all():
         raise UserError(f"{place}: has entries that are not finite")
     made.flags.writeable = False
+    return made
+
+
+def _real(matrix: NDArray[np.complex128]) -> NDArray[np.float64]:
+    """The real matrix (2 d, 2 d) that acts on real and imaginary parts in turn as a complex one acts on kets."""
+    turn = np.array([[0.0, -1.0], [1.0, 0.0]])
+    made = np.kron(matrix.real, np.eye(2)).astype(np.float64)
+    made += np.kron(matrix.imag, turn)
     return made
 
 

@@ -11,11 +11,13 @@ Their jumps are chosen by name, for each qubit by itself:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import pi, sqrt
+from math import inf, pi, sqrt
 
 import numpy as np
+import torch
 
 from ketscale.engines.dynamics.basis import PAULI, Matrix, word
+from ketscale.engines.dynamics.noise import relaxation_rates
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
 
@@ -99,21 +101,33 @@ def transmon(
     anharmonicity: float = ANHARMONICITY,
     levels: int = 3,
     jumps: Sequence[str] = RELAXATION_JUMPS,
+    t1: float | None = None,
+    t2: float | None = None,
 ) -> System:
-    """A driven transmon with levels above its qubit, in a frame that rotates with the drive.
+    """A driven transmon, by default with a level above its qubit, in a frame that rotates with the drive.
 
     H = detuning n + anharmonicity n (n - 1) / 2 + (u_x (a + a^+) + i u_y (a^+ - a)) / 2 (Krantz et al., Appl. Phys. Rev. 6,
     021318, 2019, arXiv:1904.06560): a control is the Rabi frequency of the qubit's transition. Angular frequencies in
     rad/ns, times in ns.
 
     jumps: see above (usual times: `T1[0]`, `T2[0]`).
+    t1, t2: times of the qubit's relaxation and of the decay of its coherence, which give its jumps their usual rates; one
+        that is left out is infinite, or as long as the other allows. Without both there are no usual rates.
     targets: x: |1>; hadamard: (|0> + |1>) / sqrt(2). What is in neither level has leaked.
 
     Raises:
-        UserError: there is no such jump, a frequency is not finite, or there are fewer than 3 levels.
+        UserError: there is no such jump, a frequency is not finite, there are fewer than 2 levels, or times do not fit
+            each other or the jumps.
     """
-    if levels < 3:
-        raise UserError(f"levels: {levels} has no level to leak into; use at least 3, or a qubit")
+    if levels < 2:
+        raise UserError(f"levels: {levels} is no qubit; use at least 2, or 3 with one to leak into")
+    rates = {}
+    if t1 is not None or t2 is not None:
+        if tuple(jumps) != RELAXATION_JUMPS:
+            raise UserError(f"t1, t2: are those of the jumps {', '.join(RELAXATION_JUMPS)}; leave jumps out")
+        t1 = inf if t1 is None else t1
+        times = torch.tensor([t1, 2 * t1 if t2 is None else t2], dtype=torch.float64)
+        rates = dict(zip(jumps, relaxation_rates(*times).tolist(), strict=True))
     a = np.diag(np.sqrt(np.arange(1, levels)), 1).astype(complex)
     number, identity = np.diag(np.arange(levels)).astype(complex), np.eye(levels, dtype=complex)
     x, y = a + a.T, 1j * (a.T - a)
@@ -130,6 +144,7 @@ def transmon(
         controls={"x": x / 2, "y": y / 2},
         jumps=_chosen(known, jumps),
         targets={"x": identity[1], "hadamard": (identity[0] + identity[1]) / sqrt(2)},
+        rates=rates,
     )
 
 

@@ -11,6 +11,7 @@ import torch
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
+from ketscale.private_torch import transforms_active
 
 
 class Tasks(NamedTuple):
@@ -21,34 +22,42 @@ class Tasks(NamedTuple):
 
     controls: amplitudes (tasks, segments, controls) of the system's controls, constant over each segment; in units of
         angular frequency where the operators are dimensionless.
-    duration: of the pulse, whose segments are equally long.
+    duration: of the pulse, whose segments are equally long: a number, or a tensor () or (tasks,), which may have a gradient.
     rates: (tasks, jumps) or (jumps,) of the system's jumps, 1 / time, not negative; None: there is no noise.
     parameters: (tasks, terms) or (terms,) of the drift; None: the system's own.
-    initial: density matrices (tasks, d, d) or (d, d), complex; None: |0><0|.
+    initial: complex (tasks, d, d) or (d, d): density matrices, None: |0><0|; or several of each task, (tasks, m, d, d).
+        Of a closed system any number k of kets as columns, (tasks, d, k) or (d, k), None: the identity.
     """
 
     controls: torch.Tensor
-    duration: float
+    duration: float | torch.Tensor
     rates: torch.Tensor | None = None
     parameters: torch.Tensor | None = None
     initial: torch.Tensor | None = None
 
     @property
     def segment(self) -> float:
-        """Duration of a segment."""
-        return self.duration / self.controls.shape[1]
+        """Duration of a segment, of several durations the longest's."""
+        longest = self.duration
+        if isinstance(longest, torch.Tensor):
+            longest = float(longest.detach().max())
+        return longest / self.controls.shape[1]
 
 
 class LinearTasks(NamedTuple):
-    """Tasks as linear systems: the tensors that `cpu.evolve` and `plain.evolve` take."""
+    """Tasks as linear systems: the tensors that `cpu.evolve` and `plain.evolve` take, and the time of a segment."""
 
     fixed: torch.Tensor
     controls: torch.Tensor
     initial: torch.Tensor
+    tau: float
 
 
-def check_tasks(system: System, tasks: Tasks, strict: bool) -> None:
-    """Raise UserError unless the tensors fit the system and each other, and `strict` that all values are possible."""
+def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = False) -> None:
+    """Raise UserError unless the tensors fit the system and each other, and `strict` that all values are possible.
+
+    columns: whether the initial states are kets as columns, of any number.
+    """
     controls = tasks.controls
     if controls.ndim != 3 or controls.shape[1] < 1 or controls.shape[2] != len(system.controls):
         raise UserError(
@@ -56,17 +65,20 @@ def check_tasks(system: System, tasks: Tasks, strict: bool) -> None:
         )
     if controls.dtype not in (torch.float32, torch.float64):
         raise UserError(f"controls are {controls.dtype}: propagators take torch.float32 or torch.float64")
-    if getattr(tasks.duration, "requires_grad", False):
-        raise UserError(
-            "duration: propagators have no derivative by it; give a number, or scale controls, rates and parameters"
-        )
-    if not (math.isfinite(tasks.duration) and tasks.duration > 0):
+    duration = tasks.duration if isinstance(tasks.duration, torch.Tensor) else None
+    if duration is None and not (math.isfinite(tasks.duration) and tasks.duration > 0):
         raise UserError(f"duration: {tasks.duration} is not a positive number")
     d = system.dimension
+    states: tuple[int, ...] = (d, d)
+    if tasks.initial is not None and columns:
+        states = (d, *tasks.initial.shape[1:][-1:])
+    elif tasks.initial is not None:
+        states = (*tasks.initial.shape[1:-2], d, d)
     for name, tensor, shape, dtype in (
+        ("duration", duration, (), controls.dtype),
         ("rates", tasks.rates, (len(system.jumps),), controls.dtype),
         ("parameters", tasks.parameters, (len(system.drift),), controls.dtype),
-        ("initial", tasks.initial, (d, d), controls.dtype.to_complex()),
+        ("initial", tasks.initial, states, controls.dtype.to_complex()),
     ):
         if tensor is None:
             continue
@@ -77,7 +89,8 @@ def check_tasks(system: System, tasks: Tasks, strict: bool) -> None:
                 f"{name}: {tensor.dtype} on {tensor.device} does not go with {controls.dtype} controls on "
                 f"{controls.device}; use {dtype} there"
             )
-    if not strict:
+    # Within torch.func no values may be looked at.
+    if not strict or transforms_active():
         return
     for name, tensor in tasks._asdict().items():
         if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
@@ -89,10 +102,17 @@ def check_tasks(system: System, tasks: Tasks, strict: bool) -> None:
             raise UserError(f"{name}: some are not finite; give numbers")
         if name == "rates" and low < 0:
             raise UserError("rates: some are negative; a rate is at least 0")
+        if name == "duration" and low <= 0:
+            raise UserError("duration: some are not positive")
 
 
-def coefficients(system: System, tasks: Tasks) -> LinearTasks:
-    """The coefficients of the system's generators and the initial coordinates; tensors without tasks are repeated."""
+def coefficients(system: System, tasks: Tasks, columns: bool = False) -> LinearTasks:
+    """The coefficients of the system's generators and the initial coordinates; tensors without tasks are repeated.
+
+    A duration that is a tensor is a factor of all coefficients, and its segments take the time 1.
+
+    columns: see `check_tasks`; the coordinates are then (tasks, k, 2 d), each row a ket's.
+    """
     controls, count = tasks.controls, len(tasks.controls)
     parameters = tasks.parameters
     if parameters is None:
@@ -100,13 +120,22 @@ def coefficients(system: System, tasks: Tasks) -> LinearTasks:
     fixed = parameters.expand(count, -1)
     if tasks.rates is not None:
         fixed = torch.cat([fixed, tasks.rates.expand(count, -1)], 1)
+    tau = 1.0
+    if isinstance(tasks.duration, torch.Tensor):
+        segment = (tasks.duration / controls.shape[1]).expand(count)[:, None]
+        fixed, controls = segment * fixed, segment[:, :, None] * controls
+    else:
+        tau = tasks.segment
     initial = tasks.initial
     if initial is None:
-        initial = torch.zeros(
-            system.dimension, system.dimension, dtype=controls.dtype.to_complex(), device=controls.device
-        )
-        initial[0, 0] = 1
-    return LinearTasks(fixed, controls, coordinates(initial).expand(count, -1))
+        initial = torch.eye(system.dimension, dtype=controls.dtype.to_complex(), device=controls.device)
+        if not columns:
+            initial[1:] = 0
+    if columns:
+        rows = ket_coordinates(initial.mT)
+        return LinearTasks(fixed, controls, rows.expand(count, -1, -1), tau)
+    rows = coordinates(initial)
+    return LinearTasks(fixed, controls, rows if initial.ndim > 3 else rows.expand(count, -1), tau)
 
 
 def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
@@ -125,6 +154,16 @@ def matrices(coordinates: torch.Tensor) -> torch.Tensor:
     d = math.isqrt(coordinates.shape[-1])
     flat = times(coordinates, _basis_vectors(d, coordinates).T)
     return torch.view_as_complex(flat.unflatten(-1, (d, d, 2)))
+
+
+def ket_coordinates(kets: torch.Tensor) -> torch.Tensor:
+    """The real and imaginary parts (..., 2 d), in turn, of complex kets (..., d)."""
+    return torch.view_as_real(kets.resolve_conj()).flatten(-2)
+
+
+def kets(coordinates: torch.Tensor) -> torch.Tensor:
+    """The complex kets (..., d) of these coordinates."""
+    return torch.view_as_complex(coordinates.unflatten(-1, (-1, 2)))
 
 
 def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:

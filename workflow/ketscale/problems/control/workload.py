@@ -159,7 +159,7 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
             yield f"protocol {run.protocol} has precision: amp, too coarse for the dynamics of {run.workload}; use fp32"
         if isinstance(simulator, DynamicsSimulator) and simulator.dt and sizes["segments"]:
             segment = self.duration / sizes["segments"]
-            if simulator.dt > segment * (1 + 1e-12):
+            if simulator.batching == "loop" and simulator.dt > segment * (1 + 1e-12):
                 yield (
                     f"simulator {run.simulator} has dt: {simulator.dt:g}, longer than a segment of {run.workload}, which "
                     f"takes {segment:g}; use at most that"

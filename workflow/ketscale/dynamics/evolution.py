@@ -1,0 +1,218 @@
+"""Evolves kets, unitaries, density matrices and channels under piecewise-constant controls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal, get_args
+
+import torch
+
+from ketscale.config import suggestion
+from ketscale.engines.dynamics.basis import hermitian_basis
+from ketscale.engines.dynamics.evolution import Scheme
+from ketscale.engines.dynamics.propagators import Batched
+from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.tasks import Tasks, as_complex
+from ketscale.errors import UserError
+from ketscale.private_torch import transforms_active
+
+Kind = Literal["ket", "unitary", "density", "channel"]
+# A tensor, an array, or numbers and tensors by name; names that are left out keep their usual value.
+Values = Any
+
+
+def evolve(
+    system: System,
+    controls: Any,
+    duration: Any,
+    *,
+    initial: Any = None,
+    kind: Kind | None = None,
+    rates: Values = None,
+    parameters: Values = None,
+    method: Scheme = "exact",
+    dt: float | None = None,
+    route: Route = "auto",
+    trajectory: bool = False,
+) -> torch.Tensor:
+    """The state at the end of the controls, complex, differentiable in every tensor that is given.
+
+    Any argument may have one batch axis in front of the shape that is stated, (batch, ...); then so has the result.
+    Arrays and numbers are taken in the precision of the controls, which are in fp64 unless they are a tensor in fp32.
+
+    controls: real (segments, controls), constant over equally long segments, in the units of `System`. None: there are
+        none, and all is one segment.
+    duration: of all segments together, a number or a real tensor ().
+    kind: what is evolved, and what `initial` and the result are. None: density if there are rates, else ket.
+
+        - ket: (d,), usually |0>. The system's rates, if it has any, are left out, also for a unitary.
+        - unitary: kets as columns, (d, k), usually the identity.
+        - density: any operator (d, d), usually |0><0|; from a ket (d,) its projector is made.
+        - channel: the images of |i><j| for kets i, j that are the columns of `initial`, (d, k), usually the system's
+          computational states; the result is (k, k, d, d).
+    rates: (jumps,), 1 / time, or by name; None: the system's own, if it has any.
+    parameters: (terms,) of the drift, or by name; None: the system's own.
+    method: exact, whose only error is rounding, or an integrator, rk4 or euler, whose longest step is `dt`.
+    route: compiled, torch, or auto, which compiles for CPU tensors; see `propagator`.
+    trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
+        (segments + 1) behind the batch's.
+
+    Raises:
+        UserError: shapes, precisions or devices do not fit; a value is not finite, or a rate negative; kets or unitaries
+            are given rates; a segment's angle is too large (200,000 radians), or a step too long.
+
+    >>> from ketscale import dynamics as kd
+    >>> controls = torch.full((10, 2), 0.05 * torch.pi, dtype=torch.float64)
+    >>> final = evolve(kd.transmon(), controls, 20.0)
+    >>> kd.ket_fidelity(final, kd.transmon().targets["x"]).item() < 0.9
+    True
+    """
+    if method not in get_args(Scheme):
+        raise UserError(f"method: no method is called {method}{suggestion(method, list(get_args(Scheme)))}")
+    if kind is None:
+        kind = "density" if rates is not None or system.rates else "ket"
+    if kind not in get_args(Kind):
+        raise UserError(f"kind: {kind!r} is none of {', '.join(get_args(Kind))}")
+    columns = kind in ("ket", "unitary")
+    if columns and rates is not None:
+        raise UserError(f"rates: a {kind} has none; use kind density or channel, or leave them out")
+    if rates is None and not columns and system.rates:
+        rates = {}
+    controls = _controls(system, controls)
+    if isinstance(duration, torch.Tensor) or not isinstance(duration, (int, float)):
+        duration = _real(duration, controls)
+        if duration.ndim == 0 and not _differentiated(duration):
+            duration = float(duration)
+    given = {
+        "controls": (controls, 2),
+        "duration": (duration, 0),
+        "rates": (_named("rates", rates, system.jumps, system.rates, controls), 1),
+        "parameters": (_named("parameters", parameters, system.drift, system.parameters, controls), 1),
+        "initial": _initial(system, initial, kind, controls),
+    }
+    batch = _batch(given)
+    tensors = {
+        name: each.expand(batch or 1, *each.shape[axes and -axes :])
+        if isinstance(each, torch.Tensor) and (each.ndim > axes or name == "controls" or axes > 2)
+        else each
+        for name, (each, axes) in given.items()
+    }
+    tasks, propagator = Tasks(**tensors), Batched(method, dt, route)
+    if columns:
+        made = (propagator.column_trajectory if trajectory else propagator.columns)(system, tasks)
+        made = made[..., 0] if kind == "ket" else made
+    else:
+        made = (propagator.trajectory if trajectory else propagator.state)(system, tasks)
+        made = _images(made) if kind == "channel" else made
+    return made if batch is not None else made[0]
+
+
+def error_estimate(
+    system: System,
+    controls: Any,
+    duration: Any,
+    *,
+    kind: Kind | None = None,
+    dt: float | None = None,
+    **others: Any,
+) -> torch.Tensor:
+    """The error of `evolve` with these arguments by two resolutions: real () or (batch,), without gradients.
+
+    It is the norm (Frobenius) of what changes if every segment is halved, and `dt` too: of `exact` its rounding, of an
+    integrator nearly its error. An infidelity is of the order of its square for pure states.
+
+    Raises:
+        UserError: see `evolve`.
+
+    >>> from ketscale import dynamics as kd
+    >>> controls = torch.ones(10, 2, dtype=torch.float64)
+    >>> bool(1e-7 < error_estimate(kd.qubit(), controls, 1.0, method="rk4", dt=0.05) < 1e-5)
+    True
+    """
+    controls = _controls(system, controls)
+    with torch.no_grad():
+        coarse = evolve(system, controls, duration, kind=kind, dt=dt, **others)
+        halved = controls.repeat_interleave(2, -2)
+        fine = evolve(system, halved, duration, kind=kind, dt=dt and dt / 2, **others)
+    kind = kind or ("density" if others.get("rates") is not None or system.rates else "ket")
+    axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
+    return (coarse - fine).flatten(-axes).norm(dim=-1)
+
+
+def _controls(system: System, controls: Any) -> torch.Tensor:
+    if controls is None:
+        controls = torch.zeros(1, len(system.controls), dtype=torch.float64)
+    return controls if isinstance(controls, torch.Tensor) else torch.tensor(controls, dtype=torch.float64)
+
+
+def _real(given: Any, like: torch.Tensor) -> torch.Tensor:
+    """Numbers or arrays in the precision and on the device of `like`; a tensor as it is, to be checked."""
+    if isinstance(given, torch.Tensor):
+        return given
+    return torch.as_tensor(given, dtype=like.dtype, device=like.device)
+
+
+def _named(
+    what: str, given: Values, terms: Mapping[str, Any], usual: Mapping[str, float], like: torch.Tensor
+) -> torch.Tensor | None:
+    """Parameters or rates as a tensor (terms,) or (batch, terms)."""
+    if given is None:
+        return None
+    if not isinstance(given, Mapping):
+        return _real(given, like)
+    for name in given:
+        if name not in terms:
+            raise UserError(f"{what}: this system has no {name}{suggestion(name, list(terms))}")
+    for name in terms:
+        if name not in given and name not in usual:
+            raise UserError(f"{what}: {name} is missing, and the system has no usual ones; give one for each")
+    values = [_real(given.get(name, usual.get(name)), like) for name in terms]
+    return torch.stack(torch.broadcast_tensors(*values), -1) if values else like.new_zeros(0)
+
+
+def _initial(system: System, given: Any, kind: Kind, like: torch.Tensor) -> tuple[torch.Tensor | None, int]:
+    """The initial states as `Tasks` has them, and the number of their axes without the batch's."""
+    if given is None and kind == "ket":
+        given = [1.0, *[0.0] * (system.dimension - 1)]
+    if given is None and kind == "channel":
+        given = system.computational_states
+    if given is None:
+        return None, 2
+    state = given if isinstance(given, torch.Tensor) else as_complex(given, like)
+    axes = 1 if kind == "ket" else 2
+    if not axes <= state.ndim <= axes + 1 and not (kind == "density" and state.ndim == 1):
+        raise UserError(f"initial: is of shape {tuple(state.shape)}; see evolve for that of a {kind}")
+    if kind == "ket":
+        return state[..., None], 2
+    if kind == "density" and state.ndim == 1:
+        return state[:, None] * state.conj(), 2
+    if kind == "channel":
+        basis = as_complex(hermitian_basis(state.shape[-1]), like)
+        return state[..., None, :, :] @ basis @ state[..., None, :, :].mH, 3
+    return state, 2
+
+
+def _batch(given: Mapping[str, tuple[Any, int]]) -> int | None:
+    """The length of the batch; None: nothing has one."""
+    sizes = {
+        name: len(each)
+        for name, (each, axes) in given.items()
+        if isinstance(each, torch.Tensor) and each.ndim > axes
+    }
+    longer = {size for size in sizes.values() if size != 1}
+    if len(longer) > 1:
+        said = ", ".join(f"{name} {size}" for name, size in sizes.items())
+        raise UserError(f"batch: arguments have batches of several lengths: {said}")
+    return next(iter(longer), 1) if sizes else None
+
+
+def _images(images: torch.Tensor) -> torch.Tensor:
+    """E(|i><j|), (..., k, k, d, d), from the images of the Hermitian basis (..., k**2, d, d)."""
+    k = round(images.shape[-3] ** 0.5)
+    basis = as_complex(hermitian_basis(k), images.real)
+    return torch.einsum("aji,...apq->...ijpq", basis, images)
+
+
+def _differentiated(tensor: torch.Tensor) -> bool:
+    return tensor.requires_grad or transforms_active()

@@ -1,0 +1,137 @@
+"""How well a gate or state was met. All results are real, () or (batch,); infidelity is 1 minus a fidelity.
+
+A gate's matrix M has the amplitudes <i|U|j> of D computational states, and T those of its target. Leakage, what M lost
+to other states, lowers all fidelities of gates. A channel is given by its images of |i><j| instead.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from ketscale.engines.dynamics.tasks import as_complex
+from ketscale.engines.pulses.virtual_z import largest_overlap
+from ketscale.errors import UserError
+
+
+def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
+    """|<target|ket>|^2 of kets (d,) or (batch, d) with a ket (d,); for density matrices see `fidelity`.
+
+    Raises:
+        UserError: the dimensions differ.
+
+    >>> ket_fidelity(torch.tensor([0.6, 0.8j]), [0, 1]).item()
+    0.64...
+    """
+    state = as_complex(target, kets.real)
+    if tuple(state.shape) != (kets.shape[-1],):
+        raise UserError(f"target: must be a ket of {kets.shape[-1]} amplitudes, not {tuple(state.shape)}")
+    return (kets @ state.conj()).abs().square()
+
+
+def process_fidelity(
+    final: torch.Tensor, target: Any, states: Any = None, virtual_z: bool = False
+) -> torch.Tensor:
+    """|Tr(T^+ M)|^2 / D^2, the entanglement fidelity of a gate.
+
+    final: columns (d, D) that began as `states`, as `evolve` gives them for kind unitary; or their channel (D, D, d, d).
+        Either may have a batch axis.
+    target: T, (D, D).
+    states: the computational states, (d, D), such as `System.computational_states`; M is states^+ final. None: `final` is
+        M, (D, D), or has images (D, D, D, D).
+    virtual_z: the largest value over Z rotations of each qubit after the gate, which software makes; for unitaries.
+
+    Raises:
+        UserError: the shapes do not fit, or a channel is to have virtual Z rotations.
+
+    >>> from ketscale import dynamics as kd
+    >>> process_fidelity(kd.gate("s"), kd.gate("z"), virtual_z=True).item()
+    1.0
+    """
+    return _overlap(*_parts(final, target, states), virtual_z)
+
+
+def average_gate_fidelity(
+    final: torch.Tensor, target: Any, states: Any = None, virtual_z: bool = False
+) -> torch.Tensor:
+    """(|Tr(T^+ M)|^2 + Tr(M M^+)) / (D (D + 1)), the mean over all pure computational states, with leakage.
+
+    Pedersen, Moller and Molmer, Phys. Lett. A 367, 47 (2007), arXiv:quant-ph/0701138. Arguments are those of
+    `process_fidelity`.
+
+    Raises:
+        UserError: see `process_fidelity`.
+
+    >>> from ketscale import dynamics as kd
+    >>> average_gate_fidelity(kd.gate("x"), kd.gate("y")).item()
+    0.333...
+    """
+    block, ideal = _parts(final, target, states)
+    d = len(ideal)
+    return (d * _overlap(block, ideal, virtual_z) + _kept(block) / d) / (d + 1)
+
+
+def leakage(final: torch.Tensor, states: Any = None) -> torch.Tensor:
+    """1 - Tr(M M^+) / D: the mean population that computational states lose to others. Arguments: `process_fidelity`.
+
+    Raises:
+        UserError: see `process_fidelity`.
+
+    >>> leakage(0.6 * torch.eye(2, dtype=torch.complex128)).item()
+    0.64
+    """
+    block = _block(final, states)
+    return 1 - _kept(block) / block.shape[-1]
+
+
+def _parts(final: torch.Tensor, target: Any, states: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    block, ideal = _block(final, states), as_complex(target, final.real)
+    if tuple(ideal.shape) != tuple(block.shape[-2:]):
+        raise UserError(
+            f"target: is of shape {tuple(ideal.shape)}, and what was evolved {tuple(block.shape[-2:])} in computational "
+            "states; give a target of that shape, or the computational states"
+        )
+    return block, ideal
+
+
+def _block(final: torch.Tensor, states: Any) -> torch.Tensor:
+    """M (..., D, D), or the images of a channel among the computational states, (..., D, D, D, D)."""
+    if not 2 <= final.ndim <= 5:
+        raise UserError(f"final: must be a unitary or a channel, not of shape {tuple(final.shape)}")
+    block = final
+    if states is not None:
+        basis = as_complex(states, final.real)
+        if basis.ndim != 2 or basis.shape[0] != final.shape[-2]:
+            raise UserError(f"states: must be ({final.shape[-2]}, D), not {tuple(basis.shape)}")
+        block = basis.mH @ final
+        if final.ndim > 3:
+            block = block @ basis
+    rows, columns = block.shape[-2:]
+    if rows != columns:
+        raise UserError(
+            f"final: has {columns} columns for {rows} computational states; evolve these states, with initial=states, and give "
+            "them to the fidelity"
+        )
+    return block
+
+
+def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch.Tensor:
+    """The process fidelity."""
+    d = len(ideal)
+    if block.ndim > 3:
+        if virtual_z:
+            raise UserError("virtual_z: a channel's fidelity has none; leave it out, or evolve the unitary")
+        return torch.einsum("pi,...ijpq,qj->...", ideal.conj(), block, ideal).real / d**2
+    rows = (ideal.conj() * block).sum(-1)
+    if not virtual_z:
+        return rows.sum(-1).abs().square() / d**2
+    turned = [largest_overlap(each) for each in rows.reshape(-1, d)]
+    return torch.stack(turned).reshape(rows.shape[:-1]) / d**2
+
+
+def _kept(block: torch.Tensor) -> torch.Tensor:
+    """The population of all D computational states that stays in them."""
+    if block.ndim > 3:
+        return torch.einsum("...iipp->...", block).real
+    return block.abs().square().sum((-2, -1))

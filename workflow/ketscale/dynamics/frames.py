@@ -1,0 +1,79 @@
+"""The computational states in which a gate is read: bare product states, or dressed ones that rotate."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.tasks import as_complex
+from ketscale.engines.pulses.frame import SHARE
+from ketscale.errors import UserError
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """Computational states, and the angular frequencies at which their phases rotate.
+
+    states: complex128 (d, D), columns in the order of bits. energies: fp64 (D,).
+
+    >>> from ketscale import dynamics as kd
+    >>> frame = kd.dressed_frame(kd.coupled_qubits())
+    >>> idle = kd.evolve(kd.coupled_qubits(), None, 30.0, initial=frame.states, kind="unitary")
+    >>> kd.process_fidelity(frame.amplitudes(idle, 30.0), torch.eye(4)).item()
+    1.0...
+    """
+
+    states: torch.Tensor
+    energies: torch.Tensor
+
+    def amplitudes(self, final: torch.Tensor, duration: Any) -> torch.Tensor:
+        """exp(i E_i t) <i|final>, complex (D, D) or (batch, D, D): the matrix that fidelities compare.
+
+        final: columns (d, D) or (batch, d, D) that began as `states`.
+        duration: t, a number or a real tensor () or (batch,), differentiated.
+
+        Raises:
+            UserError: there are other columns than the states.
+        """
+        states = as_complex(self.states, final.real)
+        if final.shape[-2:] != states.shape:
+            raise UserError(
+                f"final: must be {tuple(states.shape)}, the columns that began as the frame's states, not {tuple(final.shape[-2:])}"
+            )
+        block = states.mH @ final
+        time = torch.as_tensor(duration, dtype=block.real.dtype, device=block.device)
+        angles = time[..., None] * self.energies.to(time)
+        return torch.polar(torch.ones_like(angles), angles)[..., None] * block
+
+
+def bare_frame(system: System) -> Frame:
+    """The product states of the two lowest levels of each site, whose phases do not rotate."""
+    states = torch.from_numpy(system.computational_states.copy())
+    return Frame(states, torch.zeros(states.shape[1], dtype=torch.float64))
+
+
+def dressed_frame(system: System) -> Frame:
+    """The eigenstates of the undriven system at its usual parameters that have most of each computational product state.
+
+    They rotate at their energies; their amplitude in that product state is positive.
+
+    Raises:
+        UserError: a product state is shared by several eigenstates so evenly that none has enough of it.
+    """
+    energies, vectors = np.linalg.eigh(system.hamiltonian())
+    amplitudes = system.computational_states.T @ vectors
+    which = np.abs(amplitudes).argmax(1)
+    own = np.take_along_axis(amplitudes, which[:, None], 1)[:, 0]
+    share = np.abs(own) ** 2
+    if share.min() < SHARE:
+        worst = int(share.argmin())
+        raise UserError(
+            f"frame: no eigenstate has {SHARE:.0%} of |{worst:0{len(system.levels)}b}> (at most {share[worst]:.0%}), since it is in "
+            "resonance with others; use bare_frame, or other parameters"
+        )
+    states = vectors[:, which] * (own.conj() / np.abs(own))
+    return Frame(torch.from_numpy(states), torch.from_numpy(energies[which]))
