@@ -116,6 +116,80 @@ def test_a_function_sees_all_members_of_a_vmap() -> None:
     assert torch.equal(found, rows.T * shared)
 
 
+class Wave:
+    """y sin(x + shift), number by number, with its own rules; `calls` counts what is computed."""
+
+    calls = 0
+
+    def __init__(self, shift: float = 0.0) -> None:
+        self.shift = shift
+
+    def __call__(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        Wave.calls += 1
+        return (y * torch.sin(x + self.shift),)
+
+    def pull(self, tensors, cotangents, needed):
+        (x, y), (cotangent,) = tensors, cotangents
+        to_x = (
+            private_torch.applied(Wave(self.shift + torch.pi / 2), x, cotangent * y)[0] if needed[0] else None
+        )
+        return to_x, private_torch.applied(self, x, cotangent)[0] if needed[1] else None
+
+    def push(self, tensors, tangents, results):
+        (x, y), (along_x, along_y) = tensors, tangents
+        parts = [] if along_y is None else [private_torch.applied(self, x, along_y)[0]]
+        if along_x is not None:
+            parts.append(private_torch.applied(Wave(self.shift + torch.pi / 2), x, along_x * y)[0])
+        return (sum(parts),)
+
+    def many(self, members, mapped, *tensors):
+        every = (x if has else x.expand(members, *x.shape) for x, has in zip(tensors, mapped, strict=True))
+        return private_torch.applied(self, *every)
+
+
+def summed(function):
+    return lambda x, y: function(x, y).sum()
+
+
+# Each makes of a function of two vectors another one.
+TRANSFORMS = {
+    "grad": lambda f: torch.func.grad(summed(f)),
+    "grad by y": lambda f: torch.func.grad(summed(f), 1),
+    "jvp": lambda f: lambda x, y: torch.func.jvp(f, (x, y), (y, x))[1],
+    "jvp by x": lambda f: lambda x, y: torch.func.jvp(lambda x: f(x, y), (x,), (y,))[1],
+    "vmap": lambda f: lambda x, y: torch.func.vmap(f, (0, None), 1)(torch.stack([x, y]), y)[:, 0],
+    "jacrev": lambda f: lambda x, y: torch.func.jacrev(f)(x, y).sum(0),
+    "jacfwd": lambda f: lambda x, y: torch.func.jacfwd(f, 1)(x, y).sum(0),
+    "vjp after": lambda f: lambda x, y: torch.func.vjp(f, x, y)[1](y)[0],
+}
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
+@pytest.mark.parametrize("inner", TRANSFORMS)
+@pytest.mark.parametrize("outer", TRANSFORMS)
+def test_a_function_with_rules_in_all_nestings_of_two_transforms(outer: str, inner: str) -> None:
+    x, y = torch.rand(2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    made = TRANSFORMS[outer], TRANSFORMS[inner]
+    expected = made[0](made[1](lambda x, y: y * x.sin()))(x, y)
+    found = made[0](made[1](lambda x, y: private_torch.applied(Wave(), x, y)[0]))(x, y)
+    torch.testing.assert_close(found, expected)
+    # Autograd itself outside of it.
+    leaf = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(
+        made[1](lambda x, y: private_torch.applied(Wave(), x, y)[0])(leaf, y).sum(), leaf, create_graph=True
+    )
+    theirs = torch.func.grad(lambda x: made[1](lambda x, y: y * x.sin())(x, y).sum())(x)
+    torch.testing.assert_close(slope.detach(), theirs)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_nothing_is_computed_along_tangents_that_are_not_there() -> None:
+    x, y = torch.rand(2, 3)
+    Wave.calls = 0
+    torch.func.jvp(lambda x: private_torch.applied(Wave(), x, y)[0], (x,), (y,))
+    assert Wave.calls == 2
+
+
 def test_gradients_that_are_asked_for_at_once_are_seen() -> None:
     seen = []
 

@@ -7,12 +7,19 @@ one. Modules and functions are bound here by public names.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from contextlib import nullcontext
+from functools import partial
+from typing import Any, Protocol, TypeVar
 
 import torch
 from torch import nn
 from torch._C import _functorch
-from torch._functorch.pyfunctorch import VmapInterpreter, retrieve_current_functorch_interpreter
+from torch._functorch.pyfunctorch import (
+    FuncTorchInterpreter,
+    VmapInterpreter,
+    retrieve_current_functorch_interpreter,
+)
+from torch._functorch.utils import enable_single_level_autograd_function
 from torch._ops import OpOverload
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, has_proxy_slot
@@ -20,8 +27,10 @@ from torch.utils import _pytree as pytree
 from torch.utils._python_dispatch import TorchDispatchMode
 
 __all__ = [
+    "Differentiable",
     "OpOverload",
     "TorchDispatchMode",
+    "applied",
     "at_once",
     "constant_when_traced",
     "copy_all",
@@ -115,15 +124,132 @@ def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
     """
     interpreter = retrieve_current_functorch_interpreter()
     assert isinstance(interpreter, VmapInterpreter)
-    level, members = interpreter.level(), interpreter.batch_size()
-    every = []
-    for tensor in tensors:
-        if _functorch.is_batchedtensor(tensor) and _functorch.maybe_get_level(tensor) == level:
-            dim = _functorch.maybe_get_bdim(tensor)
-            plain = _functorch.get_unwrapped(tensor)
-            every.append(plain if dim == 0 else plain.movedim(dim, 0))
-        else:
-            every.append(tensor.expand(members, *tensor.shape))
+    members = interpreter.batch_size()
+    every = [
+        plain if mapped else plain.expand(members, *plain.shape)
+        for plain, mapped in (_of_members(tensor, interpreter) for tensor in tensors)
+    ]
     with interpreter.lower():
         made = function(*every)
-    return _functorch._add_batch_dim(made, 0, level)
+    return _functorch._add_batch_dim(made, 0, interpreter.level())
+
+
+def _of_members(tensor: torch.Tensor, interpreter: VmapInterpreter) -> tuple[torch.Tensor, bool]:
+    """A tensor of all members, (members, ...), and True; or one that they share, and False."""
+    if not _functorch.is_batchedtensor(tensor) or _functorch.maybe_get_level(tensor) != interpreter.level():
+        return tensor, False
+    dim, plain = _functorch.maybe_get_bdim(tensor), _functorch.get_unwrapped(tensor)
+    return plain if dim == 0 else plain.movedim(dim, 0), True
+
+
+class Differentiable(Protocol):
+    """Maps tensors to tensors outside of torch, and knows its derivatives, which can be differentiated and mapped again."""
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The results."""
+        ...
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """The gradients by the tensors that need one."""
+        ...
+
+    def push(
+        self,
+        tensors: Sequence[torch.Tensor],
+        tangents: Sequence[torch.Tensor | None],
+        results: Sequence[tuple[torch.Size, torch.dtype]],
+    ) -> tuple[torch.Tensor, ...]:
+        """The derivatives of the results, of these shapes and types, along the tangents, None for 0, but for one at least."""
+        ...
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The results (members, ...) for tensors (members, ...) where `mapped`, and tensors that members share."""
+        ...
+
+
+def applied(function: Differentiable, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """The results of a function in all of torch's transformations, in any order.
+
+    It is what torch makes of an autograd function with such rules. For each call and transformation torch makes a class
+    and asks pytree about all arguments, which takes many times as long as a small circuit.
+    """
+    # What a backward pass kept may belong to a transformation that is over.
+    tensors = tuple(map(_functorch.unwrap_if_dead, tensors))
+    interpreter = retrieve_current_functorch_interpreter() if transforms_active() else None
+    if isinstance(interpreter, VmapInterpreter):
+        plain, mapped = zip(*(_of_members(tensor, interpreter) for tensor in tensors), strict=True)
+        with interpreter.lower():
+            if not any(mapped):
+                return applied(function, *plain)
+            results = function.many(interpreter.batch_size(), mapped, *plain)
+        return tuple(_functorch._add_batch_dim(each, 0, interpreter.level()) for each in results)
+    if interpreter is not None:
+        # What belongs to a transformation outside of this one is not to be recorded, nor to carry tangents, here.
+        level = interpreter.level()
+        tensors = tuple(
+            x if _functorch.maybe_get_level(x) == level else _functorch._wrap_for_grad(x, level)
+            for x in tensors
+        )
+    if forward_mode() or (torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)):
+        with nullcontext() if interpreter is None else enable_single_level_autograd_function():
+            return _apply(function, interpreter, *tensors)
+    with torch.no_grad():
+        return _below(interpreter, partial(applied, function) if interpreter else function, *tensors)
+
+
+def _below(
+    interpreter: FuncTorchInterpreter | None,
+    call: Callable[..., tuple[torch.Tensor, ...]],
+    *tensors: torch.Tensor | None,
+) -> tuple[torch.Tensor, ...]:
+    """The results of a call of which the innermost transformation, None outside of all, learns nothing."""
+    if interpreter is None:
+        return call(*tensors)
+    level = interpreter.level()
+    plain = (None if tensor is None else _functorch._unwrap_for_grad(tensor, level) for tensor in tensors)
+    # torch takes both from all transformations while it asks a function; those outside of this one need them.
+    with torch.enable_grad(), forward_ad._set_fwd_grad_enabled(True), interpreter.lower():
+        found = call(*plain)
+    return tuple(_functorch._wrap_for_grad(each, level) for each in found)
+
+
+class _Applied(torch.autograd.function._SingleLevelFunction):
+    """Calls a function, and tells the innermost transformation, or autograd alone, how it is differentiated."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, function: Differentiable, interpreter: FuncTorchInterpreter | None, *tensors: torch.Tensor
+    ) -> tuple[torch.Tensor, ...]:
+        results = _below(interpreter, partial(applied, function) if interpreter else function, *tensors)
+        ctx.interpreter = interpreter
+        ctx.set_materialize_grads(False)
+        ctx.function, ctx.results = function, [(each.shape, each.dtype) for each in results]
+        ctx.save_for_backward(*tensors)
+        ctx.save_for_forward(*tensors)
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
+        there = next(each for each in cotangents if each is not None)
+        filled = [
+            there.new_zeros(shape, dtype=dtype) if each is None else each
+            for each, (shape, dtype) in zip(cotangents, ctx.results, strict=True)
+        ]
+        return None, None, *ctx.function.pull(ctx.saved_tensors, filled, ctx.needs_input_grad[2:])
+
+    @staticmethod
+    def jvp(ctx: Any, _: None, __: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
+        def push(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            results: tuple[torch.Tensor, ...] = ctx.function.push(
+                tensors[:count], tensors[count:], ctx.results
+            )
+            return results
+
+        count = len(tangents)
+        # One level down, since operators of this level carry no tangents here, whatever is outside of it.
+        return _below(ctx.interpreter, push, *ctx.saved_tensors, *tangents)
+
+
+_apply: Callable[..., tuple[torch.Tensor, ...]] = _Applied.apply  # type: ignore[attr-defined]

@@ -15,7 +15,7 @@ from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.pennylane import quantum_function
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.optional import needed_for
-from ketscale.private_torch import transforms_active
+from ketscale.private_torch import Differentiable, applied, transforms_active
 
 with needed_for("simulator default.qubit-jit", "jax"):
     import jax
@@ -63,12 +63,13 @@ class Jitted:
         if angles.inputs.ndim == 3 or len(angles.inputs) == 0:
             return None
         check_request(circuit, angles, None, paulis)
-        wanted, kept = (True, True), _keeps(circuit, angles)
-        function = _of_samples(circuit, paulis, None)
-        (values,) = function.run(angles) if kept is None else function.keep(wanted, angles, kept)
+        function = _differentiated(circuit, paulis, angles, None, (True, True))
+        (values,) = function(*angles)
 
         def back(cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            to_inputs, to_weights = function.pull(wanted, angles, (cotangent,), kept)
+            with torch.no_grad():
+                to_inputs, to_weights = function.pull(angles, (cotangent,), (True, True))
+            assert to_inputs is not None and to_weights is not None
             return to_inputs, to_weights
 
         return values, back
@@ -81,12 +82,13 @@ class Jitted:
         if len(angles.inputs) == 0:
             dtype = angles.inputs.dtype if paulis else angles.inputs.dtype.to_complex()
             return no_rows(angles, initial, len(paulis or ()) or 2**circuit.qubits, dtype)
-        function = _of_samples(circuit, paulis, None if initial is None else initial.ndim)
         tensors = (*angles, *([] if initial is None else [initial]))
-        recorded = torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
-        kept = _keeps(circuit, angles) if recorded and not transforms_active() else None
-        values: torch.Tensor
-        (values,) = _Call.apply(function, kept, *tensors)
+        wanted = tuple(tensor.requires_grad for tensor in tensors)
+        if torch.is_grad_enabled() and any(wanted) and not transforms_active():
+            function = _differentiated(circuit, paulis, angles, initial, wanted)
+        else:
+            function = _of_samples(circuit, paulis, None if initial is None else initial.ndim)
+        (values,) = applied(function, *tensors)
         return values
 
 
@@ -116,41 +118,52 @@ def _of_samples(circuit: Circuit, paulis: tuple[str, ...] | None, initial: int |
     return _Function(lambda *arrays: (samples(*arrays),))
 
 
-def _keeps(circuit: Circuit, angles: Angles) -> list[Any] | None:
-    """A place for what the forward pass keeps for the backward pass, where that pays."""
-    return [] if len(angles.inputs) * 2**circuit.qubits >= KEPT_FROM else None
+def _differentiated(
+    circuit: Circuit,
+    paulis: tuple[str, ...] | None,
+    angles: Angles,
+    initial: torch.Tensor | None,
+    wanted: Wanted,
+) -> _Function:
+    """The function of all samples for one call, which keeps something for the backward pass where that pays."""
+    function = _of_samples(circuit, paulis, None if initial is None else initial.ndim)
+    pays = len(angles.inputs) * 2**circuit.qubits >= KEPT_FROM
+    return _Keeping(function, wanted) if pays else function
 
 
-class _Function:
+class _Function(Differentiable):
     """A function from a tuple of JAX's arrays to another, and its program; complex gradients are torch's, not conjugated."""
 
     def __init__(self, traced: Callable[..., tuple[Any, ...]]) -> None:
         self.traced = traced
         self._program = jax.jit(traced)
 
-    def run(self, tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
-        """The results for some tensors."""
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(map(torch.from_dlpack, _called(self._program, tensors)))
 
-    def keep(
-        self, wanted: Wanted, tensors: Sequence[torch.Tensor], kept: list[Any]
-    ) -> tuple[torch.Tensor, ...]:
-        """As `run`; `kept` gets what `pull` then needs."""
-        values, rest = _called(_halves(self, wanted)[0], tensors)
-        kept.append(rest)
-        return tuple(map(torch.from_dlpack, values))
-
     def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`."""
+        for cotangent in cotangents:
+            one_gradient("simulator 'default.qubit-jit'", cotangent)
+        found = iter(applied(_gradient(self, tuple(needed)), *tensors, *cotangents))
+        return [next(found) if need else None for need in needed]
+
+    def push(
         self,
-        wanted: Wanted,
         tensors: Sequence[torch.Tensor],
-        cotangents: Sequence[torch.Tensor],
-        kept: list[Any] | None,
+        tangents: Sequence[torch.Tensor | None],
+        results: Sequence[tuple[torch.Size, torch.dtype]],
     ) -> tuple[torch.Tensor, ...]:
-        """The gradients by the tensors that are wanted."""
-        if not kept:
-            return _gradient(self, wanted).run((*tensors, *cotangents))
-        return tuple(map(torch.from_dlpack, _called(_halves(self, wanted)[1], cotangents, *kept)))
+        """See `Differentiable.push`."""
+        along = [tangent for tangent in tangents if tangent is not None]
+        wanted = tuple(tangent is not None for tangent in tangents)
+        return applied(_derivative(self, wanted), *tensors, *along)
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`."""
+        return applied(_mapped(self, tuple(0 if each else None for each in mapped)), *tensors)
 
     def by(self, wanted: Wanted, arrays: Sequence[Any]) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         """The function of the wanted arrays alone, and these."""
@@ -160,6 +173,31 @@ class _Function:
             return self.traced(*(next(given) if want else x for x, want in zip(arrays, wanted, strict=True)))
 
         return partial, tuple(x for x, want in zip(arrays, wanted, strict=True) if want)
+
+
+class _Keeping(_Function):
+    """A function of one call whose gradients are by the `wanted` arrays, as a rule, and which keeps something for these."""
+
+    def __init__(self, function: _Function, wanted: Wanted) -> None:
+        self.traced = function.traced
+        self._function, self._wanted = function, wanted
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        values, self._kept = _called(_halves(self._function, self._wanted)[0], tensors)
+        return tuple(map(torch.from_dlpack, values))
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`."""
+        if torch.is_grad_enabled() or tuple(needed) != self._wanted:
+            return self._function.pull(tensors, cotangents, needed)
+        for cotangent in cotangents:
+            one_gradient("simulator 'default.qubit-jit'", cotangent)
+        found = map(
+            torch.from_dlpack, _called(_halves(self._function, self._wanted)[1], cotangents, self._kept)
+        )
+        return [next(found) if need else None for need in needed]
 
 
 @lru_cache(maxsize=1024)
@@ -231,49 +269,3 @@ def _types(arrays: Sequence[Any]) -> tuple[tuple[Any, ...], ...]:
 def _conjugated(arrays: Sequence[Any]) -> tuple[Any, ...]:
     """JAX's gradients by complex numbers are the conjugates of torch's."""
     return tuple(map(jnp.conj, arrays))
-
-
-class _Call(torch.autograd.Function):
-    """Calls a function of JAX's on tensors, and hands on to JAX how torch transforms it."""
-
-    @staticmethod
-    def forward(
-        function: _Function, kept: list[Any] | None, *tensors: torch.Tensor
-    ) -> tuple[torch.Tensor, ...]:
-        if kept is None:
-            return function.run(tensors)
-        return function.keep(tuple(tensor.requires_grad for tensor in tensors), tensors, kept)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        ctx.function, ctx.kept, *tensors = inputs
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        for cotangent in cotangents:
-            one_gradient("simulator 'default.qubit-jit'", cotangent)
-        tensors, wanted = ctx.saved_tensors, tuple(ctx.needs_input_grad[2:])
-        if torch.is_grad_enabled() or not ctx.kept:
-            found = _Call.apply(_gradient(ctx.function, wanted), None, *tensors, *cotangents)
-        else:
-            found = ctx.function.pull(wanted, tensors, cotangents, ctx.kept)
-        gradients = iter(found)
-        return None, None, *(next(gradients) if want else None for want in wanted)
-
-    @staticmethod
-    def jvp(ctx: Any, _: None, __: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        """The derivative along the tangents that are there."""
-        wanted = tuple(tangent is not None for tangent in tangents)
-        along = [tangent for tangent in tangents if tangent is not None]
-        found: tuple[torch.Tensor, ...] = _Call.apply(
-            _derivative(ctx.function, wanted), None, *ctx.saved_tensors, *along
-        )
-        return found
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], function: _Function, kept: None, *tensors: torch.Tensor
-    ) -> tuple[tuple[torch.Tensor, ...], int]:
-        return _Call.apply(_mapped(function, in_dims[2:]), None, *tensors), 0

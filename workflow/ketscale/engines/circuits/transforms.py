@@ -11,15 +11,21 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import lru_cache, wraps
-from typing import Any, ParamSpec, Protocol, TypeVar
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch.autograd import forward_ad
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
-from ketscale.engines.members import at_once, leading, only_mapped
-from ketscale.private_torch import forward_mode, transforms_active
+from ketscale.private_torch import (
+    Differentiable,
+    applied,
+    at_once,
+    forward_mode,
+    only_mapped,
+    transforms_active,
+)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -37,32 +43,25 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
     return called
 
 
-class Rows(Protocol):
-    """Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...), and knows its derivatives."""
+class Rows(Differentiable):
+    """Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...)."""
 
     @property
     def recorded(self) -> bool:
         """Whether autograd records a call, so that it can be differentiated without these rules."""
-        ...
+        return False
 
-    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The results."""
-        ...
-
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
-    ) -> Sequence[torch.Tensor | None]:
-        """The gradients by the tensors that need one, which can be differentiated and mapped again."""
-        ...
-
-    def push(
-        self,
-        tensors: Sequence[torch.Tensor],
-        tangents: Sequence[torch.Tensor | None],
-        results: Sequence[tuple[torch.Size, torch.dtype]],
-    ) -> tuple[torch.Tensor, ...]:
-        """The derivatives of the results, of these shapes and types, along the tangents, None for 0; as `pull` for the rest."""
-        ...
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`; rows of all members are one longer batch."""
+        flat = [
+            (x if each else x.expand(members, *x.shape)).flatten(0, 1)
+            for x, each in zip(tensors, mapped, strict=True)
+        ]
+        rows = len(flat[0]) // members
+        # If nothing but autograd is left, it records the function itself, which then runs only once.
+        again = not self.recorded or transformed(*flat)
+        results = applied(self, *flat) if again else self(*flat)
+        return tuple(result.unflatten(0, (members, rows)) for result in results)
 
 
 def transformed(*tensors: torch.Tensor) -> bool:
@@ -89,7 +88,7 @@ def called(
     def values(inputs: torch.Tensor) -> tuple[torch.Tensor]:
         return (ask(alone, Angles(inputs, inputs.new_empty(0))),)
 
-    (result,) = rowwise(_Recorded(values), own)
+    (result,) = applied(_Recorded(values), own)
     return result
 
 
@@ -104,15 +103,8 @@ def grouped(
     if only_mapped():
         return at_once(function, *tensors)
     rows = rows or _Recorded(lambda *all_: (function(*all_),))
-    (result,) = rowwise(rows, *(tensor[None] for tensor in tensors))
+    (result,) = applied(rows, *(tensor[None] for tensor in tensors))
     return result[0]
-
-
-def rowwise(function: Rows, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """The results of a function of rows, in all of torch's transformations."""
-    kind = _Rowwise if transforms_active() else _Alone
-    results: tuple[torch.Tensor, ...] = kind.apply(function, *tensors)
-    return results
 
 
 def weights_as_inputs(
@@ -134,57 +126,7 @@ def inputs_only(circuit: Circuit) -> Circuit:
     return Circuit(circuit.qubits, tuple(gates))
 
 
-class _Rowwise(torch.autograd.Function):
-    """Calls a function of rows on plain tensors, and knows how torch transforms it."""
-
-    @staticmethod
-    def forward(function: Rows, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return function(*tensors)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[torch.Tensor, ...]) -> None:
-        ctx.function, *tensors = inputs
-        ctx.save_for_backward(*tensors)
-        ctx.save_for_forward(*tensors)
-        ctx.results = [(tensor.shape, tensor.dtype) for tensor in output]
-
-    @staticmethod
-    def backward(ctx: Any, *cotangents: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        return None, *ctx.function.pull(ctx.saved_tensors, cotangents, ctx.needs_input_grad[1:])
-
-    @staticmethod
-    def jvp(ctx: Any, _: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-        found: tuple[torch.Tensor, ...] = ctx.function.push(ctx.saved_tensors, tangents, ctx.results)
-        return found
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], function: Rows, *tensors: torch.Tensor
-    ) -> tuple[tuple[torch.Tensor, ...], int]:
-        copies = info.batch_size
-        flat = [
-            leading(info, tensor, dim).flatten(0, 1) for tensor, dim in zip(tensors, in_dims[1:], strict=True)
-        ]
-        rows = len(flat[0]) // copies
-        # If nothing but autograd is left, it records the function itself, which then runs only once.
-        again = not function.recorded or transformed(*flat)
-        results = rowwise(function, *flat) if again else function(*flat)
-        return tuple(result.unflatten(0, (copies, rows)) for result in results), 0
-
-
-class _Alone(torch.autograd.Function):
-    """`_Rowwise` outside of torch.func: torch calls it in a third of the time."""
-
-    @staticmethod
-    def forward(ctx: Any, function: Rows, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        results = function(*tensors)
-        _Rowwise.setup_context(ctx, (function, *tensors), results)
-        return results
-
-    backward, jvp = staticmethod(_Rowwise.backward), staticmethod(_Rowwise.jvp)
-
-
-class _Recorded:
+class _Recorded(Rows):
     """A function of rows that autograd records. Its derivatives are gradients, and gradients of these."""
 
     recorded = True
@@ -198,8 +140,8 @@ class _Recorded:
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        """See `Rows.pull`."""
-        return rowwise(_GradientOfRows(self, len(tensors)), *tensors, *cotangents)
+        """See `Differentiable.pull`."""
+        return applied(_GradientOfRows(self, len(tensors)), *tensors, *cotangents)
 
     def push(
         self,
@@ -212,7 +154,7 @@ class _Recorded:
         along = [torch.zeros_like(x) if t is None else t for x, t in zip(tensors, tangents, strict=True)]
         count = len(tensors) + len(cotangents)
         twice = _GradientOfRows(_GradientOfRows(self, len(tensors)), count)
-        return rowwise(twice, *tensors, *cotangents, *along)[len(tensors) :]
+        return applied(twice, *tensors, *cotangents, *along)[len(tensors) :]
 
 
 class _GradientOfRows(_Recorded):

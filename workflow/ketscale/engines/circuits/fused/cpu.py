@@ -20,12 +20,11 @@ from ketscale.engines.circuits.fused.plan import wanted_of
 from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Sweep, kernel
 from ketscale.engines.circuits.fused.tangent_sweeps import along
 from ketscale.engines.circuits.simulator import CircuitPullBack
-from ketscale.engines.circuits.transforms import rowwise
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.engines.compiled.rows import copy
 from ketscale.engines.recorded import opened
 from ketscale.errors import UserError
-from ketscale.private_torch import transforms_active
+from ketscale.private_torch import applied, transforms_active
 
 # Pack the counters, which begin at 0, and the arguments that each call sets, as 64-bit integers.
 pack_forward = struct.Struct(f"{COUNTERS + list(CALL_ARGUMENTS).index('cotangent')}q").pack_into
@@ -179,7 +178,7 @@ def _differentiable(
         wanted=wanted,
         saved=None if transforms_active() else known,
     )
-    found = iter(rowwise(function, *map(grouped, given), grouped(cotangent)))
+    found = iter(applied(function, *map(grouped, given), grouped(cotangent)))
     gradients = [next(found).view_as(x) if there else None for x, there in zip(given, wanted, strict=True)]
     return [*gradients, None][:3]
 

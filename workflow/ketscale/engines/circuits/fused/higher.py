@@ -16,8 +16,9 @@ from typing import NamedTuple
 import torch
 
 from ketscale.engines.circuits.checks import one_gradient
-from ketscale.engines.circuits.transforms import Rows, rowwise
+from ketscale.engines.circuits.transforms import Rows
 from ketscale.errors import UserError
+from ketscale.private_torch import applied
 
 # How many tangents kernels take, with a cotangent one fewer.
 MOST = 2
@@ -84,7 +85,7 @@ class Derivative(Rows):
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        """See `Rows.pull`."""
+        """See `Differentiable.pull`."""
         for cotangent in cotangents:
             one_gradient("simulator 'fused'", cotangent)
         terms = self._terms(tensors)
@@ -117,7 +118,7 @@ class Derivative(Rows):
         tangents: Sequence[torch.Tensor | None],
         results: Sequence[tuple[torch.Size, torch.dtype]],
     ) -> tuple[torch.Tensor, ...]:
-        """See `Rows.push`."""
+        """See `Differentiable.push`."""
         for tangent in tangents:
             if tangent is not None:
                 one_gradient("simulator 'fused'", tangent)
@@ -160,4 +161,4 @@ class Derivative(Rows):
             )
         function = replace(self, order=order, wanted=wanted, valued=valued, saved=None)
         last = () if wanted is None else (terms.cotangent,)
-        return rowwise(function, *terms.point, *chain.from_iterable(terms.tangents), *last)
+        return applied(function, *terms.point, *chain.from_iterable(terms.tangents), *last)
