@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from itertools import product
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from ketscale.engines.dynamics.generators import Entries, entries
 
 Matrix = NDArray[np.complex128]
 
@@ -72,14 +75,14 @@ def _squares(directions: Matrix) -> NDArray[np.float64]:
     return made
 
 
-def commutator(operator: Matrix) -> NDArray[np.float64]:
-    """The real matrix, d**2 x d**2, of rho -> -i [operator, rho]."""
+def commutator(operator: Matrix) -> Entries:
+    """The entries of the real matrix, d**2 x d**2, of rho -> -i [operator, rho]."""
     directions = _directions(len(operator))
     return _matrix(-1j * (operator @ directions - directions @ operator), directions)
 
 
-def dissipator(operator: Matrix) -> NDArray[np.float64]:
-    """The real matrix, d**2 x d**2, of rho -> L rho L^+ - (L^+ L rho + rho L^+ L) / 2 for an operator L."""
+def dissipator(operator: Matrix) -> Entries:
+    """The entries of the real matrix, d**2 x d**2, of rho -> L rho L^+ - (L^+ L rho + rho L^+ L) / 2 for an operator L."""
     directions, adjoint = _directions(len(operator)), operator.conj().T
     square = adjoint @ operator
     return _matrix(
@@ -87,9 +90,56 @@ def dissipator(operator: Matrix) -> NDArray[np.float64]:
     )
 
 
-def _matrix(images: Matrix, directions: Matrix) -> NDArray[np.float64]:
+def _matrix(images: Matrix, directions: Matrix) -> Entries:
     # Normalised at the end: the integers of Pauli words stay integers, so that equal entries are equal numbers.
     squares = _squares(directions)
     made: NDArray[np.float64] = np.einsum("aij,bji->ab", directions, images).real
     made /= np.sqrt(np.outer(squares, squares))
-    return np.where(np.abs(made) < 1e-14 * np.abs(made).max(initial=0), 0, made)
+    return entries(np.where(np.abs(made) < 1e-14 * np.abs(made).max(initial=0), 0, made))
+
+
+# Of systems with more levels this basis would be too large.
+MOST_LEVELS = 16
+
+
+def is_written_out(levels: int) -> bool:
+    """Whether the coordinates of rho are the real and imaginary parts of all its entries, 2 d**2, instead of this basis."""
+    return levels > MOST_LEVELS
+
+
+def schroedinger(operator: Matrix) -> Entries:
+    """The entries of the real matrix, 2 d x 2 d, of psi -> -i operator psi on (Re psi_0, Im psi_0, Re psi_1, ...)."""
+    rows, columns = np.nonzero(operator)
+    return _paired(rows, columns, -1j * operator[rows, columns])
+
+
+def von_neumann(operator: Matrix) -> Entries:
+    """The entries of the real matrix, 2 d**2 x 2 d**2, of rho -> -i [operator, rho] on (Re rho_00, Im rho_00, Re rho_01, ...)."""
+    one = np.eye(len(operator), dtype=complex)
+    return _sum_of_products((-1j * operator, one), (1j * one, operator.T))
+
+
+def lindblad(operator: Matrix) -> Entries:
+    """The entries of the real matrix, 2 d**2 x 2 d**2, of `dissipator` on (Re rho_00, Im rho_00, Re rho_01, ...)."""
+    one, square = np.eye(len(operator), dtype=complex), operator.conj().T @ operator
+    return _sum_of_products((operator, operator.conj()), (-square / 2, one), (-one / 2, square.T))
+
+
+def _sum_of_products(*pairs: tuple[NDArray[Any], NDArray[Any]]) -> Entries:
+    """The sum of Kronecker products, `_paired`."""
+    # It takes 0.15 s to import, which small systems are to be spared.
+    from scipy.sparse import coo_array, kron
+
+    total = coo_array(sum(kron(coo_array(one), coo_array(other), format="csr") for one, other in pairs))
+    rows, columns = total.coords
+    return _paired(rows, columns, total.data)
+
+
+def _paired(rows: NDArray[Any], columns: NDArray[Any], values: Matrix) -> Entries:
+    """The entries of a complex matrix, as those of a real one on the real and imaginary parts of numbers in turn."""
+    places = [(2 * rows + a, 2 * columns + b) for a, b in product(range(2), repeat=2)]
+    row, column = np.concatenate(places, 1)
+    value = np.concatenate([values.real, -values.imag, values.imag, values.real])
+    order = np.lexsort((column, row))
+    order = order[value[order] != 0]
+    return tuple(zip(row[order].tolist(), column[order].tolist(), value[order].tolist(), strict=True))

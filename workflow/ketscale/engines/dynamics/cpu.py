@@ -25,11 +25,12 @@ def evolve(
 ) -> torch.Tensor:
     """Final coordinates (tasks, size), differentiable in all three; on the CPU, in fp32 or fp64.
 
-    fixed: (tasks, F). controls: (tasks, segments, K). initial: (tasks, size). See `Generators`.
+    fixed: (tasks, F). controls: (tasks, segments, K). initial: (tasks, size), or several states for each task,
+    (tasks, m, size), and so the result. See `Generators`.
     """
-    if not (
-        torch.is_grad_enabled() and (fixed.requires_grad or controls.requires_grad or initial.requires_grad)
-    ):
+    if initial.ndim == 3:
+        return evolve(*_each_a_task(fixed, controls, initial), evolution).unflatten(0, initial.shape[:2])
+    if not _needs_gradients(fixed, controls, initial):
         return _forward(fixed, controls, initial, evolution, code_of(evolution, initial), saved=None)
     segments = controls.shape[1]
     at_once = max(1, KEPT_BYTES // max(1, initial.numel() * initial.element_size()))
@@ -44,7 +45,15 @@ def evolve(
 def segment_ends(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
-    """Coordinates at the start and at the end of each segment (tasks, segments + 1, size), without gradients."""
+    """Coordinates at the start and at the end of each segment (tasks, segments + 1, [m,] size); see `evolve`."""
+    if initial.ndim == 3:
+        ends = segment_ends(*_each_a_task(fixed, controls, initial), evolution)
+        return ends.unflatten(0, initial.shape[:2]).transpose(1, 2)
+    if _needs_gradients(fixed, controls, initial):
+        states = [initial]
+        for part in controls.split(1, 1):
+            states.append(evolve(fixed, part, states[-1], evolution))
+        return torch.stack(states, 1)
     code = code_of(evolution, initial)
     saved = code.saved(controls)
     final = _forward(fixed, controls, initial, evolution, code, saved)
@@ -53,6 +62,21 @@ def segment_ends(
     made[:, :-1, code.plan.rows] = rows
     made[:, -1] = final
     return made
+
+
+def _each_a_task(
+    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Several states of a task as tasks with the same coefficients."""
+    states = initial.shape[1]
+    fixed, controls = (
+        each[:, None].expand(-1, states, *each.shape[1:]).flatten(0, 1) for each in (fixed, controls)
+    )
+    return fixed, controls, initial.flatten(0, 1)
+
+
+def _needs_gradients(*tensors: torch.Tensor) -> bool:
+    return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
 class _Evolution(torch.autograd.Function):

@@ -30,12 +30,14 @@ def entries(matrix: NDArray[np.float64]) -> Entries:
 class Generators:
     """G = sum_f fixed_f fixed[f] + sum_k control_k controlled[k], as `size` x `size` matrices.
 
+    paired: whether coordinates 2n and 2n + 1 are the real and the imaginary part of a number that complex matrices act on.
     tangents: how many times the family was extended by `with_tangent`.
     """
 
     size: int
     fixed: tuple[Entries, ...]
     controlled: tuple[Entries, ...]
+    paired: bool = False
     tangents: int = 0
 
     # Cached, since every evolution asks for it.
@@ -44,10 +46,10 @@ class Generators:
 
     @cached_property
     def _hash(self) -> int:
-        return hash((self.size, self.fixed, self.controlled, self.tangents))
+        return hash((self.size, self.fixed, self.controlled, self.paired, self.tangents))
 
     def __reduce__(self) -> tuple[type[Generators], tuple[object, ...]]:
-        return Generators, (self.size, self.fixed, self.controlled, self.tangents)
+        return Generators, (self.size, self.fixed, self.controlled, self.paired, self.tangents)
 
     @cached_property
     def with_tangent(self) -> Generators:
@@ -67,7 +69,9 @@ class Generators:
                 tuple((row + n, column, value) for row, column, value in each) for each in matrices
             )
 
-        return Generators(2 * n, extended(self.fixed), extended(self.controlled), self.tangents + 1)
+        return Generators(
+            2 * n, extended(self.fixed), extended(self.controlled), self.paired, self.tangents + 1
+        )
 
     @property
     def normed_rows(self) -> int:
@@ -79,7 +83,10 @@ class Generators:
         return self.size >> self.tangents
 
     def dense(self, like: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The matrices (F, size, size) and (K, size, size), of the precision and on the device of `like`."""
+        """The matrices (F, size, size) and (K, size, size), of the precision and on the device of `like`.
+
+        If they are `paired`, they are the complex ones, of half the size.
+        """
         return _dense(self, like.dtype, like.device)
 
 
@@ -93,5 +100,8 @@ def _dense(
         for number, matrix in enumerate(matrices):
             for row, column, value in matrix:
                 stack[number, row, column] = value
-        made.append(torch.tensor(stack, dtype=dtype, device=device))
+        given = torch.from_numpy(stack)
+        if generators.paired:
+            given = torch.complex(given[:, ::2, ::2], given[:, 1::2, ::2])
+        made.append(given.to(device, dtype.to_complex() if generators.paired else dtype))
     return made[0], made[1]

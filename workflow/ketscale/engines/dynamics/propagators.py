@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Protocol, runtime_checkable
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import ArrayLike
 
 from ketscale.engines.dynamics import plain
+from ketscale.engines.dynamics.basis import is_written_out
 from ketscale.engines.dynamics.evolution import DEGREES, EXACT, Division, Evolution, Scheme, substeps
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
@@ -141,6 +143,8 @@ class Batched:
 
     def _matrices(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
         made = matrices(self._evolved(what, system, tasks))
+        if is_written_out(system.dimension):  # whose coordinates are those of any operator
+            return made
         skew = None if tasks.initial is None else (tasks.initial - tasks.initial.mH) / 2j
         if skew is None or not (transforms_active() or skew.count_nonzero()):
             return made
@@ -156,10 +160,8 @@ class Batched:
         else:
             generators = system.unitary_generators if tasks.rates is None else system.generators
         evolution = Evolution(generators, tau, self.division(tasks, controls.dtype))
-        evolve = getattr(self._module(controls), what)
-        if what == "segment_ends" and self._module(controls) is not plain and torch.is_grad_enabled():
-            evolve = _segment_by_segment
-        evolved: torch.Tensor = _folded(evolve)(fixed, controls, initial, evolution)
+        evolve: Callable[..., torch.Tensor] = getattr(self._module(controls), what)
+        evolved = evolve(fixed, controls, initial, evolution)
         if self.strict and not transforms_active() and not bool(evolved.detach().isfinite().all()):
             raise UserError(
                 f"controls, parameters or rates: too large for {self.scheme} in a segment of {tasks.segment:.4g}, whose largest "
@@ -189,32 +191,6 @@ class Batched:
         from ketscale.engines.dynamics import cpu
 
         return cpu
-
-
-def _folded(evolve):  # type: ignore
-    def call(fixed, controls, initial, evolution):  # type: ignore
-        if initial.ndim == 2:
-            return evolve(fixed, controls, initial, evolution)
-        k = initial.shape[1]
-        made = evolve(
-            fixed.repeat_interleave(k, 0), controls.repeat_interleave(k, 0), initial.flatten(0, 1), evolution
-        )
-        made = made.unflatten(0, (-1, k))
-        return made if made.ndim == 3 else made.transpose(1, 2)
-
-    return call
-
-
-def _segment_by_segment(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-) -> torch.Tensor:
-    """`cpu.segment_ends` with gradients."""
-    from ketscale.engines.dynamics import cpu
-
-    states = [initial]
-    for segment in controls.split(1, 1):
-        states.append(cpu.evolve(fixed, segment, states[-1], evolution))
-    return torch.stack(states, 1)
 
 
 def check_step(scheme: Scheme, dt: float | None) -> None:

@@ -12,8 +12,15 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.dynamics.basis import commutator, dissipator
-from ketscale.engines.dynamics.generators import Generators, entries
+from ketscale.engines.dynamics.basis import (
+    commutator,
+    dissipator,
+    is_written_out,
+    lindblad,
+    schroedinger,
+    von_neumann,
+)
+from ketscale.engines.dynamics.generators import Generators
 from ketscale.errors import UserError
 
 # Array-likes; a system keeps them as complex arrays that cannot be written to.
@@ -101,25 +108,29 @@ class System:
 
     @cached_property
     def generators(self) -> Generators:
-        """The generators of the real coordinates of rho; their fixed coefficients are the parameters, then the rates."""
-        fixed = [*map(commutator, self.drift.values()), *map(dissipator, self.jumps.values())]
-        controlled = map(commutator, self.controls.values())
-        return Generators(self.dimension**2, tuple(map(entries, fixed)), tuple(map(entries, controlled)))
+        """The generators of the real coordinates of rho; their fixed coefficients are the parameters, then the rates.
+
+        The coordinates are those of `tasks.coordinates`.
+        """
+        size, paired = self.dimension**2, is_written_out(self.dimension)
+        of_hamiltonian, of_jump = (von_neumann, lindblad) if paired else (commutator, dissipator)
+        fixed = [*map(of_hamiltonian, self.drift.values()), *map(of_jump, self.jumps.values())]
+        controlled = map(of_hamiltonian, self.controls.values())
+        return Generators(2 * size if paired else size, tuple(fixed), tuple(controlled), paired)
 
     @cached_property
     def unitary_generators(self) -> Generators:
         """The same without jumps; fixed coefficients are the parameters alone."""
         made = self.generators
-        return Generators(made.size, made.fixed[: len(self.drift)], made.controlled)
+        return Generators(made.size, made.fixed[: len(self.drift)], made.controlled, made.paired)
 
     @cached_property
     def ket_generators(self) -> Generators:
         """The generators of the real and imaginary parts of a ket, in turn; fixed coefficients are the parameters alone."""
         fixed, controlled = (
-            tuple(entries(_real(-1j * operator)) for operator in terms.values())
-            for terms in (self.drift, self.controls)
+            tuple(map(schroedinger, terms.values())) for terms in (self.drift, self.controls)
         )
-        return Generators(2 * self.dimension, fixed, controlled)
+        return Generators(2 * self.dimension, fixed, controlled, paired=True)
 
     @cached_property
     def computational_states(self) -> NDArray[np.complex128]:
@@ -164,14 +175,6 @@ def _array(place: str, value: Any) -> NDArray[np.complex128]:
     if not np.isfinite(made).all():
         raise UserError(f"{place}: has entries that are not finite")
     made.flags.writeable = False
-    return made
-
-
-def _real(matrix: NDArray[np.complex128]) -> NDArray[np.float64]:
-    """The real matrix (2 d, 2 d) that acts on real and imaginary parts in turn as a complex one acts on kets."""
-    turn = np.array([[0.0, -1.0], [1.0, 0.0]])
-    made = np.kron(matrix.real, np.eye(2)).astype(np.float64)
-    made += np.kron(matrix.imag, turn)
     return made
 
 

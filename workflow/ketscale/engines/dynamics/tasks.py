@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ketscale.engines.dynamics.basis import hermitian_basis
+from ketscale.engines.dynamics.basis import hermitian_basis, is_written_out
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
@@ -144,16 +144,24 @@ def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
 
 
 def coordinates(matrices: torch.Tensor) -> torch.Tensor:
-    """The real coordinates (..., d**2) of the Hermitian part of complex matrices (..., d, d)."""
+    """The real coordinates (..., d**2) of the Hermitian part of complex matrices (..., d, d).
+
+    Of many levels they are all parts of all entries, (..., 2 d**2); see `basis.is_written_out`.
+    """
     flat = torch.view_as_real(matrices.resolve_conj()).flatten(-3)
-    return times(flat, _basis_vectors(matrices.shape[-1], matrices.real))
+    levels = matrices.shape[-1]
+    return flat if is_written_out(levels) else times(flat, _basis_vectors(levels, matrices.real))
 
 
 def matrices(coordinates: torch.Tensor) -> torch.Tensor:
-    """The Hermitian matrices (..., d, d) with these coordinates."""
-    d = math.isqrt(coordinates.shape[-1])
-    flat = times(coordinates, _basis_vectors(d, coordinates).T)
-    return torch.view_as_complex(flat.unflatten(-1, (d, d, 2)))
+    """The matrices (..., d, d) with these coordinates."""
+    size = coordinates.shape[-1]
+    if is_written_out(math.isqrt(size)):
+        levels, flat = math.isqrt(size // 2), coordinates
+    else:
+        levels = math.isqrt(size)
+        flat = times(coordinates, _basis_vectors(levels, coordinates).T)
+    return torch.view_as_complex(flat.unflatten(-1, (levels, levels, 2)))
 
 
 def ket_coordinates(kets: torch.Tensor) -> torch.Tensor:

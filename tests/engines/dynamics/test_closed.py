@@ -1,0 +1,106 @@
+"""Kets of closed systems and density matrices of many levels, by linear systems of paired coordinates, against dense exponentials."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import expm
+
+from ketscale.engines.dynamics import System, Tasks, basis
+from ketscale.engines.dynamics.propagators import Batched
+from ketscale.engines.dynamics.settings import Route
+
+Tensors = list[torch.Tensor]
+
+
+def matrices(rng: np.random.Generator, dimension: int, names: str, hermitian: bool = True) -> dict[str, Any]:
+    made = {name: rng.normal(size=(dimension, dimension, 2)) @ [1, 1j] for name in names}
+    return {name: (each + each.conj().T) / 2 for name, each in made.items()} if hermitian else made
+
+
+def system_of(dimension: int) -> System:
+    rng = np.random.default_rng(dimension)
+    drift, controls = matrices(rng, dimension, "ab"), matrices(rng, dimension, "xyz")
+    return System(drift, {"a": 1.0, "b": -0.5}, controls, matrices(rng, dimension, "l", hermitian=False))
+
+
+def tensors(dimension: int, segments: int = 5, count: int = 2, dtype: torch.dtype = torch.float64) -> Tensors:
+    """Parameters, controls and columns of two tasks."""
+    generator = torch.Generator().manual_seed(dimension)
+    shapes = ((2, 2), (2, segments, 3))
+    made = [torch.randn(*shape, generator=generator, dtype=dtype) for shape in shapes]
+    return [*made, torch.randn(2, dimension, count, generator=generator, dtype=dtype.to_complex())]
+
+
+def hamiltonians(system: System, parameters: Any, pulse: Any) -> list[Any]:
+    """Of each segment of a task."""
+    fixed = sum(value * term for value, term in zip(parameters, system.drift.values(), strict=True))
+    operators = np.array(list(system.controls.values()))
+    return [fixed + np.tensordot(values, operators, 1) for values in pulse]
+
+
+@pytest.mark.parametrize("route", ["compiled", "torch"])
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("dimension", [2, 3, 5])
+def test_columns_are_those_of_dense_exponentials(dimension: int, dtype: torch.dtype, route: Route) -> None:
+    system = system_of(dimension)
+    parameters, controls, columns = tensors(dimension, dtype=dtype)
+    tasks = Tasks(controls, 1.5, parameters=parameters, initial=columns)
+    wanted = []
+    for own, pulse, state in zip(parameters.numpy(), controls.numpy(), columns.numpy(), strict=True):
+        wanted.append([state])
+        for hamiltonian in hamiltonians(system, own, pulse):
+            wanted[-1].append(expm(-0.3j * hamiltonian) @ wanted[-1][-1])
+    propagator = Batched(route=route)
+    tolerance = (1e-12 if dtype == torch.float64 else 2e-5) * np.abs(wanted).max()
+    np.testing.assert_allclose(propagator.column_trajectory(system, tasks).numpy(), wanted, atol=tolerance)
+    final = propagator.columns(system, tasks)
+    assert final.dtype == dtype.to_complex()
+    np.testing.assert_allclose(final.numpy(), np.array(wanted)[:, -1], atol=tolerance)
+
+
+@pytest.mark.parametrize("route", ["compiled", "torch"])
+@pytest.mark.parametrize("trajectory", [True, False])
+def test_derivatives_are_those_of_finite_differences(trajectory: bool, route: Route) -> None:
+    system, propagator = system_of(3), Batched(route=route)
+
+    def evolve(parameters: torch.Tensor, controls: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
+        tasks = Tasks(controls, 0.4, parameters=parameters, initial=columns)
+        return (propagator.column_trajectory if trajectory else propagator.columns)(system, tasks)
+
+    given = [each.requires_grad_() for each in tensors(3, segments=2, count=1)]
+    assert torch.autograd.gradcheck(evolve, given, fast_mode=True)
+    assert torch.autograd.gradgradcheck(evolve, given, fast_mode=True)
+
+
+def test_an_odd_number_of_maps_is_multiplied_in_the_right_order() -> None:
+    system = system_of(3)
+    for segments in (1, 2, 3, 6, 7):
+        parameters, controls, columns = tensors(3, segments=segments)
+        tasks = Tasks(controls, 0.3 * segments, parameters=parameters, initial=columns)
+        made = [Batched(route=route).columns(system, tasks) for route in ("compiled", "torch")]
+        torch.testing.assert_close(*made, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("route", ["compiled", "torch"])
+def test_density_matrices_of_many_levels_are_the_same_in_all_entries(
+    route: Route, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parameters, controls, columns = tensors(4, segments=3, count=4)
+    rates = torch.tensor([0.3], dtype=torch.float64)
+    tasks = Tasks(controls, 0.5, rates, parameters, columns)
+    observables = np.array(list(matrices(np.random.default_rng(0), 4, "ab").values()))
+
+    def found() -> Tensors:
+        system, propagator = system_of(4), Batched(route=route)
+        given = (propagator.state(system, tasks), propagator.trajectory(system, tasks))
+        hermitian = tasks._replace(initial=columns + columns.mH)
+        return [*given, propagator.expval(system, hermitian, observables)]
+
+    few = found()
+    monkeypatch.setattr(basis, "MOST_LEVELS", 3)
+    for one, other in zip(few, found(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
