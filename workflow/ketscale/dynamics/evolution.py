@@ -93,7 +93,7 @@ def evolve(
     }
     batch = _batch(given)
     tensors = {
-        name: each.expand(batch or 1, *each.shape[axes and -axes :])
+        name: each.expand(batch or 1, *each.shape[each.ndim - axes :])
         if isinstance(each, torch.Tensor) and (each.ndim > axes or name == "controls" or axes > 2)
         else each
         for name, (each, axes) in given.items()

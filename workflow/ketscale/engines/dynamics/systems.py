@@ -93,6 +93,7 @@ def coupled_qubits(
         jumps={f"{name}_1": np.kron(jump, identity) for name, jump in chosen.items()}
         | {f"{name}_2": np.kron(identity, jump) for name, jump in chosen.items()},
         targets={"bell": np.array([1, 0, 0, 1]) / sqrt(2), "x": np.array([0, 0, 1, 0])},
+        levels=(2, 2),
     )
 
 

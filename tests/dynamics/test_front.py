@@ -1,0 +1,424 @@
+"""`ketscale.dynamics`: what is evolved by which arguments, against dense exponentials and closed forms, and what is refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pennylane as qml
+import pytest
+import torch
+
+from ketscale import dynamics as kd
+from ketscale.engines import pulses
+from ketscale.errors import UserError
+from tests.engines.dynamics.reference import Operators, Values, derivative, evolved
+
+DURATION, SEGMENTS = 1.7, 4
+
+
+def random_system() -> kd.System:
+    """Two sites of 2 and 3 levels, with two terms, two controls and two jumps of any kind."""
+    rng = np.random.default_rng(7)
+
+    def matrices() -> dict[str, Any]:
+        return {name: rng.normal(size=(6, 6, 2)) @ [1, 1j] for name in "ab"}
+
+    drift, controls = ({name: each + each.conj().T for name, each in matrices().items()} for _ in range(2))
+    return kd.System(drift, {"a": 0.3, "b": -0.2}, controls, matrices(), levels=(2, 3))
+
+
+SYSTEM = random_system()
+OPERATORS = Operators(
+    *(np.array(list(each.values())) for each in (SYSTEM.drift, SYSTEM.controls, SYSTEM.jumps))
+)
+GENERATOR = torch.Generator().manual_seed(3)
+
+
+def normal(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=GENERATOR, dtype=torch.float64)
+
+
+CONTROLS = 0.4 * normal(SEGMENTS, 2)
+RATES = 0.02 * normal(2).square()
+PARAMETERS = 0.3 * normal(2)
+KET = torch.complex(normal(6), normal(6))
+COLUMNS = torch.complex(normal(6, 4), normal(6, 4))
+OPERATOR = torch.complex(normal(6, 6), normal(6, 6))
+INITIAL: dict[str, torch.Tensor] = {"ket": KET, "unitary": COLUMNS, "density": OPERATOR}
+
+
+def arguments(kind: str) -> dict[str, torch.Tensor]:
+    """All tensors that `evolve` takes for a kind."""
+    made = {
+        "controls": CONTROLS,
+        "duration": torch.tensor(DURATION, dtype=torch.float64),
+        "parameters": PARAMETERS,
+        "initial": INITIAL[kind],
+    }
+    return made | ({"rates": RATES} if kind == "density" else {})
+
+
+def by_numpy(given: dict[str, torch.Tensor]) -> Values:
+    return {name: each.detach().numpy() for name, each in given.items()}
+
+
+@pytest.mark.parametrize("kind", INITIAL)
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-13), (torch.float32, 1e-5)])
+def test_states_and_their_derivatives_are_those_of_dense_exponentials(
+    kind: Any, dtype: torch.dtype, tolerance: float
+) -> None:
+    given = arguments(kind)
+    directions = {name: torch.randn_like(each) for name, each in given.items()}
+    closed = kind != "density"
+    expected = evolved(OPERATORS, by_numpy(given), closed)
+    change = derivative(OPERATORS, by_numpy(given), by_numpy(directions), closed)
+    leaves = {
+        name: each.to(dtype.to_complex() if each.is_complex() else dtype, copy=True).requires_grad_()
+        for name, each in given.items()
+    }
+    found = kd.evolve(SYSTEM, kind=kind, **leaves)
+    assert found.shape == expected.shape
+    scale = np.abs(expected).max()
+    assert np.abs(found.detach().numpy() - expected).max() < tolerance * scale
+    probe = torch.randn(found.shape, dtype=torch.complex128)
+    gradients = torch.autograd.grad((probe.to(found).conj() * found).sum().real, list(leaves.values()))
+    along = sum(
+        (gradient.to(direction).conj() * direction).sum().real
+        for gradient, direction in zip(gradients, directions.values(), strict=True)
+    )
+    wanted = (probe.conj() * torch.from_numpy(change)).sum().real
+    assert float(along) == pytest.approx(float(wanted), rel=30 * tolerance, abs=30 * tolerance * scale)
+
+
+@pytest.mark.parametrize("kind", INITIAL)
+def test_any_argument_may_have_a_batch_axis(kind: Any) -> None:
+    given = arguments(kind)
+    batches = {name: torch.stack([each, 0.7 * each, 1.2 * each]) for name, each in given.items()}
+    for name, batch in [*batches.items(), ("all", None)]:
+        together = kd.evolve(SYSTEM, kind=kind, **(batches if batch is None else given | {name: batch}))
+        for number in range(3):
+            own = {other: each[number] for other, each in batches.items() if batch is None or other == name}
+            torch.testing.assert_close(together[number], kd.evolve(SYSTEM, kind=kind, **given | own))
+
+
+@pytest.mark.parametrize("method, dt", [("exact", None), ("rk4", 0.01)])
+@pytest.mark.parametrize("kind", INITIAL)
+def test_a_trajectory_has_the_ends_of_all_segments_with_gradients(kind: Any, method: Any, dt: Any) -> None:
+    given = arguments(kind)
+    given["controls"] = given["controls"].clone().requires_grad_()
+    found = kd.evolve(SYSTEM, kind=kind, method=method, dt=dt, trajectory=True, **given)
+    assert found.shape == (SEGMENTS + 1, *given["initial"].shape)
+    torch.testing.assert_close(found[0], given["initial"], rtol=0, atol=1e-14)
+    with torch.no_grad():
+        assert torch.equal(
+            kd.evolve(SYSTEM, kind=kind, method=method, dt=dt, trajectory=True, **given), found
+        )
+    for end in range(1, SEGMENTS + 1):
+        part = given | {"controls": given["controls"][:end], "duration": DURATION * end / SEGMENTS}
+        alone = kd.evolve(SYSTEM, kind=kind, method=method, dt=dt, **part)
+        torch.testing.assert_close(found[end], alone)
+        ours, its = (
+            torch.autograd.grad(each.abs().sum(), given["controls"], retain_graph=True)[0]
+            for each in (found[end], alone)
+        )
+        torch.testing.assert_close(ours, its)
+
+
+def test_values_are_given_by_name_and_keep_what_is_usual() -> None:
+    b = torch.tensor([0.1, 0.4], dtype=torch.float64)
+    found = kd.evolve(SYSTEM, CONTROLS, DURATION, parameters={"b": b})
+    expected = kd.evolve(SYSTEM, CONTROLS, DURATION, parameters=torch.stack([torch.full_like(b, 0.3), b], 1))
+    assert torch.equal(found, expected)
+    found = kd.evolve(SYSTEM, CONTROLS, DURATION, rates={"b": 0.2, "a": 0.1})
+    assert torch.equal(found, kd.evolve(SYSTEM, CONTROLS, DURATION, rates=[0.1, 0.2]))
+
+
+def test_what_is_evolved_is_what_the_rates_say_unless_it_is_named() -> None:
+    noisy = kd.transmon(t1=40.0, t2=30.0)
+    controls = 0.1 * normal(5, 2)
+    assert kd.evolve(noisy, controls, 20.0).shape == (3, 3)
+    assert torch.equal(kd.evolve(noisy, controls, 20.0, kind="ket"), kd.evolve(kd.transmon(), controls, 20.0))
+    ket = kd.evolve(kd.transmon(), controls, 20.0)
+    assert ket.shape == (3,)
+    promoted = kd.evolve(kd.transmon(), controls, 20.0, kind="density", initial=ket)
+    torch.testing.assert_close(
+        promoted,
+        kd.evolve(kd.transmon(), controls, 20.0, kind="density", initial=torch.outer(ket, ket.conj())),
+    )
+
+
+def test_nothing_is_driven_without_controls() -> None:
+    detuned = kd.transmon(0.3)
+    found = kd.evolve(detuned, None, 2.0, initial=[0, 1, 0])
+    assert abs(found[1].item() - np.exp(-0.6j)) < 1e-14
+
+
+def test_the_images_of_a_channel_are_those_of_each_operator() -> None:
+    states = COLUMNS[:, :2]
+    found = kd.evolve(SYSTEM, CONTROLS, DURATION, kind="channel", initial=states, rates=RATES)
+    for i in range(2):
+        for j in range(2):
+            operator = torch.outer(states[:, i], states[:, j].conj())
+            alone = kd.evolve(SYSTEM, CONTROLS, DURATION, initial=operator, rates=RATES)
+            torch.testing.assert_close(found[i, j], alone, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("method, dt", [("exact", None), ("rk4", 0.01), ("euler", 1e-3)])
+@pytest.mark.parametrize("kind", ["ket", "unitary", "density", "channel"])
+def test_the_estimated_error_is_the_error(kind: Any, method: Any, dt: Any) -> None:
+    controls = torch.stack([CONTROLS, 0.5 * CONTROLS])
+    found = kd.error_estimate(SYSTEM, controls, DURATION, kind=kind, method=method, dt=dt)
+    exact, coarse = (
+        kd.evolve(SYSTEM, controls, DURATION, kind=kind, method=each, dt=step)
+        for each, step in (("exact", None), (method, dt))
+    )
+    error = (exact - coarse).flatten(1).norm(dim=1)
+    if method == "exact":
+        assert found.shape == (2,)
+        assert found.max() < 1e-12
+    else:
+        assert ((found / error > 0.4) & (found / error < 1.1)).all()
+
+
+# Gates and fidelities
+
+
+@pytest.mark.parametrize(
+    "name, operation",
+    [
+        ("x", qml.X(0)), ("y", qml.Y(0)), ("z", qml.Z(0)), ("h", qml.H(0)), ("s", qml.S(0)), ("t", qml.T(0)), ("sqrt_x", qml.SX(0)),
+        ("cz", qml.CZ([0, 1])), ("cnot", qml.CNOT([0, 1])), ("swap", qml.SWAP([0, 1])), ("iswap", qml.ISWAP([0, 1])),
+        ("sqrt_iswap", qml.SISWAP([0, 1])),
+    ],
+)  # fmt: skip
+def test_gates_are_those_of_pennylane(name: str, operation: Any) -> None:
+    np.testing.assert_allclose(kd.gate(name), qml.matrix(operation), atol=1e-15)
+
+
+def test_the_average_fidelity_is_the_mean_over_all_states() -> None:
+    """Over the 60 states of a 2-design for two qubits: the stabiliser states, products of which and entangled ones."""
+    one = [
+        np.array(each) / np.linalg.norm(each) for each in ([1, 0], [0, 1], [1, 1], [1, -1], [1, 1j], [1, -1j])
+    ]
+    products = [np.kron(a, b) for a in one for b in one]
+    bell = np.array([1, 0, 0, 1]) / math.sqrt(2)
+    clifford = [
+        np.linalg.matrix_power(np.array([[0, 1], [1, 0]]), x) @ np.diag([1, 1j**z]) @ turn
+        for x in (0, 1)
+        for z in range(4)
+        for turn in (
+            np.eye(2),
+            np.array([[1, 1], [1, -1]]) / math.sqrt(2),
+            np.array([[1, -1j], [1, 1j]]) / math.sqrt(2),
+        )
+    ]
+    entangled = [np.kron(each, np.eye(2)) @ bell for each in clifford]
+    states, target = SYSTEM.computational_states, torch.matrix_exp(1j * (OPERATOR + OPERATOR.mH)[:4, :4])
+    final = kd.evolve(SYSTEM, CONTROLS, DURATION, kind="unitary", initial=states)
+    block = states.T @ final.numpy()
+
+    def mean(kets: list[Any]) -> float:
+        return float(np.mean([abs((target.numpy() @ ket).conj() @ block @ ket) ** 2 for ket in kets]))
+
+    expected = (36 * mean(products) + 24 * mean(entangled)) / 60
+    assert kd.average_gate_fidelity(final, target, states).item() == pytest.approx(expected, abs=1e-13)
+    channel = kd.evolve(SYSTEM, CONTROLS, DURATION, kind="channel")
+    for function in (kd.average_gate_fidelity, kd.process_fidelity):
+        of_both = [function(each, target, states).item() for each in (final, channel)]
+        assert of_both[0] == pytest.approx(of_both[1], abs=1e-13)
+    lost = [kd.leakage(each, states).item() for each in (final, channel)]
+    assert lost == pytest.approx([1 - np.linalg.norm(block) ** 2 / 4] * 2, abs=1e-13)
+
+
+def test_relaxation_and_dephasing_lower_the_fidelity_of_waiting_as_they_do_in_closed_form() -> None:
+    t1, t2, time = 40.0, 30.0, 25.0
+    idle = kd.evolve(kd.transmon(t1=t1, t2=t2), None, time, kind="channel")
+    expected = (1 + math.exp(-time / t1) + 2 * math.exp(-time / t2)) / 4
+    qubit = kd.transmon().computational_states
+    assert kd.process_fidelity(idle, torch.eye(2), qubit).item() == pytest.approx(expected, abs=1e-13)
+
+
+def test_virtual_z_is_that_of_the_pulse_engine() -> None:
+    final = kd.evolve(
+        SYSTEM,
+        torch.stack([CONTROLS, -CONTROLS]),
+        DURATION,
+        kind="unitary",
+        initial=SYSTEM.computational_states,
+    )
+    blocks = torch.tensor(SYSTEM.computational_states).T @ final
+    found = kd.process_fidelity(blocks, kd.gate("cz"), virtual_z=True)
+    for each, block in zip(found, blocks, strict=True):
+        rows = pulses.row_overlaps(block.T, kd.gate("cz").T)
+        assert each.item() == pytest.approx(
+            pulses.fidelity(rows, columns=4, virtual_z=True).item(), abs=1e-12
+        )
+
+
+def test_fidelities_of_kets_are_those_of_their_density_matrices() -> None:
+    kets = kd.evolve(SYSTEM, torch.stack([CONTROLS, -CONTROLS]), DURATION)
+    target = torch.nn.functional.normalize(KET, dim=0)
+    projectors = kets[:, :, None] * kets[:, None].conj()
+    torch.testing.assert_close(kd.ket_fidelity(kets, target), kd.fidelity(projectors, target))
+
+
+# Systems of sites
+
+
+def test_a_chain_has_each_term_at_its_place() -> None:
+    a, b = kd.transmon(0.1, levels=3, t1=50.0), kd.transmon(-0.2, levels=2)
+    made = kd.chain([a, b, a], {(0, 1): 0.3, (2, 1): np.diag([1.0, 2, 3, 4, 5, 6])}, driven=[(0, 2)])
+    assert made.levels == (3, 2, 3)
+    np.testing.assert_array_equal(
+        made.controls["x_2"], np.kron(np.kron(np.eye(3), b.controls["x"]), np.eye(3))
+    )
+    lower, sigma = np.diag(np.sqrt([1, 2]), 1), np.diag([1], 1)
+    exchange = np.kron(lower.T, sigma) + np.kron(lower, sigma.T)
+    np.testing.assert_allclose(made.drift["coupling_1_2"], np.kron(exchange, np.eye(3)))
+    swapped = np.diag([1.0, 2, 3, 4, 5, 6]).reshape(3, 2, 3, 2).transpose(1, 0, 3, 2).reshape(6, 6)
+    np.testing.assert_allclose(made.drift["coupling_3_2"], np.kron(np.eye(3), swapped))
+    far = np.einsum("ab,cd,ef->acebdf", lower.T, np.eye(2), lower).reshape(18, 18)
+    np.testing.assert_allclose(made.controls["coupling_1_3"], far + far.T)
+    assert made.parameters["coupling_1_2"] == 0.3
+    assert made.rates == {
+        "relaxation_1": 0.02, "dephasing_1": 0.0, "relaxation_2": 0.0, "dephasing_2": 0.0, "relaxation_3": 0.02, "dephasing_3": 0.0,
+    }  # fmt: skip
+
+
+def test_two_coupled_qubits_are_a_chain() -> None:
+    """Up to an energy that both states of a qubit have."""
+    qubits = [kd.transmon(detuning, 0.0, levels=2) for detuning in (0.7, -0.3)]
+    made, known = kd.chain(qubits, {(0, 1): 0.05}), kd.coupled_qubits(0.7, -0.3, 0.05)
+    controls = normal(6, 4)
+    found, expected = (
+        kd.evolve(each, controls, 3.0, kind="density", rates=[0.1, 0.2, 0.3, 0.4]) for each in (made, known)
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
+
+
+@pytest.mark.parametrize("sites", [2, 3, 4])
+def test_open_chains_relax_and_dephase_and_have_gradients(sites: int) -> None:
+    """Uncoupled and undriven, each excited qubit decays with T1 and each coherence with T2."""
+    t1, t2, time = 40.0, 50.0, 13.0
+    made = kd.chain(
+        [kd.transmon(levels=2, t1=t1, t2=t2)] * sites, {(site, site + 1): 0.0 for site in range(sites - 1)}
+    )
+    plus = np.full(2**sites, 2 ** (-sites / 2))
+    rates = torch.tensor(list(made.rates.values()), dtype=torch.float64, requires_grad=True)
+    length = torch.tensor(time, dtype=torch.float64, requires_grad=True)
+    rho = kd.evolve(made, None, length, initial=plus, rates=rates)
+    one = np.array(
+        [
+            [1 - math.exp(-time / t1) / 2, math.exp(-time / t2) / 2],
+            [math.exp(-time / t2) / 2, math.exp(-time / t1) / 2],
+        ]
+    )
+    expected = one
+    for _ in range(sites - 1):
+        expected = np.kron(expected, one)
+    assert np.abs(rho.detach().numpy() - expected).max() < 1e-14
+    to_rates, to_length = torch.autograd.grad(rho[-1, -1].real, [rates, length])
+    excited = (math.exp(-time / t1) / 2) ** sites
+    torch.testing.assert_close(to_rates[::2], torch.full((sites,), -time * excited, dtype=torch.float64))
+    assert to_length.item() == pytest.approx(-sites * excited / t1, abs=1e-14)
+
+
+@pytest.mark.parametrize(
+    "device", [pulses.fluxonium_chain(2), pulses.transmon_chain(2)], ids=["fluxonium", "transmon"]
+)
+def test_a_device_is_its_lattice_and_has_its_dressed_states(device: pulses.Device) -> None:
+    lattice, made = device.lattice(3), kd.from_device(device, 3)
+    np.testing.assert_allclose(made.hamiltonian(), lattice.undriven(), atol=1e-12)
+    np.testing.assert_allclose(
+        made.controls["drive_2"], lattice.embedded(lattice.drives[1], (1,)), atol=1e-14
+    )
+    frame, known = kd.dressed_frame(made), pulses.dressed_frame(lattice)
+    torch.testing.assert_close(frame.states, known.states.T, rtol=0, atol=1e-10)
+    torch.testing.assert_close(frame.energies, known.energies, rtol=0, atol=1e-10)
+    controls = 0.1 * normal(3, 2)
+    final = kd.evolve(made, controls, 2.0, kind="unitary", initial=frame.states)
+    found = frame.amplitudes(final, 2.0)
+    torch.testing.assert_close(found, known.amplitudes(final.T, 2.0).T, rtol=0, atol=1e-9)
+
+
+def test_bare_states_do_not_rotate() -> None:
+    frame = kd.bare_frame(SYSTEM)
+    final = kd.evolve(SYSTEM, CONTROLS, DURATION, kind="unitary", initial=frame.states)
+    assert torch.equal(
+        frame.amplitudes(final, DURATION), torch.tensor(SYSTEM.computational_states).mH @ final
+    )
+
+
+def test_states_in_resonance_have_no_frame() -> None:
+    pair = kd.chain([kd.transmon(levels=2)] * 2, {(0, 1): 0.1})
+    with pytest.raises(UserError, match=r"frame: no eigenstate has 51% of \|01> \(at most 50%\)"):
+        kd.dressed_frame(pair)
+
+
+# What is refused
+
+
+def refused(**changes: Any) -> Callable[[], object]:
+    return lambda: kd.evolve(SYSTEM, **{"controls": CONTROLS, "duration": DURATION} | changes)
+
+
+@pytest.mark.parametrize(
+    "call, said",
+    [
+        (refused(kind="kets"), "kind: 'kets' is none of ket, unitary, density, channel"),
+        (refused(method="rk5", dt=0.1), "method: no method is called rk5"),
+        (refused(method="rk4"), "dt: rk4 needs a positive step"),
+        (refused(kind="unitary", rates=RATES), "rates: a unitary has none; use kind density"),
+        (refused(rates={"c": 0.1}), "rates: this system has no c"),
+        (refused(rates={"a": 0.1}), "rates: b is missing, and the system has no usual ones"),
+        (refused(rates=-RATES), "rates: some are negative"),
+        (refused(initial=OPERATOR[None]), "initial: is of shape (1, 6, 6); see evolve for that of a ket"),
+        (refused(initial=KET[:5]), "initial must be"),
+        (refused(initial=KET.to(torch.complex64)), "initial: torch.complex64 on cpu does not go with torch.float64"),
+        (refused(controls=CONTROLS[:, :1]), "controls must be"),
+        (refused(duration=-1.0), "duration: -1.0 is not a positive number"),
+        (refused(duration=torch.tensor([1.0, -1.0]).double()), "duration: some are not positive"),
+        (
+            refused(duration=torch.ones(2).double(), initial=COLUMNS.T[:3]),
+            "batch: arguments have batches of several lengths: duration 2, initial 3",
+        ),
+        (lambda: kd.gate("cx"), "gate: no gate is called cx"),
+        (lambda: kd.ket_fidelity(KET, [1, 0]), "target: must be a ket of 6 amplitudes, not (2,)"),
+        (lambda: kd.process_fidelity(OPERATOR, kd.gate("x")), "target: is of shape (2, 2), and what was evolved (6, 6)"),
+        (
+            lambda: kd.leakage(OPERATOR, SYSTEM.computational_states),
+            "final: has 6 columns for 4 computational states; evolve these states, with initial=states",
+        ),
+        (lambda: kd.leakage(KET), "final: must be a unitary or a channel, not of shape (6,)"),
+        (
+            lambda: kd.process_fidelity(torch.zeros(2, 2, 2, 2).cdouble(), kd.gate("x"), virtual_z=True),
+            "virtual_z: a channel's fidelity has none",
+        ),
+        (lambda: kd.chain([]), "sites: there are none"),
+        (lambda: kd.chain([kd.qubit()] * 2, {(0, 2): 0.1}), "couplings: (0, 2) are not two sites from 0 to 1"),
+        (lambda: kd.embedded(np.eye(3), [0], (2, 2)), "operator: on sites [0] it must be 2 x 2, not of shape (3, 3)"),
+        (lambda: kd.embedded(np.eye(4), [0, 0], (2, 2)), "sites: [0, 0] are not different sites"),
+        (lambda: kd.bare_frame(SYSTEM).amplitudes(OPERATOR, 1.0), "final: must be (6, 4), the columns that began as"),
+        (lambda: kd.transmon(t1=10.0, t2=30.0), "t2: is at most twice t1"),
+        (lambda: kd.transmon(t1=10.0, jumps=("x",)), "t1, t2: are those of the jumps relaxation, dephasing"),
+        (
+            lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=(2, 3)),
+            "levels: (2, 3) are not those of 4 states",
+        ),
+        (
+            lambda: kd.System({"z": np.eye(2)}, {"z": 1.0}, {}, {"a": np.eye(2)}, rates={"b": 1.0}),
+            "rates: these are for ['b']; give one for each jump, ['a']",
+        ),
+        (
+            lambda: kd.System({"z": np.eye(2)}, {"z": 1.0}, {}, {"a": np.eye(2)}, rates={"a": -1.0}),
+            "rates.a: -1.0 is no rate",
+        ),
+    ],
+)  # fmt: skip
+def test_bad_arguments_are_refused_in_words(call: Callable[[], object], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        call()
+    assert said in str(caught.value)
