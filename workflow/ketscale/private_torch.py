@@ -232,7 +232,9 @@ class _Applied(torch.autograd.function._SingleLevelFunction):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        there = next(each for each in cotangents if each is not None)
+        there = next((each for each in cotangents if each is not None), None)
+        if there is None:
+            return (None,) * len(ctx.needs_input_grad)
         filled = [
             there.new_zeros(shape, dtype=dtype) if each is None else each
             for each, (shape, dtype) in zip(cotangents, ctx.results, strict=True)

@@ -104,3 +104,30 @@ def test_density_matrices_of_many_levels_are_the_same_in_all_entries(
     monkeypatch.setattr(basis, "MOST_LEVELS", 3)
     for one, other in zip(few, found(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+@pytest.mark.parametrize("route", ["compiled", "torch"])
+def test_transformations_of_torch_func_agree_with_autograd(route: Route) -> None:
+    system, (parameters, _, columns) = system_of(3), tensors(3, segments=2, count=1)
+    controls = torch.randn(4, 2, 2, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    weights = torch.arange(6.0, dtype=torch.float64).reshape(2, 3)
+
+    def loss(controls: torch.Tensor) -> torch.Tensor:
+        tasks = Tasks(controls, 0.4, parameters=parameters, initial=columns)
+        return (weights * Batched(route=route).columns(system, tasks)[..., 0].abs() ** 4).sum()
+
+    one = controls[0]
+    gradient = torch.autograd.functional.jacobian(loss, one)
+    hessian = torch.autograd.functional.hessian(loss, one)
+    func = torch.func
+    torch.testing.assert_close(func.grad(loss)(one), gradient)
+    torch.testing.assert_close(func.jacfwd(loss)(one), gradient)
+    torch.testing.assert_close(func.hessian(loss)(one), hessian)
+    torch.testing.assert_close(func.jacrev(func.grad(loss))(one), hessian)
+    torch.testing.assert_close(func.jvp(func.grad(loss), (one,), (one,))[1], torch.tensordot(hessian, one, 3))
+    every = func.vmap(func.grad(loss))(controls)
+    torch.testing.assert_close(every[0], gradient)
+    torch.testing.assert_close(func.vmap(loss)(controls)[1], loss(controls[1]))
+    leaves = controls.clone().requires_grad_()
+    torch.testing.assert_close(torch.autograd.grad(func.vmap(loss)(leaves).sum(), leaves)[0], every)

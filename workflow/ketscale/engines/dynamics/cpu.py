@@ -7,6 +7,7 @@ in a direction is a linear system of twice the size (`Generators.with_tangent`),
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from ketscale.engines.compiled.kernel import threads_for
 from ketscale.engines.dynamics.code import Code, code_of
 from ketscale.engines.dynamics.evolution import Evolution
 from ketscale.measure.spans import span
+from ketscale.private_torch import applied, forward_mode, transforms_active
 
 # Bytes of states before segments that one backward pass keeps; of longer pulses it computes parts again, from their starts.
 KEPT_BYTES = 1 << 28
@@ -30,15 +32,11 @@ def evolve(
     """
     if initial.ndim == 3:
         return evolve(*_each_a_task(fixed, controls, initial), evolution).unflatten(0, initial.shape[:2])
-    if not _needs_gradients(fixed, controls, initial):
-        return _forward(fixed, controls, initial, evolution, code_of(evolution, initial), saved=None)
-    segments = controls.shape[1]
-    at_once = max(1, KEPT_BYTES // max(1, initial.numel() * initial.element_size()))
-    if segments <= at_once:
-        final: torch.Tensor = _Evolution.apply(fixed, controls, initial, evolution, True)[0]
-        return final
+    segments, recorded = controls.shape[1], is_recorded(fixed, controls, initial)
+    at_once = max(1, KEPT_BYTES // max(1, initial.numel() * initial.element_size())) if recorded else segments
     for part in controls.split(at_once, 1):
-        initial = _Evolution.apply(fixed, part, initial, evolution, False)[0]
+        keeps = recorded and segments <= at_once and not transforms_active()
+        (initial,) = applied(_Final(evolution, keeps), fixed, part, initial)
     return initial
 
 
@@ -49,7 +47,7 @@ def segment_ends(
     if initial.ndim == 3:
         ends = segment_ends(*_each_a_task(fixed, controls, initial), evolution)
         return ends.unflatten(0, initial.shape[:2]).transpose(1, 2)
-    if _needs_gradients(fixed, controls, initial):
+    if is_recorded(fixed, controls, initial):
         states = [initial]
         for part in controls.split(1, 1):
             states.append(evolve(fixed, part, states[-1], evolution))
@@ -75,85 +73,132 @@ def _each_a_task(
     return fixed, controls, initial.flatten(0, 1)
 
 
-def _needs_gradients(*tensors: torch.Tensor) -> bool:
+def is_recorded(*tensors: torch.Tensor) -> bool:
+    """Whether somebody may ask for derivatives by these tensors."""
+    if transforms_active() or forward_mode():
+        return True
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-class _Evolution(torch.autograd.Function):
-    """The final coordinates, and, if they are kept, the states before each segment in the code's layout."""
+class _Tasked:
+    """A function of tensors (tasks, ...), whose results are (tasks, ...): members of vmap are more tasks."""
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        fixed: torch.Tensor,
-        controls: torch.Tensor,
-        initial: torch.Tensor,
-        evolution: Evolution,
-        keep: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        code = code_of(evolution, initial)
-        saved = code.saved(controls) if keep else None
-        final = _forward(fixed, controls, initial, evolution, code, saved)
-        ctx.save_for_backward(fixed, controls, initial, saved)
-        ctx.evolution, ctx.code = evolution, code
-        if saved is not None:
-            ctx.mark_non_differentiable(saved)
-        ctx.set_materialize_grads(False)
-        return final, saved
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor | None, _: None) -> tuple[torch.Tensor | None, ...]:
-        if cotangent is None:
-            return None, None, None, None, None
-        given = (*ctx.saved_tensors, ctx.evolution, ctx.code)
-        return *_EvolutionGradient.apply(cotangent, *given), None, None
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`."""
+        every = (
+            tensor if own else tensor.expand(members, *tensor.shape)
+            for tensor, own in zip(tensors, mapped, strict=True)
+        )  # fmt: skip
+        flat = [tensor.flatten(0, 1) for tensor in every]
+        results = applied(self, *flat)  # type: ignore[arg-type]
+        return tuple(result.unflatten(0, (members, -1)) for result in results)
 
 
-class _EvolutionGradient(torch.autograd.Function):
-    """The gradients of `_Evolution` by its three tensors, as functions of these and of the result's cotangent."""
+class _Final(_Tasked):
+    """The final coordinates, by fixed coefficients, controls and initial coordinates.
 
-    @staticmethod
-    def forward(
-        ctx: Any,
-        cotangent: torch.Tensor,
-        fixed: torch.Tensor,
-        controls: torch.Tensor,
-        initial: torch.Tensor,
-        saved: torch.Tensor | None,
-        evolution: Evolution,
-        code: Code,
+    keeps: whether the states before each segment are kept for one backward pass, which otherwise computes them again.
+    """
+
+    def __init__(self, evolution: Evolution, keeps: bool) -> None:
+        self.evolution, self.keeps = evolution, keeps
+        self.kept: tuple[Code, torch.Tensor] | None = None
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.__call__`."""
+        fixed, controls, initial = tensors
+        code = code_of(self.evolution, initial)
+        saved = code.saved(controls) if self.keeps else None
+        self.kept = None if saved is None else (code, saved)
+        return (_forward(fixed, controls, initial, self.evolution, code, saved),)
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`."""
+        kept, self.kept = self.kept, None
+        return applied(_Gradient(self.evolution, kept), *cotangents, *tensors)
+
+    def push(
+        self,
+        tensors: Sequence[torch.Tensor],
+        tangents: Sequence[torch.Tensor | None],
+        _: Sequence[tuple[torch.Size, torch.dtype]],
     ) -> tuple[torch.Tensor, ...]:
-        ctx.save_for_backward(cotangent, fixed, controls, initial)
-        ctx.evolution = evolution
-        if saved is None:
+        """See `Differentiable.push`."""
+        (final,) = applied(_Final(_with_tangent(self.evolution), False), *_beside(tensors, tangents))
+        return (final[..., final.shape[-1] // 2 :],)
+
+
+class _Gradient(_Tasked):
+    """The gradients by the tensors of `_Final`, by its cotangent and these tensors.
+
+    kept: see `_Final`; the states are not changed.
+    """
+
+    def __init__(self, evolution: Evolution, kept: tuple[Code, torch.Tensor] | None = None) -> None:
+        self.evolution, self.kept = evolution, kept
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.__call__`."""
+        cotangent, fixed, controls, initial = tensors
+        evolution = self.evolution
+        if self.kept is None:
+            code = code_of(evolution, initial)
             saved = code.saved(controls)
             _forward(fixed, controls, initial, evolution, code, saved)
+        else:
+            code, saved = self.kept
+        self.kept = None
         return _backward(cotangent, fixed, controls, initial, saved, evolution, code)
 
-    @staticmethod
-    def backward(
-        ctx: Any, to_fixed: torch.Tensor, to_controls: torch.Tensor, to_initial: torch.Tensor
-    ) -> tuple[torch.Tensor | None, ...]:
-        # Gradients v have the product <v, directions> = <cotangent, p>, where p is the derivative of the final state
-        # in these directions. So v's own gradients are p, and those of <cotangent, p> by the evolution with tangent.
-        cotangent, fixed, controls, initial = ctx.saved_tensors
-        evolution = ctx.evolution._replace(generators=ctx.evolution.generators.with_tangent)
-        pairs = (
-            torch.cat([fixed, to_fixed], -1),
-            torch.cat([controls, to_controls], -1),
-            torch.cat([initial, to_initial], -1),
-        )
-        by_tangent = torch.cat([torch.zeros_like(cotangent), cotangent], -1)
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`.
+
+        Gradients v have the product <v, directions> = <cotangent, p>, where p is the derivative of the final state in
+        these directions. So v's own gradients are p, and those of <cotangent, p> by the evolution with tangent.
+        """
+        cotangent, *given = tensors
         with span("dynamics.backward"):
-            final, saved = _Evolution.apply(*pairs, evolution, True)
-            gradients = _EvolutionGradient.apply(
-                by_tangent, *pairs, saved, evolution, code_of(evolution, pairs[2])
-            )
-        own = [
-            gradient[..., : tensor.shape[-1]]
-            for gradient, tensor in zip(gradients, (fixed, controls, initial), strict=True)
-        ]
-        return final[..., initial.shape[-1] :], *own, None, None, None
+            (along,) = _Final(self.evolution, False).push(given, cotangents, ())
+            return along, *self._along(torch.zeros_like(cotangent), cotangent, given, cotangents)
+
+    def push(
+        self,
+        tensors: Sequence[torch.Tensor],
+        tangents: Sequence[torch.Tensor | None],
+        _: Sequence[tuple[torch.Size, torch.dtype]],
+    ) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.push`: the gradients of <its tangent, final state> + <cotangent, p>, as in `pull`."""
+        (cotangent, *given), (by_cotangent, *others) = tensors, tangents
+        first = torch.zeros_like(cotangent) if by_cotangent is None else by_cotangent
+        return self._along(first, cotangent, given, others)
+
+    def _along(
+        self,
+        first: torch.Tensor,
+        second: torch.Tensor,
+        given: Sequence[torch.Tensor],
+        tangents: Sequence[torch.Tensor | None],
+    ) -> tuple[torch.Tensor, ...]:
+        """The gradients by what is given of the product of two cotangents with the final state and its derivative."""
+        twice = _Gradient(_with_tangent(self.evolution))
+        gradients = applied(twice, torch.cat([first, second], -1), *_beside(given, tangents))
+        return tuple(gradient[..., : gradient.shape[-1] // 2] for gradient in gradients)
+
+
+def _with_tangent(evolution: Evolution) -> Evolution:
+    return evolution._replace(generators=evolution.generators.with_tangent)
+
+
+def _beside(
+    tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
+) -> Iterator[torch.Tensor]:
+    """Each tensor and its tangent, None for 0, side by side."""
+    for tensor, tangent in zip(tensors, tangents, strict=True):
+        yield torch.cat([tensor, torch.zeros_like(tensor) if tangent is None else tangent], -1)
 
 
 def _forward(
