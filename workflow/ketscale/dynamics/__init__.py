@@ -10,7 +10,7 @@
     loss.backward()
 
 `chains` makes systems of sites, `evolution` evolves them, `gates` and `frames` say what is aimed at, and `fidelities` how
-well it was met. Systems and kernels are those of `engines.dynamics`. Units are the caller's: hbar is 1, and an angular
+well it was met. `pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and kernels are those of `engines.dynamics`. Units are the caller's: hbar is 1, and an angular
 frequency times a duration is an angle; the ready-made systems have rad/ns and ns.
 """
 
@@ -24,17 +24,31 @@ if TYPE_CHECKING:
     from ketscale.dynamics.fidelities import average_gate_fidelity, ket_fidelity, leakage, process_fidelity
     from ketscale.dynamics.frames import Frame, bare_frame, dressed_frame
     from ketscale.dynamics.gates import gate
+    from ketscale.dynamics.optimisation import optimise
+    from ketscale.dynamics.optimised import Optimised
+    from ketscale.dynamics.pulses import Cosine, Drag, Fourier, Gaussian, Piecewise, Pulse, Shape, beside
     from ketscale.engines.dynamics.noise import noise_rates, relaxation_rates, transition_rates
     from ketscale.engines.dynamics.states import fidelity, violations
     from ketscale.engines.dynamics.system import System
     from ketscale.engines.dynamics.systems import coupled_qubits, qubit, transmon
+    from ketscale.engines.pulses.limits import Limits
 
 _FRONT, _ENGINE = "ketscale.dynamics", "ketscale.engines.dynamics"
 _HOMES = {
+    "Cosine": f"{_FRONT}.pulses",
+    "Drag": f"{_FRONT}.pulses",
+    "Fourier": f"{_FRONT}.pulses",
     "Frame": f"{_FRONT}.frames",
+    "Gaussian": f"{_FRONT}.pulses",
+    "Limits": "ketscale.engines.pulses.limits",
+    "Optimised": f"{_FRONT}.optimised",
+    "Piecewise": f"{_FRONT}.pulses",
+    "Pulse": f"{_FRONT}.pulses",
+    "Shape": f"{_FRONT}.pulses",
     "System": f"{_ENGINE}.system",
     "average_gate_fidelity": f"{_FRONT}.fidelities",
     "bare_frame": f"{_FRONT}.frames",
+    "beside": f"{_FRONT}.pulses",
     "chain": f"{_FRONT}.chains",
     "coupled_qubits": f"{_ENGINE}.systems",
     "dressed_frame": f"{_FRONT}.frames",
@@ -47,6 +61,7 @@ _HOMES = {
     "ket_fidelity": f"{_FRONT}.fidelities",
     "leakage": f"{_FRONT}.fidelities",
     "noise_rates": f"{_ENGINE}.noise",
+    "optimise": f"{_FRONT}.optimisation",
     "process_fidelity": f"{_FRONT}.fidelities",
     "qubit": f"{_ENGINE}.systems",
     "relaxation_rates": f"{_ENGINE}.noise",
@@ -55,9 +70,10 @@ _HOMES = {
     "violations": f"{_ENGINE}.states",
 }
 __all__ = [
-    "Frame", "System", "average_gate_fidelity", "bare_frame", "chain", "coupled_qubits", "dressed_frame", "embedded",
+    "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "Shape", "System",
+    "average_gate_fidelity", "bare_frame", "beside", "chain", "coupled_qubits", "dressed_frame", "embedded",
     "error_estimate", "evolve", "fidelity", "from_device", "gate", "ket_fidelity", "leakage", "noise_rates",
-    "process_fidelity", "qubit", "relaxation_rates", "transition_rates", "transmon", "violations",
+    "optimise", "process_fidelity", "qubit", "relaxation_rates", "transition_rates", "transmon", "violations",
 ]  # fmt: skip
 
 

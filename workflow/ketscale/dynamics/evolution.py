@@ -87,8 +87,8 @@ def evolve(
     given = {
         "controls": (controls, 2),
         "duration": (duration, 0),
-        "rates": (_named("rates", rates, system.jumps, system.rates, controls), 1),
-        "parameters": (_named("parameters", parameters, system.drift, system.parameters, controls), 1),
+        "rates": (named_values("rates", rates, system.jumps, system.rates, controls), 1),
+        "parameters": (named_values("parameters", parameters, system.drift, system.parameters, controls), 1),
         "initial": _initial(system, initial, kind, controls),
     }
     batch = _batch(given)
@@ -153,10 +153,14 @@ def _real(given: Any, like: torch.Tensor) -> torch.Tensor:
     return torch.as_tensor(given, dtype=like.dtype, device=like.device)
 
 
-def _named(
+def named_values(
     what: str, given: Values, terms: Mapping[str, Any], usual: Mapping[str, float], like: torch.Tensor
 ) -> torch.Tensor | None:
-    """Parameters or rates as a tensor (terms,) or (batch, terms)."""
+    """Parameters or rates as `evolve` takes them, as a tensor (terms,) or (batch, terms); None stays None.
+
+    Raises:
+        UserError: a name is unknown, or one without a usual value is missing.
+    """
     if given is None:
         return None
     if not isinstance(given, Mapping):

@@ -33,21 +33,27 @@ class Frame:
     def amplitudes(self, final: torch.Tensor, duration: Any) -> torch.Tensor:
         """exp(i E_i t) <i|final>, complex (D, D) or (batch, D, D): the matrix that fidelities compare.
 
-        final: columns (d, D) or (batch, d, D) that began as `states`.
+        final: columns (d, D) or (batch, d, D) that began as `states`; or their channel (D, D, d, d) or with a batch, of
+            which the images' matrices (D, D, D, D) are made.
         duration: t, a number or a real tensor () or (batch,), differentiated.
 
         Raises:
             UserError: there are other columns than the states.
         """
         states = as_complex(self.states, final.real)
-        if final.shape[-2:] != states.shape:
+        d, count = states.shape
+        if tuple(final.shape[-2:]) != (d, count) and tuple(final.shape[-4:]) != (count, count, d, d):
             raise UserError(
-                f"final: must be {tuple(states.shape)}, the columns that began as the frame's states, not {tuple(final.shape[-2:])}"
+                f"final: must be {tuple(states.shape)}, the columns that began as the frame's states, or their channel, "
+                f"not {tuple(final.shape[-4:])}"
             )
-        block = states.mH @ final
-        time = torch.as_tensor(duration, dtype=block.real.dtype, device=block.device)
+        time = torch.as_tensor(duration, dtype=final.real.dtype, device=final.device)
         angles = time[..., None] * self.energies.to(time)
-        return torch.polar(torch.ones_like(angles), angles)[..., None] * block
+        phases = torch.polar(torch.ones_like(angles), angles)
+        block = states.mH @ final
+        if final.ndim < 4:
+            return phases[..., None] * block
+        return (phases[..., None] * phases.conj()[..., None, :])[..., None, None, :, :] * (block @ states)
 
 
 def bare_frame(system: System) -> Frame:

@@ -1,0 +1,203 @@
+"""Optimal control: searches from many starts, and the pulses that they find, by independent evolution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy.linalg import expm
+from scipy.optimize import rosen
+
+from ketscale import dynamics as kd
+from ketscale import files
+from ketscale.dynamics.minimising import adam, lbfgs
+from ketscale.errors import UserError
+
+QUIET: dict[str, Any] = {"starts": 4, "progress": False}
+
+
+def unitary(found: kd.Optimised) -> np.ndarray:
+    """By SciPy's exponential of each segment."""
+    system, made = found.system, np.eye(found.system.dimension, dtype=complex)
+    drift = sum(system.parameters[name] * term for name, term in system.drift.items())
+    for row in found.controls.numpy():
+        hamiltonian = drift + sum(u * term for u, term in zip(row, system.controls.values(), strict=True))
+        made = expm(-1j * hamiltonian * found.duration / len(found.controls)) @ made
+    return made
+
+
+def rosenbrock(x: torch.Tensor) -> torch.Tensor:
+    return (100 * (x[:, 1:] - x[:, :-1] ** 2) ** 2 + (1 - x[:, :-1]) ** 2).sum(1)
+
+
+def test_lbfgs_takes_each_start_to_a_minimum_of_its_own_in_few_evaluations() -> None:
+    start = torch.randn(6, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    history: list[torch.Tensor] = []
+    end = lbfgs(rosenbrock, start, 200, lambda value: history.append(value) or True)  # type: ignore[func-returns-value]
+    assert len(history) < 100
+    assert all((later <= earlier).all() for earlier, later in pairwise(history))
+    assert history[0][2].item() == pytest.approx(rosen(start[2].numpy()))
+    # All six end in a minimum, and as they do alone.
+    point = end.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(rosenbrock(point).sum(), point)
+    assert slope.abs().max() < 1e-8
+    for row, alone in zip(start, end, strict=True):
+        torch.testing.assert_close(
+            lbfgs(rosenbrock, row[None], 200, lambda _: True)[0], alone, rtol=0, atol=1e-9
+        )
+
+
+@pytest.mark.parametrize("search", [lbfgs, lambda *given: adam(*given, 0.1)])
+def test_a_start_that_is_not_a_number_hinders_no_other(search: Callable[..., torch.Tensor]) -> None:
+    start = torch.tensor([[1.5], [torch.nan], [0.5]], dtype=torch.float64)
+    # Beyond 2 there is no number either.
+    end = search(lambda x: (2 - x[:, 0]).sqrt() + x[:, 0].square(), start, 200, lambda _: True)
+    slope = -0.5 / (2 - end[[0, 2]]).sqrt() + 2 * end[[0, 2]]
+    assert slope.abs().max() < 1e-3 and not end[[0, 2]].isnan().any()
+
+
+PULSES = [kd.Drag(segments=30), kd.Piecewise(segments=30, pieces=10), kd.Fourier(segments=30)]
+
+
+@pytest.mark.parametrize("pulse", PULSES)
+@pytest.mark.parametrize("gate", ["x", "h"])
+def test_a_gate_of_a_transmon_is_found_and_is_one(pulse: kd.Pulse, gate: str) -> None:
+    found = kd.optimise(kd.transmon(), gate, pulse, 20.0, wanted=1e-5, **QUIET)
+    block = unitary(found)[:2, :2]
+    overlap = abs(np.trace(kd.gate(gate).numpy().conj().T @ block)) ** 2
+    average = (overlap + np.linalg.norm(block) ** 2) / 6
+    assert found.infidelity <= 1e-5 and 1 - average == pytest.approx(found.infidelity, abs=1e-12)
+    assert found.history[-1].min().item() == pytest.approx(found.infidelity, abs=1e-12)
+    assert found.error() < 1e-12
+    torch.testing.assert_close(
+        pulse(found.numbers[found.best], found.duration), found.controls, rtol=0, atol=0
+    )
+
+
+def test_adam_and_seeds() -> None:
+    first, again, other = (
+        kd.optimise(kd.qubit(), "x", kd.Piecewise(segments=5), 1.0, optimiser="adam", learning_rate=0.1, seed=seed, **QUIET)
+        for seed in (0, 0, 1)
+    )  # fmt: skip
+    assert first.infidelity < 1e-6 and torch.equal(first.history, again.history)
+    assert not torch.equal(first.history[0], other.history[0])
+
+
+def test_a_state_is_met_from_another() -> None:
+    system = kd.transmon()
+    target = np.array([0.6, 0.8j, 0])
+    found = kd.optimise(system, target, kd.Fourier(segments=30), 20.0, initial=[0, 1, 0], **QUIET)
+    assert abs(target.conj() @ unitary(found)[:, 1]) ** 2 == pytest.approx(1, abs=2e-6)
+
+
+def test_a_duration_is_trained_within_its_range() -> None:
+    narrow = kd.Piecewise(segments=8, limits=kd.Limits(amplitude=0.2))
+    found = kd.optimise(kd.transmon(), "x", narrow, (5.0, 40.0), **QUIET)
+    assert found.infidelity < 1e-6 and found.durations.min() > 5 and found.durations.max() < 40
+    assert found.durations.std() > 0.1
+    # A turn by pi at this amplitude needs pi / 0.2.
+    assert found.duration > 15
+
+
+def test_an_ensemble_makes_a_pulse_robust() -> None:
+    system, off = kd.transmon(), torch.linspace(-0.03, 0.03, 3, dtype=torch.float64)
+    pulse = kd.Piecewise(segments=15)
+    plain, robust = (
+        kd.optimise(system, "x", pulse, 30.0, parameters=parameters, wanted=1e-6, **QUIET)
+        for parameters in (None, {"detuning": off})
+    )
+
+    def mean(controls: torch.Tensor) -> float:
+        qubit = system.computational_states
+        final = kd.evolve(system, controls, 30.0, kind="unitary", initial=qubit, parameters={"detuning": off})
+        return float(1 - kd.average_gate_fidelity(final, kd.gate("x"), qubit).mean())
+
+    assert mean(robust.controls) == pytest.approx(robust.infidelity, abs=1e-12)
+    assert mean(robust.controls) < 0.01 * mean(plain.controls)
+
+
+def test_noise_bounds_an_open_gate_and_its_gradient_is_used() -> None:
+    system = kd.transmon()
+    rates = {"relaxation": 1e-4, "dephasing": 0.0}
+    found = kd.optimise(system, "x", kd.Drag(segments=20), 20.0, rates=rates, evaluations=60, **QUIET)
+    # A qubit that relaxes with T1 loses about t / (3 T1) of a gate that keeps it half excited.
+    assert 0.5 < found.infidelity / (20 * 1e-4 / 3) < 1.1
+    shorter = kd.optimise(
+        system, "x", kd.Drag(segments=20), (10.0, 20.0), rates=rates, evaluations=80, **QUIET
+    )
+    assert shorter.infidelity < 0.8 * found.infidelity and shorter.duration < 16
+
+
+def test_two_qubits_with_virtual_z_in_the_dressed_frame() -> None:
+    system = kd.coupled_qubits(coupling=0.1)
+    frame = kd.dressed_frame(system)
+    pulse = kd.Piecewise(segments=12, drives=2)
+    found = kd.optimise(system, "cz", pulse, 40.0, frame=frame, virtual_z=True, wanted=1e-4, **QUIET)
+    states, energies = frame.states.numpy(), frame.energies.numpy()
+    block = np.exp(1j * energies * 40)[:, None] * (states.conj().T @ unitary(found) @ states)
+    assert found.infidelity < 1e-4
+    # Up to Z rotations of each qubit, of which phases of a CZ have no more than this product.
+    phases = np.angle(np.diag(block))
+    assert np.abs(block).diagonal().min() > 0.999
+    assert np.cos(phases[0] - phases[1] - phases[2] + phases[3]) < -0.999
+
+
+def test_what_was_found_is_exported_and_drawn(tmp_path: Path) -> None:
+    found = kd.optimise(kd.transmon(), "x", kd.Drag(segments=30), 20.0, **QUIET)
+    arrays = found.arrays()
+    assert list(arrays) == [
+        "time",
+        *found.system.controls,
+        "population_0",
+        "population_1",
+        "population_outside",
+    ]
+    assert arrays["time"][[0, -1]].tolist() == [0, 20] and all(len(each) == 31 for each in arrays.values())
+    assert arrays["population_1"][[0, -1]] == pytest.approx([1, 0], abs=1e-4)
+    assert sum(arrays[f"population_{name}"] for name in ("0", "1", "outside")) == pytest.approx(np.ones(31))
+    found.to_csv(tmp_path / "pulse.csv")
+    rows = files.read_csv(tmp_path / "pulse.csv")
+    assert [float(row["time"]) for row in rows] == arrays["time"].tolist()
+    assert [float(row["population_1"]) for row in rows] == arrays["population_1"].tolist()
+    # At frequency 0 the Fourier integral is the area, and by Parseval its square is the energy.
+    lines, name = found.spectrum(), next(iter(found.system.controls))
+    values = found.controls.numpy()[:, 0]
+    assert lines[name][0] == pytest.approx(abs(values.sum()) * 20 / 30)
+    figure = found.plot()
+    titles = {axes.get_ylabel() for axes in figure.axes}
+    assert titles == {"control, angular frequency", "population", "|Fourier integral|", "infidelity"}
+    figure.savefig(tmp_path / "pulse.svg")
+
+
+def test_the_bar_says_the_infidelity(capsys: pytest.CaptureFixture[str]) -> None:
+    kd.optimise(kd.qubit(), "x", kd.Piecewise(segments=5), 1.0, starts=2, evaluations=3)
+    assert "infidelity" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"pulse": kd.Drag(segments=5, drives=2)}, "pulse: has 4 controls, and the system 2 (x, y)"),
+        ({"starts": 0}, "starts and evaluations must be at least 1"),
+        ({"optimiser": "newton"}, "optimiser: newton is not l-bfgs or adam"),
+        ({"duration": 0.0}, "duration: must be positive"),
+        ({"duration": (3.0, 2.0)}, "duration: must be positive, and a range ascending"),
+        ({"target": "xx"}, "no gate is called xx"),
+        ({"target": 3.0}, "target: must be a ket (d,) or a gate (D, D)"),
+        ({"target": "cz"}, "target: is of shape (4, 4)"),
+        ({"target": [1, 0], "virtual_z": True}, "frame and virtual_z: are of gates"),
+        ({"initial": [1, 0]}, "initial: a gate has all computational states"),
+        ({"parameters": {"tuning": 0.1}}, "no tuning"),
+        ({"dt": 0.1}, "dt: exact has no step"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_sense_is_refused_in_words(changes: dict[str, Any], said: str) -> None:
+    given: dict[str, Any] = {"target": "x", "pulse": kd.Drag(segments=5), "duration": 1.0, **QUIET, **changes}
+    with pytest.raises(UserError) as caught:
+        kd.optimise(kd.qubit(), **given)
+    assert said in str(caught.value)

@@ -1,0 +1,127 @@
+"""Pulses ready-made: their shapes, limits and derivatives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from ketscale import dynamics as kd
+from ketscale.errors import UserError
+
+LIMITS = kd.Limits(amplitude=(0.3, 0.2), slope=0.1, bandwidth=0.08)
+PULSES: list[kd.Pulse] = [
+    kd.Cosine(segments=12, ramp=0.3),
+    kd.Cosine(segments=12, drives=2, quadratures=False, amplitude=0.4),
+    kd.Gaussian(segments=12, drives=2),
+    kd.Drag(segments=12, drives=2),
+    kd.Piecewise(segments=12, pieces=4),
+    kd.Piecewise(segments=40, pieces=10, drives=2, limits=LIMITS),
+    kd.Fourier(segments=12, terms=3, limits=kd.Limits(amplitude=0.1)),
+    kd.Drag(segments=40, drives=2, limits=LIMITS),
+    kd.beside(kd.Drag(segments=12), kd.Piecewise(segments=12, quadratures=False)),
+]
+
+
+def drawn(pulse: kd.Pulse, count: int) -> torch.Tensor:
+    return pulse.start(count, torch.Generator().manual_seed(1))
+
+
+@pytest.mark.parametrize("pulse", PULSES)
+def test_a_batch_of_pulses_and_durations_is_one_after_another(pulse: kd.Pulse) -> None:
+    parameters, durations = drawn(pulse, 3), torch.tensor([20.0, 30.0, 41.0], dtype=torch.float64)
+    controls = pulse(parameters, durations)
+    assert controls.shape == (3, pulse.segments, pulse.columns)
+    for row, duration, alone in zip(parameters, durations, controls, strict=True):
+        torch.testing.assert_close(pulse(row, float(duration)), alone, rtol=1e-12, atol=1e-15)
+    assert all(values.shape[0] == 3 for values in pulse.named(parameters, durations).values())
+
+
+@pytest.mark.parametrize("pulse", PULSES)
+def test_controls_have_the_derivatives_of_finite_differences(pulse: kd.Pulse) -> None:
+    given = (
+        drawn(pulse, 2).requires_grad_(),
+        torch.tensor([20.0, 31.0], dtype=torch.float64, requires_grad=True),
+    )
+    assert torch.autograd.gradcheck(pulse, given)
+    gradient = torch.func.grad(lambda p: pulse(p, 20.0).square().sum())(given[0].detach()[0])
+    assert gradient.isfinite().all() and gradient.any()
+
+
+def test_shapes_are_what_they_are_called() -> None:
+    middles = (torch.arange(200, dtype=torch.float64) + 0.5) / 200
+    one = torch.tensor([1.0], dtype=torch.float64)
+    usual: dict[str, Any] = {"segments": 200, "quadratures": False, "amplitude": 0.5}
+    cosine = kd.Cosine(**usual, ramp=0.25)(one, 20.0)[:, 0]
+    assert cosine[50:150].unique().tolist() == [0.5]
+    torch.testing.assert_close(cosine[:50], 0.25 * (1 - (torch.pi * middles[:50] * 4).cos()))
+    bell = kd.Gaussian(**usual, width=0.2)(one, 20.0)[:, 0]
+    raw = (-((middles - 0.5) ** 2) / 0.08).exp()
+    edge = torch.tensor(-0.25 / 0.08, dtype=torch.float64).exp()
+    torch.testing.assert_close(bell, 0.5 * (raw - edge) / (1 - edge))
+    sines = kd.Fourier(**usual, terms=2)(torch.tensor([1.0, -2.0], dtype=torch.float64), 20.0)[:, 0]
+    torch.testing.assert_close(sines, 0.5 * ((torch.pi * middles).sin() - 2 * (2 * torch.pi * middles).sin()))
+    pieces = kd.Piecewise(**usual, pieces=2)(torch.tensor([1.0, -2.0], dtype=torch.float64), 20.0)[:, 0]
+    assert pieces.tolist() == [0.5] * 100 + [-1.0] * 100
+
+
+def test_drag_has_the_derivative_in_quadrature_and_turns_with_its_detuning() -> None:
+    pulse, duration = kd.Drag(segments=2000, amplitude=0.5), 20.0
+    parameters = torch.tensor([0.8, 0.6, 0.1, 0.0], dtype=torch.float64)
+    named = pulse.named(parameters, duration)
+    assert named["amplitude"].item() == pytest.approx(0.4 + 0.3j) and named["drag"].item() == pytest.approx(
+        2.0
+    )
+    bell = kd.Gaussian(segments=2000, amplitude=0.5)(parameters[:2], duration)
+    envelope, wanted = (torch.complex(each[:, 0], each[:, 1]) for each in (pulse(parameters, duration), bell))
+    slope = (wanted[2:] - wanted[:-2]) / (2 * duration / 2000)
+    torch.testing.assert_close(envelope[1:-1], wanted[1:-1] + 2j * slope, rtol=0, atol=1e-6)
+    turned = pulse(parameters + torch.tensor([0, 0, 0, 0.3]), duration)
+    time = (torch.arange(2000, dtype=torch.float64) + 0.5) / 2000 * duration
+    detuning = pulse.named(parameters + torch.tensor([0, 0, 0, 0.3]), duration)["detuning"]
+    torch.testing.assert_close(
+        torch.complex(turned[:, 0], turned[:, 1]), envelope * torch.exp(1j * detuning * (time - duration / 2))
+    )
+
+
+@pytest.mark.parametrize("scale", [0.1, 1.0, 1e3])
+@pytest.mark.parametrize(
+    "pulse", [pulse for pulse in PULSES if isinstance(pulse, kd.Shape) and pulse.limits is LIMITS]
+)
+def test_limits_hold_whatever_the_parameters_are(pulse: kd.Shape, scale: float) -> None:
+    controls = pulse(scale * drawn(pulse, 20), 20.0)
+    envelopes = torch.complex(controls[..., 0::2], controls[..., 1::2])
+    largest = torch.tensor(LIMITS.amplitudes, dtype=torch.float64)
+    assert (envelopes.abs() <= largest * (1 + 1e-12)).all()
+    ends = torch.zeros_like(envelopes[:, :1])
+    steps = torch.cat([ends, envelopes, ends], 1).diff(dim=1).abs()
+    assert (steps <= 0.1 * 20 / 40 * (1 + 1e-12)).all()
+    assert scale < 1 or (steps > 0.02).any()
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda: kd.Cosine(segments=0), "a pulse needs segments and drives, and these are 0 and 1"),
+        (lambda: kd.Cosine(segments=4, ramp=0.6), "ramp: 0.6 is not above 0"),
+        (lambda: kd.Gaussian(segments=4, width=0), "width: must be positive"),
+        (lambda: kd.Drag(segments=4, quadratures=False), "quadratures: DRAG needs them"),
+        (lambda: kd.Fourier(segments=4, terms=0), "terms: must be at least 1"),
+        (lambda: kd.Piecewise(segments=4, pieces=5), "pieces: 5 is not from 1 to the 4 segments"),
+        (lambda: kd.Piecewise(segments=4, amplitude=-1.0), "amplitude: must be positive"),
+        (lambda: kd.Piecewise(segments=4, limits=LIMITS), "limits: are for 2 drives, and the pulse has 1"),
+        (lambda: kd.Limits(amplitude=0.0), "amplitude: a limit must be positive, not 0.0"),
+        (lambda: kd.Limits(amplitude=(1.0, -1.0)), "amplitude: a limit must be positive"),
+        (lambda: kd.beside(kd.Drag(segments=4), kd.Drag(segments=5)), "beside: give pulses that have the same number"),
+        (lambda: kd.beside(), "beside: give pulses"),
+        (lambda: kd.Drag(segments=4)(torch.zeros(3), 1.0), "parameters: the pulse has 4, and these are 3"),
+        (lambda: PULSES[-1](torch.zeros(3), 1.0), "parameters: the pulses have 16, and these are 3"),
+        (lambda: PULSES[5](torch.zeros(40), 5.0), "duration: the pulse's limits need at least 9.425"),
+    ],
+)  # fmt: skip
+def test_what_makes_no_pulse_is_refused_in_words(made: Callable[[], Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        made()
+    assert said in str(caught.value)

@@ -1,0 +1,134 @@
+"""Minimises a loss from many starts at once: each start goes its own way, and all are evaluated together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ketscale.shapes import Float
+
+# Losses (starts,) at parameters (starts, size).
+Losses = Callable[[torch.Tensor], torch.Tensor]
+# Called with the losses at the parameters that each start has reached, after each evaluation; False ends the search.
+Reached = Callable[[torch.Tensor], bool]
+
+# Pairs of steps and of changes of the gradient that L-BFGS remembers.
+MEMORY = 10
+# Of the line search: the least part of the linear decrease, and the largest part of the slope that is left.
+DECREASE, SLOPE = 1e-4, 0.9
+# A start has ended where the gradient of its loss, which is of order 1, is no longer.
+FLAT = 1e-9
+# Evaluations of a line search, after which a start begins again along its gradient, or has ended if it was there.
+TRIES = 20
+
+
+def lbfgs(
+    losses: Losses, start: Float[torch.Tensor, "starts size"], evaluations: int, reached: Reached
+) -> Float[torch.Tensor, "starts size"]:
+    """The parameters that L-BFGS reaches from each start (Nocedal and Wright, Numerical Optimization, algorithm 7.5).
+
+    Steps meet the weak conditions of Wolfe, found by bisection (Lewis and Overton, Math. Program. 141, 135, 2013). Each
+    evaluation is of all starts that have not ended, one at its next step, another in the middle of its line search. A loss that is
+    not a number makes a step too long.
+    """
+    point = start.clone()
+    value, gradient = _evaluated(losses, point)
+    steps, changes = start.new_zeros(2, MEMORY, *start.shape)
+    direction, length = _downhill(gradient)
+    low, high = torch.zeros_like(value), torch.full_like(value, torch.inf)
+    tries, steepest, ended = torch.zeros_like(value), torch.ones_like(value).bool(), ~value.isfinite()
+    for _ in range(evaluations):
+        if not reached(value) or bool(ended.all()):
+            break
+        trial = point + length[:, None] * direction
+        trial_value, trial_gradient = value.clone(), gradient.clone()
+        trial_value[~ended], trial_gradient[~ended] = _evaluated(losses, trial[~ended])
+        slope = _dot(gradient, direction)
+        lower = trial_value <= value + DECREASE * length * slope
+        flat = _dot(trial_gradient, direction) >= SLOPE * slope
+        tries += 1
+        accepted = lower & (flat | (tries > TRIES)) & ~ended
+        # The next trial of the others.
+        high, low = torch.where(lower, high, length), torch.where(lower, length, low)
+        length = torch.where(high.isfinite(), (low + high) / 2, 2 * length)
+
+        step, change = trial - point, trial_gradient - gradient
+        learnt = accepted & (_dot(step, change) > 0)
+        for kept, new in ((steps, step), (changes, change)):
+            kept.copy_(torch.where(learnt[:, None], torch.cat([kept[1:], new[None]]), kept))
+        point, gradient = (
+            torch.where(accepted[:, None], new, old)
+            for new, old in ((trial, point), (trial_gradient, gradient))
+        )
+        value = torch.where(accepted, trial_value, value)
+
+        stuck = ~accepted & (tries > TRIES)
+        ended |= (stuck & steepest) | (gradient.norm(dim=-1) <= FLAT)
+        for kept in (steps, changes):
+            kept[:, stuck] = 0
+        steepest = (steepest | stuck) & ~accepted
+        renewed = accepted | stuck
+        first, first_length = _downhill(gradient)
+        newton = -_inverse_hessian(steps, changes, gradient)
+        by_memory = (accepted & (_dot(newton, gradient) < 0))[:, None]
+        direction = torch.where(renewed[:, None], torch.where(by_memory, newton, first), direction)
+        length = torch.where(renewed, torch.where(by_memory[:, 0], 1, first_length), length)
+        low, high = torch.where(renewed, 0, low), torch.where(renewed, torch.inf, high)
+        tries = torch.where(renewed, 0, tries)
+    else:
+        reached(value)
+    return point
+
+
+def adam(
+    losses: Losses,
+    start: Float[torch.Tensor, "starts size"],
+    evaluations: int,
+    reached: Reached,
+    learning_rate: float,
+) -> Float[torch.Tensor, "starts size"]:
+    """The best parameters of each start under Adam."""
+    point = start.clone().requires_grad_()
+    optimiser = torch.optim.Adam([point], lr=learning_rate)
+    best, least = start.clone(), torch.full_like(start[:, 0], torch.inf)
+    for _ in range(evaluations):
+        value, point.grad = _evaluated(losses, point.detach())
+        best = torch.where((value < least)[:, None], point.detach(), best)
+        least = torch.minimum(least, torch.where(value.isnan(), torch.inf, value))
+        if not reached(least):
+            break
+        optimiser.step()
+    return best
+
+
+def _evaluated(losses: Losses, point: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    point = point.clone().requires_grad_()
+    value = losses(point)
+    (gradient,) = torch.autograd.grad(value.sum(), point)
+    return value.detach(), gradient
+
+
+def _downhill(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Along the gradient, and a first step that is no longer than 1."""
+    return -gradient, 1 / gradient.norm(dim=-1).clamp(min=1)
+
+
+def _inverse_hessian(steps: torch.Tensor, changes: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """The two loops of L-BFGS; pairs that are 0 change nothing."""
+    curvature = _dot(steps, changes)
+    weight = torch.where(curvature > 0, 1 / curvature, 0)
+    parts = []
+    for s, y, rho in zip(steps.flip(0), changes.flip(0), weight.flip(0), strict=True):
+        part = rho * _dot(s, vector)
+        vector = vector - part[:, None] * y
+        parts.append(part)
+    newest = changes[-1].square().sum(-1)
+    vector = vector * torch.where(newest > 0, curvature[-1] / newest, 1)[:, None]
+    for s, y, rho, part in zip(steps, changes, weight, reversed(parts), strict=True):
+        vector = vector + (part - rho * _dot(y, vector))[:, None] * s
+    return vector
+
+
+def _dot(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
+    return (one * other).sum(-1)

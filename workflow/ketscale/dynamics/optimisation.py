@@ -1,0 +1,225 @@
+"""Optimal control: the parameters of a pulse that bring a system to a state or make a gate, from many starts at once."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+from tqdm import tqdm
+
+from ketscale.dynamics.evolution import Kind, Values, evolve, named_values
+from ketscale.dynamics.fidelities import average_gate_fidelity, ket_fidelity
+from ketscale.dynamics.frames import Frame, bare_frame
+from ketscale.dynamics.gates import gate
+from ketscale.dynamics.minimising import adam, lbfgs
+from ketscale.dynamics.optimised import Optimised
+from ketscale.dynamics.pulses import Pulse
+from ketscale.engines.dynamics.evolution import Scheme
+from ketscale.engines.dynamics.states import fidelity
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.tasks import as_complex
+from ketscale.engines.pulses.limits import between
+from ketscale.errors import UserError
+
+# Of the start of a trained duration, in half widths of its range.
+DURATIONS = 0.3
+
+
+def optimise(
+    system: System,
+    target: Any,
+    pulse: Pulse,
+    duration: float | tuple[float, float],
+    *,
+    initial: Any = None,
+    frame: Frame | None = None,
+    virtual_z: bool = False,
+    rates: Values = None,
+    parameters: Values = None,
+    method: Scheme = "exact",
+    dt: float | None = None,
+    optimiser: Literal["l-bfgs", "adam"] = "l-bfgs",
+    learning_rate: float = 0.05,
+    starts: int = 16,
+    evaluations: int = 300,
+    wanted: float = 1e-6,
+    seed: int = 0,
+    progress: bool = True,
+) -> Optimised:
+    """Minimise the infidelity of a state or of a gate over the parameters of a pulse; the best of many starts.
+
+    All starts, and all members of an ensemble, are evolved in one call. Each start has its own search, which ends with all
+    others once one has the infidelity that is wanted.
+
+    target: a ket (d,), such as one of the system's `targets`; a gate, (D, D) for D computational states; or the name of a
+        `gate`. Of a gate the mean fidelity over all pure computational states is maximised, `average_gate_fidelity`.
+    duration: of the pulse; or the shortest and the longest, between which it is optimised too.
+    initial: the ket with which a state begins; None: |0>.
+    frame: in which a gate is read; None: `bare_frame`. virtual_z: of a gate without rates, see `process_fidelity`.
+    rates, parameters: see `evolve`; (members, ...) makes an ensemble, of which the mean infidelity counts (robust pulses).
+        With rates the evolution is open.
+    method, dt: see `evolve`.
+    optimiser: l-bfgs; or adam, with its learning rate in the pulse's units.
+    starts: random ones, by the seed. evaluations: the most, of all starts at once.
+    wanted: the infidelity that is enough. progress: whether a bar shows it.
+
+    Raises:
+        UserError: the pulse has other controls than the system, the target does not fit, or a setting makes no sense; or as
+            for `evolve`.
+
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> pulse = kd.Drag(segments=40)
+        >>> found = kd.optimise(kd.transmon(), "x", pulse, 20.0, starts=4, progress=False)
+        >>> found.infidelity < 1e-4
+        True
+    """
+    if pulse.columns != len(system.controls):
+        raise UserError(
+            f"pulse: has {pulse.columns} controls, and the system {len(system.controls)} ({', '.join(system.controls)}); change drives "
+            "or quadratures, or put pulses beside one another"
+        )
+    if starts < 1 or evaluations < 1:
+        raise UserError(f"starts and evaluations must be at least 1, not {starts} and {evaluations}")
+    if optimiser not in ("l-bfgs", "adam"):
+        raise UserError(f"optimiser: {optimiser} is not l-bfgs or adam")
+    goal = _Goal(system, target, initial, frame, virtual_z, rates, parameters, method, dt)
+    trained = not isinstance(duration, (int, float))
+    low, high = (duration, duration) if isinstance(duration, (int, float)) else duration
+    if not 0 < low <= high:
+        raise UserError(f"duration: must be positive, and a range ascending, not {duration}")
+
+    def split(point: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The pulse's parameters and durations."""
+        if not trained:
+            return point, torch.full_like(point[:, 0], low)
+        middle, half = (low + high) / 2, (high - low) / 2
+        return point[:, :-1], between(middle + half * point[:, -1], low, high)
+
+    def losses(point: torch.Tensor) -> torch.Tensor:
+        numbers, durations = split(point)
+        return goal.infidelities(pulse(numbers, durations), durations if trained else low)
+
+    history: list[torch.Tensor] = []
+    bar = tqdm(total=evaluations, unit="evaluation", disable=not progress)
+
+    def reached(values: torch.Tensor) -> bool:
+        history.append(values)
+        least = float(values.nan_to_num(nan=torch.inf).min())
+        bar.update()
+        bar.set_postfix_str(f"infidelity {least:.2e}", refresh=False)
+        return least > wanted
+
+    generator = torch.Generator().manual_seed(seed)
+    point = pulse.start(starts, generator)
+    if trained:
+        point = torch.cat([point, DURATIONS * torch.randn(starts, 1, generator=generator).double()], 1)
+    with bar:
+        if optimiser == "adam":
+            point = adam(losses, point, evaluations, reached, learning_rate)
+        else:
+            point = lbfgs(losses, point, evaluations, reached)
+    numbers, durations = split(point)
+    with torch.no_grad():
+        infidelities = losses(point)
+    best = int(infidelities.nan_to_num(nan=torch.inf).argmin())
+    with torch.no_grad():
+        controls = pulse(numbers[best], durations[best])
+    return Optimised(
+        system,
+        pulse,
+        numbers,
+        durations,
+        infidelities,
+        torch.stack(history),
+        best,
+        controls,
+        goal.start(),
+        method,
+        dt,
+    )
+
+
+class _Goal:
+    """What is wanted of the final states, and how they are evolved."""
+
+    def __init__(
+        self,
+        system: System,
+        target: Any,
+        initial: Any,
+        frame: Frame | None,
+        virtual_z: bool,
+        rates: Values,
+        parameters: Values,
+        method: Scheme,
+        dt: float | None,
+    ) -> None:
+        self.system = system
+        self.wanted = _target(target)
+        self.is_gate = self.wanted.ndim == 2
+        if self.is_gate and initial is not None:
+            raise UserError("initial: a gate has all computational states; leave it out, or give a frame")
+        if not self.is_gate and (frame is not None or virtual_z):
+            raise UserError("frame and virtual_z: are of gates; leave them out")
+        self.frame = frame or bare_frame(system)
+        self.virtual_z, self.initial = virtual_z, initial
+        is_open = rates is not None or bool(system.rates)
+        gates: tuple[Kind, Kind] = ("unitary", "channel")
+        states: tuple[Kind, Kind] = ("ket", "density")
+        self.kind = (gates if self.is_gate else states)[is_open]
+        like = torch.empty(0, dtype=torch.float64)
+        self.rates = named_values("rates", rates, system.jumps, system.rates, like)
+        self.parameters = named_values("parameters", parameters, system.drift, system.parameters, like)
+        ensembles = [each for each in (self.rates, self.parameters) if each is not None and each.ndim == 2]
+        self.members = max(map(len, ensembles), default=1)
+        self.method, self.dt = method, dt
+
+    def start(self) -> torch.Tensor:
+        """What begins: a ket (d,), or the columns (d, D) of a gate."""
+        if self.is_gate:
+            return self.frame.states
+        if self.initial is None:
+            return torch.eye(self.system.dimension, dtype=torch.complex128)[0]
+        return as_complex(self.initial, torch.empty(0, dtype=torch.float64))
+
+    def infidelities(self, controls: torch.Tensor, duration: Any) -> torch.Tensor:
+        """The infidelity (starts,) of controls (starts, segments, controls), the mean over the ensemble."""
+        starts = len(controls)
+        controls = controls.repeat_interleave(self.members, 0)
+        if isinstance(duration, torch.Tensor):
+            duration = duration.repeat_interleave(self.members)
+        rates, parameters = (
+            each.repeat(starts, 1) if each is not None and each.ndim == 2 else each
+            for each in (self.rates, self.parameters)
+        )
+        final = evolve(
+            self.system,
+            controls,
+            duration,
+            initial=self.start(),
+            kind=self.kind,
+            rates=rates,
+            parameters=parameters,
+            method=self.method,
+            dt=self.dt,
+        )
+        return 1 - self._fidelity(final, duration).reshape(starts, -1).mean(1)
+
+    def _fidelity(self, final: torch.Tensor, duration: Any) -> torch.Tensor:
+        if self.kind == "ket":
+            return ket_fidelity(final, self.wanted)
+        if self.kind == "density":
+            return fidelity(final, self.wanted)
+        return average_gate_fidelity(
+            self.frame.amplitudes(final, duration), self.wanted, virtual_z=self.virtual_z
+        )
+
+
+def _target(target: Any) -> torch.Tensor:
+    if isinstance(target, str):
+        return gate(target)
+    made = as_complex(target, torch.empty(0, dtype=torch.float64))
+    if made.ndim not in (1, 2):
+        raise UserError(f"target: must be a ket (d,) or a gate (D, D), not {tuple(made.shape)}")
+    return made

@@ -1,0 +1,161 @@
+"""What an optimisation of a pulse found: numbers, arrays, a CSV file and a plot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ketscale.dynamics.evolution import error_estimate, evolve
+from ketscale.dynamics.pulses import Pulse
+from ketscale.engines.dynamics.evolution import Scheme
+from ketscale.engines.dynamics.system import System
+from ketscale.files import write_csv
+from ketscale.optional import needed_for
+from ketscale.shapes import Float64
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+# Zeros that a spectrum's pulse is continued with, in lengths of the pulse, for a smooth curve.
+PADDING = 7
+
+
+@dataclass(frozen=True, eq=False)
+class Optimised:
+    """The best pulse of all starts, and what became of each.
+
+    system, pulse: what was optimised. numbers: the pulse's parameters (starts, size). durations: (starts,).
+    infidelities: at the end, (starts,). history: infidelities that each start had reached, (evaluations, starts).
+    best: the number of the best start; `controls` (segments, controls) are its own.
+    initial: the ket (d,) that begins, or of a gate the computational states (d, D). method, dt: see `evolve`.
+    """
+
+    system: System
+    pulse: Pulse
+    numbers: torch.Tensor
+    durations: torch.Tensor
+    infidelities: torch.Tensor
+    history: torch.Tensor
+    best: int
+    controls: Float64[torch.Tensor, "segments controls"]
+    initial: torch.Tensor
+    method: Scheme
+    dt: float | None
+
+    @property
+    def infidelity(self) -> float:
+        """That of the best start."""
+        return float(self.infidelities[self.best])
+
+    @property
+    def duration(self) -> float:
+        """That of the best start's pulse."""
+        return float(self.durations[self.best])
+
+    @property
+    def parameters(self) -> dict[str, torch.Tensor]:
+        """The best pulse's parameters by name, see `Pulse.named`."""
+        return self.pulse.named(self.numbers[self.best], self.durations[self.best])
+
+    def error(self) -> float:
+        """How far the final states are from exact ones: see `error_estimate`, which halves the steps."""
+        return float(
+            error_estimate(
+                self.system,
+                self.controls,
+                self.duration,
+                initial=self.initial,
+                kind="unitary" if self.initial.ndim == 2 else "ket",
+                method=self.method,
+                dt=self.dt,
+            )
+        )
+
+    def populations(self, column: int = -1) -> dict[str, NDArray[np.float64]]:
+        """The populations of the bare computational states over time, each (segments + 1,), by their bits, and `outside`.
+
+        The system has its usual parameters and rates. column: with which computational state a gate begins.
+        """
+        ket = self.initial[:, column] if self.initial.ndim == 2 else self.initial
+        found = evolve(
+            self.system,
+            self.controls,
+            self.duration,
+            initial=ket,
+            method=self.method,
+            dt=self.dt,
+            trajectory=True,
+        )
+        states = torch.from_numpy(self.system.computational_states.copy())
+        if found.ndim == 2:
+            shares = (found @ states.conj()).abs().square()
+        else:
+            shares = torch.einsum("dk,tde,ek->tk", states.conj(), found, states).real
+        bits = (shares.shape[1] - 1).bit_length()
+        made = {f"{number:0{bits}b}": share.numpy() for number, share in enumerate(shares.T)}
+        return {**made, "outside": (1 - shares.sum(1)).numpy()}
+
+    def spectrum(self) -> dict[str, NDArray[np.float64]]:
+        """The `frequency`, cycles per time, and |Fourier integral| of each control by its name, an angle."""
+        values = self.controls.numpy()
+        step = self.duration / len(values)
+        count = (1 + PADDING) * len(values)
+        # A control is constant over a segment, which multiplies its samples' transform by sinc.
+        frequency = np.fft.rfftfreq(count, step)
+        moduli = step * np.abs(np.fft.rfft(values, count, axis=0)) * np.sinc(frequency * step)[:, None]
+        return {"frequency": frequency, **dict(zip(self.system.controls, moduli.T, strict=True))}
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """Over time, each (segments + 1,): `time`, the controls by name, and populations as `population_BITS`.
+
+        A control is constant from its time to the next; at the end it is 0.
+        """
+        controls = np.pad(self.controls.numpy(), ((0, 1), (0, 0)))
+        return {
+            "time": np.linspace(0, self.duration, len(controls)),
+            **dict(zip(self.system.controls, controls.T, strict=True)),
+            **{f"population_{name}": values for name, values in self.populations().items()},
+        }
+
+    def to_csv(self, path: str | Path) -> None:
+        """Write `arrays` as a CSV file, a row for each time."""
+        arrays = self.arrays()
+        rows = np.stack(list(arrays.values()), 1).tolist()
+        write_csv(Path(path), (dict(zip(arrays, row, strict=True)) for row in rows), list(arrays))
+
+    def plot(self) -> Figure:
+        """Draw envelopes, populations, the spectrum and the convergence of all starts; needs matplotlib and seaborn.
+
+        Raises:
+            UserError: they are not installed.
+        """
+        with needed_for("a plot of a pulse"):
+            import seaborn as sns
+            from matplotlib.figure import Figure
+
+        with sns.axes_style("whitegrid"), sns.color_palette("colorblind"), sns.plotting_context("paper"):
+            # Not pyplot's, which a notebook would show twice.
+            figure = Figure(figsize=(9, 6), layout="constrained")
+            (envelopes, populations), (spectrum, convergence) = figure.subplots(2, 2)
+            arrays, lines = self.arrays(), self.spectrum()
+            for name in self.system.controls:
+                envelopes.step(arrays["time"], arrays[name], where="post", label=name)
+                spectrum.plot(lines["frequency"], lines[name], label=name)
+            for name, values in self.populations().items():
+                populations.plot(arrays["time"], values, label=name if name == "outside" else f"|{name}>")
+            spread = self.history.numpy()
+            convergence.plot(spread, color="0.8", linewidth=0.8)
+            convergence.plot(spread[:, self.best], label="best start")
+            envelopes.set(xlabel="time", ylabel="control, angular frequency")
+            populations.set(xlabel="time", ylabel="population", ylim=(-0.03, 1.03))
+            spectrum.set(xlabel="frequency, 1 / time", ylabel="|Fourier integral|")
+            convergence.set(xlabel="evaluations", ylabel="infidelity", yscale="log")
+            for axes in (envelopes, populations, spectrum, convergence):
+                axes.legend(frameon=False)
+            sns.despine(figure)
+        return figure

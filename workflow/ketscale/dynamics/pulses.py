@@ -1,0 +1,396 @@
+"""Pulses ready-made: differentiable functions from few dimensionless parameters to the controls of a system.
+
+    pulse = Drag(segments=40)
+    parameters = pulse.start(16, torch.Generator().manual_seed(0))
+    controls = pulse(parameters, duration=20.0)                  # (16, 40, 2)
+
+A drive has a complex envelope, whose real and imaginary part are two neighbouring controls (in phase and in quadrature), or
+a real one, which is one control.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from ketscale.engines.pulses.limits import Limits, limited, ramp_weights
+from ketscale.errors import UserError
+from ketscale.shapes import Float
+
+# Standard deviation of the start of what is no amplitude.
+NARROW = 0.1
+
+
+class Pulse(ABC):
+    """What a pulse is to `optimise`; a subclass of `Shape` needs only its shape."""
+
+    segments: int
+
+    @property
+    @abstractmethod
+    def columns(self) -> int:
+        """Number of controls."""
+
+    @property
+    @abstractmethod
+    def size(self) -> int:
+        """Number of parameters."""
+
+    @abstractmethod
+    def start(self, starts: int, generator: torch.Generator) -> Float[torch.Tensor, "starts size"]:
+        """Random parameters to begin with, fp64."""
+
+    @abstractmethod
+    def __call__(
+        self, parameters: Float[torch.Tensor, "*batch size"], duration: float | torch.Tensor
+    ) -> Float[torch.Tensor, "*batch segments columns"]:
+        """The controls, angular frequencies, constant over each of the segments.
+
+        duration: of the pulse, a number or a tensor of the batch's shape.
+
+        Raises:
+            UserError: there is another number of parameters, or the pulse is shorter than its limits allow.
+        """
+
+    @abstractmethod
+    def named(self, parameters: torch.Tensor, duration: float | torch.Tensor) -> dict[str, torch.Tensor]:
+        """The parameters by name in units of time and angular frequency, (..., drives) or (..., drives, numbers)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape(Pulse):
+    """Pulses of one shape on some drives.
+
+    A subclass says how many complex (without quadratures, real) amplitudes a drive has (`amplitudes`), which real parameters
+    besides (`others`, with their units: powers of the duration), and the envelope that they make.
+
+    segments: of the controls. drives: number of envelopes. quadratures: whether they are complex and have two controls each.
+    amplitude: what 1 means in an amplitude's parameter, an angular frequency; None: pi / duration, which as a constant turns
+        a qubit driven with sigma / 2 by half a turn.
+    limits: of the hardware, which the controls keep whatever the parameters are; None: none.
+
+    Raises:
+        UserError: there are no segments or drives, the amplitude is not positive, or limits are for another number of drives.
+    """
+
+    segments: int
+    drives: int = 1
+    quadratures: bool = True
+    amplitude: float | None = None
+    limits: Limits | None = None
+
+    def __post_init__(self) -> None:
+        if self.segments < 1 or self.drives < 1:
+            raise UserError(
+                f"a pulse needs segments and drives, and these are {self.segments} and {self.drives}"
+            )
+        if self.amplitude is not None and not self.amplitude > 0:
+            raise UserError(f"amplitude: must be positive, not {self.amplitude}")
+        if self.limits and len(self.limits.amplitudes) not in (1, self.drives):
+            raise UserError(
+                f"limits: are for {len(self.limits.amplitudes)} drives, and the pulse has {self.drives}"
+            )
+
+    @property
+    def amplitudes(self) -> int:
+        """Number of amplitudes of a drive."""
+        return 1
+
+    @property
+    def others(self) -> Mapping[str, int]:
+        """Real parameters of a drive besides, and the power of the duration that is their unit."""
+        return {}
+
+    @property
+    def values(self) -> int:
+        """Number of values of an envelope before it is filtered, each constant over an equal part."""
+        return self.segments
+
+    @abstractmethod
+    def envelope(
+        self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
+    ) -> torch.Tensor:
+        """The envelopes (..., drives, values).
+
+        fraction: of the duration that has passed in the middle of each value's part, (values,). amplitude: complex or real
+        (..., drives, amplitudes). others: real (..., drives, 1), in units of the duration's powers.
+        """
+
+    @property
+    def columns(self) -> int:
+        """See `Pulse.columns`."""
+        return self.drives * self._parts
+
+    @property
+    def size(self) -> int:
+        """See `Pulse.size`."""
+        return self.drives * (self.amplitudes * self._parts + len(self.others))
+
+    def start(self, starts: int, generator: torch.Generator) -> Float[torch.Tensor, "starts size"]:
+        """See `Pulse.start`."""
+        each = self.amplitudes * self._parts
+        drawn = torch.randn(
+            starts, self.drives, self.size // self.drives, generator=generator, dtype=torch.float64
+        )
+        drawn[..., each:] *= NARROW
+        return drawn.flatten(1)
+
+    def __call__(
+        self, parameters: Float[torch.Tensor, "*batch size"], duration: float | torch.Tensor
+    ) -> Float[torch.Tensor, "*batch segments columns"]:
+        """See `Pulse.__call__`."""
+        duration = torch.as_tensor(duration, dtype=parameters.dtype, device=parameters.device)
+        amplitude, others = self._split(parameters)
+        made = self.envelope(_middles(self.values, parameters), amplitude, **others)
+        made = made * self._unit(duration)[..., None, None]
+        if self.limits and self.limits.amplitude is not None:
+            made = limited(made, made.real.new_tensor(self.limits.amplitudes)[:, None])
+        made = torch.view_as_real(made) if made.is_complex() else made[..., None]
+        at = _middles(self.segments, parameters)
+        if self.limits and self.limits.ramp:
+            ramp = self.limits.ramp / duration
+            if (ramp > 1).any():
+                raise UserError(
+                    f"duration: the pulse's limits need at least {self.limits.ramp:.4g}; make it longer, or allow more"
+                )
+            weights = ramp_weights(at, ramp[..., None].expand(*ramp.shape, self.segments), self.values)
+            made = torch.einsum("...sp,...dpc->...sdc", weights, made)
+        else:
+            made = made[..., (at * self.values).long(), :].transpose(-3, -2)
+        return made.flatten(-2)
+
+    def named(self, parameters: torch.Tensor, duration: float | torch.Tensor) -> dict[str, torch.Tensor]:
+        """See `Pulse.named`."""
+        duration = torch.as_tensor(duration, dtype=parameters.dtype, device=parameters.device)
+        amplitude, others = self._split(parameters)
+        amplitude = amplitude * self._unit(duration)[..., None, None]
+        scaled = {
+            name: values[..., 0] * duration[..., None] ** self.others[name] for name, values in others.items()
+        }
+        return {"amplitude": amplitude.squeeze(-1) if self.amplitudes == 1 else amplitude, **scaled}
+
+    @property
+    def _parts(self) -> int:
+        return 2 if self.quadratures else 1
+
+    def _unit(self, duration: torch.Tensor) -> torch.Tensor:
+        return torch.pi / duration if self.amplitude is None else torch.full_like(duration, self.amplitude)
+
+    def _split(self, parameters: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
+        if parameters.shape[-1] != self.size:
+            raise UserError(f"parameters: the pulse has {self.size}, and these are {parameters.shape[-1]}")
+        each = parameters.unflatten(-1, (self.drives, -1))
+        amplitude, *others = each.split([self.amplitudes * self._parts, *[1] * len(self.others)], -1)
+        if self.quadratures:
+            amplitude = torch.complex(amplitude[..., 0::2], amplitude[..., 1::2])
+        return amplitude, dict(zip(self.others, others, strict=True))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cosine(Shape):
+    """A plateau between two ramps of half a cosine, each `ramp` of the duration; by default ramps alone.
+
+    Raises:
+        UserError: the ramp is not above 0 and at most 0.5; or as for `Shape`.
+    """
+
+    ramp: float = 0.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 < self.ramp <= 0.5:
+            raise UserError(f"ramp: {self.ramp} is not above 0 and at most 0.5")
+
+    def envelope(
+        self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
+    ) -> torch.Tensor:
+        """See `Shape.envelope`."""
+        risen = (0.5 - (fraction - 0.5).abs()).clamp(max=self.ramp) / self.ramp
+        return amplitude * (1 - (torch.pi * risen).cos()) / 2
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gaussian(Shape):
+    """A Gaussian whose standard deviation is `width` of the duration, lifted so that it begins and ends with 0.
+
+    Raises:
+        UserError: the width is not positive; or as for `Shape`.
+    """
+
+    width: float = 0.2
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.width > 0:
+            raise UserError(f"width: must be positive, not {self.width}")
+
+    def envelope(
+        self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
+    ) -> torch.Tensor:
+        """See `Shape.envelope`."""
+        edge = math.exp(-0.125 / self.width**2)
+        return amplitude * (self._bell(fraction) - edge) / (1 - edge)
+
+    def _bell(self, fraction: torch.Tensor) -> torch.Tensor:
+        return (-(((fraction - 0.5) / self.width) ** 2) / 2).exp()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drag(Gaussian):
+    """A `Gaussian` g(t) with its derivative in quadrature: amplitude (g + i drag dg/dt) exp(i detuning (t - duration / 2)).
+
+    For a transmon of anharmonicity alpha, drag = -1 / alpha cancels leakage in first order (Motzoi et al., Phys. Rev. Lett.
+    103, 110501, 2009). drag is a time, and detuning an angular frequency, relative to the frame's.
+
+    Raises:
+        UserError: there are no quadratures; or as for `Gaussian`.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.quadratures:
+            raise UserError("quadratures: DRAG needs them; leave it out, or use a Gaussian")
+
+    @property
+    def others(self) -> Mapping[str, int]:
+        """See `Shape.others`."""
+        return {"drag": 1, "detuning": -1}
+
+    def envelope(
+        self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
+    ) -> torch.Tensor:
+        """See `Shape.envelope`."""
+        since = fraction - 0.5
+        edge = math.exp(-0.125 / self.width**2)
+        slope = -since / self.width**2 * self._bell(fraction) / (1 - edge)
+        turned = torch.exp(1j * others["detuning"] * since)
+        return turned * (super().envelope(fraction, amplitude) + 1j * others["drag"] * amplitude * slope)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Piecewise(Shape):
+    """An amplitude for each of `pieces` equal parts (None: for each segment), as GRAPE optimises it.
+
+    Raises:
+        UserError: there are more pieces than segments, or none; or as for `Shape`.
+    """
+
+    pieces: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 1 <= self.values <= self.segments:
+            raise UserError(f"pieces: {self.pieces} is not from 1 to the {self.segments} segments")
+
+    @property
+    def values(self) -> int:
+        """See `Shape.values`."""
+        return self.segments if self.pieces is None else self.pieces
+
+    @property
+    def amplitudes(self) -> int:
+        """See `Shape.amplitudes`."""
+        return self.values
+
+    def envelope(
+        self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
+    ) -> torch.Tensor:
+        """See `Shape.envelope`."""
+        return amplitude
+
+
+@dataclass(frozen=True, kw_only=True)
+class Fourier(Shape):
+    """Sines, which begin and end with 0: sum_n amplitude_n sin(pi n t / duration), n = 1 to `terms`.
+
+    Raises:
+        UserError: there is no term; or as for `Shape`.
+    """
+
+    terms: int = 4
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.terms < 1:
+            raise UserError(f"terms: must be at least 1, not {self.terms}")
+
+    @property
+    def amplitudes(self) -> int:
+        """See `Shape.amplitudes`."""
+        return self.terms
+
+    def envelope(
+        self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
+    ) -> torch.Tensor:
+        """See `Shape.envelope`."""
+        order = torch.arange(1, self.terms + 1, dtype=fraction.dtype, device=fraction.device)
+        return amplitude @ (torch.pi * order[:, None] * fraction).sin().to(amplitude.dtype)
+
+
+@dataclass(frozen=True)
+class Beside(Pulse):
+    """Several pulses at once, the controls of each after those of the one before; names begin with the pulse's number.
+
+    Raises:
+        UserError: there are none, or they have different numbers of segments.
+    """
+
+    pulses: tuple[Pulse, ...]
+
+    def __post_init__(self) -> None:
+        if len({pulse.segments for pulse in self.pulses}) != 1:
+            raise UserError("beside: give pulses that have the same number of segments")
+
+    @property
+    def segments(self) -> int:  # type: ignore[override]
+        """Number of segments."""
+        return self.pulses[0].segments
+
+    @property
+    def columns(self) -> int:
+        """See `Pulse.columns`."""
+        return sum(pulse.columns for pulse in self.pulses)
+
+    @property
+    def size(self) -> int:
+        """See `Pulse.size`."""
+        return sum(pulse.size for pulse in self.pulses)
+
+    def start(self, starts: int, generator: torch.Generator) -> Float[torch.Tensor, "starts size"]:
+        """See `Pulse.start`."""
+        return torch.cat([pulse.start(starts, generator) for pulse in self.pulses], -1)
+
+    def __call__(
+        self, parameters: Float[torch.Tensor, "*batch size"], duration: float | torch.Tensor
+    ) -> Float[torch.Tensor, "*batch segments columns"]:
+        """See `Pulse.__call__`."""
+        return torch.cat([pulse(part, duration) for pulse, part in self._each(parameters)], -1)
+
+    def named(self, parameters: torch.Tensor, duration: float | torch.Tensor) -> dict[str, torch.Tensor]:
+        """See `Pulse.named`."""
+        return {
+            f"{number}.{name}": values
+            for number, (pulse, part) in enumerate(self._each(parameters))
+            for name, values in pulse.named(part, duration).items()
+        }
+
+    def _each(self, parameters: torch.Tensor) -> list[tuple[Pulse, torch.Tensor]]:
+        if parameters.shape[-1] != self.size:
+            raise UserError(f"parameters: the pulses have {self.size}, and these are {parameters.shape[-1]}")
+        return list(
+            zip(self.pulses, parameters.split([pulse.size for pulse in self.pulses], -1), strict=True)
+        )
+
+
+def beside(*pulses: Pulse) -> Beside:
+    """These pulses at once, such as one on a qubit and one on a coupling: see `Beside`."""
+    return Beside(pulses)
+
+
+def _middles(count: int, like: torch.Tensor) -> torch.Tensor:
+    """The middles of equal parts of 0 to 1."""
+    return (torch.arange(count, dtype=like.dtype, device=like.device) + 0.5) / count
