@@ -104,6 +104,14 @@ def test_a_duration_is_trained_within_its_range() -> None:
     assert found.duration > 15
 
 
+def test_several_pulses_play_at_once_each_on_controls_of_its_own() -> None:
+    pulses = [kd.Cosine(segments=20, quadratures=False), kd.Fourier(segments=20, terms=2, quadratures=False)]
+    found = kd.optimise(kd.transmon(), "x", pulses, 20.0, wanted=1e-5, **QUIET)
+    assert found.infidelity <= 1e-5 and list(found.parameters[1]["amplitude"].shape) == [1, 2]
+    alone = pulses[0](found.numbers[found.best, :1], found.duration)[:, 0]
+    torch.testing.assert_close(found.controls[:, 0], alone, rtol=0, atol=0)
+
+
 def test_an_ensemble_makes_a_pulse_robust() -> None:
     system, off = kd.transmon(), torch.linspace(-0.03, 0.03, 3, dtype=torch.float64)
     pulse = kd.Piecewise(segments=15)
@@ -183,6 +191,7 @@ def test_the_bar_says_the_infidelity(capsys: pytest.CaptureFixture[str]) -> None
     ("changes", "said"),
     [
         ({"pulse": kd.Drag(segments=5, drives=2)}, "pulse: has 4 controls, and the system 2 (x, y)"),
+        ({"pulse": [kd.Cosine(segments=n, quadratures=False) for n in (4, 5)]}, "with the same number of segments"),
         ({"starts": 0}, "starts and evaluations must be at least 1"),
         ({"optimiser": "newton"}, "optimiser: newton is not l-bfgs or adam"),
         ({"duration": 0.0}, "duration: must be positive"),

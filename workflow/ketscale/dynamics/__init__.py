@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ketscale.dynamics.gates import gate
     from ketscale.dynamics.optimisation import optimise
     from ketscale.dynamics.optimised import Optimised
-    from ketscale.dynamics.pulses import Cosine, Drag, Fourier, Gaussian, Piecewise, Pulse, Shape, beside
+    from ketscale.dynamics.pulses import Cosine, Drag, Fourier, Gaussian, Piecewise, Pulse
     from ketscale.engines.dynamics.noise import noise_rates, relaxation_rates, transition_rates
     from ketscale.engines.dynamics.states import fidelity, violations
     from ketscale.engines.dynamics.system import System
@@ -44,11 +44,9 @@ _HOMES = {
     "Optimised": f"{_FRONT}.optimised",
     "Piecewise": f"{_FRONT}.pulses",
     "Pulse": f"{_FRONT}.pulses",
-    "Shape": f"{_FRONT}.pulses",
     "System": f"{_ENGINE}.system",
     "average_gate_fidelity": f"{_FRONT}.fidelities",
     "bare_frame": f"{_FRONT}.frames",
-    "beside": f"{_FRONT}.pulses",
     "chain": f"{_FRONT}.chains",
     "coupled_qubits": f"{_ENGINE}.systems",
     "dressed_frame": f"{_FRONT}.frames",
@@ -70,8 +68,8 @@ _HOMES = {
     "violations": f"{_ENGINE}.states",
 }
 __all__ = [
-    "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "Shape", "System",
-    "average_gate_fidelity", "bare_frame", "beside", "chain", "coupled_qubits", "dressed_frame", "embedded",
+    "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System",
+    "average_gate_fidelity", "bare_frame", "chain", "coupled_qubits", "dressed_frame", "embedded",
     "error_estimate", "evolve", "fidelity", "from_device", "gate", "ket_fidelity", "leakage", "noise_rates",
     "optimise", "process_fidelity", "qubit", "relaxation_rates", "transition_rates", "transmon", "violations",
 ]  # fmt: skip

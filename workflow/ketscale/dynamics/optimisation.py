@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import torch
@@ -13,7 +14,7 @@ from ketscale.dynamics.frames import Frame, bare_frame
 from ketscale.dynamics.gates import gate
 from ketscale.dynamics.minimising import adam, lbfgs
 from ketscale.dynamics.optimised import Optimised
-from ketscale.dynamics.pulses import Pulse
+from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.evolution import Scheme
 from ketscale.engines.dynamics.states import fidelity
 from ketscale.engines.dynamics.system import System
@@ -28,7 +29,7 @@ DURATIONS = 0.3
 def optimise(
     system: System,
     target: Any,
-    pulse: Pulse,
+    pulse: Pulse | Sequence[Pulse],
     duration: float | tuple[float, float],
     *,
     initial: Any = None,
@@ -53,6 +54,8 @@ def optimise(
 
     target: a ket (d,), such as one of the system's `targets`; a gate, (D, D) for D computational states; or the name of a
         `gate`. Of a gate the mean fidelity over all pure computational states is maximised, `average_gate_fidelity`.
+    pulse: a pulse; or several, which play at once and have the system's controls one after the other, as one on a qubit and
+        one on a coupling.
     duration: of the pulse; or the shortest and the longest, between which it is optimised too.
     initial: the ket with which a state begins; None: |0>.
     frame: in which a gate is read; None: `bare_frame`. virtual_z: of a gate without rates, see `process_fidelity`.
@@ -74,10 +77,12 @@ def optimise(
         >>> found.infidelity < 1e-4
         True
     """
-    if pulse.columns != len(system.controls):
+    pulses = (pulse,) if isinstance(pulse, Pulse) else tuple(pulse)
+    columns = sum(each.columns for each in pulses)
+    if columns != len(system.controls) or len({each.segments for each in pulses}) != 1:
         raise UserError(
-            f"pulse: has {pulse.columns} controls, and the system {len(system.controls)} ({', '.join(system.controls)}); change drives "
-            "or quadratures, or put pulses beside one another"
+            f"pulse: has {columns} controls, and the system {len(system.controls)} ({', '.join(system.controls)}); give as many, "
+            "by drives, quadratures or several pulses, all with the same number of segments"
         )
     if starts < 1 or evaluations < 1:
         raise UserError(f"starts and evaluations must be at least 1, not {starts} and {evaluations}")
@@ -89,16 +94,19 @@ def optimise(
     if not 0 < low <= high:
         raise UserError(f"duration: must be positive, and a range ascending, not {duration}")
 
-    def split(point: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The pulse's parameters and durations."""
+    def parts(point: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The pulses' parameters, and their durations."""
         if not trained:
             return point, torch.full_like(point[:, 0], low)
         middle, half = (low + high) / 2, (high - low) / 2
         return point[:, :-1], between(middle + half * point[:, -1], low, high)
 
+    def played(numbers: torch.Tensor, duration: torch.Tensor) -> torch.Tensor:
+        return torch.cat([each(part, duration) for each, part in split(pulses, numbers)], -1)
+
     def losses(point: torch.Tensor) -> torch.Tensor:
-        numbers, durations = split(point)
-        return goal.infidelities(pulse(numbers, durations), durations if trained else low)
+        numbers, durations = parts(point)
+        return goal.infidelities(played(numbers, durations), durations if trained else low)
 
     history: list[torch.Tensor] = []
     bar = tqdm(total=evaluations, unit="evaluation", disable=not progress)
@@ -111,7 +119,7 @@ def optimise(
         return least > wanted
 
     generator = torch.Generator().manual_seed(seed)
-    point = pulse.start(starts, generator)
+    point = torch.cat([each.start(starts, generator) for each in pulses], 1)
     if trained:
         point = torch.cat([point, DURATIONS * torch.randn(starts, 1, generator=generator).double()], 1)
     with bar:
@@ -119,15 +127,15 @@ def optimise(
             point = adam(losses, point, evaluations, reached, learning_rate)
         else:
             point = lbfgs(losses, point, evaluations, reached)
-    numbers, durations = split(point)
+    numbers, durations = parts(point)
     with torch.no_grad():
         infidelities = losses(point)
     best = int(infidelities.nan_to_num(nan=torch.inf).argmin())
     with torch.no_grad():
-        controls = pulse(numbers[best], durations[best])
+        controls = played(numbers[best], durations[best])
     return Optimised(
         system,
-        pulse,
+        pulses,
         numbers,
         durations,
         infidelities,

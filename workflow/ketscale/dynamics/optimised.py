@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.dynamics.evolution import error_estimate, evolve
-from ketscale.dynamics.pulses import Pulse
+from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.evolution import Scheme
 from ketscale.engines.dynamics.system import System
 from ketscale.files import write_csv
@@ -29,14 +29,14 @@ PADDING = 7
 class Optimised:
     """The best pulse of all starts, and what became of each.
 
-    system, pulse: what was optimised. numbers: the pulse's parameters (starts, size). durations: (starts,).
+    system, pulses: what was optimised. numbers: the pulses' parameters (starts, the sum of their sizes). durations: (starts,).
     infidelities: at the end, (starts,). history: infidelities that each start had reached, (evaluations, starts).
     best: the number of the best start; `controls` (segments, controls) are its own.
     initial: the ket (d,) that begins, or of a gate the computational states (d, D). method, dt: see `evolve`.
     """
 
     system: System
-    pulse: Pulse
+    pulses: tuple[Pulse, ...]
     numbers: torch.Tensor
     durations: torch.Tensor
     infidelities: torch.Tensor
@@ -58,9 +58,10 @@ class Optimised:
         return float(self.durations[self.best])
 
     @property
-    def parameters(self) -> dict[str, torch.Tensor]:
-        """The best pulse's parameters by name, see `Pulse.named`."""
-        return self.pulse.named(self.numbers[self.best], self.durations[self.best])
+    def parameters(self) -> list[dict[str, torch.Tensor]]:
+        """The parameters of each of the best pulses by name, see `Pulse.named`."""
+        parts = split(self.pulses, self.numbers[self.best])
+        return [pulse.named(part, self.durations[self.best]) for pulse, part in parts]
 
     def error(self) -> float:
         """How far the final states are from exact ones: see `error_estimate`, which halves the steps."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -25,44 +25,8 @@ from ketscale.shapes import Float
 NARROW = 0.1
 
 
-class Pulse(ABC):
-    """What a pulse is to `optimise`; a subclass of `Shape` needs only its shape."""
-
-    segments: int
-
-    @property
-    @abstractmethod
-    def columns(self) -> int:
-        """Number of controls."""
-
-    @property
-    @abstractmethod
-    def size(self) -> int:
-        """Number of parameters."""
-
-    @abstractmethod
-    def start(self, starts: int, generator: torch.Generator) -> Float[torch.Tensor, "starts size"]:
-        """Random parameters to begin with, fp64."""
-
-    @abstractmethod
-    def __call__(
-        self, parameters: Float[torch.Tensor, "*batch size"], duration: float | torch.Tensor
-    ) -> Float[torch.Tensor, "*batch segments columns"]:
-        """The controls, angular frequencies, constant over each of the segments.
-
-        duration: of the pulse, a number or a tensor of the batch's shape.
-
-        Raises:
-            UserError: there is another number of parameters, or the pulse is shorter than its limits allow.
-        """
-
-    @abstractmethod
-    def named(self, parameters: torch.Tensor, duration: float | torch.Tensor) -> dict[str, torch.Tensor]:
-        """The parameters by name in units of time and angular frequency, (..., drives) or (..., drives, numbers)."""
-
-
 @dataclass(frozen=True, kw_only=True)
-class Shape(Pulse):
+class Pulse(ABC):
     """Pulses of one shape on some drives.
 
     A subclass says how many complex (without quadratures, real) amplitudes a drive has (`amplitudes`), which real parameters
@@ -75,6 +39,13 @@ class Shape(Pulse):
 
     Raises:
         UserError: there are no segments or drives, the amplitude is not positive, or limits are for another number of drives.
+
+    Example:
+        >>> class Triangle(Pulse):
+        ...     def envelope(self, fraction, amplitude, **others):
+        ...         return amplitude * (1 - 2 * (fraction - 0.5).abs())
+        >>> Triangle(segments=4, amplitude=0.8, quadratures=False)(torch.ones(1), 20.0).T
+        tensor([[0.2000, 0.6000, 0.6000, 0.2000]])
     """
 
     segments: int
@@ -122,16 +93,16 @@ class Shape(Pulse):
 
     @property
     def columns(self) -> int:
-        """See `Pulse.columns`."""
+        """Number of controls."""
         return self.drives * self._parts
 
     @property
     def size(self) -> int:
-        """See `Pulse.size`."""
+        """Number of parameters."""
         return self.drives * (self.amplitudes * self._parts + len(self.others))
 
     def start(self, starts: int, generator: torch.Generator) -> Float[torch.Tensor, "starts size"]:
-        """See `Pulse.start`."""
+        """Random parameters to begin with, fp64."""
         each = self.amplitudes * self._parts
         drawn = torch.randn(
             starts, self.drives, self.size // self.drives, generator=generator, dtype=torch.float64
@@ -142,7 +113,13 @@ class Shape(Pulse):
     def __call__(
         self, parameters: Float[torch.Tensor, "*batch size"], duration: float | torch.Tensor
     ) -> Float[torch.Tensor, "*batch segments columns"]:
-        """See `Pulse.__call__`."""
+        """The controls, angular frequencies, constant over each of the segments.
+
+        duration: of the pulse, a number or a tensor of the batch's shape.
+
+        Raises:
+            UserError: there is another number of parameters, or the pulse is shorter than its limits allow.
+        """
         duration = torch.as_tensor(duration, dtype=parameters.dtype, device=parameters.device)
         amplitude, others = self._split(parameters)
         made = self.envelope(_middles(self.values, parameters), amplitude, **others)
@@ -164,7 +141,7 @@ class Shape(Pulse):
         return made.flatten(-2)
 
     def named(self, parameters: torch.Tensor, duration: float | torch.Tensor) -> dict[str, torch.Tensor]:
-        """See `Pulse.named`."""
+        """The parameters by name in units of time and angular frequency, (..., drives) or (..., drives, numbers)."""
         duration = torch.as_tensor(duration, dtype=parameters.dtype, device=parameters.device)
         amplitude, others = self._split(parameters)
         amplitude = amplitude * self._unit(duration)[..., None, None]
@@ -191,11 +168,15 @@ class Shape(Pulse):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Cosine(Shape):
+class Cosine(Pulse):
     """A plateau between two ramps of half a cosine, each `ramp` of the duration; by default ramps alone.
 
     Raises:
-        UserError: the ramp is not above 0 and at most 0.5; or as for `Shape`.
+        UserError: the ramp is not above 0 and at most 0.5; or as for `Pulse`.
+
+    Example:
+        >>> Cosine(segments=4, amplitude=0.4, quadratures=False)(torch.ones(1), 20.0).T
+        tensor([[0.0586, 0.3414, 0.3414, 0.0586]])
     """
 
     ramp: float = 0.5
@@ -208,17 +189,21 @@ class Cosine(Shape):
     def envelope(
         self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
     ) -> torch.Tensor:
-        """See `Shape.envelope`."""
+        """See `Pulse.envelope`."""
         risen = (0.5 - (fraction - 0.5).abs()).clamp(max=self.ramp) / self.ramp
         return amplitude * (1 - (torch.pi * risen).cos()) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gaussian(Shape):
+class Gaussian(Pulse):
     """A Gaussian whose standard deviation is `width` of the duration, lifted so that it begins and ends with 0.
 
     Raises:
-        UserError: the width is not positive; or as for `Shape`.
+        UserError: the width is not positive; or as for `Pulse`.
+
+    Example:
+        >>> Gaussian(segments=4, amplitude=0.4, quadratures=False)(torch.ones(1), 20.0).T
+        tensor([[0.0538, 0.3258, 0.3258, 0.0538]])
     """
 
     width: float = 0.2
@@ -231,7 +216,7 @@ class Gaussian(Shape):
     def envelope(
         self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
     ) -> torch.Tensor:
-        """See `Shape.envelope`."""
+        """See `Pulse.envelope`."""
         edge = math.exp(-0.125 / self.width**2)
         return amplitude * (self._bell(fraction) - edge) / (1 - edge)
 
@@ -248,6 +233,12 @@ class Drag(Gaussian):
 
     Raises:
         UserError: there are no quadratures; or as for `Gaussian`.
+
+    Example:
+        >>> pulse = Drag(segments=40)
+        >>> controls = pulse(torch.tensor([1.0, 0.0, -0.1, 0.0]), 20.0)
+        >>> pulse.named(torch.tensor([1.0, 0.0, -0.1, 0.0]), 20.0)["drag"]
+        tensor([-2.])
     """
 
     def __post_init__(self) -> None:
@@ -257,13 +248,13 @@ class Drag(Gaussian):
 
     @property
     def others(self) -> Mapping[str, int]:
-        """See `Shape.others`."""
+        """See `Pulse.others`."""
         return {"drag": 1, "detuning": -1}
 
     def envelope(
         self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
     ) -> torch.Tensor:
-        """See `Shape.envelope`."""
+        """See `Pulse.envelope`."""
         since = fraction - 0.5
         edge = math.exp(-0.125 / self.width**2)
         slope = -since / self.width**2 * self._bell(fraction) / (1 - edge)
@@ -272,11 +263,15 @@ class Drag(Gaussian):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Piecewise(Shape):
+class Piecewise(Pulse):
     """An amplitude for each of `pieces` equal parts (None: for each segment), as GRAPE optimises it.
 
     Raises:
-        UserError: there are more pieces than segments, or none; or as for `Shape`.
+        UserError: there are more pieces than segments, or none; or as for `Pulse`.
+
+    Example:
+        >>> Piecewise(segments=4, pieces=2, amplitude=0.5, quadratures=False)(torch.tensor([1.0, -1.0]), 20.0).T
+        tensor([[ 0.5000,  0.5000, -0.5000, -0.5000]])
     """
 
     pieces: int | None = None
@@ -288,27 +283,31 @@ class Piecewise(Shape):
 
     @property
     def values(self) -> int:
-        """See `Shape.values`."""
+        """See `Pulse.values`."""
         return self.segments if self.pieces is None else self.pieces
 
     @property
     def amplitudes(self) -> int:
-        """See `Shape.amplitudes`."""
+        """See `Pulse.amplitudes`."""
         return self.values
 
     def envelope(
         self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
     ) -> torch.Tensor:
-        """See `Shape.envelope`."""
+        """See `Pulse.envelope`."""
         return amplitude
 
 
 @dataclass(frozen=True, kw_only=True)
-class Fourier(Shape):
+class Fourier(Pulse):
     """Sines, which begin and end with 0: sum_n amplitude_n sin(pi n t / duration), n = 1 to `terms`.
 
     Raises:
-        UserError: there is no term; or as for `Shape`.
+        UserError: there is no term; or as for `Pulse`.
+
+    Example:
+        >>> Fourier(segments=4, terms=1, amplitude=1.0, quadratures=False)(torch.ones(1), 20.0).T
+        tensor([[0.3827, 0.9239, 0.9239, 0.3827]])
     """
 
     terms: int = 4
@@ -320,75 +319,20 @@ class Fourier(Shape):
 
     @property
     def amplitudes(self) -> int:
-        """See `Shape.amplitudes`."""
+        """See `Pulse.amplitudes`."""
         return self.terms
 
     def envelope(
         self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
     ) -> torch.Tensor:
-        """See `Shape.envelope`."""
+        """See `Pulse.envelope`."""
         order = torch.arange(1, self.terms + 1, dtype=fraction.dtype, device=fraction.device)
         return amplitude @ (torch.pi * order[:, None] * fraction).sin().to(amplitude.dtype)
 
 
-@dataclass(frozen=True)
-class Beside(Pulse):
-    """Several pulses at once, the controls of each after those of the one before; names begin with the pulse's number.
-
-    Raises:
-        UserError: there are none, or they have different numbers of segments.
-    """
-
-    pulses: tuple[Pulse, ...]
-
-    def __post_init__(self) -> None:
-        if len({pulse.segments for pulse in self.pulses}) != 1:
-            raise UserError("beside: give pulses that have the same number of segments")
-
-    @property
-    def segments(self) -> int:  # type: ignore[override]
-        """Number of segments."""
-        return self.pulses[0].segments
-
-    @property
-    def columns(self) -> int:
-        """See `Pulse.columns`."""
-        return sum(pulse.columns for pulse in self.pulses)
-
-    @property
-    def size(self) -> int:
-        """See `Pulse.size`."""
-        return sum(pulse.size for pulse in self.pulses)
-
-    def start(self, starts: int, generator: torch.Generator) -> Float[torch.Tensor, "starts size"]:
-        """See `Pulse.start`."""
-        return torch.cat([pulse.start(starts, generator) for pulse in self.pulses], -1)
-
-    def __call__(
-        self, parameters: Float[torch.Tensor, "*batch size"], duration: float | torch.Tensor
-    ) -> Float[torch.Tensor, "*batch segments columns"]:
-        """See `Pulse.__call__`."""
-        return torch.cat([pulse(part, duration) for pulse, part in self._each(parameters)], -1)
-
-    def named(self, parameters: torch.Tensor, duration: float | torch.Tensor) -> dict[str, torch.Tensor]:
-        """See `Pulse.named`."""
-        return {
-            f"{number}.{name}": values
-            for number, (pulse, part) in enumerate(self._each(parameters))
-            for name, values in pulse.named(part, duration).items()
-        }
-
-    def _each(self, parameters: torch.Tensor) -> list[tuple[Pulse, torch.Tensor]]:
-        if parameters.shape[-1] != self.size:
-            raise UserError(f"parameters: the pulses have {self.size}, and these are {parameters.shape[-1]}")
-        return list(
-            zip(self.pulses, parameters.split([pulse.size for pulse in self.pulses], -1), strict=True)
-        )
-
-
-def beside(*pulses: Pulse) -> Beside:
-    """These pulses at once, such as one on a qubit and one on a coupling: see `Beside`."""
-    return Beside(pulses)
+def split(pulses: Sequence[Pulse], parameters: torch.Tensor) -> list[tuple[Pulse, torch.Tensor]]:
+    """Pulses beside one another, each with its part of the parameters (..., the sum of sizes)."""
+    return list(zip(pulses, parameters.split([pulse.size for pulse in pulses], -1), strict=True))
 
 
 def _middles(count: int, like: torch.Tensor) -> torch.Tensor:

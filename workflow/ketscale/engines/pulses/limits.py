@@ -29,6 +29,10 @@ class Limits:
 
     Raises:
         UserError: a limit is not positive, or there is a slope and no amplitude.
+
+    Example:
+        >>> Limits(amplitude=0.3, bandwidth=0.1).ramp
+        5.9448...
     """
 
     amplitude: float | Sequence[float] | None = None
