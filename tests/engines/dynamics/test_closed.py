@@ -9,7 +9,7 @@ import pytest
 import torch
 from scipy.linalg import expm
 
-from ketscale.engines.dynamics import System, Tasks, basis
+from ketscale.engines.dynamics import System, Tasks, basis, plain
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.settings import Route
 
@@ -131,3 +131,47 @@ def test_transformations_of_torch_func_agree_with_autograd(route: Route) -> None
     torch.testing.assert_close(func.vmap(loss)(controls)[1], loss(controls[1]))
     leaves = controls.clone().requires_grad_()
     torch.testing.assert_close(torch.autograd.grad(func.vmap(loss)(leaves).sum(), leaves)[0], every)
+
+
+def test_dense_hamiltonians_of_many_levels_are_multiplied_and_sparse_ones_are_not() -> None:
+    many, few = system_of(16), System({}, {}, {"x": np.eye(16)[::-1], "z": np.diag(np.arange(16.0))})
+    states = torch.zeros(1, 16, 32)
+    assert plain.is_faster(many.ket_generators, states)
+    assert not plain.is_faster(many.ket_generators, states[:, :3])
+    assert not plain.is_faster(many.ket_generators, states[:, 0])
+    assert not plain.is_faster(few.ket_generators, states)
+    assert not plain.is_faster(system_of(6).ket_generators, states[:, :6])
+    assert not plain.is_faster(system_of(4).generators, torch.zeros(1, 16))
+
+
+@pytest.mark.parametrize("strength", [0.01, 1.0, 300.0])
+@pytest.mark.parametrize("dtype", [torch.complex128, torch.complex64])
+def test_exponentials_by_products_have_the_error_of_rounding(strength: float, dtype: torch.dtype) -> None:
+    hermitian = torch.tensor(np.array(list(matrices(np.random.default_rng(0), 8, "abc").values())))
+    given = -1j * strength * hermitian * torch.tensor([1.0, 0.1, 0.0])[:, None, None]
+    wanted = np.array([expm(each) for each in given.numpy()])
+    made = plain._by_products(given.to(dtype))
+    tolerance = torch.finfo(dtype).eps * 20 * max(1.0, 10 * strength)
+    np.testing.assert_allclose(made.numpy(), wanted, atol=tolerance)
+    # Each as if it was alone.
+    assert torch.equal(made[1], plain._by_products(given.to(dtype)[1:2])[0])
+
+
+def test_long_pulses_of_dense_systems_keep_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    system, (parameters, controls, columns) = system_of(3), tensors(3, segments=5)
+    controls.requires_grad_()
+
+    def found() -> Tensors:
+        tasks = Tasks(controls, 1.5, parameters=parameters, initial=columns)
+        made = Batched(route="torch").columns(system, tasks)
+        return [made, *torch.autograd.grad((made**2).real.sum(), controls)]
+
+    whole, calls = found(), []
+    one_part = plain._all_at_once
+    monkeypatch.setattr(plain, "KEPT_BYTES", 2 * plain.MATRICES * 2 * 9 * 16 + 1000)
+    monkeypatch.setattr(
+        plain, "_all_at_once", lambda *given: calls.append(given[1].shape[1]) or one_part(*given)
+    )
+    for one, other in zip(whole, found(), strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
+    assert calls == [2, 2, 1, 1, 2, 2]

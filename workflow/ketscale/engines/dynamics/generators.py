@@ -73,6 +73,11 @@ class Generators:
             2 * n, extended(self.fixed), extended(self.controlled), self.paired, self.tangents + 1
         )
 
+    @cached_property
+    def entry_count(self) -> int:
+        """The entries of G."""
+        return len({entry[:2] for matrix in (*self.fixed, *self.controlled) for entry in matrix})
+
     @property
     def normed_rows(self) -> int:
         """The rows from 0 whose norm decides how finely time is divided.

@@ -1,13 +1,24 @@
 """The evolution of linear systems by torch's operators, on any device; differentiable to any order.
 
-The maps of all tasks and segments are made at once, and then applied. They are real, or, of `paired` coordinates, complex.
+On the CPU it serves unitaries of many levels whose Hamiltonian has few zeros, since products of matrices are fast. The maps of all tasks and segments are made at once, and then applied. They are real, or, of `paired` coordinates, complex.
 """
 
 from __future__ import annotations
 
+import math
+
 import torch
+from torch.utils.checkpoint import checkpoint
 
 from ketscale.engines.dynamics.evolution import Division, Evolution
+from ketscale.engines.dynamics.generators import Generators
+from ketscale.private_torch import transforms_active
+
+# Bytes of matrices that a backward pass keeps, of which it needs so many for each segment; of longer pulses it computes
+# parts again, from their starts.
+KEPT_BYTES, MATRICES = 1 << 30, 24
+# Matrices of fewer levels are too small for the operators of torch.
+LEAST_DENSE = 12
 
 
 def evolve(
@@ -16,6 +27,19 @@ def evolve(
     """See `cpu.evolve`."""
     if not evolution.generators.paired:
         return segment_ends(fixed, controls, initial, evolution)[:, -1]
+    matrices = 1 + initial.shape[-1] ** 2 // 4 * initial.element_size() * 2 * len(initial)
+    at_once = max(1, KEPT_BYTES // (MATRICES * matrices))
+    if controls.shape[1] > at_once and torch.is_grad_enabled():
+        for part in controls.split(at_once, 1):
+            given = (_all_at_once, fixed, part, initial, evolution)
+            initial = checkpoint(*given, use_reentrant=False, preserve_rng_state=False)
+        return initial
+    return _all_at_once(fixed, controls, initial, evolution)
+
+
+def _all_at_once(
+    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+) -> torch.Tensor:
     maps = _maps(fixed, controls, initial, evolution)
     # Neighbours are multiplied, all pairs at once: a map takes far longer to make than to multiply.
     while (segments := maps.shape[1]) > 1:
@@ -32,6 +56,14 @@ def segment_ends(
     for segment in _maps(fixed, controls, initial, evolution).unbind(1):
         states.append(segment @ states[-1])
     return _coordinates(torch.stack(states, 1), initial.ndim)
+
+
+def is_faster(generators: Generators, initial: torch.Tensor) -> bool:
+    """Whether dense matrices of a closed system take less time than their entries: if many are not 0, and states are many."""
+    levels = generators.size // 2
+    states = initial.shape[1] if initial.ndim == 3 else 1
+    few = not generators.paired or levels < LEAST_DENSE or 4 * states < levels
+    return not few and generators.entry_count >= 2 * levels**2
 
 
 def _columns(initial: torch.Tensor, evolution: Evolution) -> torch.Tensor:
@@ -61,9 +93,36 @@ def _maps(
 
 def _exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
     if division.reaches:
-        return torch.linalg.matrix_exp(generators)
+        of_operators = transforms_active() or not generators.is_complex()
+        return torch.linalg.matrix_exp(generators) if of_operators else _by_products(generators)
     identity = torch.eye(generators.shape[-1], dtype=generators.dtype, device=generators.device)
     step = made = generators / division.steps
     for k in range(division.degrees[0], 1, -1):
         made = step + step @ made / k
     return torch.linalg.matrix_power(identity + made, division.steps)
+
+
+# Up to this norm the Taylor polynomial of degree 16 has a backward error below rounding; see `evolution.EXACT`.
+REACH = {torch.complex128: 0.78, torch.complex64: 2.4}
+
+
+def _by_products(generators: torch.Tensor) -> torch.Tensor:
+    """The exponential by scaling and squaring, in six products and the squares (Paterson and Stockmeyer).
+
+    The backward pass of `matrix_exp` exponentiates matrices of twice the size; that of a product is two products.
+    """
+    norm = generators.detach().abs().sum(-2).amax(-1)[..., None, None].nan_to_num(0.0)
+    squares = (norm / REACH[generators.dtype]).log2().ceil().clamp(0, 40)
+    one = generators * torch.exp2(-squares)
+    two = one @ one
+    four = two @ two
+    identity = torch.eye(one.shape[-1], dtype=one.dtype, device=one.device).expand_as(one)
+    powers = torch.stack([identity, one, two, two @ one])
+    factors = [[1 / math.factorial(4 * block + power) for power in range(4)] for block in range(4)]
+    blocks = torch.tensordot(torch.tensor(factors, dtype=one.dtype, device=one.device), powers, 1)
+    made = blocks[3] + four / math.factorial(16)
+    for block in (2, 1, 0):
+        made = blocks[block] + four @ made
+    for number in range(int(squares.max()) if squares.numel() else 0):
+        made = torch.where(squares > number, made @ made, made)
+    return made

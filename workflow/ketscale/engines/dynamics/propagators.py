@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 from ketscale.engines.dynamics import plain
 from ketscale.engines.dynamics.basis import is_written_out
 from ketscale.engines.dynamics.evolution import DEGREES, EXACT, Division, Evolution, Scheme, substeps
+from ketscale.engines.dynamics.generators import Generators
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
@@ -76,7 +77,8 @@ class Batched:
     scheme: exact, whose only error is rounding, or an integrator: rk4 or euler, whose longest step is `dt` (a time in
         the same unit as the tasks' duration): a segment has as few equal ones as it allows.
     route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
-        on any device; auto: compiled for CPU tensors, else torch.
+        on any device; auto: compiled for CPU tensors, but for unitaries of many levels whose Hamiltonian has few zeros,
+        else torch.
     strict: whether impossible values are refused, see `Propagator`.
 
     The guide's integrators divide by the trace after each step. In these coordinates no step changes it.
@@ -160,7 +162,7 @@ class Batched:
         else:
             generators = system.unitary_generators if tasks.rates is None else system.generators
         evolution = Evolution(generators, tau, self.division(tasks, controls.dtype))
-        evolve: Callable[..., torch.Tensor] = getattr(self._module(controls), what)
+        evolve: Callable[..., torch.Tensor] = getattr(self._module(generators, initial), what)
         evolved = evolve(fixed, controls, initial, evolution)
         if self.strict and not transforms_active() and not bool(evolved.detach().isfinite().all()):
             raise UserError(
@@ -181,12 +183,13 @@ class Batched:
             return EXACT[dtype]
         return Division((DEGREES[self.scheme],), steps=substeps(tasks.segment, self.dt))
 
-    def _module(self, controls: torch.Tensor) -> ModuleType:
-        if self.route == "torch" or (self.route == "auto" and not controls.is_cpu):
+    def _module(self, generators: Generators, initial: torch.Tensor) -> ModuleType:
+        of_operators = not initial.is_cpu or plain.is_faster(generators, initial)
+        if self.route == "torch" or (self.route == "auto" and of_operators):
             return plain
-        if not controls.is_cpu:
+        if not initial.is_cpu:
             raise UserError(
-                f"route: compiled computes on the CPU only, and the controls are on {controls.device}; use route torch"
+                f"route: compiled computes on the CPU only, and the controls are on {initial.device}; use route torch"
             )
         from ketscale.engines.dynamics import cpu
 
