@@ -10,6 +10,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
+from ketscale.engines import specialised
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.factory import named_simulator
@@ -119,6 +120,24 @@ def test_other_routes_and_circuits(name: str) -> None:
     given = points(circuit, batch)[:2]
     expected = twice(scalar(named_simulator("default.qubit"), circuit, False), given)
     torch.testing.assert_close(twice(scalar(each, circuit, False), given), expected)
+
+
+@pytest.mark.parametrize("state", [False, True])
+@pytest.mark.parametrize("name", OTHERS)
+def test_circuits_that_are_read_from_a_table(name: str, state: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing waits for code of a circuit's own."""
+    monkeypatch.setattr(specialised, "_chosen", ["never"])
+    each, circuit, batch = OTHERS[name]
+    given = points(circuit, batch)[: 2 + state]
+
+    def moved(function: Scalar) -> torch.Tensor:
+        along = tuple(tensor + 1 for tensor in given)
+        found: torch.Tensor = jvp(lambda *x: jvp(function, x, along)[1], tuple(given), along)[1]
+        return found
+
+    ours, theirs = (scalar(each, circuit, state), scalar(named_simulator("default.qubit"), circuit, state))
+    torch.testing.assert_close(twice(ours, given), twice(theirs, given))
+    torch.testing.assert_close(moved(ours), moved(theirs))
 
 
 def test_single_precision() -> None:

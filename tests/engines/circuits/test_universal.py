@@ -217,7 +217,9 @@ def test_what_waits_where_a_process_forks_is_asked_for_anew_in_the_other_one(
     monkeypatch.setattr(background.threading.Thread, "start", lambda thread: None)
     monkeypatch.setattr(background, "_background", [])
     specialised.specialise("again")
-    sweep = sweeps.Sweep(sweeps.Request(Circuit(1).rx(0, "x0"), ("Z",), torch.float64, 1, True, ()))
+    sweep = sweeps.Sweep(
+        sweeps.Request(Circuit(1).rx(0, "x0"), ("Z",), torch.float64, 1, True, ()), sweeps.CompiledSweep
+    )
     for _ in range(2):
         sweep.now()
     (parent,) = background._background

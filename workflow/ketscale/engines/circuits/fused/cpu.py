@@ -82,7 +82,7 @@ def kernel_for(
     mix: torch.Tensor | None = None,
     partners: tuple[int, ...] | None = None,
     groups: int = 1,
-) -> Sweep:
+) -> Sweep[CompiledSweep]:
     """The kernel for tensors of these shapes that want these gradients; `mix` and `partners` go together.
 
     Each of several groups has as many rows of the inputs, and as much of `weights` and `mix`.
@@ -93,7 +93,7 @@ def kernel_for(
 
 
 def call(
-    sweep: Sweep,
+    sweep: Sweep[CompiledSweep],
     inputs: torch.Tensor,
     weights: torch.Tensor,
     initial: torch.Tensor | None,
@@ -118,7 +118,7 @@ class _Sweep(torch.autograd.Function):
         initial: torch.Tensor | None,
         mix: torch.Tensor | None,
         compiled: CompiledSweep,
-        sweep: Sweep,
+        sweep: Sweep[CompiledSweep],
     ) -> torch.Tensor:
         saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
         ctx.save_for_backward(inputs, weights, initial, mix, saved)
@@ -183,7 +183,9 @@ def _differentiable(
     return [*gradients, None][:3]
 
 
-def vjp(sweep: Sweep, inputs: torch.Tensor, weights: torch.Tensor) -> tuple[torch.Tensor, CircuitPullBack]:
+def vjp(
+    sweep: Sweep[CompiledSweep], inputs: torch.Tensor, weights: torch.Tensor
+) -> tuple[torch.Tensor, CircuitPullBack]:
     """See `simulator.vjp`; by a kernel of which just the gradients by inputs and weights are wanted.
 
     inputs, weights: of one group, or (groups, batch, columns) and (groups, columns).

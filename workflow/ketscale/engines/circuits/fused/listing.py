@@ -29,7 +29,12 @@ FEWEST_PHASES, MOST_QUBITS = 4, 14
 
 @dataclass(frozen=True)
 class Listing(SweepPlan):
-    """One program with one layout, precision and set of wanted gradients; all of its amplitudes are complex."""
+    """One program with one layout, precision and set of wanted gradients; all of its amplitudes are complex.
+
+    order: how many tangents there are.
+    """
+
+    order: int = 0
 
     @property
     def real(self) -> bool:
@@ -89,18 +94,22 @@ class Listing(SweepPlan):
         """See `SweepPlan.scratch`."""
         return {
             "columns": self.all_columns,
-            "turns": 2 * len(self._turns),
+            "turns": (2 + self.order) * len(self._turns),
             "words": len(self.program.words or ()),
             "gradients": self.all_columns,
-            "psi": self._kept,
-            "adjoint": self._kept,
-            "blocks": 4 << self._dimensions,
+            "states": self.states * self._kept,
+            "blocks": self.states * 2 << self._dimensions,
         }
 
     @property
+    def states(self) -> int:
+        """How many states a sweep moves: psi, the adjoint, and their tangents."""
+        return 2**self.order * (2 if self.wanted or not self.order else 1)
+
+    @property
     def _kept(self) -> int:
-        """Vectors of psi, and of the adjoint, if there are such."""
-        return self.state_vectors if self.wanted or self.partners else 0
+        """Vectors of psi, of the adjoint, and of their tangents, if there are such."""
+        return self.state_vectors if self.wanted or self.partners or self.order else 0
 
     def sizes(self) -> dict[str, int]:
         """The arguments that say how large things are, by name."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from importlib import import_module
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 
@@ -20,7 +21,7 @@ from ketscale.engines.circuits.fused.program import Program, reduce
 from ketscale.engines.compiled import background
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
-from ketscale.engines.compiled.library import Library, vector_bytes
+from ketscale.engines.compiled.library import vector_bytes
 from ketscale.engines.specialised import chosen, having_own, specialisation
 
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
@@ -35,13 +36,14 @@ WRITERS = ("block", "mixing", "moves", "plan", "program", "frame", "rows", "sche
 SOURCES = tuple(import_module(f"ketscale.engines.circuits.fused.{name}") for name in WRITERS)
 
 
-class CompiledSweep:
+class Compiled:
     """Compiled functions for one circuit, one set of wanted gradients, one batch size and one number of groups.
 
     plan: of code that was written for the circuit, or the circuit that code reads. batch: samples in each group.
+    fixed: the arguments that all calls have.
     """
 
-    def __init__(self, plan: SweepPlan, batch: int, groups: int) -> None:
+    def __init__(self, plan: SweepPlan, kernel: Kernel, batch: int, groups: int) -> None:
         self.plan = plan
         self.batch = batch
         self.groups = groups
@@ -50,15 +52,27 @@ class CompiledSweep:
         self.real = torch.float64 if plan.double else torch.float32
         self.reads = isinstance(plan, Listing)
         self._tables: dict[str, torch.Tensor] = {}
-        self.fixed: dict[str, int] = {}
+        self.fixed: dict[str, Any] = {}
+        self.library = kernel.library
         if isinstance(plan, Listing):
-            self.library = reader(self.real, plan.lanes)
             counts, self._tables = plan.listed()
             self.fixed = plan.sizes() | counts
-            self.names = " ".join(universal.ARGUMENTS).split()
-        else:
-            self.library = own_kernel(plan).library
-            self.names = " ".join(ARGUMENTS).split()
+        words, size = plan.program.words, 2**plan.program.qubits
+        order, powers = plan.program.order or (), plan.program.powers or ()
+        if self.reads and words is None and not order:
+            order, powers = tuple(range(size)), (0,) * size
+        sources = torch.tensor(order, dtype=torch.int64).argsort()
+        self._tables |= {"sources": sources, "powers": torch.tensor(powers, dtype=torch.int8)[sources]}
+        self.fixed |= {"batch": batch, "groups": groups, "group_tiles": self.group_tiles, "tiles": self.tiles}
+        self.fixed |= {name: table.data_ptr() for name, table in self._tables.items()}
+
+
+class CompiledSweep(Compiled):
+    """The functions of `kernels` or `universal`."""
+
+    def __init__(self, plan: SweepPlan, kernel: Kernel, batch: int, groups: int) -> None:
+        super().__init__(plan, kernel, batch, groups)
+        self.names = " ".join(universal.ARGUMENTS if self.reads else ARGUMENTS).split()
         run = self.library.on_one_thread
         self.prepare, self.prepare_and_forward = run["prepare"], run["prepare_and_forward"]
         if plan.wanted:
@@ -68,16 +82,9 @@ class CompiledSweep:
         self.rows = groups * batch
         self.shape = (self.rows, size if words is None else len(words))
         self.dtype = self.complex if words is None else self.real
-        order, powers = plan.program.order or (), plan.program.powers or ()
-        if self.reads and words is None and not order:
-            order, powers = tuple(range(size)), (0,) * size
-        sources = torch.tensor(order, dtype=torch.int64).argsort()
-        self._tables |= {"sources": sources, "powers": torch.tensor(powers, dtype=torch.int8)[sources]}
-        self.fixed |= {"batch": batch, "groups": groups, "group_tiles": self.group_tiles, "tiles": self.tiles}
         self.fixed |= {
             "states_per_tile": plan.state_vectors if plan.wanted else 0,
             "states_per_worker": 0 if plan.wanted else plan.state_vectors,
-            **{name: table.data_ptr() for name, table in self._tables.items()},
         }
         # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
         self.shared_floats = groups * plan.shared_stride
@@ -121,22 +128,16 @@ class Workspace:
         self.address = self.arguments.buffer_info()[0]
 
 
-def own_kernel(plan: SweepPlan) -> Kernel:
-    """The kernel that is written for a plan."""
-    functions = (prepare, forward, prepare_and_forward, *((backward, collect) if plan.wanted else ()))
-    real = torch.float64 if plan.double else torch.float32
-    return Kernel(functions, ARGUMENTS, real, plan.lanes, plan, SOURCES)
-
-
 @lru_cache(maxsize=4)
-def reader(dtype: torch.dtype, lanes: int) -> Library:
+def _reader(dtype: torch.dtype, lanes: int) -> Kernel:
     """The code that reads circuits, in one precision."""
     functions = (
         universal.prepare, universal.forward, universal.prepare_and_forward, universal.backward, universal.collect,
     )  # fmt: skip
-    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(*SOURCES, kernels)).library
+    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(*SOURCES, kernels))
 
 
+C = TypeVar("C", bound=Compiled)
 Plan = TypeVar("Plan", bound=SweepPlan)
 
 
@@ -163,6 +164,13 @@ class Request:
         """The circuit as a table."""
         return self._laid_out(Listing, vector_bytes() // (8 if self._double else 4), real=False)
 
+    def kernel(self, plan: SweepPlan) -> Kernel:
+        """The code that is written for a plan, or that reads it."""
+        if isinstance(plan, Listing):
+            return _reader(self.dtype, plan.lanes)
+        functions = (prepare, forward, prepare_and_forward, *((backward, collect) if plan.wanted else ()))
+        return Kernel(functions, ARGUMENTS, self.dtype, plan.lanes, plan, SOURCES)
+
     @property
     def _double(self) -> bool:
         return self.dtype == torch.float64
@@ -188,34 +196,39 @@ class Request:
         )
 
 
-class Sweep:
+class Sweep(Generic[C]):
     """The code that answers one kind of calls: it reads the circuit from a table until code of its own is there.
 
+    kind: what is made of a plan, its kernel, a batch size and a number of groups.
     own: the circuit's own code, if calls are to have it, or None.
     """
 
-    def __init__(self, request: Request) -> None:
+    def __init__(self, request: Request, kind: Callable[[SweepPlan, Kernel, int, int], C]) -> None:
         self.request = request
-        self.own: CompiledSweep | None = None
-        self._compiled: CompiledSweep | None = None
-        self._reading: CompiledSweep | None = None
+        self._kind = kind
+        self.own: C | None = None
+        self._compiled: C | None = None
+        self._reading: C | None = None
         self._asked = False
 
-    def now(self) -> CompiledSweep:
+    def now(self) -> C:
         """The code of the next call; the second one that reads the table has the circuit's own code compiled."""
         return self.own or self._chosen()
 
-    def specialised(self) -> CompiledSweep:
+    def specialised(self) -> C:
         """The circuit's own code, which is compiled if it must be.
 
         Raises:
             UserError: the cache folder cannot be written.
         """
         if self._compiled is None:
-            self._compiled = CompiledSweep(self.request.plan(), self.request.batch, self.request.groups)
+            self._compiled = self._made(self.request.plan())
         return self._compiled
 
-    def _take_over(self) -> CompiledSweep:
+    def _made(self, plan: SweepPlan) -> C:
+        return self._kind(plan, self.request.kernel(plan), self.request.batch, self.request.groups)
+
+    def _take_over(self) -> C:
         compiled = self.specialised()
         if chosen() != "never":
             self.own = compiled
@@ -225,15 +238,15 @@ class Sweep:
     def _drop(self) -> None:
         self._asked = False
 
-    def _chosen(self) -> CompiledSweep:
+    def _chosen(self) -> C:
         mode = specialisation()
         again = mode == "again"
         if mode == "always" or (again and self._compiled is not None):
             return self._take_over()
         if self._reading is None:
-            if again and own_kernel(self.request.plan()).is_kept:
+            if again and self.request.kernel(self.request.plan()).is_kept:
                 return self._take_over()
-            self._reading = CompiledSweep(self.request.listing(), self.request.batch, self.request.groups)
+            self._reading = self._made(self.request.listing())
         elif again and not self._asked:
             self._asked = True
             circuit = self.request.circuit
@@ -244,7 +257,7 @@ class Sweep:
 
 def _compile(request: Request) -> None:
     """Compile a circuit's own code, for the cache folder."""
-    own_kernel(request.plan()).compile()
+    request.kernel(request.plan()).compile()
 
 
 @lru_cache(maxsize=4096)
@@ -258,9 +271,10 @@ def kernel(
     literal: bool,
     partners: tuple[int, ...] | None = None,
     groups: int = 1,
-) -> Sweep:
+) -> Sweep[CompiledSweep]:
     """The code for a circuit, the wanted result and the wanted gradients."""
-    return Sweep(Request(circuit, paulis, dtype, batch, from_zero, wanted, literal, partners, groups))
+    request = Request(circuit, paulis, dtype, batch, from_zero, wanted, literal, partners, groups)
+    return Sweep(request, CompiledSweep)
 
 
 @lru_cache(maxsize=256)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -9,12 +10,15 @@ from typing import Any
 import torch
 
 from ketscale.engines.circuits.circuit import Circuit
+from ketscale.engines.circuits.fused import kernels, tangents, universal, universal_tangents
 from ketscale.engines.circuits.fused.higher import Terms
+from ketscale.engines.circuits.fused.listing import Listing
 from ketscale.engines.circuits.fused.once import collect, prepare
-from ketscale.engines.circuits.fused.plan import Wanted
-from ketscale.engines.circuits.fused.sweeps import SOURCES, Request
+from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted
+from ketscale.engines.circuits.fused.sweeps import SOURCES, Compiled, Request, Sweep
 from ketscale.engines.circuits.fused.tangents import (
     TANGENTS,
+    TangentPlan,
     bend,
     bend_at_once,
     prepare_tangents,
@@ -37,7 +41,8 @@ def along(
     inputs, weights, *given = terms.point
     groups, batch, columns = inputs.shape
     kinds = tuple(kind for kind, there in zip(KINDS, wanted or (), strict=False) if there)
-    sweep = kernel(circuit, paulis, inputs.dtype, batch, groups, len(terms.tangents), kinds, literal, valued)
+    order = len(terms.tangents)
+    sweep = kernel(circuit, paulis, inputs.dtype, batch, groups, order, kinds, literal, valued).now()
     size, rows = 2**circuit.qubits, groups * batch
     # One state for all samples, or one for each.
     one = not given or (given[0].ndim == 2 and groups == 1)
@@ -51,6 +56,8 @@ def along(
         if not one and first.ndim == 2:
             first = first[:, None].expand(groups, batch, size)
         arguments[f"initial{suffix}"] = first.resolve_conj().contiguous()
+    if sweep.reads:
+        arguments["valued"] = int(valued)
     results = []
     if "input" in kinds:
         to_inputs = torch.empty_like(arguments["inputs"])
@@ -86,56 +93,90 @@ def along(
 KINDS: tuple[Wanted, ...] = ("input", "weight", "initial")
 
 
-class TangentSweep:
-    """A kernel with tangents, for one batch size and one number of groups.
+@dataclass(frozen=True)
+class TangentRequest(Request):
+    """What code with `order` tangents is for; see `TangentPlan`."""
 
-    zero, nothing: |0...0>, and a tangent of 0, (1, 2**n).
-    """
+    order: int = 1
+    valued: bool = False
 
-    def __init__(self, request: Request, order: int, valued: bool) -> None:
-        plan = self.plan = tangent_plan(request.plan(), order, valued)
+    def plan(self) -> SweepPlan:
+        """See `Request.plan`."""
+        return tangent_plan(super().plan(), self.order, self.valued)
+
+    def listing(self) -> Listing:
+        """See `Request.listing`."""
+        return replace(super().listing(), order=self.order)
+
+    def kernel(self, plan: SweepPlan) -> Kernel:
+        """See `Request.kernel`."""
+        if isinstance(plan, Listing):
+            return _reader(self.dtype, plan.lanes, self.order, bool(plan.wanted))
         functions = (
             (prepare, prepare_tangents, bend, collect, bend_at_once)
             if plan.wanted
             else (prepare, prepare_tangents, push, push_at_once)
         )
-        self.names = [function.__name__ for function in functions]
-        self.kernel = Kernel(functions, TANGENTS, request.dtype, plan.lanes, plan, SOURCES)
-        self.group_tiles = -(-request.batch // plan.samples)
-        self.tiles = request.groups * self.group_tiles
-        self._sources = torch.tensor(plan.program.order or (), dtype=torch.int64).argsort()
-        self._powers = torch.tensor(plan.program.powers or (), dtype=torch.int8)[self._sources]
-        self.fixed: dict[str, Any] = {
-            "batch": request.batch, "groups": request.groups, "group_tiles": self.group_tiles, "tiles": self.tiles,
-            "sources": self._sources, "powers": self._powers,
-        }  # fmt: skip
-        self.zero = torch.zeros(1, 2**plan.program.qubits, dtype=request.dtype.to_complex())
+        return Kernel(functions, TANGENTS, self.dtype, plan.lanes, plan, SOURCES)
+
+
+@lru_cache(maxsize=8)
+def _reader(dtype: torch.dtype, lanes: int, order: int, bends: bool) -> Kernel:
+    """The code that reads circuits, in one precision."""
+    push = universal_tangents.push1 if order == 1 else universal_tangents.push2
+    functions = (universal_tangents.bend, universal.collect) if bends else (push,)
+    return Kernel(
+        functions,
+        universal_tangents.ARGUMENTS,
+        dtype,
+        lanes,
+        sources=(*SOURCES, kernels, tangents, universal),
+    )
+
+
+class CompiledTangents(Compiled):
+    """The functions of `tangents` or `universal_tangents`.
+
+    zero, nothing: |0...0>, and a tangent of 0, (1, 2**n).
+    """
+
+    def __init__(self, plan: SweepPlan, kernel: Kernel, batch: int, groups: int) -> None:
+        super().__init__(plan, kernel, batch, groups)
+        assert isinstance(plan, (TangentPlan, Listing))
+        self._run = kernel.run
+        self.zero = torch.zeros(1, 2**plan.program.qubits, dtype=self.real.to_complex())
         self.nothing = self.zero.clone()
         self.zero[0, 0] = 1
-        self._dtype = request.dtype
+        self._sweep = "bend" if plan.wanted else "push"
+        if isinstance(plan, Listing):
+            self._before: tuple[str, ...] = ()
+            self._sweep = "bend" if plan.wanted else f"push{plan.order}"
+            self._alone, states, strides = None, plan.states, {}
+        else:
+            self._before = ("prepare", "prepare_tangents")
+            self._alone, states = f"{self._sweep}_at_once", len(plan.states)
+            strides = {"shared": plan.shared_stride}
+            strides |= {f"moved{number}": plan.moved_stride for number in range(plan.order)}
+        self._work = 14 * len(plan.steps) * states // 2 * plan.state_vectors * plan.lanes * self.tiles
         # What groups share comes first, and then each thread's scratch.
-        sizes = (plan.shared_stride, *[plan.moved_stride] * plan.order)
-        starts = accumulate((request.groups * size for size in sizes), initial=0)
-        self._starts = dict(zip(("shared", "moved0", "moved1")[: len(sizes)], starts, strict=False))
-        self._shared = request.groups * sum(sizes)
+        ends = list(accumulate((groups * size for size in strides.values()), initial=0))
+        self._starts = dict(zip([*strides, "scratch"], ends, strict=True))
 
     def run(self, arguments: dict[str, Any]) -> None:
         """Fill the results among a kernel's arguments."""
-        plan = self.plan
-        work = 14 * len(plan.steps) * len(plan.states) // 2 * plan.state_vectors * plan.lanes * self.tiles
-        threads = threads_for(self.tiles, work)
-        own = torch.empty(self._shared + threads * plan.scratch_vectors * plan.lanes, dtype=self._dtype)
-        address, size = own.data_ptr(), self._dtype.itemsize
+        threads = threads_for(self.tiles, self._work)
+        scratch = threads * self.plan.scratch_vectors * self.plan.lanes
+        own = torch.empty(self._starts["scratch"] + scratch, dtype=self.real)
+        address, size = own.data_ptr(), self.real.itemsize
         arguments |= {name: address + size * start for name, start in self._starts.items()}
-        arguments["scratch"] = address + size * self._shared
-        if threads == 1:
-            self.kernel.run(self.names[-1], **arguments)
+        if threads == 1 and self._alone:
+            self._run(self._alone, **arguments)
             return
-        for name in self.names[:2]:
-            self.kernel.run(name, **arguments)
-        self.kernel.run(self.names[2], threads, **arguments)
-        if "collect" in self.names and self.group_tiles > 1:
-            self.kernel.run("collect", **arguments)
+        for name in self._before:
+            self._run(name, **arguments)
+        self._run(self._sweep, threads, **arguments)
+        if self.plan.wanted and self.group_tiles > 1:
+            self._run("collect", **arguments)
 
 
 @lru_cache(maxsize=1024)
@@ -149,7 +190,9 @@ def kernel(
     wanted: tuple[Wanted, ...],
     literal: bool,
     valued: bool,
-) -> TangentSweep:
-    """The kernel for a circuit, the wanted result and the wanted gradients, along `order` tangents."""
-    request = Request(circuit, paulis, dtype, batch, False, wanted, literal, None, groups)
-    return TangentSweep(request, order, valued)
+) -> Sweep[CompiledTangents]:
+    """The code for a circuit, the wanted result and the wanted gradients, along `order` tangents."""
+    request = TangentRequest(
+        circuit, paulis, dtype, batch, False, wanted, literal, None, groups, order, valued
+    )
+    return Sweep(request, CompiledTangents)

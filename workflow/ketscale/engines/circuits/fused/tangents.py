@@ -44,16 +44,19 @@ from ketscale.engines.compiled.language import Arguments, Buffer, FunctionCode, 
 # A tile's states together take at most this many bytes, if there are several samples: a quarter of a core's second-level
 # cache. At 12 qubits the kernels took twice the time with half of it.
 CACHE_BYTES = 256 * 1024
-TANGENTS = ARGUMENTS | {
+# A point's tangents.
+OPERANDS = {
     name: kind
     for number in range(MOST)
     for name, kind in {
         f"inputs{number}": reals("rows", "input_stride"),
         f"weights{number}": reals("groups", "weight_columns"),
         f"initial{number}": reals("rows", "initial_stride"),
-        f"moved{number}": reals("groups", "moved_stride"),  # what `prepare_tangents` computes
     }.items()
 }
+# What `prepare_tangents` computes.
+MOVED = {f"moved{number}": reals("groups", "moved_stride") for number in range(MOST)}
+TANGENTS = ARGUMENTS | OPERANDS | MOVED
 
 
 @dataclass(frozen=True)

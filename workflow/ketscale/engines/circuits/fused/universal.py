@@ -10,7 +10,7 @@ With p = q ^ x, a step about the word P of X on mask `x` and Z on mask `z` takes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -78,8 +78,13 @@ ARGUMENTS = CALL_ARGUMENTS | {
 
 
 @dataclass(frozen=True)
-class _Tile:
-    """A tile that a thread has taken; see `kernels.Tile`. signs, sines: two vectors each, of a step."""
+class Tile:
+    """A tile that a thread has taken; see `kernels.Tile`.
+
+    states: psi, its tangents if there are any, and where gradients are wanted the adjoint and its tangents; blocks: their
+    places for a block. turns: cosine, sine, and half of each tangent, of every angle. signs, sines, halves: two vectors
+    each, of a step, with both signs; halves: for each tangent.
+    """
 
     k: FunctionCode
     args: Arguments
@@ -92,12 +97,11 @@ class _Tile:
     turns: Buffer
     words: Buffer
     gradients: Buffer
-    psi: Buffer
-    adjoint: Buffer
-    block: Buffer
-    block_adjoint: Buffer
+    states: list[Buffer]
+    blocks: list[Buffer]
     signs: Buffer
     sines: Buffer
+    halves: list[Buffer]
 
     @property
     def lane_signs(self) -> Buffer:
@@ -128,8 +132,10 @@ class _Step:
     factor: Number
 
 
+# Numbers q and p of vectors, and which sign q has.
+_Places = list[tuple[Number, Number, Number]]
 # Writes the code of a step of a kind.
-Body = Callable[[_Tile, _Step], None]
+Body = Callable[[Tile, _Step], None]
 
 
 def _parity(bits: Number) -> Number:
@@ -137,25 +143,24 @@ def _parity(bits: Number) -> Number:
 
 
 @contextmanager
-def _tiles(k: FunctionCode, args: Arguments) -> Iterator[_Tile]:
-    """Write the body for each tile that this thread takes, whose angles are read."""
+def tiles(k: FunctionCode, args: Arguments, order: int = 0, states: int = 2) -> Iterator[Tile]:
+    """Write the body for each tile that this thread takes, whose angles are read, and `order` tangents of these."""
     worker = k.worker()
-    signs, sines = k.local(2), k.local(2)
-    block = args.block_vectors * 2
-    columns, turns, words, gradients, psi, adjoint, one, two = args.scratch[worker].split(
-        (args.all_columns,), (args.angles, 2), (args.words,), (args.all_columns,),
-        (args.kept_vectors,), (args.kept_vectors,), (block,), (block,),
+    signs, sines, *halves = (k.local(2) for _ in range(2 + order))
+    columns, turns, words, gradients, *places = args.scratch[worker].split(
+        (args.all_columns,), (args.angles, 2 + order), (args.words,), (args.all_columns,),
+        *[(args.kept_vectors,)] * states, *[(args.block_vectors * 2,)] * states,
     )  # fmt: skip
     with k.tasks(args.tiles) as number:
         group = number // args.group_tiles
         before = (number - group * args.group_tiles) * args.samples
         at = worker * args.states_per_worker + number * args.states_per_tile
-        tile = _Tile(
+        tile = Tile(
             k=k, args=args, number=number, group=group,
             first=group * args.batch + before, present=minimum(args.samples, args.batch - before),
             saved=_state(args.states.part((at,), 1)), columns=columns, turns=turns, words=words, gradients=gradients,
-            psi=_state(psi), adjoint=_state(adjoint), block=_state(one), block_adjoint=_state(two),
-            signs=signs, sines=sines,
+            states=[_state(each) for each in places[:states]], blocks=[_state(each) for each in places[states:]],
+            signs=signs, sines=sines, halves=halves,
         )  # fmt: skip
         _read_angles(tile)
         yield tile
@@ -176,50 +181,79 @@ def prepare_and_forward(k: FunctionCode, args: Arguments) -> None:
 
 def forward(k: FunctionCode, args: Arguments) -> None:
     """States from angles, then expectation values or amplitudes."""
-    with _tiles(k, args) as tile:
+    with tiles(k, args) as tile:
         k.either(
             args.from_zero != 0,
             lambda: _zero_state(tile, tile.saved),
-            lambda: _rows(tile, args.initial, True, lambda rows: rows.read(tile.saved, 1.0)),
+            lambda: rows(tile, args.initial, True, lambda rows: rows.read(tile.saved, 1.0)),
         )
-        _run(tile, k.integer(0), args.forward_passes, _rotate, tile.saved, None)
+        evolve(tile, [tile.saved])
         with k.when(args.mixed != 0):
-            _copy(tile, tile.saved, tile.psi)
-            mix(k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.psi, tile.saved)
-        with k.when(args.words > 0):
-            tile.words.zero(args.words)
-        _run(tile, args.forward_passes, args.word_passes, _measure, tile.saved, None, kept=True)
+            _copy(tile, tile.saved, tile.states[0])
+            mix(k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.states[0], tile.saved)
+        measure(tile, [tile.saved])
         with k.when(args.mixed != 0):
-            _copy(tile, tile.psi, tile.saved)
-        k.either(
-            args.words > 0,
-            lambda: _write_words(tile),
-            lambda: _rows(tile, args.out, False, lambda rows: rows.write(tile.saved, 1.0)),
-        )
+            _copy(tile, tile.states[0], tile.saved)
+        write_results(tile, tile.saved)
 
 
 def backward(k: FunctionCode, args: Arguments) -> None:
     """Gradients from cotangents: the sweep backwards."""
-    with _tiles(k, args) as tile:
-        psi, adjoint = tile.psi, tile.adjoint
+    with tiles(k, args) as tile:
+        psi = tile.states[0]
         _copy(tile, tile.saved, psi)
         with k.when(args.mixed != 0):
             mix(k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.saved, psi)
-        tile.gradients.zero(args.all_columns)
-        k.either(
-            args.words > 0,
-            lambda: _read_words(tile),
-            lambda: _rows(tile, args.cotangent, False, lambda rows: rows.read(adjoint, 0.5)),
-        )
-        _run(tile, args.forward_passes, args.word_passes, _add, psi, adjoint)
+        begin_adjoint(tile)
         with k.when(args.mixed != 0):
             _undo_mix(tile)
             _copy(tile, tile.saved, psi)
-        before = args.forward_passes + args.word_passes
-        _run(tile, before, args.backward_passes, _undo, psi, adjoint)
-        with k.when(args.initial_wanted != 0):
-            _rows(tile, args.initial_gradient, True, lambda rows: rows.write(adjoint, 2.0))
-        _write_gradients(tile)
+        undo(tile)
+
+
+def evolve(tile: Tile, states: list[Buffer]) -> None:
+    """A state, and its tangents, after all rotations."""
+    _run(tile, tile.k.integer(0), tile.args.forward_passes, _rotate, states)
+
+
+def measure(tile: Tile, states: list[Buffer]) -> None:
+    """Each sample's words, of a state; or their derivative along the tangents that come after it."""
+    with tile.k.when(tile.args.words > 0):
+        tile.words.zero(tile.args.words)
+    _run(tile, tile.args.forward_passes, tile.args.word_passes, _measure, states, kept=True)
+
+
+def write_results(tile: Tile, last: Buffer) -> None:
+    """The words that were measured, or a state."""
+    tile.k.either(
+        tile.args.words > 0,
+        lambda: _write_words(tile),
+        lambda: rows(tile, tile.args.out, False, lambda rows: rows.write(last, 1.0)),
+    )
+
+
+def begin_adjoint(tile: Tile) -> None:
+    """The adjoint of the cotangents and its tangent if there is one, and gradients of 0."""
+    k, args = tile.k, tile.args
+    first, *moved = tile.states[len(tile.states) // 2 :]
+    tile.gradients.zero(args.all_columns)
+    for tangent in moved:
+        tangent.zero(args.vectors)
+    k.either(
+        args.words > 0,
+        lambda: _read_words(tile, first),
+        lambda: rows(tile, args.cotangent, False, lambda rows: rows.read(first, 0.5)),
+    )
+    _run(tile, args.forward_passes, args.word_passes, _add, tile.states)
+
+
+def undo(tile: Tile) -> None:
+    """The gradients, by undoing all rotations."""
+    args = tile.args
+    _run(tile, args.forward_passes + args.word_passes, args.backward_passes, _undo, tile.states)
+    with tile.k.when(args.initial_wanted != 0):
+        rows(tile, args.initial_gradient, True, lambda rows: rows.write(tile.states[-1], 2.0))
+    _write_gradients(tile)
 
 
 def collect(k: FunctionCode, args: Arguments) -> None:
@@ -239,7 +273,7 @@ def collect(k: FunctionCode, args: Arguments) -> None:
 # --- superpositions ---
 
 
-def _copy(tile: _Tile, source: Buffer, target: Buffer) -> None:
+def _copy(tile: Tile, source: Buffer, target: Buffer) -> None:
     with tile.k.loop(tile.args.vectors) as v:
         target[v] = source[v]
 
@@ -252,10 +286,10 @@ def _complexes(args: Arguments, reals: Buffer) -> Buffer:
     return reals.part((), 1, element="complex")
 
 
-def _undo_mix(tile: _Tile) -> None:
+def _undo_mix(tile: Tile) -> None:
     k, args, sums = tile.k, tile.args, _state(tile.k.local(4))
     undo = partial(
-        undo_mix, k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.saved, tile.adjoint
+        undo_mix, k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.saved, tile.states[1]
     )
     k.either(
         args.mix_wanted != 0,
@@ -268,17 +302,11 @@ def _undo_mix(tile: _Tile) -> None:
 
 
 def _run(
-    tile: _Tile,
-    first: Number,
-    count: Number,
-    body: Body,
-    psi: Buffer,
-    adjoint: Buffer | None,
-    kept: bool = False,
+    tile: Tile, first: Number, count: Number, body: Body, states: list[Buffer], kept: bool = False
 ) -> None:
-    """Passes over a state, and its adjoint, by a body for their steps. kept: the steps change nothing."""
+    """Passes over states by a body for their steps. kept: the steps change nothing."""
     k, args = tile.k, tile.args
-    pairs = [(psi, tile.block), *([] if adjoint is None else [(adjoint, tile.block_adjoint)])]
+    pairs = list(zip(states, tile.blocks, strict=False))
     with each(k, count) as number:
         row = args.passes[first + number]
 
@@ -297,7 +325,7 @@ def _run(
         k.either(row[COUNT] > 0, lambda: _pass(tile, row, body, pairs, kept), moved)
 
 
-def _pass(tile: _Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer]], kept: bool) -> None:
+def _pass(tile: Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer]], kept: bool) -> None:
     """Steps on each block of states, which are pairs with their places for a block."""
     k, args = tile.k, tile.args
     size = k.integer(1) << row[DIMENSIONS]
@@ -349,7 +377,7 @@ def _base(k: FunctionCode, args: Arguments, row: Buffer, index: Number) -> Numbe
     return base.value
 
 
-def _steps(tile: _Tile, number: Number, base: Number, size: Number, body: Body) -> None:
+def _steps(tile: Tile, number: Number, base: Number, size: Number, body: Body) -> None:
     """One step on a block, by the code of its kind."""
     k, row = tile.k, tile.args.steps[number]
     # All are read before the loop over the block, whose stores might change them as far as LLVM knows.
@@ -368,7 +396,7 @@ def _steps(tile: _Tile, number: Number, base: Number, size: Number, body: Body) 
             body(tile, step)
 
 
-def _image(tile: _Tile, step: _Step, amplitude: Complex) -> Complex:
+def _image(tile: Tile, step: _Step, amplitude: Complex) -> Complex:
     """An amplitude's vectors after the flip of their lanes, or i times these."""
     parts = [-amplitude.imag, amplitude.real] if step.odd else [amplitude.real, amplitude.imag]
     for bit in range(tile.k.lanes.bit_length() - 1 if step.lanes else 0):
@@ -379,7 +407,7 @@ def _image(tile: _Tile, step: _Step, amplitude: Complex) -> Complex:
 
 
 @contextmanager
-def _places(tile: _Tile, step: _Step) -> Iterator[list[tuple[Number, Number, Number]]]:
+def _places(tile: Tile, step: _Step) -> Iterator[_Places]:
     """Loop over a block: numbers q and p, and which sign q has; the two of a pair, or one alone."""
     k = tile.k
     if step.pairs:
@@ -398,82 +426,146 @@ def _product(left: Complex, right: Complex) -> Number:
     return made
 
 
-def _sines(tile: _Tile, vector: Number, negative: Number) -> None:
+def _sines(tile: Tile, vector: Number, negative: Number) -> None:
     """Keep a vector with both signs: first its own, or if `negative` is 1 the other one."""
     signed = vector * tile.signs[0]
     tile.sines[negative], tile.sines[negative ^ 1] = signed, -signed
 
 
-def _rotate(tile: _Tile, step: _Step) -> None:
-    """psi'_q = c psi_q - i s (P psi)_q."""
-    turn, psi = tile.turns[step.index], tile.block
-    _sines(tile, turn[1], step.negative)
-    cosine = turn[0]
-    with _places(tile, step) as places:
-        states = [psi[q] for q, _, _ in places]
-        for number, (q, _, sign) in enumerate(places):
-            psi[q] = fma(_image(tile, step, states[number - 1]), tile.sines[sign], cosine * states[number])
+def _signed(tile: Tile, step: _Step, inverse: bool) -> Number:
+    """Keep the sine and the tangents' halves with both signs, first their own, or if negative the other; the cosine."""
+    turn, negative = tile.turns[step.index], step.negative ^ int(inverse)
+    for place, kept in enumerate([tile.sines, *tile.halves]):
+        _keep_signed(tile, kept, turn[1 + place], negative)
+    return turn[0]
 
 
-def _undo(tile: _Tile, step: _Step) -> None:
-    """psi and adjoint before a rotation, and Im <adjoint|P|psi>, which is added to the gradient."""
-    k, turn, psi, adjoint = tile.k, tile.turns[step.index], tile.block, tile.block_adjoint
-    _sines(tile, turn[1], step.negative ^ 1)
-    cosine, total = turn[0], k.variable(k.vector(0.0))
+def _keep_signed(tile: Tile, kept: Buffer, vector: Number, negative: Number) -> None:
+    signed = vector * tile.signs[0]
+    kept[negative], kept[negative ^ 1] = signed, -signed
+
+
+def _loaded(
+    tile: Tile, step: _Step, places: _Places, blocks: Sequence[Buffer]
+) -> list[list[tuple[Complex, Complex]]]:
+    """For each place and block, the amplitude there and the image of the other place's."""
+    before = [[block[q] for block in blocks] for q, _, _ in places]
+    images = [[_image(tile, step, amplitude) for amplitude in each] for each in before]
+    return [list(zip(each, images[at - 1], strict=True)) for at, each in enumerate(before)]
+
+
+def _turn(
+    tile: Tile,
+    step: _Step,
+    places: _Places,
+    blocks: Sequence[Buffer],
+    loaded: list[list[tuple[Complex, Complex]]],
+    cosine: Number,
+) -> None:
+    """psi'_q = c psi_q - i s (P psi)_q, and the same of its tangents, which move with the angles too (`tangents`)."""
+
+    def added(at: int, source: Complex, signed: Buffer, to: Complex) -> Complex:
+        made: Complex = fma(_image(tile, step, source), signed[places[at][2]], to)
+        return made
+
+    turned = [
+        [fma(image, tile.sines[places[at][2]], cosine * own) for own, image in each]
+        for at, each in enumerate(loaded)
+    ]
+    for at, (q, _, _) in enumerate(places):
+        after, other = list(turned[at]), turned[at - 1]
+        for number, half in enumerate(tile.halves):
+            after[number + 1] = added(at, other[0], half, after[number + 1])
+        if len(blocks) == 4:
+            first = added(at - 1, turned[at][0], tile.halves[0], other[1])
+            after[3] = added(at, first, tile.halves[1], after[3])
+            after[3] = added(at, other[2], tile.halves[0], after[3])
+        for block, amplitude in zip(blocks, after, strict=True):
+            block[q] = amplitude
+
+
+def _rotate(tile: Tile, step: _Step) -> None:
+    """A state and its tangents after a rotation."""
+    cosine, blocks = _signed(tile, step, inverse=False), tile.blocks[: 2 ** len(tile.halves)]
     with _places(tile, step) as places:
-        states = [(psi[q], adjoint[q]) for q, _, _ in places]
-        for number, (q, _, sign) in enumerate(places):
-            images = [_image(tile, step, state) for state in states[number - 1]]
-            total.value = fma(_product(states[number][1], images[0]), tile.signs[sign], total.value)
-            for state, own, image in zip((psi, adjoint), states[number], images, strict=True):
-                state[q] = fma(image, tile.sines[sign], cosine * own)
+        _turn(tile, step, places, blocks, _loaded(tile, step, places, blocks), cosine)
+
+
+def _undo(tile: Tile, step: _Step) -> None:
+    """psi and adjoint before a rotation, and Im <adjoint|P|psi>, or its derivative, which is added to the gradient."""
+    k, half = tile.k, len(tile.blocks) // 2
+    psi, adjoint = tile.blocks[:half], tile.blocks[half:]
+    cosine, total = _signed(tile, step, inverse=True), k.variable(k.vector(0.0))
+    with _places(tile, step) as places:
+        ones, others = (_loaded(tile, step, places, blocks) for blocks in (psi, adjoint))
+        for at, (_, _, sign) in enumerate(places):
+            for (_, image), (amplitude, _) in zip(ones[at], reversed(others[at]), strict=True):
+                total.value = fma(_product(amplitude, image), tile.signs[sign], total.value)
+        _turn(tile, step, places, psi, ones, cosine)
+        _turn(tile, step, places, adjoint, others, cosine)
     factor = k.table("plus", [1.0, -1.0])[step.negative] * step.factor
     column = step.column
     tile.gradients[column] = fma(total.value, factor.splat(), tile.gradients[column])
 
 
-def _measure(tile: _Tile, step: _Step) -> None:
-    """Add <psi|P|psi> over the block to the word's sum."""
-    k, psi, total = tile.k, tile.block, tile.k.variable(tile.k.vector(0.0))
+# By how many tangents there are, the states whose products with words are summed; of tangents twice.
+_MEASURED = (((0, 0),), ((1, 0),), ((3, 0), (1, 2)))
+
+
+def _measure(tile: Tile, step: _Step) -> None:
+    """Add <psi|P|psi>, or its derivative, over the block to the word's sum."""
+    k, order, total = tile.k, len(tile.halves), tile.k.variable(tile.k.vector(0.0))
     with _places(tile, step) as places:
         for q, p, sign in places:
-            product = _product(psi[q], _image(tile, step, psi[p]))
-            total.value = fma(product, tile.signs[sign], total.value)
+            for left, right in _MEASURED[order]:
+                product = _product(tile.blocks[left][q], _image(tile, step, tile.blocks[right][p]))
+                total.value = fma(product, tile.signs[sign], total.value)
     words, word = tile.words, step.index
-    sign = k.table("plus", [1.0, -1.0])[step.negative].splat()
-    words[word] = fma(total.value, sign, words[word])
+    signs = k.table("twice", [2.0, -2.0]) if order else k.table("plus", [1.0, -1.0])
+    words[word] = fma(total.value, signs[step.negative].splat(), words[word])
 
 
-def _add(tile: _Tile, step: _Step) -> None:
-    """Add the word's weight times P psi to the adjoint."""
-    psi, adjoint = tile.block, tile.block_adjoint
-    _sines(tile, tile.words[step.index], step.negative)
+def _add(tile: Tile, step: _Step) -> None:
+    """Add the word's weight times P psi to the adjoint, and the same of their tangents."""
+    half = len(tile.blocks) // 2
+    _keep_signed(tile, tile.sines, tile.words[step.index], step.negative)
     with _places(tile, step) as places:
         for q, p, sign in places:
-            adjoint[q] = fma(_image(tile, step, psi[p]), tile.sines[sign], adjoint[q])
+            for psi, adjoint in zip(tile.blocks[:half], tile.blocks[half:], strict=True):
+                adjoint[q] = fma(_image(tile, step, psi[p]), tile.sines[sign], adjoint[q])
 
 
 # --- angles and words in, gradients and values out ---
 
 
-def _read_angles(tile: _Tile) -> None:
-    """Cosine and sine of half of every angle, after the columns that they are multiples of."""
+def _read_angles(tile: Tile) -> None:
+    """Cosine and sine of half of every angle, and half of its tangents."""
     k, args, columns = tile.k, tile.args, tile.columns
-    own = columns.part((), args.all_columns, k.lanes, element="real")
-    with k.loop(k.lanes) as lane:
-        row = args.inputs[tile.first + minimum(lane >> args.lane_bits, tile.present - 1)]
-        with each(k, args.input_columns) as i:
-            own[i, lane] = row[i]
-    weights = args.weights[tile.group]
-    with each(k, args.weight_columns) as i:
-        columns[args.input_columns + i] = weights[i].splat()
-    columns[args.all_columns - 1] = k.vector(1.0)
+    _read_columns(tile, args.inputs, args.weights, 1.0)
     with each(k, args.angles) as i:
         sine, cosine = sincos(columns[args.angle_columns[i]] * args.half_factors[i])
         tile.turns[i, 0], tile.turns[i, 1] = cosine, sine
+    for number in range(len(tile.halves)):
+        _read_columns(tile, getattr(args, f"inputs{number}"), getattr(args, f"weights{number}"), 0.0)
+        with each(k, args.angles) as i:
+            tile.turns[i, 2 + number] = columns[args.angle_columns[i]] * args.half_factors[i]
 
 
-def _sample_sum(tile: _Tile, vector: Number) -> Number:
+def _read_columns(tile: Tile, inputs: Buffer, weights: Buffer, constant: float) -> None:
+    """The columns that angles are multiples of, of which the last is a constant."""
+    k, args, columns = tile.k, tile.args, tile.columns
+    own = columns.part((), args.all_columns, k.lanes, element="real")
+    with k.loop(k.lanes) as lane:
+        row = inputs[tile.first + minimum(lane >> args.lane_bits, tile.present - 1)]
+        with each(k, args.input_columns) as i:
+            own[i, lane] = row[i]
+    shared = weights[tile.group]
+    with each(k, args.weight_columns) as i:
+        columns[args.input_columns + i] = shared[i].splat()
+    columns[args.all_columns - 1] = k.vector(constant)
+
+
+def _sample_sum(tile: Tile, vector: Number) -> Number:
     """The sum over each sample's lanes, in all of them."""
     lanes = range(tile.k.lanes)
     for bit in range(len(lanes).bit_length() - 1):
@@ -482,7 +574,7 @@ def _sample_sum(tile: _Tile, vector: Number) -> Number:
     return vector
 
 
-def _rows_back(tile: _Tile, columns: Buffer, rows: Buffer, count: Number) -> None:
+def _rows_back(tile: Tile, columns: Buffer, rows: Buffer, count: Number) -> None:
     """Put each sample's first lane into its row."""
     k = tile.k
     values = columns.part((), count, k.lanes, element="real")
@@ -492,13 +584,13 @@ def _rows_back(tile: _Tile, columns: Buffer, rows: Buffer, count: Number) -> Non
             row[i] = values[i, lane]
 
 
-def _write_words(tile: _Tile) -> None:
+def _write_words(tile: Tile) -> None:
     with tile.k.loop(tile.args.words) as word:
         tile.words[word] = _sample_sum(tile, tile.words[word])
     _rows_back(tile, tile.words, tile.args.out, tile.args.words)
 
 
-def _read_words(tile: _Tile) -> None:
+def _read_words(tile: Tile, adjoint: Buffer) -> None:
     """The cotangents as the words' weights, 0 in lanes without a sample, and an adjoint of 0."""
     k, args = tile.k, tile.args
     own = tile.words.part((), args.words, k.lanes, element="real")
@@ -507,10 +599,10 @@ def _read_words(tile: _Tile) -> None:
         row = args.cotangent[tile.first + minimum(sample, tile.present - 1)]
         with k.loop(args.words) as word:
             own[word, lane] = select(sample < tile.present, row[word], k.constant(0.0, k.real))
-    tile.adjoint.zero(args.vectors)
+    adjoint.zero(args.vectors)
 
 
-def _write_gradients(tile: _Tile) -> None:
+def _write_gradients(tile: Tile) -> None:
     """The gradients by the columns: per sample, or over the tile for weights."""
     k, args = tile.k, tile.args
     with k.when(args.weight_wanted != 0):
@@ -526,7 +618,7 @@ def _write_gradients(tile: _Tile) -> None:
 # --- states ---
 
 
-def _zero_state(tile: _Tile, state: Buffer) -> None:
+def _zero_state(tile: Tile, state: Buffer) -> None:
     """|0...0>."""
     k, args = tile.k, tile.args
     state.zero(args.vectors)
@@ -534,13 +626,13 @@ def _zero_state(tile: _Tile, state: Buffer) -> None:
     state[0] = Complex(select(index == 0, k.vector(1.0), 0.0), k.vector(0.0))
 
 
-def _rows(tile: _Tile, rows: Buffer, in_order: bool, act: Callable[[Rows], None]) -> None:
+def rows(tile: Tile, memory: Buffer, in_order: bool, act: Callable[[Rows], None]) -> None:
     """Do something with the samples' states in memory, many amplitudes at a time if each has a vector of its own."""
     k, args = tile.k, tile.args
     places = None if in_order else Places(args.sources, args.powers)
 
     def each(lane_bits: Operand, blocked: bool) -> None:
-        act(Rows(k, rows, tile.first, tile.present, args.size, lane_bits, blocked, places=places))
+        act(Rows(k, memory, tile.first, tile.present, args.size, lane_bits, blocked, places=places))
 
     blocks = (args.lane_bits == 0) & (args.size * 2 >= k.lanes)
     k.either(blocks, lambda: each(0, True), lambda: each(args.lane_bits, False))
