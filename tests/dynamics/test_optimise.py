@@ -198,6 +198,8 @@ def test_the_bar_says_the_infidelity(capsys: pytest.CaptureFixture[str]) -> None
         ({"duration": (3.0, 2.0)}, "duration: must be positive, and a range ascending"),
         ({"target": "xx"}, "no gate is called xx"),
         ({"target": 3.0}, "target: must be a ket (d,) or a gate (D, D)"),
+        ({"target": [1, 1]}, "target: is not of norm 1 (off by 1.0e+00)"),
+        ({"target": [[1, 1], [0, 1]]}, "target: is not unitary"),
         ({"target": "cz"}, "target: is of shape (4, 4)"),
         ({"target": [1, 0], "virtual_z": True}, "frame and virtual_z: are of gates"),
         ({"initial": [1, 0]}, "initial: a gate has all computational states"),

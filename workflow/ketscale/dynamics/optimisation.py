@@ -24,13 +24,15 @@ from ketscale.errors import UserError
 
 # Of the start of a trained duration, in half widths of its range.
 DURATIONS = 0.3
+# Largest deviation of a target from a unitary, or from norm 1.
+UNITARY = 1e-6
 
 
 def optimise(
     system: System,
     target: Any,
     pulse: Pulse | Sequence[Pulse],
-    duration: float | tuple[float, float],
+    duration: float | Sequence[float],
     *,
     initial: Any = None,
     frame: Frame | None = None,
@@ -89,8 +91,8 @@ def optimise(
     if optimiser not in ("l-bfgs", "adam"):
         raise UserError(f"optimiser: {optimiser} is not l-bfgs or adam")
     goal = _Goal(system, target, initial, frame, virtual_z, rates, parameters, method, dt)
-    trained = not isinstance(duration, (int, float))
-    low, high = (duration, duration) if isinstance(duration, (int, float)) else duration
+    trained = isinstance(duration, Sequence)
+    low, high = duration if isinstance(duration, Sequence) else [float(duration)] * 2
     if not 0 < low <= high:
         raise UserError(f"duration: must be positive, and a range ascending, not {duration}")
 
@@ -230,4 +232,10 @@ def _target(target: Any) -> torch.Tensor:
     made = as_complex(target, torch.empty(0, dtype=torch.float64))
     if made.ndim not in (1, 2):
         raise UserError(f"target: must be a ket (d,) or a gate (D, D), not {tuple(made.shape)}")
+    columns = made[:, None] if made.ndim == 1 else made
+    off = columns.mH @ columns - torch.eye(columns.shape[1])
+    if not off.abs().max() <= UNITARY:
+        raise UserError(
+            f"target: is not {'of norm 1' if made.ndim == 1 else 'unitary'} (off by {float(off.abs().max()):.1e})"
+        )
     return made
