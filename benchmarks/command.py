@@ -12,6 +12,7 @@ from benchmarks import output
 from benchmarks.circuits import Circuits
 from benchmarks.cohorts import Cohorts
 from benchmarks.dynamics import Dynamics
+from benchmarks.gates import Gates
 from benchmarks.grams import Grams
 from benchmarks.layouts import Layouts
 from benchmarks.models import Models
@@ -32,6 +33,7 @@ BENCHMARKS: dict[str, type[Benchmark]] = {
     "cohorts": Cohorts,
     "ranks": Ranks,
     "dynamics": Dynamics,
+    "gates": Gates,
     "pulses": PulsedGates,
     "grams": Grams,
 }

@@ -1,0 +1,165 @@
+"""`ketscale bench gates`: value and gradient of gates on chains of transmons without noise, by their unitaries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib import import_module
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from benchmarks.dynamics import Outcome, error_of
+from benchmarks.options import SECONDS, names, numbers, option
+from benchmarks.runner import WRONG, Benchmark, Call, Row, Rows, Untimed, by_case, declared
+from ketscale import dynamics as kd
+from ketscale.engines.dynamics.settings import Route
+from ketscale.words import duration
+
+OWN: dict[str, Route] = {"evolve": "auto", "evolve-compiled": "compiled", "evolve-torch": "torch"}
+# A peer is one file and one line here: its name, and its module in `peers`, whose `Gates` is made of the name.
+PEERS = {"plain-torch": "plain_torch_gates", "plain-jax": "plain_jax_gates"}
+REFERENCE = "evolve-torch"
+SIMULATORS = (*OWN, *PEERS)
+# All evolve by exponentials, so that only rounding may differ.
+LARGEST_ERROR = 1e-9
+DURATION_NS = 40.0
+
+
+class GatesCase(NamedTuple):
+    """A number of pulses on one chain."""
+
+    qubits: int
+    levels: int
+    segments: int
+    batch: int
+
+    def __str__(self) -> str:
+        return f"gates {self.qubits}q d{self.levels} {self.segments} segments x {self.batch}"
+
+
+@dataclass(frozen=True)
+class GateTasks:
+    """Pulses for X on all qubits: 1 - |Tr(T^+ U)|^2 / D^2 of each, and the gradient of the sum by the controls.
+
+    drift: (d, d). operators: of the controls, (K, d, d). controls: (pulses, segments, K). target: (d, d), T on computational
+    states and zero elsewhere. tau: a segment's duration.
+    """
+
+    system: kd.System
+    drift: NDArray[np.complex128]
+    operators: NDArray[np.complex128]
+    controls: NDArray[np.float64]
+    target: NDArray[np.complex128]
+    tau: float
+
+    @property
+    def reach(self) -> float:
+        """A bound of the norm of H tau in all segments."""
+        norms = np.abs(self.operators).sum(-1).max(-1)
+        strongest = np.abs(self.controls).max((0, 1)) @ norms
+        return self.tau * float(np.abs(self.drift).sum(-1).max() + strongest)
+
+
+@lru_cache(maxsize=8)
+def tasks_of(case: GatesCase) -> GateTasks:
+    """Detuned transmons with exchange couplings, and normal controls that turn each state once or twice."""
+    sites = [kd.transmon(0.1 * site, levels=case.levels) for site in range(case.qubits)]
+    system = kd.chain(sites, {(site, site + 1): 0.02 for site in range(case.qubits - 1)})
+    operators = np.array(list(system.controls.values()))
+    generator = torch.Generator().manual_seed(0)
+    shape = (case.batch, case.segments, len(operators))
+    controls = 6 / DURATION_NS * torch.randn(shape, generator=generator, dtype=torch.float64)
+    states = system.computational_states
+    target = states @ np.eye(2**case.qubits)[::-1] @ states.T
+    return GateTasks(
+        system, system.hamiltonian(), operators, controls.numpy(), target, DURATION_NS / case.segments
+    )
+
+
+class Own:
+    """`ketscale.dynamics.evolve` by one of `OWN`."""
+
+    def __init__(self, name: str) -> None:
+        self._route = OWN[name]
+
+    def prepare(self, tasks: GateTasks) -> Call:
+        """The call that is timed: the infidelities, and the gradient."""
+        controls = torch.from_numpy(tasks.controls).requires_grad_()
+        target, size = torch.from_numpy(tasks.target.conj()), float(np.linalg.norm(tasks.target)) ** 2
+
+        def call() -> Outcome:
+            final = kd.evolve(tasks.system, controls, DURATION_NS, kind="unitary", route=self._route)
+            infidelities = 1 - (target * final).sum((-1, -2)).abs() ** 2 / size**2
+            (gradient,) = torch.autograd.grad(infidelities.sum(), controls)
+            return infidelities.detach().numpy(), gradient.numpy()
+
+        return call
+
+
+def create(name: str) -> Any:
+    """The simulator of this name, with `prepare` as `Own` has it.
+
+    Raises:
+        UserError: its package is not installed.
+    """
+    return Own(name) if name in OWN else import_module(f"benchmarks.peers.{PEERS[name]}").Gates(name)
+
+
+@dataclass(kw_only=True)
+class Gates(Benchmark):
+    """Times are of all pulses: their infidelities, and the gradient."""
+
+    text = "value and gradient of gates without noise: cost by levels, qubits, segments and pulses"
+    case = GatesCase
+    columns = (declared("error"),)
+
+    qubits: tuple[int, ...] = option((1, 2), numbers(1), "numbers of transmons in the chain")
+    levels: tuple[int, ...] = option((2, 3), numbers(2), "levels of each transmon")
+    segments: tuple[int, ...] = option((40,), numbers(1), "segments of every pulse")
+    batch: tuple[int, ...] = option((1, 64), numbers(1), "numbers of pulses")
+    simulators: tuple[str, ...] = option(SIMULATORS, names(SIMULATORS), "simulators")
+    budget: float = option(60, SECONDS, "skip a simulator whose first call takes longer")
+
+    def cases(self) -> Iterator[GatesCase]:
+        for qubits in self.qubits:
+            for levels in self.levels:
+                for segments in self.segments:
+                    for batch in self.batch:
+                        yield GatesCase(qubits, levels, segments, batch)
+
+    def open(self) -> None:
+        """Create the simulators."""
+        self.install(create, self.simulators)
+        self.reference = REFERENCE
+
+    def subjects(self, case: GatesCase) -> dict[str, Any]:
+        self._expected = Own(REFERENCE).prepare(tasks_of(case))()
+        return self.found
+
+    def prepare(self, case: GatesCase, name: str, row: Row) -> Call:
+        call: Call = self.installed(name).prepare(tasks_of(case))
+        return call
+
+    def agree(self, case: GatesCase, name: str, row: Row, result: Outcome) -> None:
+        row["error"] = error_of(result, self._expected)
+        if not row["error"] <= LARGEST_ERROR:  # NaN fails too
+            raise Untimed(WRONG, f"off by {row['error']:.1e} of the norm")
+
+    @classmethod
+    def summary(cls, rows: Rows) -> list[str]:
+        """How many times as long each peer takes as `evolve`, by case."""
+        lines = []
+        for case, timed in by_case(GatesCase, rows).items():
+            if "evolve" in timed:
+                own = timed["evolve"]["median_s"]
+                others = (
+                    f"{name} {row['median_s'] / own:.3g} times that"
+                    for name, row in timed.items()
+                    if name in PEERS
+                )
+                lines.append(f"{case}: evolve takes {', '.join([duration(own), *others])}")
+        return lines

@@ -1,0 +1,48 @@
+"""The benchmark of gates without noise: its rows, and that plain torch, plain JAX and finite differences agree."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.linalg import expm
+
+from benchmarks.gates import GatesCase, Own, create, tasks_of
+from ketscale import cli
+
+
+def test_a_whole_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "gates.json"
+    arguments = "--qubits 1,2 --levels 2 --segments 3 --batch 2 --repeats 5 --threads 1"
+    assert cli.main(["bench", "gates", *arguments.split(), "--json", str(file)]) == 0
+    rows = json.loads(file.read_text())["rows"]
+    assert [row["qubits"] for row in rows] == [1] * 5 + [2] * 5
+    for row in rows:
+        assert row["status"] == "timed" or (row["simulator"], row["status"]) == ("plain-jax", "not installed")
+        assert row["error"] is None or row["error"] < 1e-12
+    assert "plain-torch" in capsys.readouterr().out
+
+
+def test_infidelities_and_gradients_are_those_of_dense_exponentials() -> None:
+    tasks = tasks_of(GatesCase(2, 3, 2, 1))
+    states = tasks.system.computational_states
+
+    def infidelity(controls: np.ndarray) -> float:
+        final = np.eye(9)
+        for values in controls:
+            final = expm(-1j * tasks.tau * (tasks.drift + np.tensordot(values, tasks.operators, 1))) @ final
+        flipped = states.T @ final @ states
+        return 1 - abs(np.trace(np.eye(4)[::-1] @ flipped)) ** 2 / 16
+
+    values, gradient = create("plain-torch").prepare(tasks)()
+    assert values == pytest.approx([infidelity(tasks.controls[0])], rel=1e-12)
+    step = np.zeros_like(tasks.controls[0])
+    step[1, 2] = 1e-6
+    both = [infidelity(tasks.controls[0] + sign * step) for sign in (1, -1)]
+    assert gradient[0, 1, 2] == pytest.approx((both[0] - both[1]) / 2e-6, rel=1e-6)
+    for name in ("evolve", "evolve-torch"):
+        found = Own(name).prepare(tasks)()
+        np.testing.assert_allclose(found[0], values, rtol=1e-12)
+        np.testing.assert_allclose(found[1], gradient, atol=1e-12)
