@@ -257,7 +257,7 @@ def test_small_pulses_within_bounds_hardly_change() -> None:
         held = bounds.hold(pulses)
         for ours, theirs in ((held.frequency, pulses.frequency), (held.length, pulses.length)):
             torch.testing.assert_close(ours, theirs, rtol=2e-3, atol=0)
-        torch.testing.assert_close(held.envelope.amplitude, pulses.envelope.amplitude, rtol=2e-4, atol=0)
+        torch.testing.assert_close(held.envelope.amplitude, pulses.envelope.amplitude, rtol=5e-4, atol=0)
 
 
 def test_targets_are_what_they_are_called() -> None:

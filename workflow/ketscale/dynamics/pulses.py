@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ketscale.engines.pulses.limits import Limits, limited, ramp_weights
+from ketscale.engines.pulses.limits import Limits, filtered, limited
 from ketscale.errors import UserError
 from ketscale.shapes import Float
 
@@ -126,7 +126,6 @@ class Pulse(ABC):
         made = made * self._unit(duration)[..., None, None]
         if self.limits and self.limits.amplitude is not None:
             made = limited(made, made.real.new_tensor(self.limits.amplitudes)[:, None])
-        made = torch.view_as_real(made) if made.is_complex() else made[..., None]
         at = _middles(self.segments, parameters)
         if self.limits and self.limits.ramp:
             ramp = self.limits.ramp / duration
@@ -134,10 +133,11 @@ class Pulse(ABC):
                 raise UserError(
                     f"duration: the pulse's limits need at least {self.limits.ramp:.4g}; make it longer, or allow more"
                 )
-            weights = ramp_weights(at, ramp[..., None].expand(*ramp.shape, self.segments), self.values)
-            made = torch.einsum("...sp,...dpc->...sdc", weights, made)
+            ramp = ramp[..., None, None].expand(*made.shape[:-1], 1)
+            made = filtered(made, at.expand(*made.shape[:-1], self.segments), ramp)
         else:
-            made = made[..., (at * self.values).long(), :].transpose(-3, -2)
+            made = made[..., (at * self.values).long()]
+        made = torch.view_as_real(made.mT) if made.is_complex() else made.mT[..., None]
         return made.flatten(-2)
 
     def named(self, parameters: torch.Tensor, duration: float | torch.Tensor) -> dict[str, torch.Tensor]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ketscale.engines.pulses.limits import ramp_weights
+from ketscale.engines.pulses.limits import filtered
 from ketscale.errors import UserError
 
 # A segment begins so much of its length early, so that a time that is its beginning up to rounding is in it.
@@ -55,7 +55,7 @@ class Segments:
     """Constant over each of some segments of equal length, or filtered so that each jump is a ramp of half a cosine.
 
     amplitude: real and imaginary parts, rad/ns, real (drives, segments, 2). ramp: None, or the fraction of the pulse's
-    length that a jump takes, real (): see `limits.ramp_weights`.
+    length that a jump takes, real (): see `limits.filtered`.
 
     Raises:
         UserError: the amplitude has another shape, or a ramp is longer than the pulse.
@@ -79,8 +79,9 @@ class Segments:
         """Values in rad/ns, complex (..., drives), 0 outside of 0 to 1. fraction: real (..., drives)."""
         segments = self.amplitude.shape[1]
         if self.ramp is not None:
-            weights = ramp_weights(fraction, self.ramp.expand(fraction.shape), segments)
-            return torch.view_as_complex(torch.einsum("...ds,dsc->...dc", weights, self.amplitude))
+            values = torch.view_as_complex(self.amplitude)
+            flat = fraction.reshape(-1, self.drives).T
+            return filtered(values, flat, self.ramp.expand(self.drives, 1)).T.view(fraction.shape)
         index = (fraction.detach() * segments + ROUNDING).floor().long().clamp(0, segments - 1)
         values = torch.view_as_complex(self.amplitude)[torch.arange(self.drives, device=index.device), index]
         return torch.where((fraction >= 0) & (fraction <= 1), values, 0)

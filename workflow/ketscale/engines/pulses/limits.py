@@ -10,7 +10,7 @@ import torch
 
 from ketscale.errors import UserError
 
-# Times the duration of a ramp, the frequency at which |H|^2 of `ramp_weights` is 1/2, where
+# Times the duration of a ramp, the frequency at which |H|^2 of `filtered` is 1/2, where
 # H(f) = cos(pi f ramp) / (1 - (2 f ramp)^2); it does not come back to 1/2 above.
 HALF_POWER = 0.5944823904664723
 
@@ -19,8 +19,8 @@ HALF_POWER = 0.5944823904664723
 class Limits:
     """Bounds of an envelope that every value of its parameters keeps.
 
-    Its values are mapped to a smaller modulus (`limited`), and each jump between them is filtered to a ramp of half a cosine
-    (`ramp_weights`). The filter's impulse response is not negative and its integral is 1, so that it exceeds no modulus; its
+    Its values are mapped to a smaller modulus (`limited`), and each jump between them becomes a ramp of half a cosine
+    (`filtered`). The filter's impulse response is not negative and its integral is 1, so that it exceeds no modulus; its
     total variation is pi / ramp, so that the slope is at most amplitude x pi / ramp.
 
     amplitude: largest modulus, an angular frequency; a number, or one for each drive; None: any.
@@ -78,18 +78,27 @@ def between(values: torch.Tensor, low: float, high: float | None) -> torch.Tenso
     return low + half + limited(values - (low + half), half) if half else torch.full_like(values, low)
 
 
-def ramp_weights(fraction: torch.Tensor, ramp: torch.Tensor, pieces: int) -> torch.Tensor:
-    """How much of each command a filtered envelope has, (..., pieces), not negative, with a sum of at most 1.
+def filtered(values: torch.Tensor, fraction: torch.Tensor, ramp: torch.Tensor) -> torch.Tensor:
+    """An envelope whose jumps are ramps of half a cosine, (..., times), real or complex.
 
-    Commands are constant over `pieces` equal parts of the pulse without half a ramp at each end. The filter is the
-    convolution with pi / (2 ramp) cos(pi t / ramp), |t| < ramp / 2, so that a jump becomes (1 + sin(pi t / ramp)) / 2, and
-    the pulse begins and ends with 0.
+    The values are constant over equal parts of the pulse without half a ramp at each end, and 0 before and after. The filter
+    is the convolution with pi / (2 ramp) cos(pi t / ramp), |t| < ramp / 2, which makes (1 + sin(pi t / ramp)) / 2 of a jump.
+    So the pulse begins and ends with 0, and is a mean of values, with weights that are not negative.
 
-    fraction: of the pulse's length that has passed, real. ramp: fraction of the length that a jump takes, at most 1, of a
-        shape that goes with `fraction`.
+    values: (..., parts). fraction: of the pulse's length that has passed, real (..., times). ramp: fraction of the length that
+        a jump takes, at most 1, real (..., 1).
     """
-    steps = torch.arange(pieces + 1, dtype=fraction.dtype, device=fraction.device) / pieces
-    ramp = ramp[..., None]
-    since = fraction[..., None] - ramp / 2 - (1 - ramp) * steps
-    risen = (torch.pi * (since / ramp).clamp(-0.5, 0.5)).sin() / 2
-    return risen[..., :-1] - risen[..., 1:]
+    parts = values.shape[-1]
+    shrunk = (1 - ramp).detach()
+    # Jumps at one time: no other is on its way.
+    window = int(min(parts + 1.0, (parts * ramp.detach() / shrunk).max().item() + 2))
+    nothing = values.new_zeros(*values.shape[:-1], 1)
+    padded = torch.cat([nothing, values, nothing], -1)
+    jumps = torch.cat([padded.diff(dim=-1), *[nothing] * window], -1)
+    passed = (fraction.detach() - ramp.detach()) / shrunk.clamp(min=1e-12) * parts
+    done = (passed.floor() + 1).clamp(0, parts + 1).long()
+    made = padded.gather(-1, done)
+    for jump in (done + number for number in range(window)):
+        since = (fraction - ramp / 2 - (1 - ramp) * (jump / parts)) / ramp
+        made = made + jumps.gather(-1, jump) * ((torch.pi * since.clamp(-0.5, 0.5)).sin() + 1) / 2
+    return made
