@@ -11,7 +11,7 @@ from torch import nn
 
 from ketscale.config import Protocol
 from ketscale.engines import randomness
-from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.grid import Run, layout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single

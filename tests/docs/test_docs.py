@@ -106,18 +106,9 @@ def test_a_trained_pulse_is_exported(tmp_path, monkeypatch):
     torch.testing.assert_close(signals, pulses.sample(times).detach())
 
 
-def test_an_open_system_is_differentiated():
-    namespace = {}
-    exec(compile(blocks("docs/python.md")[5], "docs/python.md", "exec"), namespace)
-    assert namespace["rho"].shape == (8, 2, 2)
-    assert namespace["controls"].grad.abs().min() > 1e-6
-    ends = namespace["rho"][:, 1, 1].real.diff()
-    assert (ends < 0).all()  # the more it decays, the less is excited
-
-
 def test_a_gate_is_improved():
     namespace = {}
-    exec(compile(blocks("docs/python.md")[6], "docs/python.md", "exec"), namespace)
+    exec(compile(blocks("docs/python.md")[5], "docs/python.md", "exec"), namespace)
     assert 0 < namespace["after"] < 0.95 * namespace["before"] < 1e-3
 
 

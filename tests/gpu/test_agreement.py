@@ -7,11 +7,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from ketscale.dynamics import coupled_qubits, qubit, transmon
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import Fused
-from ketscale.engines.dynamics import Tasks, coupled_qubits, qubit, transmon
 from ketscale.engines.dynamics.evolution import Scheme
 from ketscale.engines.dynamics.propagators import Batched
+from ketscale.engines.dynamics.tasks import Tasks
 from tests.gpu import reference
 from tests.gpu.circuits import random_angles, random_circuit, random_states, random_words
 

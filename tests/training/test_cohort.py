@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from benchmarks import steps
-from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.layers.dropout import SampleDropout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single

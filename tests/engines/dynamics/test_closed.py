@@ -9,9 +9,11 @@ import pytest
 import torch
 from scipy.linalg import expm
 
-from ketscale.engines.dynamics import System, Tasks, basis, plain
+from ketscale.dynamics import System
+from ketscale.engines.dynamics import basis, plain
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.tasks import Tasks
 
 Tensors = list[torch.Tensor]
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ketscale.dynamics import coupled_qubits, transmon
 from ketscale.engines import specialised
 from ketscale.engines.compiled import background
-from ketscale.engines.dynamics import code, coupled_qubits, cpu, transmon
+from ketscale.engines.dynamics import code, cpu
 from ketscale.engines.dynamics.evolution import EXACT, Division, Evolution
 from ketscale.engines.dynamics.generators import Generators
 

@@ -11,13 +11,11 @@ import pytest
 import qutip
 import torch
 
-from ketscale.engines.dynamics import (
+from ketscale.dynamics import (
     System,
-    Tasks,
     coupled_qubits,
     fidelity,
     noise_rates,
-    propagator,
     qubit,
     relaxation_rates,
     transition_rates,
@@ -25,8 +23,10 @@ from ketscale.engines.dynamics import (
     violations,
 )
 from ketscale.engines.dynamics.basis import PAULI, Matrix
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.engines.dynamics.states import check_physical
 from ketscale.engines.dynamics.systems import PAULI_JUMPS, RELAXATION_JUMPS, T1, T2
+from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
 
 EXACT = propagator("exact")

@@ -13,15 +13,17 @@ import pytest
 import torch
 
 from ketscale.config import parse
+from ketscale.dynamics import qubit, transmon
 from ketscale.engines import dynamics
-from ketscale.engines.dynamics import Tasks, literal, propagator, qubit, transmon
+from ketscale.engines.dynamics import literal
 from ketscale.engines.dynamics.evolution import substeps
-from ketscale.engines.dynamics.factory import build_propagator
+from ketscale.engines.dynamics.factory import build_propagator, propagator
 from ketscale.engines.dynamics.literal import PublishedLoop
 from ketscale.engines.dynamics.propagators import Batched, Propagator
 from ketscale.engines.dynamics.registry import SIMULATORS
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
 from tests.engines.dynamics.reference import Operators, evolved
 from tests.engines.dynamics.test_dynamics import SYSTEMS, random_tasks, real

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from ketscale.engines.dynamics import System, Tasks, propagator
+from ketscale.dynamics import System
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.tasks import Tasks
 from tests.engines.dynamics.reference import Array, Operators, Values, derivative, evolved
 
 DTYPES = {"fp64": torch.float64, "fp32": torch.float32}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.errors import UserError
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.adapted import adapted

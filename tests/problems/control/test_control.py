@@ -10,8 +10,10 @@ import torch
 
 from ketscale import analysis
 from ketscale.config import Data
-from ketscale.engines.dynamics import Tasks, fidelity, noise_rates, propagator, violations
+from ketscale.dynamics import fidelity, noise_rates, violations
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.engines.dynamics.states import check_physical
+from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
 from ketscale.problems import library, registry
 from ketscale.problems.control.objective import Objective

@@ -11,7 +11,7 @@ import qutip
 import torch
 
 from ketscale.engines import randomness
-from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.problems.control.deviations import PULSES, deviations
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.specification import FAMILY

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.problem import Outputs

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.engines.dynamics.literal import PublishedLoop
 from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.engines.dynamics.settings import Creation

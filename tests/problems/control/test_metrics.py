@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from ketscale.engines.dynamics import Tasks, propagator
+from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.meta_learning import MetaLearning

@@ -28,8 +28,9 @@ def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Matr
     Raises:
         UserError: a site does not exist or is named twice, or the operator has another size.
 
-    >>> embedded([[0, 1], [1, 0]], [1], (2, 2)).real.astype(int)[0]
-    array([0, 1, 0, 0])
+    Example:
+        >>> embedded([[0, 1], [1, 0]], [1], (2, 2)).real.astype(int)[0]
+        array([0, 1, 0, 0])
     """
     given = np.asarray(operator, dtype=complex)
     if len(set(sites)) != len(sites) or not set(sites) <= set(range(len(levels))):
@@ -67,10 +68,11 @@ def chain(
     Raises:
         UserError: there are no sites, or a coupling does not fit its pair; see `System`.
 
-    >>> from ketscale import dynamics as kd
-    >>> system = chain([kd.transmon(levels=3), kd.transmon(0.5, levels=3)], {(0, 1): 0.02})
-    >>> list(system.parameters)
-    ['detuning_1', 'anharmonicity_1', 'detuning_2', 'anharmonicity_2', 'coupling_1_2']
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> system = chain([kd.transmon(levels=3), kd.transmon(0.5, levels=3)], {(0, 1): 0.02})
+        >>> list(system.parameters)
+        ['detuning_1', 'anharmonicity_1', 'detuning_2', 'anharmonicity_2', 'coupling_1_2']
     """
     if not sites:
         raise UserError("sites: there are none; give one or more systems")
@@ -112,9 +114,10 @@ def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None =
     Raises:
         UserError: see `Device.lattice`; or the device has gradients, which only `engines.pulses` follows.
 
-    >>> from ketscale.engines.pulses import fluxonium_chain
-    >>> from_device(fluxonium_chain(2), levels=3).dimension
-    9
+    Example:
+        >>> from ketscale.engines.pulses import fluxonium_chain
+        >>> from_device(fluxonium_chain(2), levels=3).dimension
+        9
     """
     lattice = device.lattice(levels, drive_sites)
     every = (levels,) * lattice.sites

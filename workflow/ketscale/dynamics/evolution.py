@@ -62,11 +62,12 @@ def evolve(
         UserError: shapes, precisions or devices do not fit; a value is not finite, or a rate negative; kets or unitaries
             are given rates; a segment's angle is too large (200,000 radians), or a step too long.
 
-    >>> from ketscale import dynamics as kd
-    >>> controls = torch.full((10, 2), 0.05 * torch.pi, dtype=torch.float64)
-    >>> final = evolve(kd.transmon(), controls, 20.0)
-    >>> kd.ket_fidelity(final, kd.transmon().targets["x"]).item() < 0.9
-    True
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> controls = torch.full((10, 2), 0.05 * torch.pi, dtype=torch.float64)
+        >>> final = evolve(kd.transmon(), controls, 20.0)
+        >>> kd.ket_fidelity(final, kd.transmon().targets["x"]).item() < 0.9
+        True
     """
     if method not in get_args(Scheme):
         raise UserError(f"method: no method is called {method}{suggestion(method, list(get_args(Scheme)))}")
@@ -125,10 +126,11 @@ def error_estimate(
     Raises:
         UserError: see `evolve`.
 
-    >>> from ketscale import dynamics as kd
-    >>> controls = torch.ones(10, 2, dtype=torch.float64)
-    >>> bool(1e-7 < error_estimate(kd.qubit(), controls, 1.0, method="rk4", dt=0.05) < 1e-5)
-    True
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> controls = torch.ones(10, 2, dtype=torch.float64)
+        >>> bool(1e-7 < error_estimate(kd.qubit(), controls, 1.0, method="rk4", dt=0.05) < 1e-5)
+        True
     """
     controls = _controls(system, controls)
     with torch.no_grad():

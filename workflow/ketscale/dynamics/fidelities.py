@@ -21,8 +21,9 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
     Raises:
         UserError: the dimensions differ.
 
-    >>> ket_fidelity(torch.tensor([0.6, 0.8j]), [0, 1]).item()
-    0.64...
+    Example:
+        >>> ket_fidelity(torch.tensor([0.6, 0.8j]), [0, 1]).item()
+        0.64...
     """
     state = as_complex(target, kets.real)
     if tuple(state.shape) != (kets.shape[-1],):
@@ -45,9 +46,10 @@ def process_fidelity(
     Raises:
         UserError: the shapes do not fit, or a channel is to have virtual Z rotations.
 
-    >>> from ketscale import dynamics as kd
-    >>> process_fidelity(kd.gate("s"), kd.gate("z"), virtual_z=True).item()
-    1.0
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> process_fidelity(kd.gate("s"), kd.gate("z"), virtual_z=True).item()
+        1.0
     """
     block, ideal = _parts(final, target, states)
     return _overlap(block, ideal, virtual_z) / len(ideal) ** 2
@@ -64,9 +66,10 @@ def average_gate_fidelity(
     Raises:
         UserError: see `process_fidelity`.
 
-    >>> from ketscale import dynamics as kd
-    >>> average_gate_fidelity(kd.gate("x"), kd.gate("y")).item()
-    0.333...
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> average_gate_fidelity(kd.gate("x"), kd.gate("y")).item()
+        0.333...
     """
     block, ideal = _parts(final, target, states)
     d = len(ideal)
@@ -79,8 +82,9 @@ def leakage(final: torch.Tensor, states: Any = None) -> torch.Tensor:
     Raises:
         UserError: see `process_fidelity`.
 
-    >>> leakage(0.6 * torch.eye(2, dtype=torch.complex128)).item()
-    0.64
+    Example:
+        >>> leakage(0.6 * torch.eye(2, dtype=torch.complex128)).item()
+        0.64
     """
     block = _block(final, states)
     return 1 - _kept(block) / block.shape[-1]

@@ -20,11 +20,12 @@ class Frame:
 
     states: complex128 (d, D), columns in the order of bits. energies: fp64 (D,).
 
-    >>> from ketscale import dynamics as kd
-    >>> frame = kd.dressed_frame(kd.coupled_qubits())
-    >>> idle = kd.evolve(kd.coupled_qubits(), None, 30.0, initial=frame.states, kind="unitary")
-    >>> kd.process_fidelity(frame.amplitudes(idle, 30.0), torch.eye(4)).item()
-    1.0...
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> frame = kd.dressed_frame(kd.coupled_qubits())
+        >>> idle = kd.evolve(kd.coupled_qubits(), None, 30.0, initial=frame.states, kind="unitary")
+        >>> kd.process_fidelity(frame.amplitudes(idle, 30.0), torch.eye(4)).item()
+        1.0...
     """
 
     states: torch.Tensor
@@ -57,7 +58,13 @@ class Frame:
 
 
 def bare_frame(system: System) -> Frame:
-    """The product states of the two lowest levels of each site, whose phases do not rotate."""
+    """The product states of the two lowest levels of each site, whose phases do not rotate.
+
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> bare_frame(kd.transmon(levels=3)).states.shape
+        torch.Size([3, 2])
+    """
     states = torch.from_numpy(system.computational_states.copy())
     return Frame(states, torch.zeros(states.shape[1], dtype=torch.float64))
 
@@ -69,6 +76,11 @@ def dressed_frame(system: System) -> Frame:
 
     Raises:
         UserError: a product state is shared by several eigenstates so evenly that none has enough of it.
+
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> dressed_frame(kd.transmon(0.5)).energies
+        tensor([0.0000, 0.5000], dtype=torch.float64)
     """
     energies, vectors = np.linalg.eigh(system.hamiltonian())
     amplitudes = system.computational_states.T @ vectors

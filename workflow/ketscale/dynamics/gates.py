@@ -36,8 +36,9 @@ def gate(name: str) -> torch.Tensor:
     Raises:
         UserError: there is no such gate.
 
-    >>> gate("cz").diagonal().real
-    tensor([ 1.,  1.,  1., -1.], dtype=torch.float64)
+    Example:
+        >>> gate("cz").diagonal().real
+        tensor([ 1.,  1.,  1., -1.], dtype=torch.float64)
     """
     if name not in _GATES:
         raise UserError(f"gate: no gate is called {name}{suggestion(name, list(_GATES))}")

@@ -36,6 +36,11 @@ def noise_rates(
 
     Raises:
         UserError: an argument is outside its range or not finite.
+
+    Example:
+        >>> alpha, amplitude, cutoff = (torch.tensor(value) for value in (1.0, 1e-3, 100.0))
+        >>> bool(noise_rates(alpha, amplitude, cutoff) < 1e-5)
+        True
     """
     for name, values, least in (
         ("alpha", alpha, 0.0),
@@ -66,6 +71,12 @@ def transition_rates(
 
     Raises:
         UserError: a matrix is not Hermitian, the density is negative or not finite, or energies are degenerate.
+
+    Example:
+        >>> x, z = (torch.tensor(each, dtype=torch.complex128) for each in ([[0, 1], [1, 0]], [[1, 0], [0, -1]]))
+        >>> transition_rates(z, x, lambda omega: 0.1 * (omega > 0))[0]
+        tensor([[0.0000, 0.1000],
+                [0.0000, 0.0000]], dtype=torch.float64)
     """
     for name, matrix in (("hamiltonian", hamiltonian), ("coupling", coupling)):
         if not (matrix - matrix.mH).abs().max() <= 1e-10 * matrix.abs().max():
@@ -92,6 +103,10 @@ def relaxation_rates(
 
     Raises:
         UserError: a time is not positive, or T2 is above 2 T1.
+
+    Example:
+        >>> relaxation_rates(torch.tensor(50.0), torch.tensor(100.0))
+        tensor([0.0200, 0.0000])
     """
     if not bool(((t1 > 0) & (t2 > 0)).all()):
         raise UserError("t1, t2: times must be positive")

@@ -29,6 +29,10 @@ def fidelity(
 
     Raises:
         UserError: there is no such form, or the target has another dimension.
+
+    Example:
+        >>> fidelity(torch.eye(2, dtype=torch.complex128) / 2, [1, 0]).item()
+        0.5
     """
     if form not in FORMS:
         raise UserError(f"form: {form!r} is not one of {', '.join(FORMS)}")
@@ -52,7 +56,12 @@ class Violations(NamedTuple):
 
 @torch.no_grad()
 def violations(rho: torch.Tensor) -> Violations:
-    """How far density matrices (..., d, d) are from physical ones."""
+    """How far density matrices (..., d, d) are from physical ones.
+
+    Example:
+        >>> violations(torch.eye(2, dtype=torch.complex128)).trace.item()
+        1.0
+    """
     trace = (rho.diagonal(dim1=-2, dim2=-1).sum(-1) - 1).abs()
     eigenvalues = torch.linalg.eigvalsh((rho + rho.mH) / 2)
     return Violations(trace, (rho - rho.mH).abs().amax((-2, -1)), (-eigenvalues[..., 0]).clamp(min=0))

@@ -49,6 +49,11 @@ class System:
     Raises:
         UserError: an operator has a wrong shape, is not finite or not Hermitian; a parameter or rate is missing; a target is
             not normalised; or the sites have other levels.
+
+    Example:
+        >>> system = System({"z": [[1, 0], [0, -1]]}, {"z": 0.3}, {"x": [[0, 1], [1, 0]]}, {"decay": [[0, 1], [0, 0]]})
+        >>> system.dimension, system.levels
+        (2, (2,))
     """
 
     drift: Operators

@@ -48,6 +48,10 @@ def qubit(detuning: float = 0.1, jumps: Sequence[str] = PAULI_JUMPS) -> System:
 
     Raises:
         UserError: there is no such jump, or the detuning is not finite.
+
+    Example:
+        >>> list(qubit().controls)
+        ['x', 'y']
     """
     return System(
         drift={"detuning": PAULI["Z"]},
@@ -75,6 +79,10 @@ def coupled_qubits(
 
     Raises:
         UserError: there is no such jump, or a frequency is not finite.
+
+    Example:
+        >>> coupled_qubits().levels
+        (2, 2)
     """
     chosen, identity = _chosen(_QUBIT_JUMPS, jumps), PAULI["I"]
     return System(
@@ -119,6 +127,10 @@ def transmon(
     Raises:
         UserError: there is no such jump, a frequency is not finite, there are fewer than 2 levels, or times do not fit
             each other or the jumps.
+
+    Example:
+        >>> transmon(t1=40e3, t2=50e3).rates["relaxation"]
+        2.5e-05
     """
     if levels < 2:
         raise UserError(f"levels: {levels} is no qubit; use at least 2, or 3 with one to leak into")

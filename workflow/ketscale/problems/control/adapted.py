@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from numpy.typing import ArrayLike
 
-from ketscale.engines.dynamics import propagator
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.errors import UserError
 from ketscale.problems.control.adaptation import Inner, course

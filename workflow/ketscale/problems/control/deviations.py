@@ -6,9 +6,11 @@ import math
 
 import torch
 
+from ketscale.dynamics import fidelity, violations
 from ketscale.engines import randomness
-from ketscale.engines.dynamics import Tasks, fidelity, propagator, violations
+from ketscale.engines.dynamics.factory import propagator
 from ketscale.engines.dynamics.propagators import Propagator
+from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.problems.control.metrics import DEVIATIONS
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.tasks import SPLIT_KEYS, Distribution

@@ -55,7 +55,7 @@ class NoiseSpectrum:
 
     def rates(self, *noise: torch.Tensor) -> torch.Tensor:
         """See `ControlWorkload.rates`."""
-        from ketscale.engines.dynamics import noise_rates
+        from ketscale.dynamics import noise_rates
 
         return (noise_rates(*noise) / self.unit)[..., None].expand(-1, -1, len(self.jumps))
 
@@ -84,6 +84,6 @@ class Relaxation:
 
     def rates(self, *noise: torch.Tensor) -> torch.Tensor:
         """See `ControlWorkload.rates` and `noise.relaxation_rates`."""
-        from ketscale.engines.dynamics import relaxation_rates
+        from ketscale.dynamics import relaxation_rates
 
         return relaxation_rates(*noise)

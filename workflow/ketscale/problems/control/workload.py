@@ -19,7 +19,7 @@ from ketscale.engines.dynamics.settings import MOST_STEPS, DynamicsSimulator, Fo
 if TYPE_CHECKING:
     import torch
 
-    from ketscale.engines.dynamics import System
+    from ketscale.dynamics import System
 
 Range = tuple[float, float]
 

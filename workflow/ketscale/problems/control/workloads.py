@@ -11,7 +11,7 @@ from ketscale.problems.control.noises import Alpha, Cutoff, Jumps, NoiseSpectrum
 from ketscale.problems.control.workload import Amplitude, ControlWorkload, Duration, Limit, Range
 
 if TYPE_CHECKING:
-    from ketscale.engines.dynamics import System
+    from ketscale.dynamics import System
 
 # The published ranges, section 4 of the ledger of systems, in which 1 is a pulse's duration.
 ALPHA, STRENGTH, CUTOFF = (0.5, 2.0), (1e-3, 1e-2), (100.0, 1000.0)
@@ -36,7 +36,7 @@ class Qubit(ControlWorkload, frozen=True, kw_only=True):
 
     def system(self) -> System:
         """See `systems.qubit`."""
-        from ketscale.engines.dynamics import qubit
+        from ketscale.dynamics import qubit
 
         return qubit(0.0, self.jumps)
 
@@ -66,7 +66,7 @@ class Transmon(ControlWorkload, frozen=True, kw_only=True):
 
     def system(self) -> System:
         """See `systems.transmon`."""
-        from ketscale.engines.dynamics import transmon
+        from ketscale.dynamics import transmon
 
         return transmon(0.0, self.anharmonicity, self.levels, self.jumps)
 
@@ -99,7 +99,7 @@ class CoupledQubits(ControlWorkload, frozen=True, kw_only=True):
 
     def system(self) -> System:
         """See `systems.coupled_qubits`."""
-        from ketscale.engines.dynamics import coupled_qubits
+        from ketscale.dynamics import coupled_qubits
 
         return coupled_qubits(self.difference, 0.0, self.coupling, self.jumps)
 
