@@ -40,19 +40,7 @@ def plug_ins() -> list[str]:
 
 
 # Names that have examples too, and may change with a minor version.
-PULSES = {
-    "Cosine",
-    "Drag",
-    "Fourier",
-    "Gaussian",
-    "Limits",
-    "Optimised",
-    "Piecewise",
-    "Pulse",
-    "Shape",
-    "beside",
-}
-DYNAMICS = [f"ketscale.dynamics.{name}" for name in ketscale.dynamics.__all__ if name not in PULSES]
+DYNAMICS = [f"ketscale.dynamics.{name}" for name in ketscale.dynamics.__all__]
 PUBLIC = [
     *(f"ketscale.{name}" for name in ketscale.__all__ if name != "__version__"),
     *(f"ketscale.jax.{name}" for name in ketscale.jax.__all__),

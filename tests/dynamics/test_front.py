@@ -183,6 +183,14 @@ def test_the_estimated_error_is_the_error(kind: Any, method: Any, dt: Any) -> No
         assert ((found / error > 0.4) & (found / error < 1.1)).all()
 
 
+def test_the_example_of_the_package_works() -> None:
+    names: dict[str, Any] = {"torch": torch}
+    exec(
+        "\n".join(line.strip() for line in (kd.__doc__ or "").splitlines() if line.startswith("    ")), names
+    )
+    assert names["controls"].grad.abs().max() > 1e-5
+
+
 # Gates and fidelities
 
 

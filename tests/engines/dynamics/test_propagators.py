@@ -14,7 +14,6 @@ import torch
 
 from ketscale.config import parse
 from ketscale.dynamics import qubit, transmon
-from ketscale.engines import dynamics
 from ketscale.engines.dynamics import literal
 from ketscale.engines.dynamics.evolution import substeps
 from ketscale.engines.dynamics.factory import build_propagator, propagator
@@ -375,13 +374,6 @@ def test_what_is_not_a_number_stays_in_its_task() -> None:
         tasks.controls[task, 2, 0] = value
     finite = torch.isfinite(Batched(strict=False).state(qubit(), tasks).real).all(-1).all(-1)
     assert finite.tolist() == [True, False, False, False]
-
-
-def test_the_example_of_the_package_works() -> None:
-    names = {"torch": torch, **{name: getattr(dynamics, name) for name in dynamics.__all__}}
-    lines = [line.strip() for line in (dynamics.__doc__ or "").splitlines() if line.startswith("    ")]
-    exec("\n".join(lines), names)
-    assert names["controls"].grad.abs().max() > 1e-5
 
 
 def test_propagators_are_copied_and_pickled() -> None:

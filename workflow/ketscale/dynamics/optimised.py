@@ -33,6 +33,12 @@ class Optimised:
     infidelities: at the end, (starts,). history: infidelities that each start had reached, (evaluations, starts).
     best: the number of the best start; `controls` (segments, controls) are its own.
     initial: the ket (d,) that begins, or of a gate the computational states (d, D). method, dt: see `evolve`.
+
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> found = kd.optimise(kd.qubit(), "x", kd.Cosine(segments=20), 1.0, starts=2, progress=False)
+        >>> list(found.arrays())
+        ['time', 'x', 'y', 'population_0', 'population_1', 'population_outside']
     """
 
     system: System
