@@ -156,6 +156,18 @@ def test_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert all(torch.equal(one, other) for one, other in zip(alone, shared, strict=True))
 
 
+@pytest.mark.parametrize("state", [False, True])
+def test_a_gradient_of_before_is_differentiated_for_many_cotangents_at_once(state: bool) -> None:
+    inputs, weights = points(CIRCUIT, 2)[:2]
+    leaf = weights.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(scalar(Fused(), CIRCUIT, state)(inputs, leaf), leaf, create_graph=True)
+    found = vmap(lambda v: torch.autograd.grad(slope, leaf, v, retain_graph=True)[0])(
+        torch.eye(len(weights), dtype=torch.float64)
+    )
+    theirs = scalar(named_simulator("default.qubit"), CIRCUIT, state)
+    torch.testing.assert_close(found, hessian(lambda w: theirs(inputs, w))(weights))
+
+
 def test_no_number_comes_from_memory_that_nobody_wrote() -> None:
     """A state of one sample, whose sums over tiles are of one tile."""
     given, function = points(CIRCUIT, 1)[:2], scalar(Fused(), CIRCUIT, True)

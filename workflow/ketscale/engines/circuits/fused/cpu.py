@@ -155,16 +155,18 @@ def _differentiable(
     """The gradients by inputs, weights and initial state, in a graph of their own."""
     request, given = ctx.sweep.request, [inputs, weights] if initial is None else [inputs, weights, initial]
     wanted = tuple(ctx.needs_input_grad[: len(given)])
+    alone = request.groups == 1
 
     def grouped(tensor: torch.Tensor) -> torch.Tensor:
-        if request.groups == 1:  # torch's other ways take longer than a small circuit
-            return tensor.unsqueeze(0)
+        if alone:
+            return tensor
         return (
             tensor.unflatten(0, (request.groups, -1)) if tensor.ndim == 2 else tensor.view(request.groups, -1)
         )
 
     def known(cotangent: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        found = _gradients(ctx.compiled, inputs, weights, None, saved, cotangent.flatten(0, 1))
+        rows = cotangent if alone else cotangent.flatten(0, 1)
+        found = _gradients(ctx.compiled, inputs, weights, None, saved, rows)
         # One initial state is that of all samples.
         summed = (
             x if x is None or x.ndim == t.ndim else x.sum(0) for x, t in zip(found, given, strict=False)
@@ -172,14 +174,19 @@ def _differentiable(
         return tuple(grouped(x) for x in summed if x is not None)
 
     function = Derivative(
-        lambda i, w, s=None: evaluate_groups(request.circuit, i, w, request.paulis, s, request.literal),
+        lambda i, w, s=None: (evaluate if i.ndim == 2 else evaluate_groups)(
+            request.circuit, i, w, request.paulis, s, request.literal
+        ),
         partial(along, request.circuit, request.paulis, request.literal),
         count=len(given),
         wanted=wanted,
         saved=None if transforms_active() else known,
+        alone=alone,
     )
     found = iter(applied(function, *map(grouped, given), grouped(cotangent)))
-    gradients = [next(found).view_as(x) if there else None for x, there in zip(given, wanted, strict=True)]
+    gradients = [next(found) if there else None for there in wanted]
+    if not alone:
+        gradients = [x if x is None else x.view_as(t) for x, t in zip(gradients, given, strict=True)]
     return [*gradients, None][:3]
 
 

@@ -27,8 +27,8 @@ MOST = 2
 class Terms(NamedTuple):
     """The operands of D_k, or with a cotangent of P_k: the point (inputs, weights, perhaps an initial state), and tangents.
 
-    All have groups in front: inputs (groups, batch, columns), weights (groups, columns), initial states (groups, 2**n) or
-    (groups, batch, 2**n), cotangent (groups, batch, results).
+    All have groups in front, or none has: inputs (groups, batch, columns), weights (groups, columns), initial states
+    (groups, 2**n) or (groups, batch, 2**n), cotangent (groups, batch, results).
     """
 
     point: tuple[torch.Tensor, ...]
@@ -36,13 +36,13 @@ class Terms(NamedTuple):
     cotangent: torch.Tensor | None
 
 
-@dataclass(frozen=True)
+@dataclass(eq=False)
 class Derivative(Rows):
     """D_k, or P_k by the `wanted` operands, as a function of its terms, one tensor after the other.
 
     values: F of a point, differentiable once. along: a kernel's result for terms with tangents, what is wanted, and `valued`.
     count: the operands of a point. order: k. valued: P_k is followed by D_k. saved: P_0 of a cotangent, if it is known
-    without F.
+    without F. alone: the terms are of one group, without groups in front, which spares the time of many small operators.
     """
 
     values: Callable[..., torch.Tensor]
@@ -52,6 +52,7 @@ class Derivative(Rows):
     wanted: tuple[bool, ...] | None = None
     valued: bool = False
     saved: Callable[[torch.Tensor], tuple[torch.Tensor, ...]] | None = None
+    alone: bool = False
 
     @property
     def recorded(self) -> bool:
@@ -81,6 +82,13 @@ class Derivative(Rows):
                 terms.cotangent,
                 materialize_grads=True,
             )
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`."""
+        if not self.alone:
+            return super().many(members, mapped, *tensors)
+        every = (x if each else x.expand(members, *x.shape) for x, each in zip(tensors, mapped, strict=True))
+        return applied(replace(self, alone=False, saved=None), *every)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]

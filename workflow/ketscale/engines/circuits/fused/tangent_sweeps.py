@@ -39,23 +39,25 @@ def along(
 ) -> tuple[torch.Tensor, ...]:
     """D_k of terms with tangents; or P_k by the wanted operands, followed by D_k if `valued`; see `higher`."""
     inputs, weights, *given = terms.point
-    groups, batch, columns = inputs.shape
-    kinds = tuple(kind for kind, there in zip(KINDS, wanted or (), strict=False) if there)
+    *groups, batch, columns = inputs.shape
+    kinds = tuple([kind for kind, there in zip(KINDS, wanted or (), strict=False) if there])
+    number = groups[0] if groups else 1
     order = len(terms.tangents)
-    sweep = kernel(circuit, paulis, inputs.dtype, batch, groups, order, kinds, literal, valued).now()
-    size, rows = 2**circuit.qubits, groups * batch
+    sweep = kernel(circuit, paulis, inputs.dtype, batch, number, order, kinds, literal, valued).now()
+    size, used = 2**circuit.qubits, circuit.weights
     # One state for all samples, or one for each.
-    one = not given or (given[0].ndim == 2 and groups == 1)
+    shared = not given or given[0].ndim == len(groups) + 1
+    one = shared and (not given or number == 1)
     arguments = sweep.fixed | {
         "input_stride": columns, "input_gradient_stride": columns, "initial_stride": 0 if one else 2 * size,
     }  # fmt: skip
     for suffix, (angles, own, *state) in zip(("", "0", "1"), (terms.point, *terms.tangents), strict=False):
         arguments[f"inputs{suffix}"] = angles.contiguous()
-        arguments[f"weights{suffix}"] = own[:, : circuit.weights].contiguous()
-        first = state[0] if state else sweep.nothing if suffix else sweep.zero
-        if not one and first.ndim == 2:
-            first = first[:, None].expand(groups, batch, size)
-        arguments[f"initial{suffix}"] = first.resolve_conj().contiguous()
+        arguments[f"weights{suffix}"] = (own if own.shape[-1] == used else own[..., :used]).contiguous()
+        first = state[0].resolve_conj() if state else sweep.nothing if suffix else sweep.zero
+        if shared and not one:
+            first = first[:, None].expand(number, batch, size)
+        arguments[f"initial{suffix}"] = first.contiguous()
     if sweep.reads:
         arguments["valued"] = int(valued)
     results = []
@@ -64,29 +66,28 @@ def along(
         arguments["input_gradient"] = to_inputs if columns == circuit.inputs else to_inputs.zero_()
         results.append(to_inputs)
     if "weight" in kinds:
-        sums = arguments["weight_gradient"] = inputs.new_empty(groups, circuit.weights)
+        sums = arguments["weight_gradient"] = inputs.new_empty(*groups, used)
         # With a single tile its row is the sum.
         several = sweep.group_tiles > 1
-        arguments["weight_rows"] = inputs.new_empty(sweep.tiles, circuit.weights) if several else sums
+        arguments["weight_rows"] = inputs.new_empty(sweep.tiles, used) if several else sums
         results.append(sums)
     if "initial" in kinds:
-        arguments["initial_gradient"] = given[0].new_empty(groups, batch, size)
+        arguments["initial_gradient"] = given[0].new_empty(*groups, batch, size)
         results.append(arguments["initial_gradient"])
     if terms.cotangent is not None:
         arguments["cotangent"] = terms.cotangent.resolve_conj().contiguous()
     if not kinds or valued:
-        columns = size if paulis is None else len(paulis)
         dtype = inputs.dtype.to_complex() if paulis is None else inputs.dtype
-        arguments["out"] = torch.empty(groups, batch, columns, dtype=dtype)
+        arguments["out"] = torch.empty(*groups, batch, size if paulis is None else len(paulis), dtype=dtype)
         results.append(arguments["out"])
-    if rows:
+    if number * batch:
         sweep.run(arguments)
     for place, kind in enumerate(kinds):
         # A sum over the samples that share a tensor; columns that no gate has.
-        if kind == "initial" and given[0].ndim == 2:
-            results[place] = results[place].sum(1)
-        elif kind == "weight" and weights.shape[1] > circuit.weights:
-            results[place] = torch.nn.functional.pad(sums, (0, weights.shape[1] - circuit.weights))
+        if kind == "initial" and shared:
+            results[place] = results[place].sum(-2)
+        elif kind == "weight" and weights.shape[-1] > used:
+            results[place] = torch.nn.functional.pad(sums, (0, weights.shape[-1] - used))
     return tuple(results)
 
 
