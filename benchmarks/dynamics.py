@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib import import_module
@@ -54,18 +55,29 @@ OWN = {
 REFERENCE = "exact-torch"
 # A peer is one file and one line here: its name, and its module in `peers`, whose `Control` is made of the name.
 PEERS = {
+    "plain-torch": "plain_torch",
+    "plain-jax": "plain_jax",
     "qutip": "qutip",
     "dynamiqs-expm": "dynamiqs",
-    "dynamiqs-tsit5": "dynamiqs",
+    "dynamiqs-tsit5-1e-5": "dynamiqs",
+    "dynamiqs-tsit5-1e-8": "dynamiqs",
+    "dynamiqs-tsit5-1e-11": "dynamiqs",
     "qiskit-dynamics": "qiskit_dynamics",
 }
 SIMULATORS = (*OWN, *PEERS)
 QUBITS = (1, 2)
 # The published loop takes one task after the other: a steady time needs few, since one takes up to seconds.
 LOOPED = 2
-# All but our integrators have to agree with the reference to this share of its norm. JAX's exponential of matrices is
-# off by up to 1e-8 for two qubits.
+# What is exact has to agree with the reference to this share of its norm. JAX's exponential of matrices is off by up to
+# 1e-8 for two qubits.
 LARGEST_ERROR = 1e-7
+# Errors below this are rounding's, and equal.
+ROUNDING = 1e-11
+# What `at_equal_error` adds to rows.
+EQUAL = (
+    Column("beside", "fastest of ours with no larger error"),
+    Column("times", "times as long", "{:.3g}".format),
+)
 
 
 class ControlCase(NamedTuple):
@@ -132,12 +144,14 @@ def tasks_of(case: ControlCase) -> ControlTasks:
 class Own:
     """One of `OWN`.
 
-    most: tasks that one call is given at most; times of more are projected, since it takes one after the other.
+    most: tasks that one call is given at most; times of more are projected, since it takes one after the other. exact:
+    whether its only error is rounding's.
     """
 
     def __init__(self, name: str) -> None:
         self.own = OWN[name]
         self.most = LOOPED if self.own.name.startswith("literal") else None
+        self.exact = registry.SIMULATORS[self.own.name].exact
 
     def propagator(self, duration: float) -> Propagator:
         """Its propagator for pulses of this duration."""
@@ -159,7 +173,7 @@ class Own:
 
 
 def create(name: str) -> Any:
-    """The propagator of this name: with `most` and `prepare`, as `Own` has them.
+    """The propagator of this name: with `most`, `exact` and `prepare`, as `Own` has them.
 
     Raises:
         UserError: its package is not installed.
@@ -180,6 +194,31 @@ def error_of(found: Outcome, expected: Outcome) -> float:
     return max(float(np.linalg.norm(mine - theirs) / np.linalg.norm(theirs)) for mine, theirs in pairs)
 
 
+def at_equal_error(rows: Mapping[str, Row], ours: Collection[str]) -> None:
+    """Add to each timed row the fastest of ours whose error is no larger, and how many times as long as that the row takes."""
+    timed = {name: row for name, row in rows.items() if row["median_s"] is not None}
+    for name, row in timed.items():
+        equals = {
+            mine: timed[mine]["median_s"]
+            for mine in ours
+            if mine in timed and timed[mine]["error"] <= max(row["error"], ROUNDING)
+        }
+        fastest = min(equals, key=equals.__getitem__, default=name)
+        if fastest != name:
+            row["beside"], row["times"] = fastest, row["median_s"] / equals[fastest]
+
+
+def compared(case: Any, rows: Mapping[str, Row]) -> Iterator[str]:
+    """A line about each row that has one of ours beside it; rows by name, as `runner.by_case` gives them."""
+    for name, row in rows.items():
+        if row["beside"] is not None:
+            mine = rows[row["beside"]]
+            yield (
+                f"{case}: {name} {row['times']:.3g} times as long as {row['beside']}, which takes "
+                f"{duration(mine['median_s'])} (errors {row['error']:.1e} and {mine['error']:.1e})"
+            )
+
+
 @dataclass(kw_only=True)
 class Dynamics(Benchmark):
     """Times are of the whole batch: all overlaps with the target, and their gradient by all controls."""
@@ -191,6 +230,7 @@ class Dynamics(Benchmark):
         # Tasks that were timed, where it takes one after the other and their time is multiplied.
         Column("projected_from", "projected from"),
         declared("error"),
+        *EQUAL,
         # The arithmetic of compiled propagators per second, and as a share of a matrix product's in double
         # precision, timed in turn with them.
         Column("gflops"),
@@ -230,11 +270,11 @@ class Dynamics(Benchmark):
         return call
 
     def agree(self, case: ControlCase, name: str, row: Row, result: Outcome) -> None:
-        """The error of our integrators is what their step makes it."""
+        """The error of integrators is what their steps make it."""
         row["computes"] = "value" if result[1] is None else "value and gradient"
         error = error_of(result, self._expected)
-        exact = name not in OWN or registry.SIMULATORS[OWN[name].name].exact
-        if exact and not error <= LARGEST_ERROR:  # NaN fails too
+        largest = LARGEST_ERROR if self.found[name].exact else math.inf
+        if not error <= largest:  # NaN fails too
             raise Untimed(WRONG, f"off by {error:.1e} of the norm")
         row["error"] = error
 
@@ -243,7 +283,8 @@ class Dynamics(Benchmark):
         return float(row["batch"] / (row["projected_from"] or row["batch"]))
 
     def finish(self, case: ControlCase, rows: Any, calls: Any, rate: float | None) -> None:
-        """Add the arithmetic of compiled propagators."""
+        """Add what each row is compared with, and the arithmetic of compiled propagators."""
+        at_equal_error(rows, [name for name in OWN if not name.startswith("literal")])
         for name in calls:
             own = self.found[name]
             if not isinstance(own, Own) or own.most:
@@ -257,16 +298,8 @@ class Dynamics(Benchmark):
 
     @classmethod
     def summary(cls, rows: Rows) -> list[str]:
-        """How many times faster `exact` is than each other propagator, by case."""
-        lines = []
-        for case, timed in by_case(ControlCase, rows).items():
-            if "exact" in timed:
-                mine = timed.pop("exact")["median_s"]
-                others = [f"{name} {row['median_s'] / mine:.3g}x" for name, row in timed.items()]
-                lines.append(
-                    f"{case}: exact takes {duration(mine)}; times of that: {', '.join(others) or 'none'}"
-                )
-        return lines
+        """How many times as long as the fastest of ours with no larger error each other propagator takes, by case."""
+        return [line for case, timed in by_case(ControlCase, rows).items() for line in compared(case, timed)]
 
 
 def flops(tasks: ControlTasks, division: Division) -> int:

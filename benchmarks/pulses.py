@@ -10,7 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 import torch
 
-from benchmarks.dynamics import Outcome, error_of
+from benchmarks.dynamics import EQUAL, Outcome, at_equal_error, compared, error_of
 from benchmarks.options import SECONDS, names, number, numbers, option
 from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case, declared
 from ketscale.engines.pulses import (
@@ -27,7 +27,6 @@ from ketscale.engines.pulses import (
 )  # fmt: skip
 from ketscale.engines.pulses.integrators import integrator
 from ketscale.measure.host import peak_rss_bytes
-from ketscale.words import duration
 
 
 class OwnIntegrator(NamedTuple):
@@ -38,15 +37,17 @@ class OwnIntegrator(NamedTuple):
     route: Literal["auto", "torch"] = "auto"
 
 
-# Midpoint steps in the published number and order, and steps of order 4 whose error is below that of our and of SuperGrad's 5000.
+# Midpoint steps in the published number and order, steps whose error is below that of our and of SuperGrad's 5000, and some
+# whose error is below that of adaptive integrators.
 OWN = {
     "interaction4-150": OwnIntegrator("interaction4", 150),
     "interaction4-400": OwnIntegrator("interaction4", 400),
+    "suzuki4-1500": OwnIntegrator("suzuki4", 1500),
     "trotter2-5000": OwnIntegrator("trotter2", 5000),
     "trotter2-5000-torch": OwnIntegrator("trotter2", 5000, "torch"),
 }
-# Converged: its error is that of 400 steps times (400 / 1600)**4.
-REFERENCE = OwnIntegrator("interaction4", 1600)
+# Converged, to below 1e-9: of order 4 whatever commutes.
+REFERENCE = OwnIntegrator("suzuki4", 4000)
 # A peer is one file and one line here: its name, and its module in `peers`, whose `Gate` is made of the name.
 PEERS = {
     "supergrad": "supergrad",
@@ -56,8 +57,6 @@ PEERS = {
     "qiskit-dynamics": "qiskit_dynamics",
 }
 SIMULATORS = (*OWN, *PEERS)
-# 5,000 steps of second order, ours and SuperGrad's: what others are matched to.
-PUBLISHED = ("trotter2-5000", "supergrad")
 # A simulator that is further from the reference computes something else: several times the error of 5,000 midpoint steps.
 LARGEST_ERROR = 5e-4
 
@@ -194,8 +193,8 @@ class PulsedGates(Benchmark):
         # None for adaptive integrators.
         Column("steps", "steps"),
         declared("error"),
-        # The simulators of `PUBLISHED` that compute the same as this, and have this error or a larger one in this case.
-        Column("matches", "matches", ", ".join),
+        # Ours compute all that others do, or more.
+        *EQUAL,
         # Until the first call ended. A simulator's own is that of a command with no other simulator.
         declared("peak_rss_bytes"),
     )
@@ -243,29 +242,10 @@ class PulsedGates(Benchmark):
         row["error"] = error
 
     def finish(self, case: PulsesCase, rows: Any, calls: Any, rate: float | None) -> None:
-        """Add what each is matched to."""
-        for row in rows.values():
-            row["matches"] = [
-                name
-                for name, other in rows.items()
-                if name in PUBLISHED
-                and other is not row
-                and None not in (row["error"], other["error"])
-                and other["computes"] == row["computes"]
-                and row["error"] <= other["error"]
-            ]
+        """Add what each row is compared with."""
+        at_equal_error(rows, tuple(OWN))
 
     @classmethod
     def summary(cls, rows: Rows) -> list[str]:
-        """How many times faster the fastest simulator that matches a published one is, by case."""
-        lines = []
-        for case, timed in by_case(PulsesCase, rows).items():
-            for name in PUBLISHED:
-                matched = [row for row in timed.values() if name in row["matches"]]
-                if name in timed and matched:
-                    best, other = min(matched, key=lambda row: float(row["median_s"])), timed[name]
-                    lines.append(
-                        f"{case}: {best['simulator']} takes {duration(best['median_s'])} (error {best['error']:.1e}), "
-                        f"{name} {other['median_s'] / best['median_s']:.3g} times that (error {other['error']:.1e})"
-                    )
-        return lines
+        """How many times as long as the fastest of ours with no larger error each other simulator takes, by case."""
+        return [line for case, timed in by_case(PulsesCase, rows).items() for line in compared(case, timed)]

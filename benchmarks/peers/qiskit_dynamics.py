@@ -19,6 +19,7 @@ class Control:
     """A vectorised Lindblad solver, mapped over tasks, exact for constant segments."""
 
     most: int | None = None
+    exact = True
 
     def __init__(self, name: str) -> None:
         self._dynamics = imported("qiskit_dynamics")

@@ -20,6 +20,7 @@ class Control:
     """The exponential of each segment's Liouvillian, task by task."""
 
     most: int | None = 2
+    exact = True
 
     def __init__(self, name: str) -> None:
         self._qutip = imported("qutip")

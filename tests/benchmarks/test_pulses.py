@@ -25,7 +25,7 @@ from benchmarks.pulses import (
     chain_of,
     create,
 )  # fmt: skip
-from benchmarks.runner import Call, Row
+from benchmarks.runner import Call
 from ketscale import cli
 
 SMALL = PulsesCase("pulses", 2, 2)
@@ -53,7 +53,9 @@ def test_a_whole_benchmark(tmp_path: Path, capsys: Any) -> None:
     assert all(row["status"] == "timed" and row["median_s"] > 0 for row in rows.values())
     errors = [rows[name]["error"] for name in ("interaction4-400", "interaction4-150", "trotter2-5000")]
     assert 0 < errors[0] < 0.1 * errors[1] < errors[2] < 1e-4
-    assert [name for name, row in rows.items() if row["matches"] == ["trotter2-5000"]] == names.split(",")[:2]
+    assert (
+        rows["qutip"]["beside"] in (None, "interaction4-400") and rows["interaction4-400"]["beside"] is None
+    )
     assert [row["computes"] for row in rows.values()] == ["value and gradient"] * 3 + ["value"]
     assert rows["trotter2-5000"]["peak_rss_bytes"] > 2**20
     table = files[1].read_text()
@@ -171,6 +173,24 @@ def test_supergrads_gradient_by_the_flux_is_wrong_where_it_diagonalises_terms() 
         assert np.allclose(one, other, rtol=0, atol=1e-6) == (name != "flux")
 
 
+def test_supergrads_gradient_by_the_length_is_off_by_an_error_of_its_steps() -> None:
+    """Of its own finite differences it is off by 1.3e-5 of the gradient at 500 steps, and ours is not."""
+    pytest.importorskip("supergrad")
+    chain = chain_of(SMALL)
+    places = np.repeat([name == "length" for name in Parameters._fields], list(map(len, chain.parameters)))
+
+    def longer(by: float) -> DrivenChain:
+        return DrivenChain(2, chain.parameters._replace(length=chain.parameters.length + by))
+
+    off = []
+    for simulator in (Supergrad(steps=500), Own(OwnIntegrator("published2", 500))):
+        values = {by: simulator.prepare(longer(by))()[0] for by in (-2e-3, -1e-3, 1e-3, 2e-3)}
+        slope = (8 * (values[1e-3] - values[-1e-3]) - (values[2e-3] - values[-2e-3])) / 12e-3
+        off.append(abs(simulator.prepare(chain)()[1][places].sum() - slope) / slope)
+    assert 1e-5 < off[0] < 2e-5
+    assert off[1] < 1e-9
+
+
 # --- what is wrong, missing or refused ---
 
 
@@ -204,19 +224,3 @@ def test_what_is_wrong_or_slow_is_not_timed(
     (row,) = PulsedGates(**asked).run()["rows"]
     assert row["status"] == status
     assert (row["median_s"] is None) == (status != "timed")
-
-
-def test_only_what_has_at_most_its_error_is_compared_with_a_published_simulator() -> None:
-    def row(name: str, seconds: float, matches: tuple[str, ...]) -> Row:
-        about = {"simulator": name, "status": "timed", "error": 1e-6, "matches": matches}
-        return {**SMALL._asdict(), **about, "median_s": seconds}
-
-    rows = [
-        row("fast", 1, ()),
-        row("right", 2, ("supergrad",)),
-        row("slow", 3, ("supergrad",)),
-        row("supergrad", 60, ()),
-    ]
-    (line,) = PulsedGates.summary(rows)
-    assert "right takes 2 s" in line
-    assert "supergrad 30 times that" in line
