@@ -171,7 +171,7 @@ def ket_coordinates(kets: torch.Tensor) -> torch.Tensor:
 
 def kets(coordinates: torch.Tensor) -> torch.Tensor:
     """The complex kets (..., d) of these coordinates."""
-    return torch.view_as_complex(coordinates.unflatten(-1, (-1, 2)))
+    return torch.view_as_complex(coordinates.reshape(*coordinates.shape[:-1], -1, 2))
 
 
 def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
