@@ -28,7 +28,12 @@ CHECKED = {
     "ketscale.engines.pulses.fidelities": ("row_overlaps", "fidelity", "leakage"),
     "ketscale.engines.pulses.frame": ("Frame.amplitudes",),
     "ketscale.engines.pulses.gates": ("x_gate", "hadamard_gate", "cnot_gate"),
-    "ketscale.engines.pulses.integrators": ("Steps.times", "Steps.evolve"),
+    "ketscale.engines.pulses.integrators": (
+        "evolve",
+        "error_estimate",
+        "Integrator.times",
+        "Integrator.evolve",
+    ),
     "ketscale.engines.pulses.virtual_z": ("best_angles",),
     "ketscale.interop.estimators": ("CircuitClassifier.predict_proba", "CircuitRegressor.predict"),
     "ketscale.interop.layer": ("Layer.forward",),

@@ -59,9 +59,6 @@ transforms_active: Callable[[], bool] = torch._C._are_functorch_transforms_activ
 # Whether a gradient is one of several that autograd asks for at once (is_grads_batched, vectorize).
 is_grad_batched: Callable[[torch.Tensor], bool] = _functorch.is_legacy_batchedtensor
 
-# Whether torch.func.vmap maps a tensor.
-is_mapped: Callable[[torch.Tensor], bool] = _functorch.is_batchedtensor
-
 # One call for all tensors, where a loop of copy_ takes a microsecond for each.
 copy_all: Callable[..., None] = torch._foreach_copy_
 
@@ -84,6 +81,15 @@ def constant_when_traced(function: F) -> F:
 def forward_mode() -> bool:
     """Whether a level of forward mode is open, so that tensors may carry tangents, which count."""
     return forward_ad._current_level >= 0 and torch._C._is_fwd_grad_enabled()
+
+
+def is_mapped(tensor: torch.Tensor) -> bool:
+    """Whether torch.func.vmap maps a tensor, perhaps beneath other transformations: it then has no value to look at."""
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        if _functorch.is_batchedtensor(tensor):
+            return True
+        tensor = _functorch.get_unwrapped(tensor)
+    return False
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:

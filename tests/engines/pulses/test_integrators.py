@@ -13,10 +13,12 @@ import pytest
 import qutip
 import scipy.integrate
 import torch
+from torch.autograd import forward_ad
 
+from ketscale.engines.pulses import Pulses, Segments, error_estimate, evolve
 from ketscale.engines.pulses.exponential import unitary
 from ketscale.engines.pulses.exponential_cpu import unitary as small_unitary
-from ketscale.engines.pulses.integrators import Integrator, integrator
+from ketscale.engines.pulses.integrators import Integrator, integrator, step_count
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.registry import SIMULATORS
 from ketscale.errors import UserError
@@ -26,6 +28,9 @@ DURATION = 1.5
 CHAIN3 = ((0, 1), (1, 2))
 SPLITTINGS = [name for name in SIMULATORS if SIMULATORS[name].compiled]
 Pairs = tuple[tuple[int, int], ...]
+
+# torch says so when forward mode or a nested transformation is first used.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
 
 
 def normal(*shape: int, seed: int = 0) -> torch.Tensor:
@@ -168,12 +173,15 @@ def inputs(made: Integrator, given: Lattice, columns: int) -> Inputs:
     return (amplitudes, torch.tensor(DURATION).double(), normal(columns, given.dimension, seed=4), *tensors)
 
 
+WEIGHTS = normal(2**14, seed=5)
+
+
 def value(made: Integrator, given: Lattice, tensors: Inputs) -> torch.Tensor:
     """A real function of the final columns that depends on each of their phases."""
     amplitudes, duration, columns, energies, couplings, drives = tensors
     given = replace(given, energies=energies, couplings=couplings, drives=drives)
     final = made.evolve(given, amplitudes, duration, columns)
-    return (final.conj() * normal(*final.shape, seed=5)).sum().abs().square() / len(final)
+    return (final.conj() * WEIGHTS[: final.numel()].view_as(final)).sum().abs().square() / len(final)
 
 
 def gradients(made: Integrator, given: Lattice, tensors: Inputs) -> Inputs:
@@ -223,6 +231,88 @@ def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
         )
 
 
+# --- second derivatives, torch.func and batches ---
+
+
+@pytest.mark.parametrize(("name", "where"), pairs(SIMULATORS, ["ring", "three levels", "one site"]))
+def test_second_derivatives_by_everything_are_those_of_differences(name: str, where: str) -> None:
+    given = LATTICES[where]
+    made = integrator(name, 4)
+    tensors = inputs(made, given, 3)
+    ways = [normal(*each.shape, seed=6) for each in tensors]
+    ways = [way if each.is_complex() else way.real for way, each in zip(ways, tensors, strict=True)]
+    ways = [*ways[:4], *((way + way.mH) / 2 for way in ways[4:])]
+    leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
+    slopes = torch.autograd.grad(value(made, given, leaves), leaves, create_graph=True)
+    along = sum((slope.conj() * way).sum().real for slope, way in zip(slopes, ways, strict=True))
+    found, along = torch.autograd.grad(along, leaves), along.detach()
+    beside = [
+        gradients(made, given, tuple(each + by * way for each, way in zip(tensors, ways, strict=True)))
+        for by in (1e-5, -1e-5)
+    ]
+    for ours, more, less in zip(found, *beside, strict=True):
+        scale = 1 + float(ours.abs().max()) if ours.numel() else 1
+        np.testing.assert_allclose(ours, (more - less) / 2e-5, rtol=0, atol=1e-7 * scale)
+
+    def function(*given_tensors: torch.Tensor) -> torch.Tensor:
+        return value(made, given, given_tensors)
+
+    # Forward mode by itself, and of the gradient.
+    (slope,) = torch.func.grad(function, argnums=(0,))(*tensors)
+    np.testing.assert_allclose(slope, slopes[0].detach(), rtol=0, atol=1e-12)
+    moved = torch.func.jvp(torch.func.grad(function), tensors, tuple(ways))[1]
+    np.testing.assert_allclose(moved, found[0], rtol=0, atol=1e-9 * (1 + float(found[0].abs().max())))
+    with forward_ad.dual_level():
+        duals = [forward_ad.make_dual(each, way) for each, way in zip(tensors, ways, strict=True)]
+        tangent = forward_ad.unpack_dual(function(*duals)).tangent
+    assert tangent.item() == pytest.approx(along.item(), rel=1e-9, abs=1e-9)
+
+
+def test_a_batch_has_what_its_members_have_by_themselves() -> None:
+    made, others = integrator("interaction4", 4), lattice(3, 2, CHAIN3, (0, 1, 2), 0.5)
+    given = LATTICES["chain"]
+    amplitudes, _, columns, *_ = inputs(made, given, 3)
+    durations = torch.tensor([DURATION, 2.0]).double()
+    several = torch.stack([amplitudes, -amplitudes])
+    found = made.evolve([given, others], several, durations, torch.stack([columns, 2 * columns]))
+    for number, where in enumerate((given, others)):
+        alone = made.evolve(where, several[number], durations[number], (number + 1) * columns)
+        assert torch.equal(found[number], alone)
+    mapped = torch.func.vmap(lambda each: made.evolve(given, each, DURATION, columns))(several)
+    assert torch.equal(mapped, made.evolve(given, several, DURATION, columns))
+    with pytest.raises(UserError, match="batches must be of one size, not of 2, 3"):
+        made.evolve([given] * 3, several, DURATION, columns)
+
+
+def test_the_hessian_of_torch_func_is_that_of_the_gradient() -> None:
+    given, made = LATTICES["one site"], integrator("interaction4", 3)
+    amplitudes, duration, columns, *_ = inputs(made, given, 2)
+
+    def function(each: torch.Tensor) -> torch.Tensor:
+        return made.evolve(given, each, duration, columns)[:, 1].abs().square().sum()
+
+    hessian = torch.func.hessian(function)(amplitudes)
+    torch.testing.assert_close(hessian, torch.autograd.functional.hessian(function, amplitudes))
+
+
+def test_steps_meet_the_segments_and_are_no_longer_than_dt() -> None:
+    values = torch.linspace(-1, 1, 14, dtype=torch.float64).reshape(1, 7, 2)
+    one, given = torch.ones(1, dtype=torch.float64), LATTICES["one site"]
+    pulses = Pulses(Segments(values), 2 * one, one, one[0] * DURATION)
+    assert [step_count(pulses, dt) for dt in (2.0, 0.1, DURATION / 14)] == [7, 21, 14]
+    columns = torch.eye(3, dtype=torch.complex128)
+    found = [evolve(given, pulses, columns, dt=dt) for dt in (0.1, 0.02)]
+    by = integrator("interaction4", 21)
+    assert torch.equal(found[0], by.evolve(given, pulses.sample(by.times(DURATION)), DURATION, columns))
+    estimate = error_estimate(given, pulses, columns, dt=0.1)
+    error = (found[0] - found[1]).norm(dim=1)
+    assert ((estimate / error - 1).abs() < 0.1).all() and error.max() > 1e-10
+    with pytest.raises(UserError, match="dt: must be positive"):
+        evolve(given, pulses, columns, dt=0.0)
+    with pytest.raises(UserError, match=r"dt: 1e-08 makes more than 1,000,000 steps of 1\.5 ns"):
+        evolve(given, pulses, columns, dt=1e-8)
+
+
 @pytest.mark.parametrize("name", SIMULATORS)
 def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     given = LATTICES["ring"]
@@ -234,7 +324,7 @@ def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     state = stepper.enter(own, leaves[2])
     state = stepper.forward(own, 7, stepper.made(own, leaves[0], leaves[1] / 7), state)
     final = stepper.leave(own, state, 5)
-    loss = (final.conj() * normal(*final.shape, seed=5)).sum().abs().square() / len(final)
+    loss = (final.conj() * WEIGHTS[: final.numel()].view_as(final)).sum().abs().square() / len(final)
     for ours, theirs in zip(gradients(made, given, tensors), torch.autograd.grad(loss, leaves), strict=True):
         np.testing.assert_allclose(
             ours, theirs, rtol=0, atol=1e-11 * (1 + theirs.abs().max().item() if theirs.numel() else 1)
@@ -324,8 +414,9 @@ def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
         leaves = tuple(tensor.requires_grad_() for tensor in inputs(made, given, 4))
         final = made.evolve(given, leaves[0], leaves[1], leaves[2])
         assert final.grad_fn is not None
-        kept.append(sum(tensor.numel() for tensor in final.grad_fn.saved_tensors) - leaves[0].numel())
-        chunks.append(final.grad_fn.last.steps)
+        state, chunk = final.grad_fn.function.kept
+        kept.append(state.numel())
+        chunks.append(chunk.steps)
     assert kept[0] == kept[1]
     assert max(chunks) <= made.stepper.chunk(given, 4) < 30
 
@@ -387,7 +478,7 @@ def test_tensors_that_do_not_fit_are_refused(change: dict[str, torch.Tensor], wo
         made.evolve(given, tensors["amplitudes"], DURATION, tensors["columns"])
 
 
-def test_names_that_do_not_exist_and_second_derivatives_are_refused() -> None:
+def test_names_that_do_not_exist_are_refused() -> None:
     with pytest.raises(UserError, match="did you mean trotter"):
         integrator("trotter3", 5)
     with pytest.raises(UserError, match="steps"):
@@ -398,7 +489,3 @@ def test_names_that_do_not_exist_and_second_derivatives_are_refused() -> None:
         integrator("trotter4", 5)
     with pytest.raises(UserError, match="no route is called machine; use one of auto, compiled, torch"):
         integrator("trotter2", 5, "machine")  # type: ignore[arg-type]
-    made = integrator("trotter2", 5)
-    leaves = [tensor.requires_grad_() for tensor in inputs(made, LATTICES["chain"], 2)]
-    with pytest.raises(UserError, match="first derivatives"):
-        torch.autograd.grad(value(made, LATTICES["chain"], tuple(leaves)), leaves, create_graph=True)

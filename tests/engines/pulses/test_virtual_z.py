@@ -11,6 +11,9 @@ from ketscale.engines.pulses import best_angles
 from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.errors import UserError
 
+# torch says so when forward mode or a nested transformation is first used.
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+
 
 def random_rows(qubits: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(2**qubits, dtype=torch.complex128, generator=torch.Generator().manual_seed(seed))
@@ -57,14 +60,21 @@ def test_rotations_of_a_perfect_gate_are_undone(qubits: int) -> None:
     torch.testing.assert_close(best_angles(rows), -away, rtol=0, atol=1e-9)
 
 
-def test_the_derivative_is_that_of_finite_differences() -> None:
-    assert torch.autograd.gradcheck(largest_overlap, random_rows(3).requires_grad_())
+@pytest.mark.parametrize("qubits", [1, 2, 3])
+def test_derivatives_are_those_of_finite_differences(qubits: int) -> None:
+    rows = random_rows(qubits).requires_grad_()
+    assert torch.autograd.gradcheck(largest_overlap, rows, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(largest_overlap, rows)
 
 
-def test_second_derivatives_are_refused() -> None:
-    rows = random_rows(2).requires_grad_()
-    with pytest.raises(UserError, match="first derivatives only"):
-        torch.autograd.grad(largest_overlap(rows), rows, create_graph=True)
+def test_torch_func_transforms_it() -> None:
+    def overlap(parts: torch.Tensor) -> torch.Tensor:
+        return largest_overlap(torch.view_as_complex(parts))
+
+    parts = torch.stack([torch.view_as_real(random_rows(2, seed)) for seed in (0, 1)])
+    hessians = torch.func.vmap(torch.func.hessian(overlap))(parts)
+    for each, found in zip(parts, hessians, strict=True):
+        torch.testing.assert_close(found, torch.autograd.functional.hessian(overlap, each))
 
 
 @pytest.mark.parametrize("count", [0, 3])

@@ -4,9 +4,7 @@
     lattice = device.lattice(levels=3)
     pulses = rotations(device)
     frame = dressed_frame(lattice)
-    steps = integrator("interaction4", steps=500)
-    drives = pulses.sample(steps.times(pulses.duration))
-    final = steps.evolve(lattice, drives, pulses.duration, frame.states)
+    final = evolve(lattice, pulses, frame.states, dt=0.1)
     amplitudes = frame.amplitudes(final, pulses.duration)
     rows = row_overlaps(amplitudes, x_gate(2).T)
     infidelity = 1 - fidelity(rows, columns=4, virtual_z=True)
@@ -16,7 +14,8 @@ A column of the unitary is one evolved state, and a row of all tensors here: sta
 
 Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
 circuits (`eigenstates` has the derivatives), `devices` couples them, and a `lattice` is the result. `envelopes` and
-`drives` make pulses, `starts` the published ones, and `gates` their targets. `integrators` evolve. `frame`, `fidelities`
+`drives` make pulses, `starts` the published ones, and `gates` their targets. `integrators` evolve, in steps that meet the
+segments of pulses. `frame`, `fidelities`
 and `virtual_z` compare.
 """
 
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses.fidelities import fidelity, leakage, row_overlaps
     from ketscale.engines.pulses.frame import dressed_frame, laboratory_frame
     from ketscale.engines.pulses.gates import cnot_gate, hadamard_gate, x_gate
-    from ketscale.engines.pulses.integrators import Integrator, integrator
+    from ketscale.engines.pulses.integrators import Integrator, error_estimate, evolve, integrator
     from ketscale.engines.pulses.lattice import Lattice
     from ketscale.engines.pulses.starts import cross_resonance, rotations, together
     from ketscale.engines.pulses.virtual_z import best_angles
@@ -59,6 +58,8 @@ _MODULES = {
     "cross_resonance": "starts",
     "hadamard_gate": "gates",
     "Integrator": "integrators",
+    "error_estimate": "integrators",
+    "evolve": "integrators",
     "integrator": "integrators",
     "rotations": "starts",
     "together": "starts",
@@ -68,7 +69,7 @@ _MODULES = {
 }
 __all__ = [
     "Bounds", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "best_angles",
-    "cnot_gate", "cross_resonance", "dressed_frame", "fidelity", "fluxonium_chain", "fluxonium_lattice", "hadamard_gate",
+    "cnot_gate", "cross_resonance", "dressed_frame", "error_estimate", "evolve", "fidelity", "fluxonium_chain", "fluxonium_lattice", "hadamard_gate",
     "integrator", "laboratory_frame", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together",
     "transmon_chain", "x_gate",
 ]  # fmt: skip

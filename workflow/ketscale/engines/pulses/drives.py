@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 
 from ketscale.engines.pulses.envelopes import Cosine, Segments
 from ketscale.engines.pulses.limits import Limits, between, limited
 from ketscale.errors import UserError
+from ketscale.private_torch import is_mapped
 from ketscale.shapes import Float
 
 
@@ -39,13 +41,18 @@ class Pulses:
         for name, shape in {"frequency": each, "phase": each, "length": () if common else each}.items():
             if tuple(getattr(self, name).shape) != shape:
                 raise UserError(f"{name}: must be of shape {shape}, not {tuple(getattr(self, name).shape)}")
-        if not (self.length > 0).all():
+        if not is_mapped(self.length) and not (self.length > 0).all():
             raise UserError("length: must be positive")
 
-    @property
+    @cached_property
     def duration(self) -> torch.Tensor:
         """Time from the start to the end of the longest pulse, ns."""
         return self.length.max()
+
+    @property
+    def divisions(self) -> int:
+        """Equal parts of the duration between which the signals may jump: the segments, if there are any."""
+        return self.envelope.divisions
 
     def sample(
         self, times: Float[torch.Tensor, "*times"]

@@ -1,4 +1,4 @@
-"""Some of the eigenstates of Hermitian matrices, and their first derivatives by perturbation theory.
+"""Some of the eigenstates of Hermitian matrices, and their derivatives, of any order, by perturbation theory.
 
 torch's own derivative of an eigendecomposition divides by the gaps between all levels. Here only the gaps beside the
 levels that are asked for matter, so that pairs of levels far above may be degenerate.
@@ -6,12 +6,14 @@ levels that are asked for matter, so that pairs of levels far above may be degen
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 
-from ketscale.engines.derivatives import first_derivatives_only
+from ketscale.engines.derivatives import one_by_one
 from ketscale.errors import UserError
+from ketscale.private_torch import applied, is_mapped, transforms_active
 
 # The smallest gap beside a level, relative to the largest energy, at which its state still has a derivative.
 SEPARATION = 1e-11
@@ -43,7 +45,7 @@ def eigensystem(matrix: torch.Tensor) -> Eigensystem:
 def eigenstates(
     matrix: torch.Tensor, found: Eigensystem, which: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """The energies (..., k) and states (..., m, k) of the levels `which` (int64, k), differentiable in the matrix once.
+    """The energies (..., k) and states (..., m, k) of the levels `which` (int64, k), differentiable in the matrix.
 
     The phase of a state is that of `found`: the derivative of a state has no component along the state itself.
 
@@ -52,7 +54,7 @@ def eigenstates(
     """
     if matrix.requires_grad:
         _check_separate(found.energies, which)
-    energies, states = _Eigenstates.apply(matrix, *found, which)
+    energies, states = applied(_Eigenstates(), matrix, *found, which)
     return energies, states
 
 
@@ -60,31 +62,70 @@ def _check_separate(energies: torch.Tensor, which: torch.Tensor) -> None:
     gaps = energies.diff(dim=-1)
     edge = torch.full_like(gaps[..., :1], torch.inf)
     beside = torch.minimum(torch.cat([edge, gaps], -1), torch.cat([gaps, edge], -1))[..., which]
-    if (beside <= SEPARATION * energies.abs().amax(-1, keepdim=True)).any():
+    alike = beside <= SEPARATION * energies.abs().amax(-1, keepdim=True)
+    if not is_mapped(alike) and alike.any():
         raise UserError(
             "the states of a degenerate level have no derivatives: change the device's parameters, such as its spread, "
             "or do not train them"
         )
 
 
-class _Eigenstates(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, matrix: torch.Tensor, energies: torch.Tensor, states: torch.Tensor, which: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        ctx.save_for_backward(energies, states, which)
+class _Eigenstates:
+    """Some energies and states, by a matrix, all of them, and which; see `private_torch.Differentiable`."""
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.__call__`."""
+        _, energies, states, which = tensors
         return energies[..., which], states[..., which]
 
-    @staticmethod
-    def backward(
-        ctx: Any, to_energies: torch.Tensor, to_states: torch.Tensor
-    ) -> tuple[torch.Tensor | None, ...]:
-        first_derivatives_only("a device's state")
-        # First-order perturbation theory: dE_j = <j|dH|j>, d|j> = sum_{i != j} |i> <i|dH|j> / (E_j - E_i).
-        energies, states, which = ctx.saved_tensors
-        gaps = energies[..., None, which] - energies[..., :, None]
-        itself = torch.arange(gaps.shape[-2], device=gaps.device)[:, None] == which
-        mixing = (states.mH @ to_states) / gaps.masked_fill(itself, torch.inf)
-        mixing = mixing + itself * to_energies[..., None, :]
-        gradient = states @ mixing @ states[..., which].mH
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: object
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`: first-order perturbation theory.
+
+        dE_j = <j|dH|j>, d|j> = sum_{i != j} |i> <i|dH|j> / (E_j - E_i).
+        """
+        (matrix, energies, states, which), (to_energies, to_states) = tensors, cotangents
+        if torch.is_grad_enabled() or transforms_active():
+            # What is differentiated again does not go through the other levels, whose states have no derivatives where
+            # they are degenerate.
+            values, vectors = applied(self, *tensors)
+            mixed = _mixed(matrix, values, vectors, to_states) + to_energies[..., None, :] * vectors
+            gradient = mixed @ vectors.mH
+        else:
+            gaps = energies[..., None, which] - energies[..., :, None]
+            itself = torch.arange(gaps.shape[-2], device=gaps.device)[:, None] == which
+            mixing = (states.mH @ to_states) / gaps.masked_fill(itself, torch.inf)
+            mixing = mixing + itself * to_energies[..., None, :]
+            gradient = states @ mixing @ states[..., which].mH
         return (gradient + gradient.mH) / 2, None, None, None
+
+    def push(
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
+    ) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.push`."""
+        values, vectors = applied(self, *tensors)
+        tangent = tangents[0]
+        assert tangent is not None
+        moved = (tangent + tangent.mH) / 2 @ vectors
+        return (vectors.conj() * moved).sum(-2).real, _mixed(tensors[0], values, vectors, moved)
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`."""
+        return one_by_one(lambda *own: applied(self, *own), members, mapped, tensors)
+
+
+def _mixed(
+    matrix: torch.Tensor, energies: torch.Tensor, states: torch.Tensor, given: torch.Tensor
+) -> torch.Tensor:
+    """sum_{i != j} |i> <i|v_j> / (E_j - E_i) for the columns v of what is given, (..., m, k); see `eigenstates`.
+
+    It solves (E_j - H) x + mu |j> = v_j with <j|x> = 0.
+    """
+    hermitian, vectors = ((matrix + matrix.mH) / 2)[..., None, :, :], states.mT[..., None]
+    identity = torch.eye(matrix.shape[-1], dtype=matrix.dtype, device=matrix.device)
+    above = torch.cat([energies[..., None, None] * identity - hermitian, vectors], -1)
+    below = torch.cat([vectors.mH, torch.zeros_like(vectors[..., :1, :])], -1)
+    right = torch.cat([given.mT[..., None], torch.zeros_like(vectors[..., :1, :])], -2)
+    found = torch.linalg.solve(torch.cat([above, below], -2), right)
+    return found[..., :-1, 0].mT

@@ -11,6 +11,7 @@ import torch
 
 from ketscale.engines.pulses.limits import filtered
 from ketscale.errors import UserError
+from ketscale.private_torch import is_mapped
 
 # A segment begins so much of its length early, so that a time that is its beginning up to rounding is in it.
 ROUNDING = 1e-9
@@ -45,6 +46,11 @@ class Cosine:
         half = self.amplitude / 2
         return torch.addcmul(half, half, (risen * (torch.pi / self.ramp)).cos(), value=-1)
 
+    @property
+    def divisions(self) -> int:
+        """Equal parts of the length between which values may jump."""
+        return 1
+
     def modulus(self) -> torch.Tensor:
         """The largest |values| of each drive, (drives,)."""
         return self.amplitude.abs()
@@ -65,7 +71,7 @@ class Segments:
     ramp: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.ramp is not None and self.ramp > 1:
+        if self.ramp is not None and not is_mapped(self.ramp) and self.ramp > 1:
             raise UserError(f"length: the pulse is shorter than a jump takes, by a factor of {self.ramp:.4g}")
         if self.amplitude.ndim != 3 or self.amplitude.shape[-1] != 2 or self.amplitude.shape[1] < 1:
             raise UserError(f"amplitude: must be (drives, segments, 2), not {tuple(self.amplitude.shape)}")
@@ -85,6 +91,11 @@ class Segments:
         index = (fraction.detach() * segments + ROUNDING).floor().long().clamp(0, segments - 1)
         values = torch.view_as_complex(self.amplitude)[torch.arange(self.drives, device=index.device), index]
         return torch.where((fraction >= 0) & (fraction <= 1), values, 0)
+
+    @property
+    def divisions(self) -> int:
+        """Equal parts of the length between which values may jump."""
+        return self.amplitude.shape[1]
 
     def modulus(self) -> torch.Tensor:
         """|values| of all segments, (drives, segments); those of ramps are not larger."""

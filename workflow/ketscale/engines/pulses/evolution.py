@@ -5,19 +5,27 @@ cotangent along. Both passes take the steps in chunks. What does not depend on t
 Hamiltonians) is made once in a chunk, for all columns, by differentiable operations, so that the cotangents that
 `SteppingMethod.backward` finds for it become those of amplitudes, duration and lattice by autograd: the gradient of the
 discrete steps, not of the continuous equation.
+
+Second derivatives and forward mode go through the matrices of the same steps by torch's operators
+(`SteppingMethod.unitaries`), which are kept. Under torch.func.vmap there is a call for each copy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import replace
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import NamedTuple, Protocol
 
 import torch
 
-from ketscale.engines.derivatives import first_derivatives_only, paired
+from ketscale.engines.derivatives import one_by_one, paired, pushed
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.errors import UserError
 from ketscale.measure.spans import span
+from ketscale.private_torch import applied, transforms_active
+
+# Product states of a lattice whose steps are matrices for second derivatives: 200 steps of that size take some GiB.
+MOST_PLAIN = 256
 
 
 class SteppingMethod(Protocol):
@@ -66,8 +74,12 @@ class SteppingMethod(Protocol):
         """
         ...
 
+    def unitaries(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """Matrices (k, d**n, d**n) that act one after the other as the steps do, by operators that torch.func transforms."""
+        ...
 
-def evolve(
+
+def evolve_columns(
     stepper: SteppingMethod,
     lattice: Lattice,
     amplitudes: torch.Tensor,
@@ -75,38 +87,19 @@ def evolve(
     columns: torch.Tensor,
 ) -> torch.Tensor:
     """Final columns; see `integrators.Integrator.evolve`."""
-    tensors = (lattice.energies, lattice.couplings, lattice.drives)
-    inputs = [columns, amplitudes, duration, *tensors]
-    if not torch.is_grad_enabled():
-        inputs = [tensor.detach() for tensor in inputs]
-    final: torch.Tensor = _ReversibleEvolution.apply(stepper, lattice, *inputs)
+    tensors = (columns, amplitudes, duration, *lattice.tensors)
+    recorded = torch.is_grad_enabled() or transforms_active()
+    needed = tuple(recorded and tensor.requires_grad for tensor in tensors)
+    (final,) = applied(_Final(_Evolution(stepper, lattice, needed)), *tensors)
     return final
 
 
-def with_tensors(lattice: Lattice, tensors: tuple[torch.Tensor, ...]) -> Lattice:
-    """The lattice with other energies, couplings and drives."""
-    return replace(lattice, energies=tensors[0], couplings=tensors[1], drives=tensors[2])
-
-
-class _Made(NamedTuple):
+class _Chunk(NamedTuple):
     """What a chunk of steps needs, and the tensors that it was made from."""
 
     leaves: list[torch.Tensor]  # the chunk's amplitudes, the duration and the tensors of the lattice
     lattice: Lattice
     made: torch.Tensor
-
-    @classmethod
-    def of(cls, ctx: Any, inputs: Sequence[torch.Tensor], first: int, differentiable: bool) -> _Made:
-        """What the chunk needs that begins with step `first`; differentiable in what needs gradients, or in nothing."""
-        steps = len(inputs[0])
-        given = [inputs[0][first : first + ctx.chunk], *inputs[1:]]
-        leaves = [
-            tensor.detach().requires_grad_(differentiable and wanted)
-            for tensor, wanted in zip(given, ctx.needs_input_grad[3:], strict=True)
-        ]
-        lattice = with_tensors(ctx.lattice, tuple(leaves[2:]))
-        with torch.set_grad_enabled(differentiable), span("pulses.gates"):
-            return cls(leaves, lattice, ctx.stepper.made(lattice, leaves[0], leaves[1] / steps))
 
     @property
     def steps(self) -> int:
@@ -133,49 +126,167 @@ class _Made(NamedTuple):
         return found
 
 
-class _ReversibleEvolution(torch.autograd.Function):
-    @staticmethod
-    def forward(
-        ctx: Any, stepper: SteppingMethod, lattice: Lattice, columns: torch.Tensor, *inputs: torch.Tensor
-    ) -> torch.Tensor:
-        still = with_tensors(lattice, tuple(tensor.detach() for tensor in inputs[2:]))
-        ctx.stepper, ctx.lattice, ctx.columns = stepper, still, len(columns)
-        ctx.chunk = stepper.chunk(lattice, len(columns))
-        state = stepper.enter(lattice, columns.detach())
-        steps = len(inputs[0])
-        for first in range(0, steps, ctx.chunk):
-            # The gates of the last chunk are the first that the backward pass needs, and are not made twice.
-            last = first + ctx.chunk >= steps
-            chunk = _Made.of(ctx, inputs, first, last and any(ctx.needs_input_grad))
-            with span("pulses.forward"):
-                state = stepper.forward(chunk.lattice, chunk.steps, chunk.made.detach(), state)
-        ctx.last = chunk
-        ctx.save_for_backward(state, *inputs)
-        return stepper.leave(lattice, state, len(columns))
+class _Kept(NamedTuple):
+    """What a backward pass begins with: the final state, and the last chunk."""
 
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        first_derivatives_only("an evolution under pulses")
-        stepper = ctx.stepper
-        state, *inputs = ctx.saved_tensors
-        # A stepper may overwrite what it is given, and the saved state serves a second backward pass too.
-        state = state.clone()
-        cotangent = stepper.enter(ctx.lattice, cotangent)
+    state: torch.Tensor
+    chunk: _Chunk
+
+
+@dataclass(frozen=True, eq=False)
+class _Evolution:
+    """A stepper on a lattice, and which gradients are needed.
+
+    Tensors are given to each method: columns, amplitudes, duration, and the lattice's.
+    """
+
+    stepper: SteppingMethod
+    lattice: Lattice
+    needed: tuple[bool, ...]
+
+    def _chunk(self, inputs: Sequence[torch.Tensor], first: int, size: int, needed: Sequence[bool]) -> _Chunk:
+        """The chunk that begins with step `first`, differentiable in those of all tensors but the columns that need it."""
+        steps = len(inputs[0])
+        given = [inputs[0][first : first + size], *inputs[1:]]
+        leaves = [
+            tensor.detach().requires_grad_(wanted) for tensor, wanted in zip(given, needed, strict=True)
+        ]
+        lattice = self.lattice.with_tensors(*leaves[2:])
+        with torch.set_grad_enabled(any(needed)), span("pulses.gates"):
+            return _Chunk(leaves, lattice, self.stepper.made(lattice, leaves[0], leaves[1] / steps))
+
+    def forward(self, tensors: Sequence[torch.Tensor]) -> _Kept:
+        """The final state."""
+        columns, *inputs = tensors
+        lattice = self.lattice.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
+        size = self.stepper.chunk(lattice, len(columns))
+        state = self.stepper.enter(lattice, columns.detach())
+        steps = len(inputs[0])
+        for first in range(0, steps, size):
+            # The gates of the last chunk are the first that the backward pass needs, and are not made twice.
+            last = first + size >= steps
+            chunk = self._chunk(inputs, first, size, [last and each for each in self.needed[1:]])
+            with span("pulses.forward"):
+                state = self.stepper.forward(chunk.lattice, chunk.steps, chunk.made.detach(), state)
+        return _Kept(state, chunk)
+
+    def left(self, tensors: Sequence[torch.Tensor], state: torch.Tensor) -> torch.Tensor:
+        """The columns of a state."""
+        return self.stepper.leave(self.lattice.with_tensors(*tensors[3:]), state, len(tensors[0]))
+
+    def pull(
+        self, cotangent: torch.Tensor, tensors: Sequence[torch.Tensor], kept: _Kept
+    ) -> Iterator[torch.Tensor]:
+        """The gradients that are needed; it overwrites the state that is kept."""
+        inputs = tensors[1:]
+        lattice = self.lattice.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
+        size = self.stepper.chunk(lattice, len(tensors[0]))
+        state, cotangent = kept.state, self.stepper.enter(lattice, cotangent)
         totals = [
             torch.zeros_like(tensor) if wanted else None
-            for tensor, wanted in zip(inputs, ctx.needs_input_grad[3:], strict=True)
+            for tensor, wanted in zip(inputs, self.needed[1:], strict=True)
         ]
-        for first in reversed(range(0, len(inputs[0]), ctx.chunk)):
-            last = first + ctx.chunk >= len(inputs[0])
-            chunk = ctx.last if last else _Made.of(ctx, inputs, first, True)
+        for first in reversed(range(0, len(inputs[0]), size)):
+            last = first + size >= len(inputs[0])
+            chunk = kept.chunk if last else self._chunk(inputs, first, size, self.needed[1:])
             with span("pulses.backward"):
-                state, cotangent, to_made = stepper.backward(
+                state, cotangent, to_made = self.stepper.backward(
                     chunk.lattice, chunk.steps, chunk.made.detach(), state, cotangent, chunk.fixed
                 )
             with span("pulses.gates"):
                 found = chunk.gradients(to_made)
-            parts = [None if totals[0] is None else totals[0][first : first + ctx.chunk], *totals[1:]]
+            parts = [None if totals[0] is None else totals[0][first : first + size], *totals[1:]]
             for total, gradient in zip(parts, found, strict=True):
                 if total is not None and gradient is not None:
                     total += gradient
-        return None, None, stepper.leave(ctx.lattice, cotangent, ctx.columns), *totals
+        if self.needed[0]:
+            yield self.left(tensors, cotangent)
+        yield from (total for total in totals if total is not None)
+
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor]:
+        """Final columns by torch's operators, all steps at once; under torch.func.
+
+        Raises:
+            UserError: the matrices of the steps are too large.
+        """
+        columns, amplitudes, duration, *others = tensors
+        lattice = self.lattice.with_tensors(*others)
+        if lattice.dimension > MOST_PLAIN:
+            raise UserError(
+                f"pulses: second derivatives and forward mode keep matrices of all product states, at most {MOST_PLAIN}, and "
+                f"this lattice has {lattice.dimension}; use first derivatives"
+            )
+        made = self.stepper.unitaries(lattice, amplitudes, duration / len(amplitudes))
+        while len(made) > 1:
+            pairs = made[1::2] @ made[: len(made) // 2 * 2 : 2]
+            made = torch.cat([pairs, made[-1:]]) if len(made) % 2 else pairs
+        return (columns @ made[0].mT,)
+
+    def pulled_plainly(self, cotangent: torch.Tensor, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """`pull` by torch's operators."""
+        pull = torch.func.vjp(self.plainly, *tensors)[1]
+        return tuple(each for each, wanted in zip(pull((cotangent,)), self.needed, strict=True) if wanted)
+
+
+class _Final:
+    """The final columns, by columns, amplitudes, duration and the lattice's tensors; see `private_torch.Differentiable`."""
+
+    def __init__(self, evolution: _Evolution) -> None:
+        self.evolution = evolution
+        self.kept: _Kept | None = None
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.__call__`."""
+        kept = self.evolution.forward(tensors)
+        self.kept = kept if any(self.evolution.needed) else None
+        return (self.evolution.left(tensors, kept.state),)
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`."""
+        kept, self.kept = self.kept, None
+        evolution = replace(self.evolution, needed=tuple(needed))
+        found = iter(applied(_Gradient(evolution, kept), *cotangents, *tensors))
+        return [next(found) if wanted else None for wanted in needed]
+
+    def push(
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
+    ) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.push`."""
+        return pushed(self.evolution.plainly, tensors, tangents)
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`."""
+        return one_by_one(lambda *own: applied(_Final(self.evolution), *own), members, mapped, tensors)
+
+
+class _Gradient:
+    """The gradients by the tensors of `_Final` that are needed, by its cotangent and its tensors. kept: by its call."""
+
+    def __init__(self, evolution: _Evolution, kept: _Kept | None = None) -> None:
+        self.evolution, self.kept = evolution, kept
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.__call__`."""
+        cotangent, *given = tensors
+        kept, self.kept = self.kept or self.evolution.forward(given), None
+        return tuple(self.evolution.pull(cotangent, given, kept))
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: object
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`."""
+        found: Sequence[torch.Tensor]
+        found = torch.func.vjp(self.evolution.pulled_plainly, *tensors)[1](tuple(cotangents))
+        return found
+
+    def push(
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
+    ) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.push`."""
+        return pushed(self.evolution.pulled_plainly, tensors, tangents)
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`."""
+        return one_by_one(lambda *own: applied(_Gradient(self.evolution), *own), members, mapped, tensors)

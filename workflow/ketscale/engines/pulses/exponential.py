@@ -2,20 +2,54 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
 
 from ketscale.engines.derivatives import first_derivatives_only
+from ketscale.private_torch import is_mapped, transforms_active
+
+# The highest degree of a Taylor polynomial, enough for matrices of norm 1, and what its remainder is below.
+HIGHEST_DEGREE, REMAINDER = 18, 1e-17
 
 
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     """exp(-i H) of Hermitian matrices (..., d, d), of which the lower triangle is read.
 
-    The gradient is Hermitian: it is the one in Hermitian directions.
+    The gradient is Hermitian: it is the one in Hermitian directions. Under torch.func there are derivatives of any order.
     """
+    if transforms_active():
+        return _smooth(-0.5j * (hermitian + hermitian.mH))
     result: torch.Tensor = _Unitary.apply(hermitian)
     return result
+
+
+def taylor(largest: float) -> tuple[int, int]:
+    """How often matrices of at most this norm are halved, and the degree of the Taylor polynomial that then serves."""
+    # Beyond a norm of 1 halving is cheaper than more terms.
+    halvings = max(0, math.ceil(math.log2(largest))) if 0 < largest < math.inf else 0
+    norm, degree, remainder = largest / 2**halvings, 1, math.inf
+    while remainder > REMAINDER and degree < HIGHEST_DEGREE:
+        degree += 1
+        remainder = norm ** (degree + 1) / math.factorial(degree + 1)
+    return halvings, degree
+
+
+def _smooth(x: torch.Tensor) -> torch.Tensor:
+    """exp(x), with derivatives of any order. torch's takes matrices of twice the size for each order."""
+    if is_mapped(x):
+        mapped: torch.Tensor = torch.linalg.matrix_exp(x)
+        return mapped
+    halvings, degree = taylor(float(torch.linalg.matrix_norm(x.detach()).max()) if x.numel() else 0.0)
+    identity = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
+    x = x / 2**halvings
+    made = identity + x / degree
+    for k in range(degree - 1, 0, -1):
+        made = identity + x @ made / k
+    for _ in range(halvings):
+        made = made @ made
+    return made
 
 
 class _Unitary(torch.autograd.Function):

@@ -6,7 +6,6 @@ R_degree = 1. The function is that of `exponential`.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -28,11 +27,9 @@ from ketscale.engines.compiled.language import (
     fma,
 )
 from ketscale.engines.derivatives import first_derivatives_only
+from ketscale.engines.pulses.exponential import HIGHEST_DEGREE, taylor
 
 ARGUMENTS = {"count degree": INTEGER, "given cotangents result": complexes("count", "size", "size")}
-
-# The highest degree of the Taylor polynomial: enough for matrices of norm 1.
-HIGHEST_DEGREE = 18
 
 Matrix = list[list[Complex]]
 
@@ -132,19 +129,10 @@ def _put(array: Buffer, matrix: Matrix) -> None:
             array[i, j] = entry
 
 
-# The remainder of the Taylor polynomial is below this.
-REMAINDER = 1e-17
-
-
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     """exp(-i H) of many small Hermitian matrices (..., d, d) on the CPU, in fp64; see `exponential.unitary`."""
     largest = float(torch.view_as_real(hermitian.detach()).square().sum((-1, -2, -3)).max().sqrt())
-    # Beyond a norm of 1 halving is cheaper than more terms.
-    halvings = max(0, math.ceil(math.log2(largest))) if 0 < largest < math.inf else 0
-    norm, degree, remainder = largest / 2**halvings, 1, math.inf
-    while remainder > REMAINDER and degree < HIGHEST_DEGREE:
-        degree += 1
-        remainder = norm ** (degree + 1) / math.factorial(degree + 1)
+    halvings, degree = taylor(largest)
     made: torch.Tensor = _TaylorExponential.apply(hermitian / 2**halvings if halvings else hermitian, degree)
     for _ in range(halvings):
         made = made @ made

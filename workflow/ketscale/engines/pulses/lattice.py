@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import dataclass
 
 import torch
 
 from ketscale.errors import UserError
+from ketscale.private_torch import is_mapped
 
 # Largest deviation of an operator from its adjoint, relative to its largest entry.
 TOLERANCE = 1e-12
@@ -50,7 +52,9 @@ class Lattice:
         for name in ("couplings", "drives"):
             given = getattr(self, name).detach()
             # What is not a number passes: if a trained device diverges, its results say so.
-            if given.numel() and (given - given.mH).abs().max() > TOLERANCE * given.abs().max():
+            if is_mapped(given) or not given.numel():
+                continue
+            if (given - given.mH).abs().max() > TOLERANCE * given.abs().max():
                 raise UserError(f"{name}: some are not Hermitian; instead of an operator a, give a + a^+")
         named = {site for pair in self.pairs for site in pair} | set(self.drive_sites)
         if not named <= set(range(self.sites)) or any(i == j for i, j in self.pairs):
@@ -72,10 +76,20 @@ class Lattice:
             places = (places[:, None] * self.levels + bits).flatten()
         return places
 
+    @property
+    def tensors(self) -> tuple[torch.Tensor, ...]:
+        """Energies, couplings and drives."""
+        return self.energies, self.couplings, self.drives
+
+    def with_tensors(self, *tensors: torch.Tensor) -> Lattice:
+        """The same with other `tensors` of the same shapes, which are not checked again."""
+        made = copy(self)
+        vars(made).update(zip(("energies", "couplings", "drives"), tensors, strict=True))
+        return made
+
     def to(self, device: torch.device | str) -> Lattice:
         """The same with its tensors on a device, differentiable in the given ones."""
-        moved = {name: getattr(self, name).to(device) for name in ("energies", "couplings", "drives")}
-        return replace(self, **moved)
+        return self.with_tensors(*(tensor.to(device) for tensor in self.tensors))
 
     def undriven(self) -> torch.Tensor:
         """H without drives as a matrix of the product basis, complex (d**n, d**n)."""

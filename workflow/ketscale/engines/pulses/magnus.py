@@ -36,6 +36,10 @@ class DenseMagnus:
         """The exponentials (steps * exponentials, d**n, d**n)."""
         return unitary(self.generators(lattice, amplitudes, step))
 
+    def unitaries(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """See `evolution.SteppingMethod`."""
+        return self.made(lattice, amplitudes, step)
+
     def generators(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """The Hermitian matrices H of the exponentials exp(-i H), (steps * exponentials, d**n, d**n)."""
         durations, strengths = _weighted(self.scheme, amplitudes)

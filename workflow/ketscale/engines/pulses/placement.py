@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import torch
@@ -25,6 +25,11 @@ class Sequence:
 
     def __len__(self) -> int:
         return len(self.items)
+
+    def divided(self, number: int) -> tuple[Sequence, Sequence]:
+        """So many of the first gates, and the others."""
+        first, others = self.items[:number], self.items[number:]
+        return replace(self, items=first), replace(self, items=others)
 
     @cached_property
     def steps(self) -> list[tuple[Place, int]]:

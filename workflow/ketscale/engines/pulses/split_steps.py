@@ -15,6 +15,8 @@ from ketscale.engines.pulses.settings import Route
 from ketscale.engines.pulses.splitting import Gates, Making, evolutions, merged, sequence
 from ketscale.errors import UserError
 
+TORCH = Making(evolutions, merged)
+
 # Complex numbers of a chunk's gates, and of their gradients, of which each tile of columns has its own.
 CHUNK, CHUNK_OF_TILES = 2**18, 2**21
 
@@ -43,6 +45,18 @@ class SplitSteps:
     def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """The buffer of all gates."""
         return self._gates(lattice).buffer(lattice, amplitudes, step, self._route(lattice)[1])
+
+    def unitaries(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """See `evolution.SteppingMethod`: the first A, and then each step without it."""
+        gates = self._gates(lattice)
+        made = gates.buffer(lattice, amplitudes, step, TORCH)
+        first, steps, rest = made.tensor_split([gates.size, gates.changing(len(amplitudes))])
+        start, one = sequence(gates, 1).divided(len(gates.merged) + len(gates.free))
+        identity = torch.eye(lattice.dimension, dtype=made.dtype, device=made.device)
+        after = torch.vmap(lambda own: plain.forward(one, torch.cat([first, own, rest]), identity))
+        return torch.cat(
+            [plain.forward(start, first, identity)[None], after(steps.view(len(amplitudes), -1))]
+        )
 
     def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
         """See `evolution.SteppingMethod`."""
@@ -84,7 +98,7 @@ class SplitSteps:
         """What applies gates to columns, and what makes them."""
         device = lattice.energies.device
         if self.route == "torch" or (self.route == "auto" and device.type != "cpu"):
-            return plain, Making(evolutions, merged)
+            return plain, TORCH
         if device.type != "cpu":
             raise UserError(
                 f"route: compiled computes on the CPU only, and the lattice is on {device}; use route torch"

@@ -8,14 +8,16 @@ angles of several qubits matter only together, it creeps: Newton's method ends w
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.derivatives import first_derivatives_only
+from ketscale.engines.derivatives import one_by_one, pushed
 from ketscale.errors import UserError
+from ketscale.private_torch import applied, transforms_active
 from ketscale.shapes import Complex, Float64
 
 # A start ends when no derivative of |S| is larger, relative to the sum of all |r_i|, or after so many sweeps over the qubits,
@@ -30,14 +32,14 @@ RANDOM_STARTS = 14
 
 
 def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
-    """max |S|^2, real, shape (), differentiable in the rows once: at a maximum the angles' own changes do not matter.
+    """max |S|^2, real, shape (), differentiable in the rows: at a maximum the angles' own changes do not matter once.
 
     rows: r, complex (2**n,).
 
     Raises:
-        UserError: there are not 2**n rows, or at a second derivative.
+        UserError: there are not 2**n rows.
     """
-    overlap: torch.Tensor = _LargestOverlap.apply(rows)
+    (overlap,) = applied(_LargestOverlap(), rows)
     return overlap
 
 
@@ -62,21 +64,98 @@ def best_angles(rows: Complex[torch.Tensor, " rows"]) -> Float64[torch.Tensor, "
     return torch.from_numpy(np.angle(np.exp(1j * best))).to(rows.device)
 
 
-class _LargestOverlap(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, rows: torch.Tensor) -> torch.Tensor:
-        found = best_angles(rows)[None].cpu().numpy()
-        phases = torch.from_numpy(_turned(np.ones(len(rows)), found)[0]).to(rows)
-        overlap = (rows * phases).sum()
-        ctx.save_for_backward(phases, overlap)
-        return overlap.abs().square()
+def _phases(rows: torch.Tensor) -> torch.Tensor:
+    """exp(i sum_q angles_q b_q) of the best angles, (2**n,), with their derivatives."""
+    (angles,) = applied(_BestAngles(), rows)
+    return torch.exp(1j * (_bits(rows).real @ angles))
 
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> torch.Tensor:
-        # By the envelope theorem, which says nothing of second derivatives: in those the angles change too.
-        first_derivatives_only("virtual Z")
-        phases, overlap = ctx.saved_tensors
-        return cotangent * 2 * overlap * phases.conj()
+
+def _bits(rows: torch.Tensor) -> torch.Tensor:
+    """b_q(i), complex (2**n, n)."""
+    places = torch.arange(len(rows).bit_length() - 2, -1, -1, device=rows.device)
+    return (torch.arange(len(rows), device=rows.device)[:, None] >> places & 1).to(rows.dtype)
+
+
+class _LargestOverlap:
+    """See `largest_overlap` and `private_torch.Differentiable`."""
+
+    def __init__(self) -> None:
+        self._phases: torch.Tensor | None = None
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.__call__`."""
+        (rows,) = tensors
+        found = best_angles(rows)[None].cpu().numpy()
+        self._phases = torch.from_numpy(_turned(np.ones(len(rows)), found)[0]).to(rows)
+        return ((rows * self._phases).sum().abs().square(),)
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: object
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`: by the envelope theorem. In second derivatives the angles change too."""
+        (rows,), again = tensors, torch.is_grad_enabled() or transforms_active()
+        phases = _phases(rows) if again or self._phases is None else self._phases
+        return (cotangents[0] * 2 * (rows * phases).sum() * phases.conj(),)
+
+    def push(
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
+    ) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.push`."""
+        (rows,), (tangent,) = tensors, tangents
+        assert tangent is not None
+        phases = _phases(rows)
+        return (2 * ((rows * phases).sum().conj() * (tangent * phases).sum()).real,)
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`."""
+        return one_by_one(lambda rows: applied(_LargestOverlap(), rows), members, mapped, tensors)
+
+
+class _BestAngles:
+    """`best_angles`, whose derivatives are those of the equation that all slopes of |S|^2 are 0."""
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.__call__`."""
+        return (best_angles(*tensors),)
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: object
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`."""
+        (rows,), (angles,) = tensors, applied(self, *tensors)
+        found: tuple[torch.Tensor]
+        found = torch.func.vjp(lambda given: _slopes(given, angles), rows)[1](
+            -_curvatures(rows, angles) @ cotangents[0]
+        )
+        return found
+
+    def push(
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
+    ) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.push`."""
+        (angles,) = applied(self, *tensors)
+        (moved,) = pushed(lambda given: (_slopes(given, angles),), tensors, tangents)
+        return (-_curvatures(tensors[0], angles) @ moved,)
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`."""
+        return one_by_one(lambda rows: applied(self, rows), members, mapped, tensors)
+
+
+def _slopes(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """The derivatives of |S|^2 / 2 by the angles, (n,)."""
+    bits = _bits(rows)
+    turned = rows * torch.exp(1j * (bits.real @ angles))
+    return -(turned.sum().conj() * (turned @ bits)).imag
+
+
+def _curvatures(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """The inverse of the second derivatives of |S|^2 / 2 by the angles, (n, n), in which flat directions are 0."""
+    bits = _bits(rows)
+    turned = rows * torch.exp(1j * (bits.real @ angles))
+    first = turned @ bits
+    second = first.conj()[:, None] * first - turned.sum().conj() * (bits.mT @ (turned[:, None] * bits))
+    return torch.linalg.pinv(second.real, rtol=1e-12, hermitian=True)
 
 
 Angles = NDArray[np.float64]

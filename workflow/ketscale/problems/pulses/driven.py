@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import torch
 from torch.func import functional_call
 
-from ketscale.engines.pulses import Integrator, Lattice, Pulses, dressed_frame, integrator, laboratory_frame
+from ketscale.engines.pulses import Lattice, Pulses, dressed_frame, evolve, laboratory_frame
 from ketscale.engines.pulses.frame import Frame
-from ketscale.engines.pulses.settings import MOST_STEPS, PulseSimulator
+from ketscale.engines.pulses.integrators import step_count
+from ketscale.engines.pulses.settings import PulseSimulator
 from ketscale.errors import UserError
 from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
@@ -20,8 +20,6 @@ from ketscale.problems.samplers import All
 
 # Buffers with the lattice and the frame that training begins with.
 BEGIN = ("energies", "couplings", "drives", "states", "rates")
-# A pulse that is longer than its steps by so little, relative to them, needs no further one.
-ROUNDING = 1e-9
 
 
 class DrivenColumns(Problem):
@@ -101,26 +99,18 @@ class DrivenColumns(Problem):
 
         They are not numbers where training has left no possible pulses or device: it has diverged.
         """
-        pulses, physics = self.possible_pulses(), self._possible_physics()
+        pulses, physics = self.possible_pulses(), self.possible_physics()
         if pulses is None or physics is None:
             lost = torch.nan * sum(parameter.sum() for parameter in self.model.parameters())
             return lost * self.get_buffer("states").new_zeros(len(indices), 2**self._qubits)
         lattice, frame = physics
-        duration = pulses.duration
-        by = self.integrator(duration)
         initial = frame.states[self.get_buffer("columns")[indices]]
-        return frame.amplitudes(
-            by.evolve(lattice, pulses.sample(by.times(duration)), duration, initial), duration
-        )
+        return frame.amplitudes(evolve(lattice, pulses, initial, **self.method), pulses.duration)
 
-    def steps(self, duration: torch.Tensor) -> int:
-        """The fewest that are no longer than the simulator's `dt`, as many in each of the pulses' divisions."""
-        parts = self.model.divisions
-        return parts * max(1, math.ceil(duration.item() / (self.simulator.dt * parts) * (1 - ROUNDING)))
-
-    def integrator(self, duration: torch.Tensor) -> Integrator:
-        """That of the simulator, for pulses of this duration: what is trained may become longer than it was."""
-        return integrator(self.simulator.device, self.steps(duration), self.simulator.route)
+    @property
+    def method(self) -> dict[str, Any]:
+        """What the simulator's settings are to `evolve` and `error_estimate`."""
+        return {"dt": self.simulator.dt, "method": self.simulator.device, "route": self.simulator.route}
 
     def possible_pulses(self) -> Pulses | None:
         """The model's; None if a parameter is not finite, a length not positive, or one that would take too many steps."""
@@ -128,11 +118,12 @@ class DrivenColumns(Problem):
             return None
         try:
             pulses = self.model()
+            step_count(pulses, self.simulator.dt)
         except UserError:
             return None
-        return pulses if self.steps(pulses.duration) <= MOST_STEPS else None
+        return pulses
 
-    def _possible_physics(self) -> tuple[Lattice, Frame] | None:
+    def possible_physics(self) -> tuple[Lattice, Frame] | None:
         """`physics`; None if there is no such device, or its states cannot be told apart, unlike at the start."""
         try:
             return self.physics()

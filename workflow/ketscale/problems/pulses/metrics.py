@@ -17,5 +17,6 @@ METRICS = (
     Metric("leakage", "population outside the qubits' states", "", "down"),
     Metric("infidelity_without_z", "infidelity without virtual Z", "", "down"),
     Metric("bounds_exceeded", "largest excess over a bound of the hardware, relative", "", "down", least=0),
+    Metric("error_estimate", "estimated error of a trained column", "", "down", least=0),
     *DEVIATIONS,
 )
