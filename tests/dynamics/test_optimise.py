@@ -104,6 +104,26 @@ def test_a_duration_is_trained_within_its_range() -> None:
     assert found.duration > 15
 
 
+def test_each_of_several_targets_is_found_by_starts_of_its_own() -> None:
+    system, pulse = kd.transmon(), kd.Fourier(segments=30)
+    half = torch.linalg.matrix_exp(-0.25j * torch.pi * kd.gate("y"))
+    for targets, ensemble in (
+        (["x", half, "h"], None),
+        ([[0, 1, 0], [0.6, 0.8j, 0]], {"detuning": torch.zeros(2)}),
+    ):
+        found = kd.optimise_each(
+            system, targets, pulse, (15.0, 25.0), parameters=ensemble, wanted=1e-5, **QUIET
+        )
+        assert len(found) == len(targets) and all(len(each.infidelities) == 4 for each in found)
+        for each, target in zip(found, targets, strict=True):
+            if len(target) == 3:
+                reached = abs(np.conj(target) @ unitary(each)[:, 0]) ** 2
+            else:
+                wanted = kd.gate(target) if isinstance(target, str) else target
+                reached = kd.average_gate_fidelity(torch.from_numpy(unitary(each)[:2, :2]), wanted).item()
+            assert 1 - reached == pytest.approx(each.infidelity, abs=1e-12) and each.infidelity <= 1e-5
+
+
 def test_several_pulses_play_at_once_each_on_controls_of_its_own() -> None:
     pulses = [kd.Cosine(segments=20, quadratures=False), kd.Fourier(segments=20, terms=2, quadratures=False)]
     found = kd.optimise(kd.transmon(), "x", pulses, 20.0, wanted=1e-5, **QUIET)
@@ -185,6 +205,15 @@ def test_what_was_found_is_exported_and_drawn(tmp_path: Path) -> None:
 def test_the_bar_says_the_infidelity(capsys: pytest.CaptureFixture[str]) -> None:
     kd.optimise(kd.qubit(), "x", kd.Piecewise(segments=5), 1.0, starts=2, evaluations=3)
     assert "infidelity" in capsys.readouterr().err
+
+
+def test_targets_are_all_states_or_all_gates() -> None:
+    for targets, said in (
+        ([], "targets: give at least one"),
+        (["x", [1, 0]], "some are states and others gates"),
+    ):
+        with pytest.raises(UserError, match=said):
+            kd.optimise_each(kd.qubit(), targets, kd.Drag(segments=5), 1.0)
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from ketscale.dynamics.fidelities import average_gate_fidelity, ket_fidelity, leakage, process_fidelity
     from ketscale.dynamics.frames import Frame, bare_frame, dressed_frame
     from ketscale.dynamics.gates import gate
-    from ketscale.dynamics.optimisation import optimise
+    from ketscale.dynamics.optimisation import optimise, optimise_each
     from ketscale.dynamics.optimised import Optimised
     from ketscale.dynamics.pulses import Cosine, Drag, Fourier, Gaussian, Piecewise, Pulse
     from ketscale.engines.dynamics.noise import noise_rates, relaxation_rates, transition_rates
@@ -60,6 +60,7 @@ _HOMES = {
     "leakage": f"{_FRONT}.fidelities",
     "noise_rates": f"{_ENGINE}.noise",
     "optimise": f"{_FRONT}.optimisation",
+    "optimise_each": f"{_FRONT}.optimisation",
     "process_fidelity": f"{_FRONT}.fidelities",
     "qubit": f"{_ENGINE}.systems",
     "relaxation_rates": f"{_ENGINE}.noise",
@@ -71,7 +72,7 @@ __all__ = [
     "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System",
     "average_gate_fidelity", "bare_frame", "chain", "coupled_qubits", "dressed_frame", "embedded",
     "error_estimate", "evolve", "fidelity", "from_device", "gate", "ket_fidelity", "leakage", "noise_rates",
-    "optimise", "process_fidelity", "qubit", "relaxation_rates", "transition_rates", "transmon", "violations",
+    "optimise", "optimise_each", "process_fidelity", "qubit", "relaxation_rates", "transition_rates", "transmon", "violations",
 ]  # fmt: skip
 
 

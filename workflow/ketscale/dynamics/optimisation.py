@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Literal
 
 import torch
@@ -90,7 +91,8 @@ def optimise(
         raise UserError(f"starts and evaluations must be at least 1, not {starts} and {evaluations}")
     if optimiser not in ("l-bfgs", "adam"):
         raise UserError(f"optimiser: {optimiser} is not l-bfgs or adam")
-    goal = _Goal(system, target, initial, frame, virtual_z, rates, parameters, method, dt)
+    targets = target if isinstance(target, tuple) else (target,)
+    goal = _Goal(system, targets, initial, frame, virtual_z, rates, parameters, method, dt)
     trained = isinstance(duration, Sequence)
     low, high = duration if isinstance(duration, Sequence) else [float(duration)] * 2
     if not 0 < low <= high:
@@ -103,51 +105,73 @@ def optimise(
         middle, half = (low + high) / 2, (high - low) / 2
         return point[:, :-1], between(middle + half * point[:, -1], low, high)
 
-    def played(numbers: torch.Tensor, duration: torch.Tensor) -> torch.Tensor:
-        return torch.cat([each(part, duration) for each, part in split(pulses, numbers)], -1)
-
     def losses(point: torch.Tensor) -> torch.Tensor:
         numbers, durations = parts(point)
-        return goal.infidelities(played(numbers, durations), durations if trained else low)
+        controls = torch.cat([each(part, durations) for each, part in split(pulses, numbers)], -1)
+        return goal.infidelities(controls, durations if trained else low)
 
     history: list[torch.Tensor] = []
     bar = tqdm(total=evaluations, unit="evaluation", disable=not progress)
 
     def reached(values: torch.Tensor) -> bool:
         history.append(values)
-        least = float(values.nan_to_num(nan=torch.inf).min())
+        found = values.nan_to_num(nan=torch.inf).reshape(len(targets), starts)
+        least = float(found.min(1).values.max())
         bar.update()
         bar.set_postfix_str(f"infidelity {least:.2e}", refresh=False)
         return least > wanted
 
     generator = torch.Generator().manual_seed(seed)
-    point = torch.cat([each.start(starts, generator) for each in pulses], 1)
+    point = torch.cat([each.start(len(targets) * starts, generator) for each in pulses], 1)
     if trained:
-        point = torch.cat([point, DURATIONS * torch.randn(starts, 1, generator=generator).double()], 1)
+        point = torch.cat([point, DURATIONS * torch.randn(len(point), 1, generator=generator).double()], 1)
     with bar:
         if optimiser == "adam":
             point = adam(losses, point, evaluations, reached, learning_rate)
         else:
             point = lbfgs(losses, point, evaluations, reached)
-    numbers, durations = parts(point)
     with torch.no_grad():
+        numbers, durations = parts(point)
         infidelities = losses(point)
-    best = int(infidelities.nan_to_num(nan=torch.inf).argmin())
-    with torch.no_grad():
-        controls = played(numbers[best], durations[best])
     return Optimised(
-        system,
-        pulses,
-        numbers,
-        durations,
-        infidelities,
-        torch.stack(history),
-        best,
-        controls,
-        goal.start(),
-        method,
-        dt,
+        system, pulses, numbers, durations, infidelities, torch.stack(history), goal.start(), method, dt
     )
+
+
+def optimise_each(
+    system: System,
+    targets: Sequence[Any],
+    pulse: Pulse | Sequence[Pulse],
+    duration: float | Sequence[float],
+    **options: Any,
+) -> list[Optimised]:
+    """`optimise` for each of several targets, all states or all gates, with all starts of all targets in one call.
+
+    The searches end once each target has a start with the infidelity that is wanted.
+
+    Raises:
+        UserError: there are no targets, or some are states and others gates; or as for `optimise`.
+
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> found = kd.optimise_each(kd.qubit(), ["x", "y", "h"], kd.Piecewise(segments=10), 1.0, progress=False)
+        >>> [each.infidelity < 1e-6 for each in found]
+        [True, True, True]
+    """
+    if not targets:
+        raise UserError("targets: give at least one")
+    found = optimise(system, tuple(targets), pulse, duration, **options)
+    starts = len(found.numbers) // len(targets)
+    return [
+        replace(
+            found,
+            numbers=found.numbers[rows],
+            durations=found.durations[rows],
+            infidelities=found.infidelities[rows],
+            history=found.history[:, rows],
+        )
+        for rows in (slice(first, first + starts) for first in range(0, len(found.numbers), starts))
+    ]
 
 
 class _Goal:
@@ -156,7 +180,7 @@ class _Goal:
     def __init__(
         self,
         system: System,
-        target: Any,
+        targets: Sequence[Any],
         initial: Any,
         frame: Frame | None,
         virtual_z: bool,
@@ -166,8 +190,10 @@ class _Goal:
         dt: float | None,
     ) -> None:
         self.system = system
-        self.wanted = _target(target)
-        self.is_gate = self.wanted.ndim == 2
+        self.wanted = [_target(each) for each in targets]
+        self.is_gate = self.wanted[0].ndim == 2
+        if any((each.ndim == 2) != self.is_gate for each in self.wanted):
+            raise UserError("targets: some are states and others gates; optimise them apart")
         if self.is_gate and initial is not None:
             raise UserError("initial: a gate has all computational states; leave it out, or give a frame")
         if not self.is_gate and (frame is not None or virtual_z):
@@ -214,16 +240,16 @@ class _Goal:
             method=self.method,
             dt=self.dt,
         )
-        return 1 - self._fidelity(final, duration).reshape(starts, -1).mean(1)
+        if self.is_gate:
+            final = self.frame.amplitudes(final, duration)
+        each = zip(final.chunk(len(self.wanted)), self.wanted, strict=True)
+        found = torch.cat([self._fidelity(part, wanted) for part, wanted in each])
+        return 1 - found.reshape(starts, -1).mean(1)
 
-    def _fidelity(self, final: torch.Tensor, duration: Any) -> torch.Tensor:
-        if self.kind == "ket":
-            return ket_fidelity(final, self.wanted)
-        if self.kind == "density":
-            return fidelity(final, self.wanted)
-        return average_gate_fidelity(
-            self.frame.amplitudes(final, duration), self.wanted, virtual_z=self.virtual_z
-        )
+    def _fidelity(self, final: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
+        if self.is_gate:
+            return average_gate_fidelity(final, wanted, virtual_z=self.virtual_z)
+        return ket_fidelity(final, wanted) if self.kind == "ket" else fidelity(final, wanted)
 
 
 def _target(target: Any) -> torch.Tensor:

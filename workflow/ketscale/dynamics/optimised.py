@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,6 @@ class Optimised:
 
     system, pulses: what was optimised. numbers: the pulses' parameters (starts, the sum of their sizes). durations: (starts,).
     infidelities: at the end, (starts,). history: infidelities that each start had reached, (evaluations, starts).
-    best: the number of the best start; `controls` (segments, controls) are its own.
     initial: the ket (d,) that begins, or of a gate the computational states (d, D). method, dt: see `evolve`.
 
     Example:
@@ -47,11 +47,20 @@ class Optimised:
     durations: torch.Tensor
     infidelities: torch.Tensor
     history: torch.Tensor
-    best: int
-    controls: Float64[torch.Tensor, "segments controls"]
     initial: torch.Tensor
     method: Scheme
     dt: float | None
+
+    @cached_property
+    def best(self) -> int:
+        """The number of the best start."""
+        return int(self.infidelities.nan_to_num(nan=torch.inf).argmin())
+
+    @cached_property
+    def controls(self) -> Float64[torch.Tensor, "segments controls"]:
+        """Those of the best start."""
+        parts = split(self.pulses, self.numbers[self.best])
+        return torch.cat([pulse(part, self.duration) for pulse, part in parts], -1)
 
     @property
     def infidelity(self) -> float:
