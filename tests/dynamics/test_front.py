@@ -360,6 +360,37 @@ def test_bare_states_do_not_rotate() -> None:
     )
 
 
+def test_chains_are_evolved_by_the_integrators_of_pulses_too() -> None:
+    """With a coupled pair that is no neighbour, a local term that is not diagonal, and gradients by all that is given."""
+    sites = [kd.transmon(detuning, levels=2) for detuning in (0.2, -0.1, 0.3)]
+    tilted = kd.System({"x": [[0, 1], [1, 0]]}, {"x": 0.05}, {"z": [[1, 0], [0, 0]]})
+    system = kd.chain([*sites, tilted], {(0, 1): 0.03, (2, 0): 0.04, (2, 3): np.diag([0, 0, 0, 0.1])})
+    leaves = {
+        "controls": 0.1 * normal(2, 3, 7),
+        "duration": torch.tensor([4.0, 5.0], dtype=torch.float64),
+        "parameters": torch.tensor(list(system.parameters.values()), dtype=torch.float64),
+        "initial": torch.complex(normal(16, 2), normal(16, 2)),
+    }
+    for each in leaves.values():
+        each.requires_grad_()
+    found, expected = (
+        kd.evolve(system, kind="unitary", trajectory=True, method=method, dt=dt, **leaves)
+        for method, dt in (("suzuki4", 0.05), ("exact", None))
+    )
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-7)
+    weights = torch.complex(normal(*found.shape), normal(*found.shape))
+    gradients = [
+        torch.autograd.grad((weights * each).sum().real, list(leaves.values())) for each in (found, expected)
+    ]
+    for own, exact in zip(*gradients, strict=True):
+        torch.testing.assert_close(own, exact, rtol=1e-6, atol=1e-6)
+    ends = kd.evolve(system, kind="unitary", method="suzuki4", dt=0.05, **leaves)
+    torch.testing.assert_close(ends, found[:, -1], rtol=0, atol=1e-13)
+    coarse = kd.evolve(system, kind="unitary", method="suzuki4", dt=0.4, **leaves)
+    estimate = kd.error_estimate(system, kind="unitary", method="suzuki4", dt=0.4, **leaves)
+    torch.testing.assert_close(estimate, (coarse - expected[:, -1]).flatten(1).norm(dim=1), rtol=0.1, atol=0)
+
+
 def test_states_in_resonance_have_no_frame() -> None:
     pair = kd.chain([kd.transmon(levels=2)] * 2, {(0, 1): 0.1})
     with pytest.raises(UserError, match=r"frame: no eigenstate has 51% of \|01> \(at most 50%\)"):
@@ -378,6 +409,14 @@ def refused(**changes: Any) -> Callable[[], object]:
     [
         (refused(kind="kets"), "kind: 'kets' is none of ket, unitary, density, channel"),
         (refused(method="rk5", dt=0.1), "method: no method is called rk5"),
+        (refused(method="suzuki4", dt=0.1), "method: suzuki4 takes sites of the same number of levels, not (2, 3); use exact"),
+        (refused(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
+        (refused(method="magnus4", dt=0.1, kind="ket"), "the integrator magnus4 has left this version"),
+        (
+            lambda: kd.evolve(kd.chain([kd.qubit()] * 2, driven=[(0, 1)]), None, 1.0, method="suzuki4", dt=0.1),
+            "controls of one site and drift terms of one or two, and coupling_1_2 acts on 2; use exact",
+        ),
+        (lambda: kd.evolve(kd.qubit(), None, 1.0, method="suzuki4"), "dt: suzuki4 needs a positive step"),
         (refused(method="rk4"), "dt: rk4 needs a positive step"),
         (refused(kind="unitary", rates=RATES), "rates: a unitary has none; use kind density"),
         (refused(rates={"c": 0.1}), "rates: this system has no c"),

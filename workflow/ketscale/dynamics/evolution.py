@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, get_args
+from typing import Any, Literal, cast, get_args
 
 import torch
 
 from ketscale.config import suggestion
+from ketscale.dynamics.splitting import Split
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.evolution import Scheme
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex
+from ketscale.engines.pulses.registry import REPLACED, SIMULATORS
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 
@@ -31,7 +33,7 @@ def evolve(
     kind: Kind | None = None,
     rates: Values = None,
     parameters: Values = None,
-    method: Scheme = "exact",
+    method: str = "exact",
     dt: float | None = None,
     route: Route = "auto",
     trajectory: bool = False,
@@ -53,7 +55,9 @@ def evolve(
           computational states; the result is (k, k, d, d).
     rates: (jumps,), 1 / time, or by name; None: the system's own, if it has any.
     parameters: (terms,) of the drift, or by name; None: the system's own.
-    method: exact, whose only error is rounding, or an integrator, rk4 or euler, whose longest step is `dt`.
+    method: exact, whose only error is rounding, or an integrator with a longest step `dt`: rk4 or euler, which make
+        matrices of the whole system as exact does; or for kets and unitaries of a chain of several sites with equal levels
+        those of `engines.pulses.integrators`, such as interaction4 and suzuki4 (in fp64), which evolve sites and pairs.
     route: compiled, torch, or auto, which compiles for CPU tensors; see `propagator`.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
@@ -69,8 +73,6 @@ def evolve(
         >>> kd.ket_fidelity(final, kd.transmon().targets["x"]).item() < 0.9
         True
     """
-    if method not in get_args(Scheme):
-        raise UserError(f"method: no method is called {method}{suggestion(method, list(get_args(Scheme)))}")
     if kind is None:
         kind = "density" if rates is not None or system.rates else "ket"
     if kind not in get_args(Kind):
@@ -78,6 +80,7 @@ def evolve(
     columns = kind in ("ket", "unitary")
     if columns and rates is not None:
         raise UserError(f"rates: a {kind} has none; use kind density or channel, or leave them out")
+    propagator = _propagator(method, dt, route, columns)
     if rates is None and not columns and system.rates:
         rates = {}
     controls = _controls(system, controls)
@@ -99,7 +102,7 @@ def evolve(
         else each
         for name, (each, axes) in given.items()
     }
-    tasks, propagator = Tasks(**tensors), Batched(method, dt, route)
+    tasks = Tasks(**tensors)
     if columns:
         made = (propagator.column_trajectory if trajectory else propagator.columns)(system, tasks)
         made = made[..., 0] if kind == "ket" else made
@@ -140,6 +143,17 @@ def error_estimate(
     kind = kind or ("density" if others.get("rates") is not None or system.rates else "ket")
     axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
     return (coarse - fine).flatten(-axes).norm(dim=-1)
+
+
+def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> Any:
+    dense = get_args(Scheme)
+    if method in dense:
+        return Batched(cast(Scheme, method), dt, route)
+    if not columns and method in SIMULATORS:
+        raise UserError(f"method: {method} evolves kets and unitaries only; use {', '.join(dense)}")
+    if method not in {**SIMULATORS, **REPLACED}:
+        raise UserError(f"method: no method is called {method}{suggestion(method, [*dense, *SIMULATORS])}")
+    return Split(method, dt, route)
 
 
 def _controls(system: System, controls: Any) -> torch.Tensor:

@@ -1,0 +1,160 @@
+"""Closed chains by the integrators of `engines.pulses`, which never make a matrix of the whole system."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from ketscale.engines.dynamics.basis import Matrix
+from ketscale.engines.dynamics.evolution import substeps
+from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
+from ketscale.engines.pulses.integrators import integrator
+from ketscale.engines.pulses.lattice import Lattice
+from ketscale.errors import UserError
+
+# What rounding leaves of an operator on the sites that it does not act on, relative to its largest entry.
+ROUNDING = 1e-13
+
+
+class Placed(NamedTuple):
+    """An operator as a matrix on the sites that it acts on, the first the slowest index."""
+
+    sites: tuple[int, ...]
+    matrix: Matrix
+
+
+def placed(operator: Matrix, levels: Sequence[int]) -> Placed:
+    """The fewest sites that an operator on all sites acts on, at least one, and what it does there."""
+    sites, left = list(range(len(levels))), operator
+    for site in range(len(levels)):
+        if len(sites) == 1:
+            break
+        before, own = prod(levels[each] for each in sites if each < site), levels[site]
+        tensor = left.reshape(before, own, -1, before, own, left.shape[0] // before // own)
+        rest = np.einsum("aibcid->abcd", tensor) / own
+        whole = np.einsum("abcd,ij->aibcjd", rest, np.eye(own))
+        if np.abs(whole - tensor).max() <= ROUNDING * np.abs(operator).max():
+            sites.remove(site)
+            left = rest.reshape(left.shape[0] // own, -1)
+    return Placed(tuple(sites), left)
+
+
+class Chain:
+    """A system as a lattice: local drift terms that are diagonal are its energies, others drives that are always on.
+
+    Raises:
+        UserError: the sites have different numbers of levels, or a term acts on too many of them.
+    """
+
+    def __init__(self, system: System, method: str) -> None:
+        if len(set(system.levels)) > 1:
+            raise UserError(
+                f"method: {method} takes sites of the same number of levels, not {system.levels}; use exact"
+            )
+        self.system = system
+        self.drift = {name: placed(term, system.levels) for name, term in system.drift.items()}
+        self.controls = {name: placed(term, system.levels) for name, term in system.controls.items()}
+        for most, terms in ((2, self.drift), (1, self.controls)):
+            for name, (sites, _) in terms.items():
+                if len(sites) > most:
+                    raise UserError(
+                        f"method: {method} takes controls of one site and drift terms of one or two, and {name} acts on "
+                        f"{len(sites)}; use exact"
+                    )
+        self.on = [
+            name
+            for name, (sites, matrix) in self.drift.items()
+            if len(sites) == 1 and np.count_nonzero(matrix - np.diag(np.diag(matrix)))
+        ]
+
+    def lattice(self, parameters: torch.Tensor) -> Lattice:
+        """The lattice at these parameters (terms,), differentiable in them."""
+        levels, count = self.system.levels[0], len(self.system.levels)
+        energies = parameters.new_zeros(count, levels)
+        pairs: dict[tuple[int, ...], torch.Tensor] = {}
+        for value, (name, (sites, matrix)) in zip(parameters, self.drift.items(), strict=True):
+            if len(sites) == 2:
+                pairs[sites] = pairs.get(sites, 0) + value * as_complex(matrix, parameters)
+            elif name not in self.on:
+                levelled = value * as_complex(np.diag(matrix), parameters).real
+                energies = energies.index_add(0, torch.tensor(sites, device=energies.device), levelled[None])
+        drives = [*self.controls.values(), *(self.drift[name] for name in self.on)]
+        empty = as_complex(np.zeros((0, levels**2, levels**2)), parameters)
+        matrices = np.array([matrix for _, matrix in drives]).reshape(-1, levels, levels)
+        return Lattice(
+            levels,
+            count,
+            energies,
+            tuple((first, second) for first, second in pairs),
+            torch.stack(list(pairs.values())) if pairs else empty,
+            tuple(sites[0] for sites, _ in drives),
+            as_complex(matrices, parameters),
+        )
+
+    def amplitudes(self, controls: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
+        """Those of the lattice's drives, (segments, drives)."""
+        names = list(self.drift)
+        always = parameters[[names.index(name) for name in self.on]]
+        return torch.cat([controls, always.expand(len(controls), -1)], 1)
+
+
+@dataclass(frozen=True)
+class Split:
+    """Evolves the kets of closed chains, one task after the other, by an integrator of `engines.pulses`.
+
+    method: its name. dt: its longest step; see `engines.dynamics.propagators.Batched` on the rest.
+    """
+
+    method: str
+    dt: float | None = None
+    route: Route = "auto"
+
+    def columns(self, system: System, tasks: Tasks) -> torch.Tensor:
+        """See `Batched.columns`.
+
+        Raises:
+            UserError: see `Chain`; or there is no step, or the numbers are not in fp64.
+        """
+        return self._evolved(system, tasks, tasks.controls.shape[1])[:, -1]
+
+    def column_trajectory(self, system: System, tasks: Tasks) -> torch.Tensor:
+        """See `Batched.column_trajectory`.
+
+        Raises:
+            UserError: as for `columns`.
+        """
+        return self._evolved(system, tasks, 1)
+
+    def _evolved(self, system: System, tasks: Tasks, together: int) -> torch.Tensor:
+        """The columns at the start and after each so many segments, (tasks, times, d, k)."""
+        check_tasks(system, tasks, strict=True, columns=True)
+        if self.dt is None or not self.dt > 0:
+            raise UserError(f"dt: {self.method} needs a positive step, and this is {self.dt}")
+        per = substeps(tasks.segment, self.dt)
+        steps = integrator(self.method, per * together, self.route)
+        stages, chain = steps.times(1.0).shape[1], Chain(system, self.method)
+        controls, (count, segments, _) = tasks.controls, tasks.controls.shape
+        parameters = usual_parameters(system, controls) if tasks.parameters is None else tasks.parameters
+        initial = as_complex(np.eye(system.dimension), controls) if tasks.initial is None else tasks.initial
+        length = torch.as_tensor(tasks.duration, dtype=controls.dtype, device=controls.device)
+        every = (
+            parameters.expand(count, -1),
+            controls,
+            length.expand(count) * (together / segments),
+            initial.mT.expand(count, -1, -1),
+        )
+        made = []
+        for values, own, time, kets in zip(*every, strict=True):
+            lattice, states = chain.lattice(values), [kets]
+            for part in chain.amplitudes(own, values).split(together):
+                sampled = part.repeat_interleave(per, 0)[:, None].expand(-1, stages, -1)
+                states.append(steps.evolve(lattice, sampled, time, states[-1]))
+            made.append(torch.stack(states))
+        return torch.stack(made).mT
