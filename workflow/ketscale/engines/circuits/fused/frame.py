@@ -84,18 +84,22 @@ def moves(gate: Gate) -> bool:
     return gate.order is not None or (bool(gate.controls) and gate.base in MONOMIALS)
 
 
-def _mapped(gate: Gate, bits: list[Indices]) -> tuple[Indices | int, ...]:
-    """The power of i for the wires' bits, and the new bits."""
+def _moved(gate: Gate, index: Indices, qubits: int) -> tuple[Indices | int, Indices]:
+    """The power of i for each basis state, and where the gate moves it."""
+    shifts = [qubits - 1 - w for w in gate.wires]
     if gate.order is not None:
-        shifts = range(len(bits) - 1, -1, -1)
-        index = sum(bit << shift for bit, shift in zip(bits, shifts, strict=True))
-        after = np.array(gate.order)[index]
-        return 0, *(after >> shift & 1 for shift in shifts)
+        own = sum((index >> s & 1) << at for at, s in enumerate(reversed(shifts)))
+        after = own ^ np.array(gate.order)[own]
+        return 0, index ^ sum((after >> at & 1) << s for at, s in enumerate(reversed(shifts)))
     count = len(gate.controls)
-    power, *after = MONOMIALS[gate.base](*bits[count:])
-    on = np.logical_and.reduce([np.ones_like(bits[0]), *bits[:count]])
-    changed = (np.where(on, new, old) for new, old in zip(after, bits[count:], strict=True))
-    return power * on, *bits[:count], *changed
+    bits = [index >> s & 1 for s in shifts[count:]]
+    power, *new = MONOMIALS[gate.base](*bits)
+    changed = sum((one ^ other) << s for one, other, s in zip(bits, new, shifts[count:], strict=True))
+    if count:
+        mask = sum(1 << s for s in shifts[:count])
+        on = index & mask == mask
+        power, changed = power * on, changed * on
+    return power, index ^ changed
 
 
 class CliffordFrame:
@@ -155,10 +159,6 @@ class CliffordFrame:
         start = np.arange(2**self.qubits, dtype=np.int64)
         index, power = (start, np.zeros_like(start)) if self._moved is None else self._moved
         for gate in self._gates:
-            shifts = [self.qubits - 1 - w for w in gate.wires]
-            before = [index >> shift & 1 for shift in shifts]
-            more, *after = _mapped(gate, before)
+            more, index = _moved(gate, index, self.qubits)
             power = power + more
-            for shift, old, new in zip(shifts, before, after, strict=True):
-                index = index ^ (old ^ new) << shift
-        return index, power % 4
+        return index, power & 3

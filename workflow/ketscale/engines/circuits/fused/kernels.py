@@ -362,12 +362,10 @@ def _table(tile: Tile, step: Move) -> MoveTable:
     name, swaps, (places, values) = f"{step}", step.swaps, step.factors()
     k = tile.k
     return MoveTable(
-        k.table(f"{name} places", places, "integer"),
+        k.table(f"{name} places", places.tolist(), "integer"),
         k.table(f"{name} factors", values.view(float).tolist()).part((), len(places), 2),
         len(places),
-        k.table(f"{name} swaps", [place for pair in swaps for place in pair], "integer").part(
-            (), len(swaps), 2
-        ),
+        k.table(f"{name} swaps", swaps.flatten().tolist(), "integer").part((), len(swaps), 2),
         len(swaps),
     )
 

@@ -244,7 +244,7 @@ class _Table:
     def move(self, move: Move) -> None:
         """A pass that is a move, or part of the next pass."""
         self.end()
-        if move.swaps:
+        if len(move.swaps):
             self._moved(move)
         else:
             self._phases = move
@@ -258,9 +258,9 @@ class _Table:
     def _moved(self, move: Move) -> None:
         if move not in self._moves:
             places, values = move.factors()
-            swaps = np.array(move.swaps, dtype=np.int64).flatten()
-            starts = self._listed(np.array([*places, *swaps.tolist()])), self._factors(values.view(float))
-            self._moves[move] = len(places), 0, len(swaps) // 2, *starts, 0
+            listed = self._listed(np.concatenate([places, move.swaps.flatten()]))
+            starts = listed, self._factors(values.view(float))
+            self._moves[move] = len(places), 0, len(move.swaps), *starts, 0
         self.passes.append(self._moves[move])
 
     def _taken(self) -> int:

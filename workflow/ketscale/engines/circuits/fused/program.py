@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from hashlib import sha256
 from itertools import product
 from math import pi
@@ -109,21 +109,12 @@ class Move:
         back = np.argsort(order)
         return Move.of(back, (-quarters)[back])
 
-    @cached_property
-    def swaps(self) -> list[tuple[int, int]]:
-        """The pairs of basis states whose exchanges, one after the other, are the permutation."""
-        moved = np.flatnonzero(self.arrays[0] != np.arange(len(self.arrays[0]))).tolist()
-        order = self.arrays[0].tolist() if moved else []
-        seen, pairs = set(), []
-        for first in moved:
-            place = order[first]
-            while first not in seen and place != first:
-                pairs.append((first, place))
-                seen.add(place)
-                place = order[place]
-        return pairs
+    @property
+    def swaps(self) -> Indices:
+        """The pairs (pairs, 2) of basis states whose exchanges, one after the other, are the permutation."""
+        return _swaps(self.order)
 
-    def factors(self) -> tuple[list[int], NDArray[np.complex128]]:
+    def factors(self) -> tuple[Indices, NDArray[np.complex128]]:
         """The basis states that are multiplied, and by what, before the exchanges."""
         quarters = self.arrays[1] % 4
         places = np.flatnonzero(quarters)
@@ -131,7 +122,24 @@ class Move:
         values = np.exp(0.5j * pi * turned)
         whole = turned == turned.round()
         values[whole] = values[whole].round()
-        return places.tolist(), values
+        return places, values
+
+
+# Circuits make the same move again and again.
+@lru_cache(maxsize=64)
+def _swaps(order: bytes) -> Indices:
+    """See `Move.swaps`."""
+    places = np.frombuffer(order, np.int64)
+    moved = np.flatnonzero(places != np.arange(len(places))).tolist()
+    after = places.tolist() if moved else []
+    seen, pairs = set(), []
+    for first in moved:
+        place = after[first]
+        while first not in seen and place != first:
+            pairs.append((first, place))
+            seen.add(place)
+            place = after[place]
+    return np.array(pairs, dtype=np.int64).reshape(-1, 2)
 
 
 @dataclass(frozen=True)
