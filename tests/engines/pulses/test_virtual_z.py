@@ -60,6 +60,24 @@ def test_rotations_of_a_perfect_gate_are_undone(qubits: int) -> None:
     torch.testing.assert_close(best_angles(rows), -away, rtol=0, atol=1e-9)
 
 
+@pytest.mark.parametrize("qubits", [0, 1, 2, 4])
+def test_a_batch_has_the_angles_of_each_alone(qubits: int) -> None:
+    rows = torch.stack([random_rows(qubits, seed) for seed in range(6)]).reshape(2, 3, -1)
+    rows[0, 1] = torch.nan
+    angles, overlaps = best_angles(rows), largest_overlap(rows)
+    assert angles.shape == (2, 3, qubits) and overlaps.shape == (2, 3)
+    for place in np.ndindex(2, 3):
+        assert torch.equal(best_angles(rows[place]).nan_to_num(), angles[place].nan_to_num())
+        torch.testing.assert_close(largest_overlap(rows[place]), overlaps[place], equal_nan=True)
+    assert largest_overlap(rows[:0]).shape == (0, 3)
+
+
+def test_a_batch_has_the_derivatives_of_finite_differences() -> None:
+    rows = torch.stack([random_rows(2, seed) for seed in range(3)]).requires_grad_()
+    assert torch.autograd.gradcheck(largest_overlap, rows, check_forward_ad=True)
+    assert torch.autograd.gradgradcheck(largest_overlap, rows)
+
+
 @pytest.mark.parametrize("qubits", [1, 2, 3])
 def test_derivatives_are_those_of_finite_differences(qubits: int) -> None:
     rows = random_rows(qubits).requires_grad_()

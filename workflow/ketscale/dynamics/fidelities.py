@@ -130,8 +130,7 @@ def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch
     terms = ideal.conj() * block
     if not virtual_z:
         return _squared(terms.sum((-2, -1)))
-    turned = [largest_overlap(rows) for rows in terms.sum(-1).reshape(-1, len(ideal))]
-    return torch.stack(turned).reshape(block.shape[:-2])
+    return largest_overlap(terms.sum(-1))
 
 
 def _kept(block: torch.Tensor) -> torch.Tensor:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.derivatives import one_by_one, pushed
+from ketscale.engines.derivatives import pushed
 from ketscale.errors import UserError
 from ketscale.private_torch import applied, transforms_active
 from ketscale.shapes import Complex, Float64
@@ -32,9 +32,9 @@ RANDOM_STARTS = 14
 
 
 def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
-    """max |S|^2, real, shape (), differentiable in the rows: at a maximum the angles' own changes do not matter once.
+    """max |S|^2, real (...), differentiable in the rows: at a maximum the angles' own changes do not matter once.
 
-    rows: r, complex (2**n,).
+    rows: r, complex (..., 2**n).
 
     Raises:
         UserError: there are not 2**n rows.
@@ -43,37 +43,49 @@ def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
     return overlap
 
 
-def best_angles(rows: Complex[torch.Tensor, " rows"]) -> Float64[torch.Tensor, " qubits"]:
-    """The angles of the Z rotations diag(1, exp(i angle)), one a qubit, in rad from -pi to pi, fp64 (n,), found on the CPU.
+def best_angles(rows: Complex[torch.Tensor, "*batch rows"]) -> Float64[torch.Tensor, "*batch qubits"]:
+    """The angles of the Z rotations diag(1, exp(i angle)), one a qubit, in rad from -pi to pi, fp64 (..., n), found on the CPU.
 
     Raises:
         UserError: there are not 2**n rows.
     """
     given = rows.detach().cpu().numpy().astype(np.complex128)
-    qubits = given.size.bit_length() - 1
-    if given.ndim != 1 or given.size != 2**qubits:
+    qubits = given.shape[-1].bit_length() - 1 if given.ndim else 0
+    if not given.ndim or given.shape[-1] != 2**qubits:
         raise UserError(f"rows: virtual Z needs one row for each of 2**n states, not {given.shape}")
-    angles = _starts(given, qubits)
-    for sweep in range(SWEEPS if qubits else 0):
+    if not qubits or not given.size:
+        return torch.zeros(*rows.shape[:-1], qubits, dtype=torch.float64, device=rows.device)
+    members = given.reshape(-1, 2**qubits)
+    angles = _starts(members, qubits)
+    going = np.arange(len(members))
+    for sweep in range(SWEEPS):
+        each = members[going].repeat(angles.shape[1], 0)
+        part = angles[going].reshape(len(each), qubits)
         if sweep >= SWEEPS_ALONE:
-            angles = _stepped(given, angles)
+            part = _stepped(each, part)
+        steepest = _sweep(each, part).reshape(len(going), -1).max(1)
+        angles[going] = part.reshape(len(going), -1, qubits)
         # Written so that rows that are not numbers end it too.
-        if not _sweep(given, angles) > GRADIENT * np.abs(given).sum():
+        going = going[steepest > GRADIENT * np.abs(members[going]).sum(-1)]
+        if not len(going):
             break
-    best = angles[np.abs(_turned(given, angles).sum(-1)).argmax()]
-    return torch.from_numpy(np.angle(np.exp(1j * best))).to(rows.device)
+    starts = angles.shape[1]
+    reached = np.abs(_turned(members.repeat(starts, 0), angles.reshape(-1, qubits)).sum(-1))
+    best = angles[np.arange(len(members)), reached.reshape(-1, starts).argmax(1)]
+    return torch.from_numpy(np.angle(np.exp(1j * best))).reshape(*rows.shape[:-1], qubits).to(rows.device)
 
 
 def _phases(rows: torch.Tensor) -> torch.Tensor:
-    """exp(i sum_q angles_q b_q) of the best angles, (2**n,), with their derivatives."""
+    """exp(i sum_q angles_q b_q) of the best angles, (..., 2**n), with their derivatives."""
     (angles,) = applied(_BestAngles(), rows)
-    return torch.exp(1j * (_bits(rows).real @ angles))
+    return torch.exp(1j * (angles @ _bits(rows).real.mT))
 
 
 def _bits(rows: torch.Tensor) -> torch.Tensor:
     """b_q(i), complex (2**n, n)."""
-    places = torch.arange(len(rows).bit_length() - 2, -1, -1, device=rows.device)
-    return (torch.arange(len(rows), device=rows.device)[:, None] >> places & 1).to(rows.dtype)
+    count = rows.shape[-1]
+    places = torch.arange(count.bit_length() - 2, -1, -1, device=rows.device)
+    return (torch.arange(count, device=rows.device)[:, None] >> places & 1).to(rows.dtype)
 
 
 class _LargestOverlap:
@@ -85,9 +97,11 @@ class _LargestOverlap:
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.__call__`."""
         (rows,) = tensors
-        found = best_angles(rows)[None].cpu().numpy()
-        self._phases = torch.from_numpy(_turned(np.ones(len(rows)), found)[0]).to(rows)
-        return ((rows * self._phases).sum().abs().square(),)
+        found = best_angles(rows).cpu().numpy()
+        count = rows.shape[-1]
+        phases = _turned(np.ones(count), found.reshape(rows.numel() // count, found.shape[-1]))
+        self._phases = torch.from_numpy(phases).reshape(rows.shape).to(rows)
+        return ((rows * self._phases).sum(-1).abs().square(),)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: object
@@ -95,7 +109,7 @@ class _LargestOverlap:
         """See `Differentiable.pull`: by the envelope theorem. In second derivatives the angles change too."""
         (rows,), again = tensors, torch.is_grad_enabled() or transforms_active()
         phases = _phases(rows) if again or self._phases is None else self._phases
-        return (cotangents[0] * 2 * (rows * phases).sum() * phases.conj(),)
+        return ((cotangents[0] * 2 * (rows * phases).sum(-1))[..., None] * phases.conj(),)
 
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
@@ -104,11 +118,11 @@ class _LargestOverlap:
         (rows,), (tangent,) = tensors, tangents
         assert tangent is not None
         phases = _phases(rows)
-        return (2 * ((rows * phases).sum().conj() * (tangent * phases).sum()).real,)
+        return (2 * ((rows * phases).sum(-1).conj() * (tangent * phases).sum(-1)).real,)
 
     def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.many`."""
-        return one_by_one(lambda rows: applied(_LargestOverlap(), rows), members, mapped, tensors)
+        return applied(_LargestOverlap(), *tensors)
 
 
 class _BestAngles:
@@ -125,7 +139,7 @@ class _BestAngles:
         (rows,), (angles,) = tensors, applied(self, *tensors)
         found: tuple[torch.Tensor]
         found = torch.func.vjp(lambda given: _slopes(given, angles), rows)[1](
-            -_curvatures(rows, angles) @ cotangents[0]
+            -(_curvatures(rows, angles) @ cotangents[0][..., None])[..., 0]
         )
         return found
 
@@ -135,26 +149,27 @@ class _BestAngles:
         """See `Differentiable.push`."""
         (angles,) = applied(self, *tensors)
         (moved,) = pushed(lambda given: (_slopes(given, angles),), tensors, tangents)
-        return (-_curvatures(tensors[0], angles) @ moved,)
+        return (-(_curvatures(tensors[0], angles) @ moved[..., None])[..., 0],)
 
     def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.many`."""
-        return one_by_one(lambda rows: applied(self, rows), members, mapped, tensors)
+        return applied(self, *tensors)
 
 
 def _slopes(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """The derivatives of |S|^2 / 2 by the angles, (n,)."""
+    """The derivatives of |S|^2 / 2 by the angles, (..., n)."""
     bits = _bits(rows)
-    turned = rows * torch.exp(1j * (bits.real @ angles))
-    return -(turned.sum().conj() * (turned @ bits)).imag
+    turned = rows * torch.exp(1j * (angles @ bits.real.mT))
+    return -(turned.sum(-1, keepdim=True).conj() * (turned @ bits)).imag
 
 
 def _curvatures(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """The inverse of the second derivatives of |S|^2 / 2 by the angles, (n, n), in which flat directions are 0."""
+    """The inverse of the second derivatives of |S|^2 / 2 by the angles, (..., n, n), in which flat directions are 0."""
     bits = _bits(rows)
-    turned = rows * torch.exp(1j * (bits.real @ angles))
+    turned = rows * torch.exp(1j * (angles @ bits.real.mT))
     first = turned @ bits
-    second = first.conj()[:, None] * first - turned.sum().conj() * (bits.mT @ (turned[:, None] * bits))
+    second = first.conj()[..., :, None] * first[..., None, :]
+    second = second - turned.sum(-1).conj()[..., None, None] * (bits.mT @ (turned[..., None] * bits))
     return torch.linalg.pinv(second.real, rtol=1e-12, hermitian=True)
 
 
@@ -162,25 +177,29 @@ Angles = NDArray[np.float64]
 Amplitudes = NDArray[np.complex128]
 
 
-def _starts(rows: Amplitudes, qubits: int) -> Angles:
-    """(starts, n)."""
-    single = np.angle(rows[0]) - np.angle(rows[1 << np.arange(qubits)[::-1]])
+def _starts(members: Amplitudes, qubits: int) -> Angles:
+    """(members, starts, n)."""
+    single = np.angle(members[:, :1]) - np.angle(members[:, 1 << np.arange(qubits)[::-1]])
     random = np.random.Generator(np.random.Philox(key=0)).uniform(-np.pi, np.pi, (RANDOM_STARTS, qubits))
-    return np.concatenate([np.zeros((1, qubits)), single[None], random])
+    alike = np.broadcast_to(random, (len(members), *random.shape))
+    return np.concatenate([np.zeros_like(single)[:, None], single[:, None], alike], 1)
 
 
-def _sweep(rows: Amplitudes, angles: Angles) -> float:
-    """Set one angle after the other to its best; the largest derivative of any start's |S| that was there before."""
+def _sweep(rows: Amplitudes, angles: Angles) -> NDArray[np.float64]:
+    """Set one angle after the other to its best; the largest derivative of each start's |S| that was there before.
+
+    rows: of each start, (starts, 2**n). angles: (starts, n).
+    """
     starts, qubits = angles.shape
     turned = _turned(rows, angles)
-    steepest = 0.0
+    steepest = np.zeros(starts)
     for qubit in range(qubits):
         halves = turned.reshape(starts, 2**qubit, 2, -1)
         zero, one = (halves[:, :, bit].sum((1, 2)) for bit in (0, 1))
         product = zero * one.conj()
         total = np.abs(zero + one)
         slope = np.abs(product.imag) / np.where(total > 0, total, 1)
-        steepest = max(steepest, float(slope.max()))
+        steepest = np.maximum(steepest, slope)
         step = np.angle(product)
         angles[:, qubit] += step
         halves[:, :, 1] *= np.exp(1j * step)[:, None, None]
@@ -201,7 +220,7 @@ def _stepped(rows: Amplitudes, angles: Angles) -> Angles:
     # Uphill also where |S|^2 curves upwards. Directions without curvature, such as those of rows that are 0, are left.
     scale = np.abs(curvatures)
     along = (axes.mT @ gradient[:, :, None])[:, :, 0]
-    curved = scale > FLAT * np.abs(rows).sum() ** 2
+    curved = scale > FLAT * np.abs(rows).sum(-1, keepdims=True) ** 2
     along = np.divide(along, scale, out=np.zeros_like(along), where=curved)
     moved = angles + (axes @ along[:, :, None])[:, :, 0]
     higher = np.abs(_turned(rows, moved).sum(-1)) > np.abs(total[:, 0])
@@ -214,6 +233,6 @@ def _turned(rows: NDArray[Any], angles: Angles) -> Amplitudes:
     phases = np.ones((len(angles), 1), dtype=np.complex128)
     for qubit in angles.T:
         pair = np.stack([np.ones_like(qubit), np.exp(1j * qubit)], -1)
-        phases = (phases[:, :, None] * pair[:, None, :]).reshape(len(angles), -1)
+        phases = (phases[:, :, None] * pair[:, None, :]).reshape(len(angles), 2 * phases.shape[1])
     made: Amplitudes = rows * phases
     return made
