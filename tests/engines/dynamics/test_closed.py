@@ -11,6 +11,7 @@ from scipy.linalg import expm
 
 from ketscale.dynamics import System
 from ketscale.engines.dynamics import basis, plain
+from ketscale.engines.dynamics.evolution import EXACT, Evolution
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.tasks import Tasks
@@ -135,15 +136,25 @@ def test_transformations_of_torch_func_agree_with_autograd(route: Route) -> None
     torch.testing.assert_close(torch.autograd.grad(func.vmap(loss)(leaves).sum(), leaves)[0], every)
 
 
-def test_dense_hamiltonians_of_many_levels_are_multiplied_and_sparse_ones_are_not() -> None:
-    many, few = system_of(16), System({}, {}, {"x": np.eye(16)[::-1], "z": np.diag(np.arange(16.0))})
-    states = torch.zeros(1, 16, 32)
-    assert plain.is_faster(many.ket_generators, states)
-    assert not plain.is_faster(many.ket_generators, states[:, :3])
-    assert not plain.is_faster(many.ket_generators, states[:, 0])
-    assert not plain.is_faster(few.ket_generators, states)
-    assert not plain.is_faster(system_of(6).ket_generators, states[:, :6])
-    assert not plain.is_faster(system_of(4).generators, torch.zeros(1, 16))
+def test_products_of_matrices_take_over_where_they_are_faster() -> None:
+    sparse = System({}, {}, {"x": np.eye(16)[::-1], "z": np.diag(np.arange(16.0))})
+
+    def faster(system: System, states: int = 16, strength: float = 1.0) -> bool:
+        generators = system.ket_generators
+        fixed = torch.ones(1, len(generators.fixed))
+        controls = torch.full((1, 40, len(generators.controlled)), strength)
+        initial = torch.zeros(1, states, generators.size)
+        return plain.is_faster(fixed, controls, initial, Evolution(generators, 0.02, EXACT[torch.float64]))
+
+    assert faster(system_of(16)) and not faster(sparse)
+    # A long segment has many terms, but few squares.
+    assert faster(sparse, strength=1e3)
+    assert not faster(system_of(6), strength=1e3)
+    assert not plain.is_faster(
+        *(torch.ones(0, 1, 1),) * 3, Evolution(sparse.ket_generators, 0.1, EXACT[torch.float64])
+    )
+    few = system_of(4).generators
+    assert not plain.is_faster(*(torch.ones(1, 1, 16),) * 3, Evolution(few, 0.1, EXACT[torch.float64]))
 
 
 @pytest.mark.parametrize("strength", [0.01, 1.0, 300.0])

@@ -78,6 +78,15 @@ class Generators:
         """The entries of G."""
         return len({entry[:2] for matrix in (*self.fixed, *self.controlled) for entry in matrix})
 
+    @cached_property
+    def norms(self) -> torch.Tensor:
+        """The largest sum of a row's sizes of each matrix, fixed ones first, in fp64."""
+        made = []
+        for matrix in (*self.fixed, *self.controlled):
+            rows, _, values = np.array(matrix).reshape(-1, 3).T
+            made.append(np.bincount(rows.astype(int), abs(values)).max(initial=0.0))
+        return torch.tensor(made, dtype=torch.float64)
+
     @property
     def normed_rows(self) -> int:
         """The rows from 0 whose norm decides how finely time is divided.

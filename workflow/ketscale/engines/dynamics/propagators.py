@@ -14,7 +14,6 @@ from numpy.typing import ArrayLike
 from ketscale.engines.dynamics import plain
 from ketscale.engines.dynamics.basis import is_written_out
 from ketscale.engines.dynamics.evolution import DEGREES, EXACT, Division, Evolution, Scheme, substeps
-from ketscale.engines.dynamics.generators import Generators
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
@@ -77,8 +76,7 @@ class Batched:
     scheme: exact, whose only error is rounding, or an integrator: rk4 or euler, whose longest step is `dt` (a time in
         the same unit as the tasks' duration): a segment has as few equal ones as it allows.
     route: compiled: with machine code for this processor, and for CPU tensors only; torch: with torch's operators,
-        on any device; auto: compiled for CPU tensors, but for unitaries of many levels whose Hamiltonian has few zeros,
-        else torch.
+        on any device; auto: compiled for CPU tensors, but for closed systems for which `plain.is_faster`; else torch.
     strict: whether impossible values are refused, see `Propagator`.
 
     The guide's integrators divide by the trace after each step. In these coordinates no step changes it.
@@ -162,8 +160,9 @@ class Batched:
         else:
             generators = system.unitary_generators if tasks.rates is None else system.generators
         evolution = Evolution(generators, tau, self.division(tasks, controls.dtype))
-        evolve: Callable[..., torch.Tensor] = getattr(self._module(generators, initial), what)
-        evolved = evolve(fixed, controls, initial, evolution)
+        given = (fixed, controls, initial, evolution)
+        evolve: Callable[..., torch.Tensor] = getattr(self._module(*given), what)
+        evolved = evolve(*given)
         # The sum is finite only if all are; faster than isfinite.
         if self.strict and not transforms_active() and not math.isfinite(evolved.detach().sum()):
             raise UserError(
@@ -184,8 +183,10 @@ class Batched:
             return EXACT[dtype]
         return Division((DEGREES[self.scheme],), steps=substeps(tasks.segment, self.dt))
 
-    def _module(self, generators: Generators, initial: torch.Tensor) -> ModuleType:
-        of_operators = not initial.is_cpu or plain.is_faster(generators, initial)
+    def _module(
+        self, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+    ) -> ModuleType:
+        of_operators = not initial.is_cpu or plain.is_faster(fixed, controls, initial, evolution)
         if self.route == "torch" or (self.route == "auto" and of_operators):
             return plain
         if not initial.is_cpu:
