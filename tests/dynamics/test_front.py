@@ -14,7 +14,6 @@ import torch
 from ketscale import dynamics as kd
 from ketscale.engines import pulses
 from ketscale.errors import UserError
-from tests.engines.dynamics.reference import Operators, Values, derivative, evolved
 
 DURATION, SEGMENTS = 1.7, 4
 
@@ -31,9 +30,6 @@ def random_system() -> kd.System:
 
 
 SYSTEM = random_system()
-OPERATORS = Operators(
-    *(np.array(list(each.values())) for each in (SYSTEM.drift, SYSTEM.controls, SYSTEM.jumps))
-)
 GENERATOR = torch.Generator().manual_seed(3)
 
 
@@ -59,38 +55,6 @@ def arguments(kind: str) -> dict[str, torch.Tensor]:
         "initial": INITIAL[kind],
     }
     return made | ({"rates": RATES} if kind == "density" else {})
-
-
-def by_numpy(given: dict[str, torch.Tensor]) -> Values:
-    return {name: each.detach().numpy() for name, each in given.items()}
-
-
-@pytest.mark.parametrize("kind", INITIAL)
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-13), (torch.float32, 1e-5)])
-def test_states_and_their_derivatives_are_those_of_dense_exponentials(
-    kind: Any, dtype: torch.dtype, tolerance: float
-) -> None:
-    given = arguments(kind)
-    directions = {name: torch.randn_like(each) for name, each in given.items()}
-    closed = kind != "density"
-    expected = evolved(OPERATORS, by_numpy(given), closed)
-    change = derivative(OPERATORS, by_numpy(given), by_numpy(directions), closed)
-    leaves = {
-        name: each.to(dtype.to_complex() if each.is_complex() else dtype, copy=True).requires_grad_()
-        for name, each in given.items()
-    }
-    found = kd.evolve(SYSTEM, kind=kind, **leaves)
-    assert found.shape == expected.shape
-    scale = np.abs(expected).max()
-    assert np.abs(found.detach().numpy() - expected).max() < tolerance * scale
-    probe = torch.randn(found.shape, dtype=torch.complex128)
-    gradients = torch.autograd.grad((probe.to(found).conj() * found).sum().real, list(leaves.values()))
-    along = sum(
-        (gradient.to(direction).conj() * direction).sum().real
-        for gradient, direction in zip(gradients, directions.values(), strict=True)
-    )
-    wanted = (probe.conj() * torch.from_numpy(change)).sum().real
-    assert float(along) == pytest.approx(float(wanted), rel=30 * tolerance, abs=30 * tolerance * scale)
 
 
 @pytest.mark.parametrize("kind", INITIAL)

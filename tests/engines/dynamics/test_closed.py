@@ -38,33 +38,6 @@ def tensors(dimension: int, segments: int = 5, count: int = 2, dtype: torch.dtyp
     return [*made, torch.randn(2, dimension, count, generator=generator, dtype=dtype.to_complex())]
 
 
-def hamiltonians(system: System, parameters: Any, pulse: Any) -> list[Any]:
-    """Of each segment of a task."""
-    fixed = sum(value * term for value, term in zip(parameters, system.drift.values(), strict=True))
-    operators = np.array(list(system.controls.values()))
-    return [fixed + np.tensordot(values, operators, 1) for values in pulse]
-
-
-@pytest.mark.parametrize("route", ["compiled", "torch"])
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("dimension", [2, 3, 5])
-def test_columns_are_those_of_dense_exponentials(dimension: int, dtype: torch.dtype, route: Route) -> None:
-    system = system_of(dimension)
-    parameters, controls, columns = tensors(dimension, dtype=dtype)
-    tasks = Tasks(controls, 1.5, parameters=parameters, initial=columns)
-    wanted = []
-    for own, pulse, state in zip(parameters.numpy(), controls.numpy(), columns.numpy(), strict=True):
-        wanted.append([state])
-        for hamiltonian in hamiltonians(system, own, pulse):
-            wanted[-1].append(expm(-0.3j * hamiltonian) @ wanted[-1][-1])
-    propagator = Batched(route=route)
-    tolerance = (1e-12 if dtype == torch.float64 else 2e-5) * np.abs(wanted).max()
-    np.testing.assert_allclose(propagator.column_trajectory(system, tasks).numpy(), wanted, atol=tolerance)
-    final = propagator.columns(system, tasks)
-    assert final.dtype == dtype.to_complex()
-    np.testing.assert_allclose(final.numpy(), np.array(wanted)[:, -1], atol=tolerance)
-
-
 @pytest.mark.parametrize("route", ["compiled", "torch"])
 @pytest.mark.parametrize("trajectory", [True, False])
 def test_derivatives_are_those_of_finite_differences(trajectory: bool, route: Route) -> None:

@@ -70,18 +70,6 @@ def test_compiled_code_and_torch_agree(system: str, name: str) -> None:
     assert_equal(found, expected, 1e-12)
 
 
-@pytest.mark.parametrize("system", SYSTEMS)
-def test_single_precision_has_its_own_rounding_only(system: str) -> None:
-    made, duration = SYSTEMS[system]
-    tasks = random_tasks(made, duration, tasks=21)
-    single = first_gradients(propagator("exact"), made, differentiable(tasks, torch.float32))
-    double = first_gradients(propagator("exact"), made, differentiable(tasks))
-    assert single[0].dtype == torch.complex64
-    assert_equal(
-        tuple(each.to(other.dtype) for each, other in zip(single, double, strict=True)), double, 2e-5
-    )
-
-
 @pytest.mark.parametrize("scheme", ["rk4", "euler"])
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_the_published_loop_gives_the_same_numbers(system: str, scheme: str) -> None:
