@@ -24,7 +24,6 @@ from ketscale.dynamics import (
 )
 from ketscale.engines.dynamics.basis import PAULI, Matrix
 from ketscale.engines.dynamics.factory import propagator
-from ketscale.engines.dynamics.states import check_physical
 from ketscale.engines.dynamics.systems import PAULI_JUMPS, RELAXATION_JUMPS, T1, T2
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
@@ -118,7 +117,8 @@ def test_qutip_finds_the_same_states(name: str) -> None:
 @pytest.mark.parametrize("name", SYSTEMS)
 def test_states_stay_physical(name: str) -> None:
     system, duration = SYSTEMS[name]
-    check_physical(EXACT.state(system, random_tasks(system, duration, tasks=500)), 1e-12)
+    found = violations(EXACT.state(system, random_tasks(system, duration, tasks=500)))
+    assert max(float(each.max()) for each in found) < 1e-12
 
 
 def test_rabi_oscillations() -> None:
@@ -249,16 +249,12 @@ def test_the_squared_form_is_the_published_one() -> None:
     assert fidelity(beyond, [0, 1], "squared").item() == 1.0
 
 
-def test_violations_are_measured_and_named() -> None:
+def test_violations_are_measured() -> None:
     rho = torch.tensor([[1.2, 0.1], [0.3, -0.1]], dtype=torch.complex128)
     found = violations(rho)
     assert found.trace.item() == pytest.approx(0.1)
     assert found.hermiticity.item() == pytest.approx(0.2)
     assert found.negativity.item() == pytest.approx((math.hypot(1.3, 0.4) - 1.1) / 2)
-    with pytest.raises(UserError, match=r"trace is violated by 1\.0e-01"):
-        check_physical(rho)
-    with pytest.raises(UserError, match="not finite"):
-        check_physical(rho * math.nan)
 
 
 def test_the_defaults_of_two_qubits_are_physical_times() -> None:

@@ -12,7 +12,6 @@ from ketscale import analysis
 from ketscale.config import Data
 from ketscale.dynamics import fidelity, noise_rates, violations
 from ketscale.engines.dynamics.factory import propagator
-from ketscale.engines.dynamics.states import check_physical
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
 from ketscale.problems import library, registry
@@ -342,7 +341,7 @@ def test_a_hundred_thousand_tasks_stay_physical(kind: str) -> None:
         rates = 10 / workload.duration * uniform(len(system.jumps))
         rho = propagator("exact").state(system, Tasks(controls, workload.duration, rates))
         assert rho.shape == (chunk, system.dimension, system.dimension)
-        check_physical(rho, 1e-9)
+        assert max(float(each.max()) for each in violations(rho)) < 1e-9
 
 
 def test_direct_rates_are_those_of_the_times() -> None:

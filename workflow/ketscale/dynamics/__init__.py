@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ketscale.engines.dynamics.states import fidelity, violations
     from ketscale.engines.dynamics.system import System
     from ketscale.engines.dynamics.systems import coupled_qubits, qubit, transmon
+    from ketscale.engines.pulses.devices import fluxonium_chain, transmon_chain
     from ketscale.engines.pulses.limits import Limits
 
 _FRONT, _ENGINE = "ketscale.dynamics", "ketscale.engines.dynamics"
@@ -54,6 +55,7 @@ _HOMES = {
     "error_estimate": f"{_FRONT}.evolution",
     "evolve": f"{_FRONT}.evolution",
     "fidelity": f"{_ENGINE}.states",
+    "fluxonium_chain": "ketscale.engines.pulses.devices",
     "from_device": f"{_FRONT}.chains",
     "gate": f"{_FRONT}.gates",
     "ket_fidelity": f"{_FRONT}.fidelities",
@@ -66,13 +68,15 @@ _HOMES = {
     "relaxation_rates": f"{_ENGINE}.noise",
     "transition_rates": f"{_ENGINE}.noise",
     "transmon": f"{_ENGINE}.systems",
+    "transmon_chain": "ketscale.engines.pulses.devices",
     "violations": f"{_ENGINE}.states",
 }
 __all__ = [
     "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System",
     "average_gate_fidelity", "bare_frame", "chain", "coupled_qubits", "dressed_frame", "embedded",
-    "error_estimate", "evolve", "fidelity", "from_device", "gate", "ket_fidelity", "leakage", "noise_rates",
-    "optimise", "optimise_each", "process_fidelity", "qubit", "relaxation_rates", "transition_rates", "transmon", "violations",
+    "error_estimate", "evolve", "fidelity", "fluxonium_chain", "from_device", "gate", "ket_fidelity", "leakage", "noise_rates",
+    "optimise", "optimise_each", "process_fidelity", "qubit", "relaxation_rates", "transition_rates", "transmon", "transmon_chain",
+    "violations",
 ]  # fmt: skip
 
 

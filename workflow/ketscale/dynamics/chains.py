@@ -115,8 +115,8 @@ def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None =
         UserError: see `Device.lattice`; or the device has gradients, which only `engines.pulses` follows.
 
     Example:
-        >>> from ketscale.engines.pulses import fluxonium_chain
-        >>> from_device(fluxonium_chain(2), levels=3).dimension
+        >>> from ketscale import dynamics as kd
+        >>> from_device(kd.fluxonium_chain(2), levels=3).dimension
         9
     """
     lattice = device.lattice(levels, drive_sites)

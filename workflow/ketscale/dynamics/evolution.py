@@ -97,7 +97,7 @@ def evolve(
     }
     batch = _batch(given)
     tensors = {
-        name: each.expand(batch or 1, *each.shape[each.ndim - axes :])
+        name: each.expand(1 if batch is None else batch, *each.shape[each.ndim - axes :])
         if isinstance(each, torch.Tensor) and (each.ndim > axes or name == "controls" or axes > 2)
         else each
         for name, (each, axes) in given.items()

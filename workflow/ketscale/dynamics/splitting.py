@@ -99,10 +99,10 @@ class Chain:
         )
 
     def amplitudes(self, controls: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
-        """Those of the lattice's drives, (segments, drives)."""
+        """Those of the lattice's drives, (tasks, segments, drives)."""
         names = list(self.drift)
-        always = parameters[[names.index(name) for name in self.on]]
-        return torch.cat([controls, always.expand(len(controls), -1)], 1)
+        always = parameters[:, [names.index(name) for name in self.on]]
+        return torch.cat([controls, always[:, None].expand(-1, controls.shape[1], -1)], 2)
 
 
 @dataclass(frozen=True)
@@ -144,17 +144,10 @@ class Split:
         parameters = usual_parameters(system, controls) if tasks.parameters is None else tasks.parameters
         initial = as_complex(np.eye(system.dimension), controls) if tasks.initial is None else tasks.initial
         length = torch.as_tensor(tasks.duration, dtype=controls.dtype, device=controls.device)
-        every = (
-            parameters.expand(count, -1),
-            controls,
-            length.expand(count) * (together / segments),
-            initial.mT.expand(count, -1, -1),
-        )
-        made = []
-        for values, own, time, kets in zip(*every, strict=True):
-            lattice, states = chain.lattice(values), [kets]
-            for part in chain.amplitudes(own, values).split(together):
-                sampled = part.repeat_interleave(per, 0)[:, None].expand(-1, stages, -1)
-                states.append(steps.evolve(lattice, sampled, time, states[-1]))
-            made.append(torch.stack(states))
-        return torch.stack(made).mT
+        parameters, length = parameters.expand(count, -1), length.expand(count) * (together / segments)
+        lattices = [chain.lattice(each) for each in parameters]
+        states = [initial.mT.expand(count, -1, -1)]
+        for part in chain.amplitudes(controls, parameters).split(together, 1):
+            sampled = part.repeat_interleave(per, 1)[:, :, None].expand(-1, -1, stages, -1)
+            states.append(steps.evolve(lattices, sampled, length, states[-1]))
+        return torch.stack(states, 1).mT

@@ -65,17 +65,3 @@ def violations(rho: torch.Tensor) -> Violations:
     trace = (rho.diagonal(dim1=-2, dim2=-1).sum(-1) - 1).abs()
     eigenvalues = torch.linalg.eigvalsh((rho + rho.mH) / 2)
     return Violations(trace, (rho - rho.mH).abs().amax((-2, -1)), (-eigenvalues[..., 0]).clamp(min=0))
-
-
-def check_physical(rho: torch.Tensor, tolerance: float = 1e-9) -> None:
-    """Raise UserError unless every density matrix is physical within `tolerance`; says which property is violated."""
-    if not bool(torch.isfinite(torch.view_as_real(rho)).all()):
-        raise UserError(
-            "states: some are not finite; are all controls finite, and below 2e5 / duration of a segment?"
-        )
-    for name, size in violations(rho)._asdict().items():
-        worst = float(size.max()) if size.numel() else 0.0
-        if worst > tolerance:
-            raise UserError(
-                f"states: {name} is violated by {worst:.1e}, over {tolerance:.0e}; use the propagator exact, or a shorter dt"
-            )

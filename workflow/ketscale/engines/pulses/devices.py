@@ -122,6 +122,10 @@ def fluxonium_chain(
 
     Raises:
         UserError: there is no site, or an energy is missing or not positive.
+
+    Example:
+        >>> fluxonium_chain(3).pairs
+        ((0, 1), (1, 2))
     """
     _check_sites(sites)
     circuits = _fluxoniums(charging, josephson, cycled(inductive, sites), flux)
@@ -190,6 +194,10 @@ def transmon_chain(
 
     Raises:
         UserError: there is no site, or an energy is missing or not positive.
+
+    Example:
+        >>> transmon_chain(2).lattice(levels=3).dimension
+        9
     """
     _check_sites(sites)
     alike = Transmons(
