@@ -74,18 +74,28 @@ class Generators:
         )
 
     @cached_property
+    def arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64], NDArray[np.float64]]:
+        """Coefficient (fixed ones first), row, column and value of each matrix's entries, by row, column and coefficient."""
+        matrices = [np.array(each, dtype=float).reshape(-1, 3) for each in (*self.fixed, *self.controlled)]
+        coefficients = np.repeat(np.arange(len(matrices)), [len(each) for each in matrices])
+        rows, columns, values = np.concatenate([np.empty((0, 3)), *matrices]).T
+        order = np.lexsort((coefficients, columns, rows))
+        places = (each[order].astype(np.int64) for each in (coefficients, rows, columns))
+        return *places, values[order]
+
+    @cached_property
     def entry_count(self) -> int:
         """The entries of G."""
-        return len({entry[:2] for matrix in (*self.fixed, *self.controlled) for entry in matrix})
+        _, rows, columns, _ = self.arrays
+        return len(np.unique(rows * self.size + columns))
 
     @cached_property
     def norms(self) -> torch.Tensor:
-        """The largest sum of a row's sizes of each matrix, fixed ones first, in fp64."""
-        made = []
-        for matrix in (*self.fixed, *self.controlled):
-            rows, _, values = np.array(matrix).reshape(-1, 3).T
-            made.append(np.bincount(rows.astype(int), abs(values)).max(initial=0.0))
-        return torch.tensor(made, dtype=torch.float64)
+        """The largest sum of a row's sizes in the matrix of each coefficient, fixed ones first, in fp64."""
+        coefficients, rows, _, values = self.arrays
+        count = len(self.fixed) + len(self.controlled)
+        sums = np.bincount(coefficients * self.size + rows, np.abs(values), count * self.size)
+        return torch.from_numpy(sums.reshape(count, self.size).max(1))
 
     @property
     def normed_rows(self) -> int:

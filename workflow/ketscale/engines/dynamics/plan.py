@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from ketscale.engines.dynamics.generators import Generators
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 
@@ -70,19 +72,29 @@ class Forms:
     """The entries of G as linear forms of the coefficients, equal ones shared, whatever their sign.
 
     terms: those of each form, (coefficient, value) with coefficients numbered through `fixed` and `controlled`.
-    entries: (row, column, form, whether it is negative). rows: those with entries; other coordinates are constant.
+    entries: (row, column, form, whether it is negative), arrays: these in four. rows: those with entries; other coordinates
+        are constant.
     """
 
     def __init__(self, generators: Generators) -> None:
-        sums: dict[tuple[int, int], list[tuple[int, float]]] = {}
-        for number, matrix in enumerate((*generators.fixed, *generators.controlled)):
-            for row, column, value in matrix:
-                sums.setdefault((row, column), []).append((number, value))
-        numbers: dict[tuple[tuple[int, float], ...], int] = {}
-        self.entries: list[tuple[int, int, int, bool]] = []
-        for (row, column), terms in sorted(sums.items()):
-            negative = terms[0][1] < 0
-            key = tuple((number, -value if negative else value) for number, value in terms)
-            self.entries.append((row, column, numbers.setdefault(key, len(numbers)), negative))
-        self.terms = list(numbers)
-        self.rows = sorted({row for row, *_ in self.entries})
+        coefficients, rows, columns, values = generators.arrays
+        starts = np.flatnonzero(np.diff(rows * generators.size + columns, prepend=-1))
+        ends = np.append(starts[1:], len(rows))
+        negative = values[starts] < 0
+        values = values * np.repeat(np.where(negative, -1.0, 1.0), ends - starts)
+        # A form's bytes are those of its terms, so that equal ones are found fast.
+        packed = np.stack([coefficients.astype(float), values], 1).tobytes()
+        numbers: dict[bytes, int] = {}
+        forms = [
+            numbers.setdefault(packed[16 * start : 16 * end], len(numbers))
+            for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
+        ]
+        self.arrays = rows[starts], columns[starts], np.array(forms, dtype=np.int64), negative
+        self.entries: list[tuple[int, int, int, bool]] = list(
+            zip(*(each.tolist() for each in self.arrays), strict=True)
+        )
+        self.terms = [
+            tuple((int(number), float(value)) for number, value in np.frombuffer(each).reshape(-1, 2))
+            for each in numbers
+        ]
+        self.rows: list[int] = np.unique(rows).tolist()

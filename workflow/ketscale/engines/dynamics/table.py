@@ -36,7 +36,7 @@ class Table(EvolutionPlan):
     def arguments(self, dtype: torch.dtype) -> dict[str, Any]:
         """The arguments of `universal` that are about the system and the division, with floats of this precision."""
         forms, coefficients = self.form_count, self.fixed_count + self.control_count
-        rows, columns, form, negative = np.array(self.forms.entries, dtype=np.int64).reshape(-1, 4).T
+        rows, columns, form, negative = self.forms.arrays
         signed = form + forms * negative
         terms = [(number, of, value) for number, each in enumerate(self.forms.terms) for of, value in each]
         of_form, of_coefficient = np.array([pair[:2] for pair in terms], dtype=np.int64).reshape(-1, 2).T
