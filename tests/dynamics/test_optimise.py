@@ -207,6 +207,24 @@ def test_the_bar_says_the_infidelity(capsys: pytest.CaptureFixture[str]) -> None
     assert "infidelity" in capsys.readouterr().err
 
 
+def test_a_step_that_goes_too_far_is_shortened(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def refusing(*given: Any, **options: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls in (2, 3):
+            raise UserError("controls: too large")
+        return kd.evolve(*given, **options)
+
+    monkeypatch.setattr("ketscale.dynamics.optimisation.evolve", refusing)
+    found = kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, **QUIET)
+    assert found.infidelity < 1e-6 and torch.equal(found.history[0], found.history[2])
+    calls = 1
+    with pytest.raises(UserError, match="too large"):
+        kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, **QUIET)
+
+
 def test_targets_are_all_states_or_all_gates() -> None:
     for targets, said in (
         ([], "targets: give at least one"),
@@ -224,6 +242,7 @@ def test_targets_are_all_states_or_all_gates() -> None:
         ({"starts": 0}, "starts and evaluations must be at least 1"),
         ({"optimiser": "newton"}, "optimiser: newton is not l-bfgs or adam"),
         ({"duration": 0.0}, "duration: must be positive"),
+        ({"duration": (1.0, 9.0), "pulse": kd.Drag(segments=5, limits=kd.Limits(bandwidth=0.2))}, "the pulse's limits need at least 2.972"),
         ({"duration": (3.0, 2.0)}, "duration: must be positive, and a range ascending"),
         ({"target": "xx"}, "no gate is called xx"),
         ({"target": 3.0}, "target: must be a ket (d,) or a gate (D, D)"),

@@ -105,12 +105,19 @@ def optimise(
         middle, half = (low + high) / 2, (high - low) / 2
         return point[:, :-1], between(middle + half * point[:, -1], low, high)
 
+    history: list[torch.Tensor] = []
+
     def losses(point: torch.Tensor) -> torch.Tensor:
         numbers, durations = parts(point)
         controls = torch.cat([each(part, durations) for each, part in split(pulses, numbers)], -1)
-        return goal.infidelities(controls, durations if trained else low)
+        try:
+            return goal.infidelities(controls, durations if trained else low)
+        except UserError:
+            # What could be evolved at the start, and cannot now, is a step of the search that went too far.
+            if not history:
+                raise
+            return point.sum(-1) * torch.nan
 
-    history: list[torch.Tensor] = []
     bar = tqdm(total=evaluations, unit="evaluation", disable=not progress)
 
     def reached(values: torch.Tensor) -> bool:
@@ -122,6 +129,8 @@ def optimise(
         return least > wanted
 
     generator = torch.Generator().manual_seed(seed)
+    for each in pulses:
+        each(each.start(1, generator)[0], low)  # refuses what is shorter than its limits allow
     point = torch.cat([each.start(len(targets) * starts, generator) for each in pulses], 1)
     if trained:
         point = torch.cat([point, DURATIONS * torch.randn(len(point), 1, generator=generator).double()], 1)
