@@ -316,6 +316,11 @@ CHAIN = fluxonium_chain(2).lattice(2)
             lambda: replace(CHAIN, drives=CHAIN.drives.triu()),
             "drives: some are not Hermitian; instead of an operator a, give",
         ),
+        (lambda: replace(CHAIN, driven_pairs=(0,)), r"pair_drives: must be of shape \(1, 4, 4\), not \(\)"),
+        (
+            lambda: replace(CHAIN, driven_pairs=(1,), pair_drives=CHAIN.couplings),
+            "driven_pairs: are numbers of pairs, from 0 to 0",
+        ),
         (lambda: replace(CHAIN, couplings=1j * CHAIN.couplings), "couplings: some are not Hermitian"),
         (lambda: Transmons(ONE, ONE, 29 * ONE).levels(3), "charges from -30 to 30 Cooper pairs"),
         (

@@ -61,7 +61,7 @@ def sampled(times: torch.Tensor, drives: int) -> torch.Tensor:
 def evolved(name: str, steps: int, given: Lattice, route: str = "auto") -> torch.Tensor:
     """The evolution of all basis states, a row each."""
     made = integrator(name, steps, route)
-    amplitudes = sampled(made.times(DURATION), len(given.drives))
+    amplitudes = sampled(made.times(DURATION), given.controls)
     columns = torch.eye(given.dimension, dtype=torch.complex128)
     return made.evolve(given, amplitudes, DURATION, columns)
 
@@ -284,6 +284,32 @@ def test_a_batch_has_what_its_members_have_by_themselves() -> None:
         made.evolve([given] * 3, several, DURATION, columns)
 
 
+@pytest.mark.parametrize("where", ["ring", "far", "three levels"])
+def test_driven_couplings_converge_with_their_derivatives(where: str) -> None:
+    given = LATTICES[where]
+    size = given.levels**2
+    given = replace(given, driven_pairs=(0,), pair_drives=hermitian(1, size, size, seed=11))
+    exact, pulled = evolved("magnus6", 100, given), None
+    for name, steps, error in (("suzuki4", 60, 1e-5), ("trotter2", 400, 1e-3), ("published2", 400, 1e-3)):
+        for route in ("compiled", "torch"):
+            assert (evolved(name, steps, given, route) - exact).abs().max() < error
+    made = integrator("suzuki4", 60)
+    for by in (made, integrator("magnus6", 60)):
+        amplitudes = sampled(made.times(DURATION)[:, 2:3], given.controls).requires_grad_()
+        leaf = given.pair_drives.clone().requires_grad_()
+        own = replace(given, pair_drives=leaf)
+        every = amplitudes.expand(60, len(by.stepper.nodes), -1)  # constant within a step
+        final = by.evolve(own, every, DURATION, normal(2, given.dimension, seed=4))
+        found = torch.autograd.grad(
+            (final * WEIGHTS[: final.numel()].view_as(final)).real.sum(), (amplitudes, leaf)
+        )
+        for ours, theirs in zip(found, pulled or found, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
+        pulled = found
+    with pytest.raises(UserError, match="driven_pairs: this integrator samples nothing where"):
+        evolved("interaction4", 4, given)
+
+
 def test_the_hessian_of_torch_func_is_that_of_the_gradient() -> None:
     given, made = LATTICES["one site"], integrator("interaction4", 3)
     amplitudes, duration, columns, *_ = inputs(made, given, 2)
@@ -378,7 +404,7 @@ def test_gradients_that_nothing_needs_are_not_computed(route: str, monkeypatch: 
 
     def counting(sequence: Any, gates: torch.Tensor, *others: Any) -> tuple[torch.Tensor, ...]:
         found = backward(sequence, gates, *others)
-        changing = split_steps.Gates.of(made.stepper.scheme, (2, 4, given.pairs)).changing(9)
+        changing = split_steps.Gates.of(made.stepper.scheme, (2, 4, given.pairs, False)).changing(9)
         fixed.append(float(found[2][changing:].abs().sum()))
         return found
 

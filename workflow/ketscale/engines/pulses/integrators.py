@@ -117,7 +117,7 @@ class Integrator:
     ) -> Complex128[torch.Tensor, "*all columns states"]:
         """Final columns (columns, d**n), from initial ones.
 
-        amplitudes: real (steps, stages, drives), the f_k at `times`. columns: complex (columns, d**n). Any of the four
+        amplitudes: real (steps, stages, drives), the f_k, then the g_l of driven couplings, at `times`. columns: complex (columns, d**n). Any of the four
         may be a batch: lattices in a list, the others with a further axis in front; so is the result, and each member
         takes as long as by itself. torch.func transforms it. Derivatives of any order by all tensors, duration and those
         of the lattice included; in couplings and drives they are those in Hermitian directions. First ones have a memory
@@ -146,7 +146,7 @@ class Integrator:
     def _evolve(
         self, lattice: Lattice, amplitudes: torch.Tensor, duration: torch.Tensor, columns: torch.Tensor
     ) -> torch.Tensor:
-        shape = (self.steps, len(self.stepper.nodes), len(lattice.drives))
+        shape = (self.steps, len(self.stepper.nodes), lattice.controls)
         if tuple(amplitudes.shape) != shape:
             raise UserError(
                 f"amplitudes: must be (steps, stages, drives) = {shape}, not {tuple(amplitudes.shape)}"

@@ -16,9 +16,11 @@ TOLERANCE = 1e-12
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
-    """H(t) = sum_i energies[i] + sum_p couplings[p] + sum_k f_k(t) drives[k], each on its sites.
+    """H(t) = sum_i energies[i] + sum_p couplings[p] + sum_k f_k(t) drives[k] + sum_l g_l(t) pair_drives[l].
 
-    Angular frequencies in rad/ns, times in ns, and hbar is 1. The f_k are real. All tensors are in fp64 and may have
+    Each acts on its sites.
+
+    Angular frequencies in rad/ns, times in ns, and hbar is 1. The f_k and g_l are real. All tensors are in fp64 and may have
     gradients. In the product basis the first site is the slowest index (leftmost in a Kronecker product), and so is
     the first site of a pair.
 
@@ -26,6 +28,8 @@ class Lattice:
     energies: real (n, d), the diagonal Hamiltonian of each site by itself.
     pairs: sites (i, j) that are coupled. couplings: complex Hermitian (pairs, d*d, d*d).
     drive_sites: the site of each drive. drives: complex Hermitian (drives, d, d).
+    driven_pairs: for each coupling that is driven, the number of its pair; None, or pair_drives: complex Hermitian
+        (driven pairs, d*d, d*d). Amplitudes have columns for the drives, and then for these.
 
     Raises:
         UserError: the shapes do not fit one another, a site does not exist, or an operator is not Hermitian.
@@ -38,6 +42,8 @@ class Lattice:
     couplings: torch.Tensor
     drive_sites: tuple[int, ...]
     drives: torch.Tensor
+    driven_pairs: tuple[int, ...] = ()
+    pair_drives: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
         d = self.levels
@@ -45,11 +51,15 @@ class Lattice:
             "energies": (self.sites, d),
             "couplings": (len(self.pairs), d * d, d * d),
             "drives": (len(self.drive_sites), d, d),
+            "pair_drives": (len(self.driven_pairs), d * d, d * d),
         }
+        if self.pair_drives is None and not self.driven_pairs:
+            del wanted["pair_drives"]
         for name, shape in wanted.items():
-            if tuple(getattr(self, name).shape) != shape:
-                raise UserError(f"{name}: must be of shape {shape}, not {tuple(getattr(self, name).shape)}")
-        for name in ("couplings", "drives"):
+            found = tuple(getattr(getattr(self, name), "shape", ()))
+            if found != shape:
+                raise UserError(f"{name}: must be of shape {shape}, not {found}")
+        for name in list(wanted)[1:]:
             given = getattr(self, name).detach()
             # What is not a number passes: if a trained device diverges, its results say so.
             if is_mapped(given) or not given.numel():
@@ -61,6 +71,8 @@ class Lattice:
             raise UserError(
                 f"pairs, drive_sites: name two different sites a pair and one a drive, from 0 to {self.sites - 1}"
             )
+        if not set(self.driven_pairs) <= set(range(len(self.pairs))):
+            raise UserError(f"driven_pairs: are numbers of pairs, from 0 to {len(self.pairs) - 1}")
 
     @property
     def dimension(self) -> int:
@@ -78,13 +90,20 @@ class Lattice:
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
-        """Energies, couplings and drives."""
-        return self.energies, self.couplings, self.drives
+        """Energies, couplings, drives and, if there are any, those of couplings."""
+        own = (self.energies, self.couplings, self.drives)
+        return own if self.pair_drives is None else (*own, self.pair_drives)
+
+    @property
+    def controls(self) -> int:
+        """Number of amplitudes: of drives and of driven couplings."""
+        return len(self.drive_sites) + len(self.driven_pairs)
 
     def with_tensors(self, *tensors: torch.Tensor) -> Lattice:
         """The same with other `tensors` of the same shapes, which are not checked again."""
         made = copy(self)
-        vars(made).update(zip(("energies", "couplings", "drives"), tensors, strict=True))
+        names = ("energies", "couplings", "drives", "pair_drives")[: len(tensors)]
+        vars(made).update(zip(names, tensors, strict=True))
         return made
 
     def to(self, device: torch.device | str) -> Lattice:

@@ -47,7 +47,12 @@ class DenseMagnus:
             lattice.embedded(drive, (site,))
             for site, drive in zip(lattice.drive_sites, lattice.drives, strict=True)
         )
-        terms = torch.stack([lattice.undriven(), *driven])
+        of_pairs = () if lattice.pair_drives is None else lattice.pair_drives
+        coupled = (
+            lattice.embedded(drive, lattice.pairs[pair])
+            for pair, drive in zip(lattice.driven_pairs, of_pairs, strict=True)
+        )
+        terms = torch.stack([lattice.undriven(), *driven, *coupled])
         factors = step * torch.cat([durations[:, None], strengths], 1)
         return torch.einsum("ek,kab->eab", factors.to(terms.dtype), terms)
 

@@ -50,13 +50,16 @@ class SplitSteps:
         """See `evolution.SteppingMethod`: the first A, and then each step without it."""
         gates = self._gates(lattice)
         made = gates.buffer(lattice, amplitudes, step, TORCH)
-        first, steps, rest = made.tensor_split([gates.size, gates.changing(len(amplitudes))])
+        count, driven = len(amplitudes), gates.structure[3]
+        first, steps, rest = made.tensor_split([gates.size, gates.own(count)])
         start, one = sequence(gates, 1).divided(len(gates.merged) + len(gates.free))
         identity = torch.eye(lattice.dimension, dtype=made.dtype, device=made.device)
-        after = torch.vmap(lambda own: plain.forward(one, torch.cat([first, own, rest]), identity))
-        return torch.cat(
-            [plain.forward(start, first, identity)[None], after(steps.view(len(amplitudes), -1))]
+        after = torch.vmap(
+            lambda own, kicks: plain.forward(one, torch.cat([first, own, kicks]), identity),
+            (0, 0 if driven else None),
         )
+        others = after(steps.view(count, -1), rest.view(count, -1) if driven else rest)
+        return torch.cat([plain.forward(start, first, identity)[None], others])
 
     def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
         """See `evolution.SteppingMethod`."""
@@ -92,7 +95,9 @@ class SplitSteps:
         return before
 
     def _gates(self, lattice: Lattice) -> Gates:
-        return Gates.of(self.scheme, (lattice.levels, lattice.sites, lattice.pairs))
+        return Gates.of(
+            self.scheme, (lattice.levels, lattice.sites, lattice.pairs, bool(lattice.driven_pairs))
+        )
 
     def _route(self, lattice: Lattice) -> tuple[ModuleType, Making]:
         """What applies gates to columns, and what makes them."""

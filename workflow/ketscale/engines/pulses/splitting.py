@@ -21,8 +21,11 @@ from ketscale.engines.pulses import exponential
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.placement import Place, Sequence, layers
 from ketscale.engines.pulses.schemes import Scheme, Sweep
+from ketscale.errors import UserError
 
-Structure = tuple[int, int, tuple[Place, ...]]  # levels, sites and pairs of a lattice
+Structure = tuple[
+    int, int, tuple[Place, ...], bool
+]  # levels, sites and pairs of a lattice; whether some are driven
 Meets = tuple[tuple[bool, bool], ...]  # see `Gates.meets`
 
 
@@ -51,7 +54,7 @@ class Gates:
     @lru_cache(maxsize=64)
     def of(cls, scheme: Scheme, structure: Structure) -> Gates:
         """The gates of lattices of this structure."""
-        _, sites, pairs = structure
+        _, sites, pairs, _ = structure
         first, *others = (layers(pairs) if scheme.layered else [[k] for k in range(len(pairs))]) or [[]]
         covered = {site for number in first for site in pairs[number]}
         free = [site for site in range(sites) if site not in covered]
@@ -81,7 +84,18 @@ class Gates:
 
     def changing(self, steps: int) -> int:
         """Complex numbers of the gates of so many steps that change with the amplitudes; they are first in the buffer."""
+        own = self.own(steps)
+        return own + steps * len(self.scheme.kicks) * self.rest_size if self.structure[3] else own
+
+    def own(self, steps: int) -> int:
+        """Complex numbers of the gates of the A's of so many steps, which are first in the buffer."""
         return (steps * len(self.scheme.kicks) + 1) * self.size
+
+    @property
+    def rest_size(self) -> int:
+        """Complex numbers of the gates of `rest` in a B."""
+        levels: int = self.structure[0]
+        return len(self.rest) * levels**4
 
     def fraction(self, number: int) -> float:
         """The part of its duration that each gate of a pair has in a B that goes forth and back and may meet it twice."""
@@ -99,24 +113,52 @@ class Gates:
         """The matrices of steps with these amplitudes (steps, stages, drives), flat.
 
         First those of each A with its halves of layers (`merged`, then `free`), then for each duration of a B those of
-        `rest`.
+        `rest`; or, if couplings are driven, for each B of each step.
         """
-        own = make.evolutions(self.scheme, lattice, amplitudes, step)
-        kicks = self._kicks(lattice, step)
+        sites, driven = len(lattice.drive_sites), self.structure[3]
+        own = make.evolutions(self.scheme, lattice, amplitudes[..., :sites], step)
         pairs = tuple(self.structure[2][number] for number in self.merged)
-        merged = make.merged(own, pairs, kicks[self.which, : len(pairs)], self.meets)
+        if driven:
+            kicks = self._driven_kicks(lattice, amplitudes[..., sites:], step)
+            gates = merged(own, pairs, kicks[:, :, : len(pairs)], self.meets)
+        else:
+            kicks = self._kicks(lattice.couplings, self.distinct, step)
+            gates = make.merged(own, pairs, kicks[self.which, : len(pairs)], self.meets)
         if self.free:
-            merged = torch.cat([merged.flatten(1), own[:, self.free].flatten(1)], 1)
-        return torch.cat([merged.flatten(), kicks[:, len(pairs) :].flatten()])
+            gates = torch.cat([gates.flatten(1), own[:, self.free].flatten(1)], 1)
+        return torch.cat([gates.flatten(), kicks[..., len(pairs) :, :, :].flatten()])
 
-    def _kicks(self, lattice: Lattice, step: torch.Tensor) -> torch.Tensor:
-        """The gates of all pairs, `merged` and then `rest`, in each of the distinct B's: (kicks, pairs, d*d, d*d)."""
+    def _driven_kicks(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """`_kicks` in each B of each step, (steps, kicks, pairs, d*d, d*d).
+
+        Raises:
+            UserError: the scheme has no samples for couplings.
+        """
+        if self.scheme.kick_samples is None or lattice.pair_drives is None:
+            raise UserError(
+                "driven_pairs: this integrator samples nothing where couplings act; use suzuki4 or magnus6"
+            )
+        samples = amplitudes[:, self.scheme.kick_samples].to(lattice.couplings.dtype)
+        driven = torch.zeros_like(lattice.couplings).expand(*samples.shape[:2], *lattice.couplings.shape)
+        for number, pair in enumerate(lattice.driven_pairs):
+            own = torch.arange(len(self.structure[2]), device=samples.device) == pair
+            driven = (
+                driven
+                + samples[..., number, None, None, None] * own[:, None, None] * lattice.pair_drives[number]
+            )
+        return self._kicks(lattice.couplings + driven, list(map(_kind, self.scheme.strokes)), step)
+
+    def _kicks(
+        self, couplings: torch.Tensor, kicks: list[tuple[float, bool]], step: torch.Tensor
+    ) -> torch.Tensor:
+        """The gates of all pairs, `merged` and then `rest`, in each of these B's: (..., kicks, pairs, d*d, d*d).
+
+        couplings: (..., pairs, d*d, d*d).
+        """
         pairs = [*self.merged, *self.rest]
-        durations = [
-            [kick * self.fraction(pair) if both else kick for pair in pairs] for kick, both in self.distinct
-        ]
+        durations = [[kick * self.fraction(pair) if both else kick for pair in pairs] for kick, both in kicks]
         weights = step * torch.tensor(durations, dtype=step.dtype, device=step.device)
-        return exponential.unitary(weights[..., None, None] * lattice.couplings[pairs])
+        return exponential.unitary(weights[..., None, None] * couplings[..., pairs, :, :])
 
 
 def evolutions(
@@ -155,12 +197,12 @@ def merged(
     """Each A's gates on pairs, with the start of the B after it and the end of the one before it, if these are of the pairs.
 
     own: evolutions A of the sites (steps * s + 1, n, d, d). couplings: of each of the s B's of a step, what it begins or
-    ends with, (s, pairs, d*d, d*d). meets: see `Gates`. Returns (steps * s + 1, pairs, d*d, d*d).
+    ends with, (s, pairs, d*d, d*d), or of each step (steps, s, ...). meets: see `Gates`. Returns (steps * s + 1, pairs, d*d, d*d).
     """
     sites = [torch.tensor([pair[k] for pair in pairs], dtype=torch.int64, device=own.device) for k in (0, 1)]
     products = torch.einsum("kpab,kpcd->kpacbd", own[:, sites[0]], own[:, sites[1]])
-    gates = products.reshape(len(own), *couplings.shape[1:])
-    by_step = ((len(own) - 1) // len(couplings), *couplings.shape)
+    gates = products.reshape(len(own), *couplings.shape[-3:])
+    by_step = ((len(own) - 1) // len(meets), *couplings.shape[-4:])
     identity = torch.eye(couplings.shape[-1], dtype=couplings.dtype, device=couplings.device)
     starts, ends = (
         torch.where(torch.tensor(which, device=couplings.device)[:, None, None, None], couplings, identity)
@@ -179,15 +221,15 @@ def _kind(stroke: tuple[float, Sweep]) -> tuple[float, bool]:
 @lru_cache(maxsize=64)
 def sequence(gates: Gates, steps: int) -> Sequence:
     """The gates of so many steps; see `Gates.buffer` for the order of matrices."""
-    levels, sites, pairs = gates.structure
+    levels, sites, pairs, driven = gates.structure
     kicks, square = len(gates.scheme.kicks), levels**4
     places = (*pairs, *((site,) for site in range(sites)))
-    constant = gates.changing(steps)
+    constant = gates.own(steps)
     items: list[tuple[int, int]] = []
     for number in range(steps * kicks + 1):
         if number:
             before = (number - 1) % kicks
-            start = constant + gates.which[before] * len(gates.rest) * square
+            start = constant + (number - 1 if driven else gates.which[before]) * gates.rest_size
             for layer in gates.inner[gates.scheme.strokes[before][1]]:
                 items += [(pair, start + gates.rest.index(pair) * square) for pair in layer]
         start = number * gates.size
