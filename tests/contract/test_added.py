@@ -294,6 +294,6 @@ def test_a_propagator_and_an_integrator_of_one_file_are_found_by_their_names_and
         str(ROOT / "tests/engines" / file)
         for file in ("dynamics/test_propagators.py", "pulses/test_integrators.py")
     ]
-    chosen = "liouville or (pade4 and (converges or unitary))"
+    chosen = "liouville or (pade4 and (reversible or unitary))"
     done = evolved.run(sys.executable, "-m", "pytest", "-q", f"--rootdir={ROOT}", *tests, "-k", chosen)
     assert f"{len(SYSTEMS) + 2} passed" in done.stdout
