@@ -18,6 +18,7 @@ from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.shots import Shots, readouts
+from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.engines.randomness import keyed
 from ketscale.errors import UserError
 from tests.engines.circuits.test_simulators import dense_unitary, dense_word, random_circuit, random_words
@@ -226,12 +227,29 @@ def test_settings_that_do_not_go_together_are_refused(changed: dict[str, Any], m
         checked(CircuitSimulator(**BLOCK | changed), "simulators.noisy")
 
 
+def test_superpositions_are_measured_with_exact_gradients() -> None:
+    circuit, words = strongly_entangling_ansatz(2, 1), ("ZI", "XX", "IY")
+    angles = Angles(
+        torch.rand(3, 2, dtype=torch.float64), torch.rand(6, dtype=torch.float64, requires_grad=True)
+    )
+    mix = Superposition(*(torch.tensor(x, dtype=torch.complex128) for x in ([0.6, 0.3j], [0.1, 0, 0.2j, 0])))
+    exact = superposed(Fused(), circuit, angles, words, mix)
+    noisy = superposed(Shots(Fused(), 100_000, "exact"), circuit, angles, words, mix)
+    # Five standard deviations of a mean.
+    torch.testing.assert_close(noisy, exact, atol=5 / 100_000**0.5, rtol=0)
+    assert not torch.equal(noisy, exact)
+    slopes = (torch.autograd.grad(each.sum(), angles.weights)[0] for each in (noisy, exact))
+    torch.testing.assert_close(*slopes)
+    with pytest.raises(UserError, match="a superposition: use gradient 'exact'"):
+        superposed(Shots(Fused(), 5), circuit, angles, words, mix)
+
+
 def test_what_shots_cannot_give_is_refused() -> None:
     simulator, angles = Shots(Fused(), 5), Angles(X, W)
     with pytest.raises(UserError, match="give no state"):
         simulator.state(TURN, angles)
     initial = torch.tensor([1, 0], dtype=torch.complex128, requires_grad=True)
-    with pytest.raises(UserError, match="by an initial state: use gradient 'exact'"):
+    with pytest.raises(UserError, match="by an initial state or a superposition: use"):
         simulator.expval(TURN, angles, ["Z"], initial)
     w = W.clone().requires_grad_()
     value = simulator.expval(TURN, Angles(X, w), ["Z"]).sum()

@@ -23,6 +23,7 @@ from ketscale.engines.circuits.fused.frame import Pauli, word
 from ketscale.engines.circuits.probabilities import probabilities
 from ketscale.engines.circuits.shifts import gathered, separated
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.superposition import Superposition, measured, mixed
 from ketscale.engines.circuits.transforms import uncompiled
 from ketscale.errors import UserError
 
@@ -88,6 +89,12 @@ class Shots:
         check_request(circuit, angles, initial)
         return self._estimated(circuit, angles, (_bits(tuple(wires)),), 2 ** len(wires), initial, None)
 
+    def superposed(
+        self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
+    ) -> torch.Tensor:
+        """Means over shots of a superposition's normalised state, see `superposition.superposed`."""
+        return measured(self, mixed(self.simulator, circuit, angles, superposition), paulis)
+
     @uncompiled  # each call draws anew
     def sample(
         self,
@@ -149,7 +156,9 @@ class Shots:
             noisy: torch.Tensor = _Noisy.apply(exact, values)
             return noisy
         if initial is not None and initial.requires_grad:
-            raise UserError("gradient 'shift' has none by an initial state: use gradient 'exact'")
+            raise UserError(
+                "gradient 'shift' has none by an initial state or a superposition: use gradient 'exact'"
+            )
         alone, uses, rules = separated(circuit)
         wanted = [(inputs if use.kind == "input" else weights).requires_grad for use in uses]
         terms = tuple((place, *term) for place, pairs in enumerate(rules) if wanted[place] for term in pairs)

@@ -82,11 +82,17 @@ def through_states(
     Raises:
         UserError: as for `superposed`.
     """
+    return measured(simulator, mixed(simulator, circuit, angles, superposition), paulis)
+
+
+def mixed(
+    simulator: Simulator, circuit: Circuit, angles: Angles, superposition: Superposition
+) -> torch.Tensor:
+    """The superposition of each final state, complex (batch, 2**n), not normalised."""
     check_superposition(circuit, angles, superposition)
     state = simulator.state(circuit, angles)
     alpha, beta = superposition.coefficients
-    mixed = alpha * state + beta * _reversed(state, circuit.qubits) + superposition.constant
-    return measured(simulator, mixed, paulis)
+    return alpha * state + beta * _reversed(state, circuit.qubits) + superposition.constant
 
 
 def measured(simulator: Simulator, states: torch.Tensor, paulis: Sequence[str]) -> torch.Tensor:
