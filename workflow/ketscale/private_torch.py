@@ -17,6 +17,7 @@ from torch._C import _functorch
 from torch._functorch.pyfunctorch import (
     FuncTorchInterpreter,
     VmapInterpreter,
+    retrieve_all_functorch_interpreters,
     retrieve_current_functorch_interpreter,
 )
 from torch._functorch.utils import enable_single_level_autograd_function
@@ -34,6 +35,7 @@ __all__ = [
     "at_once",
     "constant_when_traced",
     "copy_all",
+    "differentiates",
     "forward_mode",
     "fused_adam_step",
     "is_grad_batched",
@@ -120,6 +122,12 @@ def only_mapped() -> bool:
         return False
     top = _functorch.peek_interpreter_stack()
     return top is not None and top.level() == 1 and top.key() == _functorch.TransformType.Vmap
+
+
+def differentiates() -> bool:
+    """Whether torch.func differentiates, in any of its transformations."""
+    found = retrieve_all_functorch_interpreters() if transforms_active() else []
+    return not all(isinstance(each, VmapInterpreter) for each in found)
 
 
 def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> torch.Tensor:

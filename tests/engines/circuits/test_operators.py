@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
-from torch.func import functional_call, vmap
+from torch.func import functional_call, grad, vmap
 
 from ketscale import Circuit, Layer
 from ketscale.engines.circuits import operators
@@ -95,6 +95,26 @@ def test_members_of_an_ensemble_are_one_call_of_a_compiled_program() -> None:
     compiled = torch.compile(ensemble, backend="eager", fullgraph=True)
     given = some(3, 2), some(5, 2)
     torch.testing.assert_close(compiled(*given), ensemble(*given))
+
+
+@pytest.mark.filterwarnings(
+    "ignore:The .grad attribute"
+)  # torch itself, where torch.autograd.grad breaks its graph
+def test_derivatives_in_and_around_compiled_programs() -> None:
+    layer = Layer(CIRCUIT, WORDS, dtype=torch.float64)
+
+    def value(weight: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = functional_call(layer, {"weight": weight}, (some(3, 2),)).sum()
+        return made
+
+    def slope(weight: torch.Tensor) -> torch.Tensor:
+        return torch.autograd.grad(value(weight), weight)[0]
+
+    weight, expected = layer.weight.detach(), grad(value)(layer.weight.detach())
+    leaf = weight.clone().requires_grad_()
+    torch.testing.assert_close(torch.compile(slope, backend="eager")(leaf), expected)
+    with pytest.raises(Exception, match=r"call torch\.autograd\.grad in the compiled function"):
+        torch.compile(grad(value), backend="eager")(weight)
 
 
 def test_an_exported_program_computes_in_a_fresh_process_at_any_batch(tmp_path: Path) -> None:

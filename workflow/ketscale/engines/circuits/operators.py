@@ -16,7 +16,8 @@ from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator, vjp
 from ketscale.engines.circuits.transforms import weights_as_inputs
 from ketscale.engines.members import leading
-from ketscale.private_torch import constant_when_traced
+from ketscale.errors import UserError
+from ketscale.private_torch import constant_when_traced, differentiates
 
 if TYPE_CHECKING:
     from ketscale.engines.circuits.settings import CircuitSimulator
@@ -32,11 +33,26 @@ def evaluate(
     paulis: tuple[str, ...],
     initial: torch.Tensor | None,
 ) -> torch.Tensor:
-    """`Simulator.expval`, or `Simulator.state` without words, as an operator; to call while torch traces."""
+    """`Simulator.expval`, or `Simulator.state` without words, as an operator; to call while torch traces.
+
+    Raises:
+        UserError: the program has torch.func's derivatives of it.
+    """
+    _check_transforms()
     made: torch.Tensor = torch.ops.ketscale.evaluate(
         *angles, initial, written(circuit), " ".join(paulis), written(settings)
     )
     return made
+
+
+@constant_when_traced
+def _check_transforms() -> None:
+    """Torch's operators know no derivatives of torch.func's."""
+    if differentiates():
+        raise UserError(
+            "torch.compile takes no circuit under torch.func.grad, jvp or the like: call torch.autograd.grad in the compiled "
+            "function, or torch.func outside of it"
+        )
 
 
 @constant_when_traced
