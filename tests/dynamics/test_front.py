@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pennylane as qml
 import pytest
+import scipy.sparse
 import torch
 
 from ketscale import dynamics as kd
+from ketscale.dynamics import chains
 from ketscale.engines import pulses
 from ketscale.errors import UserError
 
@@ -260,6 +262,27 @@ def test_a_chain_has_each_term_at_its_place() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("method, dt", [("exact", None), ("suzuki4", 0.05)])
+def test_many_sites_have_sparse_operators_and_the_same_kets(
+    method: Any, dt: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sites = [kd.transmon(detuning, levels=2) for detuning in (0.2, -0.1, 0.3)]
+
+    def made() -> kd.System:
+        return kd.chain(sites, {(0, 1): 0.03, (2, 0): 0.04})
+
+    dense = made()
+    monkeypatch.setattr(chains, "MOST_DENSE", 4)
+    sparse = made()
+    assert not isinstance(sparse.drift["coupling_1_2"], np.ndarray)
+    np.testing.assert_array_equal(sparse.hamiltonian(), dense.hamiltonian())
+    controls = 0.1 * normal(4, 6)
+    found, expected = (kd.evolve(each, controls, 5.0, method=method, dt=dt) for each in (sparse, dense))
+    torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
+    with pytest.raises(UserError, match="density matrices of 8 states with sparse operators are too large"):
+        kd.evolve(sparse, controls, 5.0, kind="density")
+
+
 def test_two_coupled_qubits_are_a_chain() -> None:
     """Up to an energy that both states of a qubit have."""
     qubits = [kd.transmon(detuning, 0.0, levels=2) for detuning in (0.7, -0.3)]
@@ -415,6 +438,14 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.bare_frame(SYSTEM).amplitudes(OPERATOR, 1.0), "final: must be (6, 4), the columns that began as"),
         (lambda: kd.transmon(t1=10.0, t2=30.0), "t2: is at most twice t1"),
         (lambda: kd.transmon(t1=10.0, jumps=("x",)), "t1, t2: are those of the jumps relaxation, dephasing"),
+        (
+            lambda: kd.System({"z": scipy.sparse.csr_array([[0, 1], [0, 0]])}, {"z": 1.0}, {}),
+            "drift.z: is not Hermitian",
+        ),
+        (
+            lambda: kd.System({"z": scipy.sparse.csr_array([[np.nan, 1], [1, 0]])}, {"z": 1.0}, {}),
+            "drift.z: has entries that are not finite",
+        ),
         (
             lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=(2, 3)),
             "levels: (2, 3) are not those of 4 states",

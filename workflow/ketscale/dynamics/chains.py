@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ketscale.engines.dynamics.basis import Matrix
 from ketscale.engines.dynamics.system import System
@@ -19,11 +20,14 @@ if TYPE_CHECKING:
 
 Pair = tuple[int, int]
 
+# Operators on more states are sparse.
+MOST_DENSE = 512
 
-def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Matrix:
+
+def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Any:
     """An operator on some sites, the first of them its slowest index, as a matrix on all sites, complex (d, d).
 
-    sites: numbers from 0. levels: of each site; d is their product.
+    sites: numbers from 0. levels: of each site; d is their product. Above 512 the matrix is a sparse array of SciPy's.
 
     Raises:
         UserError: a site does not exist or is named twice, or the operator has another size.
@@ -41,12 +45,17 @@ def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Matr
             f"operator: on sites {list(sites)} it must be {size} x {size}, not of shape {given.shape}"
         )
     others = [site for site in range(len(levels)) if site not in sites]
-    order = [*sites, *others]
-    whole = np.kron(given, np.eye(prod(levels[site] for site in others)))
-    axes = [order.index(site) for site in range(len(levels))]
-    shape = [levels[site] for site in order]
-    tensor = whole.reshape(shape + shape).transpose(axes + [axis + len(levels) for axis in axes])
-    made: Matrix = tensor.reshape(prod(levels), prod(levels))
+    own, rest = _places(sites, levels), _places(others, levels)
+    first, second = np.nonzero(given)
+    rows, columns = ((own[each][:, None] + rest).ravel() for each in (first, second))
+    values = given[first, second].repeat(len(rest))
+    d = prod(levels)
+    if d > MOST_DENSE:
+        from scipy.sparse import csr_array
+
+        return csr_array((values, (rows, columns)), (d, d))
+    made = np.zeros((d, d), dtype=complex)
+    made[rows, columns] = values
     return made
 
 
@@ -132,6 +141,14 @@ def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None =
         for site, drive in zip(lattice.drive_sites, lattice.drives, strict=True)
     }
     return System(drift, dict.fromkeys(drift, 1.0), drives, levels=every)
+
+
+def _places(sites: Sequence[int], levels: Sequence[int]) -> NDArray[np.int64]:
+    """Where the states of some sites are among those of all, the others in level 0; the first site is the slowest."""
+    made = np.zeros(1, dtype=np.int64)
+    for site in sites:
+        made = (made[:, None] + np.arange(levels[site]) * prod(levels[site + 1 :])).ravel()
+    return made
 
 
 def _coupling(pair: Pair) -> str:

@@ -11,6 +11,7 @@ import torch
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.engines.pulses.frame import SHARE
+from ketscale.engines.pulses.settings import MOST_DRESSED
 from ketscale.errors import UserError
 
 
@@ -75,13 +76,17 @@ def dressed_frame(system: System) -> Frame:
     They rotate at their energies; their amplitude in that product state is positive.
 
     Raises:
-        UserError: a product state is shared by several eigenstates so evenly that none has enough of it.
+        UserError: a product state is shared by several eigenstates so evenly that none has enough of it, or there are too many states.
 
     Example:
         >>> from ketscale import dynamics as kd
         >>> dressed_frame(kd.transmon(0.5)).energies
         tensor([0.0000, 0.5000], dtype=torch.float64)
     """
+    if system.dimension > MOST_DRESSED:
+        raise UserError(
+            f"frame: {system.dimension} states are too many to diagonalise (at most {MOST_DRESSED}); use bare_frame"
+        )
     energies, vectors = np.linalg.eigh(system.hamiltonian())
     amplitudes = system.computational_states.T @ vectors
     which = np.abs(amplitudes).argmax(1)

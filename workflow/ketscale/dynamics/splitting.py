@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
-from ketscale.engines.dynamics.basis import Matrix
+from ketscale.engines.dynamics.basis import Matrix, nonzero
 from ketscale.engines.dynamics.evolution import substeps
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
@@ -30,20 +31,39 @@ class Placed(NamedTuple):
     matrix: Matrix
 
 
-def placed(operator: Matrix, levels: Sequence[int]) -> Placed:
-    """The fewest sites that an operator on all sites acts on, at least one, and what it does there."""
-    sites, left = list(range(len(levels))), operator
+def placed(operator: Any, levels: Sequence[int]) -> Placed:
+    """The fewest sites that an operator on all sites acts on, at least one, and what it does there.
+
+    operator: an array or a sparse array.
+    """
+    rows, columns, values = nonzero(operator)
+    most = np.abs(values).max(initial=0)
+    rows, columns, values = (each[np.abs(values) > ROUNDING * most] for each in (rows, columns, values))
+    sites = list(range(len(levels)))
     for site in range(len(levels)):
-        if len(sites) == 1:
-            break
-        before, own = prod(levels[each] for each in sites if each < site), levels[site]
-        tensor = left.reshape(before, own, -1, before, own, left.shape[0] // before // own)
-        rest = np.einsum("aibcid->abcd", tensor) / own
-        whole = np.einsum("abcd,ij->aibcjd", rest, np.eye(own))
-        if np.abs(whole - tensor).max() <= ROUNDING * np.abs(operator).max():
+        own, stride = levels[site], prod(levels[site + 1 :])
+        level = rows // stride % own
+        if len(sites) == 1 or len(rows) % own or (level != columns // stride % own).any():
+            continue
+        # It acts on this site only if what it does there depends on the site's level.
+        first, second = rows - level * stride, columns - level * stride
+        order = np.lexsort((level, second, first))
+        first, second, found = (each[order].reshape(-1, own) for each in (first, second, values))
+        alike = (first == first[:, :1]).all() and (second == second[:, :1]).all()
+        if alike and np.abs(found - found[:, :1]).max(initial=0) <= ROUNDING * most:
             sites.remove(site)
-            left = rest.reshape(left.shape[0] // own, -1)
-    return Placed(tuple(sites), left)
+            rows, columns, values = first[:, 0], second[:, 0], found[:, 0]
+    made = np.zeros((prod(levels[site] for site in sites),) * 2, dtype=complex)
+    made[_within(rows, sites, levels), _within(columns, sites, levels)] = values
+    return Placed(tuple(sites), made)
+
+
+def _within(states: NDArray[np.int64], sites: Sequence[int], levels: Sequence[int]) -> NDArray[np.int64]:
+    """The numbers of states of all sites among those of some."""
+    made = np.zeros_like(states)
+    for site in sites:
+        made = made * levels[site] + states // prod(levels[site + 1 :]) % levels[site]
+    return made
 
 
 class Chain:

@@ -116,10 +116,20 @@ def is_written_out(levels: int) -> bool:
     return levels > MOST_LEVELS
 
 
-def schroedinger(operator: Matrix) -> Entries:
+def schroedinger(operator: Any) -> Entries:
     """The entries of the real matrix, 2 d x 2 d, of psi -> -i operator psi on (Re psi_0, Im psi_0, Re psi_1, ...)."""
-    rows, columns = np.nonzero(operator)
-    return _paired(rows, columns, -1j * operator[rows, columns])
+    rows, columns, values = nonzero(operator)
+    return _paired(rows, columns, -1j * values)
+
+
+def nonzero(operator: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.complex128]]:
+    """Rows, columns and values of the nonzero entries of an array or a sparse array, in the order of rows and columns."""
+    if isinstance(operator, np.ndarray):
+        rows, columns = np.nonzero(operator)
+        return rows, columns, operator[rows, columns]
+    entries = operator.tocoo()
+    rows, columns = (each.astype(np.int64) for each in entries.coords)
+    return rows, columns, entries.data
 
 
 def von_neumann(operator: Matrix) -> Entries:

@@ -23,7 +23,7 @@ from ketscale.engines.dynamics.basis import (
 from ketscale.engines.dynamics.generators import Generators
 from ketscale.errors import UserError
 
-# Array-likes; a system keeps them as complex arrays that cannot be written to.
+# Array-likes, kept as complex arrays that cannot be written to; or sparse arrays of SciPy's, kept as such, for kets alone.
 Operators = Mapping[str, Any]
 
 # Largest deviation of a Hamiltonian's term from its adjoint, relative to its largest entry, and of a target's norm from 1.
@@ -109,14 +109,22 @@ class System:
     @cached_property
     def dimension(self) -> int:
         """Number d of basis states."""
-        return len(next(iter({**self.drift, **self.controls, **self.jumps}.values())))
+        found: int = next(iter({**self.drift, **self.controls, **self.jumps}.values())).shape[0]
+        return found
 
     @cached_property
     def generators(self) -> Generators:
         """The generators of the real coordinates of rho; their fixed coefficients are the parameters, then the rates.
 
         The coordinates are those of `tasks.coordinates`.
+
+        Raises:
+            UserError: operators are sparse.
         """
+        if any(not isinstance(each, np.ndarray) for each in (*self.drift.values(), *self.controls.values())):
+            raise UserError(
+                f"density matrices of {self.dimension} states with sparse operators are too large; evolve kets, without rates"
+            )
         size, paired = self.dimension**2, is_written_out(self.dimension)
         of_hamiltonian, of_jump = (von_neumann, lindblad) if paired else (commutator, dissipator)
         fixed = [*map(of_hamiltonian, self.drift.values()), *map(of_jump, self.jumps.values())]
@@ -148,8 +156,10 @@ class System:
 
     def hamiltonian(self) -> NDArray[np.complex128]:
         """H without controls at the usual parameters, (d, d)."""
-        zero = np.zeros((self.dimension, self.dimension), dtype=complex)
-        return sum((self.parameters[name] * term for name, term in self.drift.items()), zero)
+        made = np.zeros((self.dimension, self.dimension), dtype=complex)
+        for name, term in self.drift.items():
+            made += self.parameters[name] * term
+        return made
 
     def projector(self, target: str) -> NDArray[np.complex128]:
         """|t><t| of a target, d x d.
@@ -166,7 +176,12 @@ class System:
         return made
 
 
-def _array(place: str, value: Any) -> NDArray[np.complex128]:
+def _array(place: str, value: Any) -> Any:
+    if hasattr(value, "tocsr"):
+        sparse = value.tocsr().astype(np.complex128)
+        sparse.sum_duplicates()
+        _check_finite(place, sparse.data)
+        return sparse
     if isinstance(value, torch.Tensor):
         if value.requires_grad:
             raise UserError(f"{place}: has a gradient, which operators cannot have; give a parameter one")
@@ -177,13 +192,17 @@ def _array(place: str, value: Any) -> NDArray[np.complex128]:
         raise UserError(f"{place}: is not an array of numbers") from None
     if made.ndim == 0:
         raise UserError(f"{place}: is a number, not an array")
-    if not np.isfinite(made).all():
-        raise UserError(f"{place}: has entries that are not finite")
+    _check_finite(place, made)
     made.flags.writeable = False
     return made
 
 
-def _check_hermitian(place: str, operator: NDArray[np.complex128]) -> None:
-    off = np.abs(operator - operator.conj().T).max()
-    if off > TOLERANCE * np.abs(operator).max():
+def _check_finite(place: str, values: NDArray[np.complex128]) -> None:
+    if not np.isfinite(values).all():
+        raise UserError(f"{place}: has entries that are not finite")
+
+
+def _check_hermitian(place: str, operator: Any) -> None:
+    off = abs(operator - operator.conj().T).max()
+    if off > TOLERANCE * abs(operator).max():
         raise UserError(f"{place}: is not Hermitian (it differs from its adjoint by {off:.1e})")
