@@ -175,6 +175,25 @@ def test_two_qubits_with_virtual_z_in_the_dressed_frame() -> None:
     assert np.cos(phases[0] - phases[1] - phases[2] + phases[3]) < -0.999
 
 
+# torch says so when forward mode is first used.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+def test_torch_func_goes_from_parameters_to_fidelities() -> None:
+    system = kd.transmon()
+    qubit = system.computational_states
+    pulse = kd.Drag(segments=10, limits=kd.Limits(amplitude=0.5, bandwidth=0.3))
+
+    def loss(parameters: torch.Tensor) -> torch.Tensor:
+        final = kd.evolve(system, pulse(parameters, 20.0), 20.0, kind="unitary", initial=qubit)
+        return 1 - kd.average_gate_fidelity(final, kd.gate("x"), qubit)
+
+    parameters = pulse.start(3, torch.Generator().manual_seed(0))
+    gradients = torch.func.vmap(torch.func.grad(loss))(parameters)
+    hessian, step = torch.func.hessian(loss)(parameters[0]), 1e-6 * torch.eye(4, dtype=torch.float64)
+    apart = [torch.func.grad(loss)(parameters[0] + sign * step[2]) for sign in (1, -1)]
+    torch.testing.assert_close(gradients[0], (apart[0] + apart[1]) / 2, rtol=0, atol=1e-9)
+    torch.testing.assert_close(hessian[2], (apart[0] - apart[1]) / 2e-6, rtol=0, atol=1e-6)
+
+
 def test_what_was_found_is_exported_and_drawn(tmp_path: Path) -> None:
     found = kd.optimise(kd.transmon(), "x", kd.Drag(segments=30), 20.0, **QUIET)
     arrays = found.arrays()

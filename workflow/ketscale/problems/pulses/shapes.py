@@ -120,6 +120,9 @@ class PulseModel(nn.Module, ABC):
     arguments of `engines.pulses.Bounds`; None: none.
     """
 
+    # A subclass makes it: the logarithm of the lengths over the usual one, of one drive each or of all.
+    length: nn.Parameter
+
     def __init__(
         self,
         qubits: int = 1,
@@ -167,24 +170,25 @@ class PulseModel(nn.Module, ABC):
                 normal = (-2 * (1 - pairs[:, 0]).log()).sqrt() * (2 * torch.pi * pairs[:, 1]).cos()
                 parameter.add_(normal.view_as(parameter), alpha=width)
 
-    def _carrier(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.get_buffer("usual_frequency") + self.frequency / self.usual_length, self.phase
-
-    def _usual_carrier(self) -> tuple[torch.Tensor, torch.Tensor]:
-        frequency = self.get_buffer("usual_frequency")
-        return frequency, torch.zeros_like(frequency)
-
-    def _kept(self, pulses: Pulses) -> Pulses:
-        """The pulses, within the bounds."""
-        return self._bounds.hold(pulses) if self._bounds else pulses
-
     @abstractmethod
+    def envelope(self, usual: bool) -> Cosine | Segments:
+        """The envelopes; usual: of the published pulses in this shape."""
+
     def forward(self) -> Pulses:
         """The pulses."""
+        return self._pulses(self.envelope(usual=False), self.frequency, self.phase, self.length)
 
-    @abstractmethod
     def usual(self) -> Pulses:
         """The published pulses in this shape, where training begins apart from `scatter`."""
+        unchanged = (torch.zeros_like(each) for each in (self.frequency, self.phase, self.length))
+        return self._pulses(self.envelope(usual=True), *unchanged)
+
+    def _pulses(
+        self, envelope: Cosine | Segments, frequency: torch.Tensor, phase: torch.Tensor, length: torch.Tensor
+    ) -> Pulses:
+        carrier = self.get_buffer("usual_frequency") + frequency / self.usual_length
+        made = Pulses(envelope, carrier, phase, self.usual_length * length.exp())
+        return self._bounds.hold(made) if self._bounds else made
 
 
 class CosinePulse(PulseModel):
@@ -203,20 +207,12 @@ class CosinePulse(PulseModel):
         self.ramp = ramp
         drives = len(self.sites)
         self.amplitude = self._parameter("amplitude", torch.zeros(drives))
-        # The logarithm of the length over the usual one.
         self.length = self._parameter("length", torch.zeros(drives))
 
-    def forward(self) -> Pulses:
-        """See `PulseModel.forward`."""
-        amplitude = self.get_buffer("usual_amplitude") * (1 + self.amplitude)
-        length = self.usual_length * self.length.exp()
-        return self._kept(Pulses(Cosine(amplitude, self.ramp), *self._carrier(), length))
-
-    def usual(self) -> Pulses:
-        """See `PulseModel.usual`."""
+    def envelope(self, usual: bool) -> Cosine | Segments:
+        """See `PulseModel.envelope`."""
         amplitude = self.get_buffer("usual_amplitude")
-        length = torch.full_like(amplitude, self.usual_length)
-        return self._kept(Pulses(Cosine(amplitude, self.ramp), *self._usual_carrier(), length))
+        return Cosine(amplitude if usual else amplitude * (1 + self.amplitude), self.ramp)
 
 
 class PiecewisePulse(PulseModel):
@@ -241,14 +237,9 @@ class PiecewisePulse(PulseModel):
         """See `PulseModel.divisions`."""
         return self.amplitude.shape[1]
 
-    def forward(self) -> Pulses:
-        """See `PulseModel.forward`."""
-        amplitude = self.get_buffer("usual_amplitude")[:, None, None] * self.amplitude
-        length = self.usual_length * self.length.exp()
-        return self._kept(Pulses(Segments(amplitude), *self._carrier(), length))
-
-    def usual(self) -> Pulses:
-        """See `PulseModel.usual`."""
-        envelope = segmented(Cosine(self.get_buffer("usual_amplitude")), self.divisions)
-        length = torch.full_like(self.length, self.usual_length)
-        return self._kept(Pulses(envelope, *self._usual_carrier(), length))
+    def envelope(self, usual: bool) -> Cosine | Segments:
+        """See `PulseModel.envelope`."""
+        amplitude = self.get_buffer("usual_amplitude")
+        if usual:
+            return segmented(Cosine(amplitude), self.divisions)
+        return Segments(amplitude[:, None, None] * self.amplitude)
