@@ -414,12 +414,6 @@ def test_qnodes_that_are_refused(make: Callable[[], Any], message: str) -> None:
         from_qnode(make())
 
 
-def measured_midway(x: Any) -> Any:
-    qml.RX(x, wires=0)
-    qml.measure(0)
-    return qml.expval(qml.Z(0))
-
-
 def unordered(x: Any) -> Any:
     first, second = qml.expval(qml.Z(0)), qml.expval(qml.Z(1))
     return second, first
@@ -428,7 +422,6 @@ def unordered(x: Any) -> Any:
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (measured_midway, "no mid-circuit measurements"),
         (unordered, "in the order in which they are made"),
         (lambda x: x, "return the measurements"),
     ],

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
 import sys
+from collections import UserDict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from functools import partial
+from functools import partial, singledispatch
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
+import networkx
 import numpy as np
 import pennylane as qml
 import pytest
@@ -25,6 +29,7 @@ DEVICE = qml.device("default.qubit", wires=3)
 ANGLE: Any = 0.3
 SETTINGS: dict[str, Any] = {"angle": 0.3, "layers": [1, 2]}
 ITERATOR = iter([0.1])
+NUMBER = ctypes.c_double(0.1)
 TENSOR: Any = torch.tensor([0.3, 0.4], dtype=torch.float64)
 
 
@@ -330,6 +335,56 @@ def test_code_that_is_replaced_as_notebooks_do() -> None:
     check(function, lambda: setattr(turned, "__code__", edited.__code__))
 
 
+def test_methods_functions_and_attributes_that_are_replaced() -> None:
+    class Part:
+        def angle(self) -> float:
+            return 0.3
+
+        @property
+        def more(self) -> float:
+            return 0.1
+
+    class Angles(np.ndarray):
+        """An array that carries something."""
+
+    @singledispatch
+    def chosen(_: Any) -> float:
+        return 0.1
+
+    part, angles = Part(), np.zeros(1).view(Angles)
+    angles.offset = 0.2  # type: ignore[attr-defined]
+
+    def function(x: Any) -> Any:
+        qml.RX(x + part.angle() + part.more + angles.offset + chosen(1), wires=0)  # type: ignore[attr-defined]
+        return z()
+
+    check(
+        function,
+        lambda: setattr(Part, "angle", lambda self: 0.5),
+        lambda: setattr(part, "angle", lambda: 0.8),
+        lambda: setattr(Part, "more", property(lambda self: 0.4)),
+        lambda: setattr(angles, "offset", 0.6),
+        lambda: chosen.register(int, lambda _: 0.7),
+    )
+
+
+def test_a_graph() -> None:
+    """Views of graphs are other objects at each look."""
+    graph = networkx.Graph([(0, 1)])
+
+    def function(x: Any) -> Any:
+        qml.RX(x, wires=0)
+        for edge in graph.edges:
+            qml.IsingXX(0.3, wires=edge)
+        return z(), qml.expval(qml.Z(2))
+
+    converted = from_qnode(qml.QNode(function, DEVICE))
+    x = torch.tensor(0.7, dtype=torch.float64)
+    assert converted(x)[1] == 1
+    graph.add_edge(1, 2)
+    assert float(converted(x)[1]) == pytest.approx(float(qml.QNode(function, DEVICE)(x)[1]), abs=1e-12)
+
+
 def test_keys_that_are_objects() -> None:
     angles = {Axis.X: 0.3}
 
@@ -399,6 +454,16 @@ class Counter:
         return z()
 
 
+class Fresh(UserDict[str, Any]):
+    """Gives another list at each look."""
+
+    def __getitem__(self, key: str) -> list[Any]:
+        return [TENSOR[0]]
+
+
+FRESH = Fresh(angle=0)
+
+
 def reads_a_module() -> Any:
     import settings_of_a_user  # noqa: F401
 
@@ -414,6 +479,9 @@ def reads_a_module() -> Any:
         (Counter().circuit, "writes to self.count"),
         (reads_a_module, "reads the module settings_of_a_user"),
         (lambda: (next(ITERATOR), z())[1], "reads ITERATOR"),
+        (lambda: (os.getenv("HOME"), z())[1], r"reads os\.getenv"),
+        (lambda: (NUMBER.value, z())[1], r"reads NUMBER.* \(c_double\)"),
+        (lambda: (qml.RX(FRESH["angle"][0], 0), z())[1], "gives others at each call"),
     ],
 )
 def test_what_cannot_be_seen_is_refused_by_name(function: Callable[..., Any], message: str) -> None:

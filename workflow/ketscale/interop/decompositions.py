@@ -4,40 +4,168 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
+from itertools import combinations
 from typing import Any
 
+import numpy as np
 import pennylane as qml
+import torch
 from pennylane.devices.preprocess import decompose
 from pennylane.operation import Operator
+from pennylane.ops.op_math import Adjoint, Controlled, Evolution, Exp, Pow, SymbolicOp
 from pennylane.tape import QuantumScript
 from pennylane.transforms import broadcast_expand
 
-from ketscale.interop.tape import NAME, accepted, rests_on_a_matrix
+from ketscale.errors import UserError
+from ketscale.interop.tape import NAME, imaginary, native, sentence
+from ketscale.private_torch import is_recorded
+
+# Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.
+MATRICES = (qml.QubitUnitary, qml.SpecialUnitary, Exp)
+
+# What to do where only the device knows the way.
+DEVICE = "call the QNode with device ketscale.fused"
+
+# Rotations about Pauli words that are gates of `fused`; the others are PauliRot.
+ROTATIONS = {
+    "X": qml.RX, "Y": qml.RY, "Z": qml.RZ, "XX": qml.IsingXX, "YY": qml.IsingYY, "ZZ": qml.IsingZZ,
+}  # fmt: skip
+
+
+def rests_on_a_matrix(operation: Operator) -> bool:
+    """Whether an operation, or what it is the power, the adjoint or the controlled form of, is given by a matrix."""
+    while not isinstance(operation, MATRICES):
+        if not isinstance(operation, SymbolicOp):
+            return False
+        operation = operation.base
+    return True
+
+
+def decompose_once(tape: QuantumScript, wires: Any, matrices: bool = True) -> Any:
+    """Into operations that `fused` takes, broadcast parameters as they are.
+
+    matrices: leave those that PennyLane is to apply as matrices: one that varies or is differentiated, or all that there is.
+
+    Raises:
+        UserError: such a matrix has to be left, and is not to be.
+    """
+    return decompose(
+        tape, stopping_condition=_accepted if matrices else native,
+        decomposer=_decomposition if matrices else _into_gates, device_wires=wires, name=NAME,
+    )  # fmt: skip
+
+
+def _accepted(operation: Operator) -> bool:
+    base = operation.base if isinstance(operation, Controlled) else operation
+    return native(operation) or (operation.has_matrix and _written(base) is None and _by_matrix(operation))
+
+
+def _by_matrix(operation: Operator) -> bool:
+    return (rests_on_a_matrix(operation) and _varies(operation)) or not operation.has_decomposition
+
+
+def _varies(operation: Operator) -> bool:
+    return any(qml.math.requires_grad(value) or qml.math.is_abstract(value) for value in operation.data) or (
+        operation.batch_size is not None
+    )
+
+
+def _into_gates(operation: Operator) -> Sequence[Operator]:
+    """As `_decomposition`, but of what PennyLane would apply as a matrix too."""
+    if not _accepted(operation):
+        return _decomposition(operation)
+    if any(isinstance(value, torch.Tensor) for value in operation.data):
+        raise UserError(f"from_qnode: {operation.name} rests on a matrix that tensors decide: {DEVICE}")
+    return qml.QubitUnitary(operation.matrix(), wires=operation.wires).decomposition()
 
 
 def _decomposition(operation: Operator) -> Sequence[Operator]:
-    """An operation's own decomposition, but of controlled gates on one wire.
+    """An operation's own decomposition, but of evolutions and of controlled ones and gates on one wire.
 
     PennyLane decomposes these by their matrices. That drops rotations by 0, which have derivatives, and takes neither
     every batch nor angles that JAX compiles.
     """
+    evolved = _written(operation)
+    if evolved is not None:
+        return evolved
+    if isinstance(operation, Controlled):
+        base = operation.base
+        parts = _written(base)
+        if (
+            parts is None
+            and len(base.wires) == 1
+            and base.data
+            and base.has_decomposition
+            and not isinstance(base, qml.GlobalPhase)
+            and not rests_on_a_matrix(base)
+        ):
+            parts = base.decomposition()
+        if parts is not None:
+            controls, values = operation.control_wires, operation.control_values
+            return [qml.ctrl(part, controls, control_values=values) for part in parts]
+    decomposition: Sequence[Operator] = operation.decomposition()
+    return decomposition
+
+
+def _written(operation: Operator) -> Sequence[Operator] | None:
+    """A decomposition that PennyLane does not have, or only for numbers."""
+    if isinstance(operation, qml.DoubleExcitationMinus | qml.DoubleExcitationPlus):
+        return _excitation(operation)
+    factor = 1
+    while isinstance(operation, Adjoint | Pow):
+        factor *= -1 if isinstance(operation, Adjoint) else operation.z
+        operation = operation.base
+    return _evolution(operation, factor) if isinstance(operation, Exp) else None
+
+
+def _excitation(operation: Operator) -> Sequence[Operator]:
+    """A double excitation that turns the phase of all states but the two that it mixes."""
+    (angle,), (a, b, c, d) = operation.data, operation.wires
+    turn = angle / 2 if isinstance(operation, qml.DoubleExcitationMinus) else -angle / 2
+    return [
+        qml.DoubleExcitation(angle, wires=[a, b, c, d]),
+        qml.GlobalPhase(turn),
+        qml.ctrl(qml.PhaseShift(turn, d), [a, b, c], control_values=[0, 0, 1]),
+        qml.ctrl(qml.PhaseShift(turn, a), [b, c, d], control_values=[1, 0, 0]),
+    ]
+
+
+def _evolution(operation: Exp, factor: Any) -> Sequence[Operator] | None:
+    """What an exponential to the power of `factor` is decomposed into: rotations about Pauli words, if these commute.
+
+    An evolution is else a plain exponential, to which PennyLane binds numbers as it does not to all evolutions.
+    """
+    time = operation.param if isinstance(operation, Evolution) else _time(operation.coeff)
+    terms = None if time is None else sentence(operation.base)
     if (
-        isinstance(operation, qml.ops.Controlled)
-        and len(operation.base.wires) == 1
-        and operation.base.data
-        and operation.base.has_decomposition
-        and not rests_on_a_matrix(operation.base)
+        terms is None
+        or any(map(imaginary, terms.values()))
+        or not all(a.commutes_with(b) for a, b in combinations(terms, 2))
     ):
-        controls, values = operation.control_wires, operation.control_values
-        return [qml.ctrl(part, controls, control_values=values) for part in operation.base.decomposition()]
-    return operation.decomposition()
+        return [Exp(operation.base, -1j * factor * time)] if isinstance(operation, Evolution) else None
+    return [_rotation(word, 2 * factor * time * qml.math.real(each)) for word, each in terms.items()]
 
 
-def decompose_once(tape: QuantumScript, wires: Any) -> Any:
-    """Into operations that `fused` takes, broadcast parameters as they are."""
-    return decompose(
-        tape, stopping_condition=accepted, decomposer=_decomposition, device_wires=wires, name=NAME
-    )
+def _time(coefficient: Any) -> Any:
+    """The t of an exponential's coefficient -i t; None if it has a real part, or may have one.
+
+    A record of it is compared with numbers.
+    """
+    if qml.math.is_abstract(coefficient):
+        return None
+    recorded = isinstance(coefficient, torch.Tensor) and is_recorded(coefficient)
+    if not recorded and np.any(qml.math.unwrap([qml.math.real(coefficient)])[0]):
+        return None
+    return -qml.math.imag(coefficient)
+
+
+def _rotation(word: Any, angle: Any) -> Operator:
+    letters, wires = "".join(word.values()), list(word)
+    if not letters:
+        return qml.GlobalPhase(angle / 2)
+    if letters in ROTATIONS:
+        return ROTATIONS[letters](angle, wires=wires)
+    return qml.PauliRot(angle, letters, wires=wires)
 
 
 @qml.transform

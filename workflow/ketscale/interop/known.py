@@ -20,10 +20,10 @@ from pennylane.tape import QuantumScript
 from ketscale.engines.circuits.circuit import GATES
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.transforms import transformed, uncompiled
+from ketscale.interop.decompositions import rests_on_a_matrix
 from ketscale.interop.reading import read_tape
 from ketscale.interop.recording import Records, keep
 from ketscale.interop.replay import Replay, Structure
-from ketscale.interop.tape import rests_on_a_matrix
 
 # A record pays from about as many calls on.
 REPEATS = 8

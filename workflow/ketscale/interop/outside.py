@@ -10,6 +10,8 @@ from __future__ import annotations
 import dis
 import inspect
 import marshal
+import os
+import pathlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
@@ -26,6 +28,7 @@ from types import (
 )
 from typing import Any, NamedTuple
 
+import networkx
 import numpy as np
 import pennylane as qml
 import torch
@@ -45,12 +48,18 @@ FIXED = (
 
 # The attributes of objects that may change; everything else of them stays as it was made. The first kind that fits decides.
 PARTS: dict[type, tuple[str, ...]] = {
-    partial: ("func", "args", "keywords"), qml.QNode: ("func",), qml.ops.LinearCombination: ("coeffs", "ops"),
+    networkx.Graph: ("graph", "_node", "_adj"), partial: ("func", "args", "keywords"), qml.QNode: ("func",), qml.ops.LinearCombination: ("coeffs", "ops"),
     qml.ops.CompositeOp: ("operands",), qml.ops.op_math.SymbolicOp: ("base", "scalar"), qml.operation.Operator: ("data",),
 }  # fmt: skip
 
 # Functions of Python by which code reads or writes what no name tells.
 UNNAMED = ("eval", "exec", "globals", "input", "locals", "open", "vars")
+
+# Functions of libraries whose results depend on more than their arguments.
+STATEFUL = (
+    os.getenv, pathlib.Path, inspect.currentframe, inspect.stack, sys._getframe, sys.getrecursionlimit, np.load, np.loadtxt, np.genfromtxt,
+    np.fromfile, torch.load, torch.is_grad_enabled, torch.get_num_threads, torch.get_default_dtype,
+)  # fmt: skip
 
 Read = Callable[[], Any]
 
@@ -100,7 +109,8 @@ class Outside:
         self.look()
         assert self._watched is not None
         again = self._read(self._watched)
-        assert again is not None
+        if again is None:
+            raise _refused("an object that gives others at each call")
         return again
 
     def _read(self, watched: Watched) -> tuple[object, list[torch.Tensor]] | None:
@@ -166,6 +176,8 @@ class _Walk:
 
     def _inside(self, value: Any, name: str, called: bool) -> None:
         """Watch what an object holds that is known by its identity."""
+        if type(value).__module__ == "ctypes":
+            raise _refused(f"{name} ({type(value).__name__})")
         if isinstance(value, FIXED) or _root(type(value)) in ("jax", "jaxlib"):
             owner = getattr(value, "__self__", None)
             if isinstance(value, BuiltinFunctionType) and not isinstance(owner, ModuleType | type | None):
@@ -235,9 +247,9 @@ class _Walk:
         if not self._first(function, *(value for value, _ in own.values())):
             return
         if _root(function) in LIBRARIES:
-            # Such as what a decorator returns: of it just the functions that somebody gave it.
+            # Such as what a decorator returns: of it just the functions that somebody gave it, and tables of them.
             for cell in function.__closure__ or ():
-                if isinstance(_contents(cell), FunctionType | MethodType | partial):
+                if isinstance(_contents(cell), FunctionType | MethodType | partial | dict):
                     self.value(_contents(cell), partial(_contents, cell), name)
             return
         # A notebook that loads edited modules again gives functions other code.
@@ -314,11 +326,14 @@ class _Walk:
         for attribute in attributes:
             if isinstance(value, ModuleType) and _root(value) in LIBRARIES:
                 inner = getattr(value, attribute, Missing)
+                if any(inner is each for each in STATEFUL):
+                    raise _refused(f"{name}.{attribute}")
                 if not isinstance(inner, ModuleType | Mapping | list):
                     return
             elif not isinstance(value, ModuleType | type | FunctionType) and (
-                isinstance(value, torch.Tensor | np.ndarray | qml.operation.Operator)
-                or not hasattr(value, "__dict__")
+                not hasattr(value, "__dict__")
+                or isinstance(value, qml.operation.Operator)
+                or (isinstance(value, torch.Tensor | np.ndarray) and attribute not in vars(value))
             ):
                 break
             else:
@@ -326,6 +341,8 @@ class _Walk:
                 function = _function_of(member)
                 if function is not None and not isinstance(value, ModuleType | type | FunctionType):
                     self._hold(value, read, name)
+                    owner = type(value) if isinstance(member, property) else value
+                    self._hold(*_found(owner, attribute), f"{name}.{attribute}")
                     if _root(type(value)) in LIBRARIES:
                         self._inside(value, name, called=False)
                     first = {classmethod: type(value), staticmethod: Missing}.get(type(member), value)
@@ -337,6 +354,16 @@ class _Walk:
                 self._hold(value, read, name)
             value, read, name = inner, partial(getattr, value, attribute, Missing), f"{name}.{attribute}"
         self.value(value, read, name)
+
+
+def _found(owner: Any, attribute: str) -> tuple[object, Read]:
+    """The function or property that an attribute is, bound or not, and how to read it: other code may be put in its place."""
+
+    def read() -> object:
+        member = getattr(owner, attribute)
+        return getattr(member, "__func__", member)
+
+    return read(), read
 
 
 def _function_of(member: Any) -> FunctionType | None:

@@ -48,7 +48,7 @@ NUMPY = (np.ndarray, np.number)
 def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> Converted:
     """A function of the same arguments that evaluates a QNode's circuit exactly with `fused`, differentiably in torch.
 
-    Whatever device the QNode names, the simulation is exact and needs no shots. Tensors among the arguments, nested or
+    Whatever device the QNode names, the simulation is exact and needs no shots; measurements in the middle are deferred. Tensors among the arguments, nested or
     not, and tensors that the quantum function reads from outside are what the circuit is differentiated by, at most
     twice. A result has the arguments' precision and device, and the QNode's nesting; it is NumPy's where the arguments are.
 
@@ -57,7 +57,7 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
         runs it at every call, as PennyLane does, and lets it do what it likes with values.
 
     Raises:
-        UserError: it is no QNode; it has shots, transforms, mid-circuit measurements, or a device of mixed states.
+        UserError: it is no QNode; it has shots, transforms, or a device of mixed states.
             At a call: a state is prepared that is not normalised, an angle is complex; with `once` also, the operations
             depend on values of tensors, or something outside is read of which changes cannot be seen.
 

@@ -8,17 +8,15 @@ import numpy as np
 import pennylane as qml
 import torch
 from pennylane.tape import QuantumScript
+from pennylane.transforms import defer_measurements
 
 from ketscale.errors import UserError
 from ketscale.interop import tape as tapes
-from ketscale.interop.decompositions import decompose_once
+from ketscale.interop.decompositions import DEVICE, decompose_once
 from ketscale.interop.replay import Structure
 
 # What torch says where the value of a tensor is needed that it only watches.
 LOOKED = "tracing tensor"
-
-# What to do where only the device knows the way.
-DEVICE = "call the QNode with device ketscale.fused"
 
 
 def read_tape(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, list[torch.Tensor]]:
@@ -29,12 +27,9 @@ def read_tape(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, li
     Raises:
         UserError: it has something that only the device runs.
     """
-    tape = standard(tape, wires)
+    tape = standard(tape, wires, matrices=False)
     qubits = tape.num_wires
     start = tapes.preparation(tape)
-    for operation in tape.operations[start is not None :]:
-        if not tapes.native(operation):
-            raise UserError(f"from_qnode: {operation.name} rests on a matrix that tensors decide: {DEVICE}")
     gates, numbers = tapes.read(tape.operations[start is not None :])
     asked = tapes.expectations(tape.measurements, qubits)
     if asked is None and any(
@@ -61,17 +56,19 @@ def read_tape(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, li
     return structure, tensors
 
 
-def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
-    """The tape of operations that `fused` takes, or that rest on a matrix, on wires 0..n-1.
+def standard(tape: QuantumScript, wires: Any, matrices: bool = True) -> QuantumScript:
+    """The tape of operations that `fused` takes, on wires 0..n-1, and of `matrices` as `decompose_once` leaves them.
 
     Raises:
         UserError: it has something that only the device runs.
     """
     if any(isinstance(op, qml.ops.MidMeasure | qml.ops.Conditional) for op in tape.operations):
-        raise UserError(f"from_qnode has no mid-circuit measurements: {DEVICE}")
+        (tape,), _ = defer_measurements(tape, allow_postselect=False)
     (tape,), _ = tapes.on_wires(tape, wires, name="from_qnode")
     try:
-        (tape,), _ = decompose_once(tape, wires)
+        (tape,), _ = decompose_once(tape, wires, matrices)
+    except UserError:
+        raise
     except Exception as error:
         # PennyLane has no type for a decomposition that takes no batch: it raises whatever the arithmetic does.
         if tape.batch_size is None or LOOKED in str(error):

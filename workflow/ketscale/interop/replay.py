@@ -40,9 +40,21 @@ class Structure(NamedTuple):
     def same(self, other: Structure) -> bool:
         """Whether another tape differs in numbers alone."""
         return self[:-1] == other[:-1] and (
-            self.words is not None
-            or all(qml.equal(a, b) for a, b in zip(self.measurements, other.measurements, strict=True))
+            self.words is not None or all(map(_equal, self.measurements, other.measurements))
         )
+
+
+def _equal(first: Any, second: Any) -> bool:
+    """Whether measurements are equal; those of measured wires know these by numbers that are drawn at random."""
+    if first.mv is None or second.mv is None:
+        return bool(qml.equal(first, second))
+    return type(first) is type(second) and _branches(first.mv) == _branches(second.mv)
+
+
+def _branches(measured: Any) -> list[Any]:
+    """The value for each outcome of what is computed from measured wires, which are in any order."""
+    values = measured if isinstance(measured, list) else [measured]
+    return [sorted((sorted(zip(v.wires, bits, strict=True)), x) for bits, x in v.items()) for v in values]
 
 
 class Evaluator:

@@ -46,10 +46,6 @@ NOTHING = frozenset({"Identity", "Barrier", "WireCut"})
 PHASE = "GlobalPhase"
 
 
-# Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.
-MATRICES = (qml.QubitUnitary, qml.SpecialUnitary, qml.ops.Exp)
-
-
 def native(operation: Operator) -> bool:
     """Whether `fused` takes an operation."""
     name = operation.name
@@ -73,33 +69,6 @@ def permutes(operation: Operator) -> bool:
         return False
     (matrix,) = operation.data
     return isinstance(matrix, np.ndarray) and order_of(matrix) is not None
-
-
-def accepted(operation: Operator) -> bool:
-    """Whether an operation is evaluated as it is: by `fused`, or by PennyLane with its matrix."""
-    return native(operation) or by_matrix(operation)
-
-
-def by_matrix(operation: Operator) -> bool:
-    """Whether PennyLane applies an operation: a matrix that varies or is differentiated, or all that there is."""
-    if not operation.has_matrix:
-        return False
-    return (rests_on_a_matrix(operation) and _varies(operation)) or not operation.has_decomposition
-
-
-def rests_on_a_matrix(operation: Operator) -> bool:
-    """Whether an operation, or what it is the power, the adjoint or the controlled form of, is given by a matrix."""
-    while not isinstance(operation, MATRICES):
-        if not isinstance(operation, qml.ops.op_math.SymbolicOp):
-            return False
-        operation = operation.base
-    return True
-
-
-def _varies(operation: Operator) -> bool:
-    return any(qml.math.requires_grad(value) or qml.math.is_abstract(value) for value in operation.data) or (
-        operation.batch_size is not None
-    )
 
 
 @qml.transform
@@ -197,19 +166,16 @@ def expectations(measurements: Sequence[Any], qubits: int) -> Expectations | Non
     places: list[tuple[int, ...]] = []
     coefficients: list[list[Any]] = []
     for measurement in measurements:
-        sentence = (
-            _sentence(measurement.obs)
-            if isinstance(measurement, ExpectationMP) and measurement.obs is not None
-            else None
-        )
-        if sentence is None or any(_imaginary(factor) for factor in sentence.values()):
+        asked = isinstance(measurement, ExpectationMP) and measurement.obs is not None
+        terms = sentence(measurement.obs) if asked else None
+        if terms is None or any(map(imaginary, terms.values())):
             return None
-        places.append(tuple(words.setdefault(_spelt(word, qubits), len(words)) for word in sentence))
-        coefficients.append([qml.math.real(factor) for factor in sentence.values()])
+        places.append(tuple(words.setdefault(_spelt(word, qubits), len(words)) for word in terms))
+        coefficients.append([qml.math.real(factor) for factor in terms.values()])
     return Expectations(tuple(words), tuple(places), coefficients)
 
 
-def _sentence(observable: Operator) -> Any:
+def sentence(observable: Operator) -> Any:
     """The sum of Pauli words that an observable is, or None.
 
     PennyLane keeps the one that it made with the observable, of which the tensors may have changed since.
@@ -217,22 +183,23 @@ def _sentence(observable: Operator) -> Any:
     if not any(isinstance(value, torch.Tensor) for value in observable.data):
         return observable.pauli_rep
     if isinstance(observable, qml.ops.LinearCombination):
-        terms = [(factor, _sentence(term)) for factor, term in zip(*observable.terms(), strict=True)]
+        terms = [(factor, sentence(term)) for factor, term in zip(*observable.terms(), strict=True)]
     elif isinstance(observable, qml.ops.SProd):
-        terms = [(observable.scalar, _sentence(observable.base))]
+        terms = [(observable.scalar, sentence(observable.base))]
     elif isinstance(observable, qml.ops.Sum):
-        terms = [(1.0, _sentence(term)) for term in observable.operands]
+        terms = [(1.0, sentence(term)) for term in observable.operands]
     elif isinstance(observable, qml.ops.Prod):
-        parts = [_sentence(part) for part in observable.operands]
+        parts = [sentence(part) for part in observable.operands]
         terms = [(1.0, None if None in parts else reduce(matmul, parts))]
     else:
         return observable.pauli_rep
-    if any(sentence is None for _, sentence in terms):
+    if any(term is None for _, term in terms):
         return None
-    return reduce(add, (factor * sentence for factor, sentence in terms))
+    return reduce(add, (factor * term for factor, term in terms))
 
 
-def _imaginary(factor: Any) -> bool:
+def imaginary(factor: Any) -> bool:
+    """Whether a factor of a Pauli word has an imaginary part."""
     return qml.math.get_dtype_name(factor).startswith("complex") and bool(
         np.any(qml.math.unwrap([qml.math.imag(factor)])[0])
     )
