@@ -101,7 +101,7 @@ def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) 
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: kd.Cosine(segments=0), "a pulse needs segments and drives, and these are 0 and 1"),
+        (lambda: kd.Cosine(segments=0), "segments and drives must be whole numbers from 1, not 0 and 1"),
         (lambda: kd.Cosine(segments=4, ramp=0.6), "ramp: 0.6 is not above 0"),
         (lambda: kd.Gaussian(segments=4, width=0), "width: must be positive"),
         (lambda: kd.Drag(segments=4, quadratures=False), "quadratures: DRAG needs them"),
@@ -109,6 +109,8 @@ def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) 
         (lambda: kd.Piecewise(segments=4, pieces=5), "pieces: 5 is not from 1 to the 4 segments"),
         (lambda: kd.Piecewise(segments=4, amplitude=-1.0), "amplitude: must be positive"),
         (lambda: kd.Piecewise(segments=4, limits=LIMITS), "limits: are for 2 drives, and the pulse has 1"),
+        (lambda: kd.Piecewise(segments=4)(torch.zeros(8), -1.0), "duration: must be positive, not -1.0"),
+        (lambda: kd.Limits(amplitude=torch.zeros(2)), "amplitude: a limit must be positive"),  # type: ignore[arg-type]
         (lambda: kd.Limits(amplitude=0.0), "amplitude: a limit must be positive, not 0.0"),
         (lambda: kd.Limits(amplitude=(1.0, -1.0)), "amplitude: a limit must be positive"),
         (lambda: kd.Drag(segments=4)(torch.zeros(3), 1.0), "parameters: the pulse has 4, and these are 3"),

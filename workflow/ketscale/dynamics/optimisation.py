@@ -80,21 +80,32 @@ def optimise(
         >>> found.infidelity < 1e-4
         True
     """
-    pulses = (pulse,) if isinstance(pulse, Pulse) else tuple(pulse)
+    pulses = (pulse,) if isinstance(pulse, Pulse) else pulse
+    if not isinstance(pulses, Sequence) or not all(isinstance(each, Pulse) for each in pulses):
+        raise UserError("pulse: must be a pulse, such as kd.Drag(segments=40), or a list of pulses")
     columns = sum(each.columns for each in pulses)
     if columns != len(system.controls) or len({each.segments for each in pulses}) != 1:
         raise UserError(
             f"pulse: has {columns} controls, and the system {len(system.controls)} ({', '.join(system.controls)}); give as many, "
             "by drives, quadratures or several pulses, all with the same number of segments"
         )
-    if starts < 1 or evaluations < 1:
-        raise UserError(f"starts and evaluations must be at least 1, not {starts} and {evaluations}")
+    if not (isinstance(starts, int) and isinstance(evaluations, int) and starts >= 1 <= evaluations):
+        raise UserError(
+            f"starts and evaluations must be whole numbers from 1, not {starts} and {evaluations}"
+        )
     if optimiser not in ("l-bfgs", "adam"):
         raise UserError(f"optimiser: {optimiser} is not l-bfgs or adam")
+    if not learning_rate > 0:
+        raise UserError(f"learning_rate: must be positive, not {learning_rate}")
     targets = target if isinstance(target, tuple) else (target,)
     goal = _Goal(system, targets, initial, frame, virtual_z, rates, parameters, method, dt)
     trained = isinstance(duration, Sequence)
-    low, high = duration if isinstance(duration, Sequence) else [float(duration)] * 2
+    try:
+        low, high = map(float, duration if isinstance(duration, Sequence) else [duration] * 2)
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(
+            f"duration: must be a number, or the shortest and the longest, not {duration}"
+        ) from None
     if not 0 < low <= high:
         raise UserError(f"duration: must be positive, and a range ascending, not {duration}")
 
@@ -143,7 +154,15 @@ def optimise(
         numbers, durations = parts(point)
         infidelities = losses(point)
     return Optimised(
-        system, pulses, numbers, durations, infidelities, torch.stack(history), goal.start(), method, dt
+        system,
+        tuple(pulses),
+        numbers,
+        durations,
+        infidelities,
+        torch.stack(history),
+        goal.start(),
+        method,
+        dt,
     )
 
 
@@ -208,7 +227,8 @@ class _Goal:
         if not self.is_gate and (frame is not None or virtual_z):
             raise UserError("frame and virtual_z: are of gates; leave them out")
         self.frame = frame or bare_frame(system)
-        self.virtual_z, self.initial = virtual_z, initial
+        self.virtual_z = virtual_z
+        self.initial = None if initial is None else _checked("initial", initial, (1,))
         is_open = rates is not None or bool(system.rates)
         gates: tuple[Kind, Kind] = ("unitary", "channel")
         states: tuple[Kind, Kind] = ("ket", "density")
@@ -226,7 +246,7 @@ class _Goal:
             return self.frame.states
         if self.initial is None:
             return torch.eye(self.system.dimension, dtype=torch.complex128)[0]
-        return as_complex(self.initial, torch.empty(0, dtype=torch.float64))
+        return self.initial
 
     def infidelities(self, controls: torch.Tensor, duration: Any) -> torch.Tensor:
         """The infidelity (starts,) of controls (starts, segments, controls), the mean over the ensemble."""
@@ -262,15 +282,25 @@ class _Goal:
 
 
 def _target(target: Any) -> torch.Tensor:
-    if isinstance(target, str):
-        return gate(target)
-    made = as_complex(target, torch.empty(0, dtype=torch.float64))
-    if made.ndim not in (1, 2):
-        raise UserError(f"target: must be a ket (d,) or a gate (D, D), not {tuple(made.shape)}")
-    columns = made[:, None] if made.ndim == 1 else made
-    off = columns.mH @ columns - torch.eye(columns.shape[1])
-    if not off.abs().max() <= UNITARY:
+    return gate(target) if isinstance(target, str) else _checked("target", target, (1, 2))
+
+
+def _checked(name: str, given: Any, axes: tuple[int, ...]) -> torch.Tensor:
+    """A ket (d,), if `axes` has 1, or a gate (D, D), if it has 2.
+
+    Raises:
+        UserError: it has another shape, or is not of norm 1 or not unitary.
+    """
+    try:
+        made = as_complex(given, torch.empty(0, dtype=torch.float64))
+    except (TypeError, ValueError):
+        raise UserError(f"{name}: is not an array of numbers") from None
+    if made.ndim not in axes:
         raise UserError(
-            f"target: is not {'of norm 1' if made.ndim == 1 else 'unitary'} (off by {float(off.abs().max()):.1e})"
+            f"{name}: must be a ket (d,){' or a gate (D, D)' * (2 in axes)}, not {tuple(made.shape)}"
         )
+    columns = made[:, None] if made.ndim == 1 else made
+    off = float((columns.mH @ columns - torch.eye(columns.shape[1])).abs().max())
+    if not off <= UNITARY:
+        raise UserError(f"{name}: is not {'of norm 1' if made.ndim == 1 else 'unitary'} (off by {off:.1e})")
     return made

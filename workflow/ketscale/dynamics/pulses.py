@@ -19,6 +19,7 @@ import torch
 
 from ketscale.engines.pulses.limits import Limits, filtered, limited
 from ketscale.errors import UserError
+from ketscale.private_torch import is_mapped
 from ketscale.shapes import Float
 
 # Standard deviation of the start of what is no amplitude.
@@ -55,9 +56,9 @@ class Pulse(ABC):
     limits: Limits | None = None
 
     def __post_init__(self) -> None:
-        if self.segments < 1 or self.drives < 1:
+        if not all(isinstance(number, int) and number >= 1 for number in (self.segments, self.drives)):
             raise UserError(
-                f"a pulse needs segments and drives, and these are {self.segments} and {self.drives}"
+                f"segments and drives must be whole numbers from 1, not {self.segments} and {self.drives}"
             )
         if self.amplitude is not None and not self.amplitude > 0:
             raise UserError(f"amplitude: must be positive, not {self.amplitude}")
@@ -118,9 +119,12 @@ class Pulse(ABC):
         duration: of the pulse, a number or a tensor of the batch's shape.
 
         Raises:
-            UserError: there is another number of parameters, or the pulse is shorter than its limits allow.
+            UserError: there is another number of parameters, the duration is not positive, or the pulse is shorter than its
+                limits allow.
         """
         duration = torch.as_tensor(duration, dtype=parameters.dtype, device=parameters.device)
+        if not is_mapped(duration) and not (duration > 0).all():
+            raise UserError(f"duration: must be positive, not {duration}")
         amplitude, others = self._split(parameters)
         made = self.envelope(_middles(self.values, parameters), amplitude, **others)
         made = made * self._unit(duration)[..., None, None]

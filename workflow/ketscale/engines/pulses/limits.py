@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 
 from ketscale.errors import UserError
@@ -50,7 +51,7 @@ class Limits:
     @property
     def amplitudes(self) -> Sequence[float | None]:
         """The largest modulus of each drive, or one for all."""
-        return self.amplitude if isinstance(self.amplitude, Sequence) else [self.amplitude]
+        return [None] if self.amplitude is None else [float(each) for each in np.ravel(self.amplitude)]
 
     @property
     def ramp(self) -> float:
