@@ -70,6 +70,13 @@ def test_any_argument_may_have_a_batch_axis(kind: Any) -> None:
             torch.testing.assert_close(together[number], kd.evolve(SYSTEM, kind=kind, **given | own))
 
 
+@pytest.mark.parametrize("kind", INITIAL)
+def test_a_batch_may_be_empty(kind: Any) -> None:
+    none = CONTROLS.expand(0, SEGMENTS, 2)
+    shape = kd.evolve(SYSTEM, CONTROLS, DURATION, kind=kind, trajectory=True).shape
+    assert kd.evolve(SYSTEM, none, DURATION, kind=kind, trajectory=True).shape == (0, *shape)
+
+
 @pytest.mark.parametrize("method, dt", [("exact", None), ("rk4", 0.01)])
 @pytest.mark.parametrize("kind", INITIAL)
 def test_a_trajectory_has_the_ends_of_all_segments_with_gradients(kind: Any, method: Any, dt: Any) -> None:
@@ -413,6 +420,15 @@ def refused(**changes: Any) -> Callable[[], object]:
         (refused(initial=KET[:5]), "initial must be"),
         (refused(initial=KET.to(torch.complex64)), "initial: torch.complex64 on cpu does not go with torch.float64"),
         (refused(controls=CONTROLS[:, :1]), "controls must be"),
+        (refused(controls=CONTROLS[None, None]), "controls: is of shape (1, 1, 4, 2), and has one batch axis at most"),
+        (refused(controls=CONTROLS.long()), "controls are torch.int64"),
+        (refused(controls=1j * CONTROLS.numpy()), "controls: some are complex; give real numbers"),
+        (refused(controls=[[1, 2], [3]]), "[[1, 2], [3]]: is not an array of numbers"),
+        (refused(controls=[*CONTROLS.clone().requires_grad_()]), "is not an array of numbers, nor a tensor"),
+        (refused(duration="1 ns"), "1 ns: is not an array of numbers"),
+        (refused(parameters={"a": 1j}), "parameters.a: some are complex"),
+        (refused(initial="zero"), "zero: is not an array of numbers"),
+        (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): 1j}), "couplings: 1j of (0, 1) is not real"),
         (refused(duration=-1.0), "duration: -1.0 is not a positive number"),
         (refused(duration=torch.tensor([1.0, -1.0]).double()), "duration: some are not positive"),
         (

@@ -98,6 +98,8 @@ def chain(
         rates |= {f"{name}_{number}": site.rates.get(name, 0.0) for name in site.jumps}
     for pair, strength in (couplings or {}).items():
         name, exchanges = _coupling(pair), np.ndim(strength) == 0
+        if exchanges and not np.isreal(strength):
+            raise UserError(f"couplings: {strength} of {pair} is not real; give the pair's Hermitian matrix")
         operator = _exchange(pair, levels) if exchanges else strength
         pieces["drift"][name] = embedded(operator, pair, levels)
         parameters[name] = float(strength) if exchanges else 1.0

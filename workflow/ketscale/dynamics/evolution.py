@@ -14,7 +14,7 @@ from ketscale.engines.dynamics.evolution import Scheme
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.dynamics.tasks import Tasks, as_complex
+from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_precision
 from ketscale.engines.pulses.registry import REPLACED, SIMULATORS
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
@@ -85,7 +85,7 @@ def evolve(
         rates = {}
     controls = _controls(system, controls)
     if isinstance(duration, torch.Tensor) or not isinstance(duration, (int, float)):
-        duration = _real(duration, controls)
+        duration = _real("duration", duration, controls)
         if duration.ndim == 0 and not _differentiated(duration):
             duration = float(duration)
     given = {
@@ -159,14 +159,25 @@ def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> A
 def _controls(system: System, controls: Any) -> torch.Tensor:
     if controls is None:
         controls = torch.zeros(1, len(system.controls), dtype=torch.float64)
-    return controls if isinstance(controls, torch.Tensor) else torch.tensor(controls, dtype=torch.float64)
+    controls = _real("controls", controls, torch.empty(0, dtype=torch.float64))
+    check_precision(controls)
+    return controls
 
 
-def _real(given: Any, like: torch.Tensor) -> torch.Tensor:
-    """Numbers or arrays in the precision and on the device of `like`; a tensor as it is, to be checked."""
+def _real(what: str, given: Any, like: torch.Tensor) -> torch.Tensor:
+    """Numbers or arrays in the precision and on the device of `like`; a tensor as it is, to be checked.
+
+    Raises:
+        UserError: they are no numbers, or complex.
+    """
     if isinstance(given, torch.Tensor):
         return given
-    return torch.as_tensor(given, dtype=like.dtype, device=like.device)
+    if isinstance(given, (int, float)):
+        return torch.tensor(given, dtype=like.dtype, device=like.device)
+    made = as_complex(given, like)
+    if made.imag.count_nonzero():
+        raise UserError(f"{what}: some are complex; give real numbers")
+    return made.real.clone()
 
 
 def named_values(
@@ -180,14 +191,14 @@ def named_values(
     if given is None:
         return None
     if not isinstance(given, Mapping):
-        return _real(given, like)
+        return _real(what, given, like)
     for name in given:
         if name not in terms:
             raise UserError(f"{what}: this system has no {name}{suggestion(name, list(terms))}")
     for name in terms:
         if name not in given and name not in usual:
             raise UserError(f"{what}: {name} is missing, and the system has no usual ones; give one for each")
-    values = [_real(given.get(name, usual.get(name)), like) for name in terms]
+    values = [_real(f"{what}.{name}", given.get(name, usual.get(name)), like) for name in terms]
     return torch.stack(torch.broadcast_tensors(*values), -1) if values else like.new_zeros(0)
 
 
@@ -215,6 +226,9 @@ def _initial(system: System, given: Any, kind: Kind, like: torch.Tensor) -> tupl
 
 def _batch(given: Mapping[str, tuple[Any, int]]) -> int | None:
     """The length of the batch; None: nothing has one."""
+    for name, (each, axes) in given.items():
+        if isinstance(each, torch.Tensor) and each.ndim > axes + 1:
+            raise UserError(f"{name}: is of shape {tuple(each.shape)}, and has one batch axis at most")
     sizes = {
         name: len(each)
         for name, (each, axes) in given.items()

@@ -63,8 +63,7 @@ def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = Fals
         raise UserError(
             f"controls must be (tasks, segments, {len(system.controls)}) with at least 1 segment, not {tuple(controls.shape)}"
         )
-    if controls.dtype not in (torch.float32, torch.float64):
-        raise UserError(f"controls are {controls.dtype}: propagators take torch.float32 or torch.float64")
+    check_precision(controls)
     duration = tasks.duration if isinstance(tasks.duration, torch.Tensor) else None
     if duration is None and not (math.isfinite(tasks.duration) and tasks.duration > 0):
         raise UserError(f"duration: {tasks.duration} is not a positive number")
@@ -104,6 +103,12 @@ def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = Fals
             raise UserError("rates: some are negative; a rate is at least 0")
         if name == "duration" and low <= 0:
             raise UserError("duration: some are not positive")
+
+
+def check_precision(controls: torch.Tensor) -> None:
+    """Raise UserError unless the controls are in a precision that propagators have."""
+    if controls.dtype not in (torch.float32, torch.float64):
+        raise UserError(f"controls are {controls.dtype}: propagators take torch.float32 or torch.float64")
 
 
 def coefficients(system: System, tasks: Tasks, columns: bool = False) -> LinearTasks:
@@ -171,7 +176,7 @@ def ket_coordinates(kets: torch.Tensor) -> torch.Tensor:
 
 def kets(coordinates: torch.Tensor) -> torch.Tensor:
     """The complex kets (..., d) of these coordinates."""
-    return torch.view_as_complex(coordinates.reshape(*coordinates.shape[:-1], -1, 2))
+    return torch.view_as_complex(coordinates.reshape(*coordinates.shape[:-1], coordinates.shape[-1] // 2, 2))
 
 
 def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
@@ -183,9 +188,17 @@ def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
 
 
 def as_complex(given: Any, like: torch.Tensor) -> torch.Tensor:
-    """An array of numbers as a complex tensor of the precision and on the device of `like`."""
-    tensor = given if isinstance(given, torch.Tensor) else torch.tensor(np.asarray(given))
-    return tensor.to(like.device, like.dtype.to_complex())
+    """An array of numbers as a complex tensor of the precision and on the device of `like`.
+
+    Raises:
+        UserError: it is not an array of numbers, or a list of tensors with gradients, which would be lost.
+    """
+    if not isinstance(given, torch.Tensor):
+        try:
+            given = torch.tensor(np.asarray(given, dtype=np.complex128))
+        except (TypeError, ValueError, RuntimeError):
+            raise UserError(f"{str(given)[:60]}: is not an array of numbers, nor a tensor") from None
+    return given.to(like.device, like.dtype.to_complex())
 
 
 def _basis_vectors(dimension: int, like: torch.Tensor) -> torch.Tensor:
