@@ -358,9 +358,10 @@ def test_chains_are_evolved_by_the_integrators_of_pulses_too() -> None:
     """With a coupled pair that is no neighbour, a local term that is not diagonal, and gradients by all that is given."""
     sites = [kd.transmon(detuning, levels=2) for detuning in (0.2, -0.1, 0.3)]
     tilted = kd.System({"x": [[0, 1], [1, 0]]}, {"x": 0.05}, {"z": [[1, 0], [0, 0]]})
-    system = kd.chain([*sites, tilted], {(0, 1): 0.03, (2, 0): 0.04, (2, 3): np.diag([0, 0, 0, 0.1])})
+    couplings = {(0, 1): 0.03, (2, 0): 0.04, (2, 3): np.diag([0, 0, 0, 0.1])}
+    system = kd.chain([*sites, tilted], couplings, driven=[(0, 1), (3, 1)])
     leaves = {
-        "controls": 0.1 * normal(2, 3, 7),
+        "controls": 0.1 * normal(2, 3, 9),
         "duration": torch.tensor([4.0, 5.0], dtype=torch.float64),
         "parameters": torch.tensor(list(system.parameters.values()), dtype=torch.float64),
         "initial": torch.complex(normal(16, 2), normal(16, 2)),
@@ -394,6 +395,9 @@ def test_states_in_resonance_have_no_frame() -> None:
 # What is refused
 
 
+ZZZ = kd.System({"zzz": np.diag([1, -1, -1, 1, -1, 1, 1, -1])}, {"zzz": 1.0}, {}, levels=(2, 2, 2))
+
+
 def refused(**changes: Any) -> Callable[[], object]:
     return lambda: kd.evolve(SYSTEM, **{"controls": CONTROLS, "duration": DURATION} | changes)
 
@@ -407,8 +411,8 @@ def refused(**changes: Any) -> Callable[[], object]:
         (refused(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
         (refused(method="magnus4", dt=0.1, kind="ket"), "the integrator magnus4 has left this version"),
         (
-            lambda: kd.evolve(kd.chain([kd.qubit()] * 2, driven=[(0, 1)]), None, 1.0, method="suzuki4", dt=0.1),
-            "controls of one site and drift terms of one or two, and coupling_1_2 acts on 2; use exact",
+            lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1),
+            "method: suzuki4 takes terms of one or two sites, and zzz acts on 3; use exact",
         ),
         (lambda: kd.evolve(kd.qubit(), None, 1.0, method="suzuki4"), "dt: suzuki4 needs a positive step"),
         (refused(method="rk4"), "dt: rk4 needs a positive step"),

@@ -70,7 +70,7 @@ class Chain:
     """A system as a lattice: local drift terms that are diagonal are its energies, others drives that are always on.
 
     Raises:
-        UserError: the sites have different numbers of levels, or a term acts on too many of them.
+        UserError: the sites have different numbers of levels, or a term acts on more than two.
     """
 
     def __init__(self, system: System, method: str) -> None:
@@ -80,49 +80,58 @@ class Chain:
             )
         self.system = system
         self.drift = {name: placed(term, system.levels) for name, term in system.drift.items()}
-        self.controls = {name: placed(term, system.levels) for name, term in system.controls.items()}
-        for most, terms in ((2, self.drift), (1, self.controls)):
-            for name, (sites, _) in terms.items():
-                if len(sites) > most:
-                    raise UserError(
-                        f"method: {method} takes controls of one site and drift terms of one or two, and {name} acts on "
-                        f"{len(sites)}; use exact"
-                    )
+        controls = {name: placed(term, system.levels) for name, term in system.controls.items()}
+        for name, (sites, _) in {**self.drift, **controls}.items():
+            if len(sites) > 2:
+                raise UserError(
+                    f"method: {method} takes terms of one or two sites, and {name} acts on {len(sites)}; use exact"
+                )
+        # Numbers of controls in the order of the lattice's drives: sites, and then pairs.
+        self.driven = [
+            [place for place, each in enumerate(controls.values()) if len(each.sites) == n] for n in (1, 2)
+        ]
+        self.site_drives, self.pair_drives = (
+            [list(controls.values())[place] for place in places] for places in self.driven
+        )
         self.on = [
-            name
-            for name, (sites, matrix) in self.drift.items()
+            place
+            for place, (sites, matrix) in enumerate(self.drift.values())
             if len(sites) == 1 and np.count_nonzero(matrix - np.diag(np.diag(matrix)))
         ]
+        self.site_drives += [list(self.drift.values())[place] for place in self.on]
 
     def lattice(self, parameters: torch.Tensor) -> Lattice:
         """The lattice at these parameters (terms,), differentiable in them."""
         levels, count = self.system.levels[0], len(self.system.levels)
         energies = parameters.new_zeros(count, levels)
-        pairs: dict[tuple[int, ...], torch.Tensor] = {}
-        for value, (name, (sites, matrix)) in zip(parameters, self.drift.items(), strict=True):
+        none = as_complex(np.zeros((levels**2, levels**2)), parameters)
+        pairs = {sites: none for sites, _ in self.pair_drives}
+        for place, (sites, matrix) in enumerate(self.drift.values()):
             if len(sites) == 2:
-                pairs[sites] = pairs.get(sites, 0) + value * as_complex(matrix, parameters)
-            elif name not in self.on:
-                levelled = value * as_complex(np.diag(matrix), parameters).real
+                pairs[sites] = pairs.get(sites, none) + parameters[place] * as_complex(matrix, parameters)
+            elif place not in self.on:
+                levelled = parameters[place] * as_complex(np.diag(matrix), parameters).real
                 energies = energies.index_add(0, torch.tensor(sites, device=energies.device), levelled[None])
-        drives = [*self.controls.values(), *(self.drift[name] for name in self.on)]
-        empty = as_complex(np.zeros((0, levels**2, levels**2)), parameters)
-        matrices = np.array([matrix for _, matrix in drives]).reshape(-1, levels, levels)
+        locally, jointly = (
+            as_complex(np.array([each.matrix for each in drives]).reshape(-1, size, size), parameters)
+            for drives, size in ((self.site_drives, levels), (self.pair_drives, levels**2))
+        )
         return Lattice(
             levels,
             count,
             energies,
             tuple((first, second) for first, second in pairs),
-            torch.stack(list(pairs.values())) if pairs else empty,
-            tuple(sites[0] for sites, _ in drives),
-            as_complex(matrices, parameters),
+            torch.stack(list(pairs.values())) if pairs else none[None][:0],
+            tuple(each.sites[0] for each in self.site_drives),
+            locally,
+            tuple(list(pairs).index(each.sites) for each in self.pair_drives),
+            jointly if self.pair_drives else None,
         )
 
     def amplitudes(self, controls: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
         """Those of the lattice's drives, (tasks, segments, drives)."""
-        names = list(self.drift)
-        always = parameters[:, [names.index(name) for name in self.on]]
-        return torch.cat([controls, always[:, None].expand(-1, controls.shape[1], -1)], 2)
+        always = parameters[:, None, self.on].expand(-1, controls.shape[1], -1)
+        return torch.cat([controls[..., self.driven[0]], always, controls[..., self.driven[1]]], 2)
 
 
 @dataclass(frozen=True)

@@ -79,7 +79,7 @@ class Forms:
     def __init__(self, generators: Generators) -> None:
         coefficients, rows, columns, values = generators.arrays
         starts = np.flatnonzero(np.diff(rows * generators.size + columns, prepend=-1))
-        ends = np.append(starts[1:], len(rows))
+        ends = np.append(starts, len(rows))[1:]
         negative = values[starts] < 0
         values = values * np.repeat(np.where(negative, -1.0, 1.0), ends - starts)
         # A form's bytes are those of its terms, so that equal ones are found fast.
