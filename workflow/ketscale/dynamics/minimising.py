@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -13,8 +14,11 @@ Losses = Callable[[torch.Tensor], torch.Tensor]
 # Called with the losses at the parameters that each start has reached, after each evaluation; False ends the search.
 Reached = Callable[[torch.Tensor], bool]
 
-# Pairs of steps and of changes of the gradient that L-BFGS remembers.
-MEMORY = 10
+# Steps (starts, size), changes of the gradient, and their weights (starts,), 0 where a start took no step.
+Pairs = deque[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
+
+# Evaluations whose steps L-BFGS remembers.
+MEMORY = 12
 # Of the line search: the least part of the linear decrease, and the largest part of the slope that is left.
 DECREASE, SLOPE = 1e-4, 0.9
 # A start has ended where the gradient of its loss, which is of order 1, is no longer.
@@ -29,12 +33,13 @@ def lbfgs(
     """The parameters that L-BFGS reaches from each start (Nocedal and Wright, Numerical Optimization, algorithm 7.5).
 
     Steps meet the weak conditions of Wolfe, found by bisection (Lewis and Overton, Math. Program. 141, 135, 2013). Each
-    evaluation is of all starts that have not ended, one at its next step, another in the middle of its line search. A loss that is
-    not a number makes a step too long.
+    evaluation is of all starts that have not ended, one at its next step, another in the middle of its line search. A loss
+    that is not a number makes a step too long.
     """
     point = start.clone()
     value, gradient = _evaluated(losses, point)
-    steps, changes = start.new_zeros(2, MEMORY, *start.shape)
+    pairs: Pairs = deque(maxlen=MEMORY)
+    scale = torch.ones_like(value)
     direction, length = _downhill(gradient)
     low, high = torch.zeros_like(value), torch.full_like(value, torch.inf)
     tries, steepest, ended = torch.zeros_like(value), torch.ones_like(value).bool(), ~value.isfinite()
@@ -54,9 +59,11 @@ def lbfgs(
         length = torch.where(high.isfinite(), (low + high) / 2, 2 * length)
 
         step, change = trial - point, trial_gradient - gradient
-        learnt = accepted & (_dot(step, change) > 0)
-        for kept, new in ((steps, step), (changes, change)):
-            kept.copy_(torch.where(learnt[:, None], torch.cat([kept[1:], new[None]]), kept))
+        curvature = _dot(step, change)
+        learnt = accepted & (curvature > 0)
+        step, change = (torch.where(learnt[:, None], each, 0) for each in (step, change))
+        pairs.append((step, change, torch.where(learnt, 1 / curvature, 0)))
+        scale = torch.where(learnt, curvature / change.square().sum(-1), scale)
         point, gradient = (
             torch.where(accepted[:, None], new, old)
             for new, old in ((trial, point), (trial_gradient, gradient))
@@ -65,12 +72,12 @@ def lbfgs(
 
         stuck = ~accepted & (tries > TRIES)
         ended |= (stuck & steepest) | (gradient.norm(dim=-1) <= FLAT)
-        for kept in (steps, changes):
-            kept[:, stuck] = 0
+        for _, _, weight in pairs:
+            weight[stuck] = 0
         steepest = (steepest | stuck) & ~accepted
         renewed = accepted | stuck
         first, first_length = _downhill(gradient)
-        newton = -_inverse_hessian(steps, changes, gradient)
+        newton = -_inverse_hessian(pairs, scale, gradient)
         by_memory = (accepted & (_dot(newton, gradient) < 0))[:, None]
         direction = torch.where(renewed[:, None], torch.where(by_memory, newton, first), direction)
         length = torch.where(renewed, torch.where(by_memory[:, 0], 1, first_length), length)
@@ -114,19 +121,16 @@ def _downhill(gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return -gradient, 1 / gradient.norm(dim=-1).clamp(min=1)
 
 
-def _inverse_hessian(steps: torch.Tensor, changes: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
-    """The two loops of L-BFGS; pairs that are 0 change nothing."""
-    curvature = _dot(steps, changes)
-    weight = torch.where(curvature > 0, 1 / curvature, 0)
+def _inverse_hessian(pairs: Pairs, scale: torch.Tensor, vector: torch.Tensor) -> torch.Tensor:
+    """The two loops of L-BFGS; a pair of weight 0 changes nothing."""
     parts = []
-    for s, y, rho in zip(steps.flip(0), changes.flip(0), weight.flip(0), strict=True):
-        part = rho * _dot(s, vector)
-        vector = vector - part[:, None] * y
+    for step, change, weight in reversed(pairs):
+        part = weight * _dot(step, vector)
+        vector = vector - part[:, None] * change
         parts.append(part)
-    newest = changes[-1].square().sum(-1)
-    vector = vector * torch.where(newest > 0, curvature[-1] / newest, 1)[:, None]
-    for s, y, rho, part in zip(steps, changes, weight, reversed(parts), strict=True):
-        vector = vector + (part - rho * _dot(y, vector))[:, None] * s
+    vector = vector * scale[:, None]
+    for (step, change, weight), part in zip(pairs, reversed(parts), strict=True):
+        vector = vector + (part - weight * _dot(change, vector))[:, None] * step
     return vector
 
 
