@@ -55,10 +55,12 @@ def evolve(
           computational states; the result is (k, k, d, d).
     rates: (jumps,), 1 / time, or by name; None: the system's own, if it has any.
     parameters: (terms,) of the drift, or by name; None: the system's own.
-    method: exact, whose only error is rounding, or an integrator with a longest step `dt`: rk4 or euler, which make
-        matrices of the whole system as exact does; or for kets and unitaries of a chain of several sites with equal levels
-        those of `engines.pulses.integrators`, such as interaction4 and suzuki4 (in fp64), which evolve sites and pairs.
-    route: compiled, torch, or auto, which compiles for CPU tensors; see `propagator`.
+    method: exact, whose only error is rounding, or an integrator with a longest step `dt`: rk4 or euler, which work
+        on the whole system as exact does; or for kets and unitaries of a chain of several sites with equal levels
+        those of `engines.pulses.integrators`, in fp64, which evolve sites and pairs: suzuki4, of order 4; or interaction4,
+        of order 4 where layers of couplings commute (two sites), otherwise of order 2 with a small error.
+    route: compiled: machine code, for CPU tensors; torch: torch's operators, on any device; auto: compiled for CPU
+        tensors, else torch.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
 
