@@ -117,7 +117,32 @@ def looped(f: Any) -> Any:
     return summed
 
 
-TRANSFORMS = (mapped_inputs, mapped_weights, forward, reverse, looped, jax.jit)
+def rematerialised(f: Any) -> Any:
+    return jax.checkpoint(f)
+
+
+def branched(f: Any) -> Any:
+    def chosen(x: Any, w: Any) -> Any:
+        return jax.lax.cond(x.sum() > 0, f, lambda x, w: jax.tree.map(jnp.sin, f(x, w)), x, w)
+
+    return chosen
+
+
+def jacobian(f: Any) -> Any:
+    return jax.jacfwd(f, (0, 1))
+
+
+def linear(f: Any) -> Any:
+    def moved(x: Any, w: Any) -> Any:
+        values, along = jax.linearize(f, x, w)
+        return values, along(jnp.cos(x), 0.5 * w + 1)
+
+    return moved
+
+
+TRANSFORMS = (
+    mapped_inputs, mapped_weights, forward, reverse, looped, jax.jit, rematerialised, branched, jacobian, linear,
+)  # fmt: skip
 # Each of them inside and outside of another one, and second derivatives; the rest with `make test-all`.
 SAMPLED = {
     *zip(TRANSFORMS, TRANSFORMS[1:] + TRANSFORMS[:1], strict=True),

@@ -147,8 +147,8 @@ class CircuitClassifier(ClassifierMixin, _Estimator):
     Example:
         >>> features, labels = np.random.default_rng(0).normal(size=(20, 2)), np.arange(20) % 2
         >>> model = ketscale.CircuitClassifier(epochs=1, random_state=0).fit(features, labels)
-        >>> model.predict(features).shape
-        (20,)
+        >>> model.predict(features).shape, model.predict_proba(features).shape, model.decision_function(features).shape
+        ((20,), (20, 2), (20,))
     """
 
     def fit(self, X: ArrayLike, y: ArrayLike) -> Self:  # noqa: N803

@@ -64,6 +64,7 @@ class Layer(nn.Module):
         >>> model = torch.nn.Sequential(torch.nn.Linear(8, 1), layer)
         >>> model(torch.randn(16, 8)).shape
         torch.Size([16, 2])
+        >>> layer.reset_parameters(torch.Generator().manual_seed(0))
     """
 
     def __init__(

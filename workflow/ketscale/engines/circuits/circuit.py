@@ -174,6 +174,13 @@ class Circuit:
         >>> circuit = ketscale.Circuit(2).ry(0, "x0").ry(1, "x1").cnot(0, 1).rz(1, "w0").rx(0, 0.5)
         >>> circuit.inputs, circuit.weights
         (2, 1)
+        >>> turned = circuit.h(0).x(1).y(0).z(1).s(0).t(1).phase(0, "w1").rot(1, "w2", "w3", 0.1).cz(0, 1).swap(0, 1)
+        >>> coupled = turned.crx(0, 1, "w4").cry(1, 0, 0.2).crz(0, 1, 0.3).cphase(0, 1, "w5").xx(0, 1, 0.1).yy(0, 1, 0.2)
+        >>> coupled.zz(0, 1, "x2").gate("CRX", (0, 1), "w6").then(*circuit.gates).inputs
+        3
+        >>> algorithm = ketscale.Circuit(3).toffoli(0, 1, 2).controlled("RX", (0, 1), (2,), "w0").permuted((1, 2, 3, 0), 0, 1)
+        >>> len(algorithm.qft(0, 1, 2).unitary([[0, 1], [1, 0]], 2).gates)
+        11
     """
 
     qubits: int
