@@ -225,6 +225,24 @@ def test_held_pulses_keep_every_bound_whatever_their_numbers(
             assert slopes > 0.999 * bounds.slope
 
 
+@pytest.mark.parametrize("ramp", [None, 0.5])
+def test_each_drive_has_an_amplitude_of_its_own(ramp: float | None) -> None:
+    bounds, wide = Bounds(amplitude=(0.3, 0.02)), numbers(5.0, -5.0)
+    envelope = Cosine(wide, ramp) if ramp else Segments(wide[:, None, None].repeat(1, 4, 2))
+    wild = Pulses(
+        envelope,
+        numbers(3.0, 4.0),
+        numbers(0.0, 0.0),
+        numbers(9.0, 9.0) if ramp else torch.tensor(9.0, dtype=torch.float64),
+    )
+    held = bounds.hold(wild)
+    assert bounds.exceeded(held) < 1e-12
+    largest = held.envelope.modulus().reshape(2, -1).max(1).values
+    torch.testing.assert_close(largest, numbers(0.3, 0.02), rtol=1e-3, atol=0)
+    beyond = wild.envelope.modulus().reshape(2, -1)[:, 0]
+    assert bounds.exceeded(wild) == pytest.approx(float(beyond[1]) / 0.02 - 1)
+
+
 def test_a_filter_has_half_its_power_at_the_bandwidth_and_less_above() -> None:
     bandwidth, length = 0.08, 200.0
     held = Bounds(bandwidth=bandwidth).hold(
@@ -470,6 +488,7 @@ def alike() -> Frame:
         (lambda: Cosine(numbers(1.0), ramp=0.6), "ramp: 0.6"),
         (lambda: Segments(numbers(1.0)), "amplitude: must be"),
         (lambda: Bounds(amplitude=-1.0), "amplitude: a limit must be positive"),
+        (lambda: Bounds(amplitude=(1.0, 2.0, 3.0)).hold(cosine()), "amplitude: there are bounds for 3 drives, and pulses on 2"),
         (lambda: Bounds(slope=1.0), "slope: is kept only together with a largest amplitude"),
         (lambda: Bounds(bandwidth=0.001, length=(1.0, 60.0)).hold(cosine()), "length: slope and bandwidth need a pulse of 1189 ns, longer than"),
         (lambda: Bounds(frequency=(2.0, 1.0)), "frequency: the bounds"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -81,7 +81,7 @@ class Pulses:
 class Bounds:
     """What hardware can do; None: no bound.
 
-    amplitude: largest modulus of an envelope, rad/ns. frequency: lowest and highest, rad/ns. length: shortest and
+    amplitude: largest modulus of an envelope, rad/ns; a number, or one for each drive. frequency: lowest and highest, rad/ns. length: shortest and
     longest, ns. slope: largest of an envelope, rad/ns per ns, and bandwidth: of an envelope, -3 dB, GHz: see
     `limits.Limits`.
 
@@ -89,7 +89,7 @@ class Bounds:
         UserError: a bound is not positive, or a lowest one is above the highest; or as for `Limits`.
     """
 
-    amplitude: float | None = None
+    amplitude: float | Sequence[float] | None = None
     frequency: tuple[float, float] | None = None
     length: tuple[float, float] | None = None
     slope: float | None = None
@@ -118,11 +118,21 @@ class Bounds:
 
     def _beyond(self, pulses: Pulses) -> Iterator[torch.Tensor]:
         if self.amplitude is not None:
-            yield (pulses.envelope.modulus() / self.amplitude - 1).relu()
+            modulus = pulses.envelope.modulus()
+            yield (modulus / self._largest(pulses).view(-1, *[1] * (modulus.ndim - 1)) - 1).relu()
         for bounds, values in ((self.frequency, pulses.frequency), (self.length, pulses.length)):
             if bounds is not None:
                 yield (values / bounds[1] - 1).relu()
                 yield (1 - values / bounds[0]).relu()
+
+    def _largest(self, pulses: Pulses) -> torch.Tensor:
+        """The largest amplitude of each drive, or one for all."""
+        largest = pulses.frequency.new_tensor(Limits(self.amplitude).amplitudes)
+        if len(largest) not in (1, pulses.envelope.drives):
+            raise UserError(
+                f"amplitude: there are bounds for {len(largest)} drives, and pulses on {pulses.envelope.drives}"
+            )
+        return largest
 
     def hold(self, pulses: Pulses) -> Pulses:
         """These pulses mapped smoothly to such as keep all bounds, whatever they are; small ones change little.
@@ -130,7 +140,8 @@ class Bounds:
         Segments are filtered. Cosine ramps are such a filter's response already, and become as long as it needs.
 
         Raises:
-            UserError: the longest pulse is shorter than slope and bandwidth need.
+            UserError: the longest pulse is shorter than slope and bandwidth need, or there are amplitudes for another number
+                of drives.
         """
         envelope, ramp = pulses.envelope, Limits(self.amplitude, self.slope, self.bandwidth).ramp
         shortest, longest = self.length or (0.0, None)
@@ -144,8 +155,10 @@ class Bounds:
         amplitude = envelope.amplitude
         if isinstance(envelope, Cosine):
             if self.amplitude is not None:
-                amplitude = limited(amplitude, self.amplitude)
+                amplitude = limited(amplitude, self._largest(pulses))
             return Pulses(Cosine(amplitude, envelope.ramp), frequency, pulses.phase, length)
         if self.amplitude is not None:
-            amplitude = torch.view_as_real(limited(torch.view_as_complex(amplitude), self.amplitude))
+            amplitude = torch.view_as_real(
+                limited(torch.view_as_complex(amplitude), self._largest(pulses)[:, None])
+            )
         return Pulses(Segments(amplitude, ramp / length if ramp else None), frequency, pulses.phase, length)

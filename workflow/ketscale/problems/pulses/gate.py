@@ -36,6 +36,7 @@ class GateProblem(DrivenColumns):
     ) -> None:
         super().__init__(model, workload, simulator, qubits, levels, arguments)
         self.bounds = Bounds(**workload.hardware)
+        self.bounds.exceeded(model())  # refuses amplitudes of another number of drives
         target = {"x": x_gate, "hadamard": hadamard_gate}.get(workload.gate)
         unitary = target(qubits) if target else cnot_gate(qubits, workload.pairs)
         self.register_buffer("target", unitary.T[self.wanted].contiguous(), persistent=False)

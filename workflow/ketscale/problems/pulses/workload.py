@@ -77,6 +77,10 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     ) = None
     amplitude_bound: (
         Annotated[float, Meta(gt=0, description="Of the hardware: largest modulus of an envelope, rad/ns")]
+        | Annotated[
+            tuple[Annotated[float, Meta(gt=0)], ...],
+            Meta(min_length=1, description="Or one for each drive; of cnot the controls' come first"),
+        ]
         | None
     ) = None
     frequency_bounds: (
