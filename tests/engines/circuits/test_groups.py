@@ -219,15 +219,15 @@ def test_a_gpu_takes_the_weights_of_groups_as_inputs(monkeypatch: pytest.MonkeyP
     )
     inputs, weights, initial = leaves
     found = fused._as_rows(gpu.evaluate, circuit, inputs, weights, words, initial)
-    expected = cpu.evaluate_groups(circuit, inputs, weights, words, initial)
+    expected = cpu.evaluate(circuit, inputs, weights, words, initial)
     pairs = zip(differentiated(found, leaves), differentiated(expected, leaves), strict=True)
     check(list(pairs), torch.float64, bits=False)
 
 
 def test_one_call_for_all_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
-    evaluate = cpu.evaluate_groups
-    monkeypatch.setattr(cpu, "evaluate_groups", lambda *a, **k: calls.append(0) or evaluate(*a, **k))
+    evaluate = cpu.evaluate
+    monkeypatch.setattr(cpu, "evaluate", lambda *a, **k: calls.append(0) or evaluate(*a, **k))
     circuit, words = vqc_ansatz(3, 2), pauli_words(3)
     inputs, weights = some(2, GROUPS, 6, 3), some(GROUPS, 6)
     # Within another vmap, too.

@@ -146,19 +146,16 @@ class Fused:
         constant = superposition.constant[torch.tensor(places.order)]
         mix = torch.view_as_real(torch.cat([superposition.coefficients, constant])).flatten()
         partners = places.partners
+
+        def sums(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
+            found: torch.Tensor = self._cpu.evaluate(circuit, i, w, words, None, literal, m, partners)
+            return found
+
         if transforms.transformed(*angles, *superposition):
-
-            def grouped(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-                found: torch.Tensor = self._cpu.evaluate_groups(
-                    circuit, i, w, words, None, literal, m, partners
-                )
-                return found
-
-            sums = transforms.grouped(grouped, inputs, weights, mix)
+            summed = transforms.grouped(sums, inputs, weights, mix)
         else:
-            sweep = self._cpu.kernel_for(circuit, inputs, weights, words, None, literal, mix, partners)
-            sums = self._cpu.call(sweep, inputs, weights, None, mix)
-        values, squares = sums.split([len(paulis), 1], dim=1)
+            summed = sums(inputs, weights, mix)
+        values, squares = summed.split([len(paulis), 1], dim=1)
         # Not a power, whose derivative is another one, element by element.
         return values * (squares.sqrt() + TINY).square().reciprocal()
 
@@ -227,10 +224,9 @@ class Fused:
         # All samples are equal, so only one is computed.
         alike = circuit.inputs == 0 and (initial is None or initial.ndim == len(groups) + 1)
         evaluate = self._cpu.evaluate if inputs.is_cpu else gpu.evaluate
-        if groups:
+        if groups and (alike or batch == 1 or not inputs.is_cpu):
             # A tile of a single sample would be mostly empty. The kernels of a GPU know no groups.
-            rows = alike or batch == 1 or not inputs.is_cpu
-            evaluate = partial(_as_rows, evaluate) if rows else self._cpu.evaluate_groups
+            evaluate = partial(_as_rows, evaluate)
         if alike:
             return lambda i, w, s: evaluate(circuit, i[..., :1, :], w, paulis, s, literal).expand(
                 *groups, batch, -1

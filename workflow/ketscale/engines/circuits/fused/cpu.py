@@ -38,31 +38,20 @@ def evaluate(
     paulis: tuple[str, ...] | None,
     initial: torch.Tensor | None,
     literal: bool = False,
-) -> torch.Tensor:
-    """Expectation values of `paulis`, or the state without any, differentiable in all tensors.
-
-    Shapes and errors are those of `Simulator`; inputs are (batch, columns) with a batch of at least 1.
-    """
-    sweep = kernel_for(circuit, inputs, weights, paulis, initial, literal)
-    return call(sweep, inputs, weights, initial)
-
-
-def evaluate_groups(
-    circuit: Circuit,
-    inputs: torch.Tensor,
-    weights: torch.Tensor,
-    paulis: tuple[str, ...] | None,
-    initial: torch.Tensor | None,
-    literal: bool = False,
     mix: torch.Tensor | None = None,
     partners: tuple[int, ...] | None = None,
 ) -> torch.Tensor:
-    """`evaluate` for groups with weights of their own, in one call, (groups, batch, columns).
+    """Expectation values of `paulis`, or the state without any, differentiable in all tensors.
 
-    Each group gets the same bits as from a call of its own. inputs: (groups, batch, columns), both at least 1.
-    weights: (groups, columns). initial: complex (groups, 2**n) or (groups, batch, 2**n). mix: real (groups, mix_size).
+    Shapes and errors are those of `Simulator`; inputs are (batch, columns) with a batch of at least 1. mix: real
+    (mix_size,). Or there are groups with weights of their own, (groups, batch, columns) and (groups, ...) for the rest:
+    each gets the same bits as from a call of its own.
     """
-    groups, batch, _ = inputs.shape
+    *several, batch, _ = inputs.shape
+    if not several:
+        sweep = kernel_for(circuit, inputs, weights, paulis, initial, literal, mix, partners)
+        return call(sweep, inputs, weights, initial, mix)
+    (groups,) = several
     rows, own = inputs.flatten(0, 1), weights[:, : circuit.weights].flatten()
     if initial is not None:
         each = initial if initial.ndim == 3 else initial[:, None].expand(-1, batch, -1)
@@ -174,9 +163,7 @@ def _differentiable(
         return tuple(grouped(x) for x in summed if x is not None)
 
     function = Derivative(
-        lambda i, w, s=None: (evaluate if i.ndim == 2 else evaluate_groups)(
-            request.circuit, i, w, request.paulis, s, request.literal
-        ),
+        lambda i, w, s=None: evaluate(request.circuit, i, w, request.paulis, s, request.literal),
         partial(along, request.circuit, request.paulis, request.literal),
         count=len(given),
         wanted=wanted,
