@@ -132,6 +132,14 @@ def test_several_pulses_play_at_once_each_on_controls_of_its_own() -> None:
     torch.testing.assert_close(found.controls[:, 0], alone, rtol=0, atol=0)
 
 
+def test_a_search_goes_on_where_another_has_ended() -> None:
+    pulse = kd.Fourier(segments=20)
+    rough = kd.optimise(kd.transmon(), "x", pulse, 20.0, wanted=1e-2, **QUIET)
+    fine = kd.optimise(kd.transmon(), "x", pulse, 20.0, starts=rough.numbers, wanted=1e-9, progress=False)
+    torch.testing.assert_close(fine.history[0], rough.infidelities, rtol=0, atol=1e-14)
+    assert rough.infidelity > 1e-9 >= fine.infidelity
+
+
 def test_an_ensemble_makes_a_pulse_robust() -> None:
     system, off = kd.transmon(), torch.linspace(-0.03, 0.03, 3, dtype=torch.float64)
     pulse = kd.Piecewise(segments=15)
@@ -259,13 +267,15 @@ def test_targets_are_all_states_or_all_gates() -> None:
         ({"pulse": kd.Drag(segments=5, drives=2)}, "pulse: has 4 controls, and the system 2 (x, y)"),
         ({"pulse": [kd.Cosine(segments=n, quadratures=False) for n in (4, 5)]}, "with the same number of segments"),
         ({"starts": 0}, "starts and evaluations must be whole numbers from 1, not 0"),
+        ({"starts": torch.zeros(2, 3)}, "starts: must be finite, (starts, 4), not (2, 3)"),
+        ({"starts": torch.zeros(0, 4)}, "starts and evaluations must be whole numbers from 1"),
         ({"optimiser": "newton"}, "optimiser: newton is not l-bfgs or adam"),
         ({"learning_rate": -1.0}, "learning_rate: must be positive, not -1.0"),
         ({"pulse": None}, "pulse: must be a pulse"),
         ({"duration": "long"}, "duration: must be a number, or the shortest and the longest"),
         ({"duration": (1, 2, 3)}, "duration: must be a number, or the shortest and the longest"),
         ({"target": [1, 0], "initial": [1, 1]}, "initial: is not of norm 1"),
-        ({"target": [1, 0], "initial": ["x"]}, "initial: is not an array of numbers"),
+        ({"target": [1, 0], "initial": ["x"]}, "is not an array of numbers"),
         ({"duration": 0.0}, "duration: must be positive"),
         ({"duration": (1.0, 9.0), "pulse": kd.Drag(segments=5, limits=kd.Limits(bandwidth=0.2))}, "the pulse's limits need at least 2.972"),
         ({"duration": (3.0, 2.0)}, "duration: must be positive, and a range ascending"),

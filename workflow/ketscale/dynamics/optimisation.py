@@ -44,7 +44,7 @@ def optimise(
     dt: float | None = None,
     optimiser: Literal["l-bfgs", "adam"] = "l-bfgs",
     learning_rate: float = 0.05,
-    starts: int = 16,
+    starts: int | torch.Tensor = 16,
     evaluations: int = 300,
     wanted: float = 1e-6,
     seed: int = 0,
@@ -66,7 +66,8 @@ def optimise(
         With rates the evolution is open.
     method, dt: see `evolve`.
     optimiser: l-bfgs; or adam, with its learning rate in the pulse's units.
-    starts: random ones, by the seed. evaluations: the most, of all starts at once.
+    starts: how many random ones, by the seed; or the pulse's parameters to begin with, (starts, size), such as the `numbers`
+        that another search found. evaluations: the most, of all starts at once.
     wanted: the infidelity that is enough. progress: whether a bar shows it.
 
     Raises:
@@ -89,10 +90,13 @@ def optimise(
             f"pulse: has {columns} controls, and the system {len(system.controls)} ({', '.join(system.controls)}); give as many, "
             "by drives, quadratures or several pulses, all with the same number of segments"
         )
-    if not (isinstance(starts, int) and isinstance(evaluations, int) and starts >= 1 <= evaluations):
-        raise UserError(
-            f"starts and evaluations must be whole numbers from 1, not {starts} and {evaluations}"
-        )
+    size = sum(each.size for each in pulses)
+    begins = starts.detach().double() if isinstance(starts, torch.Tensor) else None
+    if begins is not None and (begins.ndim != 2 or begins.shape[1] != size or not begins.isfinite().all()):
+        raise UserError(f"starts: must be finite, (starts, {size}), not {tuple(begins.shape)}")
+    count = starts if begins is None else len(begins)
+    if not (isinstance(count, int) and isinstance(evaluations, int) and count >= 1 <= evaluations):
+        raise UserError(f"starts and evaluations must be whole numbers from 1, not {count} and {evaluations}")
     if optimiser not in ("l-bfgs", "adam"):
         raise UserError(f"optimiser: {optimiser} is not l-bfgs or adam")
     if not learning_rate > 0:
@@ -133,7 +137,7 @@ def optimise(
 
     def reached(values: torch.Tensor) -> bool:
         history.append(values)
-        found = values.nan_to_num(nan=torch.inf).reshape(len(targets), starts)
+        found = values.nan_to_num(nan=torch.inf).reshape(len(targets), count)
         least = float(found.min(1).values.max())
         bar.update()
         bar.set_postfix_str(f"infidelity {least:.2e}", refresh=False)
@@ -142,7 +146,10 @@ def optimise(
     generator = torch.Generator().manual_seed(seed)
     for each in pulses:
         each(each.start(1, generator)[0], low)  # refuses what is shorter than its limits allow
-    point = torch.cat([each.start(len(targets) * starts, generator) for each in pulses], 1)
+    if begins is None:
+        point = torch.cat([each.start(len(targets) * count, generator) for each in pulses], 1)
+    else:
+        point = begins.repeat(len(targets), 1)
     if trained:
         point = torch.cat([point, DURATIONS * torch.randn(len(point), 1, generator=generator).double()], 1)
     with bar:
@@ -289,12 +296,9 @@ def _checked(name: str, given: Any, axes: tuple[int, ...]) -> torch.Tensor:
     """A ket (d,), if `axes` has 1, or a gate (D, D), if it has 2.
 
     Raises:
-        UserError: it has another shape, or is not of norm 1 or not unitary.
+        UserError: it is no array or has another shape, or is not of norm 1 or not unitary.
     """
-    try:
-        made = as_complex(given, torch.empty(0, dtype=torch.float64))
-    except (TypeError, ValueError):
-        raise UserError(f"{name}: is not an array of numbers") from None
+    made = as_complex(given, torch.empty(0, dtype=torch.float64))
     if made.ndim not in axes:
         raise UserError(
             f"{name}: must be a ket (d,){' or a gate (D, D)' * (2 in axes)}, not {tuple(made.shape)}"

@@ -86,7 +86,7 @@ class Optimised:
                 self.controls,
                 self.duration,
                 initial=self.initial,
-                kind="unitary" if self.initial.ndim == 2 else "ket",
+                kind="unitary" if self.initial.ndim == 2 else None,
                 method=self.method,
                 dt=self.dt,
             )
