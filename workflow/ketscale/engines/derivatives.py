@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from copy import copy
 
 import torch
 
 from ketscale.errors import UserError
+from ketscale.private_torch import applied
 
 
 def first_derivatives_only(what: str, instead: str = "leave out create_graph=True") -> None:
@@ -34,32 +36,48 @@ def paired(values: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
         return (values * cotangent.conj()).sum().real
 
 
-def pushed(
-    function: Callable[..., tuple[torch.Tensor, ...]],
-    values: Sequence[torch.Tensor],
-    tangents: Sequence[torch.Tensor | None],
-) -> tuple[torch.Tensor, ...]:
-    """The derivatives of a function along tangents, None for 0, as the gradient of its gradient.
+class ByOperators:
+    """A function with derivatives of its own, whose further ones are those of torch's operators.
 
-    torch.func.jvp does not work within torch.autograd.forward_ad.
+    It is given to `private_torch.applied`, which has the rules of each method. A subclass has `__call__`, and `plainly` or
+    both of `pull` and `push`.
     """
-    results, pull = torch.func.vjp(function, *values)[:2]
-    moved = tuple(
-        torch.zeros_like(value) if tangent is None else tangent
-        for tangent, value in zip(tangents, values, strict=True)
-    )
-    push = torch.func.vjp(lambda *given: pull(given), *map(torch.zeros_like, results))[1]
-    made: tuple[torch.Tensor, ...] = push(moved)
-    return made
 
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The results by torch's operators, or by functions that know their derivatives."""
+        raise NotImplementedError
 
-def one_by_one(
-    function: Callable[..., tuple[torch.Tensor, ...]],
-    members: int,
-    mapped: Sequence[bool],
-    tensors: Sequence[torch.Tensor],
-) -> tuple[torch.Tensor, ...]:
-    """The results (members, ...) of a call for each member; see `private_torch.Differentiable.many`."""
-    given = list(zip(tensors, mapped, strict=True))
-    found = [function(*(each[k] if own else each for each, own in given)) for k in range(members)]
-    return tuple(torch.stack(each) for each in zip(*found, strict=True))
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `private_torch.Differentiable.pull`."""
+        found: Sequence[torch.Tensor] = torch.func.vjp(self.plainly, *tensors)[1](tuple(cotangents))
+        return found
+
+    def push(
+        self,
+        tensors: Sequence[torch.Tensor],
+        tangents: Sequence[torch.Tensor | None],
+        results: Sequence[tuple[torch.Size, torch.dtype]],
+    ) -> tuple[torch.Tensor, ...]:
+        """See `private_torch.Differentiable.push`: the gradient of the gradient.
+
+        torch.func.jvp does not work within torch.autograd.forward_ad.
+        """
+        found, pull = torch.func.vjp(self.plainly, *tensors)[:2]
+        moved = tuple(
+            torch.zeros_like(tensor) if tangent is None else tangent
+            for tangent, tensor in zip(tangents, tensors, strict=True)
+        )
+        push = torch.func.vjp(lambda *given: pull(given), *map(torch.zeros_like, found))[1]
+        made: tuple[torch.Tensor, ...] = push(moved)
+        return made
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `private_torch.Differentiable.many`: a call for each member."""
+        given = list(zip(tensors, mapped, strict=True))
+        found = [
+            applied(copy(self), *(each[number] if own else each for each, own in given))  # type: ignore[arg-type]
+            for number in range(members)
+        ]
+        return tuple(torch.stack(each) for each in zip(*found, strict=True))

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import torch
 
-from ketscale.engines.derivatives import one_by_one
+from ketscale.engines.derivatives import ByOperators
 from ketscale.errors import UserError
 from ketscale.private_torch import applied, is_mapped, transforms_active
 
@@ -70,8 +70,8 @@ def _check_separate(energies: torch.Tensor, which: torch.Tensor) -> None:
         )
 
 
-class _Eigenstates:
-    """Some energies and states, by a matrix, all of them, and which; see `private_torch.Differentiable`."""
+class _Eigenstates(ByOperators):
+    """Some energies and states, by a matrix, all of them, and which."""
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.__call__`."""
@@ -109,10 +109,6 @@ class _Eigenstates:
         assert tangent is not None
         moved = (tangent + tangent.mH) / 2 @ vectors
         return (vectors.conj() * moved).sum(-2).real, _mixed(tensors[0], values, vectors, moved)
-
-    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.many`."""
-        return one_by_one(lambda *own: applied(self, *own), members, mapped, tensors)
 
 
 def _mixed(

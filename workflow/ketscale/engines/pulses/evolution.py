@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 
 import torch
 
-from ketscale.engines.derivatives import one_by_one, paired, pushed
+from ketscale.engines.derivatives import ByOperators, paired
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.errors import UserError
 from ketscale.measure.spans import span
@@ -177,11 +177,12 @@ class _Evolution:
     def pull(
         self, cotangent: torch.Tensor, tensors: Sequence[torch.Tensor], kept: _Kept
     ) -> Iterator[torch.Tensor]:
-        """The gradients that are needed; it overwrites the state that is kept."""
+        """The gradients that are needed."""
         inputs = tensors[1:]
         lattice = self.lattice.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
         size = self.stepper.chunk(lattice, len(tensors[0]))
-        state, cotangent = kept.state, self.stepper.enter(lattice, cotangent)
+        # What is kept serves further backward passes too.
+        state, cotangent = kept.state.clone(), self.stepper.enter(lattice, cotangent)
         totals = [
             torch.zeros_like(tensor) if wanted else None
             for tensor, wanted in zip(inputs, self.needed[1:], strict=True)
@@ -203,7 +204,7 @@ class _Evolution:
             yield self.left(tensors, cotangent)
         yield from (total for total in totals if total is not None)
 
-    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor]:
+    def plainly(self, *tensors: torch.Tensor) -> torch.Tensor:
         """Final columns by torch's operators, all steps at once; under torch.func.
 
         Raises:
@@ -220,16 +221,11 @@ class _Evolution:
         while len(made) > 1:
             pairs = made[1::2] @ made[: len(made) // 2 * 2 : 2]
             made = torch.cat([pairs, made[-1:]]) if len(made) % 2 else pairs
-        return (columns @ made[0].mT,)
-
-    def pulled_plainly(self, cotangent: torch.Tensor, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """`pull` by torch's operators."""
-        pull = torch.func.vjp(self.plainly, *tensors)[1]
-        return tuple(each for each, wanted in zip(pull((cotangent,)), self.needed, strict=True) if wanted)
+        return columns @ made[0].mT
 
 
-class _Final:
-    """The final columns, by columns, amplitudes, duration and the lattice's tensors; see `private_torch.Differentiable`."""
+class _Final(ByOperators):
+    """The final columns, by columns, amplitudes, duration and the lattice's tensors."""
 
     def __init__(self, evolution: _Evolution) -> None:
         self.evolution = evolution
@@ -241,52 +237,32 @@ class _Final:
         self.kept = kept if any(self.evolution.needed) else None
         return (self.evolution.left(tensors, kept.state),)
 
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `ByOperators.plainly`."""
+        return (self.evolution.plainly(*tensors),)
+
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `Differentiable.pull`."""
-        kept, self.kept = self.kept, None
         evolution = replace(self.evolution, needed=tuple(needed))
-        found = iter(applied(_Gradient(evolution, kept), *cotangents, *tensors))
+        found = iter(applied(_Gradient(evolution, self.kept), *cotangents, *tensors))
         return [next(found) if wanted else None for wanted in needed]
 
-    def push(
-        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
-    ) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.push`."""
-        return pushed(self.evolution.plainly, tensors, tangents)
 
-    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.many`."""
-        return one_by_one(lambda *own: applied(_Final(self.evolution), *own), members, mapped, tensors)
-
-
-class _Gradient:
+class _Gradient(ByOperators):
     """The gradients by the tensors of `_Final` that are needed, by its cotangent and its tensors. kept: by its call."""
 
-    def __init__(self, evolution: _Evolution, kept: _Kept | None = None) -> None:
+    def __init__(self, evolution: _Evolution, kept: _Kept | None) -> None:
         self.evolution, self.kept = evolution, kept
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.__call__`."""
         cotangent, *given = tensors
-        kept, self.kept = self.kept or self.evolution.forward(given), None
-        return tuple(self.evolution.pull(cotangent, given, kept))
+        return tuple(self.evolution.pull(cotangent, given, self.kept or self.evolution.forward(given)))
 
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: object
-    ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`."""
-        found: Sequence[torch.Tensor]
-        found = torch.func.vjp(self.evolution.pulled_plainly, *tensors)[1](tuple(cotangents))
-        return found
-
-    def push(
-        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
-    ) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.push`."""
-        return pushed(self.evolution.pulled_plainly, tensors, tangents)
-
-    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.many`."""
-        return one_by_one(lambda *own: applied(_Gradient(self.evolution), *own), members, mapped, tensors)
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `ByOperators.plainly`."""
+        cotangent, *given = tensors
+        found = torch.func.vjp(self.evolution.plainly, *given)[1](cotangent)
+        return tuple(each for each, wanted in zip(found, self.evolution.needed, strict=True) if wanted)

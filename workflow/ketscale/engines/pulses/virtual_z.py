@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.derivatives import pushed
+from ketscale.engines.derivatives import ByOperators
 from ketscale.errors import UserError
 from ketscale.private_torch import applied, transforms_active
 from ketscale.shapes import Complex, Float64
@@ -75,57 +75,43 @@ def best_angles(rows: Complex[torch.Tensor, "*batch rows"]) -> Float64[torch.Ten
     return torch.from_numpy(np.angle(np.exp(1j * best))).reshape(*rows.shape[:-1], qubits).to(rows.device)
 
 
-def _phases(rows: torch.Tensor) -> torch.Tensor:
-    """exp(i sum_q angles_q b_q) of the best angles, (..., 2**n), with their derivatives."""
-    (angles,) = applied(_BestAngles(), rows)
-    return torch.exp(1j * (angles @ _bits(rows).real.mT))
-
-
 def _bits(rows: torch.Tensor) -> torch.Tensor:
     """b_q(i), complex (2**n, n)."""
-    count = rows.shape[-1]
-    places = torch.arange(count.bit_length() - 2, -1, -1, device=rows.device)
-    return (torch.arange(count, device=rows.device)[:, None] >> places & 1).to(rows.dtype)
+    places = torch.arange(len(rows).bit_length() - 2, -1, -1, device=rows.device)
+    return (torch.arange(len(rows), device=rows.device)[:, None] >> places & 1).to(rows.dtype)
 
 
-class _LargestOverlap:
-    """See `largest_overlap` and `private_torch.Differentiable`."""
+def _at(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """The terms of S, (2**n,)."""
+    return rows * torch.exp(1j * (_bits(rows).real @ angles))
 
-    def __init__(self) -> None:
-        self._phases: torch.Tensor | None = None
+
+class _LargestOverlap(ByOperators):
+    """See `largest_overlap`."""
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.__call__`."""
         (rows,) = tensors
-        found = best_angles(rows).cpu().numpy()
-        count = rows.shape[-1]
-        phases = _turned(np.ones(count), found.reshape(rows.numel() // count, found.shape[-1]))
-        self._phases = torch.from_numpy(phases).reshape(rows.shape).to(rows)
-        return ((rows * self._phases).sum(-1).abs().square(),)
+        found = best_angles(rows)[None].cpu().numpy()
+        self._phases = torch.from_numpy(_turned(np.ones(len(rows)), found)[0]).to(rows)
+        return ((rows * self._phases).sum().abs().square(),)
+
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `ByOperators.plainly`."""
+        (rows,), (angles,) = tensors, applied(_BestAngles(), *tensors)
+        return (_at(rows, angles).sum().abs().square(),)
 
     def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: object
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`: by the envelope theorem. In second derivatives the angles change too."""
-        (rows,), again = tensors, torch.is_grad_enabled() or transforms_active()
-        phases = _phases(rows) if again or self._phases is None else self._phases
-        return ((cotangents[0] * 2 * (rows * phases).sum(-1))[..., None] * phases.conj(),)
-
-    def push(
-        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
-    ) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.push`."""
-        (rows,), (tangent,) = tensors, tangents
-        assert tangent is not None
-        phases = _phases(rows)
-        return (2 * ((rows * phases).sum(-1).conj() * (tangent * phases).sum(-1)).real,)
-
-    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.many`."""
-        return applied(_LargestOverlap(), *tensors)
+        """See `Differentiable.pull`: by the envelope theorem, which says nothing of second derivatives."""
+        if torch.is_grad_enabled() or transforms_active():
+            return super().pull(tensors, cotangents, needed)
+        phases = self._phases
+        return (cotangents[0] * 2 * (tensors[0] * phases).sum() * phases.conj(),)
 
 
-class _BestAngles:
+class _BestAngles(ByOperators):
     """`best_angles`, whose derivatives are those of the equation that all slopes of |S|^2 are 0."""
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -138,38 +124,32 @@ class _BestAngles:
         """See `Differentiable.pull`."""
         (rows,), (angles,) = tensors, applied(self, *tensors)
         found: tuple[torch.Tensor]
-        found = torch.func.vjp(lambda given: _slopes(given, angles), rows)[1](
-            -(_curvatures(rows, angles) @ cotangents[0][..., None])[..., 0]
+        found = torch.func.vjp(lambda given: _slopes(_at(given, angles)), rows)[1](
+            -_curvatures(_at(rows, angles)) @ cotangents[0]
         )
         return found
 
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
     ) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.push`."""
-        (angles,) = applied(self, *tensors)
-        (moved,) = pushed(lambda given: (_slopes(given, angles),), tensors, tangents)
-        return (-(_curvatures(tensors[0], angles) @ moved[..., None])[..., 0],)
-
-    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.many`."""
-        return applied(self, *tensors)
+        """See `Differentiable.push`: slopes are quadratic in the terms of S."""
+        (angles,), (tangent,) = applied(self, *tensors), tangents
+        assert tangent is not None
+        terms, moved = _at(tensors[0], angles), _at(tangent, angles)
+        along = _slopes(terms + moved) - _slopes(terms) - _slopes(moved)
+        return (-_curvatures(terms) @ along,)
 
 
-def _slopes(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """The derivatives of |S|^2 / 2 by the angles, (..., n)."""
-    bits = _bits(rows)
-    turned = rows * torch.exp(1j * (angles @ bits.real.mT))
-    return -(turned.sum(-1, keepdim=True).conj() * (turned @ bits)).imag
+def _slopes(terms: torch.Tensor) -> torch.Tensor:
+    """The derivatives of |S|^2 / 2 by the angles, (n,), from the terms of S."""
+    return -(terms.sum().conj() * (terms @ _bits(terms))).imag
 
 
-def _curvatures(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """The inverse of the second derivatives of |S|^2 / 2 by the angles, (..., n, n), in which flat directions are 0."""
-    bits = _bits(rows)
-    turned = rows * torch.exp(1j * (angles @ bits.real.mT))
-    first = turned @ bits
-    second = first.conj()[..., :, None] * first[..., None, :]
-    second = second - turned.sum(-1).conj()[..., None, None] * (bits.mT @ (turned[..., None] * bits))
+def _curvatures(terms: torch.Tensor) -> torch.Tensor:
+    """The inverse of the second derivatives of |S|^2 / 2 by the angles, (n, n), in which flat directions are 0."""
+    bits = _bits(terms)
+    first = terms @ bits
+    second = first.conj()[:, None] * first - terms.sum().conj() * (bits.mT @ (terms[:, None] * bits))
     return torch.linalg.pinv(second.real, rtol=1e-12, hermitian=True)
 
 
