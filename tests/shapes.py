@@ -25,9 +25,8 @@ CHECKED = {
     "ketscale.engines.dynamics.propagators": ("Batched.state", "Batched.expval", "Batched.trajectory"),
     "ketscale.engines.dynamics.states": ("fidelity",),
     "ketscale.engines.pulses.drives": ("Pulses.sample",),
-    "ketscale.engines.pulses.fidelities": ("row_overlaps", "fidelity", "leakage"),
-    "ketscale.engines.pulses.frame": ("Frame.amplitudes",),
-    "ketscale.engines.pulses.gates": ("x_gate", "hadamard_gate", "cnot_gate"),
+    "ketscale.engines.pulses.frame": ("Frame.amplitudes", "row_overlaps", "fidelity", "leakage"),
+    "ketscale.engines.pulses.starts": ("x_gate", "hadamard_gate", "cnot_gate"),
     "ketscale.engines.pulses.integrators": (
         "evolve",
         "error_estimate",

@@ -370,7 +370,7 @@ def test_machine_code_agrees_with_torch(name: str, where: str, columns: int) -> 
 
 def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     from ketscale.engines.compiled import kernel
-    from ketscale.engines.pulses import split_steps
+    from ketscale.engines.pulses import splitting
 
     given = lattice(4, 2, tuple(pairwise(range(4))), (0, 1))
     made = integrator("suzuki4", 23)
@@ -384,7 +384,7 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
     finally:
         torch.set_num_threads(threads)
     assert all(torch.equal(ours, theirs) for ours, theirs in zip(divided, whole, strict=True))
-    monkeypatch.setattr(split_steps, "CHUNK", 2000)
+    monkeypatch.setattr(splitting, "CHUNK", 2000)
     assert 1 < made.stepper.chunk(given, 100) < 23
     for ours, theirs in zip(gradients(made, given, tensors), whole, strict=True):
         np.testing.assert_allclose(
@@ -394,7 +394,7 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("route", ["compiled", "torch"])
 def test_gradients_that_nothing_needs_are_not_computed(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ketscale.engines.pulses import split_steps
+    from ketscale.engines.pulses import splitting
 
     given = lattice(4, 2, tuple(pairwise(range(4))), (0, 1))
     made = integrator("interaction4", 9, route)
@@ -404,7 +404,7 @@ def test_gradients_that_nothing_needs_are_not_computed(route: str, monkeypatch: 
 
     def counting(sequence: Any, gates: torch.Tensor, *others: Any) -> tuple[torch.Tensor, ...]:
         found = backward(sequence, gates, *others)
-        changing = split_steps.Gates.of(made.stepper.scheme, (2, 4, given.pairs, False)).changing(9)
+        changing = splitting.Gates.of(made.stepper.scheme, (2, 4, given.pairs, False)).changing(9)
         fixed.append(float(found[2][changing:].abs().sum()))
         return found
 
@@ -429,11 +429,11 @@ def test_gradients_may_be_asked_for_twice() -> None:
 def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ketscale.engines.pulses import magnus, split_steps
+    from ketscale.engines.pulses import magnus, splitting
 
     given = LATTICES["chain"]
     kept, chunks = [], []
-    for module in (split_steps, magnus):
+    for module in (splitting, magnus):
         monkeypatch.setattr(module, "CHUNK", 500)
     for steps in (30, 90):
         made = integrator(name, steps)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from copy import copy
 
@@ -36,12 +37,16 @@ def paired(values: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
         return (values * cotangent.conj()).sum().real
 
 
-class ByOperators:
+class ByOperators(ABC):
     """A function with derivatives of its own, whose further ones are those of torch's operators.
 
     It is given to `private_torch.applied`, which has the rules of each method. A subclass has `__call__`, and `plainly` or
     both of `pull` and `push`.
     """
+
+    @abstractmethod
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """The results, of tensors that no transformation sees."""
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """The results by torch's operators, or by functions that know their derivatives."""
@@ -77,7 +82,7 @@ class ByOperators:
         """See `private_torch.Differentiable.many`: a call for each member."""
         given = list(zip(tensors, mapped, strict=True))
         found = [
-            applied(copy(self), *(each[number] if own else each for each, own in given))  # type: ignore[arg-type]
+            applied(copy(self), *(each[number] if own else each for each, own in given))
             for number in range(members)
         ]
         return tuple(torch.stack(each) for each in zip(*found, strict=True))

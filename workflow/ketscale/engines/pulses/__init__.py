@@ -14,9 +14,8 @@ A column of the unitary is one evolved state, and a row of all tensors here: sta
 
 Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
 circuits (`eigenstates` has the derivatives), `devices` couples them, and a `lattice` is the result. `envelopes` and
-`drives` make pulses, `starts` the published ones, and `gates` their targets. `integrators` evolve, in steps that meet the
-segments of pulses. `frame`, `fidelities`
-and `virtual_z` compare.
+`drives` make pulses, `starts` the published ones and their targets. `integrators` evolve, in steps that meet the segments
+of pulses. `frame` and `virtual_z` compare.
 """
 
 from __future__ import annotations
@@ -28,12 +27,23 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses.devices import Device, fluxonium_chain, fluxonium_lattice, transmon_chain
     from ketscale.engines.pulses.drives import Bounds, Pulses
     from ketscale.engines.pulses.envelopes import Cosine, Segments, segmented
-    from ketscale.engines.pulses.fidelities import fidelity, leakage, row_overlaps
-    from ketscale.engines.pulses.frame import dressed_frame, laboratory_frame
-    from ketscale.engines.pulses.gates import cnot_gate, hadamard_gate, x_gate
+    from ketscale.engines.pulses.frame import (
+        dressed_frame,
+        fidelity,
+        laboratory_frame,
+        leakage,
+        row_overlaps,
+    )
     from ketscale.engines.pulses.integrators import Integrator, error_estimate, evolve, integrator
     from ketscale.engines.pulses.lattice import Lattice
-    from ketscale.engines.pulses.starts import cross_resonance, rotations, together
+    from ketscale.engines.pulses.starts import (
+        cnot_gate,
+        cross_resonance,
+        hadamard_gate,
+        rotations,
+        together,
+        x_gate,
+    )
     from ketscale.engines.pulses.virtual_z import best_angles
 
 _MODULES = {
@@ -49,21 +59,21 @@ _MODULES = {
     "Cosine": "envelopes",
     "Segments": "envelopes",
     "segmented": "envelopes",
-    "fidelity": "fidelities",
-    "leakage": "fidelities",
-    "row_overlaps": "fidelities",
+    "fidelity": "frame",
+    "leakage": "frame",
+    "row_overlaps": "frame",
     "dressed_frame": "frame",
     "laboratory_frame": "frame",
-    "cnot_gate": "gates",
+    "cnot_gate": "starts",
     "cross_resonance": "starts",
-    "hadamard_gate": "gates",
+    "hadamard_gate": "starts",
     "Integrator": "integrators",
     "error_estimate": "integrators",
     "evolve": "integrators",
     "integrator": "integrators",
     "rotations": "starts",
     "together": "starts",
-    "x_gate": "gates",
+    "x_gate": "starts",
     "Lattice": "lattice",
     "best_angles": "virtual_z",
 }

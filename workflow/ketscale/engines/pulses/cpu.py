@@ -28,7 +28,7 @@ from ketscale.engines.compiled.language import (
     integers,
     lane_sums,
 )
-from ketscale.engines.pulses.placement import Place, Sequence
+from ketscale.engines.pulses.plain import Place, Sequence
 
 # Entries of a row of the table before the offsets: the number of sites; then counts and strides of the three loops over
 # the amplitudes of the other sites, outermost first. Strides and offsets count complex vectors.

@@ -30,8 +30,7 @@ from ketscale.engines.compiled.language import (
     select,
 )
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.pulses.placement import Place
-from ketscale.engines.pulses.splitting import Meets
+from ketscale.engines.pulses.plain import Meets, Place
 
 ARGUMENTS = {
     "job_count sites pairs": INTEGER,

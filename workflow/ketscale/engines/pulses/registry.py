@@ -23,7 +23,7 @@ class PulseMethod:
 
 
 _ROOM = "ketscale.engines.pulses"
-_SPLIT = f"{_ROOM}.split_steps:SplitSteps"
+_SPLIT = f"{_ROOM}.splitting:SplitSteps"
 
 # published: SuperGrad's own, exponential midpoint with circuits, couplings and drives split from one another, of order 1 or 2.
 # trotter: the same with only the couplings split from the driven circuits. suzuki4: of order 4, in time too.

@@ -1,13 +1,18 @@
 """The evolutions A of sites of two levels and their gradients by machine code, with a step a lane: `splitting.evolutions`.
 
-An A is a product of exponentials exp(-i c) q, with quaternions q (see `quaternions`): its phases add up, and its
+An A is a product of exponentials exp(-i c) q, with quaternions q: its phases add up, and its
 quaternions are multiplied. As these are unit quaternions, the gradient goes back through the product by inverses, and
 keeps nothing.
+
+Quaternions (w, x, y, z) stand for the matrices w - i (x X + y Y + z Z), with Pauli's matrices. A Hamiltonian c + x X + y Y +
+z Z has the exponential exp(-i c) q of the unit quaternion q with w = cos r and the rest (x, y, z) sin(r) / r, where
+r = |(x, y, z)|.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,7 +20,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn.functional import pad
 
-from ketscale.engines.compiled.functions import sincos
+from ketscale.engines.compiled.functions import polynomial, sincos
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.compiled.language import (
     INTEGER,
@@ -34,11 +39,10 @@ from ketscale.engines.compiled.language import (
     minimum,
     reals,
     select,
+    sqrt,
 )
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.pulses import quaternions
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.quaternions import Vectors, dot, exponential_of, inverse, product
 from ketscale.engines.pulses.schemes import Scheme
 
 ARGUMENTS = {
@@ -117,6 +121,51 @@ def write_gradients(k: FunctionCode, args: Arguments, plan: SiteDrives) -> None:
             along = fma(slope, dot(angles, to_v), -(sinc * found[0]))
             to_angles = [fma(sinc, t, along * angle) for angle, t in zip(angles, to_v, strict=True)]
             evolution.add_gradients([select(there, each, 0.0) for each in (to_phase, *to_angles)], item)
+
+
+# Below an angle of 1, the power series of sin(r) / r and of its derivative in r**2, times 2; highest power first.
+SINC = [(-1) ** k / math.factorial(2 * k + 1) for k in range(8, -1, -1)]
+SLOPE = [(-1) ** k * 2 * k / math.factorial(2 * k + 1) for k in range(9, 0, -1)]
+
+Vectors = Sequence[Number]  # the parts of a Hamiltonian or a quaternion
+
+
+def exponential_of(hamiltonian: Vectors) -> tuple[list[Number], Number, Number]:
+    """The quaternion of a Hamiltonian (c, x, y, z), sin(r) / r, and 2 times its derivative by r**2."""
+    angles = hamiltonian[1:]
+    square = dot(angles, angles)
+    small = square < 1.0
+    divisor = select(small, 1.0, square)
+    sine, cosine = sincos(sqrt(square))
+    sinc = select(small, polynomial(square, SINC), sine / sqrt(divisor))
+    slope = select(small, polynomial(square, SLOPE), (cosine - sinc) / divisor)
+    return [cosine, *(sinc * each for each in angles)], sinc, slope
+
+
+def product(left: Vectors, right: Vectors) -> list[Number]:
+    """The product of two quaternions."""
+    w, x, y, z = left
+    p, q, r, s = right
+    return [
+        fnma(z, s, fnma(y, r, fnma(x, q, w * p))),
+        fnma(z, r, fma(y, s, fma(x, p, w * q))),
+        fma(z, q, fma(y, p, fnma(x, s, w * r))),
+        fma(z, p, fnma(y, q, fma(x, r, w * s))),
+    ]
+
+
+def inverse(unit: Vectors) -> list[Number]:
+    """The inverse of a unit quaternion."""
+    return [unit[0], *(-each for each in unit[1:])]
+
+
+def dot(left: Vectors, right: Vectors) -> Number:
+    """The sum of products."""
+    total: Any = None
+    for a, b in zip(left, right, strict=True):
+        total = fma(a, b, total)
+    made: Number = total
+    return made
 
 
 class _SiteEvolution:
@@ -342,5 +391,5 @@ def _call(name: str, items: _Items, steps: int, tensors: dict[str, torch.Tensor]
 
 @lru_cache(maxsize=8)
 def _kernel(drives: int) -> Kernel:
-    functions, sources = (write_evolutions, write_gradients), (quaternions,)
-    return Kernel(functions, ARGUMENTS, torch.float64, LANES, SiteDrives(drives), sources)
+    functions = write_evolutions, write_gradients
+    return Kernel(functions, ARGUMENTS, torch.float64, LANES, SiteDrives(drives))

@@ -77,29 +77,40 @@ def best_angles(rows: Complex[torch.Tensor, "*batch rows"]) -> Float64[torch.Ten
 
 def _bits(rows: torch.Tensor) -> torch.Tensor:
     """b_q(i), complex (2**n, n)."""
-    places = torch.arange(len(rows).bit_length() - 2, -1, -1, device=rows.device)
-    return (torch.arange(len(rows), device=rows.device)[:, None] >> places & 1).to(rows.dtype)
+    count = rows.shape[-1]
+    places = torch.arange(count.bit_length() - 2, -1, -1, device=rows.device)
+    return (torch.arange(count, device=rows.device)[:, None] >> places & 1).to(rows.dtype)
 
 
 def _at(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
-    """The terms of S, (2**n,)."""
-    return rows * torch.exp(1j * (_bits(rows).real @ angles))
+    """The terms of S, (..., 2**n)."""
+    return rows * torch.exp(1j * (angles @ _bits(rows).real.mT))
 
 
-class _LargestOverlap(ByOperators):
+class _OfRows(ByOperators):
+    """A function of rows (..., 2**n)."""
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`: members are a further batch."""
+        return applied(type(self)(), *tensors)
+
+
+class _LargestOverlap(_OfRows):
     """See `largest_overlap`."""
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.__call__`."""
         (rows,) = tensors
-        found = best_angles(rows)[None].cpu().numpy()
-        self._phases = torch.from_numpy(_turned(np.ones(len(rows)), found)[0]).to(rows)
-        return ((rows * self._phases).sum().abs().square(),)
+        found = best_angles(rows).cpu().numpy()
+        count = rows.shape[-1]
+        phases = _turned(np.ones(count), found.reshape(rows.numel() // count, found.shape[-1]))
+        self._phases = torch.from_numpy(phases).reshape(rows.shape).to(rows)
+        return ((rows * self._phases).sum(-1).abs().square(),)
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `ByOperators.plainly`."""
         (rows,), (angles,) = tensors, applied(_BestAngles(), *tensors)
-        return (_at(rows, angles).sum().abs().square(),)
+        return (_at(rows, angles).sum(-1).abs().square(),)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
@@ -108,10 +119,10 @@ class _LargestOverlap(ByOperators):
         if torch.is_grad_enabled() or transforms_active():
             return super().pull(tensors, cotangents, needed)
         phases = self._phases
-        return (cotangents[0] * 2 * (tensors[0] * phases).sum() * phases.conj(),)
+        return ((cotangents[0] * 2 * (tensors[0] * phases).sum(-1))[..., None] * phases.conj(),)
 
 
-class _BestAngles(ByOperators):
+class _BestAngles(_OfRows):
     """`best_angles`, whose derivatives are those of the equation that all slopes of |S|^2 are 0."""
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -125,7 +136,7 @@ class _BestAngles(ByOperators):
         (rows,), (angles,) = tensors, applied(self, *tensors)
         found: tuple[torch.Tensor]
         found = torch.func.vjp(lambda given: _slopes(_at(given, angles)), rows)[1](
-            -_curvatures(_at(rows, angles)) @ cotangents[0]
+            -(_curvatures(_at(rows, angles)) @ cotangents[0][..., None])[..., 0]
         )
         return found
 
@@ -137,19 +148,20 @@ class _BestAngles(ByOperators):
         assert tangent is not None
         terms, moved = _at(tensors[0], angles), _at(tangent, angles)
         along = _slopes(terms + moved) - _slopes(terms) - _slopes(moved)
-        return (-_curvatures(terms) @ along,)
+        return (-(_curvatures(terms) @ along[..., None])[..., 0],)
 
 
 def _slopes(terms: torch.Tensor) -> torch.Tensor:
-    """The derivatives of |S|^2 / 2 by the angles, (n,), from the terms of S."""
-    return -(terms.sum().conj() * (terms @ _bits(terms))).imag
+    """The derivatives of |S|^2 / 2 by the angles, (..., n), from the terms of S."""
+    return -(terms.sum(-1, keepdim=True).conj() * (terms @ _bits(terms))).imag
 
 
 def _curvatures(terms: torch.Tensor) -> torch.Tensor:
-    """The inverse of the second derivatives of |S|^2 / 2 by the angles, (n, n), in which flat directions are 0."""
+    """The inverse of the second derivatives of |S|^2 / 2 by the angles, (..., n, n), in which flat directions are 0."""
     bits = _bits(terms)
     first = terms @ bits
-    second = first.conj()[:, None] * first - terms.sum().conj() * (bits.mT @ (terms[:, None] * bits))
+    second = first.conj()[..., :, None] * first[..., None, :]
+    second = second - terms.sum(-1).conj()[..., None, None] * (bits.mT @ (terms[..., None] * bits))
     return torch.linalg.pinv(second.real, rtol=1e-12, hermitian=True)
 
 

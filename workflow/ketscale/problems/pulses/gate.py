@@ -18,7 +18,7 @@ from ketscale.problems.pulses.workload import PulseWorkload
 
 
 class GateProblem(DrivenColumns):
-    """1 - F of the gate, with F = |sum of overlaps / columns|^2; see `engines.pulses.fidelities`.
+    """1 - F of the gate, with F = |sum of overlaps / columns|^2; see `engines.pulses.frame`.
 
     The sums over columns are the overlaps by row, complex (2**n,), if virtual Z needs them, else their sum (1,).
     """
