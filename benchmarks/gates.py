@@ -21,7 +21,12 @@ from ketscale.words import duration
 
 OWN: dict[str, Route] = {"evolve": "auto", "evolve-compiled": "compiled", "evolve-torch": "torch"}
 # A peer is one file and one line here: its name, and its module in `peers`, whose `Gates` is made of the name.
-PEERS = {"plain-torch": "plain_torch_gates", "plain-jax": "plain_jax_gates"}
+PEERS = {
+    "plain-torch": "plain_torch_gates",
+    "plain-jax": "plain_jax_gates",
+    "qutip-qtrl": "qutip_qtrl",
+    "dynamiqs-expm": "dynamiqs",
+}
 REFERENCE = "evolve-torch"
 SIMULATORS = (*OWN, *PEERS)
 # All evolve by exponentials, so that only rounding may differ.

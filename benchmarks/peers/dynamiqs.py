@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.dynamics import ControlTasks
+from benchmarks.gates import GateTasks
 from benchmarks.peers.on_jax import amplitude_of, differentiated, imported
 from benchmarks.pulses import DrivenChain
 from benchmarks.runner import Call
@@ -50,6 +51,31 @@ class Control:
             return jnp.einsum("bij,ji->b", result.final_state.to_jax(), target).real
 
         return differentiated(values, tasks.controls, tasks.rates)
+
+
+class Gates:
+    """One batched and compiled `sepropagator` of gates without noise, by the exponential of each segment."""
+
+    def __init__(self, name: str) -> None:
+        self._dynamiqs = imported("dynamiqs")
+
+    def prepare(self, tasks: GateTasks) -> Call:
+        """See `gates.Own.prepare`."""
+        dq = self._dynamiqs
+        dq.set_precision("double")
+        jnp, segments = imported("jax.numpy"), tasks.controls.shape[1]
+        times = tasks.tau * np.arange(segments + 1)
+        target, size = jnp.asarray(tasks.target.conj()), float(np.linalg.norm(tasks.target)) ** 2
+
+        def infidelities(controls: Any) -> Any:
+            hamiltonian = dq.asqarray(tasks.drift)
+            for number, operator in enumerate(tasks.operators):
+                hamiltonian = hamiltonian + dq.pwc(times, controls[:, :, number], dq.asqarray(operator))
+            made = dq.sepropagator(hamiltonian, times[[0, -1]], method=dq.method.Expm(), progress_meter=False)
+            overlaps = jnp.einsum("ij,bij->b", target, made.final_propagator.to_jax())
+            return 1 - jnp.abs(overlaps) ** 2 / size**2
+
+        return differentiated(infidelities, tasks.controls)
 
 
 class Gate:
