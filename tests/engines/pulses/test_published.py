@@ -56,21 +56,7 @@ def dense(order: int, given: Lattice, amplitudes: Any) -> Any:
 def test_every_term_is_by_itself_in_its_order(order: int, sites: int, levels: int, route: Route) -> None:
     given = lattice(sites, levels)
     made = integrator(f"published{order}", STEPS, route)
-    amplitudes = normal(STEPS, 1, sites, seed=4).real.requires_grad_()
+    amplitudes = normal(STEPS, 1, sites, seed=4).real
     columns = torch.eye(given.dimension, dtype=torch.complex128)
-    weights = normal(given.dimension, given.dimension, seed=5)
     final = made.evolve(given, amplitudes, DURATION, columns)
-    expected = dense(order, given, amplitudes.detach())
-    np.testing.assert_allclose(final.detach().T, expected, rtol=0, atol=1e-13)
-
-    # Along a direction of the amplitudes, by central differences of the dense unitary.
-    (gradient,) = torch.autograd.grad((weights.conj() * final).real.sum(), amplitudes)
-    direction = normal(*amplitudes.shape, seed=6).real
-
-    def value(by: float) -> float:
-        unitary = torch.from_numpy(dense(order, given, amplitudes.detach() + by * direction))
-        return float((weights.conj() * unitary.T).real.sum())
-
-    differences = {1: 3 / 4, 2: -3 / 20, 3: 1 / 60}
-    found = sum(w * (value(1e-2 * k) - value(-1e-2 * k)) for k, w in differences.items()) / 1e-2
-    assert float((gradient * direction).sum()) == pytest.approx(found, rel=1e-8, abs=1e-8)
+    np.testing.assert_allclose(final.T, dense(order, given, amplitudes), rtol=0, atol=1e-13)

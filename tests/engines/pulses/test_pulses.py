@@ -16,7 +16,6 @@ from ketscale.engines.pulses import (
     Bounds,
     Cosine,
     Device,
-    Fluxoniums,
     Lattice,
     Pulses,
     Segments,
@@ -374,42 +373,6 @@ def test_a_trained_sequence_is_a_cnot() -> None:
     amplitudes = frame.amplitudes(evolved(lattice, trained, frame.states), trained.duration)
     rows = row_overlaps(amplitudes, cnot_gate(2, pairs).T)
     assert 1 - fidelity(rows, 4, virtual_z=True).item() < 1e-4
-
-
-def test_an_infidelity_has_derivatives_by_all_parameters_of_device_and_pulses() -> None:
-    # Away from half a flux quantum, and in 20 steps, as accuracy does not matter here.
-    circuit = Fluxoniums(numbers(1, 1.1), numbers(4, 4.2), numbers(0.9, 1.05), numbers(2.9, 3.3))
-    given = [*vars(circuit).values(), numbers(0.02), numbers(-0.002), *pulse_parameters(cosine())]
-
-    def infidelity(*parameters: torch.Tensor) -> torch.Tensor:
-        device = Device(Fluxoniums(*parameters[:4]), ((0, 1),), *parameters[4:6])
-        pulses = Pulses(Cosine(parameters[6]), *parameters[7:])
-        lattice = device.lattice(3)
-        frame = dressed_frame(lattice)
-        step = pulses.duration / 20
-        values = pulses.sample((torch.arange(20, dtype=torch.float64) + 0.5) * step)
-        drives = torch.stack([lattice.embedded(drive, (site,)) for site, drive in enumerate(lattice.drives)])
-        states = frame.states
-        for driven in torch.einsum("tk,kab->tab", values.to(drives.dtype), drives):
-            states = states @ torch.linalg.matrix_exp(-1j * step * (lattice.undriven() + driven)).T
-        amplitudes = frame.amplitudes(states, pulses.duration)
-        return 1 - fidelity(row_overlaps(amplitudes, x_gate(2).T), 4, virtual_z=True)
-
-    inputs = [each.clone().requires_grad_() for each in given]
-    assert torch.autograd.gradcheck(infidelity, inputs, eps=1e-5, atol=1e-6, rtol=1e-4)
-
-
-def test_frames_have_the_derivatives_of_finite_differences() -> None:
-    device = fluxonium_chain(2)
-    lattice = device.lattice(3)
-    final = torch.randn(4, 9, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
-
-    def amplitudes(energies: torch.Tensor, root: torch.Tensor, duration: torch.Tensor) -> torch.Tensor:
-        changed = Lattice(3, 2, energies, lattice.pairs, (root + root.mH) / 2, (), lattice.drives[:0])
-        return dressed_frame(changed).amplitudes(final, duration)
-
-    given = (lattice.energies.clone(), lattice.couplings.clone(), torch.tensor(7.0, dtype=torch.float64))
-    assert torch.autograd.gradcheck(amplitudes, [each.requires_grad_() for each in given])
 
 
 @pytest.mark.parametrize("levels", [2, 3])

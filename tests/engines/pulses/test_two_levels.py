@@ -1,16 +1,13 @@
-"""Evolutions of sites of two levels by machine code: SciPy and torch find the same, with the same derivatives."""
+"""Evolutions of sites of two levels by machine code: torch finds the same, with the same derivatives."""
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
-import scipy.linalg
 import torch
 
 from ketscale.engines.pulses import Lattice, schemes
 from ketscale.engines.pulses.splitting import evolutions
 from ketscale.engines.pulses.two_level_cpu import evolutions as compiled
-from ketscale.errors import UserError
 from tests.pairs import pairs
 
 SCHEMES = {
@@ -59,48 +56,3 @@ def test_torch_finds_the_same_with_its_derivatives(name: str, driven: str, step:
         if one is not None and other is not None:
             scale = max(1.0, float(other.detach().abs().max()) if other.numel() else 1.0)
             torch.testing.assert_close(one, other, rtol=0, atol=2e-13 * scale * max(1, step))
-
-
-@pytest.mark.parametrize("step", [0.1, 3.0])
-def test_scipy_finds_the_same(step: float) -> None:
-    given, steps = lattice((2, 0, 2)), 4
-    scheme = SCHEMES["interaction4"]
-    amplitudes = samples(scheme, steps, 3)
-    made = compiled(scheme, given, amplitudes, torch.tensor(step, dtype=torch.float64)).numpy()
-
-    def exponential(number: int, part: int, site: int) -> np.ndarray:
-        weights = np.array(scheme.parts[part]) * step
-        hamiltonian = weights.sum() * np.diag(given.energies[site].numpy()).astype(complex)
-        for drive, at in enumerate(given.drive_sites):
-            if at == site:
-                hamiltonian += weights @ amplitudes[number, :, drive].numpy() * given.drives[drive].numpy()
-        return np.asarray(scipy.linalg.expm(-1j * hamiltonian))
-
-    kicks = len(scheme.kicks)
-    for site in range(3):
-        for place in range(steps * kicks + 1):
-            number, within = divmod(place, kicks)
-            parts = [(number, part) for part in scheme.local[within]] if number < steps else []
-            if within == 0 and number:
-                parts = [(number - 1, part) for part in scheme.local[-1]] + parts
-            expected = np.eye(2, dtype=complex)
-            for each in parts:
-                expected = exponential(*each, site) @ expected
-            np.testing.assert_allclose(made[place, site], expected, rtol=0, atol=1e-13)
-
-
-def test_they_are_unitary_to_rounding() -> None:
-    scheme = SCHEMES["interaction4"]
-    made = compiled(
-        scheme, lattice((0, 1, 2)), samples(scheme, 50, 3), torch.tensor(0.7, dtype=torch.float64)
-    )
-    identity = torch.eye(2, dtype=torch.complex128).expand_as(made)
-    torch.testing.assert_close(made @ made.mH, identity, rtol=0, atol=1e-15)
-
-
-def test_second_derivatives_are_refused() -> None:
-    scheme = SCHEMES["trotter2"]
-    amplitudes = samples(scheme, 2, 3).requires_grad_()
-    made = compiled(scheme, lattice((0, 1, 2)), amplitudes, torch.tensor(0.1, dtype=torch.float64))
-    with pytest.raises(UserError):
-        torch.autograd.grad(made.abs().sum() + made.real.sum(), amplitudes, create_graph=True)

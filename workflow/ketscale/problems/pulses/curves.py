@@ -51,7 +51,7 @@ def trained_curves(problem: DrivenColumns) -> Mapping[str, torch.Tensor]:
     """
     pulses = problem.model()
     # No segment is between two samples.
-    found = samples(pulses, min(INTERVAL, float(pulses.duration) / problem.model.divisions))
+    found = samples(pulses, min(INTERVAL, float(pulses.duration) / pulses.divisions))
     times = found["time_ns"]
     lattice, frame = problem.physics()
     state = frame.states[problem.get_buffer("columns")[-1:]]

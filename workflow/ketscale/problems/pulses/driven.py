@@ -53,7 +53,7 @@ class DrivenColumns(Problem):
         with torch.no_grad():
             lattice, frame = self._diagonalised()
         self._pairs, self._sites, self._qubits = lattice.pairs, model.sites, qubits
-        for name, tensor in zip(BEGIN, (*_tensors(lattice), frame.states, frame.energies), strict=True):
+        for name, tensor in zip(BEGIN, (*lattice.tensors, frame.states, frame.energies), strict=True):
             self.register_buffer(name, tensor, persistent=False)
         # What is impossible or has no derivatives at the start is the settings' fault; what becomes so later has diverged.
         self.physics()
@@ -71,7 +71,7 @@ class DrivenColumns(Problem):
 
         def hamiltonian(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
             device = functional_call(self.model.device, dict(zip(names, values, strict=True)), ())
-            return _tensors(device.lattice(self.levels, self.model.sites))
+            return device.lattice(self.levels, self.model.sites).tensors
 
         def dressed(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
             found = dressed_frame(self._lattice(*tensors))
@@ -129,7 +129,3 @@ class DrivenColumns(Problem):
             return self.physics()
         except (UserError, torch.linalg.LinAlgError):
             return None
-
-
-def _tensors(lattice: Lattice) -> tuple[torch.Tensor, ...]:
-    return lattice.energies, lattice.couplings, lattice.drives

@@ -153,11 +153,6 @@ class PulseModel(nn.Module, ABC):
     def _parameter(self, name: str, values: torch.Tensor) -> nn.Parameter:
         return nn.Parameter(values.double(), requires_grad=name in self._trains)
 
-    @property
-    def divisions(self) -> int:
-        """Equal parts of the length between which the envelopes may jump."""
-        return 1
-
     @torch.no_grad()
     def scatter(self, seed: int, width: float) -> None:
         """Add a normal number times the width to each parameter of amplitudes, frequencies and phases that is trained."""
@@ -232,14 +227,9 @@ class PiecewisePulse(PulseModel):
         self.amplitude = self._parameter("amplitude", segmented(Cosine(like), segments).amplitude)
         self.length = self._parameter("length", torch.zeros(()))
 
-    @property
-    def divisions(self) -> int:
-        """See `PulseModel.divisions`."""
-        return self.amplitude.shape[1]
-
     def envelope(self, usual: bool) -> Cosine | Segments:
         """See `PulseModel.envelope`."""
         amplitude = self.get_buffer("usual_amplitude")
         if usual:
-            return segmented(Cosine(amplitude), self.divisions)
+            return segmented(Cosine(amplitude), self.amplitude.shape[1])
         return Segments(amplitude[:, None, None] * self.amplitude)
