@@ -224,6 +224,16 @@ def test_held_pulses_keep_every_bound_whatever_their_numbers(
             assert slopes > 0.999 * bounds.slope
 
 
+@pytest.mark.parametrize("ramp", [0.5, 0.999, 1.0, 1 + 1e-12])
+def test_all_jumps_may_be_on_their_way_at_once(ramp: float) -> None:
+    values = torch.ones(1, 50, 2, dtype=torch.float64)
+    times = torch.linspace(0, 1, 2001, dtype=torch.float64)[:, None]
+    found = Segments(values, numbers(ramp)[0]).at(times)[:, 0].real
+    weights = torch.linspace(ramp / 2, 1 - ramp / 2, 51, dtype=torch.float64)[[0, -1]]
+    rises = ((times - weights) / ramp).clamp(-0.5, 0.5).mul(torch.pi).sin() / 2
+    torch.testing.assert_close(found, rises[:, 0] - rises[:, 1], rtol=0, atol=1e-10)
+
+
 @pytest.mark.parametrize("ramp", [None, 0.5])
 def test_each_drive_has_an_amplitude_of_its_own(ramp: float | None) -> None:
     bounds, wide = Bounds(amplitude=(0.3, 0.02)), numbers(5.0, -5.0)

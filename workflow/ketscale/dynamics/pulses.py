@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ketscale.engines.pulses.envelopes import ROUNDING
 from ketscale.engines.pulses.limits import Limits, filtered, limited
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped
@@ -133,7 +134,7 @@ class Pulse(ABC):
         at = _middles(self.segments, parameters)
         if self.limits and self.limits.ramp:
             ramp = self.limits.ramp / duration
-            if (ramp > 1).any():
+            if not is_mapped(ramp) and (ramp > 1 + ROUNDING).any():
                 raise UserError(
                     f"duration: the pulse's limits need at least {self.limits.ramp:.4g}; make it longer, or allow more"
                 )

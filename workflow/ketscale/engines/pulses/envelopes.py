@@ -71,7 +71,7 @@ class Segments:
     ramp: torch.Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.ramp is not None and not is_mapped(self.ramp) and self.ramp > 1:
+        if self.ramp is not None and not is_mapped(self.ramp) and self.ramp > 1 + ROUNDING:
             raise UserError(f"length: the pulse is shorter than a jump takes, by a factor of {self.ramp:.4g}")
         if self.amplitude.ndim != 3 or self.amplitude.shape[-1] != 2 or self.amplitude.shape[1] < 1:
             raise UserError(f"amplitude: must be (drives, segments, 2), not {tuple(self.amplitude.shape)}")

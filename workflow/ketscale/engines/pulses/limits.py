@@ -90,13 +90,13 @@ def filtered(values: torch.Tensor, fraction: torch.Tensor, ramp: torch.Tensor) -
         a jump takes, at most 1, real (..., 1).
     """
     parts = values.shape[-1]
-    shrunk = (1 - ramp).detach()
+    shrunk = (1 - ramp).detach().clamp(min=1e-12)
     # Jumps at one time: no other is on its way.
     window = int(min(parts + 1.0, (parts * ramp.detach() / shrunk).max().item() + 2))
     nothing = values.new_zeros(*values.shape[:-1], 1)
     padded = torch.cat([nothing, values, nothing], -1)
     jumps = torch.cat([padded.diff(dim=-1), *[nothing] * window], -1)
-    passed = (fraction.detach() - ramp.detach()) / shrunk.clamp(min=1e-12) * parts
+    passed = (fraction.detach() - ramp.detach()) / shrunk * parts
     done = (passed.floor() + 1).clamp(0, parts + 1).long()
     made = padded.gather(-1, done)
     for jump in (done + number for number in range(window)):
