@@ -33,10 +33,12 @@ def evolve(
     if initial.ndim == 3:
         return evolve(*_each_a_task(fixed, controls, initial), evolution).unflatten(0, initial.shape[:2])
     segments, recorded = controls.shape[1], is_recorded(fixed, controls, initial)
-    at_once = max(1, KEPT_BYTES // max(1, initial.numel() * initial.element_size())) if recorded else segments
+    at_once = max(1, KEPT_BYTES // max(1, initial.numel() * initial.element_size()))
+    if not recorded or segments <= at_once:
+        keeps = recorded and not transforms_active()
+        return applied(_Final(evolution, keeps), fixed, controls, initial)[0]
     for part in controls.split(at_once, 1):
-        keeps = recorded and segments <= at_once and not transforms_active()
-        (initial,) = applied(_Final(evolution, keeps), fixed, part, initial)
+        (initial,) = applied(_Final(evolution, False), fixed, part, initial)
     return initial
 
 
