@@ -1,4 +1,4 @@
-"""When circuits get compiled code of their own, and whether the cache folder must take it."""
+"""When circuits and quantum systems get compiled code of their own, and whether the cache folder must take it."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def specialise(when: When) -> None:
         takes over when it is there. Then results may change in the last digits, and the logger "ketscale" says so at
         level INFO. "always": the first call waits for the circuit's own code; so it is in `ketscale train`, `try` and `bench`,
         in the estimators' `fit`, and wherever torch's deterministic algorithms are on. "never": circuits are
-        read from tables, also those that had code of their own.
+        read from tables, also those that had code of their own. So it is with the systems of `ketscale.dynamics`, whose
+        results have the same bits either way.
 
     Raises:
         UserError: it is none of these.
