@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ketscale.engines.dynamics.tasks import as_complex
-from ketscale.engines.pulses.virtual_z import largest_overlap
+from ketscale.engines.pulses.frame import fidelity
 from ketscale.errors import UserError
 
 
@@ -127,10 +127,7 @@ def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch
         if virtual_z:
             raise UserError("virtual_z: a channel's fidelity has none; leave it out, or evolve the unitary")
         return torch.einsum("pi,...ijpq,qj->...", ideal.conj(), block, ideal).real
-    terms = ideal.conj() * block
-    if not virtual_z:
-        return _squared(terms.sum((-2, -1)))
-    return largest_overlap(terms.sum(-1))
+    return fidelity((ideal.conj() * block).sum(-1), 1, virtual_z)
 
 
 def _kept(block: torch.Tensor) -> torch.Tensor:

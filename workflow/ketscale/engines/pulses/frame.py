@@ -108,8 +108,10 @@ def row_overlaps(
     return (target.conj() * amplitudes).sum(0)
 
 
-def fidelity(rows: Complex[torch.Tensor, " rows"], columns: int, virtual_z: bool) -> Float[torch.Tensor, ""]:
-    """|mean_j <u_j|v_j>|^2 from the rows of all columns, real, shape (). One column: that of one state.
+def fidelity(
+    rows: Complex[torch.Tensor, "*batch rows"], columns: int, virtual_z: bool
+) -> Float[torch.Tensor, "*batch"]:
+    """|mean_j <u_j|v_j>|^2 from the rows of all columns, real, of the batch's shape. One column: that of one state.
 
     columns: how many columns the rows were summed over. virtual_z: the largest over all Z rotations of each qubit after
         the pulse (see `virtual_z.largest_overlap`, and what it says of derivatives).
@@ -117,7 +119,7 @@ def fidelity(rows: Complex[torch.Tensor, " rows"], columns: int, virtual_z: bool
     Raises:
         UserError: with virtual_z, there are not 2**n rows.
     """
-    overlap = largest_overlap(rows) if virtual_z else rows.sum().abs().square()
+    overlap = largest_overlap(rows) if virtual_z else rows.sum(-1).abs().square()
     return overlap / columns**2
 
 
