@@ -10,7 +10,6 @@ from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, sweeps
-from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
@@ -21,6 +20,7 @@ from ketscale.engines.circuits.superposition import (
     superposed,
     through_states,
 )
+from ketscale.engines.circuits.wrapper import Looped
 from ketscale.errors import UserError
 
 REFERENCE: Simulator = build_simulator(

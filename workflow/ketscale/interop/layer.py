@@ -18,9 +18,8 @@ from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.fused.frame import letters, word
-from ketscale.engines.circuits.probabilities import probabilities
 from ketscale.engines.circuits.shots import Shots
-from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.simulator import Simulator, probabilities
 from ketscale.errors import UserError
 from ketscale.interop.expressions import ParametrisedCircuit
 from ketscale.shapes import Float, Shaped

@@ -20,9 +20,8 @@ from ketscale.engines.circuits.checks import check_request, no_rows, one_first_d
 from ketscale.engines.circuits.circuit import Angles, Circuit, Gate
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.fused.frame import Pauli, word
-from ketscale.engines.circuits.probabilities import probabilities
 from ketscale.engines.circuits.shifts import gathered, separated
-from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.simulator import Simulator, probabilities
 from ketscale.engines.circuits.superposition import Superposition, measured, mixed
 from ketscale.engines.circuits.transforms import uncompiled
 from ketscale.errors import UserError

@@ -9,8 +9,7 @@ from typing import TypeAlias
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.probabilities import of_state, probabilities
-from ketscale.engines.circuits.simulator import Simulator
+from ketscale.engines.circuits.simulator import Simulator, of_state, probabilities
 from ketscale.engines.circuits.superposition import Superposition, superposed
 
 # Evaluates the wrapped simulator; its tensors after the angles are the initial state or a superposition.
@@ -79,6 +78,24 @@ class Wrapper(ABC):
             return superposed(self.simulator, circuit, angles, paulis, Superposition(*superposition))
 
         return self.through(evaluate, angles, *superposition)
+
+
+class Looped(Wrapper):
+    """`simulator`, called once for each sample, to measure the cost of loops over samples in Python."""
+
+    def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:
+        """See `Wrapper.through`."""
+        rows = len(angles.inputs)
+        if rows < 2 or any(other.ndim == 2 and len(other) != rows for other in others):
+            return evaluate(angles, *others)  # no rows, one row, or a mistake that the simulator reports
+        samples = (
+            evaluate(
+                Angles(inputs, angles.weights),
+                *(other[row : row + 1] if other.ndim == 2 else other for other in others),
+            )
+            for row, inputs in enumerate(angles.inputs.split(1))
+        )
+        return torch.cat(list(samples))
 
 
 def _given(initial: torch.Tensor | None) -> tuple[torch.Tensor, ...]:

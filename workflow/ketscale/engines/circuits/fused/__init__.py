@@ -26,7 +26,6 @@ from ketscale.engines.circuits.fused import gpu
 from ketscale.engines.circuits.fused.higher import Derivative, Terms
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.route import RouteChoice, choose, split
-from ketscale.engines.circuits.looped import Looped
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.circuits.superposition import (
     TINY,
@@ -35,6 +34,7 @@ from ketscale.engines.circuits.superposition import (
     reversal,
     through_states,
 )
+from ketscale.engines.circuits.wrapper import Looped
 from ketscale.errors import UserError
 from ketscale.private_torch import forward_mode, transforms_active
 from ketscale.shapes import Complex, Float
