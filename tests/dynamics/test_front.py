@@ -222,6 +222,23 @@ def test_relaxation_and_dephasing_lower_the_fidelity_of_waiting_as_they_do_in_cl
     assert kd.process_fidelity(idle, torch.eye(2), qubit).item() == pytest.approx(expected, abs=1e-13)
 
 
+def test_targets_may_be_a_batch() -> None:
+    states = SYSTEM.computational_states
+    final = kd.evolve(SYSTEM, torch.stack([CONTROLS, -CONTROLS]), DURATION, kind="unitary", initial=states)
+    channel = kd.evolve(SYSTEM, CONTROLS, DURATION, kind="channel")
+    gates = torch.stack([kd.gate("cz"), kd.gate("iswap")])
+    for function in (kd.average_gate_fidelity, kd.process_fidelity):
+        found, of_channel = function(final, gates, states), function(channel, gates, states)
+        for number in range(2):
+            assert found[number] == function(final, gates[number], states)[number]
+            assert of_channel[number] == pytest.approx(
+                function(channel, gates[number], states).item(), abs=1e-14
+            )
+    kets = torch.nn.functional.normalize(COLUMNS.T, dim=1)
+    assert kd.ket_fidelity(kets[0], kets)[0].item() == pytest.approx(1)
+    assert kd.ket_fidelity(kets[:2], kets[2:])[1] == kd.ket_fidelity(kets[1], kets[3])
+
+
 def test_virtual_z_is_that_of_the_pulse_engine() -> None:
     final = kd.evolve(
         SYSTEM,

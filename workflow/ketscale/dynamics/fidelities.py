@@ -16,7 +16,7 @@ from ketscale.errors import UserError
 
 
 def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
-    """|<target|ket>|^2 of kets (d,) or (batch, d) with a ket (d,); for density matrices see `fidelity`.
+    """|<target|ket>|^2 of kets with targets, each (d,) or (batch, d); for density matrices see `fidelity`.
 
     Raises:
         UserError: the dimensions differ.
@@ -26,9 +26,9 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
         0.64...
     """
     state = as_complex(target, kets.real)
-    if tuple(state.shape) != (kets.shape[-1],):
+    if not 1 <= state.ndim <= 2 or state.shape[-1] != kets.shape[-1]:
         raise UserError(f"target: must be a ket of {kets.shape[-1]} amplitudes, not {tuple(state.shape)}")
-    return _squared(kets @ state.conj())
+    return _squared((kets * state.conj()).sum(-1))
 
 
 def process_fidelity(
@@ -38,7 +38,7 @@ def process_fidelity(
 
     final: columns (d, D) that began as `states`, as `evolve` gives them for kind unitary; or their channel (D, D, d, d).
         Either may have a batch axis.
-    target: T, (D, D).
+    target: T, (D, D) or (batch, D, D).
     states: the computational states, (d, D), such as `System.computational_states`; M is states^+ final. None: `final` is
         M, (D, D), or has images (D, D, D, D).
     virtual_z: the largest value over Z rotations of each qubit after the gate, which software makes; for unitaries.
@@ -52,7 +52,7 @@ def process_fidelity(
         1.0
     """
     block, ideal = _parts(final, target, states)
-    return _overlap(block, ideal, virtual_z) / len(ideal) ** 2
+    return _overlap(block, ideal, virtual_z) / ideal.shape[-1] ** 2
 
 
 def average_gate_fidelity(
@@ -72,7 +72,7 @@ def average_gate_fidelity(
         0.333...
     """
     block, ideal = _parts(final, target, states)
-    d = len(ideal)
+    d = ideal.shape[-1]
     return (_overlap(block, ideal, virtual_z) + _kept(block)) / (d * (d + 1))
 
 
@@ -92,7 +92,7 @@ def leakage(final: torch.Tensor, states: Any = None) -> torch.Tensor:
 
 def _parts(final: torch.Tensor, target: Any, states: Any) -> tuple[torch.Tensor, torch.Tensor]:
     block, ideal = _block(final, states), as_complex(target, final.real)
-    if tuple(ideal.shape) != tuple(block.shape[-2:]):
+    if not 2 <= ideal.ndim <= 3 or ideal.shape[-2:] != block.shape[-2:]:
         raise UserError(
             f"target: is of shape {tuple(ideal.shape)}, and what was evolved {tuple(block.shape[-2:])} in computational "
             "states; give a target of that shape, or the computational states"
@@ -126,7 +126,7 @@ def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch
     if block.ndim > 3:
         if virtual_z:
             raise UserError("virtual_z: a channel's fidelity has none; leave it out, or evolve the unitary")
-        return torch.einsum("pi,...ijpq,qj->...", ideal.conj(), block, ideal).real
+        return torch.einsum("...pi,...ijpq,...qj->...", ideal.conj(), block, ideal).real
     return fidelity((ideal.conj() * block).sum(-1), 1, virtual_z)
 
 
