@@ -136,11 +136,13 @@ def test_exponentials_by_products_have_the_error_of_rounding(strength: float, dt
     hermitian = torch.tensor(np.array(list(matrices(np.random.default_rng(0), 8, "abc").values())))
     given = -1j * strength * hermitian * torch.tensor([1.0, 0.1, 0.0])[:, None, None]
     wanted = np.array([expm(each) for each in given.numpy()])
-    made = plain._by_products(given.to(dtype))
+    made = plain._by_products(given.to(dtype), 1e5)
     tolerance = torch.finfo(dtype).eps * 20 * max(1.0, 10 * strength)
     np.testing.assert_allclose(made.numpy(), wanted, atol=tolerance)
     # Each as if it was alone.
-    assert torch.equal(made[1], plain._by_products(given.to(dtype)[1:2])[0])
+    assert torch.equal(made[1], plain._by_products(given.to(dtype)[1:2], 1e5)[0])
+    assert not plain._by_products(given.to(dtype), strength)[0].isfinite().any()
+    assert plain._by_products(given.to(dtype), strength)[2].isfinite().all()
 
 
 def test_long_pulses_of_dense_systems_keep_parts(monkeypatch: pytest.MonkeyPatch) -> None:

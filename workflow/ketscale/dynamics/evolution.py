@@ -59,8 +59,9 @@ def evolve(
         on the whole system as exact does; or for kets and unitaries of a chain of several sites with equal levels
         those of `engines.pulses.integrators`, in fp64, which evolve sites and pairs: suzuki4, of order 4; or interaction4,
         of order 4 where layers of couplings commute (two sites), otherwise of order 2 with a small error.
-    route: compiled: machine code, for CPU tensors; torch: torch's operators, on any device; auto: compiled for CPU
-        tensors, else torch.
+    route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
+        matrices by torch's operators, on any device; auto: the first for CPU tensors, but for unitaries of 8 levels and
+        more where the second takes less time.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
 

@@ -11,6 +11,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from ketscale.engines.dynamics.evolution import Division, Evolution
+from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 from ketscale.private_torch import transforms_active
 
 # Bytes of matrices that a backward pass keeps, of which it needs so many for each segment; of longer pulses it computes
@@ -106,7 +107,8 @@ def _maps(
 def _exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
     if division.reaches:
         of_operators = transforms_active() or not generators.is_complex()
-        return torch.linalg.matrix_exp(generators) if of_operators else _by_products(generators)
+        largest = MOST_EXACT_STEPS * division.reaches[-1]
+        return torch.linalg.matrix_exp(generators) if of_operators else _by_products(generators, largest)
     identity = torch.eye(generators.shape[-1], dtype=generators.dtype, device=generators.device)
     step = made = generators / division.steps
     for k in range(division.degrees[0], 1, -1):
@@ -118,14 +120,16 @@ def _exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
 REACH = {torch.complex128: 0.78, torch.complex64: 2.4}
 
 
-def _by_products(generators: torch.Tensor) -> torch.Tensor:
+def _by_products(generators: torch.Tensor, largest: float) -> torch.Tensor:
     """The exponential by scaling and squaring, in six products and the squares (Paterson and Stockmeyer).
+
+    Beyond the `largest` norm it is not a number, as in compiled code.
 
     The backward pass of `matrix_exp` exponentiates matrices of twice the size; that of a product is two products.
     """
-    norm = generators.detach().abs().sum(-2).amax(-1)[..., None, None].nan_to_num(0.0)
-    squares = (norm / REACH[generators.dtype]).log2().ceil().clamp(0, 40)
-    one = generators * torch.exp2(-squares)
+    norm = generators.detach().abs().sum(-2).amax(-1)[..., None, None]
+    squares = torch.where(norm <= largest, norm / REACH[generators.dtype], 0.0).log2().ceil().clamp(0)
+    one = torch.where(norm <= largest, generators * torch.exp2(-squares), math.nan)
     two = one @ one
     four = two @ two
     identity = torch.eye(one.shape[-1], dtype=one.dtype, device=one.device).expand_as(one)
