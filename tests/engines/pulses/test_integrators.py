@@ -402,7 +402,7 @@ def test_gradients_that_nothing_needs_are_not_computed(route: str, monkeypatch: 
     given = lattice(4, 2, tuple(pairwise(range(4))), (0, 1))
     made = integrator("interaction4", 9, route)
     tensors = inputs(made, given, 5)
-    module = made.stepper._route(given)[0]
+    module = made.stepper.machine(given)
     fixed, backward = [], module.backward
 
     def counting(sequence: Any, gates: torch.Tensor, *others: Any) -> tuple[torch.Tensor, ...]:

@@ -28,7 +28,7 @@ from ketscale.engines.compiled.language import (
     integers,
     lane_sums,
 )
-from ketscale.engines.pulses.plain import Place, Sequence
+from ketscale.engines.pulses.plain import GateSequence, Place
 
 # Entries of a row of the table before the offsets: the number of sites; then counts and strides of the three loops over
 # the amplitudes of the other sites, outermost first. Strides and offsets count complex vectors.
@@ -57,12 +57,12 @@ def vectors(dimension: int, columns: int, lanes: int) -> int:
 
 
 @lru_cache(maxsize=64)
-def table(sequence: Sequence, vectors: int) -> torch.Tensor:
+def table(sequence: GateSequence, vectors: int) -> torch.Tensor:
     """How the gates of each place step through memory, int64 (places, row): counts, strides and offsets."""
     return torch.tensor([_row(sequence, place, vectors) for place in sequence.places])
 
 
-def _row(sequence: Sequence, place: Place, vectors: int) -> list[int]:
+def _row(sequence: GateSequence, place: Place, vectors: int) -> list[int]:
     d, n = sequence.levels, sequence.sites
     stride = {site: d ** (n - 1 - site) * vectors for site in place}
     first, last = min(place), max(place)
@@ -77,7 +77,7 @@ def _row(sequence: Sequence, place: Place, vectors: int) -> list[int]:
 ARGUMENTS = {
     # Threads take tiles until none is left.
     "tiles tile_vectors count wanted": INTEGER,
-    # The gates in the order of their action: a row of the table, and where the matrix starts; see `Sequence`.
+    # The gates in the order of their action: a row of the table, and where the matrix starts; see `GateSequence`.
     "items": integers("count", 2),
     "table": integers("places", "row"),
     "gates": complexes("numbers"),
@@ -222,7 +222,7 @@ def _summed(size: int) -> tuple[int, int]:
 LANES = lanes_of(torch.float64)
 
 
-def enter(columns: torch.Tensor, sequence: Sequence) -> torch.Tensor:
+def enter(columns: torch.Tensor, sequence: GateSequence) -> torch.Tensor:
     """The columns' state, real (tiles, d**n, vectors, 2, lanes); see above. Missing columns are 0."""
     size = vectors(columns.shape[1], len(columns), LANES) * LANES
     tiles = -(-len(columns) // size)
@@ -240,14 +240,14 @@ def leave(state: torch.Tensor, columns: int) -> torch.Tensor:
     return torch.view_as_complex(parts[:columns].contiguous())
 
 
-def forward(sequence: Sequence, gates: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+def forward(sequence: GateSequence, gates: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     """The state after all gates, which overwrites the given one."""
     _call("write_forward", sequence, {"gates": gates, "states": state})
     return state
 
 
 def backward(
-    sequence: Sequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor, wanted: int
+    sequence: GateSequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor, wanted: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """See `plain.backward`; the given state and cotangent are overwritten."""
     to_gates = gates.new_zeros(len(state), wanted)
@@ -259,7 +259,7 @@ def backward(
     return state, cotangent, total
 
 
-def _call(name: str, sequence: Sequence, tensors: dict[str, torch.Tensor]) -> None:
+def _call(name: str, sequence: GateSequence, tensors: dict[str, torch.Tensor]) -> None:
     state = tensors["states"]
     tiles = len(state)
     if tiles == 0 or len(sequence) == 0:

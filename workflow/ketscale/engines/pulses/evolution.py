@@ -12,14 +12,18 @@ Second derivatives and forward mode go through the matrices of the same steps by
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple, Protocol
+from types import ModuleType
+from typing import NamedTuple
 
 import torch
 
 from ketscale.engines.derivatives import ByOperators, paired
+from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.plain import GateSequence
 from ketscale.errors import UserError
 from ketscale.measure.spans import span
 from ketscale.private_torch import applied, transforms_active
@@ -28,36 +32,52 @@ from ketscale.private_torch import applied, transforms_active
 MOST_PLAIN = 256
 
 
-class SteppingMethod(Protocol):
-    """Unitary steps, a chunk of them at a time. A state holds columns in a layout of the stepper's own."""
+class SteppingMethod(ABC):
+    """Unitary steps, a chunk of them at a time, as gates on columns. A state holds columns in the layout of `machine`."""
 
     @property
+    @abstractmethod
     def nodes(self) -> tuple[float, ...]:
         """When a step samples the amplitudes, as fractions of the step."""
-        ...
 
-    def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """All that steps with these amplitudes (steps, stages, drives) need and that columns share; differentiable.
-
-        step: the time that a step takes, without dimensions.
-        """
-        ...
-
+    @abstractmethod
     def chunk(self, lattice: Lattice, columns: int) -> int:
         """How many steps to take at once."""
-        ...
+
+    @abstractmethod
+    def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """The matrices of all gates of steps with these amplitudes (steps, stages, drives), in the order of `gates`.
+
+        Columns share them; they are differentiable. step: the time that a step takes, without dimensions.
+        """
+
+    @abstractmethod
+    def gates(self, lattice: Lattice, steps: int) -> tuple[GateSequence, int]:
+        """The gates of so many steps, and how many numbers of their matrices, the first, change with the amplitudes."""
+
+    @abstractmethod
+    def unitaries(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """Matrices (k, d**n, d**n) that act one after the other as the steps do, by operators that torch.func transforms."""
+
+    def machine(self, lattice: Lattice) -> ModuleType:
+        """What applies gates to columns: `plain`, or a module with the same functions."""
+        return plain
 
     def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
         """The state that holds columns (columns, d**n); it owns its memory."""
-        ...
+        state: torch.Tensor = self.machine(lattice).enter(columns, self.gates(lattice, 1)[0])
+        return state
 
     def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
         """The inverse of `enter`."""
-        ...
+        final: torch.Tensor = self.machine(lattice).leave(state, columns)
+        return final
 
     def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
         """The state after steps that `made` was made for; the given one may be overwritten."""
-        ...
+        gates, _ = self.gates(lattice, steps)
+        after: torch.Tensor = self.machine(lattice).forward(gates, made.flatten(), state)
+        return after
 
     def backward(
         self,
@@ -72,11 +92,12 @@ class SteppingMethod(Protocol):
 
         fixed: whether the cotangent of what does not change with the amplitudes is needed; it may be 0 otherwise.
         """
-        ...
-
-    def unitaries(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
-        """Matrices (k, d**n, d**n) that act one after the other as the steps do, by operators that torch.func transforms."""
-        ...
+        gates, changing = self.gates(lattice, steps)
+        wanted = made.numel() if fixed else changing
+        before, to_before, to_made = self.machine(lattice).backward(
+            gates, made.flatten(), state, cotangent, wanted
+        )
+        return before, to_before, to_made.view_as(made)
 
 
 def evolve_columns(

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 import torch
 
+from ketscale.engines.pulses.evolution import SteppingMethod
 from ketscale.engines.pulses.exponential import unitary
 from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.plain import GateSequence
 from ketscale.engines.pulses.schemes import MagnusScheme
 
 # Complex numbers of the matrices of a chunk of steps.
@@ -18,8 +20,8 @@ CHUNK = 2**20
 
 
 @dataclass(frozen=True)
-class DenseMagnus:
-    """Steps whose exponentials are matrices (d**n, d**n); a state is a matrix of columns (d**n, columns)."""
+class DenseMagnus(SteppingMethod):
+    """Steps whose exponentials are matrices (d**n, d**n)."""
 
     scheme: MagnusScheme
 
@@ -40,6 +42,14 @@ class DenseMagnus:
         """See `evolution.SteppingMethod`."""
         return self.made(lattice, amplitudes, step)
 
+    def gates(self, lattice: Lattice, steps: int) -> tuple[GateSequence, int]:
+        """See `evolution.SteppingMethod`: each on all sites."""
+        size = lattice.dimension**2
+        starts = torch.arange(steps * len(self.scheme.weights), device="cpu") * size
+        items = torch.stack([torch.zeros_like(starts), starts], 1)
+        places = (tuple(range(lattice.sites)),)
+        return GateSequence(lattice.levels, lattice.sites, places, items), len(items) * size
+
     def generators(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
         """The Hermitian matrices H of the exponentials exp(-i H), (steps * exponentials, d**n, d**n)."""
         durations, strengths = _weighted(self.scheme, amplitudes)
@@ -55,38 +65,6 @@ class DenseMagnus:
         terms = torch.stack([lattice.undriven(), *driven, *coupled])
         factors = step * torch.cat([durations[:, None], strengths], 1)
         return torch.einsum("ek,kab->eab", factors.to(terms.dtype), terms)
-
-    def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
-        """See `evolution.SteppingMethod`."""
-        return columns.T.clone()
-
-    def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
-        """See `evolution.SteppingMethod`."""
-        return state.T.contiguous()
-
-    def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """See `evolution.SteppingMethod`."""
-        for each in made:
-            state = each @ state
-        return state
-
-    def backward(
-        self,
-        lattice: Lattice,
-        steps: int,
-        made: torch.Tensor,
-        state: torch.Tensor,
-        cotangent: torch.Tensor,
-        fixed: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """See `evolution.SteppingMethod`."""
-        to_made = torch.empty_like(made)
-        for number in reversed(range(len(made))):
-            inverse = made[number].mH
-            state = inverse @ state
-            to_made[number] = cotangent @ state.mH
-            cotangent = inverse @ cotangent
-        return state, cotangent, to_made
 
 
 def _weighted(scheme: MagnusScheme, amplitudes: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,7 +15,7 @@ Meets = tuple[tuple[bool, bool], ...]  # see `splitting.Gates.meets`
 
 
 @dataclass(frozen=True, eq=False)
-class Sequence:
+class GateSequence:
     """Gates in the order of their action, whose matrices are in one flat buffer; several may share a matrix.
 
     levels, sites: of the lattice. places: where gates act. items: int64 (gates, 2), the number of a gate's place and
@@ -30,7 +30,7 @@ class Sequence:
     def __len__(self) -> int:
         return len(self.items)
 
-    def divided(self, number: int) -> tuple[Sequence, Sequence]:
+    def divided(self, number: int) -> tuple[GateSequence, GateSequence]:
         """So many of the first gates, and the others."""
         first, others = self.items[:number], self.items[number:]
         return replace(self, items=first), replace(self, items=others)
@@ -54,7 +54,7 @@ def layers(pairs: tuple[Place, ...]) -> list[list[int]]:
     return made
 
 
-def enter(columns: torch.Tensor, sequence: Sequence) -> torch.Tensor:
+def enter(columns: torch.Tensor, sequence: GateSequence) -> torch.Tensor:
     """Columns (columns, d**n) in the layout that a sequence acts on."""
     return columns.T.clone()
 
@@ -64,7 +64,7 @@ def leave(state: torch.Tensor, columns: int) -> torch.Tensor:
     return state.T.contiguous()
 
 
-def forward(sequence: Sequence, gates: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
+def forward(sequence: GateSequence, gates: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
     """The state (d**n, columns) after all gates, differentiable in both tensors."""
     for place, start in sequence.steps:
         state = on_sites(_matrix(sequence, gates, place, start), state, place, sequence)
@@ -72,7 +72,7 @@ def forward(sequence: Sequence, gates: torch.Tensor, state: torch.Tensor) -> tor
 
 
 def backward(
-    sequence: Sequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor, wanted: int
+    sequence: GateSequence, gates: torch.Tensor, state: torch.Tensor, cotangent: torch.Tensor, wanted: int
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """The state before the gates, its cotangent and that of the buffer, from the final state and its cotangent.
 
@@ -89,12 +89,12 @@ def backward(
     return state, cotangent, to_gates
 
 
-def _matrix(sequence: Sequence, gates: torch.Tensor, place: Place, start: int) -> torch.Tensor:
+def _matrix(sequence: GateSequence, gates: torch.Tensor, place: Place, start: int) -> torch.Tensor:
     size = sequence.levels ** len(place)
     return gates[start : start + size * size].reshape(size, size)
 
 
-def on_sites(matrix: torch.Tensor, state: torch.Tensor, place: Place, sequence: Sequence) -> torch.Tensor:
+def on_sites(matrix: torch.Tensor, state: torch.Tensor, place: Place, sequence: GateSequence) -> torch.Tensor:
     """A matrix on the sites of a place, applied to the columns of a state (d**n, columns)."""
     applied = matrix @ _by_place(state, place, sequence)
     shape = [sequence.levels] * sequence.sites + [state.shape[-1]]
@@ -103,7 +103,7 @@ def on_sites(matrix: torch.Tensor, state: torch.Tensor, place: Place, sequence: 
     return tensor.movedim(tuple(range(len(place))), place).reshape(state.shape)
 
 
-def _by_place(state: torch.Tensor, place: Place, sequence: Sequence) -> torch.Tensor:
+def _by_place(state: torch.Tensor, place: Place, sequence: GateSequence) -> torch.Tensor:
     """The state with the indices of a place's sites as rows, and all others as columns."""
     tensor = state.reshape([sequence.levels] * sequence.sites + [-1])
     return tensor.movedim(place, tuple(range(len(place)))).reshape(sequence.levels ** len(place), -1)

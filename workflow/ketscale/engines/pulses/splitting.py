@@ -19,8 +19,9 @@ from typing import NamedTuple
 import torch
 
 from ketscale.engines.pulses import exponential, plain
+from ketscale.engines.pulses.evolution import SteppingMethod
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.plain import Meets, Place, Sequence, layers
+from ketscale.engines.pulses.plain import GateSequence, Meets, Place, layers
 from ketscale.engines.pulses.schemes import Scheme, Sweep
 from ketscale.engines.pulses.settings import Route
 from ketscale.errors import UserError
@@ -220,7 +221,7 @@ def _kind(stroke: tuple[float, Sweep]) -> tuple[float, bool]:
 
 
 @lru_cache(maxsize=64)
-def sequence(gates: Gates, steps: int) -> Sequence:
+def sequence(gates: Gates, steps: int) -> GateSequence:
     """The gates of so many steps; see `Gates.buffer` for the order of matrices."""
     levels, sites, pairs, driven = gates.structure
     kicks, square = len(gates.scheme.kicks), levels**4
@@ -239,7 +240,7 @@ def sequence(gates: Gates, steps: int) -> Sequence:
         items += [(len(pairs) + site, start + k * levels**2) for k, site in enumerate(gates.free)]
     # Read by the host, wherever the gates are.
     numbers = torch.tensor(items, dtype=torch.int64, device="cpu").reshape(-1, 2)
-    return Sequence(levels, sites, places, numbers)
+    return GateSequence(levels, sites, places, numbers)
 
 
 def _terms(lattice: Lattice) -> torch.Tensor:
@@ -268,7 +269,7 @@ TILE = 8
 
 
 @dataclass(frozen=True)
-class SplitSteps:
+class SplitSteps(SteppingMethod):
     """See `evolution.SteppingMethod` and `integrators.integrator`."""
 
     scheme: Scheme
@@ -304,38 +305,14 @@ class SplitSteps:
         others = after(steps.view(count, -1), rest.view(count, -1) if driven else rest)
         return torch.cat([plain.forward(start, first, identity)[None], others])
 
-    def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
-        """See `evolution.SteppingMethod`."""
-        state: torch.Tensor = self._route(lattice)[0].enter(columns, sequence(self._gates(lattice), 1))
-        return state
-
-    def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
-        """See `evolution.SteppingMethod`."""
-        final: torch.Tensor = self._route(lattice)[0].leave(state, columns)
-        return final
-
-    def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """See `evolution.SteppingMethod`."""
-        gates = sequence(self._gates(lattice), steps)
-        after: torch.Tensor = self._route(lattice)[0].forward(gates, made, state)
-        return after
-
-    def backward(
-        self,
-        lattice: Lattice,
-        steps: int,
-        made: torch.Tensor,
-        state: torch.Tensor,
-        cotangent: torch.Tensor,
-        fixed: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    def gates(self, lattice: Lattice, steps: int) -> tuple[GateSequence, int]:
         """See `evolution.SteppingMethod`."""
         gates = self._gates(lattice)
-        wanted = len(made) if fixed else gates.changing(steps)
-        before: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = self._route(lattice)[0].backward(
-            sequence(gates, steps), made, state, cotangent, wanted
-        )
-        return before
+        return sequence(gates, steps), gates.changing(steps)
+
+    def machine(self, lattice: Lattice) -> ModuleType:
+        """See `evolution.SteppingMethod`."""
+        return self._route(lattice)[0]
 
     def _gates(self, lattice: Lattice) -> Gates:
         return Gates.of(
