@@ -62,11 +62,11 @@ wheel-check: ## build sdist and wheel, install them into an empty environment, a
 	@echo "==> Checking the wheel"
 	@PYTHON="$(PYTHON)" tests/packaging/check.sh
 
-gpu-kit: $(SETUP) ## fill gpu-kit/ with what gpu-check needs on a machine without a network (60 MiB with the checkout)
+gpu-kit: $(SETUP) ## fill gpu-kit/ with what gpu-check needs on a machine without a network (63 MiB with the checkout)
 	@echo "==> Filling gpu-kit/"
 	@$(ENV) python tests/gpu/kit
 
-gpu-check: ## what a machine with a GPU proves and measures, in 8 minutes, into gpu-check/gpu.json (GPU_PYTHON: one with torch)
+gpu-check: ## what a machine with a GPU proves and measures, in 16 minutes, into gpu-check/gpu.json (GPU_PYTHON: one with torch)
 	@echo "==> Checking this machine's GPU"
 	@$(GPU_PYTHON) tests/gpu/check
 

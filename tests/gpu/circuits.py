@@ -7,7 +7,7 @@ import random
 
 import torch
 
-from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, given
+from ketscale.engines.circuits.circuit import GATES, PERMUTATION, Angles, Circuit, Column, Gate, given
 
 COLUMNS = (*(Column("input", i) for i in range(3)), *(Column("weight", i) for i in range(4)))
 CONSTANTS = (Column("constant", value=0.7), Column("constant", value=-2.1))
@@ -22,7 +22,9 @@ def unitary(size: int, seed: int) -> list[list[complex]]:
 
 
 def random_circuit(qubits: int, seed: int) -> Circuit:
-    """Every gate that fits, and given unitaries, on random wires, over a few columns that several gates share."""
+    """Every gate that fits, given unitaries, controlled gates and permutations, on random wires, over a few columns that
+    several gates share.
+    """
     rng = random.Random(seed)
     names = [name for name, kind in GATES.items() if kind.wires <= qubits]
     rng.shuffle(names)
@@ -34,6 +36,18 @@ def random_circuit(qubits: int, seed: int) -> Circuit:
         )
         for name in ["Hadamard", *names]
     ]
+    for name in ("PauliX", "RY", "IsingXX"):
+        wires = min(qubits, GATES[name].wires + 2)
+        if wires > GATES[name].wires:
+            angles = tuple(rng.choice(COLUMNS) for _ in range(GATES[name].angles))
+            gates.insert(
+                rng.randrange(len(gates)), Gate(f"C({name})", tuple(rng.sample(range(qubits), wires)), angles)
+            )
+    moved = min(qubits, 3)
+    order = tuple(rng.sample(range(2**moved), 2**moved))
+    gates.insert(
+        rng.randrange(len(gates)), Gate(PERMUTATION, tuple(rng.sample(range(qubits), moved)), order=order)
+    )
     # Qiskit decomposes those of two wires.
     for wires in range(1, 3 if importlib.util.find_spec("qiskit") else 2):
         if wires <= qubits:

@@ -1,7 +1,7 @@
 """Tables and figures of one `gpu.json`: `python -m tests.gpu.publish gpu-check/gpu.json [--docs docs/gpu] [--results .]`.
 
 Writes a page and its figures, named by the GPU and the day, and puts the records of whole runs where `ketscale report`
-finds them: in the results folder of workflow/studies/one-gpu.yaml. A record of another host is never replaced.
+finds them: in the results folders of their studies. A record of another host is never replaced.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ from ketscale.problems.registry import read_config
 from ketscale.words import duration
 from tests import ROOT
 
-STUDY = ROOT / "workflow" / "studies" / "one-gpu.yaml"
+# The parts that train whole runs, and the config with the folder of their results.
+STUDIES = {"ranks": "one-gpu.yaml", "devices": "one-gpu.yaml", "control": "control.yaml"}
 SCHEMA = 1
 NOT_MEASURED = "Not measured: "
 
@@ -231,7 +232,8 @@ def times_table(times: Mapping[tuple[Line, int, int], float]) -> tuple[list[str]
 
 def records(result: Result) -> dict[str, dict[str, Any]]:
     """The records of whole runs, by path."""
-    return {found["run"]: found["record"] for found in part(result, "ranks") if "record" in found}
+    found = (one for name in STUDIES for one in part(result, name))
+    return {one["run"]: one["record"] for one in found if "record" in one}
 
 
 def ranks(result: Result) -> list[str]:
@@ -380,30 +382,28 @@ def page(result: Result, drawn: Sequence[str]) -> str:
 
 
 def keep_records(result: Result, folder: Path) -> int:
-    """Write the records of whole runs and their histories below the study's results folder; how many.
+    """Write the records of whole runs and their histories below their studies' results folders; how many.
 
     Raises:
         UserError: there is a record of another host at the same path.
     """
-    results = folder / read_config(STUDY).results
-    found = records(result)
-    for path, record in found.items():
-        place = results / path
+    found: dict[Path, dict[str, Any]] = {}
+    for name, study in STUDIES.items():
+        results = folder / read_config(ROOT / "workflow" / "studies" / study).results
+        found |= {results / one["run"]: one for one in part(result, name) if "record" in one}
+    for place, one in found.items():
         if place.exists():
-            there = json.loads(place.read_text())["machine"]
+            there, here = json.loads(place.read_text())["machine"], one["record"]["machine"]
             # Lent machines often share a name.
-            if any(
-                there.get(name) != record["machine"].get(name) for name in ("host", "cpu", "cores", "gpus")
-            ):
+            if any(there.get(name) != here.get(name) for name in ("host", "cpu", "cores", "gpus")):
                 raise UserError(
-                    f"{place}: is a record of another host ({there['host']}); move {results} away to keep hosts apart"
+                    f"{place}: is a record of another host ({there['host']}); move the results away to keep hosts apart"
                 )
-    for path, record in found.items():
-        write_atomic(results / path, (json.dumps(record, indent=1) + "\n").encode())
-    # Results from before records had schema 4 have none.
-    for one in part(result, "ranks"):
+    for place, one in found.items():
+        write_atomic(place, (json.dumps(one["record"], indent=1) + "\n").encode())
+        # Results from before records had schema 4 have none.
         if "history" in one:
-            write_atomic((results / one["run"]).with_name(HISTORY), one["history"].encode())
+            write_atomic(place.with_name(HISTORY), one["history"].encode())
     return len(found)
 
 

@@ -7,6 +7,7 @@ significant bit.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import torch
 
@@ -84,6 +85,18 @@ def angle_of(column: Column, inputs: torch.Tensor, weights: torch.Tensor) -> tor
 
 def matrix_of(gate: Gate, inputs: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """(rows or 1, d, d), with one row for each sample where an angle is an input."""
+    if gate.order is not None:
+        identity = torch.eye(len(gate.order), dtype=torch.complex128, device=inputs.device)
+        return identity[:, list(gate.order)][None]
+    if gate.controls:
+        inner = matrix_of(
+            replace(gate, name=gate.base, wires=gate.wires[len(gate.controls) :]), inputs, weights
+        )
+        rest = (2 ** len(gate.controls) - 1) * inner.shape[-1]
+        outer = torch.eye(rest + inner.shape[-1], dtype=inner.dtype, device=inputs.device)
+        outer = outer.repeat(len(inner), 1, 1)
+        outer[:, rest:, rest:] = inner
+        return outer
     if gate.matrix is not None:
         return torch.tensor(gate.matrix, dtype=torch.complex128, device=inputs.device)[None]
     if gate.name in FIXED:

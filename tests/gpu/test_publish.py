@@ -128,7 +128,7 @@ def test_records_are_kept_below_the_studys_results_and_hosts_apart(
 def test_kept_records_are_tabulated_like_any_others(tmp_path: Path) -> None:
     from ketscale import analysis
 
-    config = analysis.read(publish.STUDY)
+    config = analysis.read(ROOT / "workflow" / "studies" / publish.STUDIES["ranks"])
     runs = [run for run in config.runs if run.layout in ("cpu-n1r1t1", "gpu-n1r1t1") and run.batch == 128]
     found = [
         {

@@ -455,3 +455,12 @@ def test_other_measurements_and_prepared_states_of_a_qnode(way: str) -> None:
         return jax.jit(jax.value_and_grad(summed, has_aux=True))
 
     same(loss(qnode)(jnp.asarray(WS[0])), loss(on("default.qubit"))(jnp.asarray(WS[0])))
+
+
+@pytest.mark.parametrize("derive", [False, True])
+def test_another_platform_than_a_cpu_is_refused_in_words(derive: bool) -> None:
+    value = on_jax.expval(Circuit(2).ry(0, "x0").cnot(0, 1).rx(1, "w0"), ["ZI"])
+    function = jax.grad(lambda x, w: value(x, w).sum()) if derive else value
+    traced = jax.jit(function).trace(jnp.ones((3, 1)), jnp.ones(1))
+    with pytest.raises(UserError, match=r"this is compiled for cuda; put it under jax\.default_device"):
+        traced.lower(lowering_platforms=("cuda",))

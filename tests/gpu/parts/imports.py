@@ -18,7 +18,7 @@ PACKAGES = (
 OURS = (
     "ketscale", "ketscale.engines.circuits.fused.gpu", "ketscale.engines.circuits.fused.cpu", "benchmarks.circuits",
     "benchmarks.models", "tests.gpu.kernels", "ketscale.problems.library", "ketscale.training.loop",
-    "ketscale.parallel.ddp", "ketscale.jobs.session", "ketscale.jobs.launch", "ketscale.cli",
+    "ketscale.parallel.ddp", "ketscale.jobs.session", "ketscale.jobs.launch", "ketscale.cli", "ketscale.analysis",
 )  # fmt: skip
 
 

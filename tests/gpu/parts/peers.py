@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.gpu.measure import Part
 from tests.gpu.parts.simulators import grids
 
-NAMES = ("fused", "jax", "tensorcircuit", "lightning.gpu")
+NAMES = ("fused", "default.qubit", "jax", "default.qubit-jit", "tensorcircuit", "lightning.gpu")
 
 
 def measure(part: Part) -> None:

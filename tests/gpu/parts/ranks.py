@@ -1,4 +1,4 @@
-"""Runs of workflow/studies/one-gpu.yaml: a GPU, threads and ranks of one machine, strong and weak, seed by seed.
+"""Whole runs of shipped studies, seed by seed: a GPU, threads and ranks of one machine, strong and weak.
 
 Each run is started as Snakemake would start it, and its record is kept whole, so that `collect` can take it as any other.
 """
@@ -12,29 +12,46 @@ import shutil
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import torch
 
-from ketscale.config import Config
+from ketscale.config import Config, load
 from ketscale.grid import BACKENDS, HISTORY, Run
 from ketscale.problems.registry import read_config
 from tests import ROOT
 from tests.gpu.measure import Part
 
-STUDY = ROOT / "workflow" / "studies" / "one-gpu.yaml"
+STUDIES = ROOT / "workflow" / "studies"
+# Data that were prepared where the kit was made, which may take longer than all runs.
+PACKED = ROOT / "gpu-kit" / "features"
 # A start, and some steps on one core.
 SHORTEST_S = 15.0
 
 
 def measure(part: Part) -> None:
-    """All runs that this machine can do, the first seed of every study before the second of any."""
-    config = read_config(STUDY)
-    runs = sorted(
-        dict.fromkeys(run for study in config.studies for run in study.runs), key=lambda run: run.seed
-    )
+    """How far ranks and threads of this machine go, beside its GPU."""
+    train(part, "one-gpu.yaml", names=("strong", "weak", "batch"))
+
+
+def train(part: Part, *files: str, names: tuple[str, ...]) -> None:
+    """All runs of these studies that this machine can do, the first seed of every study before the second of any.
+
+    files: of workflow/studies, one after the other as Snakemake merges them.
+    """
     with TemporaryDirectory() as folder:
         where = Path(folder)
-        (where / "config.yaml").write_bytes(STUDY.read_bytes())
+        merged: dict[str, Any] = {}
+        for file in files:
+            given = load(STUDIES / file)
+            studies = {**merged.get("studies", {}), **given["studies"]}
+            merged |= {**given, "studies": studies}
+        merged["studies"] = {name: merged["studies"][name] for name in names}
+        (where / "config.yaml").write_text(json.dumps(merged))
+        config = read_config(where / "config.yaml")
+        runs = sorted(
+            dict.fromkeys(run for study in config.studies for run in study.runs), key=lambda run: run.seed
+        )
         prepared: dict[str, Path | None] = {}
         for run in runs:
             reason = refused(run, config)
@@ -60,14 +77,18 @@ def refused(run: Run, config: Config) -> str | None:
     if backend.launcher == "mpirun" and not (importlib.util.find_spec("mpi4py") and shutil.which("mpirun")):
         return "mpi4py and mpirun are not installed here"
     device = config.settings(run).simulator.device
-    if device.startswith("default.qubit") and not importlib.util.find_spec("pennylane"):
-        return "pennylane is not installed here"
+    absent = [name for name in ("pennylane", "scipy", "requests") if not importlib.util.find_spec(name)]
+    if device.startswith("default.qubit") and absent:
+        return f"{', '.join(absent)} not installed here"
     return None
 
 
 def prepare(part: Part, where: Path, config: Config, workload: str) -> Path | None:
     """The manifest of a workload's data; None if it could not be made."""
     manifest = where / config.results / "features" / workload / "features.json"
+    if (PACKED / workload).is_dir():
+        shutil.copytree(PACKED / workload, manifest.parent)
+        return manifest
     try:
         done = command(["ketscale", "prepare", workload], where, part.left())
     except subprocess.TimeoutExpired:

@@ -319,3 +319,18 @@ def _lower(ctx: Any, *operands: Any, **settings: Any) -> Any:
 
 
 mlir.register_lowering(kernel_p, _lower, platform="cpu")
+
+
+def refuse(ctx: Any, *operands: Any, **settings: Any) -> Any:
+    """The rule of a primitive for every platform but CPUs.
+
+    Raises:
+        UserError: always.
+    """
+    raise UserError(
+        f"ketscale.jax computes on CPUs, and this is compiled for {', '.join(ctx.module_context.platforms)}; put it under "
+        "jax.default_device(jax.devices('cpu')[0]), with arrays that are there"
+    )
+
+
+mlir.register_lowering(kernel_p, refuse)

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from threadpoolctl import threadpool_limits
 
 from ketscale import grid
 from ketscale.config import Config, Family
@@ -56,6 +55,8 @@ def fit(where: str, family: Family, manifest: Path, out: Path) -> Sequence[Basel
     """
     if family.baselines is None:
         raise UserError(f"{where}: the family {family.name} has no baselines; leave it out")
+    from threadpoolctl import threadpool_limits
+
     features = prepared.features_hash(manifest) or ""
     with threadpool_limits(1):
         found = tuple(family.baselines(manifest))
