@@ -66,7 +66,7 @@ gpu-kit: $(SETUP) ## fill gpu-kit/ with what gpu-check needs on a machine withou
 	@echo "==> Filling gpu-kit/"
 	@$(ENV) python tests/gpu/kit
 
-gpu-check: ## what a machine with a GPU proves and measures, in 16 minutes, into gpu-check/gpu.json (GPU_PYTHON: one with torch)
+gpu-check: ## what a machine with a GPU proves and measures, in 20 minutes, into gpu-check/gpu.json (GPU_PYTHON: one with torch)
 	@echo "==> Checking this machine's GPU"
 	@$(GPU_PYTHON) tests/gpu/check
 

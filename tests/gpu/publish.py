@@ -397,7 +397,7 @@ def keep_records(result: Result, folder: Path) -> int:
             # Lent machines often share a name.
             if any(there.get(name) != here.get(name) for name in ("host", "cpu", "cores", "gpus")):
                 raise UserError(
-                    f"{place}: is a record of another host ({there['host']}); move the results away to keep hosts apart"
+                    f"{place}: is a record of another host ({there['host']}); move its results folder away to keep hosts apart"
                 )
     for place, one in found.items():
         write_atomic(place, (json.dumps(one["record"], indent=1) + "\n").encode())

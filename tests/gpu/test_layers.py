@@ -17,6 +17,7 @@ from tests.gpu.circuits import random_circuit
 
 pytestmark = pytest.mark.gpu
 
+TORCH = tuple(map(int, torch.__version__.split(".")[:2]))
 CIRCUIT = random_circuit(4, 2)
 INPUTS = torch.randn(16, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(4))
 MEASURES: dict[str, dict[str, Any]] = {
@@ -97,11 +98,11 @@ def test_second_derivatives_and_forward_mode_are_refused_in_words(ask: Callable[
     inputs = INPUTS.cuda()
     with pytest.raises(UserError, match=r"CPU, or simulator 'default\.qubit'"):
         ask(lambda w: functional_call(layer, {"weight": w}, (inputs,)).sum(), layer.weight.detach())
-    slope = torch.autograd.grad(layer(inputs).sum(), layer.weight, create_graph=True)[0]
-    with pytest.raises((UserError, RuntimeError), match="CPU, or simulator"):
-        torch.autograd.grad(slope.sum(), layer.weight)
+    with pytest.raises(UserError, match="CPU, or simulator"):
+        torch.autograd.grad(layer(inputs).sum(), layer.weight, create_graph=True)
 
 
+@pytest.mark.skipif(TORCH < (2, 13), reason="circuits are constants of compiled programs from torch 2.13 on")
 def test_a_compiled_layer() -> None:
     _, layer = both(observables=["ZIXY"])
     compiled = torch.compile(layer, backend="aot_eager", fullgraph=True)

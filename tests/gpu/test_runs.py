@@ -120,7 +120,7 @@ def test_a_gpu_trains_as_the_cpu_does(
     record_property("startup_s", timed["timing"]["startup_s"])
     record_property("spans", {name: span["median_s"] for name, span in timed["timing"]["spans"].items()})
     assert timed["timing"]["step"]["count"] > 0
-    assert layout.startswith("gpu") or "communication" in timed["timing"]["spans"]
+    assert "communication" not in timed["timing"]["spans"]  # a single rank has nobody to send to
 
 
 @pytest.mark.gpu

@@ -29,6 +29,8 @@ _ROOT = ("OMPI_ALLOW_RUN_AS_ROOT=1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1")
 # Open MPI's `ofi` carries one-sided messages, which no run sends, and looking for its devices takes a second of every
 # start. (Messages over such a fabric are another component's.) What the user has set stays.
 _CARRIERS = '"OMPI_MCA_btl=${OMPI_MCA_btl:-^ofi}"'
+# Open MPI 4 looks for ssh, which containers may lack, also where all ranks are started here; any program will do.
+_NO_SSH = '"OMPI_MCA_plm_rsh_agent=${OMPI_MCA_plm_rsh_agent:-sh}"'
 # SLURM's warning before the time limit reaches every process of a step. It would end those that do not handle it (a
 # shell, torchrun, Python while it starts), so they ignore it. A rank that is ready for it installs a handler.
 _DEAF = """sh -c 'trap "" USR1; exec "$@"' sh"""
@@ -78,7 +80,7 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
             f" {_PYTHON} {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python" if torchrun else ""
         )
     if launcher == "mpirun":
-        return f"env {variables} {' '.join(_ROOT)} {_CARRIERS} mpirun -n {run.ranks} --bind-to none"
+        return f"env {variables} {' '.join(_ROOT)} {_CARRIERS} {_NO_SSH} mpirun -n {run.ranks} --bind-to none"
     if torchrun:
         return f"env {variables} {_PYTHON} {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python"
     return f"env {variables}"
