@@ -62,7 +62,9 @@ def captured(
         # A capture that failed leaves its own stream the current one.
         torch.cuda.set_stream(stream)
 
-    def replay() -> T:
+    def replay(
+        held: object = call,
+    ) -> T:  # the graph reads and writes the memory of the tensors that `call` holds
         before()
         graph.replay()
         return result

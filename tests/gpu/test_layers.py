@@ -159,7 +159,8 @@ def test_a_qnode_with_tensors_of_the_gpu() -> None:
     device = qml.device("default.qubit", wires=3)
     weights = torch.linspace(0.1, 2, 6, dtype=torch.float64).reshape(2, 3)
     found = []
-    for on, where in ((device, "cpu"), (device, "cuda"), (FusedDevice(wires=3), "cuda"), (None, "cuda")):
+    # PennyLane's own device cannot take many angles on a GPU at once (0.45), so its values are those on the CPU.
+    for on, where in ((device, "cpu"), (FusedDevice(wires=3), "cuda"), (None, "cuda")):
 
         @qml.qnode(on or device, interface="torch")
         def node(x: torch.Tensor, w: torch.Tensor) -> Any:
@@ -176,6 +177,18 @@ def test_a_qnode_with_tensors_of_the_gpu() -> None:
         found.append([values.detach().cpu(), torch.autograd.grad(values.sum(), w)[0].cpu()])
     for other in found[1:]:
         torch.testing.assert_close(other, found[0], rtol=0, atol=1e-10)
+
+
+def test_default_qubit_on_a_gpu() -> None:
+    pytest.importorskip("pennylane")
+    here, there = both(observables=["ZIXY", "XXII"], simulator="default.qubit")
+    values, expected = there(INPUTS.cuda()), here(INPUTS)
+    torch.testing.assert_close(values.cpu(), expected, rtol=0, atol=1e-12)
+    by = [
+        torch.autograd.grad(each.sum(), layer.weight)[0]
+        for each, layer in ((values, there), (expected, here))
+    ]
+    torch.testing.assert_close(by[0].cpu(), by[1], rtol=0, atol=1e-12)
 
 
 def test_jax_on_a_gpu_is_answered_in_words() -> None:

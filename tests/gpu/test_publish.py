@@ -115,7 +115,8 @@ def test_records_are_kept_below_the_studys_results_and_hosts_apart(
     other = copy.deepcopy(result)
     other["parts"]["ranks"]["results"] = [trained("cpu-n1r1t1", s, 0.1, "another") for s in (5, 0)]
     with pytest.raises(
-        UserError, match=r"is a record of another host \(a\); move its results folder away to keep hosts apart"
+        UserError,
+        match=r"is a record of another host \(a\); move its results folder away to keep hosts apart",
     ):
         publish.keep_records(other, tmp_path)
     assert not (tmp_path / "results-one-gpu" / RUN.format("cpu-n1r1t1", 5)).exists()

@@ -90,6 +90,21 @@ def test_a_captured_step_trains_as_it_does_without_a_graph(
 
 
 @pytest.mark.gpu
+def test_a_graph_keeps_what_its_call_reads() -> None:
+    here = torch.device("cuda", 0)
+
+    def replayed() -> Callable[[], torch.Tensor]:
+        values = torch.arange(4096.0, device=here)
+        graph = captured(lambda: values.sum(), here, None)
+        assert not isinstance(graph, Refused)
+        return graph
+
+    graph = replayed()
+    overwritten = [torch.full((4096,), -1.0, device=here) for _ in range(64)]
+    assert float(graph()) == 4096 * 4095 / 2, overwritten[0]
+
+
+@pytest.mark.gpu
 def test_the_trainer_copies_its_batch_without_waiting() -> None:
     """Samplers give indices on the host, unlike those of the steps above."""
     case = ModelCase("vqc", 4, 64)

@@ -18,7 +18,7 @@ import torch
 
 from ketscale.config import Config, load
 from ketscale.grid import BACKENDS, HISTORY, Run
-from ketscale.problems.registry import read_config
+from ketscale.problems.registry import family_of, read_config
 from tests import ROOT
 from tests.gpu.measure import Part
 
@@ -52,19 +52,19 @@ def train(part: Part, *files: str, names: tuple[str, ...]) -> None:
         runs = sorted(
             dict.fromkeys(run for study in config.studies for run in study.runs), key=lambda run: run.seed
         )
-        prepared: dict[str, Path | None] = {}
+        # A family without data has nothing to prepare, and its runs no features.
+        prepared: dict[str, list[str] | None] = {}
         for run in runs:
             reason = refused(run, config)
             if reason is None and part.left() < SHORTEST_S:
                 reason = "the time was over"
             if reason is None and run.workload not in prepared:
                 prepared[run.workload] = prepare(part, where, config, run.workload)
-            if reason is None and prepared[run.workload] is None:
-                reason = f"{run.workload} could not be prepared"
-            if reason:
-                part.say(run=run.path, skipped=reason)
-                continue
-            launch(part, where, config, run, prepared[run.workload])
+            data = prepared.get(run.workload)
+            if reason is None and data is not None:
+                launch(part, where, config, run, data)
+            else:
+                part.say(run=run.path, skipped=reason or f"{run.workload} could not be prepared")
 
 
 def refused(run: Run, config: Config) -> str | None:
@@ -83,12 +83,14 @@ def refused(run: Run, config: Config) -> str | None:
     return None
 
 
-def prepare(part: Part, where: Path, config: Config, workload: str) -> Path | None:
-    """The manifest of a workload's data; None if it could not be made."""
+def prepare(part: Part, where: Path, config: Config, workload: str) -> list[str] | None:
+    """The option with a workload's data, if it has any; None if they could not be made."""
+    if family_of(config.workloads[workload][1]).prepare is None:
+        return []
     manifest = where / config.results / "features" / workload / "features.json"
     if (PACKED / workload).is_dir():
         shutil.copytree(PACKED / workload, manifest.parent)
-        return manifest
+        return ["--features", str(manifest)]
     try:
         done = command(["ketscale", "prepare", workload], where, part.left())
     except subprocess.TimeoutExpired:
@@ -97,14 +99,14 @@ def prepare(part: Part, where: Path, config: Config, workload: str) -> Path | No
     if done.returncode:
         part.say(prepare=workload, failed=done.stderr[-500:])
         return None
-    return manifest
+    return ["--features", str(manifest)]
 
 
-def launch(part: Part, where: Path, config: Config, run: Run, manifest: Path | None) -> None:
+def launch(part: Part, where: Path, config: Config, run: Run, data: list[str]) -> None:
     """Train a run; its record, or why there is none."""
     path = f"{config.results}/{run.path}"
     try:
-        done = command(["ketscale", "launch", path, "--features", str(manifest)], where, part.left())
+        done = command(["ketscale", "launch", path, *data], where, part.left())
     except subprocess.TimeoutExpired:
         part.say(run=run.path, skipped="the time was over")
         return

@@ -122,6 +122,11 @@ def quantum_function(circuit: Circuit, paulis: tuple[str, ...] | None) -> QNode:
     import pennylane as qml
 
     def function(inputs: torch.Tensor, weights: torch.Tensor, initial: torch.Tensor | None) -> Any:
+        if initial is None and inputs.ndim > 1 and not inputs.is_cpu:
+            # PennyLane 0.45 makes |0...0> on the CPU, where it cannot meet a rotation by many angles on the GPU.
+            initial = torch.eye(1, 2**circuit.qubits, dtype=inputs.dtype.to_complex(), device=inputs.device)[
+                0
+            ]
         if initial is not None:
             qml.StatePrep(initial, wires=range(circuit.qubits), validate_norm=False)
         for gate in circuit.gates:
