@@ -108,11 +108,11 @@ def evolve(
     tasks = Tasks(**tensors)
     if columns:
         made = (propagator.column_trajectory if trajectory else propagator.columns)(system, tasks)
-        made = made[..., 0] if kind == "ket" else made
+        made = made.squeeze(-1) if kind == "ket" else made
     else:
         made = (propagator.trajectory if trajectory else propagator.state)(system, tasks)
         made = _images(made) if kind == "channel" else made
-    return made if batch is not None else made[0]
+    return made if batch is not None else made.squeeze(0)
 
 
 def error_estimate(

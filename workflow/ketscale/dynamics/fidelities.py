@@ -28,7 +28,7 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
     state = as_complex(target, kets.real)
     if not 1 <= state.ndim <= 2 or state.shape[-1] != kets.shape[-1]:
         raise UserError(f"target: must be a ket of {kets.shape[-1]} amplitudes, not {tuple(state.shape)}")
-    return _squared((kets * state.conj()).sum(-1))
+    return (kets * state.conj()).sum(-1).abs().square()
 
 
 def process_fidelity(
@@ -134,9 +134,5 @@ def _kept(block: torch.Tensor) -> torch.Tensor:
     """The population of all D computational states that stays in them."""
     if block.ndim > 3:
         return torch.einsum("...iipp->...", block).real
-    return _squared(block).sum((-2, -1))
-
-
-def _squared(amplitudes: torch.Tensor) -> torch.Tensor:
-    """|.|^2, whose derivative torch finds faster so than by `abs`."""
-    return torch.view_as_real(amplitudes.resolve_conj()).square().sum(-1)
+    # Its derivative takes half of the time of that of `abs`.
+    return torch.view_as_real(block.resolve_conj()).square().sum((-3, -2, -1))
