@@ -135,7 +135,7 @@ class Wave:
         )
         return to_x, private_torch.applied(self, x, cotangent)[0] if needed[1] else None
 
-    def push(self, tensors, tangents, results):
+    def push(self, tensors, tangents):
         (x, y), (along_x, along_y) = tensors, tangents
         parts = [] if along_y is None else [private_torch.applied(self, x, along_y)[0]]
         if along_x is not None:

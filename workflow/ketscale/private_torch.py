@@ -170,12 +170,9 @@ class Differentiable(Protocol):
         ...
 
     def push(
-        self,
-        tensors: Sequence[torch.Tensor],
-        tangents: Sequence[torch.Tensor | None],
-        results: Sequence[tuple[torch.Size, torch.dtype]],
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
-        """The derivatives of the results, of these shapes and types, along the tangents, None for 0, but for one at least."""
+        """The derivatives of the results along the tangents, of which one at least is not None, for 0."""
         ...
 
     def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -258,9 +255,7 @@ class _Applied(torch.autograd.function._SingleLevelFunction):
     @staticmethod
     def jvp(ctx: Any, _: None, __: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
         def push(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            results: tuple[torch.Tensor, ...] = ctx.function.push(
-                tensors[:count], tensors[count:], ctx.results
-            )
+            results: tuple[torch.Tensor, ...] = ctx.function.push(tensors[:count], tensors[count:])
             return results
 
         count = len(tangents)

@@ -60,10 +60,7 @@ class ByOperators(ABC):
         return found
 
     def push(
-        self,
-        tensors: Sequence[torch.Tensor],
-        tangents: Sequence[torch.Tensor | None],
-        results: Sequence[tuple[torch.Size, torch.dtype]],
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
         """See `private_torch.Differentiable.push`: the gradient of the gradient.
 

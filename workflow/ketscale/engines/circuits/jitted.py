@@ -151,10 +151,7 @@ class _Function(Differentiable):
         return [next(found) if need else None for need in needed]
 
     def push(
-        self,
-        tensors: Sequence[torch.Tensor],
-        tangents: Sequence[torch.Tensor | None],
-        results: Sequence[tuple[torch.Size, torch.dtype]],
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.push`."""
         along = [tangent for tangent in tangents if tangent is not None]

@@ -18,6 +18,7 @@ from torch.autograd import forward_ad
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
+from ketscale.engines.derivatives import ByOperators
 from ketscale.private_torch import (
     Differentiable,
     applied,
@@ -126,10 +127,11 @@ def inputs_only(circuit: Circuit) -> Circuit:
     return Circuit(circuit.qubits, tuple(gates))
 
 
-class _Recorded(Rows):
+class _Recorded(ByOperators, Rows):
     """A function of rows that autograd records. Its derivatives are gradients, and gradients of these."""
 
     recorded = True
+    many = Rows.many
 
     def __init__(self, function: Callable[..., tuple[torch.Tensor, ...]]) -> None:
         self.function = function
@@ -137,24 +139,15 @@ class _Recorded(Rows):
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return self.function(*tensors)
 
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `ByOperators.plainly`."""
+        return applied(self, *tensors)
+
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `Differentiable.pull`."""
         return applied(_GradientOfRows(self, len(tensors)), *tensors, *cotangents)
-
-    def push(
-        self,
-        tensors: Sequence[torch.Tensor],
-        tangents: Sequence[torch.Tensor | None],
-        results: Sequence[tuple[torch.Size, torch.dtype]],
-    ) -> tuple[torch.Tensor, ...]:
-        """The gradient is linear in the cotangents: its own gradient by them is the Jacobian times the tangents."""
-        cotangents = [tensors[0].new_zeros(shape, dtype=dtype) for shape, dtype in results]
-        along = [torch.zeros_like(x) if t is None else t for x, t in zip(tensors, tangents, strict=True)]
-        count = len(tensors) + len(cotangents)
-        twice = _GradientOfRows(_GradientOfRows(self, len(tensors)), count)
-        return applied(twice, *tensors, *cotangents, *along)[len(tensors) :]
 
 
 class _GradientOfRows(_Recorded):

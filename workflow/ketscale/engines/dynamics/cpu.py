@@ -122,10 +122,7 @@ class _Final(_Tasked):
         return applied(_Gradient(self.evolution, kept), *cotangents, *tensors)
 
     def push(
-        self,
-        tensors: Sequence[torch.Tensor],
-        tangents: Sequence[torch.Tensor | None],
-        _: Sequence[tuple[torch.Size, torch.dtype]],
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.push`."""
         (final,) = applied(_Final(_with_tangent(self.evolution), False), *_beside(tensors, tangents))
@@ -164,14 +161,11 @@ class _Gradient(_Tasked):
         """
         cotangent, *given = tensors
         with span("dynamics.backward"):
-            (along,) = _Final(self.evolution, False).push(given, cotangents, ())
+            (along,) = _Final(self.evolution, False).push(given, cotangents)
             return along, *self._along(torch.zeros_like(cotangent), cotangent, given, cotangents)
 
     def push(
-        self,
-        tensors: Sequence[torch.Tensor],
-        tangents: Sequence[torch.Tensor | None],
-        _: Sequence[tuple[torch.Size, torch.dtype]],
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.push`: the gradients of <its tangent, final state> + <cotangent, p>, as in `pull`."""
         (cotangent, *given), (by_cotangent, *others) = tensors, tangents

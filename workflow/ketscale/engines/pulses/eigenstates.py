@@ -101,7 +101,7 @@ class _Eigenstates(ByOperators):
         return (gradient + gradient.mH) / 2, None, None, None
 
     def push(
-        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.push`."""
         values, vectors = applied(self, *tensors)

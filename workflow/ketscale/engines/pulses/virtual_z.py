@@ -141,7 +141,7 @@ class _BestAngles(_OfRows):
         return found
 
     def push(
-        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None], _: object
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.push`: slopes are quadratic in the terms of S."""
         (angles,), (tangent,) = applied(self, *tensors), tangents

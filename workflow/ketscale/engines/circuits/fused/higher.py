@@ -121,10 +121,7 @@ class Derivative(Rows):
         return [*results, value]
 
     def push(
-        self,
-        tensors: Sequence[torch.Tensor],
-        tangents: Sequence[torch.Tensor | None],
-        results: Sequence[tuple[torch.Size, torch.dtype]],
+        self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.push`."""
         for tangent in tangents:
