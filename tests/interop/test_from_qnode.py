@@ -562,15 +562,6 @@ def test_no_rows() -> None:
     value.sum().backward()
 
 
-def test_a_matrix_that_tensors_decide_is_refused() -> None:
-    def function(x: Any) -> Any:
-        qml.QubitUnitary(torch.diag(torch.exp(1j * x)), wires=0)
-        return qml.expval(qml.Z(0))
-
-    with pytest.raises(UserError, match="QubitUnitary rests on a matrix"):
-        from_qnode(qml.QNode(function, DEVICE))(*drawn((2,)))
-
-
 # At a break of its graph torch's own compiler asks a tensor that is no leaf for its gradient.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 def test_a_compiled_model_breaks_its_graph_at_a_converted_qnode_and_nowhere_inside() -> None:

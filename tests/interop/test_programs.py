@@ -26,24 +26,19 @@ ALONG = np.array([0.3, -0.5, 0.2, 0.7])
 # What `make test` tries: what was wrong once, and one of each kind.
 SAMPLED = {
     "ctrl of GlobalPhase of a wire", "ctrl of GlobalPhase, two controls", "ctrl of prod", "ctrl of SX", "ctrl of ECR", "Qubitization", "PrepSelPrep",
-    "evolve of commuting words", "evolve of an identity", "ctrl of evolve", "adjoint of evolve", "TrotterProduct", "FermionicSWAP", "exp of a sum",
+    "evolve of commuting words", "evolve of an identity", "ctrl of evolve", "adjoint of evolve", "TrotterProduct", "FermionicSWAP", "exp of a sum", "QubitUnitary of angles", "evolve of Hermitian",
     "DoubleExcitationMinus", "ctrl of DoubleExcitationMinus", "BlockEncode", "pow of SWAP by a fraction", "cond", "probs of measured wires",
     "StatePrep, padded at the start", "density_matrix", "var of a sum with Hermitian",
 }  # fmt: skip
 
-LOOKS, MATRIX = "looks at the value of a tensor", "rests on a matrix that tensors decide"
+LOOKS = "looks at the value of a tensor"
 # Of `from_qnode` once and always; what it looks at is given to `always`.
 REFUSED = {
     "DiagonalQubitUnitary of angles": (LOOKS, None),
     "SelectPauliRot": (LOOKS, None),
     "StatePrep of angles": (LOOKS, None),
     "expval of SparseHamiltonian": ("does not measure it in torch",) * 2,
-    **dict.fromkeys(
-        ("QubitUnitary of angles", "SpecialUnitary", "ctrl of evolve", "evolve", "adjoint of evolve", "evolve with factors",
-         "evolve of Hermitian", "exp of Hermitian"),
-        (MATRIX, MATRIX),
-    ),
-}  # fmt: skip
+}
 
 # PennyLane's own templates do not take torch's tensors.
 NO_TORCH = {"HilbertSchmidt", "LocalHilbertSchmidt"}

@@ -16,15 +16,11 @@ from pennylane.ops.op_math import Adjoint, Controlled, Evolution, Exp, Pow, Symb
 from pennylane.tape import QuantumScript
 from pennylane.transforms import broadcast_expand
 
-from ketscale.errors import UserError
 from ketscale.interop.tape import NAME, imaginary, native, sentence
 from ketscale.private_torch import is_recorded
 
 # Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.
 MATRICES = (qml.QubitUnitary, qml.SpecialUnitary, Exp)
-
-# What to do where only the device knows the way.
-DEVICE = "call the QNode with device ketscale.fused"
 
 # Rotations about Pauli words that are gates of `fused`; the others are PauliRot.
 ROTATIONS = {
@@ -41,18 +37,11 @@ def rests_on_a_matrix(operation: Operator) -> bool:
     return True
 
 
-def decompose_once(tape: QuantumScript, wires: Any, matrices: bool = True) -> Any:
-    """Into operations that `fused` takes, broadcast parameters as they are.
-
-    matrices: leave those that PennyLane is to apply as matrices: one that varies or is differentiated, or all that there is.
-
-    Raises:
-        UserError: such a matrix has to be left, and is not to be.
-    """
+def decompose_once(tape: QuantumScript, wires: Any) -> Any:
+    """Into operations that `fused` takes, or whose matrices PennyLane applies, broadcast parameters as they are."""
     return decompose(
-        tape, stopping_condition=_accepted if matrices else native,
-        decomposer=_decomposition if matrices else _into_gates, device_wires=wires, name=NAME,
-    )  # fmt: skip
+        tape, stopping_condition=_accepted, decomposer=_decomposition, device_wires=wires, name=NAME
+    )
 
 
 def _accepted(operation: Operator) -> bool:
@@ -65,18 +54,14 @@ def _by_matrix(operation: Operator) -> bool:
 
 
 def _varies(operation: Operator) -> bool:
-    return any(qml.math.requires_grad(value) or qml.math.is_abstract(value) for value in operation.data) or (
-        operation.batch_size is not None
+    return operation.batch_size is not None or any(
+        qml.math.requires_grad(value) or qml.math.is_abstract(value) or _recorded(value)
+        for value in operation.data
     )
 
 
-def _into_gates(operation: Operator) -> Sequence[Operator]:
-    """As `_decomposition`, but of what PennyLane would apply as a matrix too."""
-    if not _accepted(operation):
-        return _decomposition(operation)
-    if any(isinstance(value, torch.Tensor) for value in operation.data):
-        raise UserError(f"from_qnode: {operation.name} rests on a matrix that tensors decide: {DEVICE}")
-    return qml.QubitUnitary(operation.matrix(), wires=operation.wires).decomposition()
+def _recorded(value: Any) -> bool:
+    return isinstance(value, torch.Tensor) and is_recorded(value)
 
 
 def _decomposition(operation: Operator) -> Sequence[Operator]:
@@ -153,8 +138,7 @@ def _time(coefficient: Any) -> Any:
     """
     if qml.math.is_abstract(coefficient):
         return None
-    recorded = isinstance(coefficient, torch.Tensor) and is_recorded(coefficient)
-    if not recorded and np.any(qml.math.unwrap([qml.math.real(coefficient)])[0]):
+    if not _recorded(coefficient) and np.any(qml.math.unwrap([qml.math.real(coefficient)])[0]):
         return None
     return -qml.math.imag(coefficient)
 

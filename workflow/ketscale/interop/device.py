@@ -22,9 +22,12 @@ from pennylane.transforms.core import CompilePipeline
 
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.transforms import uncompiled
+from ketscale.interop import tape as tapes
 from ketscale.interop.decompositions import decomposed
 from ketscale.interop.known import Known, KnownTapes
-from ketscale.interop.tape import NAME, Evaluation, on_wires
+from ketscale.interop.reading import read_tape
+from ketscale.interop.replay import Evaluator
+from ketscale.interop.tape import NAME, on_wires
 
 # JAX's interfaces, outside and inside of jit.
 JAX = (Interface.JAX, Interface.JAX_JIT)
@@ -55,9 +58,8 @@ class FusedDevice(Device):
             raise DeviceError(
                 f"{NAME} takes an integer or NumPy's Generator as seed, and no {type(seed).__name__}"
             ) from None
-        simulator = Fused()
-        self._evaluation = Evaluation(simulator)
-        self._known = KnownTapes(simulator, self.wires)
+        self._simulator = Fused()
+        self._known = KnownTapes(self._simulator, self.wires)
 
     def supports_derivatives(
         self, execution_config: ExecutionConfig | None = None, circuit: QuantumScript | None = None
@@ -161,18 +163,31 @@ class FusedDevice(Device):
 
     def _executed(self, tape: QuantumScript, through: Interface | None) -> Any:
         """The results; through: the interface whose arrays go in and out, to be differentiated."""
-        if tape.shots:
-            with torch.no_grad():
-                state, batched = self._evaluation.state(tape)
-            return measure_final_state(tape, state.cpu().numpy(), batched, rng=self._rng)
-        if through == Interface.TORCH:
-            return _one_or_all(self._evaluation.results(tape))
-        if through in JAX:
+        if through in JAX and not tape.shots:
             from ketscale.interop import jax_tape
 
             return _one_or_all(jax_tape.results(tape))
-        with torch.no_grad():
-            return _one_or_all([_in_numpy(result) for result in self._evaluation.results(tape)])
+        with torch.set_grad_enabled(
+            through == Interface.TORCH and not tape.shots and torch.is_grad_enabled()
+        ):
+            evaluator, numbers = self._evaluator(tape)
+            if not tape.shots:
+                results = evaluator.evaluate(numbers)
+                return _one_or_all(results if through == Interface.TORCH else list(map(_in_numpy, results)))
+            batched = evaluator.structure.batch is not None
+            state = tapes.unflattened(evaluator.state(numbers), tape.num_wires, batched)
+        return measure_final_state(tape, state.cpu().numpy(), batched, rng=self._rng)
+
+    def _evaluator(self, tape: QuantumScript) -> tuple[Evaluator, list[Any]]:
+        """What evaluates a tape, and the numbers that it takes.
+
+        Raises:
+            DeviceError: the tape has no wires.
+        """
+        if tape.num_wires == 0:
+            raise DeviceError("a circuit without wires has nothing to simulate")
+        structure, numbers = read_tape(tape, spec=None)
+        return Evaluator(structure, self._simulator, torch.float64, tapes.device_of(numbers)), numbers
 
     def compute_vjp(
         self, circuits: Any, cotangents: Any, execution_config: ExecutionConfig | None = None
@@ -205,7 +220,8 @@ class FusedDevice(Device):
             leaf.requires_grad_()
         with torch.enable_grad():
             bound = tape.bind_new_parameters(leaves, tape.trainable_params)
-            return leaves, self._evaluation.results(bound)
+            evaluator, numbers = self._evaluator(bound)
+            return leaves, tuple(evaluator.evaluate(numbers))
 
 
 def _method(config: ExecutionConfig) -> str:

@@ -21,7 +21,7 @@ from ketscale.engines.circuits.circuit import GATES
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.transforms import transformed, uncompiled
 from ketscale.interop.decompositions import rests_on_a_matrix
-from ketscale.interop.reading import read_tape
+from ketscale.interop.reading import in_torch, read_tape, standard
 from ketscale.interop.recording import Records, keep
 from ketscale.interop.replay import Replay, Structure
 
@@ -74,7 +74,9 @@ class KnownTapes:
             return None
 
         def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
-            return read_tape(_bound(tape, given), self._wires, len(tape.measurements))
+            bound = standard(_bound(tape, given), self._wires)
+            structure, numbers = read_tape(bound, len(tape.measurements))
+            return structure, in_torch(structure, numbers)
 
         try:
             if way is None:

@@ -30,7 +30,7 @@ with needed_for("ketscale.from_qnode"):
 
     from ketscale.interop import tape as tapes
     from ketscale.interop.outside import Outside
-    from ketscale.interop.reading import read_tape, standard
+    from ketscale.interop.reading import read_qnode, standard
     from ketscale.interop.recording import LOCK, Records
     from ketscale.interop.replay import Evaluator, Structure, precision
 
@@ -188,7 +188,7 @@ def _key(leaf: Any) -> object:
 def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[Structure, list[torch.Tensor]]:
     """The quantum function's tape: its structure, and its numbers."""
     tape, spec = _tape(qnode, args, kwargs)
-    return read_tape(tape, qnode.device.wires, spec)
+    return read_qnode(tape, qnode.device.wires, spec)
 
 
 def _tape(qnode: Any, args: Any, kwargs: Any) -> tuple[QuantumScript, Any]:

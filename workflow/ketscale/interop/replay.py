@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import pennylane as qml
 import torch
+from pennylane.devices.qubit.apply_operation import apply_operation
 from torch.fx import GraphModule
 
-from ketscale.engines.circuits.circuit import Angles
+from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.interop import tape as tapes
@@ -20,7 +22,8 @@ from ketscale.private_torch import pytree
 class Structure(NamedTuple):
     """A tape without its numbers.
 
-    gates, qubits: as `tape.read` writes them. inputs, weights, phases: how many of each. batch: of the results, or None.
+    gates, qubits: as `tape.read` writes them. inputs, weights, phases, matrices: how many of each. batch: of the results,
+    or None. prepared: whether the circuit starts from a given state. checked: whether that must be normalised.
     measurements: in the order of the results. words, places: see `tape.Expectations`; None if a state is needed.
     spec: how the results are nested.
     """
@@ -30,7 +33,9 @@ class Structure(NamedTuple):
     inputs: int
     weights: int
     phases: int
+    matrices: int
     prepared: bool
+    checked: bool
     batch: int | None
     words: tuple[str, ...] | None
     places: tuple[tuple[int, ...], ...]
@@ -58,49 +63,68 @@ def _branches(measured: Any) -> list[Any]:
 
 
 class Evaluator:
-    """Results from a tape's numbers, in one precision and on one device."""
+    """Results from a tape's numbers, in one precision and on one device.
+
+    The numbers are inputs, weights, phases, factors of Pauli words, matrices, and perhaps a prepared state (rows, 2**n).
+    """
 
     def __init__(
         self, structure: Structure, simulator: Simulator, dtype: torch.dtype, device: torch.device
     ) -> None:
         self.structure = structure
-        self.circuit = tapes.written(structure.qubits, structure.gates)
         self._simulator = simulator
         self._dtype = dtype
         self._device = device
         self._listed = structure.spec == pytree.tree_structure([0] * len(structure.measurements))
         # Whether result i is the value of word i.
         self._plain = False
+        self._write(structure.gates)
+
+    def _write(self, gates: Sequence[tapes.Written]) -> None:
+        """Divide gates into circuits, each but the last followed by a matrix on wires."""
+        self._parts: list[tuple[Circuit, tuple[int, ...]]] = []
+        first = 0
+        for place, (name, wires, _) in enumerate(gates):
+            if name == tapes.MATRIX:
+                self._parts.append((tapes.written(self.structure.qubits, tuple(gates[first:place])), wires))
+                first = place + 1
+        self._circuit = tapes.written(self.structure.qubits, tuple(gates[first:]))
 
     def nested(self, results: Sequence[torch.Tensor]) -> Any:
         """The results as the quantum function nests them."""
         # A list is what most quantum functions return, and torch's way to nest takes longer than a small circuit.
         return list(results) if self._listed else pytree.tree_unflatten(list(results), self.structure.spec)
 
-    def evaluate(self, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """The results from all numbers, in the order of `Structure`."""
-        inputs, weights = self.structure.inputs, self.structure.weights
+    def evaluate(self, numbers: Sequence[Any]) -> Sequence[torch.Tensor]:
+        """The results from all numbers, of which a prepared state is taken as it is."""
+        return self._results(self._angles(numbers), numbers[self._angled :])
+
+    def state(self, numbers: Sequence[Any]) -> torch.Tensor:
+        """The final states (rows, 2**n) from all numbers."""
+        return self._state(self._angles(numbers), numbers[self._angled :])
+
+    @property
+    def _angled(self) -> int:
+        return self.structure.inputs + self.structure.weights
+
+    def _angles(self, numbers: Sequence[Any]) -> Angles:
+        inputs = self.structure.inputs
         batch = 1 if self.structure.batch is None else self.structure.batch
         nothing = torch.empty(batch, 0, dtype=self._dtype, device=self._device)
-        angles = Angles(
-            tapes.vector(values[:inputs], self._dtype, self._device) if inputs else nothing,
-            tapes.vector(values[inputs : inputs + weights], self._dtype, self._device)
-            if weights
+        return Angles(
+            tapes.vector(numbers[:inputs], self._dtype, self._device) if inputs else nothing,
+            tapes.vector(numbers[inputs : self._angled], self._dtype, self._device)
+            if self.structure.weights
             else nothing[0],
         )
-        return self._results(angles, values[inputs + weights :])
 
-    def _results(self, angles: Angles, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+    def _results(self, angles: Angles, rest: Sequence[Any]) -> Sequence[torch.Tensor]:
         """rest: what is not an angle of a gate."""
         structure = self.structure
-        initial = self._prepared(rest[-1]) if structure.prepared else None
         if structure.words is not None:
-            return self._expectations(angles, self._factors(rest), initial)
-        state = self._simulator.state(self.circuit, angles, initial)
-        for phase in rest[: structure.phases]:
-            state = state * torch.exp(-1j * phase.to(self._device, self._dtype)).reshape(-1, 1)
+            return self._expectations(angles, rest)
         batched = structure.batch is not None
-        found = tapes.measured(state, structure.qubits, batched, structure.measurements)
+        found = tapes.measured(self._state(angles, rest), structure.qubits, batched, structure.measurements)
         # PennyLane's matrices are of double precision.
         return [self._in_precision(result) for result in found]
 
@@ -108,14 +132,36 @@ class Evaluator:
         tensor = torch.as_tensor(result)
         return tensor.to(self._dtype.to_complex() if tensor.is_complex() else self._dtype)
 
+    def _state(self, angles: Angles, rest: Sequence[Any]) -> torch.Tensor:
+        state = self._simulator.state(self._circuit, *self._before(angles, rest))
+        for phase in rest[: self.structure.phases]:
+            turn = tapes.as_tensor(phase, self._dtype, self._device)
+            state = state * torch.exp(-1j * turn).reshape(-1, 1)
+        return state
+
+    def _before(self, angles: Angles, rest: Sequence[Any]) -> tuple[Angles, torch.Tensor | None]:
+        """The angles of the last gates, and the state from which these start."""
+        structure, kind = self.structure, self._dtype.to_complex()
+        initial = self._prepared(rest[-1]) if structure.prepared else None
+        matrices = rest[len(rest) - structure.matrices - structure.prepared :]
+        for (circuit, wires), matrix in zip(self._parts, matrices, strict=False):
+            state = self._simulator.state(circuit, _first(circuit, angles), initial)
+            if not isinstance(matrix, torch.Tensor):
+                matrix = torch.tensor(np.asarray(matrix, dtype=complex))
+            operation = qml.QubitUnitary(matrix.to(self._device, kind), wires=wires)
+            whole = tapes.unflattened(state, structure.qubits, batched=True)
+            after = apply_operation(operation, whole, is_state_batched=True)
+            initial = after.to(kind).reshape(-1, 2**structure.qubits)
+        return _first(self._circuit, angles) if self._parts else angles, initial
+
     def _prepared(self, state: torch.Tensor) -> torch.Tensor:
         """A state (batch, 2**n), or (2**n,) where it is the same for all.
 
         Raises:
-            UserError: it is not normalised; the tolerance is PennyLane's.
+            UserError: it must be normalised and is not; the tolerance is PennyLane's.
         """
         norms = torch.linalg.vector_norm(state.detach(), dim=-1)
-        if not torch.allclose(norms, torch.ones_like(norms), rtol=1e-5, atol=1e-8):
+        if self.structure.checked and not torch.allclose(norms, torch.ones_like(norms), rtol=1e-5, atol=1e-8):
             raise UserError(
                 f"from_qnode: a state is prepared with norm {float(norms.flatten()[(norms - 1).abs().argmax()]):.6g}: "
                 "normalise it, such as by AmplitudeEmbedding(normalize=True)"
@@ -123,26 +169,29 @@ class Evaluator:
         state = state.to(self._device, self._dtype.to_complex())
         return state[0] if len(state) == 1 else state
 
-    def _factors(self, rest: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        """The factors of the Pauli words, which are between the phases and a prepared state."""
+    def _factors(self, rest: Sequence[Any]) -> Sequence[Any]:
+        """The factors of the Pauli words, which come after the phases."""
         return rest[self.structure.phases :][: sum(map(len, self.structure.places))]
 
-    def _expectations(
-        self, angles: Angles, factors: Sequence[torch.Tensor], initial: torch.Tensor | None
-    ) -> Sequence[torch.Tensor]:
+    def _expectations(self, angles: Angles, rest: Sequence[Any]) -> Sequence[torch.Tensor]:
         words, places = self.structure.words or (), self.structure.places
-        values = self._simulator.expval(
-            self.circuit, angles, words or ("I" * self.structure.qubits,), initial
-        )
+        last, initial = self._before(angles, rest)
+        # A sum of no words is zero.
+        values = self._simulator.expval(self._circuit, last, words or ("I" * self.structure.qubits,), initial)
         if not self._plain:
             rows = [place for row in places for place in row]
             columns = [number for number, row in enumerate(places) for _ in row]
             matrix = values.new_zeros(values.shape[1], len(places))
-            if factors:
-                given = tapes.vector(factors, self._dtype, self._device)
+            if rows:
+                given = tapes.vector(self._factors(rest), self._dtype, self._device)
                 matrix = matrix.index_put((torch.tensor(rows), torch.tensor(columns)), given)
             values = values @ matrix
         return values[0].unbind() if self.structure.batch is None else values.unbind(1)
+
+
+def _first(circuit: Circuit, angles: Angles) -> Angles:
+    """The columns that a part of all gates has."""
+    return Angles(angles.inputs[:, : circuit.inputs], angles.weights[: circuit.weights])
 
 
 class Replay(Evaluator):
@@ -181,10 +230,10 @@ class Replay(Evaluator):
             self._rest = [value.detach() for value in graph(*tensors)[sum(counts) :]]
             places = {"input": self._inputs.places, "weight": self._weights.places}
             gates = tuple(
-                (name, wires, tuple((kind, places[kind][place]) for kind, place in columns))
+                (name, wires, tuple((kind, places[kind][place]) for kind, place in columns if kind in places))
                 for name, wires, columns in structure.gates
             )
-            self.circuit = tapes.written(structure.qubits, gates)
+            self._write(gates)
             factors = self._factors(self._rest)
             alone = structure.places == tuple((place,) for place in range(len(structure.words or ())))
             self._plain = (

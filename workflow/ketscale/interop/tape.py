@@ -17,8 +17,6 @@ import numpy as np
 import pennylane as qml
 import torch
 from pennylane.devices.preprocess import validate_device_wires
-from pennylane.devices.qubit.apply_operation import apply_operation
-from pennylane.devices.qubit.initialize_state import create_initial_state
 from pennylane.devices.qubit.measure import measure
 from pennylane.exceptions import DeviceError
 from pennylane.measurements import ExpectationMP
@@ -28,13 +26,11 @@ from pennylane.tape import QuantumScript
 from ketscale.engines.circuits.circuit import (
     GATES,
     PERMUTATION,
-    Angles,
     Circuit,
     Column,
     Gate,
     order_of,
 )
-from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 
 NAME = "ketscale.fused"
@@ -44,6 +40,9 @@ COMPLEX = "an angle, or a factor of a Pauli word, is complex: take its real part
 # What changes no state.
 NOTHING = frozenset({"Identity", "Barrier", "WireCut"})
 PHASE = "GlobalPhase"
+
+# What is evaluated by its matrix.
+MATRIX = "matrix"
 
 
 def native(operation: Operator) -> bool:
@@ -93,25 +92,27 @@ def preparation(tape: QuantumScript) -> StatePrepBase | None:
 class Numbers(NamedTuple):
     """The parameters of a tape's operations, in any library's arrays or numbers.
 
-    inputs: those with a batch dimension. weights: the scalars. phases: of global phases, of either kind.
+    inputs: those with a batch dimension. weights: the scalars. phases: of global phases, of either kind. matrices: of
+    operations that are no gates, perhaps with a batch dimension.
     """
 
     inputs: list[Any]
     weights: list[Any]
     phases: list[Any]
+    matrices: list[Any]
 
 
 Written = tuple[str, tuple[int, ...], tuple[tuple[str, int], ...]]
 
 
 def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
-    """The gates of native operations on wires 0..n-1, and their parameters.
+    """The gates of operations on wires 0..n-1, and their parameters.
 
     A gate is its name, its wires, and for each angle 'input' or 'weight' with its place among the numbers of that kind. The
-    name of a permutation has its order after it.
+    name of a permutation has its order after it. What is not native is MATRIX, with the place of its matrix.
     """
     gates: list[Written] = []
-    numbers = Numbers([], [], [])
+    numbers = Numbers([], [], [], [])
     for operation in operations:
         if operation.name in NOTHING:
             continue
@@ -121,6 +122,10 @@ def read(operations: Iterable[Operator]) -> tuple[tuple[Written, ...], Numbers]:
         if permutes(operation):
             order = order_of(operation.data[0]) or ()
             gates.append((" ".join([PERMUTATION, *map(str, order)]), tuple(operation.wires), ()))
+            continue
+        if not native(operation):
+            gates.append((MATRIX, tuple(operation.wires), ((MATRIX, len(numbers.matrices)),)))
+            numbers.matrices.append(operation.matrix())
             continue
         columns = []
         for value in operation.data:
@@ -212,31 +217,18 @@ def _spelt(word: Any, qubits: int) -> str:
     return "".join(letters)
 
 
-def weighted(asked: Expectations, values: torch.Tensor) -> list[torch.Tensor]:
-    """The results, each (batch,), from the words' values (batch, words)."""
-    columns = values.unbind(1)
-    results = []
-    for places, coefficients in zip(asked.places, asked.coefficients, strict=True):
-        if len(places) == 1 and isinstance(coefficients[0], float | int) and coefficients[0] == 1:
-            results.append(columns[places[0]])
-            continue
-        factors = vector(coefficients, values.dtype, values.device)
-        results.append(values[:, list(places)] @ factors)
-    return results
-
-
 def vector(numbers: Sequence[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Scalars of any library as one tensor (n,), or batches of scalars as columns (batch, n); differentiable in torch's."""
     if all(isinstance(number, torch.Tensor) for number in numbers) and len({n.dtype for n in numbers}) == 1:
         return torch.stack(tuple(map(_real, numbers)), dim=-1).to(device, dtype)
     if any(isinstance(number, torch.Tensor) for number in numbers):
-        return torch.stack([_tensor(number, dtype, device) for number in numbers], dim=-1)
+        return torch.stack([as_tensor(number, dtype, device) for number in numbers], dim=-1)
     whole = np.stack(list(map(_real_array, numbers)), axis=-1) if numbers else np.empty(0)
     return torch.tensor(whole, dtype=dtype, device=device)
 
 
-def _tensor(number: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """Never by way of torch's default precision, which would round."""
+def as_tensor(number: Any, dtype: torch.dtype, device: torch.device) -> torch.Tensor:
+    """A real number or array of any library, never by way of torch's default precision, which would round."""
     if isinstance(number, torch.Tensor):
         return _real(number).to(device, dtype)
     return torch.tensor(_real_array(number), dtype=dtype, device=device)
@@ -262,80 +254,6 @@ def device_of(values: Sequence[Any]) -> torch.device:
     )
 
 
-class Evaluation:
-    """The final states of tapes, or what is measured of them, in double precision.
-
-    Raises:
-        DeviceError: a tape has no wires, or torch.func is at work.
-    """
-
-    def __init__(self, simulator: Simulator) -> None:
-        self._simulator = simulator
-
-    def results(self, tape: QuantumScript) -> tuple[torch.Tensor, ...]:
-        """What a tape without shots measures, one tensor for each measurement, as default.qubit's would be."""
-        request = self._request(tape)
-        qubits = request.circuit.qubits
-        asked = expectations(tape.measurements, qubits)
-        if asked is None:
-            return measured(self._flat_state(request), qubits, request.batched, tape.measurements)
-        # A sum of no words is zero.
-        words = asked.words or ("I" * qubits,)
-        values = self._simulator.expval(request.circuit, request.angles, words, request.initial)
-        results = weighted(asked, values)
-        return tuple(results if request.batched else (result[0] for result in results))
-
-    def state(self, tape: QuantumScript) -> tuple[torch.Tensor, bool]:
-        """The final state, complex ((batch,) 2, 2, ..., 2), and whether it has a batch."""
-        request = self._request(tape)
-        state = self._flat_state(request)
-        return _unflattened(state, request.circuit.qubits, request.batched), request.batched
-
-    def _request(self, tape: QuantumScript) -> Request:
-        """A tape's last gates, which start from the state after what is before them."""
-        qubits, batch = tape.num_wires, batch_of(tape)
-        batched = batch is not None
-        if qubits == 0:
-            raise DeviceError("a circuit without wires has nothing to simulate")
-        start, device = preparation(tape), device_of(tape.get_parameters(trainable_only=False))
-        state = None
-        if start is not None:
-            made = create_initial_state(range(qubits), start, like="torch")
-            state = made.to(torch.complex128).to(device).reshape(-1, 2**qubits)
-            state = state[0] if len(state) == 1 else state
-        gates: list[Operator] = []
-        phases: list[Any] = []
-
-        def request() -> Request:
-            written_gates, numbers = read(gates)
-            phases.extend(numbers.phases)
-            inputs = vector(numbers.inputs, torch.float64, device)
-            if not numbers.inputs:
-                inputs = inputs.new_empty(1 if batch is None else batch, 0)
-            angles = Angles(inputs, vector(numbers.weights, torch.float64, device))
-            return Request(written(qubits, written_gates), angles, state, phases, batched)
-
-        for operation in tape.operations[start is not None :]:
-            if native(operation):
-                gates.append(operation)
-                continue
-            before = request()
-            whole = _unflattened(
-                self._simulator.state(before.circuit, before.angles, before.initial), qubits, batched
-            )
-            after = apply_operation(_in_torch(operation), whole, is_state_batched=batched)
-            state = after.to(torch.complex128).reshape(-1, 2**qubits)
-            gates.clear()
-        return request()
-
-    def _flat_state(self, request: Request) -> torch.Tensor:
-        state = self._simulator.state(request.circuit, request.angles, request.initial)
-        for phase in request.phases:
-            turn = _tensor(phase, torch.float64, state.device)
-            state = state * torch.exp(-1j * turn).reshape(-1, 1)
-        return state
-
-
 def batch_of(tape: QuantumScript) -> int | None:
     """The tape's batch size. PennyLane's own check of every shape takes longer than a small circuit."""
     for operation in tape.operations:
@@ -349,15 +267,8 @@ def batch_of(tape: QuantumScript) -> int | None:
     return None
 
 
-def _in_torch(operation: Operator) -> Operator:
-    """The operation's matrix in torch, with which arrays of JAX do not mix."""
-    matrix = operation.matrix()
-    if not isinstance(matrix, torch.Tensor):
-        matrix = torch.tensor(np.asarray(matrix, dtype=complex))
-    return qml.QubitUnitary(matrix.to(torch.complex128), wires=operation.wires)
-
-
-def _unflattened(state: torch.Tensor, qubits: int, batched: bool) -> torch.Tensor:
+def unflattened(state: torch.Tensor, qubits: int, batched: bool) -> torch.Tensor:
+    """States (batch, 2**qubits) as PennyLane has them, ((batch,) 2, 2, ..., 2)."""
     return state.reshape([-1, *[2] * qubits] if batched else [2] * qubits)
 
 
@@ -367,20 +278,10 @@ def measured(state: torch.Tensor, qubits: int, batched: bool, measurements: Sequ
     Raises:
         DeviceError: a gradient is wanted, and one of them does not compute in torch.
     """
-    whole = _unflattened(state, qubits, batched)
+    whole = unflattened(state, qubits, batched)
     results = tuple(measure(measurement, whole, is_state_batched=batched) for measurement in measurements)
     if state.requires_grad and not all(isinstance(result, torch.Tensor) for result in results):
         raise DeviceError(
             f"{NAME} cannot differentiate one of {measurements}: PennyLane does not measure it in torch"
         )
     return results
-
-
-class Request(NamedTuple):
-    """A tape in `fused`'s terms."""
-
-    circuit: Circuit
-    angles: Angles
-    initial: torch.Tensor | None
-    phases: list[Any]
-    batched: bool
