@@ -31,7 +31,7 @@ def unitary(found: kd.Optimised) -> np.ndarray:
     return made
 
 
-def rosenbrock(x: torch.Tensor) -> torch.Tensor:
+def rosenbrock(x: torch.Tensor, _: object = None) -> torch.Tensor:
     return (100 * (x[:, 1:] - x[:, :-1] ** 2) ** 2 + (1 - x[:, :-1]) ** 2).sum(1)
 
 
@@ -56,7 +56,7 @@ def test_lbfgs_takes_each_start_to_a_minimum_of_its_own_in_few_evaluations() -> 
 def test_a_start_that_is_not_a_number_hinders_no_other(search: Callable[..., torch.Tensor]) -> None:
     start = torch.tensor([[1.5], [torch.nan], [0.5]], dtype=torch.float64)
     # Beyond 2 there is no number either.
-    end = search(lambda x: (2 - x[:, 0]).sqrt() + x[:, 0].square(), start, 200, lambda _: True)
+    end = search(lambda x, _: (2 - x[:, 0]).sqrt() + x[:, 0].square(), start, 200, lambda _: True)
     slope = -0.5 / (2 - end[[0, 2]]).sqrt() + 2 * end[[0, 2]]
     assert slope.abs().max() < 1e-3 and not end[[0, 2]].isnan().any()
 
@@ -122,6 +122,19 @@ def test_each_of_several_targets_is_found_by_starts_of_its_own() -> None:
                 wanted = kd.gate(target) if isinstance(target, str) else target
                 reached = kd.average_gate_fidelity(torch.from_numpy(unitary(each)[:2, :2]), wanted).item()
             assert 1 - reached == pytest.approx(each.infidelity, abs=1e-12) and each.infidelity <= 1e-5
+
+
+@pytest.mark.parametrize("rates", [None, [1e-3] * 3])
+def test_starts_that_have_ended_leave_the_others_their_targets(rates: list[float] | None) -> None:
+    """Amplitudes of one real control end soon, and after different numbers of evaluations."""
+    system = kd.qubit(detuning=0.0)
+    pulses = [kd.Cosine(segments=4, quadratures=False), kd.Cosine(segments=4, quadratures=False)]
+    targets = [system.targets["x"], np.array([1, 0]), system.targets["hadamard"], np.array([0.8, 0.6j])]
+    found = kd.optimise_each(system, targets, pulses, 1.0, rates=rates, wanted=-1.0, evaluations=80, **QUIET)
+    assert len(found[0].history) < 80
+    for each in found:
+        torch.testing.assert_close(each.history[-1], each.infidelities, rtol=0, atol=1e-12)
+        assert each.infidelity < 2e-3
 
 
 def test_several_pulses_play_at_once_each_on_controls_of_its_own() -> None:

@@ -9,8 +9,8 @@ import torch
 
 from ketscale.shapes import Float
 
-# Losses (starts,) at parameters (starts, size).
-Losses = Callable[[torch.Tensor], torch.Tensor]
+# Losses (n,) at parameters (n, size) of the starts with these numbers (n,).
+Losses = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 # Called with the losses at the parameters that each start has reached, after each evaluation; False ends the search.
 Reached = Callable[[torch.Tensor], bool]
 
@@ -36,8 +36,8 @@ def lbfgs(
     evaluation is of all starts that have not ended, one at its next step, another in the middle of its line search. A loss
     that is not a number makes a step too long.
     """
-    point = start.clone()
-    value, gradient = _evaluated(losses, point)
+    point, every = start.clone(), torch.arange(len(start))
+    value, gradient = _evaluated(losses, point, every)
     pairs: Pairs = deque(maxlen=MEMORY)
     scale = torch.ones_like(value)
     direction, length = _downhill(gradient)
@@ -48,7 +48,8 @@ def lbfgs(
             break
         trial = point + length[:, None] * direction
         trial_value, trial_gradient = value.clone(), gradient.clone()
-        trial_value[~ended], trial_gradient[~ended] = _evaluated(losses, trial[~ended])
+        going = every[~ended]
+        trial_value[going], trial_gradient[going] = _evaluated(losses, trial[going], going)
         slope = _dot(gradient, direction)
         lower = trial_value <= value + DECREASE * length * slope
         flat = _dot(trial_gradient, direction) >= SLOPE * slope
@@ -100,7 +101,7 @@ def adam(
     optimiser = torch.optim.Adam([point], lr=learning_rate)
     best, least = start.clone(), torch.full_like(start[:, 0], torch.inf)
     for _ in range(evaluations):
-        value, point.grad = _evaluated(losses, point.detach())
+        value, point.grad = _evaluated(losses, point.detach(), torch.arange(len(start)))
         best = torch.where((value < least)[:, None], point.detach(), best)
         least = torch.minimum(least, torch.where(value.isnan(), torch.inf, value))
         if not reached(least):
@@ -109,9 +110,11 @@ def adam(
     return best
 
 
-def _evaluated(losses: Losses, point: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+def _evaluated(
+    losses: Losses, point: torch.Tensor, numbers: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
     point = point.clone().requires_grad_()
-    value = losses(point)
+    value = losses(point, numbers)
     (gradient,) = torch.autograd.grad(value.sum(), point)
     return value.detach(), gradient
 

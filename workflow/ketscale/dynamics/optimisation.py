@@ -122,11 +122,11 @@ def optimise(
 
     history: list[torch.Tensor] = []
 
-    def losses(point: torch.Tensor) -> torch.Tensor:
+    def losses(point: torch.Tensor, which: torch.Tensor) -> torch.Tensor:
         numbers, durations = parts(point)
         controls = torch.cat([each(part, durations) for each, part in split(pulses, numbers)], -1)
         try:
-            return goal.infidelities(controls, durations if trained else low)
+            return goal.infidelities(controls, durations if trained else low, which // count)
         except UserError:
             # What could be evolved at the start, and cannot now, is a step of the search that went too far.
             if not history:
@@ -159,7 +159,7 @@ def optimise(
             point = lbfgs(losses, point, evaluations, reached)
     with torch.no_grad():
         numbers, durations = parts(point)
-        infidelities = losses(point)
+        infidelities = losses(point, torch.arange(len(point)))
     return Optimised(
         system,
         tuple(pulses),
@@ -225,15 +225,23 @@ class _Goal:
         dt: float | None,
     ) -> None:
         self.system = system
-        self.wanted = [_target(each) for each in targets]
-        self.is_gate = self.wanted[0].ndim == 2
-        if any((each.ndim == 2) != self.is_gate for each in self.wanted):
-            raise UserError("targets: some are states and others gates; optimise them apart")
+        wanted = [_target(each) for each in targets]
+        if len({each.shape for each in wanted}) != 1:
+            raise UserError(
+                "targets: some are states and others gates, or of different sizes; optimise them apart"
+            )
+        self.wanted = torch.stack(wanted)
+        self.is_gate = self.wanted.ndim == 3
         if self.is_gate and initial is not None:
             raise UserError("initial: a gate has all computational states; leave it out, or give a frame")
         if not self.is_gate and (frame is not None or virtual_z):
             raise UserError("frame and virtual_z: are of gates; leave them out")
         self.frame = frame or bare_frame(system)
+        size = self.frame.states.shape[1] if self.is_gate else system.dimension
+        if self.wanted.shape[-1] != size:
+            raise UserError(
+                f"target: is of shape {tuple(wanted[0].shape)}, and must have {size} {'computational states' * self.is_gate or 'amplitudes'}"
+            )
         self.virtual_z = virtual_z
         self.initial = None if initial is None else _checked("initial", initial, (1,))
         is_open = rates is not None or bool(system.rates)
@@ -255,8 +263,11 @@ class _Goal:
             return torch.eye(self.system.dimension, dtype=torch.complex128)[0]
         return self.initial
 
-    def infidelities(self, controls: torch.Tensor, duration: Any) -> torch.Tensor:
-        """The infidelity (starts,) of controls (starts, segments, controls), the mean over the ensemble."""
+    def infidelities(self, controls: torch.Tensor, duration: Any, which: torch.Tensor) -> torch.Tensor:
+        """The infidelity (starts,) of controls (starts, segments, controls), the mean over the ensemble.
+
+        which: the number of each start's target, (starts,).
+        """
         starts = len(controls)
         controls = controls.repeat_interleave(self.members, 0)
         if isinstance(duration, torch.Tensor):
@@ -276,16 +287,13 @@ class _Goal:
             method=self.method,
             dt=self.dt,
         )
+        wanted = self.wanted[which].repeat_interleave(self.members, 0)
         if self.is_gate:
-            final = self.frame.amplitudes(final, duration)
-        each = zip(final.chunk(len(self.wanted)), self.wanted, strict=True)
-        found = torch.cat([self._fidelity(part, wanted) for part, wanted in each])
+            block = self.frame.amplitudes(final, duration)
+            found = average_gate_fidelity(block, wanted, virtual_z=self.virtual_z)
+        else:
+            found = (ket_fidelity if self.kind == "ket" else fidelity)(final, wanted)
         return 1 - found.reshape(starts, -1).mean(1)
-
-    def _fidelity(self, final: torch.Tensor, wanted: torch.Tensor) -> torch.Tensor:
-        if self.is_gate:
-            return average_gate_fidelity(final, wanted, virtual_z=self.virtual_z)
-        return ket_fidelity(final, wanted) if self.kind == "ket" else fidelity(final, wanted)
 
 
 def _target(target: Any) -> torch.Tensor:

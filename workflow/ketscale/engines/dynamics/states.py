@@ -22,7 +22,7 @@ FORMS: dict[Form, Callable[[torch.Tensor], torch.Tensor]] = {
 def fidelity(
     rho: Complex[torch.Tensor, "*states d d"], target: Any, form: Form = "overlap"
 ) -> Float[torch.Tensor, "*states"]:
-    """The fidelity of density matrices (..., d, d) with a pure target (d,), real (...).
+    """The fidelity of density matrices (..., d, d) with pure targets (d,) or (..., d), real (...).
 
     form: overlap: <t|rho|t> = Tr(rho sigma), which is the fidelity; squared: its square between 0 and 1, as the
         published code has it. Where a state is not physical, overlap may be above 1 and squared has no gradient.
@@ -37,9 +37,10 @@ def fidelity(
     if form not in FORMS:
         raise UserError(f"form: {form!r} is not one of {', '.join(FORMS)}")
     state = as_complex(target, rho.real)
-    if tuple(state.shape) != (rho.shape[-1],):
+    if not state.ndim or state.shape[-1] != rho.shape[-1]:
         raise UserError(f"target must be a state of {rho.shape[-1]} amplitudes, not {tuple(state.shape)}")
-    return FORMS[form](torch.einsum("i,...ij,j->...", state.conj(), rho, state).real)
+    terms = "i,...ij,j->..." if state.ndim == 1 else "...i,...ij,...j->..."
+    return FORMS[form](torch.einsum(terms, state.conj(), rho, state).real)
 
 
 class Violations(NamedTuple):
