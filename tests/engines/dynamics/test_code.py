@@ -76,7 +76,7 @@ def test_a_system_with_many_entries_is_read_from_its_table(monkeypatch: pytest.M
     monkeypatch.setattr(
         code,
         "MOST_WRITTEN",
-        len(code._table(code._Needed(generators, (4,), (), torch.float64)).forms.entries) - 1,
+        generators.entry_count - 1,
     )
     with specialised.specialised_at_once():
         evolved(generators, torch.float64, Division((4,), steps=2), 1.0)

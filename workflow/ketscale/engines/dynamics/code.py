@@ -72,7 +72,7 @@ class _Choice:
     def now(self, tasks: int) -> Code:
         """The code of the next call; the second one that reads the table has the system's own code compiled."""
         table, mode = _table(self._needed), specialisation()
-        if len(table.forms.entries) <= MOST_WRITTEN and mode != "never":
+        if table.generators.entry_count <= MOST_WRITTEN and mode != "never":
             found = self._calls == 0 and _own(self._needed).kernel.is_kept
             if found or self._is_written or mode == "always":
                 return self._take_over()
@@ -111,18 +111,18 @@ def _compile(needed: _Needed) -> None:
     _own(needed).kernel.compile()
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def _table(needed: _Needed) -> Table:
     return Table(*needed[:3])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def _reading(needed: _Needed, lanes: int) -> Code:
     table = _table(needed)
     return Code(table, lanes, _reader(needed.dtype, lanes), _arguments(needed))
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=32)
 def _arguments(needed: _Needed) -> Mapping[str, Any]:
     return _table(needed).arguments(needed.dtype)
 

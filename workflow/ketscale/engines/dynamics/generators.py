@@ -118,14 +118,12 @@ class Generators:
 def _dense(
     generators: Generators, dtype: torch.dtype, device: torch.device
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    made = []
-    for matrices in (generators.fixed, generators.controlled):
-        stack = np.zeros((len(matrices), generators.size, generators.size))
-        for number, matrix in enumerate(matrices):
-            for row, column, value in matrix:
-                stack[number, row, column] = value
-        given = torch.from_numpy(stack)
-        if generators.paired:
-            given = torch.complex(given[:, ::2, ::2], given[:, 1::2, ::2])
-        made.append(given.to(device, dtype.to_complex() if generators.paired else dtype))
-    return made[0], made[1]
+    coefficients, rows, columns, values = generators.arrays
+    fixed, count = len(generators.fixed), len(generators.fixed) + len(generators.controlled)
+    stack = np.zeros((count, generators.size, generators.size))
+    stack[coefficients, rows, columns] = values
+    made = torch.from_numpy(stack)
+    if generators.paired:
+        made = torch.complex(made[:, ::2, ::2], made[:, 1::2, ::2])
+    made = made.to(device, dtype.to_complex() if generators.paired else dtype)
+    return made[:fixed], made[fixed:]

@@ -72,8 +72,8 @@ class Forms:
     """The entries of G as linear forms of the coefficients, equal ones shared, whatever their sign.
 
     terms: those of each form, (coefficient, value) with coefficients numbered through `fixed` and `controlled`.
-    entries: (row, column, form, whether it is negative), arrays: these in four. rows: those with entries; other coordinates
-        are constant.
+    arrays: row, column, form and whether it is negative, of each entry. rows: those with entries; other coordinates are
+        constant.
     """
 
     def __init__(self, generators: Generators) -> None:
@@ -90,11 +90,13 @@ class Forms:
             for start, end in zip(starts.tolist(), ends.tolist(), strict=True)
         ]
         self.arrays = rows[starts], columns[starts], np.array(forms, dtype=np.int64), negative
-        self.entries: list[tuple[int, int, int, bool]] = list(
-            zip(*(each.tolist() for each in self.arrays), strict=True)
-        )
         self.terms = [
             tuple((int(number), float(value)) for number, value in np.frombuffer(each).reshape(-1, 2))
             for each in numbers
         ]
         self.rows: list[int] = np.unique(rows).tolist()
+
+    @cached_property
+    def entries(self) -> list[tuple[int, int, int, bool]]:
+        """(row, column, form, whether it is negative), by row and column."""
+        return list(zip(*(each.tolist() for each in self.arrays), strict=True))
