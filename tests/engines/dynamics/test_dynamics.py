@@ -43,25 +43,11 @@ def real(*values: float) -> torch.Tensor:
     return torch.tensor(values, dtype=torch.float64)
 
 
-def random_system(dimension: int) -> System:
-    """Two random Hermitian matrices in the drift, two controls and two jumps of any kind."""
-    rng = np.random.default_rng(dimension)
-
-    def matrices() -> dict[str, np.ndarray[Any, Any]]:
-        return {name: rng.normal(size=(dimension, dimension, 2)) @ [1, 1j] for name in "ab"}
-
-    drift, controls = (
-        {name: (each + each.conj().T) / 2 for name, each in matrices().items()} for _ in range(2)
-    )
-    return System(drift, {"a": 1.0, "b": -0.5}, controls, matrices())
-
-
 # Whatever else a system may have; slower to compile.
 OTHERS = {
     "qubit with every jump": (qubit(jumps=JUMPS), 1.0),
     "transmon with every jump": (transmon(levels=4, anharmonicity=-0.5, jumps=JUMPS), 20.0),
     "coupled qubits with every jump": (coupled_qubits(0.3, -0.1, 0.05, JUMPS), 160.0),
-    **{f"{dimension} random levels": (random_system(dimension), 1.0) for dimension in (2, 3, 4, 5)},
 }
 
 
