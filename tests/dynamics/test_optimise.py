@@ -52,6 +52,19 @@ def test_lbfgs_takes_each_start_to_a_minimum_of_its_own_in_few_evaluations() -> 
         )
 
 
+def test_adam_takes_the_steps_of_torchs() -> None:
+    start = torch.randn(3, 4, generator=torch.Generator().manual_seed(3), dtype=torch.float64)
+    seen: list[torch.Tensor] = []
+    adam(lambda x, _: seen.append(x.detach()) or rosenbrock(x), start, 20, lambda _: True, 0.1)  # type: ignore[func-returns-value]
+    point = start.clone().requires_grad_()
+    optimiser = torch.optim.Adam([point], lr=0.1)
+    for ours in seen:
+        torch.testing.assert_close(ours, point.detach(), rtol=1e-12, atol=1e-12)
+        optimiser.zero_grad()
+        rosenbrock(point).sum().backward()
+        optimiser.step()
+
+
 @pytest.mark.parametrize("search", [lbfgs, lambda *given: adam(*given, 0.1)])
 def test_a_start_that_is_not_a_number_hinders_no_other(search: Callable[..., torch.Tensor]) -> None:
     start = torch.tensor([[1.5], [torch.nan], [0.5]], dtype=torch.float64)
