@@ -16,7 +16,6 @@ from ketscale.dynamics.gates import gate
 from ketscale.dynamics.minimising import adam, lbfgs
 from ketscale.dynamics.optimised import Optimised
 from ketscale.dynamics.pulses import Pulse, split
-from ketscale.engines.dynamics.evolution import Scheme
 from ketscale.engines.dynamics.states import fidelity
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_complex
@@ -40,7 +39,7 @@ def optimise(
     virtual_z: bool = False,
     rates: Values = None,
     parameters: Values = None,
-    method: Scheme = "exact",
+    method: str = "exact",
     dt: float | None = None,
     optimiser: Literal["l-bfgs", "adam"] = "l-bfgs",
     learning_rate: float = 0.05,
@@ -221,7 +220,7 @@ class _Goal:
         virtual_z: bool,
         rates: Values,
         parameters: Values,
-        method: Scheme,
+        method: str,
         dt: float | None,
     ) -> None:
         self.system = system

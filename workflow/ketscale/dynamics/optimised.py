@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from ketscale.dynamics.evolution import error_estimate, evolve
 from ketscale.dynamics.pulses import Pulse, split
-from ketscale.engines.dynamics.evolution import Scheme
 from ketscale.engines.dynamics.system import System
 from ketscale.files import write_csv
 from ketscale.optional import needed_for
@@ -48,7 +47,7 @@ class Optimised:
     infidelities: torch.Tensor
     history: torch.Tensor
     initial: torch.Tensor
-    method: Scheme
+    method: str
     dt: float | None
 
     @cached_property
