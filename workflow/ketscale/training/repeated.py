@@ -34,21 +34,24 @@ BEFORE, MOST = 2, 8
 
 
 class Repeated:
-    """Takes the steps of a problem, or of a stack's template, that `direct` can take: the same calls again and again."""
+    """Takes the steps of a problem, or of a stack's template, that `direct` can take: the same calls again and again.
 
-    def __init__(self, problem: Problem, flat: Flat, direct: Direct) -> None:
+    direct: None if steps are not to be recorded.
+    """
+
+    def __init__(self, problem: Problem, flat: Flat, direct: Direct | None) -> None:
         self._problem, self._flat, self._direct = problem, flat, direct
         # By the indices' shape and the pull's place.
         self._recorded: dict[tuple[torch.Size, int], _Recorded] = {}
         self._seen: dict[tuple[torch.Size, int], int] = {}
         self._left = MOST
 
-    def sums(self, indices: torch.Tensor, step: Step, pull: torch.Tensor) -> torch.Tensor | None:
+    def sums(self, indices: torch.Tensor, step: Step, pull: torch.Tensor | None) -> torch.Tensor | None:
         """The sums of a step, with the gradients in their slots; None if the step is to be taken in another way.
 
-        pull: the gradient of the loss by the sums, at the same place in every step.
+        pull: the gradient of the loss by the sums, at the same place in every step; None if it is not known yet.
         """
-        if not isinstance(step, int) or active() is not None:
+        if self._direct is None or pull is None or not isinstance(step, int) or active() is not None:
             return None
         kind = indices.shape, pull.data_ptr()
         found = self._recorded.get(kind)

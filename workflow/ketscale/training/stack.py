@@ -87,7 +87,7 @@ class Stack:
         self._direct = Direct(self._offered if able and offered(self.template) else None, self._flat)
         # One run is taken as if it were alone.
         taken = self.template if len(self.members) > 1 else first
-        self._repeated = Repeated(taken, self._flat, self._direct) if able and first.linear else None
+        self._repeated = Repeated(taken, self._flat, self._direct if able and first.linear else None)
         # The cotangents of a linear problem, by the number of samples.
         self._pulls: dict[int, torch.Tensor] = {}
 
@@ -106,7 +106,10 @@ class Stack:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
         count = len(batches[0])
         indices = torch.stack(list(batches))
-        sums, penalty = self._repeat(indices, step), None
+        pull = self._pulls.get(count)
+        if pull is not None and not self._fixed:
+            self._bind(self._flat.leaves)
+        sums, penalty = self._repeated.sums(indices, step, pull), None
         if sums is None:
             direct = self._direct.sums(indices, step)
             if direct is None:
@@ -119,14 +122,6 @@ class Stack:
         penalties = [None] * len(sums) if penalty is None else penalty.detach()
         rows = zip(sums.detach(), penalties, norms, strict=True)
         return [StepSums(int(step), count, count, own, extra, norm, norm) for own, extra, norm in rows]
-
-    def _repeat(self, indices: torch.Tensor, step: int) -> torch.Tensor | None:
-        """The sums, with their gradients, by calls that were recorded; None without them."""
-        pull = self._pulls.get(indices.shape[1])
-        if self._repeated is None or pull is None:
-            return None
-        self._bind(self._flat.leaves)
-        return self._repeated.sums(indices, step, pull)
 
     def _by_autograd(self, indices: torch.Tensor, step: int) -> tuple[torch.Tensor, torch.Tensor | None]:
         """Sums and penalties of all members, (members, ...), whose gradients are collected."""

@@ -74,7 +74,7 @@ class Stepper:
             and possible(problem)
         )
         self._direct = Direct(self._offered if able else None, self.flat)
-        self._repeated = Repeated(problem, self.flat, self._direct) if able and problem.linear else None
+        self._repeated = Repeated(problem, self.flat, self._direct if able and problem.linear else None)
 
     def take(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Update the parameters with a global batch at global step `step`."""
@@ -88,7 +88,7 @@ class Stepper:
         world, count = self.world, indices.shape[0]
         with span("data"):
             mine = placed(self._share(indices), world.device)
-        sums, penalty = self._repeat(mine, step, count), None
+        sums, penalty = self._repeated.sums(mine, step, self._pulls.get(count)), None
         if sums is None:
             sums, penalty = self._by_way_of_sums(mine, step, count)
         with span("classical.backward"):
@@ -104,12 +104,6 @@ class Stepper:
             norm,
             norm if own_norm is None else own_norm,
         )
-
-    def _repeat(self, indices: torch.Tensor, step: Step, count: int) -> torch.Tensor | None:
-        """The sums of this rank's samples, with their gradients, by calls that were recorded; None without them."""
-        if self._repeated is None or count not in self._pulls:
-            return None
-        return self._repeated.sums(indices, step, self._pulls[count])
 
     def _by_way_of_sums(
         self, indices: torch.Tensor, step: Step, count: int

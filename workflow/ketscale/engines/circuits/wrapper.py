@@ -33,27 +33,21 @@ class Wrapper(ABC):
         """Whether requests need not go through `through` now; asked at each, so that most of them lose no time."""
         return False
 
+    def _asked(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor | None) -> torch.Tensor:
+        given = [other for other in others if other is not None]
+        return evaluate(angles, *given) if self.direct() else self.through(evaluate, angles, *given)
+
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
-        if self.direct():
-            return self.simulator.state(circuit, angles, initial)
-
-        def evaluate(angles: Angles, *initial: torch.Tensor) -> torch.Tensor:
-            return self.simulator.state(circuit, angles, *initial)
-
-        return self.through(evaluate, angles, *_given(initial))
+        return self._asked(lambda own, *given: self.simulator.state(circuit, own, *given), angles, initial)
 
     def expval(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], initial: torch.Tensor | None = None
     ) -> torch.Tensor:
         """See `Simulator.expval`."""
-        if self.direct():
-            return self.simulator.expval(circuit, angles, paulis, initial)
-
-        def evaluate(angles: Angles, *initial: torch.Tensor) -> torch.Tensor:
-            return self.simulator.expval(circuit, angles, paulis, *initial)
-
-        return self.through(evaluate, angles, *_given(initial))
+        return self._asked(
+            lambda own, *given: self.simulator.expval(circuit, own, paulis, *given), angles, initial
+        )
 
     def probs(
         self, circuit: Circuit, angles: Angles, wires: Sequence[int], initial: torch.Tensor | None = None
@@ -61,23 +55,19 @@ class Wrapper(ABC):
         """See `probabilities`; from a simulator that does not draw them, they are those of this one's state."""
         if not hasattr(self.simulator, "probs"):
             return of_state(self.state(circuit, angles, initial), wires)
-
-        def evaluate(angles: Angles, *initial: torch.Tensor) -> torch.Tensor:
-            return probabilities(self.simulator, circuit, angles, wires, *initial)
-
-        return self.through(evaluate, angles, *_given(initial))
+        return self._asked(
+            lambda own, *given: probabilities(self.simulator, circuit, own, wires, *given), angles, initial
+        )
 
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
     ) -> torch.Tensor:
         """See `superposition.superposed`."""
-        if self.direct():
-            return superposed(self.simulator, circuit, angles, paulis, superposition)
-
-        def evaluate(angles: Angles, *superposition: torch.Tensor) -> torch.Tensor:
-            return superposed(self.simulator, circuit, angles, paulis, Superposition(*superposition))
-
-        return self.through(evaluate, angles, *superposition)
+        return self._asked(
+            lambda own, *given: superposed(self.simulator, circuit, own, paulis, Superposition(*given)),
+            angles,
+            *superposition,
+        )
 
 
 class Looped(Wrapper):
@@ -96,7 +86,3 @@ class Looped(Wrapper):
             for row, inputs in enumerate(angles.inputs.split(1))
         )
         return torch.cat(list(samples))
-
-
-def _given(initial: torch.Tensor | None) -> tuple[torch.Tensor, ...]:
-    return () if initial is None else (initial,)

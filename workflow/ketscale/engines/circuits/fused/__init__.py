@@ -3,7 +3,8 @@
 `frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a
 state, and `plan` lays out the buffers. `block`, `rows`, `words`, `mixing`, `once` and `kernels` write the machine
 code that `engines.compiled` compiles, caches and loads, and `cpu` calls it from torch. `higher` has the rules of second
-derivatives and forward mode, `tangents` their kernels, and `tangent_sweeps` calls these. On a GPU `tables` puts the
+derivatives and forward mode, `tangents` their kernels, and `tangent_sweeps` calls these. Until a circuit has code of
+its own, `universal` and `universal_tangents` read it from the table of `listing`. On a GPU `tables` puts the
 program into device memory, and `gpu` launches the two kernels of `triton_kernels`, or beyond 12 qubits lets `stepwise`
 take one rotation after the other. `route` compares the costs of one matrix product and of a sweep.
 """
