@@ -77,33 +77,6 @@ def data_reuploading(device: Any) -> list[Any]:
     return [fidelity(weights, x), qml.grad(lambda w: pnp.sum(fidelity(w, x)))(weights)]
 
 
-def phase_estimation(device: Any) -> list[Any]:
-    @qml.qnode(device)
-    def circuit() -> Any:
-        qml.X(3)
-        qml.QuantumPhaseEstimation(qml.PhaseShift(2 * np.pi * 0.375, wires=3), estimation_wires=range(3))
-        return qml.probs(wires=range(3))
-
-    probabilities = circuit()
-    assert probabilities[3] == pytest.approx(1)
-    return [probabilities]
-
-
-def grover(device: Any) -> list[Any]:
-    @qml.qnode(device)
-    def circuit() -> Any:
-        for wire in range(4):
-            qml.Hadamard(wire)
-        for _ in range(3):
-            qml.FlipSign([1, 0, 1, 1], wires=range(4))
-            qml.GroverOperator(wires=range(4))
-        return qml.probs(wires=range(4))
-
-    probabilities = circuit()
-    assert probabilities.argmax() == 0b1011
-    return [probabilities]
-
-
 def teleportation(device: Any) -> list[Any]:
     @qml.qnode(device)
     def circuit(theta: Any) -> Any:
@@ -146,31 +119,79 @@ def hessian(device: Any) -> list[Any]:
     return [qml.jacobian(qml.grad(circuit))(w)]
 
 
-def tensor_network(device: Any) -> list[Any]:
-    def block(weights: Any, wires: Any) -> None:
-        qml.RY(weights[0], wires=wires[0])
-        qml.RY(weights[1], wires=wires[1])
-        qml.CNOT(wires=wires)
+def adaptive_ansatz(device: Any) -> list[Any]:
+    """One step that chooses the excitation with the largest gradient."""
+    hamiltonian = qml.dot([-0.4, 0.2, 0.3], [qml.Z(0), qml.X(0) @ qml.X(1), qml.Z(1) @ qml.Z(2)])
 
     @qml.qnode(device)
-    def circuit(weights: Any) -> Any:
-        qml.TTN(range(4), 2, block, 2, weights)
-        return qml.expval(qml.Z(3))
+    def circuit() -> Any:
+        qml.BasisState(np.array([1, 0, 1, 0]), wires=range(4))
+        return qml.expval(hamiltonian)
 
-    weights = pnp.array(np.random.default_rng(3).normal(size=(3, 2)), requires_grad=True)
-    return [circuit(weights), qml.grad(circuit)(weights)]
+    pool = [
+        qml.SingleExcitation(pnp.array(0.0, requires_grad=True), wires=[0, 1]),
+        qml.DoubleExcitation(pnp.array(0.0, requires_grad=True), wires=range(4)),
+    ]
+    grown, energy, slope = qml.AdaptiveOptimizer().step_and_cost(circuit, pool)
+    return [energy, slope, grown()]
 
 
-def trotter(device: Any) -> list[Any]:
-    hamiltonian = qml.dot([0.4, -0.3, 0.8], [qml.X(0) @ qml.X(1), qml.Z(1), qml.Y(2) @ qml.Z(0)])
+def fisher_information(device: Any) -> list[Any]:
+    @qml.qnode(device)
+    def circuit(w: Any) -> Any:
+        qml.RX(w[0], wires=0)
+        qml.CNOT(wires=[0, 1])
+        qml.RY(w[1], wires=1)
+        return qml.expval(qml.Z(1))
+
+    w = pnp.array([0.3, 0.7], requires_grad=True)
+    ways = (qml.gradients.classical_fisher, qml.gradients.quantum_fisher, qml.adjoint_metric_tensor)
+    return [way(circuit)(w) for way in ways]
+
+
+def circuit_cutting(device: Any) -> list[Any]:
+    @qml.cut_circuit
+    @qml.qnode(device)
+    def circuit(x: Any) -> Any:
+        qml.RX(x, wires=0)
+        qml.RY(0.9, wires=1)
+        qml.CNOT(wires=[0, 1])
+        qml.WireCut(1)
+        qml.CNOT(wires=[1, 2])
+        return qml.expval(qml.Z(0) @ qml.Z(2))
+
+    return [circuit(pnp.array(0.3))]
+
+
+def measured_twice(device: Any) -> list[Any]:
+    """A wire that is reset and measured again, and what is computed from both outcomes."""
 
     @qml.qnode(device)
-    def circuit(time: Any) -> Any:
-        qml.Hadamard(0)
-        qml.TrotterProduct(hamiltonian, time, n=3, order=2)
-        return qml.state()
+    def circuit(x: Any) -> Any:
+        qml.RX(x, wires=0)
+        first = qml.measure(0, reset=True)
+        qml.RY(x, wires=0)
+        second = qml.measure(0)
+        qml.cond(first & ~second, qml.X)(1)
+        qml.cond(first + second == 1, qml.RZ)(x, wires=1)
+        return qml.expval(qml.Z(1)), qml.probs(op=[first, second]), qml.expval(3 * first - second)
 
-    return [circuit(0.9)]
+    return [*circuit(0.7)]
+
+
+def graph_decomposition(device: Any) -> list[Any]:
+    @qml.qnode(device)
+    def circuit(w: Any) -> Any:
+        qml.StronglyEntanglingLayers(w, wires=range(3))
+        qml.QFT(range(3))
+        qml.ctrl(qml.SX(0), control=1)
+        return qml.probs(wires=range(3))
+
+    qml.decomposition.enable_graph()
+    try:
+        return [circuit(np.random.default_rng(0).normal(size=(2, 3, 3)))]
+    finally:
+        qml.decomposition.disable_graph()
 
 
 def transformed(device: Any) -> list[Any]:
@@ -197,13 +218,14 @@ DEMOS = [
     approximate_optimisation,
     kernel,
     data_reuploading,
-    phase_estimation,
-    grover,
     teleportation,
     natural_gradient,
     hessian,
-    tensor_network,
-    trotter,
+    adaptive_ansatz,
+    fisher_information,
+    circuit_cutting,
+    measured_twice,
+    graph_decomposition,
     transformed,
 ]
 
