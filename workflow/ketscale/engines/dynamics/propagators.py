@@ -30,6 +30,9 @@ from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
 
+# A state whose norm has grown by this much more than it can is the integrator's.
+GROWTH = 1.5
+
 
 @runtime_checkable
 class Propagator(Protocol):
@@ -163,15 +166,25 @@ class Batched:
         given = (fixed, controls, initial, evolution)
         evolve: Callable[..., torch.Tensor] = getattr(self._module(*given), what)
         evolved = evolve(*given)
-        # The sum is finite only if all are; faster than isfinite.
-        if self.strict and not transforms_active() and not math.isfinite(evolved.detach().sum()):
-            raise UserError(
-                f"controls, parameters or rates: too large for {self.scheme} in a segment of {tasks.segment:.4g}, whose largest "
-                "angle is 200,000 radians; use shorter segments, a rotating frame, or smaller rates"
-                if self.scheme == "exact"
-                else f"dt: {self.dt} is too long a step of {self.scheme} for these controls and rates; use a shorter one, or exact"
-            )
+        if self.strict and not transforms_active():
+            self._check(evolved.detach(), initial.detach(), system.dimension, tasks.segment)
         return evolved
+
+    def _check(self, evolved: torch.Tensor, initial: torch.Tensor, levels: int, segment: float) -> None:
+        """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""
+        # The sum is finite only if all are; faster than isfinite.
+        if self.scheme == "exact" and not math.isfinite(evolved.sum()):
+            raise UserError(
+                f"controls, parameters or rates: too large for {self.scheme} in a segment of {segment:.4g}, whose largest "
+                "angle is 200,000 radians; use shorter segments, a rotating frame, or smaller rates"
+            )
+        # A norm grows by the root of the dimension at most, where a mixed state becomes pure.
+        if self.scheme != "exact" and evolved.numel():
+            largest = GROWTH * math.sqrt(levels) * initial.norm(dim=-1).max()
+            if not evolved.norm(dim=-1).max() <= largest:  # NaN fails too
+                raise UserError(
+                    f"dt: {self.dt} is too long a step of {self.scheme} for these controls and rates; use a shorter one, or exact"
+                )
 
     def division(self, tasks: Tasks, dtype: torch.dtype) -> Division:
         """How the segments of tasks are divided.
