@@ -93,33 +93,17 @@ def _decomposition(operation: Operator) -> Sequence[Operator]:
 
 
 def _written(operation: Operator) -> Sequence[Operator] | None:
-    """A decomposition that PennyLane does not have, or only for numbers."""
-    if isinstance(operation, qml.DoubleExcitationMinus | qml.DoubleExcitationPlus):
-        return _excitation(operation)
+    """What an exponential, its power or its adjoint is decomposed into: rotations about Pauli words, if these commute.
+
+    An evolution is else a plain exponential, to which PennyLane binds numbers as it does not to all evolutions. None for
+    what PennyLane decomposes itself.
+    """
     factor = 1
     while isinstance(operation, Adjoint | Pow):
         factor *= -1 if isinstance(operation, Adjoint) else operation.z
         operation = operation.base
-    return _evolution(operation, factor) if isinstance(operation, Exp) else None
-
-
-def _excitation(operation: Operator) -> Sequence[Operator]:
-    """A double excitation that turns the phase of all states but the two that it mixes."""
-    (angle,), (a, b, c, d) = operation.data, operation.wires
-    turn = angle / 2 if isinstance(operation, qml.DoubleExcitationMinus) else -angle / 2
-    return [
-        qml.DoubleExcitation(angle, wires=[a, b, c, d]),
-        qml.GlobalPhase(turn),
-        qml.ctrl(qml.PhaseShift(turn, d), [a, b, c], control_values=[0, 0, 1]),
-        qml.ctrl(qml.PhaseShift(turn, a), [b, c, d], control_values=[1, 0, 0]),
-    ]
-
-
-def _evolution(operation: Exp, factor: Any) -> Sequence[Operator] | None:
-    """What an exponential to the power of `factor` is decomposed into: rotations about Pauli words, if these commute.
-
-    An evolution is else a plain exponential, to which PennyLane binds numbers as it does not to all evolutions.
-    """
+    if not isinstance(operation, Exp):
+        return None
     time = operation.param if isinstance(operation, Evolution) else _time(operation.coeff)
     terms = None if time is None else sentence(operation.base)
     if (

@@ -28,7 +28,6 @@ from types import (
 )
 from typing import Any, NamedTuple
 
-import networkx
 import numpy as np
 import pennylane as qml
 import torch
@@ -48,12 +47,15 @@ FIXED = (
 
 # The attributes of objects that may change; everything else of them stays as it was made. The first kind that fits decides.
 PARTS: dict[type, tuple[str, ...]] = {
-    networkx.Graph: ("graph", "_node", "_adj"), partial: ("func", "args", "keywords"), qml.QNode: ("func",), qml.ops.LinearCombination: ("coeffs", "ops"),
+    partial: ("func", "args", "keywords"), qml.QNode: ("func",), qml.ops.LinearCombination: ("coeffs", "ops"),
     qml.ops.CompositeOp: ("operands",), qml.ops.op_math.SymbolicOp: ("base", "scalar"), qml.operation.Operator: ("data",),
 }  # fmt: skip
 
 # Functions of Python by which code reads or writes what no name tells.
 UNNAMED = ("eval", "exec", "globals", "input", "locals", "open", "vars")
+
+# Of a graph of networkx, whose views are other objects at each look.
+GRAPH = ("graph", "_node", "_adj")
 
 # Functions of libraries whose results depend on more than their arguments.
 STATEFUL = (
@@ -203,8 +205,8 @@ class _Walk:
             self._function(value, name, {})
         elif isinstance(value, MethodType):
             self._method(value.__func__, value.__self__, name)
-        elif isinstance(value, tuple(PARTS)):
-            parts = next(parts for kind, parts in PARTS.items() if isinstance(value, kind))
+        elif isinstance(value, tuple(PARTS)) or _root(type(value)) == "networkx":
+            parts = next((parts for kind, parts in PARTS.items() if isinstance(value, kind)), GRAPH)
             for part in parts if self._first(value) else ():
                 if hasattr(value, part):
                     self._attribute(value, part, name)
