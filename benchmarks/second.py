@@ -29,6 +29,7 @@ WAYS = {
     "forward mode, dual numbers": GRADIENT,
     "hessian by weights, a direction": GRADIENT,
     "jvp of grad, torch.func": GRADIENT,
+    "jvp of grad, torch.func, of sines alone": GRADIENT,
 }
 
 
@@ -58,6 +59,7 @@ def ways(qubits: int, batch: int) -> dict[str, Callable[[], Any]]:
         dual,
         lambda: hessian(lambda weight: value(along[0], weight))(along[1]),
         lambda: jvp(grad(value, (0, 1)), along, along),
+        lambda: jvp(grad(lambda x, weight: x.sin().sum() + weight.sin().sum(), (0, 1)), along, along),
     )
     return {GRADIENT: lambda: of(False), SQUARED: lambda: of(True), **dict(zip(WAYS, called, strict=True))}
 
