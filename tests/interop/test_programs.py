@@ -37,6 +37,7 @@ REFUSED = {
     "DiagonalQubitUnitary of angles": (LOOKS, None),
     "SelectPauliRot": (LOOKS, None),
     "StatePrep of angles": (LOOKS, None),
+    "evolve with factors": (LOOKS, None),
     "expval of SparseHamiltonian": ("does not measure it in torch",) * 2,
 }
 
