@@ -241,6 +241,8 @@ def test_what_was_found_is_exported_and_drawn(tmp_path: Path) -> None:
     assert arrays["time"][[0, -1]].tolist() == [0, 20] and all(len(each) == 31 for each in arrays.values())
     assert arrays["population_1"][[0, -1]] == pytest.approx([1, 0], abs=1e-4)
     assert sum(arrays[f"population_{name}"] for name in ("0", "1", "outside")) == pytest.approx(np.ones(31))
+    assert found.arrays(column=0)["population_1"][[0, -1]] == pytest.approx([0, 1], abs=1e-4)
+    assert repr(found).startswith(f"Optimised(infidelity={found.infidelity:.3g}, duration=20, ")
     found.to_csv(tmp_path / "pulse.csv")
     rows = files.read_csv(tmp_path / "pulse.csv")
     assert [float(row["time"]) for row in rows] == arrays["time"].tolist()

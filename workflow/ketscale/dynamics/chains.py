@@ -104,8 +104,9 @@ def chain(
         pieces["drift"][name] = embedded(operator, pair, levels)
         parameters[name] = float(strength) if exchanges else 1.0
     for pair in driven:
+        name = _coupling(pair)
         operator = driven[pair] if isinstance(driven, Mapping) else _exchange(pair, levels)
-        pieces["controls"][_coupling(pair)] = embedded(operator, pair, levels)
+        pieces["controls"][name] = embedded(operator, pair, levels)
     return System(
         **pieces,
         parameters=parameters,
@@ -154,6 +155,8 @@ def _places(sites: Sequence[int], levels: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _coupling(pair: Pair) -> str:
+    if not isinstance(pair, Sequence) or len(pair) != 2:
+        raise UserError(f"couplings: {pair} is no pair of sites; give pairs, as in driven=[(0, 1)]")
     return f"coupling_{pair[0] + 1}_{pair[1] + 1}"
 
 

@@ -23,6 +23,14 @@ Kind = Literal["ket", "unitary", "density", "channel"]
 # A tensor, an array, or numbers and tensors by name; names that are left out keep their usual value.
 Values = Any
 
+# Initial states of each kind, of d amplitudes.
+_INITIAL = {
+    "ket": "a ket ({d},)",
+    "unitary": "columns ({d}, k)",
+    "density": "an operator ({d}, {d}) or a ket ({d},)",
+    "channel": "columns ({d}, k)",
+}
+
 
 def evolve(
     system: System,
@@ -164,6 +172,11 @@ def _controls(system: System, controls: Any) -> torch.Tensor:
         controls = torch.zeros(1, len(system.controls), dtype=torch.float64)
     controls = _real("controls", controls, torch.empty(0, dtype=torch.float64))
     check_precision(controls)
+    if controls.ndim < 2 or controls.shape[-2] < 1 or controls.shape[-1] != len(system.controls):
+        names = ", ".join(system.controls) or "none"
+        raise UserError(
+            f"controls: must be (segments, {len(system.controls)}), a column for each of {names}, not {tuple(controls.shape)}"
+        )
     return controls
 
 
@@ -177,7 +190,7 @@ def _real(what: str, given: Any, like: torch.Tensor) -> torch.Tensor:
         return given
     if isinstance(given, (int, float)):
         return torch.tensor(given, dtype=like.dtype, device=like.device)
-    made = as_complex(given, like)
+    made = as_complex(given, like, what)
     if made.imag.count_nonzero():
         raise UserError(f"{what}: some are complex; give real numbers")
     return made.real.clone()
@@ -213,10 +226,12 @@ def _initial(system: System, given: Any, kind: Kind, like: torch.Tensor) -> tupl
         given = system.computational_states
     if given is None:
         return None, 2
-    state = given if isinstance(given, torch.Tensor) else as_complex(given, like)
-    axes = 1 if kind == "ket" else 2
-    if not axes <= state.ndim <= axes + 1 and not (kind == "density" and state.ndim == 1):
-        raise UserError(f"initial: is of shape {tuple(state.shape)}; see evolve for that of a {kind}")
+    state = given if isinstance(given, torch.Tensor) else as_complex(given, like, "initial")
+    d, axes = system.dimension, 1 if kind == "ket" else 2
+    known = axes <= state.ndim <= axes + 1 or (kind == "density" and state.ndim == 1)
+    ends = (d,) * min(axes, state.ndim) if kind in ("ket", "density") else (d, *state.shape[-1:])
+    if not known or state.shape[-len(ends) :] != ends:
+        raise UserError(f"initial: must be {_INITIAL[kind].format(d=d)}, not {tuple(state.shape)}")
     if kind == "ket":
         return state[..., None], 2
     if kind == "density" and state.ndim == 1:

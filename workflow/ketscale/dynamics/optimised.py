@@ -36,6 +36,8 @@ class Optimised:
     Example:
         >>> from ketscale import dynamics as kd
         >>> found = kd.optimise(kd.qubit(), "x", kd.Cosine(segments=20), 1.0, starts=2, progress=False)
+        >>> list(found.parameters[0])
+        ['amplitude']
         >>> list(found.arrays())
         ['time', 'x', 'y', 'population_0', 'population_1', 'population_outside']
     """
@@ -49,6 +51,14 @@ class Optimised:
     initial: torch.Tensor
     method: str
     dt: float | None
+
+    def __repr__(self) -> str:
+        """What was found: tensors would fill the screen."""
+        evaluations, starts = self.history.shape
+        return (
+            f"Optimised(infidelity={self.infidelity:.3g}, duration={self.duration:g}, starts={starts}, "
+            f"evaluations={evaluations}, pulses={self.pulses})"
+        )
 
     @cached_property
     def best(self) -> int:
@@ -94,7 +104,8 @@ class Optimised:
     def populations(self, column: int = -1) -> dict[str, NDArray[np.float64]]:
         """The populations of the bare computational states over time, each (segments + 1,), by their bits, and `outside`.
 
-        The system has its usual parameters and rates. column: with which computational state a gate begins.
+        The system has its usual parameters and rates. column: with which computational state a gate begins; -1, the last,
+        has each qubit in |1>, and 0 has each in |0>.
         """
         ket = self.initial[:, column] if self.initial.ndim == 2 else self.initial
         found = evolve(
@@ -125,26 +136,28 @@ class Optimised:
         moduli = step * np.abs(np.fft.rfft(values, count, axis=0)) * np.sinc(frequency * step)[:, None]
         return {"frequency": frequency, **dict(zip(self.system.controls, moduli.T, strict=True))}
 
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Over time, each (segments + 1,): `time`, the controls by name, and populations as `population_BITS`.
+    def arrays(self, column: int = -1) -> dict[str, NDArray[np.float64]]:
+        """Over time, each (segments + 1,): `time`, the controls by name, and `populations` as `population_BITS`.
 
-        A control is constant from its time to the next; at the end it is 0.
+        A control is constant from its time to the next; at the end it is 0. column: see `populations`.
         """
         controls = np.pad(self.controls.numpy(), ((0, 1), (0, 0)))
         return {
             "time": np.linspace(0, self.duration, len(controls)),
             **dict(zip(self.system.controls, controls.T, strict=True)),
-            **{f"population_{name}": values for name, values in self.populations().items()},
+            **{f"population_{name}": values for name, values in self.populations(column).items()},
         }
 
-    def to_csv(self, path: str | Path) -> None:
-        """Write `arrays` as a CSV file, a row for each time."""
-        arrays = self.arrays()
+    def to_csv(self, path: str | Path, column: int = -1) -> None:
+        """Write `arrays` as a CSV file, a row for each time. column: see `populations`."""
+        arrays = self.arrays(column)
         rows = np.stack(list(arrays.values()), 1).tolist()
         write_csv(Path(path), (dict(zip(arrays, row, strict=True)) for row in rows), list(arrays))
 
-    def plot(self) -> Figure:
+    def plot(self, column: int = -1) -> Figure:
         """Draw envelopes, populations, the spectrum and the convergence of all starts; needs matplotlib and seaborn.
+
+        column: see `populations`.
 
         Raises:
             UserError: they are not installed.
@@ -157,11 +170,11 @@ class Optimised:
             # Not pyplot's, which a notebook would show twice.
             figure = Figure(figsize=(9, 6), layout="constrained")
             (envelopes, populations), (spectrum, convergence) = figure.subplots(2, 2)
-            arrays, lines = self.arrays(), self.spectrum()
+            arrays, lines = self.arrays(column), self.spectrum()
             for name in self.system.controls:
                 envelopes.step(arrays["time"], arrays[name], where="post", label=name)
                 spectrum.plot(lines["frequency"], lines[name], label=name)
-            for name, values in self.populations().items():
+            for name, values in self.populations(column).items():
                 populations.plot(arrays["time"], values, label=name if name == "outside" else f"|{name}>")
             spread = self.history.numpy()
             convergence.plot(spread, color="0.8", linewidth=0.8)

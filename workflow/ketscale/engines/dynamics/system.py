@@ -54,6 +54,8 @@ class System:
         >>> system = System({"z": [[1, 0], [0, -1]]}, {"z": 0.3}, {"x": [[0, 1], [1, 0]]}, {"decay": [[0, 1], [0, 0]]})
         >>> system.dimension, system.levels
         (2, (2,))
+        >>> system
+        System(levels=(2,), parameters={'z': 0.3}, controls=['x'], jumps=['decay'], targets=[])
     """
 
     drift: Operators
@@ -105,6 +107,14 @@ class System:
         for name, target in self.targets.items():
             if target.shape != (self.dimension,) or abs(np.linalg.norm(target) - 1) > TOLERANCE:
                 raise UserError(f"targets.{name}: must be a state of {self.dimension} amplitudes and norm 1")
+
+    def __repr__(self) -> str:
+        """What it has, by name: matrices would fill the screen."""
+        rates = f"rates={dict(self.rates)}, " if self.rates else ""
+        return (
+            f"System(levels={self.levels}, parameters={dict(self.parameters)}, controls={list(self.controls)}, "
+            f"jumps={list(self.jumps)}, {rates}targets={list(self.targets)})"
+        )
 
     @cached_property
     def dimension(self) -> int:

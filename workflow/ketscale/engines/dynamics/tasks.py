@@ -187,8 +187,8 @@ def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     return (rows[..., None, :] * matrix).sum(-1)
 
 
-def as_complex(given: Any, like: torch.Tensor) -> torch.Tensor:
-    """An array of numbers as a complex tensor of the precision and on the device of `like`.
+def as_complex(given: Any, like: torch.Tensor, what: str = "") -> torch.Tensor:
+    """An array of numbers as a complex tensor of the precision and on the device of `like`. what: its name, for errors.
 
     Raises:
         UserError: it is not an array of numbers, or a list of tensors with gradients, which would be lost.
@@ -197,7 +197,8 @@ def as_complex(given: Any, like: torch.Tensor) -> torch.Tensor:
         try:
             given = torch.tensor(np.asarray(given, dtype=np.complex128))
         except (TypeError, ValueError, RuntimeError):
-            raise UserError(f"{str(given)[:60]}: is not an array of numbers, nor a tensor") from None
+            said = f"{what}: " if what else ""
+            raise UserError(f"{said}{str(given)[:60]} is not an array of numbers, nor a tensor") from None
     return given.to(like.device, like.dtype.to_complex())
 
 
