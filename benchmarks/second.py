@@ -53,13 +53,16 @@ def ways(qubits: int, batch: int) -> dict[str, Callable[[], Any]]:
         with forward_ad.dual_level():
             return forward_ad.unpack_dual(layer(forward_ad.make_dual(along[0], along[0]))).tangent
 
+    def sines(inputs: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return inputs.sin().sum() + weight.sin().sum()
+
     called = (
         lambda: torch.autograd.grad(of(False, True), both, along),
         lambda: torch.autograd.grad(of(True, True), both, along),
         dual,
         lambda: hessian(lambda weight: value(along[0], weight))(along[1]),
         lambda: jvp(grad(value, (0, 1)), along, along),
-        lambda: jvp(grad(lambda x, weight: x.sin().sum() + weight.sin().sum(), (0, 1)), along, along),
+        lambda: jvp(grad(sines, (0, 1)), along, along),
     )
     return {GRADIENT: lambda: of(False), SQUARED: lambda: of(True), **dict(zip(WAYS, called, strict=True))}
 
