@@ -71,6 +71,27 @@ def test_what_was_timed_with_two_codes_is_not_said_to_be_missing(tmp_path: Path)
     assert found["answer"][0] == "Undecided (not comparable): default.qubit, other code."
 
 
+def test_a_study_of_times_whose_protocol_is_not_timed_says_so(tmp_path: Path) -> None:
+    untimed = factory.small_study(
+        {
+            "asked": {
+                "kind": "simulator",
+                "question": "?",
+                "axes": factory.point(simulator=["fused", "default.qubit"]),
+            }
+        }
+    )
+    for protocol in untimed["protocols"].values():
+        protocol["timed"] = False
+    late = {"status": "timed_out", "reason": "the limit"}
+    found = answered(
+        analysis.of(untimed), tmp_path, lambda run: late if run.simulator == "default.qubit" else {}
+    )
+    assert found["answer"][0].startswith(
+        "Open: times are compared, and no protocol of the study has timed: true ("
+    )
+
+
 def test_a_run_that_its_limit_ended_is_not_waited_for(tmp_path: Path) -> None:
     late = {"status": "timed_out", "reason": "the limit"}
     found = answered(TWO, tmp_path, lambda run: late if run.simulator == "default.qubit" else {})

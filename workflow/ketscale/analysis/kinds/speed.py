@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 # The columns of an estimate, after its name.
 PARTS = ("", "_low", "_high", "_n", "_outliers")
+UNTIMED = "times are compared, and no protocol of the study has timed: true"
 # The columns that are equal for points that do the same work.
 WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
 
@@ -94,7 +95,8 @@ class Speed(Kind):
         table, known = tuple(each.told for each in rows), self.known(rows)
         if known:
             return replace(self.tell(known, rows, inputs), rows=table)
-        return gains.nothing(table, self.missing if rows else self.empty, inputs.collected.groups(study))
+        missing = self.missing if any(map(inputs.config.timed, study.runs)) else UNTIMED
+        return gains.nothing(table, missing if rows else self.empty, inputs.collected.groups(study))
 
     def known(self, rows: Sequence[Entry]) -> list[Entry]:
         """The points that the sentence is about."""

@@ -57,7 +57,10 @@ class Violations(NamedTuple):
 
 @torch.no_grad()
 def violations(rho: torch.Tensor) -> Violations:
-    """How far density matrices (..., d, d) are from physical ones.
+    """How far density matrices (..., d, d) are from physical ones: `trace`, `hermiticity`, `negativity`, each (...), ideally 0.
+
+    `trace` is |Tr rho - 1|, `hermiticity` the largest |rho - rho^+|, and `negativity` minus the smallest eigenvalue where that
+    is negative.
 
     Example:
         >>> violations(torch.eye(2, dtype=torch.complex128)).trace.item()
