@@ -36,7 +36,7 @@ LAUNCH_NEVER = (
     "scipy",
     "torch",
 )
-LAUNCH_MODULES = 150
+LAUNCH_MODULES = 151
 # The modules of a rank, besides the package's own and those of `import torch`.
 RANK_MODULES = 70
 
@@ -112,6 +112,7 @@ def test_a_layer_imports_circuits_and_the_settings_of_their_simulators_alone() -
         "files",
         "grid",
         "interop",
+        "lazy",
         "optional",
         "private_torch",
         "process",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ketscale.lazy import on_first_use
 
 if TYPE_CHECKING:
     from ketscale.engines.circuits.circuit import Circuit
@@ -39,29 +40,18 @@ __all__ = [
     "specialise",
 ]
 
-_HOMES = {
-    "Circuit": "ketscale.engines.circuits.circuit",
-    "CircuitClassifier": "ketscale.interop.estimators",
-    "CircuitRegressor": "ketscale.interop.estimators",
-    "Fitted": "ketscale.problems.fitted",
-    "FusedEstimator": "ketscale.interop.qiskit_primitives",
-    "FusedEstimatorGradient": "ketscale.interop.qiskit_primitives",
-    "FusedSampler": "ketscale.interop.qiskit_primitives",
-    "Layer": "ketscale.interop.layer",
-    "ParametrisedCircuit": "ketscale.interop.expressions",
-    "construct": "ketscale.problems.library",
-    "from_qasm2": "ketscale.interop.qiskit",
-    "from_qasm3": "ketscale.interop.qiskit",
-    "from_qiskit": "ketscale.interop.qiskit",
-    "from_qnode": "ketscale.interop.qnode",
-    "load": "ketscale.problems.library",
-    "predictions": "ketscale.problems.library",
-    "specialise": "ketscale.engines.specialised",
-}
-
-
-def __getattr__(name: str) -> Any:
-    """Import what is public on first use, since most commands need no torch."""
-    if name in _HOMES:
-        return getattr(importlib.import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "ketscale.engines.circuits.circuit": "Circuit",
+        "ketscale.engines.specialised": "specialise",
+        "ketscale.interop.estimators": "CircuitClassifier CircuitRegressor",
+        "ketscale.interop.expressions": "ParametrisedCircuit",
+        "ketscale.interop.layer": "Layer",
+        "ketscale.interop.qiskit": "from_qasm2 from_qasm3 from_qiskit",
+        "ketscale.interop.qiskit_primitives": "FusedEstimator FusedEstimatorGradient FusedSampler",
+        "ketscale.interop.qnode": "from_qnode",
+        "ketscale.problems.fitted": "Fitted",
+        "ketscale.problems.library": "construct load predictions",
+    },
+)

@@ -10,13 +10,16 @@
     loss.backward()
 
 `chains` makes systems of sites, `evolution` evolves them, `gates` and `frames` say what is aimed at, and `fidelities` how
-well it was met. `pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and kernels are those of `engines.dynamics`. Units are the caller's: hbar is 1, and an angular
+well it was met. `pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and kernels are those of
+`engines.dynamics`, and of `engines.pulses` for chains (`splitting`). Units are the caller's: hbar is 1, and an angular
 frequency times a duration is an angle; the ready-made systems have rad/ns and ns.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ketscale.lazy import on_first_use
 
 if TYPE_CHECKING:
     from ketscale.dynamics.chains import chain, embedded, from_device
@@ -34,43 +37,6 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses.devices import fluxonium_chain, transmon_chain
     from ketscale.engines.pulses.limits import Limits
 
-_FRONT, _ENGINE = "ketscale.dynamics", "ketscale.engines.dynamics"
-_HOMES = {
-    "Cosine": f"{_FRONT}.pulses",
-    "Drag": f"{_FRONT}.pulses",
-    "Fourier": f"{_FRONT}.pulses",
-    "Frame": f"{_FRONT}.frames",
-    "Gaussian": f"{_FRONT}.pulses",
-    "Limits": "ketscale.engines.pulses.limits",
-    "Optimised": f"{_FRONT}.optimised",
-    "Piecewise": f"{_FRONT}.pulses",
-    "Pulse": f"{_FRONT}.pulses",
-    "System": f"{_ENGINE}.system",
-    "average_gate_fidelity": f"{_FRONT}.fidelities",
-    "bare_frame": f"{_FRONT}.frames",
-    "chain": f"{_FRONT}.chains",
-    "coupled_qubits": f"{_ENGINE}.systems",
-    "dressed_frame": f"{_FRONT}.frames",
-    "embedded": f"{_FRONT}.chains",
-    "error_estimate": f"{_FRONT}.evolution",
-    "evolve": f"{_FRONT}.evolution",
-    "fidelity": f"{_ENGINE}.states",
-    "fluxonium_chain": "ketscale.engines.pulses.devices",
-    "from_device": f"{_FRONT}.chains",
-    "gate": f"{_FRONT}.gates",
-    "ket_fidelity": f"{_FRONT}.fidelities",
-    "leakage": f"{_FRONT}.fidelities",
-    "noise_rates": f"{_ENGINE}.noise",
-    "optimise": f"{_FRONT}.optimisation",
-    "optimise_each": f"{_FRONT}.optimisation",
-    "process_fidelity": f"{_FRONT}.fidelities",
-    "qubit": f"{_ENGINE}.systems",
-    "relaxation_rates": f"{_ENGINE}.noise",
-    "transition_rates": f"{_ENGINE}.noise",
-    "transmon": f"{_ENGINE}.systems",
-    "transmon_chain": "ketscale.engines.pulses.devices",
-    "violations": f"{_ENGINE}.states",
-}
 __all__ = [
     "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System",
     "average_gate_fidelity", "bare_frame", "chain", "coupled_qubits", "dressed_frame", "embedded",
@@ -79,11 +45,22 @@ __all__ = [
     "violations",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first use, since it brings torch."""
-    if name in _HOMES:
-        from importlib import import_module
-
-        return getattr(import_module(_HOMES[name]), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "ketscale.dynamics.chains": "chain embedded from_device",
+        "ketscale.dynamics.evolution": "error_estimate evolve",
+        "ketscale.dynamics.fidelities": "average_gate_fidelity ket_fidelity leakage process_fidelity",
+        "ketscale.dynamics.frames": "Frame bare_frame dressed_frame",
+        "ketscale.dynamics.gates": "gate",
+        "ketscale.dynamics.optimisation": "optimise optimise_each",
+        "ketscale.dynamics.optimised": "Optimised",
+        "ketscale.dynamics.pulses": "Cosine Drag Fourier Gaussian Piecewise Pulse",
+        "ketscale.engines.dynamics.noise": "noise_rates relaxation_rates transition_rates",
+        "ketscale.engines.dynamics.states": "fidelity violations",
+        "ketscale.engines.dynamics.system": "System",
+        "ketscale.engines.dynamics.systems": "coupled_qubits qubit transmon",
+        "ketscale.engines.pulses.devices": "fluxonium_chain transmon_chain",
+        "ketscale.engines.pulses.limits": "Limits",
+    },
+)

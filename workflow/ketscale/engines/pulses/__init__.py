@@ -20,7 +20,9 @@ of pulses. `frame` and `virtual_z` compare.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from ketscale.lazy import on_first_use
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses.circuits import Fluxoniums, Transmons, spread
@@ -46,37 +48,6 @@ if TYPE_CHECKING:
     )
     from ketscale.engines.pulses.virtual_z import best_angles
 
-_MODULES = {
-    "Fluxoniums": "circuits",
-    "Transmons": "circuits",
-    "spread": "circuits",
-    "Device": "devices",
-    "fluxonium_chain": "devices",
-    "fluxonium_lattice": "devices",
-    "transmon_chain": "devices",
-    "Bounds": "drives",
-    "Pulses": "drives",
-    "Cosine": "envelopes",
-    "Segments": "envelopes",
-    "segmented": "envelopes",
-    "fidelity": "frame",
-    "leakage": "frame",
-    "row_overlaps": "frame",
-    "dressed_frame": "frame",
-    "laboratory_frame": "frame",
-    "cnot_gate": "starts",
-    "cross_resonance": "starts",
-    "hadamard_gate": "starts",
-    "Integrator": "integrators",
-    "error_estimate": "integrators",
-    "evolve": "integrators",
-    "integrator": "integrators",
-    "rotations": "starts",
-    "together": "starts",
-    "x_gate": "starts",
-    "Lattice": "lattice",
-    "best_angles": "virtual_z",
-}
 __all__ = [
     "Bounds", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "best_angles",
     "cnot_gate", "cross_resonance", "dressed_frame", "error_estimate", "evolve", "fidelity", "fluxonium_chain", "fluxonium_lattice", "hadamard_gate",
@@ -84,11 +55,17 @@ __all__ = [
     "transmon_chain", "x_gate",
 ]  # fmt: skip
 
-
-def __getattr__(name: str) -> Any:
-    """Import a name on first use, since checks of configs need no torch."""
-    if name in _MODULES:
-        from importlib import import_module
-
-        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = on_first_use(
+    __name__,
+    {
+        "ketscale.engines.pulses.circuits": "Fluxoniums Transmons spread",
+        "ketscale.engines.pulses.devices": "Device fluxonium_chain fluxonium_lattice transmon_chain",
+        "ketscale.engines.pulses.drives": "Bounds Pulses",
+        "ketscale.engines.pulses.envelopes": "Cosine Segments segmented",
+        "ketscale.engines.pulses.frame": "dressed_frame fidelity laboratory_frame leakage row_overlaps",
+        "ketscale.engines.pulses.integrators": "Integrator error_estimate evolve integrator",
+        "ketscale.engines.pulses.lattice": "Lattice",
+        "ketscale.engines.pulses.starts": "cnot_gate cross_resonance hadamard_gate rotations together x_gate",
+        "ketscale.engines.pulses.virtual_z": "best_angles",
+    },
+)

@@ -1,0 +1,19 @@
+"""Names that a package imports on first use, since they bring torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def on_first_use(package: str, names: Mapping[str, str]) -> Callable[[str], Any]:
+    """The `__getattr__` of a package. names: by module, what the package has from it, with spaces between."""
+    homes = {name: module for module, each in names.items() for name in each.split()}
+
+    def found(name: str) -> Any:
+        if name in homes:
+            return getattr(import_module(homes[name]), name)
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return found
