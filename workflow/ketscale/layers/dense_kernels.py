@@ -128,7 +128,7 @@ def each_place(
     """Write the body for up to `most` places at a time in rows of a width, and the number of the first vector."""
     vectors = width // LANES
     several = vectors // most
-    with k.when(several > 0), k.loop(several) as group:
+    with k.each(several) as group:
         first = group * most
         body([(first + number) * LANES for number in range(most)], first)
     for number in range(most - 1):
@@ -180,7 +180,7 @@ def write_turned(k: FunctionCode, args: Arguments, tile: Tile) -> None:
         with k.loop(ceil_divided(layer.outputs, LANES)) as vector:
             outputs = Lanes(block_of(layer.outputs, vector, LANES))
             whole = layer.inputs // LANES
-            with k.when(whole > 0), k.loop(whole) as group:
+            with k.each(whole) as group:
                 columns = [get(weight, output, group * LANES) for output in outputs]
                 for lane, made in enumerate(transposed(columns)):
                     turned[vector, group * LANES + lane] = made
@@ -338,7 +338,7 @@ def write_gradients(k: FunctionCode, args: Arguments, tile: Tile) -> None:
                         for place, each in zip(places, totals, strict=True):
                             put(to_weight, output, place, each)
 
-                with k.when(whole > 0), k.loop(whole) as each:
+                with k.each(whole) as each:
                     block(each, range(most))
                 with k.when(whole * most < layer.outputs):
                     block(whole, block_of(layer.outputs - whole * most, k.integer(0), most))

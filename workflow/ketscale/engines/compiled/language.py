@@ -100,6 +100,12 @@ class FunctionCode(Emitter):
         with self.b.if_then(condition.value):
             yield
 
+    @contextmanager
+    def each(self, count: Operand) -> Iterator[Number]:
+        """A `loop` whose count may be 0."""
+        with self.when(self.integer(count) > 0), self.loop(count) as index:
+            yield index
+
     def either(self, condition: Number, first: Callable[[], None], second: Callable[[], None]) -> None:
         """Write one body for the case that a condition holds, and another one for the other case."""
         with self.b.if_else(condition.value) as (then, otherwise):

@@ -28,7 +28,7 @@ def write_reals(k: FunctionCode, args: Arguments) -> None:
     whole = args.width // LANES
     with k.loop(args.rows) as row:
         source, out = args.table[args.chosen[row]], args.out[row]
-        with k.when(whole > 0), k.loop(whole) as vector:
+        with k.each(whole) as vector:
             place = vector * LANES
             out.part((place,), 1, element="vector")[0] = source.part((place,), 1, element="vector")[0]
         with k.when(whole * LANES < args.width), k.loop(args.width - whole * LANES) as number:

@@ -215,9 +215,9 @@ class _Segment:
         with k.loop(ceil_divided(self.most_steps, BLOCK), backwards=True) as number:
             first, count = chunk(number, BLOCK, self.most_steps)
             state = k.variable(_load(start, rows))
-            with k.when(first > 0), k.loop(first) as step:
+            with k.each(first) as step:
                 state.value = self.advanced(state.value, self.scaled(step)[0])
-            with k.when(count > 1), k.loop(count - 1) as own:
+            with k.each(count - 1) as own:
                 _store(block[own], state.value)
                 state.value = self.advanced(state.value, self.scaled(first + own)[0])
             _store(block[count - 1], state.value)

@@ -91,9 +91,9 @@ def backward(k: FunctionCode, args: Arguments) -> None:
                     to_forms[form] = fma(part, gradients[form], to_forms[form])
             with k.loop(count) as form:
                 totals[form] = totals[form] + to_forms[form]
-            with _each(k, args.control_count) as control:
+            with k.each(args.control_count) as control:
                 to_controls[number, control] = tasks.chained(to_forms, args.fixed_count + control)
-        with _each(k, args.fixed_count) as coefficient:
+        with k.each(args.fixed_count) as coefficient:
             to_fixed[coefficient] = tasks.chained(totals, coefficient)
         _stored(tasks, adjoint, args.to_initial)
 
@@ -108,14 +108,14 @@ class _Tasks:
         self.lanes, _ = k.lanes_of(group, args.batch)
         self.tau = args.tau.splat()
         fixed = args.fixed[self.lanes]
-        with _each(k, args.fixed_count) as number:
+        with k.each(args.fixed_count) as number:
             given[number] = self.tau * fixed[number]
 
     def evaluate(self, segment: Number) -> None:
         """Fill the forms of a segment, times tau."""
         k, args = self.k, self.args
         controls = args.controls[self.lanes].part((), args.segments, args.control_count)
-        with _each(k, args.control_count) as number:
+        with k.each(args.control_count) as number:
             self.given[args.fixed_count + number] = self.tau * controls[segment, number]
         with k.loop(args.forms) as form:
             self.forms[form] = self._sum(args.term_starts, args.terms, args.term_values, form, self.given)
@@ -142,7 +142,7 @@ class _Segment:
         self.k, self.args, self.tasks = k, args, tasks
         tasks.evaluate(number)
         norm = k.variable(k.vector(0.0))
-        with _each(k, args.normed_rows) as row:
+        with k.each(args.normed_rows) as row:
             total = k.variable(k.vector(0.0))
             with _list(k, args.row_starts, row) as at:
                 signed = args.by_row[at, 1]
@@ -157,7 +157,7 @@ class _Segment:
         self.part = select(small, 1.0 / self.steps, math.nan)
         length = norm.value * self.part
         degree = k.variable(args.degrees[0].splat())
-        with _each(k, args.reaching) as reach:
+        with k.each(args.reaching) as reach:
             degree.value = select(
                 length > args.reaches[reach].splat(), args.degrees[reach + 1].splat(), degree.value
             )
@@ -227,9 +227,9 @@ class _Segment:
         with k.loop(ceil_divided(self.most_steps, BLOCK), backwards=True) as number:
             first, count = chunk(number, BLOCK, self.most_steps)
             _copy(tasks, start, state)
-            with _each(k, first) as step:
+            with k.each(first) as step:
                 step_on(step)
-            with _each(k, count - 1) as own:
+            with k.each(count - 1) as own:
                 _copy(tasks, state, block[own])
                 step_on(first + own)
             _copy(tasks, state, block[count - 1])
@@ -266,17 +266,10 @@ class _Segment:
 
 
 @contextmanager
-def _each(k: FunctionCode, count: Number) -> Iterator[Number]:
-    """A loop that may be empty."""
-    with k.when(count > 0), k.loop(count) as index:
-        yield index
-
-
-@contextmanager
 def _list(k: FunctionCode, starts: Buffer, number: Number) -> Iterator[Number]:
     """Write the body for each place of a list."""
     first = starts[number]
-    with _each(k, starts[number + 1] - first) as index:
+    with k.each(starts[number + 1] - first) as index:
         yield first + index
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ketscale.engines.circuits.fused.moves import each
 from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.compiled.language import Buffer, Complex, FunctionCode, Number, fma, lane_sum
 
@@ -108,5 +107,5 @@ def orbits(k: FunctionCode, plan: SweepPlan) -> list[Buffer]:
 @contextmanager
 def _loop(k: FunctionCode, table: Buffer) -> Iterator[Sequence[Number]]:
     count, size = table.shape
-    with each(k, count) as orbit:
+    with k.each(count) as orbit:
         yield [table[orbit, number] for number in range(int(size))]  # type: ignore[arg-type]

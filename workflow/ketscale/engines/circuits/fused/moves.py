@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
 
 from ketscale.engines.compiled.language import Buffer, Complex, FunctionCode, Number, Operand
@@ -74,7 +72,7 @@ def move(k: FunctionCode, table: MoveTable, state: Buffer, lane_bits: Operand, s
 
 
 def _move(k: FunctionCode, table: MoveTable, amplitudes: _Amplitudes) -> None:
-    with each(k, table.multiplied) as i:
+    with k.each(table.multiplied) as i:
         place, real, imag = table.places[i], table.factors[i, 0], table.factors[i, 1]
         found = amplitudes[place]
         if isinstance(found, Complex):
@@ -83,14 +81,7 @@ def _move(k: FunctionCode, table: MoveTable, amplitudes: _Amplitudes) -> None:
             )
         else:
             amplitudes[place] = found * real
-    with each(k, table.swapped) as i:
+    with k.each(table.swapped) as i:
         first, second = table.swaps[i, 0], table.swaps[i, 1]
         one, other = amplitudes[first], amplitudes[second]
         amplitudes[first], amplitudes[second] = other, one
-
-
-@contextmanager
-def each(k: FunctionCode, count: Operand) -> Iterator[Number]:
-    """A loop that may be empty."""
-    with k.when(k.integer(count) > 0), k.loop(count) as index:
-        yield index

@@ -18,7 +18,7 @@ from functools import partial
 from ketscale.engines.circuits.fused.block import parity
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
 from ketscale.engines.circuits.fused.mixing import mix, undo_mix
-from ketscale.engines.circuits.fused.moves import MoveTable, each, move
+from ketscale.engines.circuits.fused.moves import MoveTable, move
 from ketscale.engines.circuits.fused.rows import Places, Rows
 from ketscale.engines.compiled.functions import sincos
 from ketscale.engines.compiled.language import (
@@ -263,7 +263,7 @@ def collect(k: FunctionCode, args: Arguments) -> None:
         (args.mix_wanted, args.mix_size, args.mix_rows, args.mix_gradient),
     ):
         count = select(wanted != 0, size, 0)
-        with k.loop(args.groups) as group, each(k, count) as i:
+        with k.loop(args.groups) as group, k.each(count) as i:
             total = k.variable(k.constant(0.0, k.real))
             with k.loop(args.group_tiles) as tile:
                 total.value = total.value + rows[group * args.group_tiles + tile, i]
@@ -307,7 +307,7 @@ def _run(
     """Passes over states by a body for their steps. kept: the steps change nothing."""
     k, args = tile.k, tile.args
     pairs = list(zip(states, tile.blocks, strict=False))
-    with each(k, count) as number:
+    with k.each(count) as number:
         row = args.passes[first + number]
 
         def moved() -> None:
@@ -370,7 +370,7 @@ def _factor(k: FunctionCode, args: Arguments, first: Number, place: Number, lane
 def _base(k: FunctionCode, args: Arguments, row: Buffer, index: Number) -> Number:
     """`index` with a 0 inserted at each of the pass's pivots, in ascending order."""
     base = k.variable(index)
-    with each(k, row[DIMENSIONS]) as number:
+    with k.each(row[DIMENSIONS]) as number:
         pivot = args.blocks[row[PIVOTS] + number]
         high = base.value >> pivot
         base.value = base.value + (high << pivot)
@@ -424,12 +424,6 @@ def _product(left: Complex, right: Complex) -> Number:
     """The real part of conj(left) right."""
     made: Number = fma(left.imag, right.imag, left.real * right.real)
     return made
-
-
-def _sines(tile: Tile, vector: Number, negative: Number) -> None:
-    """Keep a vector with both signs: first its own, or if `negative` is 1 the other one."""
-    signed = vector * tile.signs[0]
-    tile.sines[negative], tile.sines[negative ^ 1] = signed, -signed
 
 
 def _signed(tile: Tile, step: _Step, inverse: bool) -> Number:
@@ -542,12 +536,12 @@ def _read_angles(tile: Tile) -> None:
     """Cosine and sine of half of every angle, and half of its tangents."""
     k, args, columns = tile.k, tile.args, tile.columns
     _read_columns(tile, args.inputs, args.weights, 1.0)
-    with each(k, args.angles) as i:
+    with k.each(args.angles) as i:
         sine, cosine = sincos(columns[args.angle_columns[i]] * args.half_factors[i])
         tile.turns[i, 0], tile.turns[i, 1] = cosine, sine
     for number in range(len(tile.halves)):
         _read_columns(tile, getattr(args, f"inputs{number}"), getattr(args, f"weights{number}"), 0.0)
-        with each(k, args.angles) as i:
+        with k.each(args.angles) as i:
             tile.turns[i, 2 + number] = columns[args.angle_columns[i]] * args.half_factors[i]
 
 
@@ -557,10 +551,10 @@ def _read_columns(tile: Tile, inputs: Buffer, weights: Buffer, constant: float) 
     own = columns.part((), args.all_columns, k.lanes, element="real")
     with k.loop(k.lanes) as lane:
         row = inputs[tile.first + minimum(lane >> args.lane_bits, tile.present - 1)]
-        with each(k, args.input_columns) as i:
+        with k.each(args.input_columns) as i:
             own[i, lane] = row[i]
     shared = weights[tile.group]
-    with each(k, args.weight_columns) as i:
+    with k.each(args.weight_columns) as i:
         columns[args.input_columns + i] = shared[i].splat()
     columns[args.all_columns - 1] = k.vector(constant)
 
@@ -580,7 +574,7 @@ def _rows_back(tile: Tile, columns: Buffer, rows: Buffer, count: Number) -> None
     values = columns.part((), count, k.lanes, element="real")
     with k.loop(tile.present) as sample:
         row, lane = rows[tile.first + sample], sample << tile.args.lane_bits
-        with each(k, count) as i:
+        with k.each(count) as i:
             row[i] = values[i, lane]
 
 
@@ -607,10 +601,10 @@ def _write_gradients(tile: Tile) -> None:
     k, args = tile.k, tile.args
     with k.when(args.weight_wanted != 0):
         row = args.weight_rows[tile.number]
-        with each(k, args.weight_columns) as i:
+        with k.each(args.weight_columns) as i:
             row[i] = lane_sum(tile.gradients[args.input_columns + i]).lane(0)
     with k.when(args.input_wanted != 0):
-        with each(k, args.input_columns) as i:
+        with k.each(args.input_columns) as i:
             tile.gradients[i] = _sample_sum(tile, tile.gradients[i])
         _rows_back(tile, tile.gradients, args.input_gradient, args.input_columns)
 
