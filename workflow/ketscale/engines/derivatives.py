@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from copy import copy
 
 import torch
+from torch.autograd import forward_ad
 
 from ketscale.errors import UserError
-from ketscale.private_torch import applied
+from ketscale.private_torch import Differentiable, applied, forward_mode, transforms_active
 
 
 def first_derivatives_only(what: str, instead: str = "leave out create_graph=True") -> None:
@@ -83,3 +84,31 @@ class ByOperators(ABC):
             for number in range(members)
         ]
         return tuple(torch.stack(each) for each in zip(*found, strict=True))
+
+
+class Rows(Differentiable):
+    """Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...), each row by itself."""
+
+    @property
+    def recorded(self) -> bool:
+        """Whether autograd records a call, so that it can be differentiated without these rules."""
+        return False
+
+    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.many`; rows of all members are one longer batch."""
+        flat = [
+            (x if each else x.expand(members, *x.shape)).flatten(0, 1)
+            for x, each in zip(tensors, mapped, strict=True)
+        ]
+        rows = len(flat[0]) // members
+        # If nothing but autograd is left, it records the function itself, which then runs only once.
+        again = not self.recorded or transformed(*flat)
+        results = applied(self, *flat) if again else self(*flat)
+        return tuple(result.unflatten(0, (members, rows)) for result in results)
+
+
+def transformed(*tensors: torch.Tensor) -> bool:
+    """Whether torch.func is at work, or a tensor carries a tangent: simulators see through neither."""
+    if transforms_active():
+        return True
+    return forward_mode() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)

@@ -20,6 +20,7 @@ from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.fused.frame import letters, word
 from ketscale.engines.circuits.shots import Shots
 from ketscale.engines.circuits.simulator import Simulator, probabilities
+from ketscale.engines.derivatives import transformed
 from ketscale.errors import UserError
 from ketscale.interop.expressions import ParametrisedCircuit
 from ketscale.shapes import Float, Shaped
@@ -148,7 +149,7 @@ class Layer(nn.Module):
                 angles = circuit(*angles)
                 circuit = circuit.circuit
             # What is compiled is no transform of its own.
-            if not torch.compiler.is_compiling() and transforms.transformed(*angles):
+            if not torch.compiler.is_compiling() and transformed(*angles):
                 values = transforms.called(self.simulator, self._ask, circuit, angles)
             else:
                 values = self._ask(circuit, angles)

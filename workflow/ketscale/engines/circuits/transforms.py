@@ -14,19 +14,11 @@ from functools import lru_cache, wraps
 from typing import ParamSpec, TypeVar
 
 import torch
-from torch.autograd import forward_ad
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
-from ketscale.engines.derivatives import ByOperators
-from ketscale.private_torch import (
-    Differentiable,
-    applied,
-    at_once,
-    forward_mode,
-    only_mapped,
-    transforms_active,
-)
+from ketscale.engines.derivatives import ByOperators, Rows
+from ketscale.private_torch import applied, at_once, only_mapped
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,34 +34,6 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
         return (torch.compiler.disable(function) if compiling else function)(*arguments, **named)
 
     return called
-
-
-class Rows(Differentiable):
-    """Maps tensors (rows, ...), whose other dimensions may differ, to tensors (rows, ...)."""
-
-    @property
-    def recorded(self) -> bool:
-        """Whether autograd records a call, so that it can be differentiated without these rules."""
-        return False
-
-    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.many`; rows of all members are one longer batch."""
-        flat = [
-            (x if each else x.expand(members, *x.shape)).flatten(0, 1)
-            for x, each in zip(tensors, mapped, strict=True)
-        ]
-        rows = len(flat[0]) // members
-        # If nothing but autograd is left, it records the function itself, which then runs only once.
-        again = not self.recorded or transformed(*flat)
-        results = applied(self, *flat) if again else self(*flat)
-        return tuple(result.unflatten(0, (members, rows)) for result in results)
-
-
-def transformed(*tensors: torch.Tensor) -> bool:
-    """Whether torch.func is at work, or a tensor carries a tangent: simulators see through neither."""
-    if transforms_active():
-        return True
-    return forward_mode() and any(forward_ad.unpack_dual(tensor).tangent is not None for tensor in tensors)
 
 
 def called(

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ketscale.engines.compiled.kernel import threads_for
+from ketscale.engines.derivatives import Rows
 from ketscale.engines.dynamics.code import Code, code_of
 from ketscale.engines.dynamics.evolution import Evolution
 from ketscale.measure.spans import span
@@ -82,21 +83,7 @@ def is_recorded(*tensors: torch.Tensor) -> bool:
     return torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors)
 
 
-class _Tasked:
-    """A function of tensors (tasks, ...), whose results are (tasks, ...): members of vmap are more tasks."""
-
-    def many(self, members: int, mapped: Sequence[bool], *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.many`."""
-        every = (
-            tensor if own else tensor.expand(members, *tensor.shape)
-            for tensor, own in zip(tensors, mapped, strict=True)
-        )  # fmt: skip
-        flat = [tensor.flatten(0, 1) for tensor in every]
-        results = applied(self, *flat)  # type: ignore[arg-type]
-        return tuple(result.unflatten(0, (members, -1)) for result in results)
-
-
-class _Final(_Tasked):
+class _Final(Rows):
     """The final coordinates, by fixed coefficients, controls and initial coordinates.
 
     keeps: whether the states before each segment are kept for one backward pass, which otherwise computes them again.
@@ -129,7 +116,7 @@ class _Final(_Tasked):
         return (final[..., final.shape[-1] // 2 :],)
 
 
-class _Gradient(_Tasked):
+class _Gradient(Rows):
     """The gradients by the tensors of `_Final`, by its cotangent and these tensors.
 
     kept: see `_Final`; the states are not changed.

@@ -36,6 +36,7 @@ from ketscale.engines.circuits.superposition import (
     through_states,
 )
 from ketscale.engines.circuits.wrapper import Looped
+from ketscale.engines.derivatives import transformed
 from ketscale.errors import UserError
 from ketscale.private_torch import forward_mode, transforms_active
 from ketscale.shapes import Complex, Float
@@ -152,7 +153,7 @@ class Fused:
             found: torch.Tensor = self._cpu.evaluate(circuit, i, w, words, None, literal, m, partners)
             return found
 
-        if transforms.transformed(*angles, *superposition):
+        if transformed(*angles, *superposition):
             summed = transforms.grouped(sums, inputs, weights, mix)
         else:
             summed = sums(inputs, weights, mix)
@@ -171,7 +172,7 @@ class Fused:
         """The result of one group; or of several, where each tensor has a first dimension for them."""
         if transforms_active() or forward_mode():
             given = (inputs, weights) if initial is None else (inputs, weights, initial)
-            if transforms.transformed(*given):
+            if transformed(*given):
                 check_request(circuit, Angles(inputs, weights), initial, paulis)
                 values = partial(self._run, circuit, paulis)
                 derivative = Derivative(values, partial(self._along, circuit, paulis), len(given))

@@ -16,7 +16,7 @@ from typing import NamedTuple
 import torch
 
 from ketscale.engines.circuits.checks import one_gradient
-from ketscale.engines.circuits.transforms import Rows
+from ketscale.engines.derivatives import Rows
 from ketscale.errors import UserError
 from ketscale.private_torch import applied
 
