@@ -359,7 +359,7 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
         ({"workload": {"kind": "fluxonium-lattice"}}, "w is a block of 6 qubits; set qubits: 6, or change block"),
         ({"workload": {"kind": "fluxonium-lattice", "block": [6, 1]}}, "workloads.w.block.0: 6 is too large"),
         ({"workload": {"kind": "fluxonium-lattice", "inductive": [1.0]}}, "inductive: give 5 energies"),
-        ({"workload": ALIKE}, "frame: no state of the device has 51% of |01>"),
+        ({"workload": ALIKE}, "frame: no eigenstate has 51% of |01>"),
         ({"workload": {**ALIKE, "frame": "laboratory"}}, "change the device's parameters, such as its spread or couplings"),
         ({"workload": {"charging": 0.0}}, "workloads.w.charging: 0.0 is too small"),
         ({"workload": {"charging": 1e308}}, "workloads.w.charging: 1e+308 is too large"),

@@ -84,8 +84,7 @@ def evolve(
         >>> kd.ket_fidelity(final, kd.transmon().targets["x"]).item() < 0.9
         True
     """
-    if kind is None:
-        kind = "density" if rates is not None or system.rates else "ket"
+    kind = kind or _usual_kind(system, rates)
     if kind not in get_args(Kind):
         raise UserError(f"kind: {kind!r} is none of {', '.join(get_args(Kind))}")
     columns = kind in ("ket", "unitary")
@@ -151,9 +150,13 @@ def error_estimate(
         coarse = evolve(system, controls, duration, kind=kind, dt=dt, **others)
         halved = controls.repeat_interleave(2, -2)
         fine = evolve(system, halved, duration, kind=kind, dt=dt and dt / 2, **others)
-    kind = kind or ("density" if others.get("rates") is not None or system.rates else "ket")
+    kind = kind or _usual_kind(system, others.get("rates"))
     axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
     return (coarse - fine).flatten(-axes).norm(dim=-1)
+
+
+def _usual_kind(system: System, rates: Values) -> Kind:
+    return "density" if rates is not None or system.rates else "ket"
 
 
 def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> Any:

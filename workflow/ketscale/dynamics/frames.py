@@ -5,12 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_complex
-from ketscale.engines.pulses.frame import SHARE
+from ketscale.engines.pulses.frame import dressed_states
 from ketscale.engines.pulses.settings import MOST_DRESSED
 from ketscale.errors import UserError
 
@@ -87,16 +86,7 @@ def dressed_frame(system: System) -> Frame:
         raise UserError(
             f"frame: {system.dimension} states are too many to diagonalise (at most {MOST_DRESSED}); use bare_frame"
         )
-    energies, vectors = np.linalg.eigh(system.hamiltonian())
-    amplitudes = system.computational_states.T @ vectors
-    which = np.abs(amplitudes).argmax(1)
-    own = np.take_along_axis(amplitudes, which[:, None], 1)[:, 0]
-    share = np.abs(own) ** 2
-    if share.min() < SHARE:
-        worst = int(share.argmin())
-        raise UserError(
-            f"frame: no eigenstate has {SHARE:.0%} of |{worst:0{len(system.levels)}b}> (at most {share[worst]:.0%}), since it is in "
-            "resonance with others; use bare_frame, or other parameters"
-        )
-    states = vectors[:, which] * (own.conj() / np.abs(own))
-    return Frame(torch.from_numpy(states), torch.from_numpy(energies[which]))
+    places = torch.from_numpy(system.computational_states.argmax(0))
+    hamiltonian = torch.from_numpy(system.hamiltonian())
+    energies, states = dressed_states(hamiltonian, places, "use bare_frame, or other parameters")
+    return Frame(states, energies)

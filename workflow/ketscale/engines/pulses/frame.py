@@ -74,20 +74,34 @@ def dressed_frame(lattice: Lattice) -> Frame:
             f"frame: a device of {lattice.dimension} product states is too large for dressed states (at most {MOST_DRESSED}); use "
             "fewer levels or the frame laboratory"
         )
-    undriven = lattice.undriven()
+    instead = "change the device's parameters, such as its spread or couplings"
+    energies, states = dressed_states(lattice.undriven(), lattice.computational, instead)
+    return Frame(states.T, energies)
+
+
+def dressed_states(
+    undriven: torch.Tensor, places: torch.Tensor, instead: str
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Energies (k,) and columns (m, k) of the eigenstates that are named after product states, differentiable in the matrix.
+
+    undriven: Hermitian (m, m). places: those of the product states, int64 (k,), in the order of bits. Each amplitude there
+    is positive. instead: what to do where there are none.
+
+    Raises:
+        UserError: a product state is shared by several eigenstates so evenly that none has enough of it.
+    """
     found = eigensystem(undriven)
-    places = lattice.computational
     share, which = found.states[places].abs().square().max(-1)
     if not is_mapped(share) and (share < SHARE).any():
         worst = int(share.argmin())
+        bits = f"{worst:0{len(places).bit_length() - 1}b}"
         raise UserError(
-            f"frame: no state of the device has {SHARE:.0%} of |{worst:0{lattice.sites}b}> (at most {share[worst]:.0%}), since "
-            "it is in resonance with others",
-            "change the device's parameters, such as its spread or couplings",
+            f"frame: no eigenstate has {SHARE:.0%} of |{bits}> (at most {share[worst]:.0%}), since it is in resonance with others",
+            instead,
         )
     energies, states = eigenstates(undriven, found, which)
     own = states[places, torch.arange(len(places), device=places.device)]
-    return Frame((states * (own.conj() / own.abs())).T, energies)
+    return energies, states * (own.conj() / own.abs())
 
 
 def row_overlaps(
