@@ -239,23 +239,6 @@ def test_targets_may_be_a_batch() -> None:
     assert kd.ket_fidelity(kets[:2], kets[2:])[1] == kd.ket_fidelity(kets[1], kets[3])
 
 
-def test_virtual_z_is_that_of_the_pulse_engine() -> None:
-    final = kd.evolve(
-        SYSTEM,
-        torch.stack([CONTROLS, -CONTROLS]),
-        DURATION,
-        kind="unitary",
-        initial=SYSTEM.computational_states,
-    )
-    blocks = torch.tensor(SYSTEM.computational_states).T @ final
-    found = kd.process_fidelity(blocks, kd.gate("cz"), virtual_z=True)
-    for each, block in zip(found, blocks, strict=True):
-        rows = pulses.row_overlaps(block.T, kd.gate("cz").T)
-        assert each.item() == pytest.approx(
-            pulses.fidelity(rows, columns=4, virtual_z=True).item(), abs=1e-12
-        )
-
-
 def test_fidelities_of_kets_are_those_of_their_density_matrices() -> None:
     kets = kd.evolve(SYSTEM, torch.stack([CONTROLS, -CONTROLS]), DURATION)
     target = torch.nn.functional.normalize(KET, dim=0)

@@ -52,15 +52,6 @@ def test_derivatives_are_those_of_finite_differences(trajectory: bool, route: Ro
     assert torch.autograd.gradgradcheck(evolve, given, fast_mode=True)
 
 
-def test_an_odd_number_of_maps_is_multiplied_in_the_right_order() -> None:
-    system = system_of(3)
-    for segments in (1, 2, 3, 6, 7):
-        parameters, controls, columns = tensors(3, segments=segments)
-        tasks = Tasks(controls, 0.3 * segments, parameters=parameters, initial=columns)
-        made = [Batched(route=route).columns(system, tasks) for route in ("compiled", "torch")]
-        torch.testing.assert_close(*made, rtol=1e-12, atol=1e-12)
-
-
 @pytest.mark.parametrize("route", ["compiled", "torch"])
 def test_density_matrices_of_many_levels_are_the_same_in_all_entries(
     route: Route, monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from ketscale.config import parse
-from ketscale.dynamics import qubit, transmon
+from ketscale.dynamics import qubit
 from ketscale.engines.dynamics import literal
 from ketscale.engines.dynamics.evolution import substeps
 from ketscale.engines.dynamics.factory import build_propagator, propagator
@@ -206,20 +206,6 @@ def test_what_is_kept_does_not_grow_with_the_steps(name: str) -> None:
     assert kept(1.0, None if name == "exact" else 0.1) == kept(100.0, None if name == "exact" else 1e-4)
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("route", ["compiled", "torch"])
-def test_a_trajectory_begins_and_ends_where_it_should(route: str, name: str) -> None:
-    system, tasks = transmon(), random_tasks(transmon(), 20.0, tasks=19)
-    simulator = propagator(name, NAMES[name] and 0.1, route, strict=False)  # type: ignore[arg-type]
-    assert isinstance(simulator, Batched)
-    states = simulator.trajectory(system, tasks)
-    assert tasks.initial is not None
-    torch.testing.assert_close(states[:, 0], tasks.initial)
-    torch.testing.assert_close(states[:, -1], simulator.state(system, tasks))
-    half = tasks._replace(controls=tasks.controls[:, :2], duration=8.0)
-    torch.testing.assert_close(states[:, 2], simulator.state(system, half))
-
-
 @pytest.mark.parametrize(
     "simulator", [propagator(name, dt) for name, dt in {**NAMES, "literal": 0.1}.items()], ids=str
 )
@@ -228,30 +214,6 @@ def test_a_batch_of_zero_tasks_has_gradients(simulator: Propagator) -> None:
     rho = simulator.state(qubit(), Tasks(controls, 20.0, torch.zeros(3, dtype=torch.float64)))
     assert rho.shape == (0, 2, 2)
     assert torch.autograd.grad(rho.real.sum(), controls)[0].shape == controls.shape
-
-
-def test_tensors_without_tasks_hold_for_all() -> None:
-    system, tasks = qubit(), random_tasks(qubit(), 1.0)
-    rates, parameters, initial = (each[0].clone().requires_grad_() for each in leaves(tasks)[1:])
-    shared = tasks._replace(rates=rates, parameters=parameters, initial=initial)
-    repeated = differentiable(
-        tasks._replace(
-            **{
-                name: each.expand(3, *each.shape)
-                for name, each in zip(
-                    ("rates", "parameters", "initial"), (rates, parameters, initial), strict=True
-                )
-            }
-        )
-    )
-    for route in ("compiled", "torch"):
-        simulator = propagator("exact", route=route)  # type: ignore[arg-type]
-        one, all_ = (
-            torch.autograd.grad(simulator.state(system, each).real[:, 0, 0].sum(), leaves(each)[1:])
-            for each in (shared._replace(controls=tasks.controls), repeated)
-        )
-        for mine, theirs in zip(one, all_, strict=True):
-            torch.testing.assert_close(mine, theirs.sum(0))
 
 
 @pytest.mark.parametrize("name", [*NAMES, "literal"])

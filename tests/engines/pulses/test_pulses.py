@@ -16,13 +16,13 @@ from ketscale.engines.pulses import (
     Bounds,
     Cosine,
     Device,
-    Lattice,
     Pulses,
     Segments,
     Transmons,
     cnot_gate,
     cross_resonance,
     dressed_frame,
+    evolve,
     fidelity,
     fluxonium_chain,
     hadamard_gate,
@@ -72,26 +72,6 @@ def in_segments(length: torch.Tensor | None = None, amplitude: torch.Tensor | No
         numbers(0.5, -1.0),
         torch.tensor(50.0, dtype=torch.float64) if length is None else length,
     )
-
-
-def evolved(lattice: Lattice, pulses: Pulses, states: torch.Tensor, steps: int = 4000) -> torch.Tensor:
-    """The states, a row each, after the pulses: by commutator-free steps of order 4 of the whole Hamiltonian as a matrix."""
-    drives = [
-        lattice.embedded(drive, (site,))
-        for site, drive in zip(lattice.drive_sites, lattice.drives, strict=True)
-    ]
-    step, root, half = pulses.duration / steps, math.sqrt(3) / 6, lattice.undriven() / 2
-    begin = torch.arange(steps, dtype=torch.float64)
-    early, late = (pulses.sample((begin + 0.5 + part) * step) for part in (-root, root))
-    total = torch.eye(lattice.dimension, dtype=torch.complex128)
-    for first, last in ((early, late), (late, early)):
-        driven = (0.25 + root) * first + (0.25 - root) * last
-        strengths = half + torch.einsum("tk,kab->tab", driven.to(half.dtype), torch.stack(drives))
-        exponentials = torch.linalg.matrix_exp(-1j * step * strengths)
-        total = exponentials if total.ndim == 2 else exponentials @ total
-    for each in total:
-        states = states @ each.T
-    return states
 
 
 def test_the_packages_example_is_an_x() -> None:
@@ -361,7 +341,7 @@ def test_published_starts_are_close_to_their_gates(
 ) -> None:
     pulses, lattice = rotations(device, turn), device.lattice(levels)
     frame = dressed_frame(lattice)
-    amplitudes = frame.amplitudes(evolved(lattice, pulses, frame.states), pulses.duration)
+    amplitudes = frame.amplitudes(evolve(lattice, pulses, frame.states, dt=0.05), pulses.duration)
     rows = row_overlaps(amplitudes, target(device.sites).T)
     assert 1 - fidelity(rows, 2**device.sites, virtual_z=True).item() < error
     assert leakage(amplitudes).item() < error
@@ -380,7 +360,7 @@ def test_a_trained_sequence_is_a_cnot() -> None:
     torch.testing.assert_close(start.envelope.modulus(), trained.envelope.modulus(), rtol=0.2, atol=0)
     lattice = device.lattice(2, (0, 1))
     frame = dressed_frame(lattice)
-    amplitudes = frame.amplitudes(evolved(lattice, trained, frame.states), trained.duration)
+    amplitudes = frame.amplitudes(evolve(lattice, trained, frame.states, dt=0.05), trained.duration)
     rows = row_overlaps(amplitudes, cnot_gate(2, pairs).T)
     assert 1 - fidelity(rows, 4, virtual_z=True).item() < 1e-4
 
@@ -394,8 +374,9 @@ def test_frames_have_second_derivatives_and_forward_mode(levels: int) -> None:
         return torch.cat([frame.energies, frame.states.abs().square().flatten()[:6]])
 
     given = lattice.energies.clone().requires_grad_(), lattice.couplings.clone().requires_grad_()
-    assert torch.autograd.gradcheck(shares, given, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(shares, given)
+    fast = levels > 2  # in a random direction
+    assert torch.autograd.gradcheck(shares, given, check_forward_ad=True, fast_mode=fast)
+    assert torch.autograd.gradgradcheck(shares, given, fast_mode=fast)
     energies, couplings = (each.detach() for each in given)
     jacobian = torch.func.jacrev(lambda each: shares(each, couplings))
     several = torch.func.vmap(jacobian)(torch.stack([energies, 2 * energies]))

@@ -72,17 +72,12 @@ def test_a_batch_has_the_angles_of_each_alone(qubits: int) -> None:
     assert largest_overlap(rows[:0]).shape == (0, 3)
 
 
-def test_a_batch_has_the_derivatives_of_finite_differences() -> None:
-    rows = torch.stack([random_rows(2, seed) for seed in range(3)]).requires_grad_()
-    assert torch.autograd.gradcheck(largest_overlap, rows, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(largest_overlap, rows)
-
-
 @pytest.mark.parametrize("qubits", [1, 2, 3])
 def test_derivatives_are_those_of_finite_differences(qubits: int) -> None:
-    rows = random_rows(qubits).requires_grad_()
-    assert torch.autograd.gradcheck(largest_overlap, rows, check_forward_ad=True)
-    assert torch.autograd.gradgradcheck(largest_overlap, rows)
+    """Of a batch; by each entry, or in a random direction."""
+    rows = torch.stack([random_rows(qubits, seed) for seed in range(3)]).requires_grad_()
+    assert torch.autograd.gradcheck(largest_overlap, rows, check_forward_ad=True, fast_mode=qubits > 1)
+    assert torch.autograd.gradgradcheck(largest_overlap, rows, fast_mode=qubits > 1)
 
 
 def test_torch_func_transforms_it() -> None:
