@@ -11,6 +11,7 @@ import torch
 
 from ketscale import analysis
 from ketscale.config import Data
+from ketscale.engines.pulses import evolve
 from ketscale.engines.pulses.integrators import step_count
 from ketscale.errors import UserError
 from ketscale.measure import spans
@@ -20,7 +21,6 @@ from ketscale.problems.pulses.gate import GateProblem
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.specification import FAMILY, build
 from tests.contract.tiny_study import config as tiny_config
-from tests.engines.pulses.test_pulses import evolved
 
 ALL = ["amplitude", "frequency", "phase", "length", "device"]
 CNOT = {"gate": "cnot", "length": 20.0}
@@ -92,7 +92,7 @@ def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
     with torch.no_grad():
         found, (lattice, frame), pulses = loss(problem), problem.physics(), problem.model()
         columns, target = problem.get_buffer("columns"), problem.get_buffer("target")
-        final = evolved(lattice, pulses, frame.states[columns])
+        final = evolve(lattice, pulses, frame.states[columns], dt=0.005, method="magnus6")
         turns = torch.exp(1j * frame.energies * pulses.duration)
         rows = (target.conj() * (final @ frame.states.mH) * turns).sum(0)
         if problem.workload.virtual_z:
