@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -66,6 +67,13 @@ def test_shapes_are_what_they_are_called() -> None:
     assert pieces.tolist() == [0.5] * 100 + [-1.0] * 100
 
 
+def test_parameters_may_be_numbers() -> None:
+    pulse, numbers = kd.Drag(segments=4), [1.0, 0.0, -0.1, 0.0]
+    tensor = torch.tensor(numbers, dtype=torch.float64)
+    assert torch.equal(pulse(numbers, 20.0), pulse(tensor, 20.0))
+    assert pulse.named(np.array(numbers), 20.0) == pulse.named(tensor, 20.0)
+
+
 def test_drag_has_the_derivative_in_quadrature_and_turns_with_its_detuning() -> None:
     pulse, duration = kd.Drag(segments=2000, amplitude=0.5), 20.0
     parameters = torch.tensor([0.8, 0.6, 0.1, 0.0], dtype=torch.float64)
@@ -114,6 +122,8 @@ def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) 
         (lambda: kd.Limits(amplitude=0.0), "amplitude: a limit must be positive, not 0.0"),
         (lambda: kd.Limits(amplitude=(1.0, -1.0)), "amplitude: a limit must be positive"),
         (lambda: kd.Drag(segments=4)(torch.zeros(3), 1.0), "parameters: the pulse has 4, and these are 3"),
+        (lambda: kd.Drag(segments=4)(torch.zeros(4).long(), 1.0), "parameters: are torch.int64; give torch.float64"),
+        (lambda: kd.Drag(segments=4)(["a"], 1.0), "parameters: ['a'] is not an array of numbers"),
         (lambda: PULSES[5](torch.zeros(40), 5.0), "duration: the pulse's limits need at least 9.425"),
     ],
 )  # fmt: skip

@@ -14,9 +14,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
+from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.engines.pulses.envelopes import ROUNDING
 from ketscale.engines.pulses.limits import Limits, filtered, limited
 from ketscale.errors import UserError
@@ -113,16 +115,18 @@ class Pulse(ABC):
         return drawn.flatten(1)
 
     def __call__(
-        self, parameters: Float[torch.Tensor, "*batch size"], duration: float | torch.Tensor
+        self, parameters: Float[torch.Tensor, "*batch size"] | Any, duration: float | torch.Tensor
     ) -> Float[torch.Tensor, "*batch segments columns"]:
         """The controls, angular frequencies, constant over each of the segments.
 
-        duration: of the pulse, a number or a tensor of the batch's shape.
+        parameters: a tensor; or an array or list, whose controls are in fp64. duration: of the pulse, a number or a tensor
+        of the batch's shape.
 
         Raises:
-            UserError: there is another number of parameters, the duration is not positive, or the pulse is shorter than its
-                limits allow.
+            UserError: parameters are no floating-point numbers, or of another number; the duration is not positive; or the
+                pulse is shorter than its limits allow.
         """
+        parameters = _real(parameters)
         duration = torch.as_tensor(duration, dtype=parameters.dtype, device=parameters.device)
         if not is_mapped(duration) and not (duration > 0).all():
             raise UserError(f"duration: must be positive, not {duration}")
@@ -145,8 +149,11 @@ class Pulse(ABC):
         made = torch.view_as_real(made.mT) if made.is_complex() else made.mT[..., None]
         return made.flatten(-2)
 
-    def named(self, parameters: torch.Tensor, duration: float | torch.Tensor) -> dict[str, torch.Tensor]:
+    def named(
+        self, parameters: torch.Tensor | Any, duration: float | torch.Tensor
+    ) -> dict[str, torch.Tensor]:
         """The parameters by name in units of time and angular frequency, (..., drives) or (..., drives, numbers)."""
+        parameters = _real(parameters)
         duration = torch.as_tensor(duration, dtype=parameters.dtype, device=parameters.device)
         amplitude, others = self._split(parameters)
         amplitude = amplitude * self._unit(duration)[..., None, None]
@@ -338,6 +345,15 @@ class Fourier(Pulse):
 def split(pulses: Sequence[Pulse], parameters: torch.Tensor) -> list[tuple[Pulse, torch.Tensor]]:
     """Pulses beside one another, each with its part of the parameters (..., the sum of sizes)."""
     return list(zip(pulses, parameters.split([pulse.size for pulse in pulses], -1), strict=True))
+
+
+def _real(parameters: Any) -> torch.Tensor:
+    """A floating-point tensor as it is; an array or list in fp64."""
+    if not isinstance(parameters, torch.Tensor):
+        return as_complex(parameters, torch.empty(0, dtype=torch.float64), "parameters").real.clone()
+    if not parameters.is_floating_point():
+        raise UserError(f"parameters: are {parameters.dtype}; give torch.float64 or torch.float32")
+    return parameters
 
 
 def _middles(count: int, like: torch.Tensor) -> torch.Tensor:
