@@ -258,9 +258,12 @@ class _Applied(torch.autograd.function._SingleLevelFunction):
             results: tuple[torch.Tensor, ...] = ctx.function.push(tensors[:count], tensors[count:])
             return results
 
-        count = len(tangents)
+        count, tensors = len(tangents), ctx.saved_tensors
+        if ctx.interpreter is None:
+            # They still have their tangents, by which a function that is asked within `push` would be differentiated again.
+            tensors = [forward_ad.unpack_dual(tensor).primal for tensor in tensors]
         # One level down, since operators of this level carry no tangents here, whatever is outside of it.
-        return _below(ctx.interpreter, push, *ctx.saved_tensors, *tangents)
+        return _below(ctx.interpreter, push, *tensors, *tangents)
 
 
 _apply: Callable[..., tuple[torch.Tensor, ...]] = _Applied.apply  # type: ignore[attr-defined]
