@@ -19,6 +19,7 @@ from ketscale.engines.dynamics.evolution import substeps
 from ketscale.engines.dynamics.factory import build_propagator, propagator
 from ketscale.engines.dynamics.literal import PublishedLoop
 from ketscale.engines.dynamics.propagators import Batched, Propagator
+from ketscale.engines.dynamics.registry import SIMULATORS
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks
@@ -106,6 +107,18 @@ def test_first_and_second_derivatives(system: str, name: str) -> None:
     fast = system == "transmon"  # in one random direction
     assert torch.autograd.gradcheck(expectation, leaves(tasks), fast_mode=fast)
     assert torch.autograd.gradgradcheck(expectation, leaves(tasks), fast_mode=fast)
+
+
+@pytest.mark.parametrize("name", SIMULATORS)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_propagator_agrees_with_exact(system: str, name: str) -> None:
+    """Also one that is added (docs/adding.md); random systems are tests of ours alone."""
+    made, duration = SYSTEMS[system][0], 0.5  # short: where an integrator diverges, nothing agrees
+    tasks = differentiable(random_tasks(made, duration, tasks=2, segments=2))
+    exact = SIMULATORS[name].exact
+    *found, _ = first_gradients(propagator(name, None if exact else duration / 400), made, tasks)
+    *expected, _ = first_gradients(propagator("exact"), made, tasks)
+    assert_equal(tuple(found), tuple(expected), 1e-11 if exact else 0.05)
 
 
 def test_derivatives_of_any_order() -> None:

@@ -160,7 +160,8 @@ class Evaluator:
         Raises:
             UserError: it must be normalised and is not; the tolerance is PennyLane's.
         """
-        norms = torch.linalg.vector_norm(state.detach(), dim=-1)
+        # A state may be written in whole numbers.
+        norms = state.detach().abs().double().square().sum(-1).sqrt()
         if self.structure.checked and not torch.allclose(norms, torch.ones_like(norms), rtol=1e-5, atol=1e-8):
             raise UserError(
                 f"from_qnode: a state is prepared with norm {float(norms.flatten()[(norms - 1).abs().argmax()]):.6g}: "

@@ -75,14 +75,14 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         ]
         | None
     ) = None
-    amplitude_bound: (
-        Annotated[float, Meta(gt=0, description="Of the hardware: largest modulus of an envelope, rad/ns")]
-        | Annotated[
-            tuple[Annotated[float, Meta(gt=0)], ...],
-            Meta(min_length=1, description="Or one for each drive; of cnot the controls' come first"),
-        ]
-        | None
-    ) = None
+    amplitude_bound: Annotated[
+        Annotated[float, Meta(gt=0)]
+        | Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(min_length=1)]
+        | None,
+        Meta(
+            description="Of the hardware: largest modulus of an envelope, rad/ns; or one for each drive, of cnot the controls' first"
+        ),
+    ] = None
     frequency_bounds: (
         Annotated[
             tuple[float, float],
