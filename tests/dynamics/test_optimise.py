@@ -257,6 +257,12 @@ def test_what_was_found_is_exported_and_drawn(tmp_path: Path) -> None:
     figure.savefig(tmp_path / "pulse.svg")
 
 
+def test_a_gate_has_populations_from_its_computational_states_alone() -> None:
+    found = kd.optimise(kd.qubit(), "x", kd.Cosine(segments=5), 1.0, evaluations=1, **QUIET)
+    with pytest.raises(UserError, match="column: 2 is none of 2 computational states"):
+        found.populations(2)
+
+
 def test_the_bar_says_the_infidelity(capsys: pytest.CaptureFixture[str]) -> None:
     kd.optimise(kd.qubit(), "x", kd.Piecewise(segments=5), 1.0, starts=2, evaluations=3)
     assert "infidelity" in capsys.readouterr().err
@@ -295,8 +301,16 @@ def test_targets_are_all_states_or_all_gates() -> None:
         ({"pulse": kd.Drag(segments=5, drives=2)}, "pulse: has 4 controls, and the system 2 (x, y)"),
         ({"pulse": [kd.Cosine(segments=n, quadratures=False) for n in (4, 5)]}, "with the same number of segments"),
         ({"starts": 0}, "starts and evaluations must be whole numbers from 1, not 0"),
-        ({"starts": torch.zeros(2, 3)}, "starts: must be finite, (starts, 4), not (2, 3)"),
+        ({"starts": torch.zeros(2, 3)}, "starts: must be real and finite, (starts, 4), not (2, 3)"),
         ({"starts": torch.zeros(0, 4)}, "starts and evaluations must be whole numbers from 1"),
+        ({"starts": torch.zeros(2, 4) + 0j}, "starts: must be real and finite"),
+        ({"wanted": torch.nan}, "wanted: must be an infidelity, not nan"),
+        ({"wanted": "1e-3"}, "wanted: must be an infidelity, not 1e-3"),
+        ({"seed": 1.5}, "seed: must be a whole number from 0, not 1.5"),
+        ({"frame": "bare"}, "frame: must be one of kd.bare_frame(system)"),
+        ({"duration": "29"}, "duration: must be a number, or the shortest and the longest, not 29"),
+        ({"duration": (1.0, torch.inf)}, "duration: must be positive, and a range ascending"),
+        ({"parameters": torch.zeros(0, 1).double()}, "parameters, rates: the ensemble has no members"),
         ({"optimiser": "newton"}, "optimiser: newton is not l-bfgs or adam"),
         ({"learning_rate": -1.0}, "learning_rate: must be positive, not -1.0"),
         ({"pulse": None}, "pulse: must be a pulse"),

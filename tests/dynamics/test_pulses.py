@@ -93,6 +93,24 @@ def test_drag_has_the_derivative_in_quadrature_and_turns_with_its_detuning() -> 
     )
 
 
+def test_a_wide_gaussian_is_a_parabola() -> None:
+    wide, middles = (
+        kd.Gaussian(segments=8, width=1e4, amplitude=1.0, quadratures=False),
+        torch.arange(8) / 8 + 1 / 16,
+    )
+    torch.testing.assert_close(wide(torch.ones(1), 1.0)[:, 0], 1 - 4 * (middles - 0.5) ** 2)
+
+
+def test_limits_hold_for_huge_parameters_an_empty_batch_and_mapped_durations() -> None:
+    pulse = kd.Piecewise(segments=8, limits=kd.Limits(0.2, bandwidth=0.2))
+    once = pulse(1e6 * torch.ones(16), 20.0)
+    torch.testing.assert_close(pulse(1e15 * torch.ones(16), 20.0), once)
+    assert pulse(torch.ones(0, 16), 20.0).shape == (0, 8, 2)
+    parameters, durations = drawn(pulse, 1)[0], torch.tensor([5.0, 20.0], dtype=torch.float64)
+    mapped = torch.func.vmap(pulse, (None, 0))(parameters, durations)
+    torch.testing.assert_close(mapped, pulse(parameters.expand(2, -1), durations))
+
+
 @pytest.mark.parametrize("scale", [0.1, 1.0, 1e3])
 @pytest.mark.parametrize("pulse", [pulse for pulse in PULSES if pulse.limits is LIMITS])
 def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) -> None:
@@ -113,7 +131,7 @@ def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) 
         (lambda: kd.Cosine(segments=4, ramp=0.6), "ramp: 0.6 is not above 0"),
         (lambda: kd.Gaussian(segments=4, width=0), "width: must be positive"),
         (lambda: kd.Drag(segments=4, quadratures=False), "quadratures: DRAG needs them"),
-        (lambda: kd.Fourier(segments=4, terms=0), "terms: must be at least 1"),
+        (lambda: kd.Fourier(segments=4, terms=0), "terms: must be a whole number from 1, not 0"),
         (lambda: kd.Piecewise(segments=4, pieces=5), "pieces: 5 is not from 1 to the 4 segments"),
         (lambda: kd.Piecewise(segments=4, amplitude=-1.0), "amplitude: must be positive"),
         (lambda: kd.Piecewise(segments=4, limits=LIMITS), "limits: are for 2 drives, and the pulse has 1"),
@@ -121,9 +139,19 @@ def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) 
         (lambda: kd.Limits(amplitude=torch.zeros(2)), "amplitude: a limit must be positive"),  # type: ignore[arg-type]
         (lambda: kd.Limits(amplitude=0.0), "amplitude: a limit must be positive, not 0.0"),
         (lambda: kd.Limits(amplitude=(1.0, -1.0)), "amplitude: a limit must be positive"),
-        (lambda: kd.Drag(segments=4)(torch.zeros(3), 1.0), "parameters: the pulse has 4, and these are 3"),
+        (lambda: kd.Drag(segments=4)(torch.zeros(3), 1.0), "parameters: the pulse has 4, and these are (3,)"),
         (lambda: kd.Drag(segments=4)(torch.zeros(4).long(), 1.0), "parameters: are torch.int64; give torch.float64"),
         (lambda: kd.Drag(segments=4)(["a"], 1.0), "parameters: ['a'] is not an array of numbers"),
+        (lambda: kd.Limits(amplitude=()), "amplitude: a limit must be positive, not ()"),
+        (lambda: kd.Limits(amplitude=(0.1, None)), "amplitude: a limit must be positive"),  # type: ignore[arg-type]
+        (lambda: kd.Limits(amplitude=torch.inf, slope=0.1), "amplitude: a limit must be positive, not inf"),
+        (lambda: kd.Limits(bandwidth="0.1"), "bandwidth: a limit must be positive, not 0.1"),  # type: ignore[arg-type]
+        (lambda: kd.Drag(segments=4, limits=0.3), "limits: must be kd.Limits(...), not 0.3"),  # type: ignore[arg-type]
+        (lambda: kd.Drag(segments=4, amplitude=torch.inf), "amplitude: must be positive, not inf"),
+        (lambda: kd.Gaussian(segments=4, width=torch.inf), "width: must be positive, not inf"),
+        (lambda: kd.Piecewise(segments=4, pieces=2.0), "pieces: 2.0 is not from 1 to the 4 segments"),  # type: ignore[arg-type]
+        (lambda: kd.Drag(segments=4)(torch.tensor(1.0), 1.0), "parameters: the pulse has 4, and these are ()"),
+        (lambda: kd.Drag(segments=4)(torch.ones(4), "1"), "duration: 1 is not a number"),  # type: ignore[arg-type]
         (lambda: PULSES[5](torch.zeros(40), 5.0), "duration: the pulse's limits need at least 9.425"),
     ],
 )  # fmt: skip

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 from collections.abc import Iterator
+from typing import Any
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ADVICE = {
@@ -28,6 +30,14 @@ class UserError(Exception):
 
     def __str__(self) -> str:
         return "\n".join(_readable(str(line)) for line in self.args)
+
+
+def is_positive(given: Any) -> bool:
+    """Whether what a user gave is a finite number above 0."""
+    try:
+        return bool(0 < given < math.inf)
+    except (TypeError, ValueError, RuntimeError):
+        return False
 
 
 def short(said: object, longest: int = 120) -> str:

@@ -260,6 +260,14 @@ def test_held_pulses_have_the_derivatives_of_finite_differences(ramp: float | No
     assert torch.autograd.gradcheck(sampled, [each.clone().requires_grad_() for each in given])
 
 
+def test_bounds_without_a_choice_leave_derivatives_that_are_zero() -> None:
+    frequency, length = (each.requires_grad_() for each in (numbers(2.7, 3.5), numbers(44.0, 61.0)))
+    held = Bounds(frequency=(3.0, 3.0), length=(50.0, 50.0)).hold(cosine(frequency=frequency, length=length))
+    assert held.frequency.tolist() == [3, 3] and held.length.tolist() == [50, 50]
+    for given in torch.autograd.grad(held.sample(numbers(3.0, 17.0)).sum(), (frequency, length)):
+        assert given.tolist() == [0, 0]
+
+
 def test_small_pulses_within_bounds_hardly_change() -> None:
     bounds = Bounds(amplitude=3.0, frequency=(1.0, 7.0), length=(4.0, 90.0))
     for pulses in (cosine(), in_segments()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
@@ -20,7 +21,7 @@ from ketscale.engines.dynamics.states import fidelity
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.engines.pulses.limits import between
-from ketscale.errors import UserError
+from ketscale.errors import UserError, is_positive
 
 # Of the start of a trained duration, in half widths of its range.
 DURATIONS = 0.3
@@ -90,26 +91,35 @@ def optimise(
             "by drives, quadratures or several pulses, all with the same number of segments"
         )
     size = sum(each.size for each in pulses)
-    begins = starts.detach().double() if isinstance(starts, torch.Tensor) else None
-    if begins is not None and (begins.ndim != 2 or begins.shape[1] != size or not begins.isfinite().all()):
-        raise UserError(f"starts: must be finite, (starts, {size}), not {tuple(begins.shape)}")
+    begins = starts.detach() if isinstance(starts, torch.Tensor) else None
+    if begins is not None:
+        if begins.is_complex() or begins.ndim != 2 or begins.shape[1] != size or not begins.isfinite().all():
+            raise UserError(f"starts: must be real and finite, (starts, {size}), not {tuple(begins.shape)}")
+        begins = begins.double()
     count = starts if begins is None else len(begins)
     if not (isinstance(count, int) and isinstance(evaluations, int) and count >= 1 <= evaluations):
         raise UserError(f"starts and evaluations must be whole numbers from 1, not {count} and {evaluations}")
     if optimiser not in ("l-bfgs", "adam"):
         raise UserError(f"optimiser: {optimiser} is not l-bfgs or adam")
-    if not learning_rate > 0:
+    if not is_positive(learning_rate):
         raise UserError(f"learning_rate: must be positive, not {learning_rate}")
+    if not isinstance(wanted, (int, float)) or math.isnan(wanted):
+        raise UserError(f"wanted: must be an infidelity, not {wanted}")
+    if not (isinstance(seed, int) and 0 <= seed < 2**63):
+        raise UserError(f"seed: must be a whole number from 0, not {seed}")
     targets = target if isinstance(target, tuple) else (target,)
     goal = _Goal(system, targets, initial, frame, virtual_z, rates, parameters, method, dt)
     trained = isinstance(duration, Sequence)
+    given: Any = duration if isinstance(duration, Sequence) else [duration] * 2
     try:
-        low, high = map(float, duration if isinstance(duration, Sequence) else [duration] * 2)
+        if isinstance(given, str):
+            raise TypeError
+        low, high = map(float, given)
     except (TypeError, ValueError, RuntimeError):
         raise UserError(
             f"duration: must be a number, or the shortest and the longest, not {duration}"
         ) from None
-    if not 0 < low <= high:
+    if not 0 < low <= high < math.inf:
         raise UserError(f"duration: must be positive, and a range ascending, not {duration}")
 
     def parts(point: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -235,6 +245,10 @@ class _Goal:
             raise UserError("initial: a gate has all computational states; leave it out, or give a frame")
         if not self.is_gate and (frame is not None or virtual_z):
             raise UserError("frame and virtual_z: are of gates; leave them out")
+        if not isinstance(frame, Frame | None):
+            raise UserError(
+                f"frame: must be one of kd.bare_frame(system), kd.dressed_frame(system), not {frame}"
+            )
         self.frame = frame or bare_frame(system)
         size = self.frame.states.shape[1] if self.is_gate else system.dimension
         if self.wanted.shape[-1] != size:
@@ -252,6 +266,8 @@ class _Goal:
         self.parameters = named_values("parameters", parameters, system.drift, system.parameters, like)
         ensembles = [each for each in (self.rates, self.parameters) if each is not None and each.ndim == 2]
         self.members = max(map(len, ensembles), default=1)
+        if not self.members:
+            raise UserError("parameters, rates: the ensemble has no members; give one or more")
         self.method, self.dt = method, dt
 
     def start(self) -> torch.Tensor:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from ketscale.dynamics.evolution import error_estimate, evolve
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
+from ketscale.errors import UserError
 from ketscale.files import write_csv
 from ketscale.optional import needed_for
 from ketscale.shapes import Float64
@@ -106,7 +107,13 @@ class Optimised:
 
         The system has its usual parameters and rates. column: with which computational state a gate begins; -1, the last,
         has each qubit in |1>, and 0 has each in |0>.
+
+        Raises:
+            UserError: there is no such state.
         """
+        columns = self.initial.shape[1] if self.initial.ndim == 2 else 1
+        if column not in range(-columns, columns):
+            raise UserError(f"column: {column} is none of {columns} computational states")
         ket = self.initial[:, column] if self.initial.ndim == 2 else self.initial
         found = evolve(
             self.system,

@@ -21,7 +21,7 @@ import torch
 from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.engines.pulses.envelopes import ROUNDING
 from ketscale.engines.pulses.limits import Limits, filtered, limited
-from ketscale.errors import UserError
+from ketscale.errors import UserError, is_positive
 from ketscale.private_torch import is_mapped
 from ketscale.shapes import Float
 
@@ -63,8 +63,10 @@ class Pulse(ABC):
             raise UserError(
                 f"segments and drives must be whole numbers from 1, not {self.segments} and {self.drives}"
             )
-        if self.amplitude is not None and not self.amplitude > 0:
+        if self.amplitude is not None and not is_positive(self.amplitude):
             raise UserError(f"amplitude: must be positive, not {self.amplitude}")
+        if not isinstance(self.limits, Limits | None):
+            raise UserError(f"limits: must be kd.Limits(...), not {self.limits}")
         if self.limits and len(self.limits.amplitudes) not in (1, self.drives):
             raise UserError(
                 f"limits: are for {len(self.limits.amplitudes)} drives, and the pulse has {self.drives}"
@@ -127,6 +129,8 @@ class Pulse(ABC):
                 pulse is shorter than its limits allow.
         """
         parameters = _real(parameters)
+        if not isinstance(duration, (int, float, torch.Tensor)):
+            raise UserError(f"duration: {duration} is not a number")
         duration = torch.as_tensor(duration, dtype=parameters.dtype, device=parameters.device)
         if not is_mapped(duration) and not (duration > 0).all():
             raise UserError(f"duration: must be positive, not {duration}")
@@ -170,8 +174,8 @@ class Pulse(ABC):
         return torch.pi / duration if self.amplitude is None else torch.full_like(duration, self.amplitude)
 
     def _split(self, parameters: torch.Tensor) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        if parameters.shape[-1] != self.size:
-            raise UserError(f"parameters: the pulse has {self.size}, and these are {parameters.shape[-1]}")
+        if parameters.shape[-1:] != (self.size,):
+            raise UserError(f"parameters: the pulse has {self.size}, and these are {tuple(parameters.shape)}")
         each = parameters.unflatten(-1, (self.drives, -1))
         amplitude, *others = each.split([self.amplitudes * self._parts, *[1] * len(self.others)], -1)
         if self.quadratures:
@@ -195,7 +199,7 @@ class Cosine(Pulse):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 < self.ramp <= 0.5:
+        if not (is_positive(self.ramp) and self.ramp <= 0.5):
             raise UserError(f"ramp: {self.ramp} is not above 0 and at most 0.5")
 
     def envelope(
@@ -222,18 +226,19 @@ class Gaussian(Pulse):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.width > 0:
+        if not is_positive(self.width):
             raise UserError(f"width: must be positive, not {self.width}")
 
     def envelope(
         self, fraction: torch.Tensor, amplitude: torch.Tensor, **others: torch.Tensor
     ) -> torch.Tensor:
         """See `Pulse.envelope`."""
-        edge = math.exp(-0.125 / self.width**2)
-        return amplitude * (self._bell(fraction) - edge) / (1 - edge)
+        # With `expm1`, so that a wide Gaussian is a parabola and not a difference of ones.
+        edge = math.expm1(-0.125 / self.width**2)
+        return amplitude * (self._exponent(fraction).expm1() - edge) / -edge
 
-    def _bell(self, fraction: torch.Tensor) -> torch.Tensor:
-        return (-(((fraction - 0.5) / self.width) ** 2) / 2).exp()
+    def _exponent(self, fraction: torch.Tensor) -> torch.Tensor:
+        return -(((fraction - 0.5) / self.width) ** 2) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,8 +273,8 @@ class Drag(Gaussian):
     ) -> torch.Tensor:
         """See `Pulse.envelope`."""
         since = fraction - 0.5
-        edge = math.exp(-0.125 / self.width**2)
-        slope = -since / self.width**2 * self._bell(fraction) / (1 - edge)
+        edge = math.expm1(-0.125 / self.width**2)
+        slope = since / self.width**2 * self._exponent(fraction).exp() / edge
         turned = torch.exp(1j * others["detuning"] * since)
         return turned * (super().envelope(fraction, amplitude) + 1j * others["drag"] * amplitude * slope)
 
@@ -290,7 +295,7 @@ class Piecewise(Pulse):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 1 <= self.values <= self.segments:
+        if not (isinstance(self.values, int) and 1 <= self.values <= self.segments):
             raise UserError(f"pieces: {self.pieces} is not from 1 to the {self.segments} segments")
 
     @property
@@ -326,8 +331,8 @@ class Fourier(Pulse):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.terms < 1:
-            raise UserError(f"terms: must be at least 1, not {self.terms}")
+        if not (isinstance(self.terms, int) and self.terms >= 1):
+            raise UserError(f"terms: must be a whole number from 1, not {self.terms}")
 
     @property
     def amplitudes(self) -> int:

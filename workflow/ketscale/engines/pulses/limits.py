@@ -9,7 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ketscale.errors import UserError
+from ketscale.errors import UserError, is_positive
+from ketscale.private_torch import is_mapped
 
 # Times the duration of a ramp, the frequency at which |H|^2 of `filtered` is 1/2, where
 # H(f) = cos(pi f ramp) / (1 - (2 f ramp)^2); it does not come back to 1/2 above.
@@ -29,7 +30,7 @@ class Limits:
     cycles per time (GHz, if times are in ns).
 
     Raises:
-        UserError: a limit is not positive, or there is a slope and no amplitude.
+        UserError: a limit is not positive and finite, or there is a slope and no amplitude.
 
     Example:
         >>> Limits(amplitude=0.3, bandwidth=0.1).ramp
@@ -41,10 +42,11 @@ class Limits:
     bandwidth: float | None = None
 
     def __post_init__(self) -> None:
-        given = {"amplitude": self.amplitudes, "slope": [self.slope], "bandwidth": [self.bandwidth]}
-        for name, values in given.items():
-            if any(value is not None and not value > 0 for value in values):
-                raise UserError(f"{name}: a limit must be positive, not {getattr(self, name)}")
+        for name in ("amplitude", "slope", "bandwidth"):
+            given = getattr(self, name)
+            several = np.ravel(given).tolist() if name == "amplitude" else [given]
+            if given is not None and not (several and all(is_positive(each) for each in several)):
+                raise UserError(f"{name}: a limit must be positive, not {given}")
         if self.slope is not None and self.amplitude is None:
             raise UserError("slope: is kept only together with a largest amplitude; give one")
 
@@ -68,7 +70,9 @@ def limited(values: torch.Tensor, largest: float | torch.Tensor) -> torch.Tensor
     """
     scaled = values / largest
     size = scaled.real.square() + scaled.imag.square() if values.is_complex() else scaled.square()
-    return values * (1 + size.square()) ** -0.25
+    # The square of a large size would overflow.
+    above = size.clamp(min=1)
+    return values * above.rsqrt() * (above**-2 + (size / above).square()) ** -0.25
 
 
 def between(values: torch.Tensor, low: float, high: float | None) -> torch.Tensor:
@@ -76,7 +80,8 @@ def between(values: torch.Tensor, low: float, high: float | None) -> torch.Tenso
     if high is None:
         return values if low == 0 else low * (1 + (values / low) ** 4) ** 0.25
     half = (high - low) / 2
-    return low + half + limited(values - (low + half), half) if half else torch.full_like(values, low)
+    # Where there is no choice, there is a gradient still, which is 0.
+    return low + half + limited(values - (low + half), half) if half else low + 0 * values
 
 
 def filtered(values: torch.Tensor, fraction: torch.Tensor, ramp: torch.Tensor) -> torch.Tensor:
@@ -92,7 +97,9 @@ def filtered(values: torch.Tensor, fraction: torch.Tensor, ramp: torch.Tensor) -
     parts = values.shape[-1]
     shrunk = (1 - ramp).detach().clamp(min=1e-12)
     # Jumps at one time: no other is on its way.
-    window = int(min(parts + 1.0, (parts * ramp.detach() / shrunk).max().item() + 2))
+    window = parts + 1
+    if ramp.numel() and not is_mapped(ramp):
+        window = int(min(window, (parts * ramp.detach() / shrunk).max().item() + 2))
     nothing = values.new_zeros(*values.shape[:-1], 1)
     padded = torch.cat([nothing, values, nothing], -1)
     jumps = torch.cat([padded.diff(dim=-1), *[nothing] * window], -1)
