@@ -45,6 +45,8 @@ PARAMETERS = 0.3 * normal(2)
 KET = torch.complex(normal(6), normal(6))
 COLUMNS = torch.complex(normal(6, 4), normal(6, 4))
 OPERATOR = torch.complex(normal(6, 6), normal(6, 6))
+QUBIT = kd.System({"z": np.diag([1, -1])}, {"z": 0.1}, {"x": np.array([[0, 1], [1, 0]])})
+CONTROL = 0.4 * normal(3, 1)
 INITIAL: dict[str, torch.Tensor] = {"ket": KET, "unitary": COLUMNS, "density": OPERATOR}
 
 
@@ -107,6 +109,43 @@ def test_values_are_given_by_name_and_keep_what_is_usual() -> None:
     assert torch.equal(found, expected)
     found = kd.evolve(SYSTEM, CONTROLS, DURATION, rates={"b": 0.2, "a": 0.1})
     assert torch.equal(found, kd.evolve(SYSTEM, CONTROLS, DURATION, rates=[0.1, 0.2]))
+
+
+def test_a_hermitian_operator_has_the_derivative_by_any_other() -> None:
+    initial = torch.diag(torch.tensor([0.7, 0.3, 0.0], dtype=torch.complex128)).requires_grad_()
+    torch.autograd.gradcheck(
+        lambda given: kd.evolve(kd.transmon(t1=20.0), 0.1 * CONTROL.expand(3, 2), 5.0, initial=given),
+        [initial],
+    )
+
+
+def test_a_trajectory_has_an_error_for_each_time() -> None:
+    given = (QUBIT, CONTROL.expand(2, 3, 1), 1.0)
+    found = kd.error_estimate(*given, method="rk4", dt=0.1, trajectory=True)
+    assert found.shape == (2, 4)
+    assert found[0, 0] == 0
+    torch.testing.assert_close(found[:, -1], kd.error_estimate(*given, method="rk4", dt=0.1))
+
+
+def test_a_batch_of_the_integrators_of_pulses_may_be_empty() -> None:
+    for trajectory, shape in ((False, (0, 2)), (True, (0, 4, 2))):
+        given = {"method": "suzuki4", "dt": 0.1, "trajectory": trajectory}
+        assert kd.evolve(QUBIT, CONTROL.expand(0, 3, 1), 1.0, **given).shape == shape
+
+
+def test_sparse_operators_are_sites_and_have_frames() -> None:
+    dense, sparse = (
+        kd.chain([kd.System({"n": make(np.diag([0.0, 1.0]))}, {"n": 0.3}, {}), QUBIT])
+        for make in (np.asarray, scipy.sparse.csr_array)
+    )
+    assert (dense.drift["n_1"] == sparse.drift["n_1"]).all()
+    single = kd.System({"n": scipy.sparse.csr_array(np.diag([0.0, 1.0]))}, {"n": 0.3}, {})
+    assert kd.dressed_frame(single).energies.tolist() == [0.0, 0.3]
+
+
+def test_fidelities_take_arrays() -> None:
+    assert kd.ket_fidelity(np.array([0.6, 0.8j]), [0, 1]).item() == pytest.approx(0.64)
+    assert kd.process_fidelity(np.eye(2), kd.gate("x").numpy()).item() == 0
 
 
 def test_what_is_evolved_is_what_the_rates_say_unless_it_is_named() -> None:
@@ -452,7 +491,7 @@ def refused(**changes: Any) -> Callable[[], object]:
             lambda: kd.process_fidelity(torch.zeros(2, 2, 2, 2).cdouble(), kd.gate("x"), virtual_z=True),
             "virtual_z: a channel's fidelity has none",
         ),
-        (lambda: kd.chain([]), "sites: there are none"),
+        (lambda: kd.chain([]), "sites: must be a list of one or more systems"),
         (lambda: kd.chain([kd.qubit()] * 2, driven=(0, 1)), "couplings: 0 is no pair of sites; give pairs, as in driven=[(0, 1)]"),
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 2): 0.1}), "couplings: (0, 2) are not two sites from 0 to 1"),
         (lambda: kd.embedded(np.eye(3), [0], (2, 2)), "operator: on sites [0] it must be 2 x 2, not of shape (3, 3)"),
@@ -480,6 +519,60 @@ def refused(**changes: Any) -> Callable[[], object]:
             lambda: kd.System({"z": np.eye(2)}, {"z": 1.0}, {}, {"a": np.eye(2)}, rates={"a": -1.0}),
             "rates.a: -1.0 is no rate",
         ),
+        (lambda: kd.System({"z": np.eye(2)}, {"z": 1j}, {}), "parameters.z: 1j is not a finite number"),
+        (
+            lambda: kd.System({"z": np.eye(2)}, {"z": torch.ones((), requires_grad=True)}, {}),
+            "parameters.z: has a gradient; give the usual value here",
+        ),
+        (
+            lambda: kd.evolve(
+                kd.System({}, {}, {}, {"a": scipy.sparse.csr_array(np.eye(2))}, rates={"a": 1.0}), None, 1.0
+            ),
+            "with sparse operators are too large",
+        ),
+        (lambda: kd.evolve(QUBIT, CONTROL, 1.0, route="gpu"), "route: 'gpu' is none of auto, compiled, torch"),
+        (
+            lambda: kd.evolve(QUBIT, CONTROL, 1.0, method="suzuki4", dt=0.1, route="gpu"),
+            "route: 'gpu' is none of auto",
+        ),
+        (lambda: kd.evolve(QUBIT, CONTROL, 1.0, method=None), "method: no method is called None"),
+        (lambda: kd.evolve(QUBIT, CONTROL, 1.0, method="rk4", dt="0.1"), "dt: rk4 needs a positive step"),
+        (lambda: kd.evolve(QUBIT, CONTROL, 1.0, method="suzuki4", dt="0.1"), "dt: suzuki4 needs a positive step"),
+        (lambda: kd.evolve(QUBIT, CONTROL, "20"), "20: is not an array of numbers"),
+        (lambda: kd.evolve(QUBIT, CONTROL, None), "None: is not an array of numbers"),
+        (lambda: kd.evolve(QUBIT, CONTROL.to_sparse(), 1.0), "propagators take dense tensors"),
+        (
+            lambda: kd.evolve(QUBIT, 1e200 * CONTROL, 1.0, method="suzuki4", dt=0.1),
+            "controls or parameters: too large for suzuki4 in a segment of 0.3333",
+        ),
+        (
+            lambda: kd.evolve(kd.transmon(), None, 1.0, parameters={
+                "detuning": torch.ones(2).double(), "anharmonicity": torch.ones(3).double(),
+            }),
+            "parameters: are of different shapes (detuning (2,), anharmonicity (3,))",
+        ),
+        (
+            lambda: torch.func.vmap(lambda t: kd.evolve(QUBIT, CONTROL, t, method="rk4", dt=0.1))(torch.ones(2).double()),
+            "duration: torch.func.vmap hides which is longest",
+        ),
+        (lambda: kd.chain(QUBIT), "sites: must be a list of one or more systems"),
+        (lambda: kd.chain([QUBIT] * 2, [(0, 1)]), "couplings: must be strengths by pair"),
+        (lambda: kd.chain([QUBIT] * 3, {(0, 1, 2): 0.1}), "couplings: (0, 1, 2) is no pair of sites"),
+        (lambda: kd.chain([QUBIT] * 2, driven=[(0, 1), (0, 1)]), "couplings: there are two terms coupling_1_2"),
+        (
+            lambda: kd.chain([kd.qubit(), kd.System({"coupling_1": np.diag([0, 1])}, {"coupling_1": 5.0}, {})], {(0, 1): 0.2}),
+            "couplings: there are two terms coupling_1_2",
+        ),
+        (
+            lambda: kd.chain([QUBIT] * 2, {(0, 1): torch.ones((), requires_grad=True)}),
+            "couplings: that of (0, 1) has a gradient",
+        ),
+        (lambda: kd.from_device(kd.transmon_chain(2), 3, [0, 0]), "drive_sites: [0, 0] has a site twice"),
+        (lambda: kd.ket_fidelity(torch.ones(2, 3) + 0j, np.ones((4, 3))), "batch: there are 2 of what was evolved"),
+        (lambda: kd.average_gate_fidelity(torch.ones(2, 3, 3) + 0j, np.ones((4, 3, 3))), "batch: there are 2 of"),
+        (lambda: kd.leakage(torch.eye(2, dtype=torch.int64)), "final: is torch.int64, and must be complex"),
+        (lambda: kd.fidelity(torch.ones(2) + 0j, [1, 0]), "rho: must be density matrices"),
+        (lambda: kd.bare_frame(QUBIT).amplitudes(torch.eye(2) + 0j, "1"), "duration: 1 is not a number"),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused_in_words(call: Callable[[], object], said: str) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.dynamics.basis import Matrix
+from ketscale.engines.dynamics.basis import Matrix, nonzero
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
 
@@ -27,7 +27,7 @@ MOST_DENSE = 512
 def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Any:
     """An operator on some sites, the first of them its slowest index, as a matrix on all sites, complex (d, d).
 
-    sites: numbers from 0. levels: of each site; d is their product. Above 512 the matrix is a sparse array of SciPy's.
+    operator: an array or a sparse array. sites: numbers from 0. levels: of each site; d is their product. Above 512 the matrix is a sparse array of SciPy's.
 
     Raises:
         UserError: a site does not exist or is named twice, or the operator has another size.
@@ -36,7 +36,7 @@ def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Any:
         >>> embedded([[0, 1], [1, 0]], [1], (2, 2)).real.astype(int)[0]
         array([0, 1, 0, 0])
     """
-    given = np.asarray(operator, dtype=complex)
+    given = operator if hasattr(operator, "tocsr") else np.asarray(operator, dtype=complex)
     if len(set(sites)) != len(sites) or not set(sites) <= set(range(len(levels))):
         raise UserError(f"sites: {list(sites)} are not different sites from 0 to {len(levels) - 1}")
     size = prod(levels[site] for site in sites)
@@ -46,9 +46,9 @@ def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Any:
         )
     others = [site for site in range(len(levels)) if site not in sites]
     own, rest = _places(sites, levels), _places(others, levels)
-    first, second = np.nonzero(given)
+    first, second, entries = nonzero(given)
     rows, columns = ((own[each][:, None] + rest).ravel() for each in (first, second))
-    values = given[first, second].repeat(len(rest))
+    values = entries.repeat(len(rest))
     d = prod(levels)
     if d > MOST_DENSE:
         from scipy.sparse import csr_array
@@ -75,7 +75,7 @@ def chain(
     driven: couplings that are controls, called coupling_i_j too: pairs with that exchange, or matrices by pair.
 
     Raises:
-        UserError: there are no sites, or a coupling does not fit its pair; see `System`.
+        UserError: there are no sites, or a coupling does not fit its pair, or has the name of another term; see `System`.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -83,8 +83,12 @@ def chain(
         >>> list(system.parameters)
         ['detuning_1', 'anharmonicity_1', 'detuning_2', 'anharmonicity_2', 'coupling_1_2']
     """
-    if not sites:
-        raise UserError("sites: there are none; give one or more systems")
+    if not sites or not isinstance(sites, Sequence) or not all(isinstance(site, System) for site in sites):
+        raise UserError(
+            "sites: must be a list of one or more systems, such as [kd.transmon(), kd.transmon()]"
+        )
+    if not isinstance(couplings or {}, Mapping):
+        raise UserError("couplings: must be strengths by pair, such as {(0, 1): 0.02}")
     levels = tuple(level for site in sites for level in site.levels)
     starts = np.cumsum([0, *(len(site.levels) for site in sites)]).tolist()
     pieces: dict[str, dict[str, Any]] = {kind: {} for kind in ("drift", "controls", "jumps")}
@@ -97,15 +101,19 @@ def chain(
         parameters |= {f"{name}_{number}": value for name, value in site.parameters.items()}
         rates |= {f"{name}_{number}": site.rates.get(name, 0.0) for name in site.jumps}
     for pair, strength in (couplings or {}).items():
+        if getattr(strength, "requires_grad", False):
+            raise UserError(f"couplings: that of {pair} has a gradient; give its parameter to evolve")
         name, exchanges = _coupling(pair), np.ndim(strength) == 0
-        if exchanges and not np.isreal(strength):
+        if exchanges and (isinstance(strength, str) or not np.isreal(strength)):
             raise UserError(f"couplings: {strength} of {pair} is not real; give the pair's Hermitian matrix")
         operator = _exchange(pair, levels) if exchanges else strength
+        _check_new(name, pieces["drift"])
         pieces["drift"][name] = embedded(operator, pair, levels)
         parameters[name] = float(strength) if exchanges else 1.0
     for pair in driven:
         name = _coupling(pair)
         operator = driven[pair] if isinstance(driven, Mapping) else _exchange(pair, levels)
+        _check_new(name, pieces["controls"])
         pieces["controls"][name] = embedded(operator, pair, levels)
     return System(
         **pieces,
@@ -131,6 +139,8 @@ def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None =
         >>> from_device(kd.fluxonium_chain(2), levels=3).dimension
         9
     """
+    if drive_sites is not None and len(set(drive_sites)) != len(drive_sites):
+        raise UserError(f"drive_sites: {list(drive_sites)} has a site twice; leave it out once")
     lattice = device.lattice(levels, drive_sites)
     every = (levels,) * lattice.sites
     drift = {
@@ -155,9 +165,17 @@ def _places(sites: Sequence[int], levels: Sequence[int]) -> NDArray[np.int64]:
 
 
 def _coupling(pair: Pair) -> str:
-    if not isinstance(pair, Sequence) or len(pair) != 2:
+    is_pair = isinstance(pair, Sequence) and len(pair) == 2
+    if not (is_pair and all(isinstance(site, (int, np.integer)) for site in pair)):
         raise UserError(f"couplings: {pair} is no pair of sites; give pairs, as in driven=[(0, 1)]")
     return f"coupling_{pair[0] + 1}_{pair[1] + 1}"
+
+
+def _check_new(name: str, terms: Mapping[str, Any]) -> None:
+    if name in terms:
+        raise UserError(
+            f"couplings: there are two terms {name}; name the pair once, or rename the site's own term"
+        )
 
 
 def _exchange(pair: Pair, levels: Sequence[int]) -> Matrix:

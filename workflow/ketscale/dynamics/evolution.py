@@ -129,12 +129,14 @@ def error_estimate(
     *,
     kind: Kind | None = None,
     dt: float | None = None,
+    trajectory: bool = False,
     **others: Any,
 ) -> torch.Tensor:
     """The error of `evolve` with these arguments by two resolutions: real () or (batch,), without gradients.
 
     It is the norm (Frobenius) of what changes if every segment is halved, and `dt` too: of `exact` its rounding, of an
-    integrator nearly its error. An infidelity is of the order of its square for pure states.
+    integrator nearly its error. An infidelity is of the order of its square for pure states. A trajectory has one for each
+    of its times.
 
     Raises:
         UserError: see `evolve`.
@@ -147,11 +149,14 @@ def error_estimate(
     """
     controls = _controls(system, controls)
     with torch.no_grad():
-        coarse = evolve(system, controls, duration, kind=kind, dt=dt, **others)
+        coarse = evolve(system, controls, duration, kind=kind, dt=dt, trajectory=trajectory, **others)
         halved = controls.repeat_interleave(2, -2)
-        fine = evolve(system, halved, duration, kind=kind, dt=dt and dt / 2, **others)
+        fine = evolve(system, halved, duration, kind=kind, dt=dt and dt / 2, trajectory=trajectory, **others)
     kind = kind or _usual_kind(system, others.get("rates"))
     axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
+    if trajectory:
+        times = fine.ndim - axes - 1
+        fine = fine.index_select(times, torch.arange(0, fine.shape[times], 2, device=fine.device))
     return (coarse - fine).flatten(-axes).norm(dim=-1)
 
 
@@ -163,10 +168,12 @@ def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> A
     dense = get_args(Scheme)
     if method in dense:
         return Batched(cast(Scheme, method), dt, route)
-    if not columns and method in SIMULATORS:
+    if not columns and isinstance(method, str) and method in SIMULATORS:
         raise UserError(f"method: {method} evolves kets and unitaries only; use {', '.join(dense)}")
-    if method not in {**SIMULATORS, **REPLACED}:
-        raise UserError(f"method: no method is called {method}{suggestion(method, [*dense, *SIMULATORS])}")
+    if not isinstance(method, str) or method not in {**SIMULATORS, **REPLACED}:
+        raise UserError(
+            f"method: no method is called {method}{suggestion(str(method), [*dense, *SIMULATORS])}"
+        )
     return Split(method, dt, route)
 
 
@@ -218,6 +225,9 @@ def named_values(
         if name not in given and name not in usual:
             raise UserError(f"{what}: {name} is missing, and the system has no usual ones; give one for each")
     values = [_real(f"{what}.{name}", given.get(name, usual.get(name)), like) for name in terms]
+    if len({tuple(each.shape) for each in values} - {(), (1,)}) > 1:
+        said = ", ".join(f"{name} {tuple(each.shape)}" for name, each in zip(terms, values, strict=True))
+        raise UserError(f"{what}: are of different shapes ({said}); give numbers, or batches of one length")
     return torch.stack(torch.broadcast_tensors(*values), -1) if values else like.new_zeros(0)
 
 

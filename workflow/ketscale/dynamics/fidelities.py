@@ -25,9 +25,13 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
         >>> ket_fidelity(torch.tensor([0.6, 0.8j]), [0, 1]).item()
         0.64...
     """
+    kets = _evolved("kets", kets)
     state = as_complex(target, kets.real)
+    if not 1 <= kets.ndim <= 2:
+        raise UserError(f"kets: must be (d,) or (batch, d), not {tuple(kets.shape)}")
     if not 1 <= state.ndim <= 2 or state.shape[-1] != kets.shape[-1]:
         raise UserError(f"target: must be a ket of {kets.shape[-1]} amplitudes, not {tuple(state.shape)}")
+    _check_batches(kets[..., 0], state[..., 0])
     return (kets * state.conj()).sum(-1).abs().square()
 
 
@@ -91,17 +95,20 @@ def leakage(final: torch.Tensor, states: Any = None) -> torch.Tensor:
 
 
 def _parts(final: torch.Tensor, target: Any, states: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    block, ideal = _block(final, states), as_complex(target, final.real)
+    block = _block(final, states)
+    ideal = as_complex(target, block.real)
     if not 2 <= ideal.ndim <= 3 or ideal.shape[-2:] != block.shape[-2:]:
         raise UserError(
             f"target: is of shape {tuple(ideal.shape)}, and what was evolved {tuple(block.shape[-2:])} in computational "
             "states; give a target of that shape, or the computational states"
         )
+    _check_batches(block[..., 0, 0] if block.ndim < 4 else block[..., 0, 0, 0, 0], ideal[..., 0, 0])
     return block, ideal
 
 
 def _block(final: torch.Tensor, states: Any) -> torch.Tensor:
     """M (..., D, D), or the images of a channel among the computational states, (..., D, D, D, D)."""
+    final = _evolved("final", final)
     if not 2 <= final.ndim <= 5:
         raise UserError(f"final: must be a unitary or a channel, not of shape {tuple(final.shape)}")
     block = final
@@ -119,6 +126,21 @@ def _block(final: torch.Tensor, states: Any) -> torch.Tensor:
             "them to the fidelity"
         )
     return block
+
+
+def _evolved(what: str, given: Any) -> torch.Tensor:
+    """States that somebody has evolved, perhaps as an array."""
+    if not isinstance(given, torch.Tensor):
+        return as_complex(given, torch.empty(0, dtype=torch.float64))
+    if not given.is_complex() and given.dtype not in (torch.float32, torch.float64):
+        raise UserError(f"{what}: is {given.dtype}, and must be complex")
+    return given
+
+
+def _check_batches(one: torch.Tensor, other: torch.Tensor) -> None:
+    """Raise UserError unless batches () or (batch,) go together."""
+    if len({len(each) for each in (one, other) if each.ndim} - {1}) > 1:
+        raise UserError(f"batch: there are {len(one)} of what was evolved, and {len(other)} targets")
 
 
 def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch.Tensor:

@@ -39,8 +39,10 @@ class Frame:
         duration: t, a number or a real tensor () or (batch,), differentiated.
 
         Raises:
-            UserError: there are other columns than the states.
+            UserError: there are other columns than the states, or the duration is no number.
         """
+        if not isinstance(duration, (int, float, torch.Tensor)):
+            raise UserError(f"duration: {duration} is not a number, nor a tensor")
         states = as_complex(self.states, final.real)
         d, count = states.shape
         if tuple(final.shape[-2:]) != (d, count) and tuple(final.shape[-4:]) != (count, count, d, d):

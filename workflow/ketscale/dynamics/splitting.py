@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -13,12 +14,14 @@ from numpy.typing import NDArray
 
 from ketscale.engines.dynamics.basis import Matrix, nonzero
 from ketscale.engines.dynamics.evolution import substeps
+from ketscale.engines.dynamics.propagators import check_route, check_step
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
 from ketscale.engines.pulses.integrators import integrator
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.errors import UserError
+from ketscale.private_torch import transforms_active
 
 # What rounding leaves of an operator on the sites that it does not act on, relative to its largest entry.
 ROUNDING = 1e-13
@@ -139,17 +142,24 @@ class Split:
     """Evolves the kets of closed chains, one task after the other, by an integrator of `engines.pulses`.
 
     method: its name. dt: its longest step; see `engines.dynamics.propagators.Batched` on the rest.
+
+    Raises:
+        UserError: there is no step, or no such route.
     """
 
     method: str
     dt: float | None = None
     route: Route = "auto"
 
+    def __post_init__(self) -> None:
+        check_step(self.method, self.dt)
+        check_route(self.route)
+
     def columns(self, system: System, tasks: Tasks) -> torch.Tensor:
         """See `Batched.columns`.
 
         Raises:
-            UserError: see `Chain`; or there is no step, or the numbers are not in fp64.
+            UserError: see `Chain`; or the numbers are not in fp64, or so large that states are not finite.
         """
         return self._evolved(system, tasks, tasks.controls.shape[1])[:, -1]
 
@@ -164,9 +174,7 @@ class Split:
     def _evolved(self, system: System, tasks: Tasks, together: int) -> torch.Tensor:
         """The columns at the start and after each so many segments, (tasks, times, d, k)."""
         check_tasks(system, tasks, strict=True, columns=True)
-        if self.dt is None or not self.dt > 0:
-            raise UserError(f"dt: {self.method} needs a positive step, and this is {self.dt}")
-        per = substeps(tasks.segment, self.dt)
+        per = substeps(tasks.segment, self.dt or 0.0)
         steps = integrator(self.method, per * together, self.route)
         stages, chain = steps.times(1.0).shape[1], Chain(system, self.method)
         controls, (count, segments, _) = tasks.controls, tasks.controls.shape
@@ -176,7 +184,14 @@ class Split:
         parameters, length = parameters.expand(count, -1), length.expand(count) * (together / segments)
         lattices = [chain.lattice(each) for each in parameters]
         states = [initial.mT.expand(count, -1, -1)]
+        if not count:
+            return torch.stack(states * (1 + segments // together), 1).mT
         for part in chain.amplitudes(controls, parameters).split(together, 1):
             sampled = part.repeat_interleave(per, 1)[:, :, None].expand(-1, -1, stages, -1)
             states.append(steps.evolve(lattices, sampled, length, states[-1]))
+        if not transforms_active() and not math.isfinite(torch.view_as_real(states[-1].detach()).sum()):
+            raise UserError(
+                f"controls or parameters: too large for {self.method} in a segment of {tasks.segment:.4g}; use smaller ones, or a "
+                "rotating frame"
+            )
         return torch.stack(states, 1).mT

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Protocol, runtime_checkable
+from typing import Protocol, get_args, runtime_checkable
 
 import torch
 from numpy.typing import ArrayLike
@@ -26,7 +26,7 @@ from ketscale.engines.dynamics.tasks import (
     matrices,
     times,
 )
-from ketscale.errors import UserError
+from ketscale.errors import UserError, is_positive
 from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
 
@@ -85,7 +85,7 @@ class Batched:
     The guide's integrators divide by the trace after each step. In these coordinates no step changes it.
 
     Raises:
-        UserError: an integrator has no step, or `exact` has one.
+        UserError: an integrator has no step, or `exact` has one; or there is no such route.
     """
 
     scheme: Scheme = "exact"
@@ -95,6 +95,7 @@ class Batched:
 
     def __post_init__(self) -> None:
         check_step(self.scheme, self.dt)
+        check_route(self.route)
 
     def state(
         self, system: System, tasks: Tasks
@@ -149,7 +150,8 @@ class Batched:
         if is_written_out(system.dimension):  # whose coordinates are those of any operator
             return made
         skew = None if tasks.initial is None else (tasks.initial - tasks.initial.mH) / 2j
-        if skew is None or not (transforms_active() or skew.count_nonzero()):
+        # A Hermitian operator has a derivative by its other part too.
+        if skew is None or not (transforms_active() or skew.requires_grad or skew.count_nonzero()):
             return made
         return made + 1j * matrices(self._evolved(what, system, tasks._replace(initial=skew)))
 
@@ -211,12 +213,18 @@ class Batched:
         return cpu
 
 
-def check_step(scheme: Scheme, dt: float | None) -> None:
+def check_step(scheme: str, dt: float | None) -> None:
     """Raise UserError unless an integrator, and only an integrator, has a positive step."""
     if scheme == "exact" and dt is not None:
         raise UserError("dt: exact has no step; leave it out")
-    if scheme != "exact" and (dt is None or not (math.isfinite(dt) and dt > 0)):
+    if scheme != "exact" and not is_positive(dt):
         raise UserError(f"dt: {scheme} needs a positive step, and this is {dt}")
+
+
+def check_route(route: str) -> None:
+    """Raise UserError unless there is such a route."""
+    if route not in get_args(Route):
+        raise UserError(f"route: {route!r} is none of {', '.join(get_args(Route))}")
 
 
 def as_observables(system: System, tasks: Tasks, observables: ArrayLike, strict: bool) -> torch.Tensor:

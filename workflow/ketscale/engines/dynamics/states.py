@@ -28,7 +28,7 @@ def fidelity(
         published code has it. Where a state is not physical, overlap may be above 1 and squared has no gradient.
 
     Raises:
-        UserError: there is no such form, or the target has another dimension.
+        UserError: there is no such form, these are no density matrices, or the target has another dimension.
 
     Example:
         >>> fidelity(torch.eye(2, dtype=torch.complex128) / 2, [1, 0]).item()
@@ -36,6 +36,10 @@ def fidelity(
     """
     if form not in FORMS:
         raise UserError(f"form: {form!r} is not one of {', '.join(FORMS)}")
+    if rho.ndim < 2 or rho.shape[-2] != rho.shape[-1]:
+        raise UserError(
+            f"rho: must be density matrices (..., d, d), not {tuple(rho.shape)}; of kets use ket_fidelity"
+        )
     state = as_complex(target, rho.real)
     if not state.ndim or state.shape[-1] != rho.shape[-1]:
         raise UserError(f"target must be a state of {rho.shape[-1]} amplitudes, not {tuple(state.shape)}")

@@ -93,11 +93,11 @@ class System:
             raise UserError(
                 f"rates: these are for {list(self.rates)}; give one for each jump, {list(self.jumps)}, in its order, or none"
             )
-        for name, value in self.parameters.items():
-            if not np.isfinite(value):
-                raise UserError(f"parameters.{name}: {value} is not finite")
+        for kind in ("parameters", "rates"):
+            made = {name: _number(f"{kind}.{name}", each) for name, each in getattr(self, kind).items()}
+            object.__setattr__(self, kind, made)
         for name, value in self.rates.items():
-            if not (np.isfinite(value) and value >= 0):
+            if value < 0:
                 raise UserError(f"rates.{name}: {value} is no rate; use a finite one of at least 0")
         object.__setattr__(self, "levels", tuple(self.levels) or (self.dimension,))
         if prod(self.levels) != self.dimension or min(self.levels) < 2:
@@ -131,7 +131,8 @@ class System:
         Raises:
             UserError: operators are sparse.
         """
-        if any(not isinstance(each, np.ndarray) for each in (*self.drift.values(), *self.controls.values())):
+        operators = (*self.drift.values(), *self.controls.values(), *self.jumps.values())
+        if any(not isinstance(each, np.ndarray) for each in operators):
             raise UserError(
                 f"density matrices of {self.dimension} states with sparse operators are too large; evolve kets, without rates"
             )
@@ -168,7 +169,7 @@ class System:
         """H without controls at the usual parameters, (d, d)."""
         made = np.zeros((self.dimension, self.dimension), dtype=complex)
         for name, term in self.drift.items():
-            made += self.parameters[name] * term
+            made += self.parameters[name] * (term if isinstance(term, np.ndarray) else term.toarray())
         return made
 
     def projector(self, target: str) -> NDArray[np.complex128]:
@@ -184,6 +185,18 @@ class System:
         state = self.targets[target]
         made: NDArray[np.complex128] = np.outer(state, state.conj())
         return made
+
+
+def _number(place: str, value: Any) -> float:
+    if getattr(value, "requires_grad", False):
+        raise UserError(f"{place}: has a gradient; give the usual value here, and the tensor to evolve")
+    try:
+        made = np.nan if np.iscomplexobj(value) else float(value)
+    except (TypeError, ValueError, RuntimeError):
+        made = np.nan
+    if isinstance(value, str) or not np.isfinite(made):
+        raise UserError(f"{place}: {value} is not a finite number")
+    return made
 
 
 def _array(place: str, value: Any) -> Any:

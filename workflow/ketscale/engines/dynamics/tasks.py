@@ -11,7 +11,7 @@ import torch
 from ketscale.engines.dynamics.basis import hermitian_basis, is_written_out
 from ketscale.engines.dynamics.system import System
 from ketscale.errors import UserError
-from ketscale.private_torch import transforms_active
+from ketscale.private_torch import is_mapped, transforms_active
 
 
 class Tasks(NamedTuple):
@@ -40,6 +40,10 @@ class Tasks(NamedTuple):
         """Duration of a segment, of several durations the longest's."""
         longest = self.duration
         if isinstance(longest, torch.Tensor):
+            if is_mapped(longest):
+                raise UserError(
+                    "duration: torch.func.vmap hides which is longest, and with it the number of steps; give them as a batch"
+                )
             longest = float(longest.detach().max())
         return longest / self.controls.shape[1]
 
@@ -109,6 +113,8 @@ def check_precision(controls: torch.Tensor) -> None:
     """Raise UserError unless the controls are in a precision that propagators have."""
     if controls.dtype not in (torch.float32, torch.float64):
         raise UserError(f"controls are {controls.dtype}: propagators take torch.float32 or torch.float64")
+    if controls.layout != torch.strided:
+        raise UserError(f"controls are {controls.layout}: propagators take dense tensors; use to_dense()")
 
 
 def coefficients(system: System, tasks: Tasks, columns: bool = False) -> LinearTasks:
@@ -195,7 +201,11 @@ def as_complex(given: Any, like: torch.Tensor, what: str = "") -> torch.Tensor:
     """
     if not isinstance(given, torch.Tensor):
         try:
-            given = torch.tensor(np.asarray(given, dtype=np.complex128))
+            array = np.asarray(given)
+            # NumPy makes numbers of text and of None.
+            if array.dtype.kind not in "biufc":
+                raise TypeError
+            given = torch.tensor(array.astype(np.complex128))
         except (TypeError, ValueError, RuntimeError):
             said = f"{what}: " if what else ""
             raise UserError(f"{said}{str(given)[:60]} is not an array of numbers, nor a tensor") from None
