@@ -538,8 +538,8 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.evolve(QUBIT, CONTROL, 1.0, method=None), "method: no method is called None"),
         (lambda: kd.evolve(QUBIT, CONTROL, 1.0, method="rk4", dt="0.1"), "dt: rk4 needs a positive step"),
         (lambda: kd.evolve(QUBIT, CONTROL, 1.0, method="suzuki4", dt="0.1"), "dt: suzuki4 needs a positive step"),
-        (lambda: kd.evolve(QUBIT, CONTROL, "20"), "20: is not an array of numbers"),
-        (lambda: kd.evolve(QUBIT, CONTROL, None), "None: is not an array of numbers"),
+        (lambda: kd.evolve(QUBIT, CONTROL, "20"), "20 is not an array of numbers"),
+        (lambda: kd.evolve(QUBIT, CONTROL, None), "duration: None is not an array of numbers"),
         (lambda: kd.evolve(QUBIT, CONTROL.to_sparse(), 1.0), "propagators take dense tensors"),
         (
             lambda: kd.evolve(QUBIT, 1e200 * CONTROL, 1.0, method="suzuki4", dt=0.1),
