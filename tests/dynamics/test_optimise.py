@@ -255,6 +255,8 @@ def test_what_was_found_is_exported_and_drawn(tmp_path: Path) -> None:
     titles = {axes.get_ylabel() for axes in figure.axes}
     assert titles == {"control, angular frequency", "population", "|Fourier integral|", "infidelity"}
     figure.savefig(tmp_path / "pulse.svg")
+    # What a notebook without pyplot shows.
+    assert figure._repr_png_().startswith(b"\x89PNG")
 
 
 def test_a_gate_has_populations_from_its_computational_states_alone() -> None:

@@ -20,7 +20,7 @@ from ketscale.optional import needed_for
 from ketscale.shapes import Float64
 
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure
+    from ketscale.dynamics.shown import Shown
 
 # Zeros that a spectrum's pulse is continued with, in lengths of the pulse, for a smooth curve.
 PADDING = 7
@@ -161,7 +161,7 @@ class Optimised:
         rows = np.stack(list(arrays.values()), 1).tolist()
         write_csv(Path(path), (dict(zip(arrays, row, strict=True)) for row in rows), list(arrays))
 
-    def plot(self, column: int = -1) -> Figure:
+    def plot(self, column: int = -1) -> Shown:
         """Draw envelopes, populations, the spectrum and the convergence of all starts; needs matplotlib and seaborn.
 
         column: see `populations`.
@@ -171,11 +171,11 @@ class Optimised:
         """
         with needed_for("a plot of a pulse"):
             import seaborn as sns
-            from matplotlib.figure import Figure
+
+            from ketscale.dynamics.shown import Shown
 
         with sns.axes_style("whitegrid"), sns.color_palette("colorblind"), sns.plotting_context("paper"):
-            # Not pyplot's, which a notebook would show twice.
-            figure = Figure(figsize=(9, 6), layout="constrained")
+            figure = Shown(figsize=(9, 6), layout="constrained")
             (envelopes, populations), (spectrum, convergence) = figure.subplots(2, 2)
             arrays, lines = self.arrays(column), self.spectrum()
             for name in self.system.controls:
