@@ -302,6 +302,7 @@ def test_targets_are_all_states_or_all_gates() -> None:
     [
         ({"pulse": kd.Drag(segments=5, drives=2)}, "pulse: has 4 controls, and the system 2 (x, y)"),
         ({"pulse": [kd.Cosine(segments=n, quadratures=False) for n in (4, 5)]}, "with the same number of segments"),
+        ({"target": "hadamard"}, "of the system's own states give system.targets['hadamard']"),
         ({"starts": 0}, "starts and evaluations must be whole numbers from 1, not 0"),
         ({"starts": torch.zeros(2, 3)}, "starts: must be real and finite, (starts, 4), not (2, 3)"),
         ({"starts": torch.zeros(0, 4)}, "starts and evaluations must be whole numbers from 1"),

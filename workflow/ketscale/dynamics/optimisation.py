@@ -234,7 +234,7 @@ class _Goal:
         dt: float | None,
     ) -> None:
         self.system = system
-        wanted = [_target(each) for each in targets]
+        wanted = [_target(each, system) for each in targets]
         if len({each.shape for each in wanted}) != 1:
             raise UserError(
                 "targets: some are states and others gates, or of different sizes; optimise them apart"
@@ -311,8 +311,15 @@ class _Goal:
         return 1 - found.reshape(starts, -1).mean(1)
 
 
-def _target(target: Any) -> torch.Tensor:
-    return gate(target) if isinstance(target, str) else _checked("target", target, (1, 2))
+def _target(target: Any, system: System) -> torch.Tensor:
+    if not isinstance(target, str):
+        return _checked("target", target, (1, 2))
+    try:
+        return gate(target)
+    except UserError as error:
+        if target not in system.targets:
+            raise
+        raise UserError(f"{error}; of the system's own states give system.targets[{target!r}]") from None
 
 
 def _checked(name: str, given: Any, axes: tuple[int, ...]) -> torch.Tensor:
