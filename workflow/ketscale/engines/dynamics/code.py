@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ketscale.engines.compiled import background
+from ketscale.engines.choice import CodeChoice
 from ketscale.engines.compiled.kernel import Kernel, lanes_of
 from ketscale.engines.dynamics import kernels, universal
 from ketscale.engines.dynamics import plan as plan_module
@@ -16,7 +16,6 @@ from ketscale.engines.dynamics.evolution import Evolution
 from ketscale.engines.dynamics.generators import Generators
 from ketscale.engines.dynamics.plan import EvolutionPlan
 from ketscale.engines.dynamics.table import Table
-from ketscale.engines.specialised import chosen, having_own, specialisation
 
 # Up to this many coordinates two vectors are interleaved, since one alone waits for its own results.
 FEW_COORDINATES = 4
@@ -53,47 +52,21 @@ class _Needed(NamedTuple):
 def code_of(evolution: Evolution, states: torch.Tensor) -> Code:
     """The code of the next call with states (tasks, size). Both kinds give the same bits."""
     degrees, reaches, _ = evolution.division
-    choice = _choice(_Needed(evolution.generators, degrees, reaches, states.dtype))
+    needed = _Needed(evolution.generators, degrees, reaches, states.dtype)
+    if evolution.generators.entry_count > MOST_WRITTEN:
+        return _reading(needed, len(states))
+    choice = _choice(needed)
     return choice.own or choice.now(len(states))
 
 
-class _Choice:
-    """Which code evolves a system.
-
-    own: the code that is written for it, if calls are to have it, or None.
-    """
-
-    def __init__(self, needed: _Needed) -> None:
-        self.own: Code | None = None
-        self._needed = needed
-        self._calls = 0
-        self._is_written = False
-
-    def now(self, tasks: int) -> Code:
-        """The code of the next call; the second one that reads the table has the system's own code compiled."""
-        table, mode = _table(self._needed), specialisation()
-        if table.generators.entry_count <= MOST_WRITTEN and mode != "never":
-            found = self._calls == 0 and _own(self._needed).kernel.is_kept
-            if found or self._is_written or mode == "always":
-                return self._take_over()
-            if self._calls == 1:
-                what = f"a linear system of {table.size} coordinates"
-                background.later(what, partial(_compile, self._needed), self._take_over, self._drop)
-            self._calls += 1
-        return _reading(self._needed, _lanes(tasks, self._needed.dtype))
-
-    def _take_over(self) -> Code:
-        own, self._is_written = _own(self._needed), True
-        if chosen() != "never":
-            self.own = own
-            having_own.add(self)
-        return own
-
-    def _drop(self) -> None:
-        self._calls = 1
+@lru_cache(maxsize=256)
+def _choice(needed: _Needed) -> CodeChoice[Code]:
+    what = f"a linear system of {needed.generators.size} coordinates"
+    return CodeChoice(what, partial(_own_kernel, needed), partial(_own, needed), partial(_reading, needed))
 
 
-_choice = lru_cache(maxsize=256)(_Choice)
+def _own_kernel(needed: _Needed) -> Kernel:
+    return _own(needed).kernel
 
 
 @lru_cache(maxsize=64)
@@ -106,18 +79,17 @@ def _own(needed: _Needed) -> Code:
     )
 
 
-def _compile(needed: _Needed) -> None:
-    """Compile a system's own code, for the cache folder."""
-    _own(needed).kernel.compile()
-
-
 @lru_cache(maxsize=32)
 def _table(needed: _Needed) -> Table:
     return Table(*needed[:3])
 
 
+def _reading(needed: _Needed, tasks: int) -> Code:
+    return _reading_lanes(needed, _lanes(tasks, needed.dtype))
+
+
 @lru_cache(maxsize=32)
-def _reading(needed: _Needed, lanes: int) -> Code:
+def _reading_lanes(needed: _Needed, lanes: int) -> Code:
     table = _table(needed)
     return Code(table, lanes, _reader(needed.dtype, lanes), _arguments(needed))
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import cache, lru_cache
 from importlib import import_module
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import torch
 
+from ketscale.engines.choice import CodeChoice
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import kernels, universal
 from ketscale.engines.circuits.fused.kernels import ARGUMENTS, backward, forward
@@ -18,11 +19,9 @@ from ketscale.engines.circuits.fused.listing import Listing
 from ketscale.engines.circuits.fused.once import collect, prepare, prepare_and_forward
 from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted
 from ketscale.engines.circuits.fused.program import Program, reduce
-from ketscale.engines.compiled import background
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.engines.compiled.library import vector_bytes
-from ketscale.engines.specialised import chosen, having_own, specialisation
 
 # A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
 TILE_BYTES = 512 * 1024
@@ -171,6 +170,10 @@ class Request:
         functions = (prepare, forward, prepare_and_forward, *((backward, collect) if plan.wanted else ()))
         return Kernel(functions, ARGUMENTS, self.dtype, plan.lanes, plan, SOURCES)
 
+    def own_kernel(self) -> Kernel:
+        """The code that is written for it."""
+        return self.kernel(self.plan())
+
     @property
     def _double(self) -> bool:
         return self.dtype == torch.float64
@@ -196,68 +199,21 @@ class Request:
         )
 
 
-class Sweep(Generic[C]):
-    """The code that answers one kind of calls: it reads the circuit from a table until code of its own is there.
-
-    kind: what is made of a plan, its kernel, a batch size and a number of groups.
-    own: the circuit's own code, if calls are to have it, or None.
-    """
+class Sweep(CodeChoice[C]):
+    """The code of one kind of calls. kind: what is made of a plan, its kernel, a batch size and a number of groups."""
 
     def __init__(self, request: Request, kind: Callable[[SweepPlan, Kernel, int, int], C]) -> None:
         self.request = request
-        self._kind = kind
-        self.own: C | None = None
-        self._compiled: C | None = None
-        self._reading: C | None = None
-        self._asked = False
 
-    def now(self) -> C:
-        """The code of the next call; the second one that reads the table has the circuit's own code compiled."""
-        return self.own or self._chosen()
+        def made(plan: SweepPlan) -> C:
+            return kind(plan, request.kernel(plan), request.batch, request.groups)
 
-    def specialised(self) -> C:
-        """The circuit's own code, which is compiled if it must be.
-
-        Raises:
-            UserError: the cache folder cannot be written.
-        """
-        if self._compiled is None:
-            self._compiled = self._made(self.request.plan())
-        return self._compiled
-
-    def _made(self, plan: SweepPlan) -> C:
-        return self._kind(plan, self.request.kernel(plan), self.request.batch, self.request.groups)
-
-    def _take_over(self) -> C:
-        compiled = self.specialised()
-        if chosen() != "never":
-            self.own = compiled
-            having_own.add(self)
-        return compiled
-
-    def _drop(self) -> None:
-        self._asked = False
-
-    def _chosen(self) -> C:
-        mode = specialisation()
-        again = mode == "again"
-        if mode == "always" or (again and self._compiled is not None):
-            return self._take_over()
-        if self._reading is None:
-            if again and self.request.kernel(self.request.plan()).is_kept:
-                return self._take_over()
-            self._reading = self._made(self.request.listing())
-        elif again and not self._asked:
-            self._asked = True
-            circuit = self.request.circuit
-            what = f"a circuit of {circuit.qubits} qubits and {len(circuit.gates)} gates"
-            background.later(what, partial(_compile, self.request), self._take_over, self._drop)
-        return self._reading
-
-
-def _compile(request: Request) -> None:
-    """Compile a circuit's own code, for the cache folder."""
-    request.kernel(request.plan()).compile()
+        super().__init__(
+            f"a circuit of {request.circuit.qubits} qubits and {len(request.circuit.gates)} gates",
+            request.own_kernel,
+            lambda: made(request.plan()),
+            cache(lambda: made(request.listing())),
+        )
 
 
 @lru_cache(maxsize=4096)
