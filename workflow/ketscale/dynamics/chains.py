@@ -157,7 +157,7 @@ def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None =
 
 
 def _places(sites: Sequence[int], levels: Sequence[int]) -> NDArray[np.int64]:
-    """Where the states of some sites are among those of all, the others in level 0; the first site is the slowest."""
+    """The places of some sites' states among those of all, the others in level 0; the first site is the slowest."""
     made = np.zeros(1, dtype=np.int64)
     for site in sites:
         made = (made[:, None] + np.arange(levels[site]) * prod(levels[site + 1 :])).ravel()

@@ -19,9 +19,9 @@ Pairs = deque[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]
 
 # Evaluations whose steps L-BFGS remembers.
 MEMORY = 12
-# Of the line search: the least part of the linear decrease, and the largest part of the slope that is left.
+# The line search's least part of the linear decrease, and largest part of the slope that is left.
 DECREASE, SLOPE = 1e-4, 0.9
-# Of Adam: the weights of what went before in the means of gradients and of their squares.
+# Adam's weights of what went before in the means of gradients and of their squares.
 MEANS = (0.9, 0.999)
 # A start has ended where the gradient of its loss, which is of order 1, is no longer.
 FLAT = 1e-9

@@ -23,7 +23,7 @@ from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.engines.pulses.limits import between
 from ketscale.errors import UserError, is_positive
 
-# Of the start of a trained duration, in half widths of its range.
+# The spread of starts of a trained duration, in half widths of its range.
 DURATIONS = 0.3
 # Largest deviation of a target from a unitary, or from norm 1.
 UNITARY = 1e-6

@@ -68,18 +68,18 @@ class Optimised:
 
     @cached_property
     def controls(self) -> Float64[torch.Tensor, "segments controls"]:
-        """Those of the best start."""
+        """The best start's."""
         parts = split(self.pulses, self.numbers[self.best])
         return torch.cat([pulse(part, self.duration) for pulse, part in parts], -1)
 
     @property
     def infidelity(self) -> float:
-        """That of the best start."""
+        """The best start's."""
         return float(self.infidelities[self.best])
 
     @property
     def duration(self) -> float:
-        """That of the best start's pulse."""
+        """The best pulse's."""
         return float(self.durations[self.best])
 
     @property

@@ -132,7 +132,7 @@ class Chain:
         )
 
     def amplitudes(self, controls: torch.Tensor, parameters: torch.Tensor) -> torch.Tensor:
-        """Those of the lattice's drives, (tasks, segments, drives)."""
+        """The amplitudes of the lattice's drives, (tasks, segments, drives)."""
         always = parameters[:, None, self.on].expand(-1, controls.shape[1], -1)
         return torch.cat([controls[..., self.driven[0]], always, controls[..., self.driven[1]]], 2)
 

@@ -54,7 +54,7 @@ PARTS: dict[type, tuple[str, ...]] = {
 # Functions of Python by which code reads or writes what no name tells.
 UNNAMED = ("eval", "exec", "globals", "input", "locals", "open", "vars")
 
-# Of a graph of networkx, whose views are other objects at each look.
+# The parts of a graph of networkx, whose views are other objects at each look.
 GRAPH = ("graph", "_node", "_adj")
 
 # Functions of libraries whose results depend on more than their arguments.

@@ -107,7 +107,7 @@ def _matrix(images: Matrix, directions: Matrix) -> Entries:
 
 # Up to so many, generators are summed in the order of earlier versions, on which records rest; it is slow for more.
 MOST_SUMMED = 8
-# Of systems with more levels this basis would be too large.
+# With more levels this basis would be too large.
 MOST_LEVELS = 16
 
 

@@ -1,6 +1,7 @@
 """The evolution of linear systems by torch's operators, on any device; differentiable to any order.
 
-On the CPU it serves unitaries of many levels whose Hamiltonian has few zeros, since products of matrices are fast. The maps of all tasks and segments are made at once, and then applied. They are real, or, of `paired` coordinates, complex.
+On the CPU it serves unitaries of many levels whose Hamiltonian has few zeros, since products of matrices are fast. The maps
+of all tasks and segments are made at once, and then applied. They are real, or, of `paired` coordinates, complex.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ def _coordinates(columns: torch.Tensor, dimensions: int) -> torch.Tensor:
 def _maps(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
-    """Of each task and segment, (tasks, segments, rows, rows)."""
+    """The map of each task and segment, (tasks, segments, rows, rows)."""
     shared, controlled = evolution.generators.dense(initial)
     fixed, controls = fixed.to(shared.dtype), controls.to(shared.dtype)
     generators = torch.einsum("tf,fab->tab", fixed, shared)[:, None] + torch.einsum(

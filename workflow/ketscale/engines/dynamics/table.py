@@ -76,6 +76,6 @@ class Table(EvolutionPlan):
 
 
 def _lists(keys: Integers, count: int) -> tuple[Integers, Integers]:
-    """Where the list of each key from 0 to count - 1 starts and the last one ends, and the places that are in them, in turn."""
+    """The start of the list of each key from 0 to count - 1 and the end of the last, and the places that are in them, in turn."""
     starts = np.concatenate([[0], np.cumsum(np.bincount(keys, minlength=count))])
     return starts.astype(np.int64), np.argsort(keys, kind="stable")

@@ -81,8 +81,8 @@ class Pulses:
 class Bounds:
     """What hardware can do; None: no bound.
 
-    amplitude: largest modulus of an envelope, rad/ns; a number, or one for each drive. frequency: lowest and highest, rad/ns. length: shortest and
-    longest, ns. slope: largest of an envelope, rad/ns per ns, and bandwidth: of an envelope, -3 dB, GHz: see
+    amplitude: largest modulus of an envelope, rad/ns; a number, or one for each drive. frequency: lowest and highest,
+    rad/ns. length: shortest and longest, ns. slope: largest of an envelope, rad/ns per ns, and bandwidth: of an envelope, -3 dB, GHz: see
     `limits.Limits`.
 
     Raises:
