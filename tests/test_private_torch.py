@@ -116,6 +116,28 @@ def test_a_function_sees_all_members_of_a_vmap() -> None:
     assert torch.equal(found, rows.T * shared)
 
 
+def test_a_vmap_may_have_no_members() -> None:
+    x, y = torch.zeros(0, 3), torch.ones(3, requires_grad=True)
+    circuit = ketscale.Circuit(2).ry(0, "x0").rx(1, "w0")
+    layer, rows = ketscale.Layer(circuit), torch.ones(5, 1)
+
+    def of_layer(weight: torch.Tensor) -> torch.Tensor:
+        return torch.func.functional_call(layer, {"weight": weight}, (rows,)).sum()
+
+    for function, shape in (
+        (lambda x: private_torch.applied(Wave(), x, y)[0], (0, 3)),
+        (torch.func.grad(lambda x: private_torch.applied(Wave(), x, y)[0].sum()), (0, 3)),
+        (lambda x: private_torch.at_once(torch.mul, x, y), (0, 3)),
+        (lambda x: of_layer(x[:1]), (0,)),
+        (torch.func.grad(lambda x: of_layer(x[:1])), (0, 3)),
+    ):
+        assert torch.func.vmap(function)(x).shape == shape
+    (slope,) = torch.autograd.grad(
+        torch.func.vmap(lambda x: private_torch.applied(Wave(), x, y)[0])(x).sum(), y
+    )
+    assert slope.tolist() == [0, 0, 0]
+
+
 class Wave:
     """y sin(x + shift), number by number, with its own rules; `calls` counts what is computed."""
 

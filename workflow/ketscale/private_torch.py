@@ -139,12 +139,12 @@ def at_once(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> to
     interpreter = retrieve_current_functorch_interpreter()
     assert isinstance(interpreter, VmapInterpreter)
     members = interpreter.batch_size()
-    every = [
-        plain if mapped else plain.expand(members, *plain.shape)
-        for plain, mapped in (_of_members(tensor, interpreter) for tensor in tensors)
-    ]
+    given = [_of_members(tensor, interpreter) for tensor in tensors]
     with interpreter.lower():
-        made = function(*every)
+        if members:
+            made = function(*(x if each else x.expand(members, *x.shape) for x, each in given))
+        else:
+            made = function(*(_one_of_zeros(x) if each else x[None] for x, each in given))[:0]
     return _functorch._add_batch_dim(made, 0, interpreter.level())
 
 
@@ -154,6 +154,11 @@ def _of_members(tensor: torch.Tensor, interpreter: VmapInterpreter) -> tuple[tor
         return tensor, False
     dim, plain = _functorch.maybe_get_bdim(tensor), _functorch.get_unwrapped(tensor)
     return plain if dim == 0 else plain.movedim(dim, 0), True
+
+
+def _one_of_zeros(members: torch.Tensor) -> torch.Tensor:
+    """A member where there are none, whose results tell their shapes."""
+    return members.new_zeros(1, *members.shape[1:])
 
 
 class Differentiable(Protocol):
@@ -194,7 +199,11 @@ def applied(function: Differentiable, *tensors: torch.Tensor) -> tuple[torch.Ten
         with interpreter.lower():
             if not any(mapped):
                 return applied(function, *plain)
-            results = function.many(interpreter.batch_size(), mapped, *plain)
+            members = interpreter.batch_size()
+            if not members:
+                plain = tuple(_one_of_zeros(x) if each else x for x, each in zip(plain, mapped, strict=True))
+            results = function.many(members or 1, mapped, *plain)
+            results = results if members else tuple(each[:0] for each in results)
         return tuple(_functorch._add_batch_dim(each, 0, interpreter.level()) for each in results)
     if interpreter is not None:
         # What belongs to a transformation outside of this one is not to be recorded, nor to carry tangents, here.
