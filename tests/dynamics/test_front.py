@@ -556,6 +556,11 @@ def refused(**changes: Any) -> Callable[[], object]:
             "duration: torch.func.vmap hides which is longest",
         ),
         (lambda: kd.chain(QUBIT), "sites: must be a list of one or more systems"),
+        (lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=4), "levels: must be a whole number for each site"),  # type: ignore[arg-type]
+        (lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=(2.0, 2.0)), "levels: must be a whole number"),  # type: ignore[arg-type]
+        (lambda: kd.transmon(levels=2.5), "levels: 2.5 is no qubit"),  # type: ignore[arg-type]
+        (lambda: kd.from_device(kd.transmon_chain(1), 2.5), "levels: 2.5 makes no qubit"),  # type: ignore[arg-type]
+        (lambda: kd.transmon_chain(2.0), "sites: 2.0 is no chain"),  # type: ignore[arg-type]
         (lambda: kd.chain([QUBIT] * 2, [(0, 1)]), "couplings: must be strengths by pair"),
         (lambda: kd.chain([QUBIT] * 3, {(0, 1, 2): 0.1}), "couplings: (0, 1, 2) is no pair of sites"),
         (lambda: kd.chain([QUBIT] * 2, driven=[(0, 1), (0, 1)]), "couplings: there are two terms coupling_1_2"),

@@ -309,7 +309,7 @@ CHAIN = fluxonium_chain(2).lattice(2)
         (lambda: fluxonium_chain(2, inductive=()), "energies: there are none"),
         (lambda: fluxonium_chain(0), "sites: 0"),
         (lambda: fluxonium_lattice(6, 1), "rows, columns: "),
-        (lambda: fluxonium_chain(2).lattice(1), "levels: 1 is too few"),
+        (lambda: fluxonium_chain(2).lattice(1), "levels: 1 makes no qubit"),
         (lambda: fluxonium_chain(2).lattice(2, [2]), "drive_sites: "),
         (lambda: Lattice(2, 1, ONE, (), ONE, (), ONE), "energies: must be of shape"),
         (

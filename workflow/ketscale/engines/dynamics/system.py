@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
@@ -99,6 +99,10 @@ class System:
         for name, value in self.rates.items():
             if value < 0:
                 raise UserError(f"rates.{name}: {value} is no rate; use a finite one of at least 0")
+        if not (isinstance(self.levels, Sequence) and all(isinstance(each, int) for each in self.levels)):
+            raise UserError(
+                f"levels: must be a whole number for each site, such as (3, 3), not {self.levels}"
+            )
         object.__setattr__(self, "levels", tuple(self.levels) or (self.dimension,))
         if prod(self.levels) != self.dimension or min(self.levels) < 2:
             raise UserError(

@@ -137,7 +137,7 @@ def transmon(
         >>> transmon(t1=40e3, t2=50e3).rates["relaxation"]
         2.5e-05
     """
-    if levels < 2:
+    if not (isinstance(levels, int) and levels >= 2):
         raise UserError(f"levels: {levels} is no qubit; use at least 2, or 3 with one to leak into")
     rates = {}
     if t1 is not None or t2 is not None:

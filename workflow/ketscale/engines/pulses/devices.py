@@ -84,8 +84,8 @@ class Device:
         Raises:
             UserError: there are fewer than 2 levels, a site does not exist, or the levels have no derivatives.
         """
-        if levels < 2:
-            raise UserError(f"levels: {levels} is too few for a qubit; use 2 or more")
+        if not (isinstance(levels, int) and levels >= 2):
+            raise UserError(f"levels: {levels} makes no qubit; use a whole number from 2")
         driven = tuple(range(self.sites) if drive_sites is None else drive_sites)
         if not set(driven) <= set(range(self.sites)):
             raise UserError(f"drive_sites: {list(driven)} are not sites from 0 to {self.sites - 1}")
@@ -248,7 +248,7 @@ def _products(operators: torch.Tensor, pairs: tuple[tuple[int, int], ...]) -> to
 
 
 def _check_sites(sites: int) -> None:
-    if sites < 1:
+    if not (isinstance(sites, int) and sites >= 1):
         raise UserError(f"sites: {sites} is no chain; use 1 or more")
 
 
