@@ -144,7 +144,8 @@ def test_what_starts_the_ranks_imports_next_to_nothing(layout: str, tmp_path: Pa
     modules = imported(LAUNCH, "launch", *arguments(settings), folder=tmp_path)
     assert "ketscale.jobs.supervise" in modules
     assert not unwanted(modules, LAUNCH_NEVER)
-    assert len(modules) <= LAUNCH_MODULES, sorted(modules)
+    # Debian's Python has a module that every start imports.
+    assert len(modules - {"sitecustomize"}) <= LAUNCH_MODULES, sorted(modules)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
