@@ -15,7 +15,8 @@ for folder in (DOCS.parent, DOCS.parent / "workflow"):
 from docs._generate import pages  # noqa: E402
 
 import ketscale  # noqa: E402
-from ketscale.engines import dynamics, pulses  # noqa: E402
+from ketscale import dynamics  # noqa: E402
+from ketscale.engines import pulses  # noqa: E402
 
 project = "KetScale"
 author = "The KetScale developers"
@@ -31,7 +32,7 @@ html_title = f"KetScale {ketscale.__version__}"
 html_copy_source = False
 
 myst_heading_anchors = 4
-# The two notebooks run in every build.
+# The notebooks run in every build.
 nb_execution_mode = "force"
 nb_execution_in_temp = True
 nb_execution_timeout = 300

@@ -422,3 +422,9 @@ def test_the_readme_is_short_and_begins_with_what_to_do() -> None:
     assert install.language == "sh" and len(install.text.splitlines()) == 1
     assert example.language == "python" and len([line for line in example.text.splitlines() if line]) == 5
     assert text.index(example.text) < text.index("docs/images/speed.svg") < text.index("\n## ")
+
+
+def test_the_configuration_of_the_site_is_read() -> None:
+    """Only `make docs` reads it otherwise; it names packages whose members it lists."""
+    done = subprocess.run([sys.executable, DOCS / "conf.py"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]

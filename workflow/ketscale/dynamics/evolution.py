@@ -54,13 +54,11 @@ def evolve(
     controls: real (segments, controls), constant over equally long segments, in the units of `System`. None: there are
         none, and all is one segment.
     duration: of all segments together, a number or a real tensor ().
-    kind: what is evolved, and what `initial` and the result are. None: density if there are rates, else ket.
-
-        - ket: (d,), usually |0>. The system's rates, if it has any, are left out, also for a unitary.
-        - unitary: kets as columns, (d, k), usually the identity.
-        - density: any operator (d, d), usually |0><0|; from a ket (d,) its projector is made.
-        - channel: the images of |i><j| for kets i, j that are the columns of `initial`, (d, k), usually the system's
-          computational states; the result is (k, k, d, d).
+    kind: what is evolved, and what `initial` and the result are; None is 'density' if there are rates, else 'ket'. 'ket':
+        (d,), usually |0>; the system's rates, if it has any, are left out, also for a unitary. 'unitary': kets as columns,
+        (d, k), usually the identity. 'density': any operator (d, d), usually |0><0|; from a ket (d,) its projector is
+        made. 'channel': the images of |i><j| for kets i, j that are the columns of `initial`, (d, k), usually the system's
+        computational states; the result is (k, k, d, d).
     rates: (jumps,), 1 / time, or by name; None: the system's own, if it has any.
     parameters: (terms,) of the drift, or by name; None: the system's own.
     method: exact, whose only error is rounding, or an integrator with a longest step `dt`: rk4 or euler, which work

@@ -96,7 +96,7 @@ class Lattice:
 
     @property
     def controls(self) -> int:
-        """Number of amplitudes: of drives and of driven couplings."""
+        """Number of amplitudes, those of drives and those of driven couplings."""
         return len(self.drive_sites) + len(self.driven_pairs)
 
     def with_tensors(self, *tensors: torch.Tensor) -> Lattice:
