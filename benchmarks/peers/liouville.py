@@ -11,7 +11,7 @@ from benchmarks.dynamics import ControlTasks
 
 
 def liouvillians(tasks: ControlTasks) -> tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]:
-    """Of the drift (n, n), of each control and each jump (n, n), and the target's projector (n,), n = d**2.
+    """Matrices of the drift (n, n), of each control and each jump (n, n), and the target's projector (n,), n = d**2.
 
     They act on the rows of a density matrix, one behind the other; the last gives Tr(rho sigma) as a product.
     """

@@ -174,7 +174,7 @@ def test_supergrads_gradient_by_the_flux_is_wrong_where_it_diagonalises_terms() 
 
 
 def test_supergrads_gradient_by_the_length_is_off_by_an_error_of_its_steps() -> None:
-    """Of its own finite differences it is off by 1.3e-5 of the gradient at 500 steps, and ours is not."""
+    """It is off its own finite differences by 1.3e-5 of the gradient at 500 steps, and ours is not."""
     pytest.importorskip("supergrad")
     chain = chain_of(SMALL)
     places = np.repeat([name == "length" for name in Parameters._fields], list(map(len, chain.parameters)))

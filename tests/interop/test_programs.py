@@ -32,7 +32,7 @@ SAMPLED = {
 }  # fmt: skip
 
 LOOKS = "looks at the value of a tensor"
-# Of `from_qnode` once and always; what it looks at is given to `always`.
+# `from_qnode` once and always; what it looks at is given to `always`.
 REFUSED = {
     "DiagonalQubitUnitary of angles": (LOOKS, None),
     "SelectPauliRot": (LOOKS, None),

@@ -66,7 +66,7 @@ def test_a_system_that_is_evolved_again_gets_code_of_its_own() -> None:
     evolve()
     background.wait()
     assert choice.own is not None
-    # Where the cache folder has it, it is there from the first call on.
+    # It is there from the first call on if the cache folder has it.
     assert first in (None, choice.own)
     specialised.specialise("never")
     assert choice.own is None

@@ -74,7 +74,7 @@ def test_a_batch_has_the_angles_of_each_alone(qubits: int) -> None:
 
 @pytest.mark.parametrize("qubits", [1, 2, 3])
 def test_derivatives_are_those_of_finite_differences(qubits: int) -> None:
-    """Of a batch; by each entry, or in a random direction."""
+    """A batch has them by each entry, or in a random direction."""
     rows = torch.stack([random_rows(qubits, seed) for seed in range(3)]).requires_grad_()
     assert torch.autograd.gradcheck(largest_overlap, rows, check_forward_ad=True, fast_mode=qubits > 1)
     assert torch.autograd.gradgradcheck(largest_overlap, rows, fast_mode=qubits > 1)

@@ -26,7 +26,7 @@ class Tasks(NamedTuple):
     rates: (tasks, jumps) or (jumps,) of the system's jumps, 1 / time, not negative; None: there is no noise.
     parameters: (tasks, terms) or (terms,) of the drift; None: the system's own.
     initial: complex (tasks, d, d) or (d, d): density matrices, None: |0><0|; or several of each task, (tasks, m, d, d).
-        Of a closed system any number k of kets as columns, (tasks, d, k) or (d, k), None: the identity.
+        A closed system takes any number k of kets as columns, (tasks, d, k) or (d, k), None: the identity.
     """
 
     controls: torch.Tensor
@@ -157,7 +157,7 @@ def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
 def coordinates(matrices: torch.Tensor) -> torch.Tensor:
     """The real coordinates (..., d**2) of the Hermitian part of complex matrices (..., d, d).
 
-    Of many levels they are all parts of all entries, (..., 2 d**2); see `basis.is_written_out`.
+    With many levels they are all parts of all entries, (..., 2 d**2); see `basis.is_written_out`.
     """
     flat = torch.view_as_real(matrices.resolve_conj()).flatten(-3)
     levels = matrices.shape[-1]

@@ -80,7 +80,7 @@ def between(values: torch.Tensor, low: float, high: float | None) -> torch.Tenso
     if high is None:
         return values if low == 0 else low * (1 + (values / low) ** 4) ** 0.25
     half = (high - low) / 2
-    # Where there is no choice, there is a gradient still, which is 0.
+    # Without a choice there is a gradient still, which is 0.
     return low + half + limited(values - (low + half), half) if half else low + 0 * values
 
 
