@@ -150,6 +150,20 @@ def test_processes_that_share_tests_run_each_once(
     assert ended.log.count(" passed in ") == 3
 
 
+@pytest.mark.parametrize(("only", "status"), [("0", "passed"), ("misspelt", "failed")])
+def test_a_selection_may_leave_a_share_without_tests_but_not_all(
+    check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: str, status: str
+) -> None:
+    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "gpu" / "conftest.py").read_text())
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n@pytest.mark.parametrize('i', range(2))\ndef test(i): pass\n"
+    )
+    monkeypatch.setattr(check.os, "sched_getaffinity", lambda pid: set(range(8)))
+    part = check.Part("x", 60, str(tmp_path / "test_it.py"), shares=2)
+    ended = check.run(part, 60, check.environment(tmp_path), tmp_path, only)
+    assert ended.status == status, ended.log
+
+
 def test_every_part_can_be_found(check: ModuleType) -> None:
     for part in check.PARTS:
         if part.tests:
