@@ -95,16 +95,31 @@ def test_what_has_not_been_run_is_named(claim: Claim) -> None:
     assert found.verdict == "not measured" and "not in the study" in found.reason
 
 
-def test_a_record_that_is_older_than_its_rule_decides_nothing() -> None:
+def test_a_record_that_is_older_than_its_rule_decides_after_the_fact() -> None:
     claim = BY_ID["4.3"]
     new = factory.doctored(claim, {"speedup": 3.0})
-    assert judge(claim, new).verdict == "supported"
-    assert claim.since == datetime(2026, 11, 26, 4, tzinfo=UTC) > claim.committed
-    before = replace(factory.record(), started=datetime(2026, 11, 26, 3, 59, tzinfo=UTC))
+    supported = judge(claim, new)
+    assert (supported.verdict, supported.after_the_fact) == ("supported", False)
+    assert supported.subject == "policy-1 by literal on CPU, policy-1 by rk4-0.01-torch on CPU"
+    assert claim.since == datetime(2026, 11, 26, 20, 30, tzinfo=UTC) > claim.committed
+    before = replace(factory.record(), started=datetime(2026, 11, 26, 20, 29, tzinfo=UTC))
     old = factory.evidence(new.config, rows_of(new), dict.fromkeys(new.records, before))
-    found = judge(claim, old)
-    assert (found.verdict, found.records) == ("not measured", ())
-    assert "measured before its rule was written (2026-11-26 04:00)" in found.reason
+    amended = replace(claim.amendments[-1], verdict="refuted")
+    found = judge(replace(claim, amendments=[*claim.amendments[:-1], amended]), old)
+    assert (found.verdict, found.after_the_fact, found.records) == ("supported", True, supported.records)
+    assert found.reason.startswith(
+        "after the fact (its rule is of 2026-11-26, by the words before it refuted): speedup 3 ("
+    )
+
+
+def test_newer_records_leave_older_ones_out() -> None:
+    claim = BY_ID["4.3"]
+    new = factory.doctored(claim, {"speedup": 3.0})
+    before = replace(factory.record(), started=datetime(2026, 11, 26, 20, 29, tzinfo=UTC))
+    given = {run: before if run.seed else record for run, record in new.records.items()}
+    found = judge(claim, factory.evidence(new.config, rows_of(new), given))
+    assert (found.verdict, found.after_the_fact) == ("undecided", False)
+    assert "1 seed; an interval needs 3" in found.reason
 
 
 def test_the_best_of_two_numbers_is_not_more_than_claimed_if_the_other_is_less() -> None:
@@ -517,7 +532,7 @@ def test_rows_of_other_models_and_ambiguous_filters_decide_nothing(
 def test_the_table_has_the_verdict_its_effect_and_its_records() -> None:
     judged = claims.judged(factory.doctored(BY_ID["4.3"], {"speedup": 600.0}))
     found = {row["id"]: row for row in CLAIMS.of(judged, CONFIG)}
-    assert set(found) == {"4.1", "4.3", "4.4", "4.5", "4.8"}
+    assert set(found) == {"4.1", "4.3", "4.4", "4.5", "4.8", "4.9", "4.10", "4.11"}
     names = [column.name for column in CLAIMS.columns(CONFIG)]
     assert all(list(row) == names for row in found.values())
     measured = found["4.3"]

@@ -16,6 +16,7 @@ from ketscale.problems.control.deviations import PULSES, deviations
 from ketscale.problems.control.objective import Objective
 from ketscale.problems.control.specification import FAMILY
 from ketscale.problems.control.tasks import SPLIT_KEYS, Distribution
+from ketscale.problems.control.workload import Rates
 from ketscale.problems.control.workloads import WORKLOADS, QubitRelaxation
 
 WORKLOAD = QubitRelaxation(t1=(2.0, 5.0), t2=(1.0, 3.0), detuning=(-1.0, 1.0), test=3, seed=4)
@@ -26,20 +27,28 @@ def found(
     name: str, dt: float | None = None, workload: Any = WORKLOAD, dtype: Any = torch.float64, **more: Any
 ) -> Any:
     """The error and the negativity."""
-    objective = Objective(workload, propagator(name, dt, **more))
-    made = deviations(objective, SEGMENTS, torch.zeros(1, dtype=dtype), "test")
+    made = measured(workload, name, dt, dtype, **more)
     return made["simulator_error"], made["negativity"]
 
 
-def by_qutip(task: int) -> Any:
-    """The Liouvillians of a task's segments and its pulse's final state, written from the definition."""
+def measured(workload: Any, name: str, dt: float | None, dtype: Any, **more: Any) -> dict[str, Any]:
+    """All deviations, where each task's own pulse is 0.7 on the first control and -0.4 on the second, of each qubit."""
+    drives = len(workload.system().controls) // 2
+    pulses = torch.tensor([0.7, -0.4], dtype=dtype).repeat(workload.test, SEGMENTS, drives)
+    environment = Distribution(workload).fixed("test", torch.arange(workload.test), dtype).query
+    objective = Objective(workload, propagator(name, dt, **more))
+    return deviations(objective, pulses, environment, torch.zeros(1, dtype=dtype), "test")
+
+
+def by_qutip(task: int, pulse: Any = None) -> Any:
+    """The Liouvillians of a task's segments, of a random pulse unless one is given, written from the definition."""
     key = PULSES.key(WORKLOAD.seed, 0, SPLIT_KEYS["test"])
     drawn = randomness.uniform(key, torch.tensor([task]), 2 * SEGMENTS).reshape(SEGMENTS, 2).numpy()
     environment = Distribution(WORKLOAD).fixed("test", torch.tensor([task]), torch.float64).query
     relaxing, dephasing = environment.rates[0].tolist()
     jumps = [math.sqrt(relaxing) * qutip.destroy(2), math.sqrt(dephasing / 2) * qutip.sigmaz()]
     made = []
-    for x, y in WORKLOAD.amplitude * (2 * drawn - 1):
+    for x, y in WORKLOAD.amplitude * (2 * drawn - 1) if pulse is None else [pulse] * SEGMENTS:
         hamiltonian = (
             environment.parameters[0, 0].item() * qutip.sigmaz() + x * qutip.sigmax() + y * qutip.sigmay()
         )
@@ -71,6 +80,13 @@ def test_they_are_those_of_an_evolution_by_qutips_operators() -> None:
     assert max(negativities) > 1e-3
 
 
+def test_pulses_that_were_trained_coarsely_are_judged_exactly() -> None:
+    overlaps = [evolved(by_qutip(task, (0.7, -0.4)), None)[1, 1].real for task in range(WORKLOAD.test)]
+    for name, dt in (("euler", 1 / 6), ("exact", None)):
+        made = measured(WORKLOAD, name, dt, torch.float64)
+        assert made["exact_infidelity"] == pytest.approx(1 - np.mean(overlaps), rel=1e-10)
+
+
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_exact_states_are_physical_and_off_by_rounding(kind: str) -> None:
     error, negativity = found("exact", workload=WORKLOADS[kind](test=5), route="compiled")
@@ -93,5 +109,6 @@ def test_states_that_are_not_numbers_have_no_error() -> None:
 
 def test_the_family_says_which_metrics_these_are_and_only_the_test_has_them() -> None:
     assert [FAMILY.about(what).name for what in ("error", "unphysical")] == ["simulator_error", "negativity"]
-    made = deviations(Objective(WORKLOAD, propagator("exact")), SEGMENTS, torch.zeros(1), "validation")
-    assert made == {"simulator_error": None, "negativity": None}
+    pulses, environment = torch.zeros(1, SEGMENTS, 2), Rates(torch.zeros(1, 2), torch.zeros(1, 1))
+    made = deviations(Objective(WORKLOAD, propagator("exact")), pulses, environment, pulses, "validation")
+    assert made == {"exact_infidelity": None, "simulator_error": None, "negativity": None}

@@ -48,11 +48,15 @@ class Rule(_Part, frozen=True):
 
 
 class Amendment(_Part, frozen=True):
-    """A later change of a rule. was: the words that it replaces, by their place, such as 'supported'."""
+    """A later change of a rule.
+
+    was: the words that it replaces, by their place, such as 'supported'. verdict: what was published by those words.
+    """
 
     date: datetime
     reason: Words
     was: dict[Literal["estimator", "supported", "refuted", "more"], str]
+    verdict: Literal["", "supported", "refuted", "undecided", "not measured"] = ""
 
 
 class Claim(_Part, frozen=True):
@@ -88,7 +92,7 @@ class Claim(_Part, frozen=True):
 
     @property
     def since(self) -> datetime:
-        """When the rule got its words. An older record decides nothing."""
+        """When the rule got its words. An older record decides after the fact."""
         return max([self.committed, *(each.date for each in self.amendments)])
 
     def limits(self, name: str) -> tuple[float, float]:

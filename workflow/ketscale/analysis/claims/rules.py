@@ -17,7 +17,6 @@ CORE, GPU = {"layout": "cpu-n1r1t1"}, {"layout": "gpu-n1r1t1"}
 FOUR_GPUS, EIGHT_GPUS = {"layout": "ddp-n1r4t1"}, {"layout": "ddp-n1r8t1"}
 # Two workers with a core each, by either backend.
 TWO_WORKERS = ("ddp-cpu-n1r2t1", "mpi-n1r2t1")
-ONE_RANK, SEVERAL_RANKS = {**CORE, "ranks": 1}, {"backend": "mpi"}
 
 
 def rule(claim: str) -> Rule:
@@ -64,9 +63,14 @@ def claim_0_2(runs: Reader) -> Ruling:
     return higher([runs.of(model="mamba", batch=128).ratio("slowdown", "step_s", eight, six)])
 
 
+def _published(runs: Reader) -> Reader:
+    """Runs of hydra with the simulator of the published code."""
+    return runs.of(model="hydra", simulator="default.qubit")
+
+
 def _weak(runs: Reader, name: str, quantity: str) -> list[Reading]:
     """Two workers over one, with 32 trials each."""
-    hydra = runs.of(model="hydra", qubits=6).on_own_cores()
+    hydra = _published(runs).of(qubits=6).on_own_cores()
     two, one = {"batch": 64}, {"batch": 32, **CORE}
     return [each.ratio(name, quantity, two, one) for each in hydra.each("layout", *TWO_WORKERS)]
 
@@ -103,12 +107,12 @@ def claim_0_7(runs: Reader) -> Ruling:
 
 
 def claim_0_8(runs: Reader) -> Ruling:
-    hydra = runs.of(model="hydra", batch=32, **CORE)
+    hydra = _published(runs).of(batch=32, **CORE)
     return in_range([hydra.ratio("three", "step_s", {"layers": 3}, {"layers": 1})])
 
 
 def claim_0_9(runs: Reader) -> Ruling:
-    gain = runs.of(model="hydra", **CORE).ratio("gain", "epoch_s", {"batch": 32}, {"batch": 128})
+    gain = _published(runs).of(**CORE).ratio("gain", "epoch_s", {"batch": 32}, {"batch": 128})
     return {**in_range([gain]), REFUTED: gain.below("refuted")}
 
 
@@ -126,6 +130,22 @@ def claim_0_14(runs: Reader) -> Ruling:
         pairs += [(gain, each.ratio(name, "step_s", GPU, FOUR_GPUS)) for each in sizes]
     larger = [*(gain.above("supported") for gain, _ in pairs), *(gain.above(other) for gain, other in pairs)]
     return {SUPPORTED: every(larger), REFUTED: every(other.above(gain) for gain, other in pairs)}
+
+
+def claim_0_17(runs: Reader) -> Ruling:
+    found = _shared_tasks(runs)
+    return {**lower(found), REFUTED: some(x.above("refuted") for x in found)}
+
+
+def claim_0_19(runs: Reader) -> Ruling:
+    hydra = runs.of(model="hydra", qubits=8, batch=128)
+    return lower([hydra.ratio("speedup", "step_s", GPU, EIGHT_GPUS)])
+
+
+def claim_0_21(runs: Reader) -> Ruling:
+    four, one = {"batch": 128, **FOUR_GPUS}, {"batch": 32, **GPU}
+    sizes = runs.of(model="hydra").each("qubits")
+    return lower(each.ratio("throughput", "samples_per_s", four, one) for each in sizes)
 
 
 def claim_1_1(runs: Reader) -> Ruling:
@@ -178,6 +198,32 @@ def claim_1_9(runs: Reader) -> Ruling:
     return {**in_range([seconds]), REFUTED: seconds.above("claimed"), MORE: seconds.below("claimed")}
 
 
+def claim_1_10(runs: Reader) -> Ruling:
+    vqc = runs.of(model="vqc", simulator="default.qubit")
+    full, mixed = {"protocol": "strategies"}, {"protocol": "mixed"}
+    gains = [vqc.ratio(quantity, quantity, full, mixed) for quantity in ("step_s", "peak_device_bytes")]
+    return {**higher(gains), SUPPORTED: some(x.above("supported") for x in gains)}
+
+
+def claim_1_11(runs: Reader) -> Ruling:
+    vqc, cores = runs.of(model="vqc", simulator="default.qubit"), {"layout": "cpu-n1r1t16"}
+    sizes = {"small": (4, 64), "qubits": (12, 64), "batch": (4, 512)}
+    small, *large = (
+        vqc.of(qubits=qubits, batch=batch).ratio(name, "step_s", GPU, cores)
+        for name, (qubits, batch) in sizes.items()
+    )
+    return {
+        SUPPORTED: every((small.above("equal"), *(x.below("equal") for x in large))),
+        REFUTED: some((small.below("equal"), *(x.above("equal") for x in large))),
+    }
+
+
+def claim_1_12(runs: Reader) -> Ruling:
+    loop = runs.of(model="vqc", batch=64, simulator="default.qubit-loop-shift")
+    share = Spans("circuit.forward", "circuit.backward", over="the step")
+    return in_range([loop.value("share", share)])
+
+
 def _eight_gpus(runs: Reader) -> list[Reading]:
     sizes = runs.of(model="cosine_pulse", simulator="matched").each("qubits", 6, 8, 10, 12)
     return [each.ratio("speedup", "step_s", GPU, EIGHT_GPUS) for each in sizes]
@@ -215,14 +261,21 @@ def claim_2_8(runs: Reader) -> Ruling:
     return {**higher(speedups), SUPPORTED: some(x.above("supported") for x in speedups)}
 
 
+def claim_2_10(runs: Reader) -> Ruling:
+    pulse = runs.of(model="cosine_pulse", simulator="published-5000", qubits=6)
+    share = Spans("communication", over="the step")
+    return higher(each.value("share", share) for each in pulse.each("layout", *TWO_WORKERS))
+
+
 def _sentences(runs: Reader, **wanted: int | str) -> Reader:
     """Runs of the transformer whose ranks have a core each."""
     return runs.of(model="superposition_transformer", **wanted).on_own_cores()
 
 
-def _by_ranks(sentences: Reader) -> list[list[Reader]]:
-    """For each simulator, a reader for each number of ranks, the most last."""
-    return [each.each("ranks", **SEVERAL_RANKS) for each in sentences.each("simulator")]
+def _shared_tasks(runs: Reader) -> list[Reading]:
+    """For each simulator, how much faster two ranks are that share the evaluations of one sentence's gradient."""
+    simulators = _sentences(runs, batch=1, protocol="tasks").each("simulator")
+    return [x.ratio("speedup", "step_s", CORE, {"layout": "mpi-n1r2t1"}) for x in simulators]
 
 
 def claim_3_1(runs: Reader) -> Ruling:
@@ -230,15 +283,6 @@ def claim_3_1(runs: Reader) -> Ruling:
     ranks = literal.each("layout", "mpi-n1r2t1", "mpi-n1r4t1", "mpi-n1r8t1")
     found = [each.efficiency("efficiency", "step_s", CORE, {}) for each in ranks]
     return {**in_range(found), REFUTED: found[0].below("claimed")}
-
-
-def claim_3_2(runs: Reader) -> Ruling:
-    simulators = _by_ranks(_sentences(runs, batch=1, protocol="sentences"))
-    found = [[x.ratio("speedup", "step_s", ONE_RANK, SEVERAL_RANKS) for x in ranks] for ranks in simulators]
-    return {
-        SUPPORTED: every(ranks[-1].above("supported") for ranks in found),
-        REFUTED: every(x.below("refuted") for ranks in found for x in ranks),
-    }
 
 
 def claim_3_3(runs: Reader) -> Ruling:
@@ -261,23 +305,21 @@ def claim_3_5(runs: Reader) -> Ruling:
     return {SUPPORTED: every(x.above("losses") for x in apart), REFUTED: some(map(every, agreeing))}
 
 
-def claim_3_6(runs: Reader) -> Ruling:
-    sentences = _sentences(runs, batch=8)
-    planned = [each for ranks in _by_ranks(sentences) for each in ranks]
-    many = [each for one in sentences.each("simulator") for each in one.each("ranks", 16, 32, 64, 128)]
-    all_, most = (
-        [each.efficiency(name, "step_s", ONE_RANK, SEVERAL_RANKS) for each in readers]
-        for name, readers in (("efficiency", planned), ("many", many))
-    )
-    return {
-        SUPPORTED: every(x.above("claimed") for x in (*all_, *most)),
-        REFUTED: some(x.below("claimed") for x in most),
-    }
-
-
 def claim_3_7(runs: Reader) -> Ruling:
-    simulators = _sentences(runs, batch=1, protocol="tasks").each("simulator")
-    return in_range(x.ratio("speedup", "step_s", CORE, {"layout": "mpi-n1r2t1"}) for x in simulators)
+    return in_range(_shared_tasks(runs))
+
+
+def claim_3_11(runs: Reader) -> Ruling:
+    simulators = _sentences(runs, batch=8).each("simulator", "literal-bound", "closed-form-shift", "fused")
+    found = [x.ratio("speedup", "step_s", CORE, {"layout": "cpu-n1r1t2"}) for x in simulators]
+    return {**higher(found), SUPPORTED: found[0].above("supported")}
+
+
+def claim_3_12(runs: Reader) -> Ruling:
+    sentences = runs.of(model="superposition_transformer", batch=8, protocol="sentences")
+    simulators = sentences.each("simulator", "closed-form-shift", "fused")
+    layouts = [each for one in simulators for each in one.each("layout", *TWO_WORKERS)]
+    return lower(each.ratio("memory", "peak_rss_bytes", {}, CORE) for each in layouts)
 
 
 def claim_4_1(runs: Reader) -> Ruling:
@@ -343,3 +385,33 @@ def claim_4_8(runs: Reader) -> Ruling:
         SUPPORTED: every(x.above("supported") for x in more),
         REFUTED: every(x.within("refuted") for x in (one, more[-1])),
     }
+
+
+def claim_4_9(runs: Reader) -> Ruling:
+    coarse, exact = {"simulator": "euler-0.025"}, {"simulator": "exact"}
+    pulses = runs.of(model="robust_grape")
+    return lower([pulses.ratio("infidelity", "test_exact_infidelity", coarse, exact)])
+
+
+def claim_4_10(runs: Reader) -> Ruling:
+    one, ten = (
+        {"model": "policy-1", "protocol": "two-losses"},
+        {"model": "policy", "protocol": "eleven-losses"},
+    )
+    ratios = [
+        each.ratio("infidelity", "test_infidelity", one, ten)
+        for each in runs.each("workload", "narrow", "detuned")
+    ]
+    return {
+        SUPPORTED: every(x.below("equal") for x in ratios),
+        REFUTED: some(x.above("equal") for x in ratios),
+    }
+
+
+def claim_4_11(runs: Reader) -> Ruling:
+    many, few = {"batch": 256}, {"batch": 16}
+    found = [
+        each.ratio("throughput", "samples_per_s", many, few)
+        for each in runs.of(model="robust_grape").each("simulator", "exact", "exact-torch")
+    ]
+    return {**lower(found), REFUTED: some(x.above("refuted") for x in found)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from ketscale.analysis.claims.ledger import Claim, load
@@ -20,7 +20,11 @@ MOST_READINGS = 4
 
 @dataclass(frozen=True)
 class Verdict:
-    """A verdict, why, the reading that decides it, and the records that it came from on one kind of host."""
+    """A verdict, why, the reading that decides it, and the records that it came from on one kind of host.
+
+    subject: what the records are about: models, simulators and devices. after_the_fact: whether the rule got its words
+    after they were measured.
+    """
 
     claim: Claim
     verdict: str
@@ -28,6 +32,8 @@ class Verdict:
     reading: Reading | None = None
     hardware: str = ""
     records: tuple[str, ...] = ()
+    subject: str = ""
+    after_the_fact: bool = False
 
     @property
     def estimate(self) -> Estimate | None:
@@ -51,14 +57,27 @@ def judge(claim: Claim, collected: Collected) -> Verdict:
     """The verdict on a claim by its rule.
 
     Each class of hosts is judged by itself, unless the claim compares devices, and so the hosts that have them; they must
-    not contradict each other. Any host may decide by chance, so together they hold with 95 % (Bonferroni).
+    not contradict each other. Any host may decide by chance, so together they hold with 95 % (Bonferroni). Where nothing
+    was measured since the rule got its words, older records may decide, after the fact.
     """
     planned = {run for reading in _asked(claim, collected) for run in reading.planned}
     new = _since(claim, collected)
-    hosts = sorted({row["hardware"] for row in rows_of(new, planned)})
+    found = _judged(claim, new, planned)
+    if found.verdict != NOT_MEASURED or rows_of(new, planned):
+        return found
+    old = _judged(claim, collected, planned)
+    if old.verdict == NOT_MEASURED:
+        return found
+    earlier = claim.amendments[-1].verdict if claim.amendments else ""
+    known = f"its rule is of {claim.since:%Y-%m-%d}" + f", by the words before it {earlier}" * bool(earlier)
+    return replace(old, reason=f"after the fact ({known}): {old.reason}", after_the_fact=True)
+
+
+def _judged(claim: Claim, collected: Collected, planned: set[Run]) -> Verdict:
+    hosts = sorted({row["hardware"] for row in rows_of(collected, planned)})
     if not hosts or len({BACKENDS[run.backend].device for run in planned}) > 1:
         hosts = [""]
-    found = [_on(host, claim, new, 1 - (1 - LEVEL) / len(hosts)) for host in hosts]
+    found = [_on(host, claim, collected, 1 - (1 - LEVEL) / len(hosts)) for host in hosts]
     decided = [each for each in found if each.verdict not in (UNDECIDED, NOT_MEASURED)]
     if len({each.verdict for each in decided}) > 1:
         told = "; ".join(f"{each.verdict} on {each.hardware}" for each in decided)
@@ -113,4 +132,16 @@ def _verdict(claim: Claim, verdict: str, readings: Sequence[Reading], collected:
         None if verdict == NOT_MEASURED else readings[0],
         " and ".join(sorted({row["hardware"] for row in rows_of(collected, runs)})),
         tuple(f"{collected.config.results}/{run.path}" for run in runs),
+        _subject(runs),
     )
+
+
+def _subject(runs: Iterable[Run]) -> str:
+    """What runs are about, such as 'hydra by default.qubit on CPU'."""
+    said = {
+        run.model
+        + f" by {run.simulator}" * (run.simulator != "none")
+        + f" on {BACKENDS[run.backend].device.upper()}"
+        for run in runs
+    }
+    return ", ".join(sorted(said))

@@ -202,7 +202,8 @@ def _claim(row: Mapping[str, Any]) -> Told:
     value, low, high = (None if row[end] != row[end] else row[end] for end in ("effect", "low", "high"))
     effect = None if value is None else Estimate(value, low, high, int(row["n"]))
     name = f"{row['id']} {row['statement']}"
-    return Told(name, "", effect, verdict=row["verdict"], more={"why": shown(row["reason"])})
+    about = {"measured": shown(row["subject"]), "source": shown(row["source"])}
+    return Told(name, "", effect, verdict=row["verdict"], more={"why": shown(row["reason"]), **about})
 
 
 def _runs(name: str, analysed: Analysed, folder: str, records: bool, room: Room) -> Table:

@@ -17,6 +17,7 @@ SHOWN = (0, 1, 5, 20)
 
 # The deviations of the run's propagator; see `deviations`.
 DEVIATIONS = (
+    Metric("exact_infidelity", "infidelity of the pulses by exact propagation", "", "down"),
     Metric(
         "simulator_error", "largest error of a random pulse's fidelity", "", "down", least=0, about="error"
     ),

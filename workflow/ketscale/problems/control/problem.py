@@ -68,9 +68,10 @@ class ControlProblem(Problem):
         final, course = self.judged(overlaps)
         if not full:
             return measures(self.objective, final)
-        found = all_measures(self.objective, final, course, pulses, self.environment(split, len(outputs)))
+        environment = self.environment(split, len(outputs))
+        found = all_measures(self.objective, final, course, pulses, environment)
         like = next(self.model.parameters())
-        return found | deviations(self.objective, pulses.shape[1], like, split)
+        return found | deviations(self.objective, pulses, environment, like, split)
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parts of `Outputs`, and the `tasks` (n, inputs) as networks see them, fp64."""
