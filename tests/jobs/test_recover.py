@@ -7,11 +7,13 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
-from ketscale import cli
-from ketscale.jobs import recover
+from ketscale import cli, process
+from ketscale.jobs import driver, recover
 from ketscale.jobs.slurm import queue
 from ketscale.problems.registry import read_config
 from tests import record_maker as maker
@@ -39,11 +41,12 @@ def folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     given = maker.given(one=maker.study(seed=[0, 1]))
     Path("config.yaml").write_text(json.dumps(given))
+    Path("Snakefile").touch()
     return given
 
 
-def runs_of_config():
-    return read_config("config.yaml").runs
+def runs_of_config(config="config.yaml"):
+    return read_config(config).runs
 
 
 @pytest.fixture
@@ -56,10 +59,10 @@ def start():
         return started[-1]
 
     yield start_one
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+    for one in started:
+        if one.poll() is None:
+            os.killpg(one.pid, signal.SIGKILL)
+        one.wait()
 
 
 def wait_for(condition):
@@ -129,10 +132,10 @@ def test_a_snakemake_that_drives_this_folder_is_refused(capsys, start, tmp_path,
     Path("bin").mkdir()
     for name in ("bin/snakemake", "bin/other", "snakemake.py"):
         Path(name).write_text("import time\nopen('up', 'w')\ntime.sleep(300)\n")
-    process = start(sys.executable, *command)
+    other = start(sys.executable, *command)
     wait_for(Path("up").exists)
     if refused:
-        assert f"Snakemake (process {process.pid}) still runs here; end it first" in call(capsys, status=2)
+        assert f"Snakemake (process {other.pid}) still runs here; end it first" in call(capsys, status=2)
     else:
         call(capsys)
 
@@ -201,6 +204,33 @@ def snakemake(*arguments):
     return done.stdout + done.stderr
 
 
+def note(pid, host=None):
+    """A note of a call whose process has that number."""
+    me = msgspec.convert(process.identity(), driver.Process)
+    mine = driver.replace(me, pid=pid, host=host or me.host, started=me.started - 1)
+    driver._write(driver.Call(str(Path("Snakefile").absolute()), "config.yaml", None, "", mine))
+
+
+@pytest.mark.parametrize("host, ended", [(None, "7 8\n"), ("elsewhere", None)])
+def test_a_new_call_ends_the_jobs_of_one_that_was_killed_here(capsys, host, ended):
+    cluster("7|PENDING", "8|RUNNING")
+    note(os.getpid(), host)
+    workflow = SimpleNamespace(main_snakefile=str(Path("Snakefile").absolute()), configfiles=[])
+    for _ in range(2):  # the second call comes after this one, which lives
+        recover.begin(read_config("config.yaml"), workflow)
+    assert (Path("cancelled").read_text() if Path("cancelled").exists() else None) == ended
+    assert ("cancelled 2 jobs (7 8)" in capsys.readouterr().err) == bool(ended)
+    assert driver.last().over is False
+
+
+def test_the_last_calls_config_is_cleaned_up_after(capsys):
+    os.rename("config.yaml", "other.yaml")
+    driver._write(driver.Call(str(Path("Snakefile").absolute()), "other.yaml", "profiles/mpi", "", None))
+    finish(runs_of_config("other.yaml")[0], "other.yaml")
+    last = call(capsys).splitlines()[-1]
+    assert last == "1 run is done, 1 left: snakemake --configfile other.yaml --profile profiles/mpi"
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("long", [False, True])
 def test_finished_runs_of_a_killed_snakemake_are_not_trained_again(capsys, start, folder, long):
@@ -230,22 +260,19 @@ def test_finished_runs_of_a_killed_snakemake_are_not_trained_again(capsys, start
     assert any(Path(".snakemake/locks").iterdir())
     before = {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()}
 
-    out = call(capsys)
-    assert out.splitlines() == [
-        "removed the lock on the folder",
-        "1 run is finished, though marked as incomplete by Snakemake: removed the marks",
-        "1 run is done, 1 left: snakemake --profile profiles/local",
-    ]
+    if long:  # by the next call
+        note(killed.pid)
+        recover.after_kill(config)
+        said = f"process {killed.pid} on {process.node_name()}) was killed: removed its lock, and kept 1 run that finished since"
+        assert said in capsys.readouterr().err
+    else:
+        assert call(capsys).splitlines() == [
+            "removed the lock on the folder",
+            "1 run is finished, though marked as incomplete by Snakemake: removed the marks",
+            "1 run is done, 1 left: snakemake --profile profiles/local",
+        ]
     assert {path: path.read_bytes() for path in Path("results").rglob("*") if path.is_file()} == before
     plan = snakemake("--dry-run")
     assert f"{runs[1].path}" in plan and f"output: {runs[0].path}" not in plan
     assert "train        1" in plan
     assert "no finished run is marked as incomplete" in call(capsys)
-
-
-@pytest.mark.slow
-def test_what_snakemake_says_against_it_is_passed_on(capsys):
-    Path("Snakefile").write_text("import sys\nsys.exit('Error: the site is broken')\n")
-    Path(".snakemake/locks").mkdir(parents=True)
-    Path(".snakemake/locks/0.input.lock").write_text("nowhere\n")
-    assert "snakemake --unlock failed: Error: the site is broken" in call(capsys, status=2)

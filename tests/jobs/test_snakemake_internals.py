@@ -63,7 +63,7 @@ def test_a_long_path_is_read_from_the_marks_parts(tmp_path: Path):
     mark = tmp_path / ".snakemake" / "incomplete" / f"@{name[:8]}" / name[8:]
     mark.parent.mkdir(parents=True)
     mark.touch()
-    assert internals.incomplete(tmp_path) == {"results/metrics.json"}
+    assert internals.incomplete(tmp_path) == {"results/metrics.json": mark}
 
 
 def test_what_speaks_on_the_terminal_is_found_among_others():

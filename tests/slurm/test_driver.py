@@ -1,4 +1,4 @@
-"""The driver is killed while its jobs live on, and the recovery; and a pack that is tried again."""
+"""The driver is killed while its jobs live on, and the next call; and a pack that is tried again."""
 
 import os
 import signal
@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 
 from ketscale.grid import Run
+from ketscale.jobs.driver import NOTE
 from ketscale.jobs.slurm import queue
 from tests.slurm.disturbed import STEPS, config, one_run, ready
 from tests.slurm.project import DRIVER, Project, target, wait_for
@@ -30,23 +31,20 @@ def kill_the_driver(project: Project, run: Run) -> queue.Job:
     return job
 
 
-def test_after_the_driver_was_killed_recover_and_go_on(project, tmp_path):
-    """The documented recovery, then the tables of a study that nothing happened to."""
+def test_after_the_driver_was_killed_the_same_command_goes_on(project, tmp_path):
+    """It ends the jobs of the killed one, and makes the tables of a study that nothing happened to."""
     quiet = Project(tmp_path / "quiet")
     quiet.site()
-    # So many steps that it still trains when Snakemake has refused to start again.
+    # So many steps that it still trains when Snakemake has started again.
     disturbed = config(["cpu-n1r1t1"], steps=3 * STEPS)
     (run,) = ready(project, disturbed)
     ready(quiet, disturbed)
     job = kill_the_driver(project, run)
-    refused = project.snakemake(check=False)
-    assert refused.returncode == 1 and "lock" in refused.stderr.lower()
-    said = project.ketscale("recover").stdout
-    assert job.id in said
-    assert not queue.jobs(project.folder)
     with quiet.running() as driver:
-        project.snakemake()
+        said = project.snakemake().stderr
         assert driver.wait(300) == 0, quiet.log
+    assert "was killed: removed its lock" in said
+    assert f"cancelled 1 job ({job.id}); their runs save a checkpoint" in said
     resumed, other = project.record(run), quiet.record(run)
     assert resumed["weights_hash"] == other["weights_hash"]
     assert resumed["losses"] == other["losses"]
@@ -59,9 +57,10 @@ def test_after_the_driver_was_killed_recover_and_go_on(project, tmp_path):
 
 @pytest.mark.long
 def test_a_second_writer_waits_and_takes_the_result(project):
-    """Without the recovery: a second call submits the run again, while the first call's job trains it."""
+    """A second call knows nothing of the first one: it submits the run again, while the first call's job trains it."""
     run = one_run(project)
     job = kill_the_driver(project, run)
+    (project.folder / NOTE).unlink()
     project.snakemake("--unlock")
     project.snakemake(target(run))
     record = project.record(run)

@@ -4,7 +4,7 @@
 if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
     os.environ.update(KETSCALE_SITE=str(workflow.source_path("../../profiles/slurm/site.yaml")))
 
-from ketscale.jobs import cohorts
+from ketscale.jobs import cohorts, driver, recover
 from ketscale.jobs.slurm import check as cluster
 from ketscale.jobs.slurm import packs
 from ketscale.jobs.slurm import site as sites
@@ -27,6 +27,7 @@ except UserError as error:
 
 # A run that this call of Snakemake has finished is not trained again when its job group is retried.
 if workflow.is_main_process:
+    recover.after_kill(CONFIG)
     finished.begin_call()
     os.environ.pop(cohorts.VARIABLE, None)
 elif SITE.file.setup:
@@ -159,12 +160,13 @@ def together():
 
 
 def begin():
-    """Note the runs of this call. Before any is submitted, stop if the cluster would refuse one or never start it."""
-    if not workflow.deployment_settings.deployment_method:
-        try:
+    """Note this call and its runs. Before any is submitted, stop if the cluster would refuse one or never start it."""
+    try:
+        if not workflow.deployment_settings.deployment_method:
             launch.check_package()
-        except UserError as error:
-            sys.exit(f"Error: {error}")
+        recover.begin(CONFIG, workflow)
+    except UserError as error:
+        sys.exit(f"Error: {error}")
     CALLED.extend(sorted(planned_runs(), key=lambda run: ORDER.get(run, len(RUNS))))
     if TERMINAL:
         TERMINAL.begin()
@@ -183,6 +185,7 @@ def begin():
 
 def end():
     """Delete what was kept for the jobs of this call."""
+    driver.end()
     cohorts.forget()
     for run in CALLED:
         finished.forget(Path(RESULTS, run.folder))

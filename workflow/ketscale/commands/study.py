@@ -105,7 +105,9 @@ def add(command: Add) -> None:
         "It cancels this folder's jobs in SLURM's queue, removes locks, and keeps finished runs from being trained again. "
         "Call it on the machine where Snakemake ran.",
     )
-    add_config(recover)
+    recover.add_argument(
+        "--config", type=Path, help="the study (default: that of the last call of Snakemake in this folder)"
+    )
     jobs = recover.add_mutually_exclusive_group()
     jobs.add_argument("--wait", action="store_true", help="let running jobs finish; cancel only pending ones")
     jobs.add_argument(
@@ -215,7 +217,10 @@ def _recommend(options: argparse.Namespace) -> None:
 
 
 def _recover(options: argparse.Namespace) -> None:
+    from ketscale.jobs import driver
     from ketscale.jobs.recover import recover
     from ketscale.problems.registry import read_config
 
-    recover(read_config(options.config), options.config, options.wait, not options.no_queue)
+    call = driver.last()
+    config = options.config or Path((call and call.config) or "config.yaml")
+    recover(read_config(config), config, options.wait, not options.no_queue)

@@ -33,6 +33,7 @@ _NOT_TRAINING = (
     "jobs/slurm",
     "jobs/status",
     "jobs/doctor.py",
+    "jobs/driver.py",
     "jobs/recover.py",
     "jobs/snakemake_internals.py",
     "jobs/records.py",

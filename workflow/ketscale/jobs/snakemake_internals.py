@@ -5,6 +5,8 @@ Imports next to nothing: the Snakefile imports it at every start.
 
 from __future__ import annotations
 
+import contextlib
+import shutil
 from base64 import urlsafe_b64decode
 from collections.abc import Iterable
 from pathlib import Path
@@ -77,19 +79,34 @@ def _set(settings: Any, name: str, value: Any) -> None:
     setattr(settings, name, value)
 
 
-def incomplete(root: Path) -> set[str]:
-    """The files that Snakemake has marked as incomplete: outputs of jobs that it started and did not see end.
+def locks() -> list[Path]:
+    """Snakemake's locks on the current folder."""
+    return list((FOLDER / "locks").glob("*.lock"))
+
+
+def unlock() -> None:
+    """Remove the locks, as the option --unlock does, which reads the whole workflow first."""
+    shutil.rmtree(FOLDER / "locks", ignore_errors=True)
+
+
+def incomplete(root: Path) -> dict[str, Path]:
+    """The files that Snakemake has marked as incomplete, outputs of jobs that it started and did not see end; their marks.
 
     The name of a mark is the path in base64. If it is too long for one name, it is split into folders whose names
     begin with @.
     """
     folder = root / FOLDER / "incomplete"
-    found = set()
+    found = {}
     for mark in folder.rglob("*"):
         if not mark.is_dir():
             name = "".join(part.removeprefix("@") for part in mark.relative_to(folder).parts)
-            try:
-                found.add(urlsafe_b64decode(name).decode())
-            except ValueError:
-                continue
+            with contextlib.suppress(ValueError):
+                found[urlsafe_b64decode(name).decode()] = mark
     return found
+
+
+def unmark(mark: Path) -> None:
+    """Remove a mark of `incomplete` and the note of that file's settings, which are older, as --cleanup-metadata does."""
+    mark.unlink()
+    kept = [part if part != "incomplete" else "metadata" for part in mark.parts]
+    Path(*kept).unlink(missing_ok=True)

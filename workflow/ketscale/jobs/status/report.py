@@ -16,7 +16,7 @@ from ketscale.grid import Run
 from ketscale.jobs import choice
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import Interval
-from ketscale.jobs.slurm import queue as slurm
+from ketscale.jobs.driver import command
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status.progress import ENDS
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
@@ -115,14 +115,6 @@ def states(config: Config, root: Path) -> tuple[Queue, tuple[Seen, ...], datetim
     site = sites.load_site(config.sizes, config.size_names, path) if path.exists() else None
     queue = ask(config, root, site)
     return queue, tuple(survey(config, root, queue, now)), now
-
-
-def command(configfile: Path) -> str:
-    """The call of Snakemake that trains what is left; paths of records may be appended."""
-    profile = "slurm" if slurm.available() else "profiles/local"
-    # --configfile takes several files. It stands in front, so that the path of a run is not taken for another file.
-    other = f" --configfile {shlex.quote(str(configfile))}" if configfile != Path("config.yaml") else ""
-    return f"snakemake{other} --profile {profile}"
 
 
 def as_json(report: Report, trouble_only: bool = False) -> str:

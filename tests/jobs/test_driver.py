@@ -1,0 +1,103 @@
+"""What a call of Snakemake notes of itself: whether it is over, and how it is typed again from this folder."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from ketscale import process
+from ketscale.jobs import driver
+from ketscale.jobs.slurm import queue
+from tests import ROOT
+
+
+@dataclass
+class Workflow:
+    """What is asked of Snakemake's."""
+
+    main_snakefile: str
+    configfiles: tuple[str, ...] = ()
+
+
+@pytest.fixture(autouse=True)
+def folder(monkeypatch, tmp_path):
+    monkeypatch.setattr(queue, "available", lambda: False)
+    monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    return tmp_path
+
+
+def begin(monkeypatch, snakefile: Path, *words: str, configs: tuple[str, ...] = ()):
+    snakefile.parent.mkdir(exist_ok=True)
+    snakefile.touch()
+    monkeypatch.setattr(sys, "argv", ["snakemake", *words])
+    driver.begin(Workflow(str(snakefile), configs))
+
+
+def typed(config: str = "config.yaml") -> list[str]:
+    return shlex.split(driver.command(Path(config)))
+
+
+def test_a_call_is_typed_again_with_its_snakefile_and_profile(monkeypatch, folder):
+    begin(monkeypatch, folder / "a b" / "Snakefile", "-n", "--profile=my profile", "x/metrics.json")
+    assert typed() == ["snakemake", "-s", str(folder / "a b" / "Snakefile"), "--profile", "my profile"]
+    assert typed("my own.yaml")[-4:] == ["--configfile", "my own.yaml", "--profile", "my profile"]
+
+
+def test_a_profile_beside_the_snakefile_is_named_by_its_path_unless_it_is_here(monkeypatch, folder):
+    snakefile = folder / "checkout" / "Snakefile"
+    begin(monkeypatch, snakefile, "--profile", "slurm")
+    (snakefile.parent / "slurm").mkdir()
+    assert typed()[-1] == str(snakefile.parent / "slurm")
+    Path("slurm").mkdir()
+    assert typed()[-1] == "slurm"
+
+
+def test_the_snakefile_of_this_folder_needs_no_name(monkeypatch, folder):
+    begin(monkeypatch, Path("Snakefile").absolute(), "--profile", "profiles/mpi")
+    assert typed() == ["snakemake", "--profile", "profiles/mpi"]
+
+
+def test_without_a_note_the_checkout_of_the_package_is_named(folder):
+    local = str(ROOT / "profiles/local")
+    assert typed() == ["snakemake", "-s", str(ROOT / "Snakefile"), "--profile", local]
+    # A note of a Snakefile that has moved is none.
+    driver._write(driver.Call(str(folder / "gone"), None, None, "", None))
+    assert typed() == ["snakemake", "-s", str(ROOT / "Snakefile"), "--profile", local]
+    Path("Snakefile").touch()
+    assert typed() == ["snakemake", "--profile", "profiles/local"]
+
+
+def test_the_config_of_the_last_call_is_noted_from_this_folder(monkeypatch, folder):
+    begin(monkeypatch, folder / "Snakefile", configs=(str(folder / "here" / "moons.yaml"),))
+    assert driver.last().config == "moons.yaml"
+    driver.NOTE.write_text("{}")
+    assert driver.last() is None
+
+
+def test_a_call_is_over_if_its_process_or_its_boot_is(monkeypatch, folder):
+    begin(monkeypatch, folder / "Snakefile")
+    call = driver.last()
+    assert call.process.pid == os.getpid() and call.over is False
+
+    def over(**changed):
+        return driver.replace(call, process=driver.replace(call.process, **changed)).over
+
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    assert over(pid=ended.pid) is True
+    assert over(started=call.process.started - 1) is True  # another process has its number now
+    assert over(boot="another") is True
+    assert over(boot="another", host="elsewhere") is None
+    assert over(pid_namespace="of a container") is None
+    monkeypatch.setattr(process, "boot_and_namespace", lambda: (None, None))
+    assert over() is None
+    driver.end()
+    assert driver.last() == driver.replace(call, process=None)

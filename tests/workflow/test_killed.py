@@ -1,0 +1,78 @@
+"""After Snakemake was killed the next call works; where the lock is of another host, it says what to type."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from ketscale.jobs import driver
+from tests import ROOT
+from tests.workflow.project import LOCAL, RUNS, record
+
+PATIENCE_S = 120
+
+
+def start(project: Path, *command: str, seconds: int = 0) -> subprocess.Popen[str]:
+    """A program itself, no fork of one, whose jobs take so long."""
+    variables = {
+        **os.environ,
+        "PATH": f"{project / 'bin'}:{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT / "workflow"),
+        "STAND_IN_SECONDS": str(seconds),
+    }
+    program = [sys.executable, "-m", *command]
+    piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen(program, cwd=project, env=variables, start_new_session=True, **piped)
+
+
+def run(project: Path, *command: str, status: int = 0) -> str:
+    process = start(project, *command)
+    said = process.communicate(timeout=PATIENCE_S)[0]
+    assert process.returncode == status, said
+    return said
+
+
+@pytest.fixture
+def killed(fresh: Path) -> Path:
+    """A project whose Snakemake was killed, with all that it had started, while a run was training."""
+    process = start(fresh, "snakemake", *LOCAL, seconds=600)
+    end = time.monotonic() + PATIENCE_S
+    while not any((fresh / record(one)).with_name("train.log").exists() for one in RUNS):
+        assert process.poll() is None and time.monotonic() < end
+        time.sleep(0.05)
+    os.killpg(process.pid, signal.SIGKILL)
+    process.communicate()
+    return fresh
+
+
+def test_the_next_call_works_and_says_so_in_one_line(killed: Path) -> None:
+    note = json.loads((killed / driver.NOTE).read_text())
+    output = run(killed, "snakemake", *LOCAL)
+    who = f"process {note['process']['pid']} on {note['process']['host']}"
+    said = [line for line in output.splitlines() if line.startswith("ketscale: ")]
+    assert said == [f"ketscale: the last Snakemake here ({who}) was killed: removed its lock"]
+    assert all((killed / record(one)).exists() for one in RUNS)
+    assert json.loads((killed / driver.NOTE).read_text())["process"] is None
+
+
+def test_a_lock_of_another_host_is_kept_and_what_to_type_is_said(killed: Path) -> None:
+    note = json.loads((killed / driver.NOTE).read_text())
+    note["process"]["host"] = "elsewhere"
+    (killed / driver.NOTE).write_text(json.dumps(note))
+    refused = run(killed, "snakemake", *LOCAL, status=1)
+    who = f"process {note['process']['pid']} on elsewhere"
+    asked = f"locked by another Snakemake ({who}); if it no longer runs, type: ketscale recover"
+    assert asked in refused
+    said = run(killed, "ketscale", "recover", "--no-queue")
+    assert said.splitlines()[0] == "removed the lock on the folder"
+    command = said.splitlines()[-1].partition(": ")[2].split()
+    assert command == ["snakemake", *LOCAL]
+    run(killed, *command)
+    assert all((killed / record(one)).exists() for one in RUNS)
