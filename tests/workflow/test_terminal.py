@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -104,6 +105,17 @@ def test_other_errors_and_other_commands_of_snakemake_are_still_heard(finished: 
     unknown = run_in(finished, *LOCAL, "nosuchrule", check=False)
     assert unknown.returncode == 1 and "nosuchrule" in " ".join(lines_of(unknown))
     assert "Unlocked working directory." in lines_of(run_in(finished, *LOCAL, "--unlock"))
+
+
+def test_a_run_that_is_taken_for_a_config_is_told_where_it_stands(fresh: Path) -> None:
+    os.rename(fresh / "config.yaml", fresh / "my own.yaml")
+    target = record(RUNS[0])
+    told = lines_of(run_in(fresh, "--configfile", "my own.yaml", target, *LOCAL, "-n", check=False))
+    typed = f"snakemake {target} --configfile 'my own.yaml' {' '.join(LOCAL)} -n"
+    assert told[0] == f"--configfile takes all names after it; type: {typed}" and len(told) == 2
+    assert planned(run_in(fresh, *shlex.split(typed)[1:]))["train"] == 1
+    missing = run_in(fresh, "--configfile", "my.yaml", *LOCAL, "-n", check=False)
+    assert lines_of(missing)[0] == "my.yaml: no such config"
 
 
 def test_who_asks_for_more_gets_snakemakes_own_words(fresh: Path) -> None:

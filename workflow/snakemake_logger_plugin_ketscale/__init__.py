@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import shlex
 import shutil
 import sys
 import textwrap
@@ -37,6 +39,8 @@ _NEWS = ("Nothing to be done", "Terminating processes on user request", "Will ex
 _FAILED = "RuleException:\nCalledProcessError"
 _KNOWN = ("At least one job did not", "Exiting because a job", "--keep-incomplete mode")
 _LOG = "Complete log(s): "
+# The end of a traceback, before the Snakefile is read.
+_NO_CONFIG = re.compile(r" in _load_configfile\n.*\nFileNotFoundError: [^\n]*'([^\n]+)'\s*$", re.DOTALL)
 
 
 class _Job(NamedTuple):
@@ -130,6 +134,8 @@ class LogHandler(LogHandlerBase):
             self._plan(text)
         elif event == LogEvent.RUN_INFO:
             self.begin()
+        elif missing := _NO_CONFIG.search(text):
+            self._print(_taken_for_config(missing[1]), _RED)
         elif record.levelno >= WARNING:
             if not (text.startswith(_FAILED) or any(known in text for known in _KNOWN)):
                 self._print(text, _RED, LINES)
@@ -288,6 +294,14 @@ class LogHandler(LogHandlerBase):
 def _colour(line: Line) -> str:
     """The colour of a study: red if runs failed, green if all have a result, however they ended."""
     return _RED if line.failed else _GREEN if line.over == line.runs else ""
+
+
+def _taken_for_config(path: str) -> str:
+    """What to type where a name was taken for a config that is not there."""
+    if Path(path).suffix in (".yaml", ".yml"):
+        return f"{path}: no such config"
+    typed = shlex.join(["snakemake", path, *(word for word in sys.argv[1:] if word != path)])
+    return f"--configfile takes all names after it; type: {typed}"
 
 
 def _last_words(logs: Sequence[str]) -> str:
