@@ -35,6 +35,8 @@ def test_after_the_driver_was_killed_the_same_command_goes_on(project, tmp_path)
     """It ends the jobs of the killed one, and makes the tables of a study that nothing happened to."""
     quiet = Project(tmp_path / "quiet")
     quiet.site()
+    # A busy machine must not end it by its time limit, which would end the job too.
+    project.site(limits=[{"minutes": 30, "memory_mb": 1500}])
     # So many steps that it still trains when Snakemake has started again.
     disturbed = config(["cpu-n1r1t1"], steps=3 * STEPS)
     (run,) = ready(project, disturbed)
