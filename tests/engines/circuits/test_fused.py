@@ -195,7 +195,9 @@ def test_a_call_needs_at_most_four_times_the_batch_of_states(
     """
     circuit, words = ansatz(qubits, 3), pauli_words(qubits, letters)
     wanted: tuple[Wanted, ...] = ("input", "weight") if circuit.weights else ("input",)
-    kernel = sweeps.kernel(circuit, words, torch.float32, batch, True, wanted, False).specialised()
+    kernel = sweeps.kernel(
+        sweeps.Request(circuit, words, torch.float32, batch, True, wanted, False)
+    ).specialised()
     workspace = sweeps.Workspace(kernel, threads=2)
     kept = workspace._scratch.nbytes + workspace._weight_rows.nbytes + workspace.unsaved.nbytes
     assert kept + 4 * kernel.saved_floats <= 4 * batch * 2**qubits * 8

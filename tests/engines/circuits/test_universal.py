@@ -152,7 +152,9 @@ def test_the_own_code_of_a_circuit_that_is_called_again_takes_over_and_says_so(
     specialised.specialise("again")
     circuit, words = strongly_entangling_ansatz(3, 1), pauli_words(3)
     angles = angles_of(circuit, 4)
-    sweep = sweeps.kernel(circuit, words, torch.float64, 4, True, ("input", "weight"), False, None, 1)
+    sweep = sweeps.kernel(
+        sweeps.Request(circuit, words, torch.float64, 4, True, ("input", "weight"), False, None, 1)
+    )
     with caplog.at_level(logging.INFO, "ketscale"):
         values = []
         for _ in range(2):
@@ -170,7 +172,9 @@ def test_the_own_code_of_a_circuit_that_is_called_again_takes_over_and_says_so(
     sweeps.kernel.cache_clear()
     Fused().expval(circuit, angles, words)
     assert (
-        sweeps.kernel(circuit, words, torch.float64, 4, True, ("input", "weight"), False, None, 1).own
+        sweeps.kernel(
+            sweeps.Request(circuit, words, torch.float64, 4, True, ("input", "weight"), False, None, 1)
+        ).own
         is not None
     )
 
@@ -232,7 +236,9 @@ def test_what_waits_where_a_process_forks_is_asked_for_anew_in_the_other_one(
 def test_never_takes_own_code_away_and_again_gives_it_back() -> None:
     circuit = strongly_entangling_ansatz(2, 1)
     angles, call = angles_of(circuit, 3), Fused("sweep")
-    sweep = sweeps.kernel(circuit, ("ZI",), torch.float64, 3, True, ("input", "weight"), False, None, 1)
+    sweep = sweeps.kernel(
+        sweeps.Request(circuit, ("ZI",), torch.float64, 3, True, ("input", "weight"), False, None, 1)
+    )
     specialised.specialise("always")
     call.expval(circuit, angles, ("ZI",))
     assert sweep.own is not None

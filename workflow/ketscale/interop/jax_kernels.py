@@ -22,14 +22,7 @@ from ketscale.engines.circuits.fused.higher import MOST
 from ketscale.engines.circuits.fused.kernels import ARGUMENTS, forward, pull
 from ketscale.engines.circuits.fused.once import collect, prepare
 from ketscale.engines.circuits.fused.plan import Wanted
-from ketscale.engines.circuits.fused.tangents import (
-    TANGENTS,
-    TangentPlan,
-    bend,
-    prepare_tangents,
-    push,
-    tangent_plan,
-)
+from ketscale.engines.circuits.fused.tangents import TANGENTS, TangentPlan, bend, prepare_tangents, push
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
@@ -226,10 +219,9 @@ def compiled(
     """The kernel for operands of these shapes; see `arranged`."""
     real, rows = np.dtype(dtype), shapes[0][0]
     batch = rows // groups
-    plan = sweeps.Request(circuit, words, getattr(torch, dtype), batch, not prepared, wanted or ()).plan()
+    kind = getattr(torch, dtype)
+    plan = sweeps.Request(circuit, words, kind, batch, not prepared, wanted or (), order=order).plan()
     arguments = TANGENTS if order else ARGUMENTS
-    if order:
-        plan = tangent_plan(plan, order)
     slots = {name: COUNTERS + number for number, name in enumerate(" ".join(arguments).split())}
     group_tiles = -(-batch // plan.samples)
     tiles = groups * group_tiles
@@ -263,7 +255,7 @@ def compiled(
     results["shared"] = (groups * plan.shared_stride,)
     if isinstance(plan, TangentPlan):
         results |= {f"moved{number}": (groups * plan.moved_stride,) for number in range(order)}
-    kernel = Kernel(tuple(functions), arguments, getattr(torch, dtype), plan.lanes, plan, sweeps.SOURCES)
+    kernel = Kernel(tuple(functions), arguments, kind, plan.lanes, plan, sweeps.SOURCES)
     sources = np.argsort(np.array(plan.program.order or (), dtype=np.int64))
     powers = np.array(plan.program.powers or (), dtype=np.int8)[sources]
     fixed = {

@@ -11,9 +11,9 @@ and which samples share angles is read from the shapes, when the call is compile
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -21,22 +21,12 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir, xla
 
 from ketscale.engines.circuits.circuit import Circuit
+from ketscale.engines.circuits.fused.higher import Terms, changes
 from ketscale.interop import jax_kernels
 
 derivative_p = Primitive("ketscale_derivative")
 gradient_p = Primitive("ketscale_gradient")
 gradient_p.multiple_results = True
-
-# For each operand of the circuit its tangent, or None if that is 0.
-Tangent = list[Any]
-
-
-class Terms(NamedTuple):
-    """The operands of a primitive, or what belongs to each of them; a cotangent only for P_k."""
-
-    primals: list[Any]
-    tangents: list[Tangent]
-    cotangent: Any = None
 
 
 def evaluate(circuit: Circuit, words: tuple[str, ...] | None, *operands: Any) -> Any:
@@ -51,10 +41,10 @@ def _bound(terms: Terms, circuit: Circuit, words: Any, wanted: tuple[bool, ...] 
     """D_k, or with a cotangent P_k, whose gradients by the `wanted` operands are a list."""
     flags = tuple(tuple(each is not None for each in tangent) for tangent in terms.tangents)
     given = [each for tangent in terms.tangents for each in tangent if each is not None]
-    parameters = {"circuit": circuit, "words": words, "count": len(terms.primals), "tangents": flags}
+    parameters = {"circuit": circuit, "words": words, "count": len(terms.point), "tangents": flags}
     if terms.cotangent is None:
-        return derivative_p.bind(*terms.primals, *given, **parameters)
-    return gradient_p.bind(*terms.primals, *given, terms.cotangent, **parameters, wanted=wanted)
+        return derivative_p.bind(*terms.point, *given, **parameters)
+    return gradient_p.bind(*terms.point, *given, terms.cotangent, **parameters, wanted=wanted)
 
 
 def _terms(operands: Sequence[Any], count: int, tangents: Any) -> Terms:
@@ -107,18 +97,6 @@ def _in_front(operands: Sequence[Any], dims: Sequence[Any]) -> list[Any]:
 # --- jvp ---
 
 
-def _changes(terms: Terms, moves: Terms) -> Iterator[Terms]:
-    """What is to be added up for the change of D_k or P_k, where the operands change by `moves` (None for 0)."""
-    if any(move is not None for move in moves.primals):
-        yield terms._replace(tangents=[*terms.tangents, moves.primals])
-    for number, moved in enumerate(moves.tangents):
-        if any(move is not None for move in moved):
-            others = terms.tangents[:number], terms.tangents[number + 1 :]
-            yield terms._replace(tangents=[*others[0], moved, *others[1]])
-    if moves.cotangent is not None:
-        yield terms._replace(cotangent=moves.cotangent)
-
-
 def _derive(primitive: Primitive) -> Any:
     def rule(operands: Sequence[Any], moves: Sequence[Any], **parameters: Any) -> Any:
         circuit, words, wanted = parameters["circuit"], parameters["words"], parameters.get("wanted")
@@ -127,7 +105,7 @@ def _derive(primitive: Primitive) -> Any:
         value = primitive.bind(*operands, **parameters)
         terms = [
             _bound(change, circuit, words, wanted)
-            for change in _changes(_terms(operands, *places), _terms(moved, *places))
+            for change in changes(_terms(operands, *places), _terms(moved, *places))
         ]
         return value, jax.tree.map(lambda *each: sum(each[1:], each[0]), *terms)
 
@@ -154,7 +132,7 @@ def _transpose_gradient(cotangents: Sequence[Any], *operands: Any, **parameters:
         tangents = [along if n == number else tangent for n, tangent in enumerate(terms.tangents)]
         found = _pulled(terms._replace(tangents=tangents), terms.tangents[number], parameters)
         return [*_placed(terms, number, found), None]
-    moved = Terms(terms.primals, [*terms.tangents, along])
+    moved = Terms(terms.point, [*terms.tangents, along])
     value = _bound(moved, parameters["circuit"], parameters["words"])
     return [*[None] * (len(operands) - 1), jnp.broadcast_to(value, terms.cotangent.aval.shape)]
 
@@ -166,20 +144,20 @@ def _linear(operands: Sequence[Any], parameters: Any) -> tuple[Terms, int | None
     return terms, numbers[0] if numbers else None
 
 
-def _pulled(terms: Terms, unknown: Tangent, parameters: Any) -> list[Any]:
+def _pulled(terms: Terms, unknown: Sequence[Any], parameters: Any) -> list[Any]:
     """The gradients by the operands whose tangents are unknown, of the shapes of these tangents; None for the others."""
     wanted = tuple(map(ad.is_undefined_primal, unknown))
     primals = [
         jnp.broadcast_to(primal, each.aval.shape) if there else primal
-        for primal, each, there in zip(terms.primals, unknown, wanted, strict=True)
+        for primal, each, there in zip(terms.point, unknown, wanted, strict=True)
     ]
-    found = iter(_bound(terms._replace(primals=primals), parameters["circuit"], parameters["words"], wanted))
+    found = iter(_bound(terms._replace(point=primals), parameters["circuit"], parameters["words"], wanted))
     return [next(found) if there else None for there in wanted]
 
 
 def _placed(terms: Terms, number: int | None, found: list[Any]) -> list[Any]:
     """A transposition's results, one for each operand but the cotangent."""
-    results: list[Any] = [None] * len(terms.primals)
+    results: list[Any] = [None] * len(terms.point)
     for n, tangent in enumerate(terms.tangents):
         own = found if n == number else [None] * len(tangent)
         results += [value for value, each in zip(own, tangent, strict=True) if each is not None]

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
-from ketscale.engines.compiled.operators import POINTER, Complex, Emitter, Number, Operand
+from ketscale.engines.compiled.operators import I64, POINTER, Complex, Emitter, Number, Operand
 
 # Numbers in lists, tuples and dicts.
 Tree: TypeAlias = Any
@@ -92,6 +92,11 @@ class Buffer:
     def count(self) -> Any:
         """How many elements there are, in an array whose first size is known."""
         return product(self.shape)
+
+    @property
+    def address(self) -> Number:
+        """Where it begins, as an integer."""
+        return Number(self.code, self.code.b.ptrtoint(self._addresses, I64))
 
     def zero(self, count: Operand | None = None) -> None:
         """Set the first elements (without `count`, all) to 0."""

@@ -14,10 +14,24 @@ import re
 import secrets
 from array import array
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from llvmlite import ir
+
+from ketscale.engines.compiled.language import (
+    I8,
+    I64,
+    POINTER,
+    VOID,
+    Buffer,
+    FunctionCode,
+    Number,
+    maximum,
+    minimum,
+    select,
+)
 from ketscale.engines.compiled.library import Library, Recipe
 
 # The name by which XLA knows the handler.
@@ -71,9 +85,9 @@ def registered() -> int:
 
     # What is used of version 0 is alike in its minor versions so far. XLA wants to hear its own.
     header = Path(jax.ffi.include_dir(), "xla", "ffi", "api", "c_api.h").read_text()
-    (minor,) = re.findall(r"#define XLA_FFI_API_MINOR (\d+)", header)
-    written = HANDLER.replace("MINOR", minor)
-    library = Library(Recipe(written, ("begin", "answer"), lambda: written, ()))
+    (minor,) = map(int, re.findall(r"#define XLA_FFI_API_MINOR (\d+)", header))
+    names = ("begin", "answer")
+    library = Library(Recipe(f"XLA {minor}", names, lambda: _written(minor), (Path(__file__),)))
     process = secrets.randbits(62)
     library.on_one_thread["begin"](process)
     handler = ctypes.cast(library.on_one_thread["answer"], ctypes.c_void_p)
@@ -85,319 +99,232 @@ def registered() -> int:
 # XLA may call the handler until the process ends.
 _LIBRARIES: list[Library] = []
 
-HANDLER = """
-; The structures of XLA's interface, each with its size and its extensions in front.
-%Version = type { i64, ptr, i32, i32 }
-%Api = type { i64, ptr, %Version, ptr, [13 x ptr] }
-%List = type { i64, ptr, i64, ptr, ptr }
-%Attributes = type { i64, ptr, i64, ptr, ptr, ptr }
-%Frame = type { i64, ptr, ptr, ptr, i32, %List, %List, %Attributes }
-%Buffer = type { i64, ptr, i32, ptr, i64, ptr }
-%Scalar = type { i32, ptr }
-%Extension = type { i64, i32, ptr, ptr }
-%Metadata = type { i64, %Version, i32 }
-%Error = type { i64, ptr, ptr, i32 }
-%Schedule = type { i64, ptr, ptr, ptr, ptr }
-%Threads = type { i64, ptr, ptr, ptr }
+FOREIGN = "this executable was compiled by another process: KetScale's calls are valid in their own alone"
+SKEWED = "a buffer of a call of KetScale is not aligned to 64 bytes"
 
-; A function that threads share: who is inside (or, from 2**32 on, that nobody may enter), who still holds this memory,
-; the function, and its arguments.
-%Shared = type { i64, i64, ptr, [0 x i64] }
+# The structures of XLA's interface as words of 64 bits, each with its size and its extensions in front. Of a frame:
+EXTENSION, API, CONTEXT, OPERAND_COUNT, OPERANDS, RESULTS, ATTRIBUTES = 1, 2, 3, 7, 9, 14, 20
+# The functions of the interface, in words after its version.
+ERROR_CREATE, ERROR_DESTROY, SCHEDULE, NUM_THREADS = 6, 8, 17, 18
+# The value of a scalar, and the data of a buffer; the kind of an extension that asks for metadata, and where these go.
+VALUE, DATA, METADATA, TO_METADATA = 1, 3, 1, 3
+INVALID_ARGUMENT = 9
 
-@process = internal global i64 0
-; How many threads run functions or have been asked to.
-@busy = internal global i64 0
-@foreign = private constant [95 x i8] c"this executable was compiled by another process: KetScale's calls are valid in their own alone\\00"
-@skewed = private constant [58 x i8] c"a buffer of a call of KetScale is not aligned to 64 bytes\\00"
+# The memory that threads share, in words: who is inside (or, from CLOSED on, that nobody may enter), who still holds it,
+# the function, and its arguments.
+INSIDE, HOLDERS, FUNCTION, OWN = range(4)
+CLOSED = 2**32
 
-declare ptr @malloc(i64)
-declare void @free(ptr)
-declare i32 @sched_yield()
-declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)
-declare i64 @llvm.smin.i64(i64, i64)
-declare i64 @llvm.smax.i64(i64, i64)
 
-define void @begin(i64 %process) {
-  store i64 %process, ptr @process
-  ret void
-}
+def _written(minor: int) -> ir.Module:
+    """`begin`, which keeps the process's number, and `answer`, the handler."""
+    module = ir.Module("foreign")
+    # `busy`: how many threads run functions or have been asked to.
+    for name in ("process", "busy"):
+        kept = ir.GlobalVariable(module, I64, name)
+        kept.linkage, kept.initializer = "internal", ir.Constant(I64, 0)
+    begin = FunctionCode(module, "begin", 1, True)
+    _at(begin, _global(begin, "process"))[0] = _argument(begin)
+    begin.b.ret_void()
+    _write_help(FunctionCode(module, "help", 1, True))
+    _Handler(module, minor).write()
+    return module
 
-define internal ptr @function_of(ptr %frame, i64 %number) {
-  %api.at = getelementptr %Frame, ptr %frame, i32 0, i32 2
-  %api = load ptr, ptr %api.at
-  %at = getelementptr %Api, ptr %api, i32 0, i32 4, i64 %number
-  %function = load ptr, ptr %at
-  ret ptr %function
-}
 
-define internal ptr @refused(ptr %frame, ptr %message) {
-  %error = alloca %Error
-  store %Error { i64 28, ptr null, ptr null, i32 9 }, ptr %error
-  %at = getelementptr %Error, ptr %error, i32 0, i32 2
-  store ptr %message, ptr %at
-  %create = call ptr @function_of(ptr %frame, i64 0)
-  %made = call ptr %create(ptr %error)
-  ret ptr %made
-}
+def _argument(k: FunctionCode) -> Number:
+    """The only argument, an address."""
+    return Number(k, k.b.ptrtoint(k.function.args[0], I64))
 
-; --- threads ---
 
-define internal void @dropped(ptr %shared) {
-  %at = getelementptr %Shared, ptr %shared, i32 0, i32 1
-  %before = atomicrmw sub ptr %at, i64 1 acq_rel
-  %last = icmp eq i64 %before, 1
-  br i1 %last, label %free, label %done
-free:
-  call void @free(ptr %shared)
-  br label %done
-done:
-  ret void
-}
+def _at(k: FunctionCode, address: Number) -> Buffer:
+    """The words at an address."""
+    return k.array_at(address, "integer", 1)
 
-define internal void @help(ptr %shared) {
-  %before = atomicrmw add ptr %shared, i64 1 acq_rel
-  %open = icmp ult i64 %before, 4294967296
-  br i1 %open, label %inside, label %leave
-inside:
-  %function.at = getelementptr %Shared, ptr %shared, i32 0, i32 2
-  %function = load ptr, ptr %function.at
-  %arguments = getelementptr %Shared, ptr %shared, i32 0, i32 3
-  call void %function(ptr %arguments)
-  br label %leave
-leave:
-  %left = atomicrmw sub ptr %shared, i64 1 acq_rel
-  %ended = atomicrmw sub ptr @busy, i64 1 monotonic
-  call void @dropped(ptr %shared)
-  ret void
-}
 
-; The size of XLA's pool, from which a function may have `threads` at most.
-define internal i64 @pool(ptr %frame, i64 %threads) {
-  %found = alloca i64
-  %asked = alloca %Threads
-  store i64 1, ptr %found
-  %one = icmp eq i64 %threads, 1
-  br i1 %one, label %done, label %ask
-ask:
-  store %Threads { i64 32, ptr null, ptr null, ptr null }, ptr %asked
-  %context.at = getelementptr %Frame, ptr %frame, i32 0, i32 3
-  %context = load ptr, ptr %context.at
-  %asked.context = getelementptr %Threads, ptr %asked, i32 0, i32 2
-  store ptr %context, ptr %asked.context
-  %asked.found = getelementptr %Threads, ptr %asked, i32 0, i32 3
-  store ptr %found, ptr %asked.found
-  %count = call ptr @function_of(ptr %frame, i64 12)
-  %error = call ptr %count(ptr %asked)
-  call void @destroyed(ptr %frame, ptr %error)
-  br label %done
-done:
-  %size = load i64, ptr %found
-  ret i64 %size
-}
+def _global(k: FunctionCode, name: str) -> Number:
+    return Number(k, k.b.ptrtoint(k.module.globals[name], I64))
 
-define internal void @destroyed(ptr %frame, ptr %error) {
-  %none = icmp eq ptr %error, null
-  br i1 %none, label %done, label %destroy
-destroy:
-  %args = alloca %Threads
-  store %Threads { i64 24, ptr null, ptr null, ptr null }, ptr %args
-  %at = getelementptr %Threads, ptr %args, i32 0, i32 2
-  store ptr %error, ptr %at
-  %function = call ptr @function_of(ptr %frame, i64 2)
-  call void %function(ptr %args)
-  br label %done
-done:
-  ret void
-}
 
-define internal void @share(ptr %frame, ptr %function, ptr %arguments, i64 %bytes, i64 %helpers) {
-  %size = add i64 %bytes, 24
-  %shared = call ptr @malloc(i64 %size)
-  store i64 0, ptr %shared
-  %holders.at = getelementptr %Shared, ptr %shared, i32 0, i32 1
-  %holders = add i64 %helpers, 1
-  store i64 %holders, ptr %holders.at
-  %function.at = getelementptr %Shared, ptr %shared, i32 0, i32 2
-  store ptr %function, ptr %function.at
-  %own = getelementptr %Shared, ptr %shared, i32 0, i32 3
-  call void @llvm.memcpy.p0.p0.i64(ptr %own, ptr %arguments, i64 %bytes, i1 false)
-  %task = alloca %Schedule
-  store %Schedule { i64 40, ptr null, ptr null, ptr @help, ptr null }, ptr %task
-  %context.at = getelementptr %Frame, ptr %frame, i32 0, i32 3
-  %context = load ptr, ptr %context.at
-  %task.context = getelementptr %Schedule, ptr %task, i32 0, i32 2
-  store ptr %context, ptr %task.context
-  %task.data = getelementptr %Schedule, ptr %task, i32 0, i32 4
-  store ptr %shared, ptr %task.data
-  %schedule = call ptr @function_of(ptr %frame, i64 11)
-  br label %next
-next:
-  %number = phi i64 [ 0, %0 ], [ %following, %scheduled ], [ %following, %failed ]
-  %following = add i64 %number, 1
-  %more = icmp slt i64 %number, %helpers
-  br i1 %more, label %ask, label %work
-ask:
-  %error = call ptr %schedule(ptr %task)
-  %fine = icmp eq ptr %error, null
-  br i1 %fine, label %scheduled, label %failed
-scheduled:
-  br label %next
-failed:
-  call void @destroyed(ptr %frame, ptr %error)
-  %fewer = atomicrmw sub ptr @busy, i64 1 monotonic
-  call void @dropped(ptr %shared)
-  br label %next
-work:
-  call void %function(ptr %own)
-  %closed = atomicrmw add ptr %shared, i64 4294967296 acq_rel
-  br label %wait
-wait:
-  %state = load atomic i64, ptr %shared acquire, align 8
-  %inside = and i64 %state, 4294967295
-  %alone = icmp eq i64 %inside, 0
-  br i1 %alone, label %done, label %yield
-yield:
-  ; A helper that has lost its core gets this one.
-  %yielded = call i32 @sched_yield()
-  br label %wait
-done:
-  call void @dropped(ptr %shared)
-  ret void
-}
+def _local(k: FunctionCode, *words: Number | int) -> Number:
+    """The address of words of the function's own."""
+    made = k.local(len(words), element="integer")
+    for place, word in enumerate(words):
+        made[place] = word
+    return made.address
 
-; --- the handler ---
 
-define ptr @answer(ptr %frame) {
-entry:
-  %extension.at = getelementptr %Frame, ptr %frame, i32 0, i32 1
-  %extension = load ptr, ptr %extension.at
-  %plain = icmp eq ptr %extension, null
-  br i1 %plain, label %call, label %extended
-extended:
-  %kind.at = getelementptr %Extension, ptr %extension, i32 0, i32 1
-  %kind = load i32, ptr %kind.at
-  %asks = icmp eq i32 %kind, 1
-  br i1 %asks, label %metadata, label %call
-metadata:
-  %metadata.at = getelementptr %Extension, ptr %extension, i32 0, i32 3
-  %metadata.of = load ptr, ptr %metadata.at
-  %major = getelementptr %Metadata, ptr %metadata.of, i32 0, i32 1, i32 2
-  store i32 0, ptr %major
-  %minor = getelementptr %Metadata, ptr %metadata.of, i32 0, i32 1, i32 3
-  store i32 MINOR, ptr %minor
-  %traits = getelementptr %Metadata, ptr %metadata.of, i32 0, i32 2
-  store i32 0, ptr %traits
-  ret ptr null
-call:
-  ; The attributes are sorted by name: process, table.
-  %attributes.at = getelementptr %Frame, ptr %frame, i32 0, i32 7, i32 5
-  %attributes = load ptr, ptr %attributes.at
-  %process.of = load ptr, ptr %attributes
-  %process.at = getelementptr %Scalar, ptr %process.of, i32 0, i32 1
-  %process.value = load ptr, ptr %process.at
-  %theirs = load i64, ptr %process.value
-  %ours = load i64, ptr @process
-  %valid = icmp eq i64 %theirs, %ours
-  br i1 %valid, label %valid.call, label %another
-another:
-  %refused = call ptr @refused(ptr %frame, ptr @foreign)
-  ret ptr %refused
-valid.call:
-  %table.of = getelementptr ptr, ptr %attributes, i64 1
-  %table.scalar = load ptr, ptr %table.of
-  %table.at = getelementptr %Scalar, ptr %table.scalar, i32 0, i32 1
-  %table.value = load ptr, ptr %table.at
-  %table = load ptr, ptr %table.value
-  %threads = load i64, ptr %table
-  %functions.at = getelementptr i64, ptr %table, i64 1
-  %functions.count = load i64, ptr %functions.at
-  %places.at = getelementptr i64, ptr %table, i64 2
-  %places.count = load i64, ptr %places.at
-  %slots.at = getelementptr i64, ptr %table, i64 3
-  %slots.count = load i64, ptr %slots.at
-  %functions = getelementptr i64, ptr %table, i64 4
-  %functions.length = shl i64 %functions.count, 1
-  %places = getelementptr i64, ptr %functions, i64 %functions.length
-  %places.length = shl i64 %places.count, 1
-  %slots = getelementptr i64, ptr %places, i64 %places.length
-  %arguments = alloca i64, i64 %slots.count, align 16
-  %bytes = shl i64 %slots.count, 3
-  call void @llvm.memcpy.p0.p0.i64(ptr %arguments, ptr %slots, i64 %bytes, i1 false)
-  %operands.count.at = getelementptr %Frame, ptr %frame, i32 0, i32 5, i32 2
-  %operands.count = load i64, ptr %operands.count.at
-  %operands.at = getelementptr %Frame, ptr %frame, i32 0, i32 5, i32 4
-  %operands = load ptr, ptr %operands.at
-  %results.at = getelementptr %Frame, ptr %frame, i32 0, i32 6, i32 4
-  %results = load ptr, ptr %results.at
-  br label %fill
-fill:
-  %place = phi i64 [ 0, %valid.call ], [ %place.next, %filled ]
-  %filling = icmp slt i64 %place, %places.count
-  br i1 %filling, label %filled.one, label %run
-filled.one:
-  %pair = shl i64 %place, 1
-  %buffer.at = getelementptr i64, ptr %places, i64 %pair
-  %buffer.number = load i64, ptr %buffer.at
-  %slot.at = getelementptr i64, ptr %buffer.at, i64 1
-  %slot = load i64, ptr %slot.at
-  %is.operand = icmp slt i64 %buffer.number, %operands.count
-  %result.number = sub i64 %buffer.number, %operands.count
-  %operand.of = getelementptr ptr, ptr %operands, i64 %buffer.number
-  %result.of = getelementptr ptr, ptr %results, i64 %result.number
-  %found.of = select i1 %is.operand, ptr %operand.of, ptr %result.of
-  %found = load ptr, ptr %found.of
-  %data.at = getelementptr %Buffer, ptr %found, i32 0, i32 3
-  %data = load i64, ptr %data.at
-  %low = and i64 %data, 63
-  %straight = icmp eq i64 %low, 0
-  %fits = or i1 %straight, %is.operand
-  br i1 %fits, label %filled, label %skew
-skew:
-  %refused.skew = call ptr @refused(ptr %frame, ptr @skewed)
-  ret ptr %refused.skew
-filled:
-  %argument.at = getelementptr i64, ptr %arguments, i64 %slot
-  store i64 %data, ptr %argument.at
-  %place.next = add i64 %place, 1
-  br label %fill
-run:
-  %size = call i64 @pool(ptr %frame, i64 %threads)
-  %began = atomicrmw add ptr @busy, i64 1 monotonic
-  br label %each
-each:
-  %number = phi i64 [ 0, %run ], [ %number.next, %ran ]
-  %running = icmp slt i64 %number, %functions.count
-  br i1 %running, label %one, label %end
-one:
-  %number.next = add i64 %number, 1
-  %first = shl i64 %number, 1
-  %function.at = getelementptr i64, ptr %functions, i64 %first
-  %function = load ptr, ptr %function.at
-  %parallel.at = getelementptr i64, ptr %function.at, i64 1
-  %parallel = load i64, ptr %parallel.at
-  ; Functions take their tasks, and their threads' numbers, from two counters.
-  store i64 0, ptr %arguments
-  %second = getelementptr i64, ptr %arguments, i64 1
-  store i64 0, ptr %second
-  %busy = load atomic i64, ptr @busy monotonic, align 8
-  %idle = sub i64 %size, %busy
-  %others = sub i64 %threads, 1
-  %most = call i64 @llvm.smin.i64(i64 %idle, i64 %others)
-  %wanted = mul i64 %most, %parallel
-  %helpers = call i64 @llvm.smax.i64(i64 %wanted, i64 0)
-  %alone = icmp eq i64 %helpers, 0
-  br i1 %alone, label %by.itself, label %together
-by.itself:
-  call void %function(ptr %arguments)
-  br label %ran
-together:
-  %asked = atomicrmw add ptr @busy, i64 %helpers monotonic
-  call void @share(ptr %frame, ptr %function, ptr %arguments, i64 %bytes, i64 %helpers)
-  br label %ran
-ran:
-  br label %each
-end:
-  %ended = atomicrmw sub ptr @busy, i64 1 monotonic
-  ret ptr null
-}
-"""
+def _call(k: FunctionCode, address: Number, argument: Number, returns: Any = I64) -> Number:
+    """Call a function at an address."""
+    function = k.b.inttoptr(address.value, ir.FunctionType(returns, [I64]).as_pointer())
+    return Number(k, k.b.call(function, [argument.value]))
+
+
+def _call_named(k: FunctionCode, name: str, *arguments: Number, returns: Any = I64) -> Number:
+    """Call a function of the C library."""
+    function = k.module.globals.get(name)
+    if function is None:
+        function = ir.Function(k.module, ir.FunctionType(returns, [I64] * len(arguments)), name)
+    return Number(k, k.b.call(function, [each.value for each in arguments]))
+
+
+def _add(k: FunctionCode, address: Number, number: Number | int) -> Number:
+    """Add to a word that threads share; what it was before."""
+    place = k.b.inttoptr(address.value, POINTER)
+    return Number(k, k.b.atomic_rmw("add", place, k.integer(number).value, "acq_rel"))
+
+
+def _load(k: FunctionCode, address: Number) -> Number:
+    """A word that threads share."""
+    return Number(k, k.b.load_atomic(k.b.inttoptr(address.value, POINTER), "acquire", 8, typ=I64))
+
+
+def _drop(k: FunctionCode, shared: Number) -> None:
+    """Hold shared memory no more; the last one frees it."""
+    with k.when(_add(k, shared + 8 * HOLDERS, -1) == 1):
+        _call_named(k, "free", shared, returns=VOID)
+
+
+def _write_help(k: FunctionCode) -> None:
+    """What a thread of XLA's does with shared memory: it runs the function, if that is still open."""
+    shared = _argument(k)
+    with k.when(_add(k, shared, 1) < CLOSED):
+        _call(k, _at(k, shared)[FUNCTION], shared + 8 * OWN, VOID)
+    _add(k, shared, -1)
+    _add(k, _global(k, "busy"), -1)
+    _drop(k, shared)
+    k.b.ret_void()
+
+
+class _Handler(FunctionCode):
+    """The code of `answer`, from a frame to an error of XLA's, or 0."""
+
+    def __init__(self, module: ir.Module, minor: int) -> None:
+        super().__init__(module, "answer", 1, True, returns=I64)
+        self._minor = minor
+        self._frame = _at(self, _argument(self))
+        self._busy = _global(self, "busy")
+        self._result = self.variable(self.integer(0))
+
+    def write(self) -> None:
+        """Metadata if these are asked for, or else the functions of a table."""
+        kind = self.variable(self.integer(0))
+        with self.when(self._frame[EXTENSION] != 0):
+            kind.value = _at(self, self._frame[EXTENSION])[1] & (2**32 - 1)
+        self.either(kind.value == METADATA, self._metadata, self._answer)
+        self.b.ret(self._result.value.value)
+
+    def _metadata(self) -> None:
+        found = _at(self, _at(self, self._frame[EXTENSION])[TO_METADATA])
+        # The version, whose major number is 0, and no traits.
+        found[3], found[4] = self._minor << 32, 0
+
+    def _answer(self) -> None:
+        # They are sorted by name.
+        process, table = (
+            _at(self, _at(self, _at(self, self._frame[ATTRIBUTES])[place])[VALUE]) for place in (0, 1)
+        )
+        ours = _at(self, _global(self, "process"))[0]
+        self.either(
+            self._value(process) == ours,
+            lambda: self._fill(_at(self, self._value(table))),
+            lambda: self._refuse(FOREIGN),
+        )
+
+    def _value(self, place: Buffer) -> Number:
+        found: Number = place[0]
+        return found
+
+    def _fill(self, table: Buffer) -> None:
+        """Fill the functions' arguments, and run these."""
+        threads, functions, places, slots = (table[place] for place in range(4))
+        listed, filled, start = table.part((4,), 1).split((functions, 2), (places, 2), (slots,))
+        memory = self.b.alloca(I64, size=slots.value)
+        memory.align = 16
+        arguments = _at(self, Number(self, self.b.ptrtoint(memory, I64)))
+        with self.each(slots) as slot:
+            arguments[slot] = start[slot]
+        operands, skewed = self._frame[OPERAND_COUNT], self.variable(self.integer(0))
+        with self.each(places) as place:
+            number = filled[place, 0]
+            given = number.signed < operands
+            buffers = _at(self, select(given, self._frame[OPERANDS], self._frame[RESULTS]))
+            data = _at(self, buffers[select(given, number, number - operands)])[DATA]
+            skewed.value = skewed.value | select(given, 0, data & (ALIGNMENT - 1))
+            arguments[filled[place, 1]] = data
+        self.either(
+            skewed.value == 0,
+            lambda: self._run(threads, functions, listed, arguments, slots),
+            lambda: self._refuse(SKEWED),
+        )
+
+    def _run(
+        self, threads: Number, functions: Number, listed: Buffer, arguments: Buffer, slots: Number
+    ) -> None:
+        """Run the functions one after the other, each on as many threads as are idle."""
+        size = self._pool(threads)
+        _add(self, self._busy, 1)
+        with self.each(functions) as number:
+            function, shared = listed[number, 0], listed[number, 1]
+            # Functions take their tasks, and their threads' numbers, from two counters.
+            arguments[0], arguments[1] = 0, 0
+            idle = (size - _load(self, self._busy)).signed
+            helpers = maximum((minimum(idle, threads - 1) * shared).signed, 0)
+            self.either(
+                helpers == 0,
+                partial(_call, self, function, arguments.address, VOID),
+                partial(self._share, function, arguments, slots, helpers),
+            )
+        _add(self, self._busy, -1)
+
+    def _share(self, function: Number, arguments: Buffer, slots: Number, helpers: Number) -> None:
+        """Run a function together with so many threads of XLA's, which get a copy of its arguments."""
+        _add(self, self._busy, helpers)
+        shared = _call_named(self, "malloc", (slots + OWN) * 8)
+        words = _at(self, shared)
+        words[INSIDE], words[HOLDERS], words[FUNCTION] = 0, helpers + 1, function
+        with self.each(slots) as slot:
+            words[OWN + slot] = arguments[slot]
+        task = _local(self, 40, 0, self._frame[CONTEXT], _global(self, "help"), shared)
+        with self.each(helpers):
+            error = self._call_api(SCHEDULE, task)
+            with self.when(error != 0):
+                self._destroy(error)
+                _add(self, self._busy, -1)
+                _drop(self, shared)
+        _call(self, function, shared + 8 * OWN, VOID)
+        _add(self, shared, CLOSED)
+        wait, turn, done = (self.b.append_basic_block(name) for name in ("wait", "turn", "done"))
+        self.b.branch(wait)
+        self.b.position_at_end(wait)
+        self.b.cbranch((_load(self, shared) & (CLOSED - 1) == 0).value, done, turn)
+        self.b.position_at_end(turn)
+        # A helper that has lost its core gets this one.
+        _call_named(self, "sched_yield")
+        self.b.branch(wait)
+        self.b.position_at_end(done)
+        _drop(self, shared)
+
+    def _pool(self, threads: Number) -> Number:
+        """The size of XLA's pool, from which a function may have `threads` at most; it is not asked for one."""
+        found = self.local(1, element="integer")
+        found[0] = 1
+        with self.when(threads != 1):
+            self._destroy(
+                self._call_api(NUM_THREADS, _local(self, 32, 0, self._frame[CONTEXT], found.address))
+            )
+        return self._value(found)
+
+    def _refuse(self, message: str) -> None:
+        text = bytearray(message.encode() + b"\0")
+        kept = ir.GlobalVariable(self.module, ir.ArrayType(I8, len(text)), f"message {len(text)}")
+        kept.linkage, kept.initializer = "internal", ir.Constant(kept.value_type, text)
+        error = _local(self, 28, 0, _global(self, kept.name), INVALID_ARGUMENT)
+        self._result.value = self._call_api(ERROR_CREATE, error)
+
+    def _destroy(self, error: Number) -> None:
+        """Destroy an error, if there is one."""
+        with self.when(error != 0):
+            self._call_api(ERROR_DESTROY, _local(self, 24, 0, error), VOID)
+
+    def _call_api(self, function: int, argument: Number, returns: Any = I64) -> Number:
+        return _call(self, _at(self, self._frame[API])[function], argument, returns)

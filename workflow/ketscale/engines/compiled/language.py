@@ -106,7 +106,7 @@ class FunctionCode(Emitter):
         with self.when(self.integer(count) > 0), self.loop(count) as index:
             yield index
 
-    def either(self, condition: Number, first: Callable[[], None], second: Callable[[], None]) -> None:
+    def either(self, condition: Number, first: Callable[[], object], second: Callable[[], object]) -> None:
         """Write one body for the case that a condition holds, and another one for the other case."""
         with self.b.if_else(condition.value) as (then, otherwise):
             with then:

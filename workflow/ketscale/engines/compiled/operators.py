@@ -10,23 +10,23 @@ from typing import Any, TypeAlias
 from llvmlite import ir
 
 I64, I32, I16, I8, BIT = (ir.IntType(bits) for bits in (64, 32, 16, 8, 1))
-DOUBLE, FLOAT, POINTER = ir.DoubleType(), ir.FloatType(), ir.PointerType()
+DOUBLE, FLOAT, POINTER, VOID = ir.DoubleType(), ir.FloatType(), ir.PointerType(), ir.VoidType()
 
 
 class Emitter:
     """Writes one function: constants, and loops over what is written with operators.
 
-    lanes: of a vector. double: 64-bit floats instead of 32-bit ones.
+    lanes: of a vector. double: 64-bit floats instead of 32-bit ones. returns: LLVM's type of what the function returns.
     """
 
-    def __init__(self, module: ir.Module, name: str, lanes: int, double: bool) -> None:
+    def __init__(self, module: ir.Module, name: str, lanes: int, double: bool, returns: Any = VOID) -> None:
         self.module, self.lanes = module, lanes
         self.real = DOUBLE if double else FLOAT
         self.bytes = 8 if double else 4
         vector = ir.VectorType(self.real, lanes)
         self.types = {"integer": I64, "byte": I8, "real": self.real, "double": DOUBLE, "complex": self.real}
         self.types |= {"vector": vector, "aligned": vector, "complex vector": vector}
-        self.function = ir.Function(module, ir.FunctionType(ir.VoidType(), [POINTER]), name)
+        self.function = ir.Function(module, ir.FunctionType(returns, [POINTER]), name)
         self.b = ir.IRBuilder(self.function.append_basic_block("entry"))
 
     def integer(self, value: Operand) -> Number:

@@ -118,16 +118,10 @@ class Fused:
         more = weights.shape[-1] > circuit.weights
         if few or more or not inputs.is_cpu or self._route(circuit, inputs) == "matrix":
             return None
-        return self._cpu.kernel(
-            circuit,
-            paulis,
-            inputs.dtype,
-            batch,
-            from_zero=True,
-            wanted=("input", "weight"),
-            literal=self.route == "literal",
-            groups=math.prod(groups),
-        )
+        request = self._cpu.Request(
+            circuit, paulis, inputs.dtype, batch, True, ("input", "weight"), self.route == "literal", None, math.prod(groups)
+        )  # fmt: skip
+        return self._cpu.kernel(request)
 
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition

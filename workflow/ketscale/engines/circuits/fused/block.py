@@ -59,14 +59,24 @@ def times_power_of_i(power: int, amplitude: Amplitude) -> Amplitude:
     return -amplitude if power % 4 == 2 else amplitude
 
 
+def of_amplitudes(table: Buffer, first: Number, lane_bits: int) -> Number:
+    """What a table of basis states has for a vector's amplitudes, of which the first has index `first`."""
+    amplitudes, lanes = 1 << lane_bits, table.code.lanes
+    if amplitudes == 1:
+        one: Number = table[first].splat()
+        return one
+    few: Number = table.part((first,), 1, element=table.code.few(amplitudes))[0]
+    return few.shuffled([lane % amplitudes for lane in range(lanes)])
+
+
 class Turns:
     """The cosines and sines of half angles, and the tables of phases.
 
     shared: what `prepare` wrote for the group. own: (angles, 3) vectors of cosine, sine and minus sine.
     """
 
-    def __init__(self, k: FunctionCode, plan: SweepPlan, shared: Buffer, own: Buffer) -> None:
-        self._k, self._plan, self._own = k, plan, own
+    def __init__(self, plan: SweepPlan, shared: Buffer, own: Buffer) -> None:
+        self._plan, self._own = plan, own
         self._shared = shared.part((), len(plan.shared_angles), 3)
         self._tables = shared.part((plan.shared_tables,), len(plan.tables), 2, plan.table_size)
 
@@ -88,15 +98,8 @@ class Turns:
 
     def phases(self, step: Phases, first: Number) -> Complex:
         """The diagonal at a vector whose first amplitude has index `first`."""
-        return Complex(*(self._phases(self._plan.tables.index(step), part, first) for part in (0, 1)))
-
-    def _phases(self, table: int, part: int, first: Number) -> Number:
-        k, amplitudes = self._k, 1 << self._plan.lane_bits
-        if amplitudes == 1:
-            one: Number = self._tables[table, part, first].splat()
-            return one
-        few: Number = self._tables.part((table, part, first), 1, element=k.few(amplitudes))[0]
-        return few if amplitudes == k.lanes else few.shuffled([lane % amplitudes for lane in range(k.lanes)])
+        table = self._tables[self._plan.tables.index(step)]
+        return Complex(*(of_amplitudes(table[part], first, self._plan.lane_bits) for part in (0, 1)))
 
 
 @dataclass

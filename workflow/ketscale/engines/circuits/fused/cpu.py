@@ -17,7 +17,7 @@ from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.higher import Derivative
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
 from ketscale.engines.circuits.fused.plan import wanted_of
-from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Sweep, kernel
+from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Request, Sweep, kernel
 from ketscale.engines.circuits.fused.tangent_sweeps import along
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.compiled.language import COUNTERS
@@ -78,7 +78,9 @@ def kernel_for(
     """
     wanted = wanted_of(initial=initial, input=inputs, weight=weights, mix=mix)
     batch = inputs.shape[0] // groups
-    return kernel(circuit, paulis, inputs.dtype, batch, initial is None, wanted, literal, partners, groups)
+    return kernel(
+        Request(circuit, paulis, inputs.dtype, batch, initial is None, wanted, literal, partners, groups)
+    )
 
 
 def call(

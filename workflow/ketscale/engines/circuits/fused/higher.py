@@ -8,10 +8,10 @@ of P_k.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 
@@ -28,12 +28,24 @@ class Terms(NamedTuple):
     """The operands of D_k, or with a cotangent of P_k: the point (inputs, weights, perhaps an initial state), and tangents.
 
     All have groups in front, or none has: inputs (groups, batch, columns), weights (groups, columns), initial states
-    (groups, 2**n) or (groups, batch, 2**n), cotangent (groups, batch, results).
+    (groups, 2**n) or (groups, batch, 2**n), cotangent (groups, batch, results). Those of JAX: see `interop.jax_primitive`.
     """
 
-    point: tuple[torch.Tensor, ...]
-    tangents: tuple[tuple[torch.Tensor, ...], ...]
-    cotangent: torch.Tensor | None
+    point: Sequence[Any]
+    tangents: Sequence[Sequence[Any]]
+    cotangent: Any = None
+
+
+def changes(terms: Terms, moves: Terms) -> Iterator[Terms]:
+    """What is to be added up for the change of D_k or P_k, where the operands change by `moves` (None for 0)."""
+    if any(move is not None for move in moves.point):
+        yield terms._replace(tangents=[*terms.tangents, moves.point])
+    for number, moved in enumerate(moves.tangents):
+        if any(move is not None for move in moved):
+            others = terms.tangents[:number], terms.tangents[number + 1 :]
+            yield terms._replace(tangents=[*others[0], moved, *others[1]])
+    if moves.cotangent is not None:
+        yield terms._replace(cotangent=moves.cotangent)
 
 
 @dataclass(eq=False)
@@ -127,22 +139,19 @@ class Derivative(Rows):
         for tangent in tangents:
             if tangent is not None:
                 one_gradient("simulator 'fused'", tangent)
-        filled = [torch.zeros_like(x) if t is None else t for x, t in zip(tensors, tangents, strict=True)]
-        terms, moves = self._terms(tensors), self._terms(filled)
-        there = [t is not None for t in tangents]
-        changes = []
-        if any(there[: self.count]):
-            changes.append(terms._replace(tangents=(*terms.tangents, moves.point)))
-        for number, moved in enumerate(moves.tangents):
-            if any(there[(number + 1) * self.count :][: self.count]):
-                turned = (*terms.tangents[:number], moved, *terms.tangents[number + 1 :])
-                changes.append(terms._replace(tangents=turned))
-        if self.wanted is not None and there[-1]:
-            changes.append(terms._replace(cotangent=moves.cotangent))
-        found = [self._of(change, self.wanted) for change in changes]
+        terms = self._terms(tensors)
+        found = []
+        for change in changes(terms, self._terms(tangents)):
+            filled = (
+                tuple(
+                    torch.zeros_like(x) if t is None else t for x, t in zip(terms.point, moved, strict=True)
+                )
+                for moved in change.tangents
+            )
+            found.append(self._of(change._replace(tangents=tuple(filled)), self.wanted))
         return tuple(sum(each[1:], each[0]) for each in zip(*found, strict=True))
 
-    def _terms(self, tensors: Sequence[torch.Tensor]) -> Terms:
+    def _terms(self, tensors: Sequence[torch.Tensor | None]) -> Terms:
         blocks = [tuple(tensors[n * self.count :][: self.count]) for n in range(1 + self.order)]
         return Terms(blocks[0], tuple(blocks[1:]), None if self.wanted is None else tensors[-1])
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 from ketscale.engines.circuits.fused.block import RegisterBlock, State, Turns, apply, deposit, overlaps
 from ketscale.engines.circuits.fused.mixing import mix, orbits, undo_mix
@@ -34,6 +35,7 @@ from ketscale.engines.compiled.language import (
     Complex,
     FunctionCode,
     Number,
+    Operand,
     aligned,
     bytes_,
     fma,
@@ -160,7 +162,7 @@ def tiles(k: FunctionCode, args: Arguments, plan: SweepPlan) -> Iterator[Tile]:
                 plan, args.states.part((worker * args.states_per_worker + number * args.states_per_tile,), 1)
             ),
             buffers=buffers,
-            turns=Turns(k, plan, args.shared[group], own),
+            turns=Turns(plan, args.shared[group], own),
         )
         if plan.sample_angles:
             _read_angles(tile, own)
@@ -262,18 +264,24 @@ def _factors(tile: Tile, floats: Buffer) -> Buffer:
 
 def _read_angles(tile: Tile, turns: Buffer) -> None:
     """Cosine, sine and minus sine of half of every angle that differs between samples."""
-    k, plan = tile.k, tile.plan
-    transpose(tile, tile.args.inputs, tile.columns("columns", plan.input_columns), plan.input_columns)
-    columns = k.table("columns", [angle.index for angle in plan.sample_angles], "integer")
-    factors = k.table("factors", [angle.factor / 2 for angle in plan.sample_angles])
-    with k.loop(len(plan.sample_angles)) as i:
-        angle = spread(tile, tile.buffers["columns"][columns[i]])
-        sine, cosine = sincos(angle * factors[i])
+    with sample_halves(tile, tile.args.inputs) as (i, half):
+        sine, cosine = sincos(half)
         for entry, turn in enumerate((cosine, sine, -sine)):
             turns[i, entry] = turn
 
 
-def transpose(tile: Tile, rows: Buffer, columns: Buffer, count: int) -> None:
+@contextmanager
+def sample_halves(tile: Tile, inputs: Buffer) -> Iterator[tuple[Number, Number]]:
+    """Loop over the angles that differ between samples: the number of each, and half of it, of these inputs."""
+    k, plan = tile.k, tile.plan
+    _transpose(tile, inputs, tile.columns("columns", plan.input_columns), plan.input_columns)
+    columns = k.table("columns", [angle.index for angle in plan.sample_angles], "integer")
+    factors = k.table("factors", [angle.factor / 2 for angle in plan.sample_angles])
+    with k.loop(len(plan.sample_angles)) as i:
+        yield i, _spread(tile, tile.buffers["columns"][columns[i]]) * factors[i]
+
+
+def _transpose(tile: Tile, rows: Buffer, columns: Buffer, count: int) -> None:
     """Put row elements of the tile's samples into lanes; lanes without a sample repeat the last sample."""
     k, plan = tile.k, tile.plan
     with k.loop(plan.samples) as sample:
@@ -282,16 +290,17 @@ def transpose(tile: Tile, rows: Buffer, columns: Buffer, count: int) -> None:
             columns[i, lane] = row[i]
 
 
-def _transpose_back(tile: Tile, columns: Buffer, rows: Buffer, count: int) -> None:
-    """Put each sample's first lane into its row."""
-    k, plan = tile.k, tile.plan
+def to_rows(tile: Any, vectors: Buffer, rows: Buffer, count: Operand, lane_bits: Operand) -> None:
+    """Put each sample's first lane of so many vectors into its row. tile: of this module or of `universal`."""
+    k = tile.k
+    columns = vectors.part((), count, k.lanes, element="real")
     with k.loop(tile.present) as sample:
-        row, lane = rows[tile.first + sample], sample << plan.lane_bits
-        with k.loop(count) as i:
+        row, lane = rows[tile.first + sample], sample << lane_bits
+        with k.each(count) as i:
             row[i] = columns[i, lane]
 
 
-def spread(tile: Tile, vector: Number) -> Number:
+def _spread(tile: Tile, vector: Number) -> Number:
     """Each sample's first lane in all of its lanes."""
     group = (1 << tile.plan.lane_bits) - 1
     return vector.shuffled([lane & ~group for lane in range(tile.k.lanes)])
@@ -315,8 +324,8 @@ def write_gradients(tile: Tile, adjoint: Buffer) -> None:
             total = _gradient(tile, "input", index)
             own = k.vector(0.0) if total is None else lane_sum(total, 1 << plan.lane_bits)
             tile.buffers["columns"][index] = own
-        columns = tile.columns("columns", plan.input_columns)
-        _transpose_back(tile, columns, tile.args.input_gradient, plan.input_columns)
+        gradient = tile.args.input_gradient
+        to_rows(tile, tile.buffers["columns"], gradient, plan.input_columns, plan.lane_bits)
 
 
 def _gradient(tile: Tile, kind: str, index: int) -> Number | None:
@@ -374,12 +383,22 @@ def _undo(
     tile: Tile, block: RegisterBlock, step: Rotation | Flip | Phases, states: Sequence[State]
 ) -> list[State]:
     """psi and adjoint before a step, whose wanted gradients get the block's share."""
-    if not isinstance(step, Flip) and any(map(tile.plan.wants, rotations(step))):
-        for rotation, value in overlaps(block, step, *states):
-            if tile.plan.wants(rotation):
-                gradients, slot = tile.buffers["gradients"], tile.plan.differentiated.index(rotation)
-                gradients[slot] = signed_sum(block, rotation.z, value, gradients[slot])
+    gather(tile, block, step, (states,))
     return apply(block, step, states, inverse=True)
+
+
+def gather(
+    tile: Tile, block: RegisterBlock, step: Rotation | Flip | Phases, pairs: Sequence[Sequence[State]]
+) -> None:
+    """Add the block's share to a step's wanted gradients: the overlaps of a state and an adjoint, of all pairs together."""
+    if isinstance(step, Flip) or not any(map(tile.plan.wants, rotations(step))):
+        return
+    for (rotation, value), *others in zip(*(overlaps(block, step, *pair) for pair in pairs), strict=True):
+        if tile.plan.wants(rotation):
+            for _, other in others:
+                value = value + other
+            gradients, slot = tile.buffers["gradients"], tile.plan.differentiated.index(rotation)
+            gradients[slot] = signed_sum(block, rotation.z, value, gradients[slot])
 
 
 # --- product states ---
@@ -450,7 +469,7 @@ def measure(
     for number, word in enumerate(words):
         value = lane_sum(_lane_signed(tile, sums[number], word), 1 << plan.lane_bits)
         sums[number] = value if word.sign > 0 else -value
-    _transpose_back(tile, tile.columns("words", len(words)), tile.args.out, len(words))
+    to_rows(tile, sums, tile.args.out, len(words), plan.lane_bits)
 
 
 def _measurements(
@@ -469,11 +488,11 @@ def _measurements(
 def _start_adjoint(tile: Tile, psi: Buffer, adjoint: Buffer, words: Sequence[Word]) -> None:
     """adjoint = sum of cotangent times word on psi; lanes without a sample get 0."""
     k, plan, weights = tile.k, tile.plan, tile.buffers["words"]
-    transpose(tile, tile.args.cotangent, tile.columns("words", len(words)), len(words))
+    _transpose(tile, tile.args.cotangent, tile.columns("words", len(words)), len(words))
     samples = k.vector([lane >> plan.lane_bits for lane in range(k.lanes)], I64)
     exists = samples < tile.present
     for number, word in enumerate(words):
-        weight = select(exists, spread(tile, weights[number]), 0.0)
+        weight = select(exists, _spread(tile, weights[number]), 0.0)
         weights[number] = weight if word.sign > 0 else -weight
     measurements = _measurements(plan, words)
     if not measurements:

@@ -24,23 +24,33 @@ def prepare(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
 
 
 def _write_table(k: FunctionCode, plan: SweepPlan, step: Phases, weights: Buffer, table: Buffer) -> None:
-    """Cosine and sine of the sum of half angles, with their signs, of each basis state: a Walsh-Hadamard transform."""
-    vectors, angles = plan.table_size // k.lanes, table[0]
-    cosines, sines = (table.part((part, 0), vectors, element="aligned") for part in (0, 1))
-    cosines.zero(vectors)
-    for rotation in step.rotations:
-        angles[rotation.z] -= _half(k, rotation.angle, weights)
-    transform(k, plan, cosines)
-    with k.loop(vectors) as v:
+    """Cosine and sine of the sum of half angles, with their signs, of each basis state."""
+    cosines = write_sums(k, plan, step, weights, table[0])
+    sines = table.part((1, 0), plan.table_size // k.lanes, element="aligned")
+    with k.loop(plan.table_size // k.lanes) as v:
         sines[v], cosines[v] = sincos(cosines[v])
 
 
-def _half(k: FunctionCode, angle: Angle, weights: Buffer) -> Number:
-    """Half of a shared angle."""
+def write_sums(
+    k: FunctionCode, plan: SweepPlan, step: Phases, weights: Buffer, table: Buffer, moved: bool = False
+) -> Buffer:
+    """The sum of a step's half angles, or of their tangents, with its sign for each basis state: a Walsh-Hadamard
+    transform; the vectors of the table.
+    """
+    vectors = table.part((), plan.table_size // k.lanes, element="aligned")
+    vectors.zero()
+    for rotation in step.rotations:
+        table[rotation.z] -= half(k, rotation.angle, weights, moved)
+    _transform(k, plan, vectors)
+    return vectors
+
+
+def half(k: FunctionCode, angle: Angle, weights: Buffer, moved: bool = False) -> Number:
+    """Half of a shared angle, or of its tangent."""
     if angle.kind == "constant":
-        return k.constant(angle.factor / 2, k.real)
-    half: Number = weights[angle.index] * (angle.factor / 2)
-    return half
+        return k.constant(0.0 if moved else angle.factor / 2, k.real)
+    found: Number = weights[angle.index] * (angle.factor / 2)
+    return found
 
 
 def _write_turns(k: FunctionCode, plan: SweepPlan, weights: Buffer, turns: Buffer) -> None:
@@ -61,7 +71,7 @@ def _write_turns(k: FunctionCode, plan: SweepPlan, weights: Buffer, turns: Buffe
             turns[i, entry] = turn.lane(0)
 
 
-def transform(k: FunctionCode, plan: SweepPlan, table: Buffer) -> None:
+def _transform(k: FunctionCode, plan: SweepPlan, table: Buffer) -> None:
     """The Walsh-Hadamard transform of a table in place."""
     vectors = plan.table_size // k.lanes
     for bit in range(plan.program.qubits):

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache, lru_cache
 from importlib import import_module
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import torch
 
 from ketscale.engines.choice import CodeChoice
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused import kernels, universal
+from ketscale.engines.circuits.fused import kernels, tangents, universal, universal_tangents
 from ketscale.engines.circuits.fused.kernels import ARGUMENTS, backward, forward
 from ketscale.engines.circuits.fused.listing import Listing
 from ketscale.engines.circuits.fused.once import collect, prepare, prepare_and_forward
 from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted
 from ketscale.engines.circuits.fused.program import Program, reduce
+from ketscale.engines.circuits.fused.tangents import (
+    TANGENTS,
+    bend,
+    bend_at_once,
+    prepare_tangents,
+    push,
+    push_at_once,
+    tangent_plan,
+)
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.engines.compiled.library import vector_bytes
@@ -127,22 +136,27 @@ class Workspace:
         self.address = self.arguments.buffer_info()[0]
 
 
-@lru_cache(maxsize=4)
-def _reader(dtype: torch.dtype, lanes: int) -> Kernel:
-    """The code that reads circuits, in one precision."""
-    functions = (
+@lru_cache(maxsize=16)
+def _reader(dtype: torch.dtype, lanes: int, order: int, bends: bool) -> Kernel:
+    """The code that reads circuits, in one precision: without tangents, or with `order` of them."""
+    functions: tuple[Callable[..., None], ...] = (
         universal.prepare, universal.forward, universal.prepare_and_forward, universal.backward, universal.collect,
     )  # fmt: skip
-    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(*SOURCES, kernels))
+    if not order:
+        return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(*SOURCES, kernels))
+    functions = (universal_tangents.push1 if order == 1 else universal_tangents.push2,)
+    if bends:
+        functions = (universal_tangents.bend, universal.collect)
+    sources = (*SOURCES, kernels, tangents, universal)
+    return Kernel(functions, universal_tangents.ARGUMENTS, dtype, lanes, sources=sources)
 
 
 C = TypeVar("C", bound=Compiled)
 Plan = TypeVar("Plan", bound=SweepPlan)
 
 
-@dataclass(frozen=True)
-class Request:
-    """What code is for: a circuit, the wanted result, and the wanted gradients; see `kernel`."""
+class Request(NamedTuple):
+    """What code is for: a circuit, the wanted result, and the wanted gradients; order, valued: see `TangentPlan`."""
 
     circuit: Circuit
     paulis: tuple[str, ...] | None
@@ -153,22 +167,32 @@ class Request:
     literal: bool = False
     partners: tuple[int, ...] | None = None
     groups: int = 1
+    order: int = 0
+    valued: bool = False
 
     def plan(self) -> SweepPlan:
         """The plan of code that is written for it."""
         real = self.from_zero and self._program.real and not self.literal and self.partners is None
-        return self._laid_out(SweepPlan, _lanes(self.batch << self.circuit.qubits, self._double), real)
+        plan = self._laid_out(SweepPlan, _lanes(self.batch << self.circuit.qubits, self._double), real)
+        return tangent_plan(plan, self.order, self.valued) if self.order else plan
 
     def listing(self) -> Listing:
         """The circuit as a table."""
-        return self._laid_out(Listing, vector_bytes() // (8 if self._double else 4), real=False)
+        lanes = vector_bytes() // (8 if self._double else 4)
+        return replace(self._laid_out(Listing, lanes, real=False), order=self.order)
 
     def kernel(self, plan: SweepPlan) -> Kernel:
         """The code that is written for a plan, or that reads it."""
         if isinstance(plan, Listing):
-            return _reader(self.dtype, plan.lanes)
-        functions = (prepare, forward, prepare_and_forward, *((backward, collect) if plan.wanted else ()))
-        return Kernel(functions, ARGUMENTS, self.dtype, plan.lanes, plan, SOURCES)
+            return _reader(self.dtype, plan.lanes, self.order, bool(plan.wanted))
+        functions: tuple[Callable[..., None], ...]
+        if self.order:
+            after = (bend, collect, bend_at_once) if plan.wanted else (push, push_at_once)
+            functions = (prepare, prepare_tangents, *after)
+        else:
+            functions = (prepare, forward, prepare_and_forward, *((backward, collect) if plan.wanted else ()))
+        arguments = TANGENTS if self.order else ARGUMENTS
+        return Kernel(functions, arguments, self.dtype, plan.lanes, plan, SOURCES)
 
     def own_kernel(self) -> Kernel:
         """The code that is written for it."""
@@ -217,19 +241,8 @@ class Sweep(CodeChoice[C]):
 
 
 @lru_cache(maxsize=4096)
-def kernel(
-    circuit: Circuit,
-    paulis: tuple[str, ...] | None,
-    dtype: torch.dtype,
-    batch: int,
-    from_zero: bool,
-    wanted: tuple[Wanted, ...],
-    literal: bool,
-    partners: tuple[int, ...] | None = None,
-    groups: int = 1,
-) -> Sweep[CompiledSweep]:
-    """The code for a circuit, the wanted result and the wanted gradients."""
-    request = Request(circuit, paulis, dtype, batch, from_zero, wanted, literal, partners, groups)
+def kernel(request: Request) -> Sweep[CompiledSweep]:
+    """The code for a circuit, the wanted result and the wanted gradients, without tangents."""
     return Sweep(request, CompiledSweep)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 from typing import Any
@@ -10,22 +9,11 @@ from typing import Any
 import torch
 
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused import kernels, tangents, universal, universal_tangents
 from ketscale.engines.circuits.fused.higher import Terms
 from ketscale.engines.circuits.fused.listing import Listing
-from ketscale.engines.circuits.fused.once import collect, prepare
 from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted
-from ketscale.engines.circuits.fused.sweeps import SOURCES, Compiled, Request, Sweep
-from ketscale.engines.circuits.fused.tangents import (
-    TANGENTS,
-    TangentPlan,
-    bend,
-    bend_at_once,
-    prepare_tangents,
-    push,
-    push_at_once,
-    tangent_plan,
-)
+from ketscale.engines.circuits.fused.sweeps import Compiled, Request, Sweep
+from ketscale.engines.circuits.fused.tangents import TangentPlan
 from ketscale.engines.compiled.kernel import Kernel, threads_for
 
 
@@ -42,8 +30,10 @@ def along(
     *groups, batch, columns = inputs.shape
     kinds = tuple([kind for kind, there in zip(KINDS, wanted or (), strict=False) if there])
     number = groups[0] if groups else 1
-    order = len(terms.tangents)
-    sweep = kernel(circuit, paulis, inputs.dtype, batch, number, order, kinds, literal, valued).now()
+    request = Request(
+        circuit, paulis, inputs.dtype, batch, False, kinds, literal, None, number, len(terms.tangents), valued
+    )
+    sweep = kernel(request).now()
     size, used = 2**circuit.qubits, circuit.weights
     # One state for all samples, or one for each.
     shared = not given or given[0].ndim == len(groups) + 1
@@ -94,47 +84,6 @@ def along(
 KINDS: tuple[Wanted, ...] = ("input", "weight", "initial")
 
 
-@dataclass(frozen=True)
-class TangentRequest(Request):
-    """What code with `order` tangents is for; see `TangentPlan`."""
-
-    order: int = 1
-    valued: bool = False
-
-    def plan(self) -> SweepPlan:
-        """See `Request.plan`."""
-        return tangent_plan(super().plan(), self.order, self.valued)
-
-    def listing(self) -> Listing:
-        """See `Request.listing`."""
-        return replace(super().listing(), order=self.order)
-
-    def kernel(self, plan: SweepPlan) -> Kernel:
-        """See `Request.kernel`."""
-        if isinstance(plan, Listing):
-            return _reader(self.dtype, plan.lanes, self.order, bool(plan.wanted))
-        functions = (
-            (prepare, prepare_tangents, bend, collect, bend_at_once)
-            if plan.wanted
-            else (prepare, prepare_tangents, push, push_at_once)
-        )
-        return Kernel(functions, TANGENTS, self.dtype, plan.lanes, plan, SOURCES)
-
-
-@lru_cache(maxsize=8)
-def _reader(dtype: torch.dtype, lanes: int, order: int, bends: bool) -> Kernel:
-    """The code that reads circuits, in one precision."""
-    push = universal_tangents.push1 if order == 1 else universal_tangents.push2
-    functions = (universal_tangents.bend, universal.collect) if bends else (push,)
-    return Kernel(
-        functions,
-        universal_tangents.ARGUMENTS,
-        dtype,
-        lanes,
-        sources=(*SOURCES, kernels, tangents, universal),
-    )
-
-
 class CompiledTangents(Compiled):
     """The functions of `tangents` or `universal_tangents`.
 
@@ -181,19 +130,6 @@ class CompiledTangents(Compiled):
 
 
 @lru_cache(maxsize=1024)
-def kernel(
-    circuit: Circuit,
-    paulis: tuple[str, ...] | None,
-    dtype: torch.dtype,
-    batch: int,
-    groups: int,
-    order: int,
-    wanted: tuple[Wanted, ...],
-    literal: bool,
-    valued: bool,
-) -> Sweep[CompiledTangents]:
-    """The code for a circuit, the wanted result and the wanted gradients, along `order` tangents."""
-    request = TangentRequest(
-        circuit, paulis, dtype, batch, False, wanted, literal, None, groups, order, valued
-    )
+def kernel(request: Request) -> Sweep[CompiledTangents]:
+    """The code for a circuit, the wanted result and the wanted gradients, along tangents."""
     return Sweep(request, CompiledTangents)

@@ -17,7 +17,7 @@ from ketscale.engines.circuits.fused.block import (
     RegisterBlock,
     State,
     apply,
-    overlaps,
+    of_amplitudes,
     parity,
     times_power_of_i,
 )
@@ -26,19 +26,19 @@ from ketscale.engines.circuits.fused.kernels import (
     ARGUMENTS,
     Tile,
     begin_adjoint,
+    gather,
     measure,
     no_gradients,
     run_pass,
-    spread,
+    sample_halves,
     tiles,
-    transpose,
     write_gradients,
 )
-from ketscale.engines.circuits.fused.once import transform
+from ketscale.engines.circuits.fused.once import half, write_sums
 from ketscale.engines.circuits.fused.plan import SweepPlan, rotations
-from ketscale.engines.circuits.fused.program import Angle, Flip, Rotation, Word
+from ketscale.engines.circuits.fused.program import Flip, Rotation, Word
 from ketscale.engines.circuits.fused.schedule import Phases, Step
-from ketscale.engines.circuits.fused.words import products, signed_sum
+from ketscale.engines.circuits.fused.words import products
 from ketscale.engines.compiled.language import Arguments, Buffer, FunctionCode, Number, fma, reals
 
 # A tile's states together take at most this many bytes, if there are several samples: a quarter of a core's second-level
@@ -110,22 +110,10 @@ def prepare_tangents(k: FunctionCode, args: Arguments, plan: TangentPlan) -> Non
             weights = getattr(args, f"weights{number}")[group]
             moved = getattr(args, f"moved{number}")[group]
             for place, angle in enumerate(plan.shared_angles):
-                moved[place] = _half(k, angle, weights)
+                moved[place] = half(k, angle, weights, moved=True)
             tables = moved.part((plan.moved_tables,), len(plan.tables), plan.table_size)
             for place, step in enumerate(plan.tables):
-                table = tables[place]
-                table.zero(plan.table_size)
-                for rotation in step.rotations:
-                    table[rotation.z] -= _half(k, rotation.angle, weights)
-                transform(k, plan, table.part((), plan.table_size // k.lanes, element="aligned"))
-
-
-def _half(k: FunctionCode, angle: Angle, weights: Buffer) -> Number:
-    """Half of a shared angle's tangent."""
-    if angle.kind == "constant":
-        return k.constant(0.0, k.real)
-    half: Number = weights[angle.index] * (angle.factor / 2)
-    return half
+                write_sums(k, plan, step, weights, tables[place], moved=True)
 
 
 @dataclass(frozen=True)
@@ -145,8 +133,10 @@ class TangentAngles:
             return moved
         sign, result = 2 * inverse, []
         if isinstance(step, Phases):
+            plan = self.plan
+            table = self.shared.part((plan.moved_tables + plan.tables.index(step) * plan.table_size,), 1)
             for q, (amplitude, own) in enumerate(zip(state, moved, strict=True)):
-                phase = self._phase(step, block.index(q) << self.plan.lane_bits)
+                phase = of_amplitudes(table, block.index(q) << plan.lane_bits, plan.lane_bits)
                 result.append(fma(times_power_of_i(1 + sign, amplitude), phase, own))
             return result
         flip, lanes = block.flip(step.x)
@@ -167,20 +157,6 @@ class TangentAngles:
             half = half * self.k.table("signs", [1.0, -1.0])[odd].splat()
         return half
 
-    def _phase(self, step: Phases, first: Number) -> Number:
-        """The moved phase of a vector's amplitudes, of which the first has index `first`."""
-        plan, amplitudes = self.plan, 1 << self.plan.lane_bits
-        table = self.shared.part((plan.moved_tables + plan.tables.index(step) * plan.table_size,), 1)
-        if amplitudes == 1:
-            one: Number = table[first].splat()
-            return one
-        few: Number = table.part((first,), 1, element=self.k.few(amplitudes))[0]
-        return (
-            few
-            if amplitudes == self.k.lanes
-            else few.shuffled([lane % amplitudes for lane in range(self.k.lanes)])
-        )
-
 
 def _tangent_angles(tile: Tile, plan: TangentPlan) -> list[TangentAngles]:
     """The tile's tangents, whose inputs are read."""
@@ -188,12 +164,8 @@ def _tangent_angles(tile: Tile, plan: TangentPlan) -> list[TangentAngles]:
     for number in range(plan.order):
         own = tile.buffers[f"tangents{number}"]
         if plan.sample_angles:
-            rows = getattr(tile.args, f"inputs{number}")
-            transpose(tile, rows, tile.columns("columns", plan.input_columns), plan.input_columns)
-            columns = k.table("columns", [angle.index for angle in plan.sample_angles], "integer")
-            factors = k.table("factors", [angle.factor / 2 for angle in plan.sample_angles])
-            with k.loop(len(plan.sample_angles)) as i:
-                own[i] = spread(tile, tile.buffers["columns"][columns[i]]) * factors[i]
+            with sample_halves(tile, getattr(tile.args, f"inputs{number}")) as (i, half):
+                own[i] = half
         found.append(TangentAngles(k, plan, getattr(tile.args, f"moved{number}")[tile.group], own))
     return found
 
@@ -273,24 +245,12 @@ def bend(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:
 
         def undone(block: RegisterBlock, step: Step, states: Sequence[State]) -> list[State]:
             pairs = states[:2], states[2:]
-            if not isinstance(step, Flip) and any(map(plan.wants, rotations(step))):
-                _gather(tile, block, step, *pairs)
+            gather(tile, block, step, list(zip(states[:2], states[3:1:-1], strict=True)))
             return [state for pair in pairs for state in _stepped(block, step, pair, tangents, inverse=True)]
 
         for pass_ in plan.backward:
             run_pass(tile, pass_, [*psi, *adjoint], undone)
         write_gradients(tile, adjoint[1])
-
-
-def _gather(
-    tile: Tile, block: RegisterBlock, step: Rotation | Phases, psi: Sequence[State], adjoint: Sequence[State]
-) -> None:
-    """Add a step's share to the gradients' changes."""
-    pairs = ((psi[0], adjoint[1]), (psi[1], adjoint[0]))
-    for (rotation, one), (_, other) in zip(*(overlaps(block, step, *pair) for pair in pairs), strict=True):
-        if tile.plan.wants(rotation):
-            gradients, slot = tile.buffers["gradients"], tile.plan.differentiated.index(rotation)
-            gradients[slot] = signed_sum(block, rotation.z, one + other, gradients[slot])
 
 
 def push_at_once(k: FunctionCode, args: Arguments, plan: TangentPlan) -> None:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
-from ketscale.engines.circuits.fused.block import parity
-from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
+from ketscale.engines.circuits.fused.block import of_amplitudes, parity
+from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS, to_rows
 from ketscale.engines.circuits.fused.mixing import mix, undo_mix
 from ketscale.engines.circuits.fused.moves import MoveTable, move
 from ketscale.engines.circuits.fused.rows import Places, Rows
@@ -338,7 +338,7 @@ def _pass(tile: Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer]
                 place = offsets[j] ^ base
                 loaded = [state[place] for state, _ in pairs]
                 if lane_bits is not None:
-                    factor = _factor(k, args, row[PHASES] - 1, place, lane_bits)
+                    factor = _factor(args, row[PHASES] - 1, place, lane_bits)
                     loaded = [factor * each for each in loaded]
                 for (_, block), each in zip(pairs, loaded, strict=True):
                     block[j] = each
@@ -357,14 +357,10 @@ def _pass(tile: Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer]
                     state[offsets[j] ^ base] = block[j]
 
 
-def _factor(k: FunctionCode, args: Arguments, first: Number, place: Number, lane_bits: int) -> Complex:
+def _factor(args: Arguments, first: Number, place: Number, lane_bits: int) -> Complex:
     """The factors of a vector's amplitudes: of all basis states the real parts are listed, then the imaginary ones."""
-    amplitudes, parts = 1 << lane_bits, []
-    for part in (0, 1):
-        at = first * 2 + args.size * part + (place << lane_bits)
-        few = args.move_factors.flat.part((at,), 1, element=k.few(amplitudes))[0]
-        parts.append(few.shuffled([lane % amplitudes for lane in range(k.lanes)]))
-    return Complex(*parts)
+    starts = (first * 2 + args.size * part + (place << lane_bits) for part in (0, 1))
+    return Complex(*(of_amplitudes(args.move_factors.flat, start, lane_bits) for start in starts))
 
 
 def _base(k: FunctionCode, args: Arguments, row: Buffer, index: Number) -> Number:
@@ -568,20 +564,10 @@ def _sample_sum(tile: Tile, vector: Number) -> Number:
     return vector
 
 
-def _rows_back(tile: Tile, columns: Buffer, rows: Buffer, count: Number) -> None:
-    """Put each sample's first lane into its row."""
-    k = tile.k
-    values = columns.part((), count, k.lanes, element="real")
-    with k.loop(tile.present) as sample:
-        row, lane = rows[tile.first + sample], sample << tile.args.lane_bits
-        with k.each(count) as i:
-            row[i] = values[i, lane]
-
-
 def _write_words(tile: Tile) -> None:
     with tile.k.loop(tile.args.words) as word:
         tile.words[word] = _sample_sum(tile, tile.words[word])
-    _rows_back(tile, tile.words, tile.args.out, tile.args.words)
+    to_rows(tile, tile.words, tile.args.out, tile.args.words, tile.args.lane_bits)
 
 
 def _read_words(tile: Tile, adjoint: Buffer) -> None:
@@ -606,7 +592,7 @@ def _write_gradients(tile: Tile) -> None:
     with k.when(args.input_wanted != 0):
         with k.each(args.input_columns) as i:
             tile.gradients[i] = _sample_sum(tile, tile.gradients[i])
-        _rows_back(tile, tile.gradients, args.input_gradient, args.input_columns)
+        to_rows(tile, tile.gradients, args.input_gradient, args.input_columns, args.lane_bits)
 
 
 # --- states ---
