@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import yaml
+
 from ketscale import analysis
 from ketscale.config import Config, load
 from tests import ROOT
 
 FOLDER = ROOT / "workflow" / "studies"
-# The studies that are laid over another.
-OVER = {FOLDER / f"{name}-gpu.yaml": FOLDER / f"{name}.yaml" for name in ("paradox", "control", "pulses")}
-OVER[FOLDER / "transformer-cores.yaml"] = FOLDER / "transformer.yaml"
-WHOLE = sorted(set(FOLDER.glob("*.yaml")) - set(OVER))
+ALL = sorted(FOLDER.glob("*.yaml"))
+# Those that are laid over no other.
+WHOLE = [path for path in ALL if "over" not in yaml.safe_load(path.read_text())]
 
 
 def small(path: Path) -> Config:

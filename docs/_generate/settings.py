@@ -107,7 +107,7 @@ def _referred(value: Any) -> Iterator[str]:
 
 def fields(block: Schema, definitions: Schema) -> str:
     """The settings of a block."""
-    required = set(block.get("required", ()))
+    required = set(block.get("required", block.get("else", {}).get("required", ())))
     return table(
         HEADING,
         (

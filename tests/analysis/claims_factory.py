@@ -11,7 +11,6 @@ from functools import cache
 from typing import Any
 from unittest.mock import patch
 
-import yaml
 from msgspec.structs import replace
 
 from ketscale import analysis
@@ -35,7 +34,7 @@ from ketscale.grid import Run
 from ketscale.measure import form
 from ketscale.measure.right import packed
 from tests import records_factory as factory
-from tests.ready_made import FOLDER, OVER
+from tests.ready_made import FOLDER
 from tests.record_maker import typed
 
 ROOT = factory.ROOT
@@ -121,14 +120,8 @@ def bounds(claim: Claim) -> dict[str, list[float]]:
 
 @cache
 def ready_made(file: str) -> Config:
-    """The config of a ready-made file, which may be laid over another; an empty name is that of config.yaml."""
-    if not file:
-        return factory.default_config()
-    below, given = OVER.get(FOLDER / file), yaml.safe_load((FOLDER / file).read_text())
-    if below:
-        base = yaml.safe_load(below.read_text())
-        given = {**base, **given, "studies": {**base["studies"], **given["studies"]}}
-    return analysis.of(given)
+    """The config of a ready-made file; an empty name is that of config.yaml."""
+    return analysis.read(FOLDER / file) if file else factory.default_config()
 
 
 def config_of(claim: Claim) -> Config:

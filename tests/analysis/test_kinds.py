@@ -18,12 +18,12 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis import catalogue, kinds, report
-from ketscale.config import Config, Families, Family, Metric, Model, Simulator, SizeAxis, Workload, load
+from ketscale.config import Config, Families, Family, Metric, Model, Simulator, SizeAxis, Workload
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
-from tests.ready_made import OVER, WHOLE
+from tests.ready_made import ALL
 
 
 def study(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) -> dict[str, Any]:
@@ -60,14 +60,8 @@ def test_a_comparison_that_the_runs_cannot_give_is_refused(given: dict[str, Any]
 
 
 def test_the_ready_made_studies_are_accepted() -> None:
-    for path in (factory.ROOT / "config.yaml", *WHOLE):
+    for path in (factory.ROOT / "config.yaml", *ALL):
         assert analysis.read(path).runs
-
-
-@pytest.mark.parametrize("over", OVER, ids=lambda path: path.stem)
-def test_a_study_that_is_laid_over_another_is_accepted_there(over: Path) -> None:
-    below, added = (load(path) for path in (OVER[over], over))
-    assert analysis.of({**below, "studies": {**below["studies"], **added["studies"]}}).runs
 
 
 def test_every_size_has_a_sweep_and_no_two_kinds_share_a_figure() -> None:

@@ -17,6 +17,7 @@ import jsonschema
 import pytest
 import yaml
 from snakemake.common.configfile import load_configfile
+from snakemake.utils import update_config
 
 from ketscale import analysis, grid
 from ketscale import config as settings
@@ -25,7 +26,7 @@ from ketscale.errors import UserError
 from ketscale.problems.registry import FAMILIES, distinct
 from tests import ROOT
 from tests.faults.test_config import mutated
-from tests.ready_made import WHOLE
+from tests.ready_made import ALL
 
 Config = dict[str, Any]
 MNIST = {
@@ -291,6 +292,41 @@ def test_a_file_that_is_no_config_is_refused_with_its_line(tmp_path: Path, text:
     assert len(str(caught.value).splitlines()) <= 2
 
 
+def test_a_file_is_laid_over_another_block_by_block_as_snakemake_merges_files(tmp_path: Path) -> None:
+    (tmp_path / "below").mkdir()
+    base, upper = tmp_path / "below/base.yaml", tmp_path / "upper.yaml"
+    base.write_text("title: base\nstudies: {a: {kind: x, points: [1, 2]}, b: 1}\n")
+    upper.write_text("over: below/base.yaml\nstudies: {a: {points: [3]}, c: 2}\n")
+    third = tmp_path / "below/third.yaml"
+    third.write_text("over: ../upper.yaml\ntitle: third\n")
+    merged: dict[str, Any] = {}
+    for path in (base, upper, third):
+        update_config(merged, load_configfile(path))
+    del merged["over"]
+    assert settings.load(third) == merged
+    assert merged == {"title": "third", "studies": {"a": {"kind": "x", "points": [3]}, "b": 1, "c": 2}}
+
+
+@pytest.mark.parametrize(
+    ("below", "said"),
+    [
+        (
+            "nowhere.yaml",
+            "config.yaml: over: {folder}/nowhere.yaml: cannot be read (No such file or directory)",
+        ),
+        ("[base.yaml]", "config.yaml: over: should be the path of a config, from the folder of this file"),
+        ("./config.yaml", "config.yaml: over: ./config.yaml lies over this file, so neither is a base"),
+        ("other.yaml", "other.yaml: over: config.yaml lies over this file, so neither is a base"),
+    ],
+)
+def test_a_file_without_a_base_is_refused_in_a_line(tmp_path: Path, below: str, said: str) -> None:
+    (tmp_path / "config.yaml").write_text(f"over: {below}\ntitle: a\n")
+    (tmp_path / "other.yaml").write_text("over: config.yaml\n")
+    with pytest.raises(UserError) as caught:
+        settings.load(tmp_path / "config.yaml")
+    assert said.format(folder=tmp_path) in str(caught.value) and len(str(caught.value).splitlines()) == 1
+
+
 def test_a_merged_key_may_be_overridden(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     path.write_text("base: &b {x: 1, y: 1}\nother: {<<: *b, y: 2}\n")
@@ -487,8 +523,9 @@ def test_the_published_schema_is_made_from_the_types_and_takes_every_config() ->
     schema = json.loads(json.dumps(published_schema(FAMILIES)))
     assert json.loads((ROOT / "docs" / "config.schema.json").read_text()) == schema
     validator = jsonschema.Draft202012Validator(schema)
-    for path in (ROOT / "config.yaml", *WHOLE):
-        assert list(validator.iter_errors(settings.load(path))) == []
+    for path in (ROOT / "config.yaml", *ALL):
+        # As it is written, which is what an editor sees.
+        assert list(validator.iter_errors(yaml.safe_load(path.read_text()))) == []
     assert list(validator.iter_errors({"titel": 1})) != []
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
+from ketscale import analysis
 from ketscale.analysis.catalogue import figures_of
 from ketscale.analysis.columns import TABLES
 from ketscale.grid import Run
@@ -87,6 +88,34 @@ def test_another_config_file_replaces_the_default_one(fresh: Path) -> None:
     done = run_in(fresh, "--configfile", "other.yaml", "-n")
     assert "seed5" in done.stdout
     assert "seed0" not in done.stdout
+
+
+def test_a_config_that_is_laid_over_another_is_one_file_everywhere(fresh: Path) -> None:
+    """For Snakemake, whose own merging knows no `over`, in its jobs, and for the commands of the package."""
+    (fresh / "studies").mkdir()
+    name = next(iter(yaml.safe_load((fresh / "config.yaml").read_text())["studies"]))
+    (fresh / "studies/more.yaml").write_text(
+        f"over: ../config.yaml\ntitle: More\nstudies: {{{name}: {{axes: {{seed: [7]}}}}}}\n"
+    )
+    file = ("--configfile", "studies/more.yaml")
+    done = run_in(fresh, *file, "-n", "--config", "title=Most")
+    assert "seed7" in done.stdout
+    config = analysis.read(fresh / "studies/more.yaml")
+    assert config.title == "More" and len(config.runs) == planned(done)["train"]
+    # A job reads the file again.
+    record = f"results/{next(run for run in config.runs if run.seed == 7).path}"
+    run_in(fresh, record, *file)
+    assert (fresh / record).exists()
+
+
+@pytest.mark.parametrize("second", ["other.yaml", "results/runs/a/metrics.json"])
+def test_two_config_files_are_refused_in_a_line(fresh: Path, second: str) -> None:
+    (fresh / second).parent.mkdir(parents=True, exist_ok=True)
+    (fresh / second).write_text('{"title": "Other"}')
+    done = run_in(fresh, "--configfile", "config.yaml", second, "-n", check=False)
+    assert done.returncode == 1
+    assert "A target stands before --configfile" in done.stderr and "`over: config.yaml`" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_partial_report_and_zip_report_work_as_typed(finished: Path) -> None:

@@ -67,10 +67,17 @@ for switch in ("partial", "cohorts"):
         config[switch] = config[switch] == "true"
 
 try:
-    # Read the files again to refuse duplicate keys: Snakemake's own reader takes the last one.
+    if len(workflow.overwrite_configfiles or ()) > 1:
+        first = os.path.relpath(workflow.overwrite_configfiles[0])
+        raise UserError(
+            f"--configfile takes every name after it, and a study is one file. A target stands before --configfile; a file "
+            f"that is laid over {first} says so itself (`over: {first}`)"
+        )
+    # Read the files again: Snakemake's own reader takes the last of duplicate keys, and knows no `over`.
+    whole = {}
     for path in workflow.configfiles:
-        settings.load(path)
-    CONFIG = analysis.of(config)
+        whole = settings.laid(settings.load(path), over=whole)
+    CONFIG = analysis.of(settings.laid(config, over=whole) if "over" in config else config)
     RUNS = CONFIG.runs
     # Files that no run reads need not be there.
     for name in CONFIG.studied:

@@ -8,4 +8,4 @@ from tests.gpu.parts.ranks import train
 
 def measure(part: Part) -> None:
     """The study `batch-gpu`."""
-    train(part, "control.yaml", "control-gpu.yaml", names=("batch-gpu",))
+    train(part, "control-gpu.yaml", names=("batch-gpu",))

@@ -12,7 +12,6 @@ import shutil
 import subprocess
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import torch
 
@@ -34,20 +33,15 @@ def measure(part: Part) -> None:
     train(part, "one-gpu.yaml", names=("strong", "weak", "batch"))
 
 
-def train(part: Part, *files: str, names: tuple[str, ...]) -> None:
-    """All runs of these studies that this machine can do, the first seed of every study before the second of any.
-
-    files: of workflow/studies, one after the other as Snakemake merges them.
+def train(part: Part, file: str, names: tuple[str, ...]) -> None:
+    """All runs of these studies of a file of workflow/studies that this machine can do, the first seed of every study
+    before the second of any.
     """
     with TemporaryDirectory() as folder:
         where = Path(folder)
-        merged: dict[str, Any] = {}
-        for file in files:
-            given = load(STUDIES / file)
-            studies = {**merged.get("studies", {}), **given["studies"]}
-            merged |= {**given, "studies": studies}
-        merged["studies"] = {name: merged["studies"][name] for name in names}
-        (where / "config.yaml").write_text(json.dumps(merged))
+        given = load(STUDIES / file)
+        given["studies"] = {name: given["studies"][name] for name in names}
+        (where / "config.yaml").write_text(json.dumps(given))
         config = read_config(where / "config.yaml")
         runs = sorted(
             dict.fromkeys(run for study in config.studies for run in study.runs), key=lambda run: run.seed

@@ -1,5 +1,6 @@
 """Configs: typed settings, and the specification of families. Imports nothing heavy, as Snakemake starts with it."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -40,3 +41,10 @@ def load(path: Path | str) -> dict[str, Any]:
     from ketscale.config.yaml import load as read
 
     return read(path)
+
+
+def laid(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """See `yaml.laid`."""
+    from ketscale.config.yaml import laid as lay
+
+    return lay(settings, over)

@@ -12,6 +12,9 @@ from ketscale.config.block import Block, Name, Positive, Seed
 from ketscale.config.protocol import Protocol
 from ketscale.grid import FOLLOWING, LAYOUT_PATTERN, SizeAxis
 
+# The key of a file that is laid over another (see `yaml.load`).
+OVER = "over"
+
 _Layout = Annotated[str, Meta(extra_json_schema={"pattern": LAYOUT_PATTERN})]
 _Blocks = dict[Name, dict[str, Any]]
 

@@ -11,7 +11,7 @@ import msgspec
 
 from ketscale.config.block import Block
 from ketscale.config.family import OWN_MODEL, Families, Workload, model_kinds, simulators, workload_kinds
-from ketscale.config.file import ConfigFile, axes_block
+from ketscale.config.file import OVER, ConfigFile, axes_block
 from ketscale.config.own_model import FileBlock
 from ketscale.config.split_seeds import SEEDS, Seeds
 
@@ -75,9 +75,18 @@ def published_schema(families: Families) -> dict[str, Any]:
         "items": point,
         "description": study["points"]["description"],
     }
+    whole = definitions.pop("ConfigFile")
+    over = {
+        "type": "string",
+        "description": "The config that this one is laid over, from the folder of this file: what stands here is added to it, "
+        "or counts instead",
+    }
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        **definitions.pop("ConfigFile"),
+        **{key: value for key, value in whole.items() if key != "required"},
+        "properties": {OVER: over, **properties},
+        "if": {"required": [OVER]},
+        "else": {"required": whole["required"]},
         "$defs": definitions,
     }
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from ketscale import strict_json
+from ketscale.config.file import OVER
 from ketscale.errors import UserError, short
-from ketscale.files import read_text
+from ketscale.files import expanded, read_text
 
 _TAG = "tag:yaml.org,2002:"
 _MERGE = f"{_TAG}merge"
@@ -108,12 +110,45 @@ def _parsed(text: str) -> Any:
 
 
 def load(path: Path | str) -> dict[str, Any]:
-    """The settings in a file, not yet checked.
+    """The settings in a file, not yet checked; one with `over` is laid over the file that it names.
 
     Raises:
-        UserError: the file is missing or is not YAML, gives a key twice, has a value that is ambiguous, is a template,
-            or is too large once its aliases are written out.
+        UserError: a file is missing or is not YAML, gives a key twice, has a value that is ambiguous, is a template, is
+            too large once its aliases are written out, or lies over itself.
     """
+    return _whole(Path(path), ())
+
+
+def _whole(path: Path, above: tuple[Path, ...]) -> dict[str, Any]:
+    """The settings in a file that lies under some others, with those of the files under it."""
+    settings = _read(path)
+    if OVER not in settings:
+        return settings
+    below, files = settings[OVER], (*above, path.resolve())
+    if not isinstance(below, str):
+        raise UserError(f"{path}: {OVER}: should be the path of a config, from the folder of this file")
+    under = path.parent / expanded(below)
+    if under.resolve() in files:
+        raise UserError(
+            f"{path}: {OVER}: {below} lies over this file, so neither is a base; remove one {OVER}"
+        )
+    try:
+        return laid(settings, _whole(under, files))
+    except UserError as error:
+        raise UserError(f"{path}: {OVER}: {error}") from None
+
+
+def laid(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings over others, block by block, as Snakemake merges files: of two values the upper one counts."""
+    made = dict(over)
+    for key, value in settings.items():
+        below = made.get(key)
+        made[key] = laid(value, below) if isinstance(value, dict) and isinstance(below, dict) else value
+    made.pop(OVER, None)
+    return made
+
+
+def _read(path: Path) -> dict[str, Any]:
     try:
         text = read_text(path)
         settings = _parsed(text)

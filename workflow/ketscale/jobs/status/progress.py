@@ -51,11 +51,10 @@ class Progress:
     """The runs of a call: which are left, which have a result, and which failed."""
 
     def __init__(self, config: Config, site: sites.Site, configfiles: Sequence[Path] = ()) -> None:
-        """configfiles: those that the call names."""
+        """configfiles: the one that the call names, if it names one."""
         self._config = config
         self._site = site
-        # The command takes one config, config.yaml if none is named.
-        named = f" --config {shlex.quote(os.path.relpath(configfiles[0]))}" if len(configfiles) == 1 else ""
+        named = f" --config {shlex.quote(os.path.relpath(configfiles[0]))}" if configfiles else ""
         self._status = f"ketscale status{named}"
         self._called: dict[Run, int] = {}
         self._studies: dict[str, list[Run]] = {}
