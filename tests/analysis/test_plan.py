@@ -1,5 +1,6 @@
 """`ketscale plan`: which runs come first on a budget, what a cluster is asked for, and what is said."""
 
+import argparse
 import dataclasses
 import json
 import os
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from ketscale import cli
+from ketscale import cli, commands
 from ketscale.analysis.advice import plan, priority
 from ketscale.grid import Run
 from ketscale.jobs.costs.forecast import Forecast
@@ -33,18 +34,27 @@ def points(hours, seeds=5):
     study = maker.study(batch=[2 ** (4 + i) for i in range(len(hours))], seed=list(range(seeds)))
     config = maker.config(one=study)
     cost = dict(zip(sorted({run.batch for run in config.runs}), hours, strict=True))
-    forecasts = {
-        run: Forecast(run, HOUR.times(cost[run.batch]), HOUR, Interval(3e8, 2e8, 4e8), "repeat", False)
-        for run in config.runs
-    }
-    return config, forecasts
+    costs = {run: forecast(run, cost[run.batch]) for run in config.runs}
+    return config, costs
 
 
-def chosen(config, forecasts, done, node_hours):
-    """The chosen runs as (number of the point, seed)."""
-    runs = priority.choose(
-        config, [r for r in config.runs if (r.batch, r.seed) in done], forecasts, node_hours
+def forecast(run, hours, start_s=60.0):
+    return Forecast(
+        run,
+        HOUR.times(hours),
+        HOUR,
+        Interval(3e8, 2e8, 4e8),
+        "repeat",
+        False,
+        Interval(start_s, start_s, start_s),
     )
+
+
+def chosen(config, costs, done, node_hours):
+    """The chosen runs as (number of the point, seed)."""
+    hours = {run: one.node_hours.middle for run, one in costs.items()}
+    have = [run for run in config.runs if (run.batch, run.seed) in done]
+    runs = priority.choose(priority.steps(config, have, hours), hours, node_hours)
     return [(run.batch.bit_length() - 5, run.seed) for run in runs]
 
 
@@ -55,14 +65,29 @@ def test_what_is_nearly_complete_comes_first_then_what_is_cheap():
     assert chosen(config, forecasts, {(64, 0), (64, 2)}, 6.9) == [(2, 1)]
 
 
-def test_no_point_has_more_than_three_seeds_before_all_have_three():
+def test_points_without_results_have_three_seeds_each_before_one_is_completed():
     config, forecasts = points([1.0, 10.0])
     three = [(0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2)]
     assert chosen(config, forecasts, set(), 33.0) == three
-    # Then a fourth of each, the cheaper first, before a fifth.
-    more = [(0, 3), (1, 3), (0, 4), (1, 4)]
+    more = [(0, 3), (0, 4), (1, 3), (1, 4)]
     assert chosen(config, forecasts, set(), 1000.0) == three + more
+    # What completes no point pays for single seeds.
     assert chosen(config, forecasts, set(), 34.0) == three + more[:1]
+    assert chosen(config, forecasts, set(), 46.0) == three + more[:3]
+
+
+def test_a_seed_that_is_missing_here_and_there_comes_before_points_without_results():
+    config, forecasts = points([8.0, 1.0])
+    # The first, dear point has four of five seeds, and is complete with the last one.
+    have = {(16, seed) for seed in range(4)}
+    assert chosen(config, forecasts, have, 11.0) == [(0, 4), (1, 0), (1, 1), (1, 2)]
+    assert chosen(config, forecasts, have, 8.0) == [(0, 4)]
+
+
+def test_no_further_seed_of_a_point_is_paid_that_does_not_get_its_three():
+    config, forecasts = points([1.0])
+    # Its last two seeds would cost two hours.
+    assert chosen(config, forecasts, set(), 2.5) == []
 
 
 def test_a_point_is_not_begun_that_the_budget_does_not_complete():
@@ -73,23 +98,62 @@ def test_a_point_is_not_begun_that_the_budget_does_not_complete():
 
 
 def test_the_chosen_cost_no_more_than_the_budget():
-    config, forecasts = points([0.3, 1.1, 0.7, 2.3])
+    cost = [0.3, 1.1, 0.7, 2.3]
+    config, forecasts = points(cost)
     for budget in (0.5, 1.0, 3.0, 5.0, 9.0, 30.0):
-        found = priority.choose(config, [], forecasts, budget)
-        assert sum(forecasts[run].node_hours.middle for run in found) <= budget
+        found = chosen(config, forecasts, set(), budget)
+        assert sum(cost[batch] for batch, _ in found) <= budget
         assert len(set(found)) == len(found)
 
 
 def test_limits_are_read_by_a_site_file_and_have_room():
     config, forecasts = points([1.0, 2.0])
     write(config)
-    made = plan.make(config, Path("config.yaml"), None, [], Path())
-    lines = yaml.safe_load(plan.as_limits(dataclasses.replace(made, forecasts=forecasts)))
+    made = plan.make(config, Path("config.yaml"), Path())
+    costs = {run: plan.Cost(one, 1) for run, one in forecasts.items()}
+    made = dataclasses.replace(made, costs=costs)
+    lines = yaml.safe_load(plan.as_limits(made))
     site = Site(SiteFile(limits=[{"minutes": 1, "memory_mb": 100}, *lines]), config.sizes)
     first, second = config.runs[0], next(run for run in config.runs if run.batch == 32)
     assert (site.minutes(first), site.minutes(second)) == (180, 360)
     # 400 MB and a quarter, and what starts the run.
     assert site.memory_mb(first) == 500 + 700
+    shorter = yaml.safe_load(plan.as_limits(dataclasses.replace(made, wall_s=7200.0)))
+    assert [line["minutes"] for line in shorter] == [120, 120]
+
+
+@pytest.mark.parametrize(
+    ("hours", "wall_h", "jobs", "node_hours"),
+    [(1.0, 3.0, 1, 1.0), (3.0, 3.0, 1, 3.0), (3.1, 3.0, 2, 3.2), (9.0, 3.0, 4, 9.3), (1.0, 0.1, 0, None)],
+)
+def test_a_run_longer_than_a_job_resumes_in_others_which_start_again(hours, wall_h, jobs, node_hours):
+    """The start takes six minutes of each job."""
+    one = forecast(maker.config(one=maker.study(protocol="quality")).runs[0], hours, start_s=360.0)
+    assert plan._jobs(one, 3600 * wall_h) == jobs
+    if jobs:
+        cost = plan.Cost(one, jobs)
+        assert cost.node_hours.middle == pytest.approx(node_hours)
+        assert cost.start_hours.middle == pytest.approx(0.1 * jobs)
+
+
+def test_what_does_not_fit_into_a_job_is_split_or_left_out_with_the_reason(capsys):
+    studies = {"one": maker.study(protocol=["timing", "parity"], simulator="default.qubit", seed=[0, 1])}
+    config = maker.config(**studies)
+    write(config)
+    for run in config.runs:
+        if run.seed == 0:
+            finish(config, run, minutes=20.0)
+    said = json.loads(call(capsys, "--wall", "8min", "--json"))
+    runs = {Run.parse(one["run"]).protocol: one for one in said["runs"]}
+    assert (runs["parity"]["jobs"], runs["parity"]["chosen"]) == (2, True)
+    assert runs["timing"]["left_out"] == "longer than a job, and a timed run has no checkpoints"
+    assert said["wall_s"] == 480 and said["chosen"]["starts"]["middle"] > 0
+    out = call(capsys, "--wall", "8min")
+    assert "/timing (left out: longer than a job, and a timed run has no checkpoints)" in out
+    assert (
+        f"results/{next(run for run in config.runs if run.protocol == 'parity' and run.seed == 1).path}"
+        in out
+    )
 
 
 def write(config, **changes):
@@ -111,10 +175,11 @@ def test_without_records_it_says_so_and_names_what_to_measure(capsys):
     config = maker.config(one=maker.study(simulator=["fused", "qiskit"], batch=[64, 32]))
     write(config)
     out = call(capsys, "--node-hours", "1")
-    assert out.startswith("12 runs missing, and no record tells what any of them costs: measure first\n")
+    assert "12 runs missing, and no record tells what any of them costs.\n" in out
+    assert re.search(r"^ +3 +\? .+/timing \(left out: no record tells its cost\)$", out, re.MULTILINE)
     named = [Run.parse(word) for word in re.findall(r"results/runs/\S+", out)]
     assert [(run.simulator, run.batch, run.seed) for run in named] == [("fused", 32, 0), ("qiskit", 32, 0)]
-    assert "node-hours" not in out
+    assert "First" not in out
     # Without a target, Snakemake would run the whole study.
     assert cli.main(["plan", "--targets"]) != 0
     said = capsys.readouterr()
@@ -130,18 +195,43 @@ def test_the_plan_names_costs_and_the_command(capsys):
         finish(config, run)
     left = next(run for run in config.runs if run.batch == 64 and run.seed == 2)
     out = call(capsys, "--node-hours", "0.11")
-    assert out.startswith("4 missing runs: ") and "learned from 2 records (A processor, 2 cores)" in out
-    assert re.search(r"^1 +6 min \(.+ to .+\) .* 300 MB \(to \d+\) +digits/vqc/q4-l3-b64", out, re.MULTILINE)
-    assert "(beyond the records)" in out
-    assert "on 0.11 node-hours first: 1 run, 0.1 node-hours (" in out
+    assert "90 % intervals, from 2 records (A processor, 2 cores)" in out and "in the queue: unknown" in out
+    row = r"^ +1 +0\.1 +6 min \(.+ to .+\) +1 +300 MB \(to \d+\) +digits/vqc/q4-l3-b64\S+$"
+    assert re.search(row, out, re.MULTILINE)
+    assert re.search(r"^ +3 +0\.\d+ .+/q4-l3-b32\S+ \(left out: over the budget\)$", out, re.MULTILINE)
+    assert "First: 1 run in 0.1 of 0.11 node-hours.\nLeft out: 3 runs (over the budget).\n" in out
+    assert "The longest run: vqc q4-l3 on digits, 40 steps: about 6 min on one core.\n" in out
     assert f"  snakemake --profile profiles/local \\\n    results/{left.path}\n" in out
     assert call(capsys, "--node-hours", "0.11", "--targets") == f"results/{left.path}\n"
     said = json.loads(call(capsys, "--json"))
     assert said["records"] == 2 and len(said["runs"]) == 4 and all(run["known"] for run in said["runs"])
+    assert said["spent"]["node_hours"] == pytest.approx(0.2) and said["spent"]["by"] == "records"
     for run in config.runs:
         if run not in done:
             finish(config, run)
     assert call(capsys) == "nothing is missing\n"
+
+
+def test_without_node_hours_the_budget_is_what_the_site_file_leaves(capsys):
+    config = maker.config(one=maker.study(seed=[0, 1, 2, 3, 4]))
+    write(config)
+    for run in config.runs[:3]:
+        finish(config, run, minutes=30.0)
+    Path("profiles/slurm").mkdir(parents=True)
+    Path("profiles/slurm/site.yaml").write_text("node_hours: 2.1\nlimits: [{minutes: 3, memory_mb: 100}]\n")
+    out = call(capsys)
+    assert "First: 1 run in 0.5 of 0.6 node-hours." in out and "$(ketscale plan --targets)" not in out
+    assert "First: 2 runs in 1 of 1 node-hours." in call(capsys, "--node-hours", "1.02")
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("3h", 10800), ("90min", 5400), ("90m", 5400), ("1d12h", 129600), ("1h30m", 5400)]
+)
+def test_a_time_is_given_in_days_hours_and_minutes(text, seconds):
+    assert commands.span(text) == seconds
+    for wrong in ("3", "h", "", "3 h", "-3h", "1m1h", "0h"):
+        with pytest.raises(argparse.ArgumentTypeError, match="should be a time such as 3h"):
+            commands.span(wrong)
 
 
 @pytest.mark.parametrize("budget", ["-1", "much", "nan", "inf"])
@@ -157,7 +247,7 @@ def test_records_of_another_folder_tell_costs_too(capsys):
     finish(config, config.runs[0])
     Path("results").rename("elsewhere")
     assert "no record tells" in call(capsys)
-    assert call(capsys, "--records", "elsewhere").startswith("2 missing runs: 0.2 node-hours (")
+    assert "First: 2 runs in 0.2 node-hours." in call(capsys, "--records", "elsewhere")
     assert cli.main(["plan", "--records", "nowhere"]) == 2
     assert "--records nowhere: not a results folder" in capsys.readouterr().err
 
@@ -180,6 +270,5 @@ def test_a_fit_is_not_to_be_measured_first(capsys):
         yaml.safe_dump(given | {"studies": {"one": given["studies"]["one"] | {"kind": "accuracy"}}})
     )
     assert cli.main(["plan"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "3 runs missing", "", "3 runs that fit or probe a model, of which no steps tell the time"
-    ]  # fmt: skip
+    out = capsys.readouterr().out
+    assert "(left out: fitted or probed: no steps tell its time)" in out and "snakemake" not in out

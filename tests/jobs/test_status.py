@@ -427,7 +427,46 @@ def test_the_text_says_it_all(capsys):
         and ") for 6 runs\n" in out
         and "min at the one run that is running now" in out
     )
+    assert "      the longest: vqc q4-l3 on digits, 40 steps: about 10 min on one core\n" in out
     assert max(map(len, out.splitlines())) <= 120
+
+
+def test_used_are_records_what_interruptions_cost_and_the_last_attempts(capsys):
+    config = study(seed=[0, 1, 2, 3, 4, 5], backend="mpi-n2r2t1", protocol="quality")
+    write_config(config)
+    runs = config.runs
+    finish(config, runs[0], **took(30, runs[0]), lost_s=900.0)
+    # An hour of two runs that one process trained together, and an hour of one alone.
+    for run in runs[1:3]:
+        hold(run, launch="together")
+    fail(runs[3])
+    hold(runs[3], launch="alone")
+    said = json.loads(call(capsys, "--json"))["spent"]
+    assert (said["by"], said["budget"], said["left"]) == ("records", None, None)
+    assert said["node_hours"] == pytest.approx(2 * (0.5 + 0.25) + 2 * 1 + 2 * 1)
+    assert said["in_records"] == pytest.approx(1.5)
+    assert "used: 5.5 node-hours by records\n" in call(capsys)
+
+
+def test_used_and_left_are_by_sacct_where_it_knows_jobs_of_the_folder(capsys):
+    config = study(seed=[0, 1])
+    write_config(config)
+    finish(config, config.runs[0], **took(30, config.runs[0]))
+    Path("profiles/slurm").mkdir(parents=True)
+    Path("profiles/slurm/site.yaml").write_text("node_hours: 74\nlimits: [{minutes: 3, memory_mb: 100}]\n")
+    name = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
+    times = "2026-01-01T10:00:00|2026-01-01T10:30:00"
+    script("sacct", f"echo '194400|1|{times}|{name}|{Path.cwd()}'")
+    out = call(capsys)
+    assert "used: 54 node-hours by sacct; 20 of 74 are left\n" in out
+    spent = json.loads(call(capsys, "--json"))["spent"]
+    assert (spent["left"], spent["wait_s"]) == (20.0, 1800.0)
+    assert spent["in_records"] == pytest.approx(0.5)
+    # What the jobs have used cannot be known without an answer, and is not said to be.
+    script("sacct", "echo 'Connection refused' >&2; exit 1")
+    out = call(capsys)
+    assert "used: at least 0.5 node-hours by records (sacct failed: Connection refused)\n" in out
+    assert "are left" not in out
 
 
 def test_what_a_run_waits_for_is_said(capsys):
@@ -456,6 +495,7 @@ def test_failed_lists_every_one_with_what_runs_it_again(capsys):
     )
     assert runs[2].path not in out
     os.rename("config.yaml", "other.yaml")
+    assert "ketscale status --config other.yaml --failed\n" in call(capsys, "--config", "other.yaml")
     out = call(capsys, "--failed", "--config", "other.yaml")
     assert f"snakemake --configfile other.yaml --profile profiles/local results/{runs[0].path}" in out
 

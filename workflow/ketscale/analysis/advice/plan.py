@@ -5,39 +5,64 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from ketscale.analysis.advice import priority, scaled
+from ketscale.analysis.advice import priority
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import choice
 from ketscale.jobs.costs.features import known
-from ketscale.jobs.costs.forecast import Forecast, Forecaster, total
-from ketscale.jobs.costs.interval import Interval, between
+from ketscale.jobs.costs.forecast import Forecast, Forecaster
+from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.status import report
+from ketscale.jobs.status.spent import Spent, spent
 from ketscale.words import aligned, counted, rounded
 
 # Runs that are not to be started: they have a result, or are on their way to one.
 _COMING = ("done", "running", "waiting", "queued")
-_POINTS, _NAMED = 20, 12
+_ROWS, _NAMED = 20, 12
 _LIMITED = ("workload", "model", "simulator", "backend", "protocol", "batch")
 # On top of the upper ends of the intervals, of which 5 % are exceeded. A retry asks for more, but starts again later.
 _MORE_TIME, _MORE_MEMORY = 1.5, 1.25
 _MEGABYTES = 100
-_COSTS = ("wall_s", "step_s", "memory_bytes", "node_hours")
+_COSTS = ("wall_s", "start_s", "step_s", "memory_bytes")
 _PLACES = {"repeat": "", "within": "between records", "beyond": "beyond the records"}
+# Why runs are left out.
+_UNKNOWN, _FITTED = "no record tells its cost", "fitted or probed: no steps tell its time"
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A missing run of which something is known. jobs: over which it is split; all but the first resume it."""
+
+    forecast: Forecast
+    jobs: int
+
+    @property
+    def start_hours(self) -> Interval:
+        """The node-hours that its processes take to start, its share of them where it is trained with others."""
+        one = self.forecast
+        share = one.node_hours.middle / one.wall_s.middle
+        return one.start_s.times(self.jobs * share)
+
+    @property
+    def node_hours(self) -> Interval:
+        """Time on all of its nodes, in all of its jobs."""
+        return self.forecast.node_hours + self.start_hours.times((self.jobs - 1) / self.jobs)
 
 
 @dataclass(frozen=True)
 class Plan:
     """What is missing, what is known of its cost, and what to do first.
 
-    options: of this call, to repeat it. missing: runs to be started. unplanned: those on more ranks than the records, and
-    why no model plans them. unknown: those of which nothing is known; probes: some of them that would tell. chosen: the
-    runs to do first: on a budget those that it pays for, else all that are known.
+    options: of this call, to repeat it. missing: runs to be started. costs: of those of which something is known. probes:
+    some of the others that would tell. spent: so far. budget, wall_s: node-hours, and the seconds of a job; None for no
+    limit. chosen: the runs to do first: on a budget those that it pays for, else all that are known. left_out: the others,
+    and why.
     """
 
     config: Config
@@ -46,78 +71,123 @@ class Plan:
     records: int
     machines: tuple[str, ...]
     missing: tuple[Run, ...]
-    forecasts: dict[Run, Forecast]
-    unplanned: dict[Run, str]
-    unknown: tuple[Run, ...]
+    costs: Mapping[Run, Cost]
     probes: tuple[Run, ...]
-    node_hours: float | None
+    spent: Spent
+    budget: float | None
+    wall_s: float | None
     chosen: tuple[Run, ...]
+    left_out: Mapping[Run, str]
 
     def target(self, run: Run) -> str:
         """A run as a target of Snakemake."""
         return f"{self.config.results}/{run.path}"
 
+    def hours(self, runs: Iterable[Run]) -> Interval:
+        """The node-hours of some runs of known cost, as an interval for the case that all err to the same side."""
+        return sum((self.costs[run].node_hours for run in runs), Interval(0.0, 0.0, 0.0))
+
 
 def make(
-    config: Config, configfile: Path, node_hours: float | None, folders: Sequence[Path], root: Path
+    config: Config,
+    configfile: Path,
+    root: Path,
+    node_hours: float | None = None,
+    wall_s: float | None = None,
+    folders: Sequence[Path] = (),
 ) -> Plan:
     """The plan for what is missing of a config's runs below `root`.
 
     Args:
-        node_hours: the budget; None for none.
+        node_hours: the budget; None for what is left of that of the site file, if it has one.
+        wall_s: how long a job may take; None for no limit.
         folders: results folders whose records tell costs, beside the config's own.
 
     Raises:
         UserError: the site file exists but is invalid.
     """
     seen = report.states(config, root)[1]
-    forecaster = Forecaster.of(root / config.results, *folders)
+    so_far = spent(seen, root)
+    budget = so_far.left if node_hours is None else node_hours
     coming = {one.run for one in seen if one.state in _COMING}
     missing = tuple(one.run for one in seen if one.run not in coming)
-    settings = [choice.resolved(config.settings(run), root / config.results) for run in missing]
-    forecasts = forecaster.of_runs(settings)
-    unknown = tuple(run for run in missing if run not in forecasts)
-    chosen = [run for run in missing if run in forecasts]
-    if node_hours is not None:
-        chosen = priority.choose(config, coming, forecasts, node_hours)
+    forecaster = Forecaster.of(root / config.results, *folders)
+
+    def costs(runs: Iterable[Run]) -> tuple[dict[Run, Cost], dict[Run, str]]:
+        """What some runs cost, and why others are left out."""
+        settings = (choice.resolved(config.settings(run), root / config.results) for run in runs)
+        found, long = dict[Run, Cost](), dict[Run, str]()
+        for run, one in forecaster.of_runs(settings).items():
+            jobs = 1 if wall_s is None else _jobs(one, wall_s)
+            protocol = config.settings(run).protocol
+            anew = "a timed run" if protocol.timed else "l-bfgs" if protocol.optimiser == "l-bfgs" else ""
+            if jobs == 1 or (jobs and not anew):
+                found[run] = Cost(one, jobs)
+            else:
+                long[run] = (
+                    f"longer than a job, and {anew} has no checkpoints"
+                    if jobs
+                    else "starts longer than a job"
+                )
+        return found, long
+
+    known_costs, left_out = costs(missing)
+    for run in missing:
+        if run not in known_costs and run not in left_out:
+            left_out[run] = _UNKNOWN if config.protocols[run.protocol].stepped else _FITTED
+    chosen = [run for run in missing if run in known_costs]
+    if budget is not None:
+        hours = {run: one.node_hours.middle for run, one in known_costs.items()}
+        ordered = priority.steps(config, coming, hours)
+        chosen = priority.choose(ordered, hours, budget)
+        planned, paid = {run for step in ordered for run in step.runs}, {*chosen}
+        for run in (run for run in known_costs if run not in paid):
+            left_out[run] = "over the budget" if run in planned else "its point has seeds of unknown cost"
     return Plan(
         config,
         report.command(configfile),
-        _options(configfile, node_hours, folders),
+        _options(configfile, node_hours, wall_s, folders),
         len(forecaster.model.samples),
         forecaster.machines,
         missing,
-        forecasts,
-        forecaster.unplanned(settings),
-        unknown,
-        _probes(config, unknown),
-        node_hours,
+        known_costs,
+        _probes(config, [run for run, why in left_out.items() if why == _UNKNOWN]),
+        so_far,
+        budget,
+        wall_s,
         tuple(chosen),
+        left_out,
     )
 
 
-def _options(configfile: Path, node_hours: float | None, folders: Sequence[Path]) -> str:
-    config = [] if configfile == Path("config.yaml") else ["--config", str(configfile)]
-    budget = [] if node_hours is None else ["--node-hours", f"{node_hours:g}"]
-    records = [word for folder in folders for word in ("--records", str(folder))]
-    return shlex.join([*config, *budget, *records])
+def _jobs(one: Forecast, wall_s: float) -> int:
+    """Over how many jobs of a length in seconds a run is split; 0 if a job ends before it has started."""
+    start_s = one.start_s.middle
+    if one.wall_s.middle <= wall_s:
+        return 1
+    return 0 if wall_s <= start_s else math.ceil((one.wall_s.middle - start_s) / (wall_s - start_s))
+
+
+def _options(
+    configfile: Path, node_hours: float | None, wall_s: float | None, folders: Sequence[Path]
+) -> str:
+    budget = "" if node_hours is None else f" --node-hours {node_hours:g}"
+    wall = "" if wall_s is None else f" --wall {wall_s / 60:g}min"
+    records = "".join(f" --records {shlex.quote(str(folder))}" for folder in folders)
+    return f"{report.of_config(configfile)}{budget}{wall}{records}"
 
 
 def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
     """A small run of each model, simulator and backend: with their records something is known of all the others.
 
-    A fit or a probe tells nothing of another, and what a search chose trains after its trials.
+    What a search chose trains after its trials.
     """
 
     def size(run: Run) -> tuple[int, ...]:
         return (run.seed, run.ranks * run.threads, sum(config.sizes(run).values()), run.batch)
 
     smallest: dict[object, Run] = {}
-    protocols = config.protocols
-    stepped = (
-        run for run in unknown if protocols[run.protocol].stepped and protocols[run.protocol].search is None
-    )
-    for run in sorted(stepped, key=size):
+    for run in sorted((run for run in unknown if config.protocols[run.protocol].search is None), key=size):
         smallest.setdefault(known(config.settings(run).content), run)
     return tuple(smallest.values())
 
@@ -140,20 +210,22 @@ def as_targets(plan: Plan) -> str:
 def as_limits(plan: Plan) -> str:
     """Lines for the site file: one for each model's size with a simulator, backend, batch and protocol, whatever the layout.
 
-    Of runs beyond the records none, since an upper end there is no promise.
+    Of runs beyond the records none, since an upper end there is no promise. No time is longer than a job of `wall_s`.
     """
     alike: dict[str, list[Forecast]] = {}
-    for one in plan.forecasts.values():
-        axes = {axis: getattr(one.run, axis) for axis in _LIMITED} | plan.config.sizes(one.run)
-        if one.place != "beyond":
-            alike.setdefault(", ".join(f"{name}: {value}" for name, value in axes.items()), []).append(one)
+    for run, cost in plan.costs.items():
+        axes = {axis: getattr(run, axis) for axis in _LIMITED} | plan.config.sizes(run)
+        if cost.forecast.place != "beyond":
+            named = ", ".join(f"{name}: {value}" for name, value in axes.items())
+            alike.setdefault(named, []).append(cost.forecast)
     said = []
     for named, of in alike.items():
-        minutes = max(1, math.ceil(_MORE_TIME * max(one.wall_s.high for one in of) / 60))
+        longest_s = min(_MORE_TIME * max(one.wall_s.high for one in of), plan.wall_s or math.inf)
+        minutes = max(1, math.ceil(longest_s / 60))
         memory = _MORE_MEMORY * max(one.memory_bytes.high for one in of) / 1e6
         megabytes = _MEGABYTES * math.ceil(memory / _MEGABYTES)
         said.append(f"  - {{{named}, minutes: {minutes}, memory_mb: {megabytes}}}")
-    if beyond := len(plan.forecasts) - sum(map(len, alike.values())):
+    if beyond := len(plan.costs) - sum(map(len, alike.values())):
         runs = counted(beyond, "run")
         said.append(f"# {runs} beyond the records: give their limits by hand, or measure smaller ones first")
     none = "# no missing run has a forecast: measure first" if plan.missing else "# nothing is missing"
@@ -164,87 +236,112 @@ def as_json(plan: Plan) -> str:
     """The plan for scripts."""
     runs, chosen = [], set(plan.chosen)
     for run in plan.missing:
-        one, costs = plan.forecasts.get(run), dict[str, object]()
-        if one:
-            costs = {name: asdict(getattr(one, name)) for name in _COSTS}
-            costs |= {"place": one.place, "at_most": one.at_most, "planned": scaled.parts(one)}
-        about = {"run": plan.target(run), "known": one is not None, "chosen": run in chosen}
-        runs.append({**about, **costs})
-    return json.dumps({"records": plan.records, "node_hours": plan.node_hours, "runs": runs}, indent=1)
+        cost, known_costs = plan.costs.get(run), dict[str, object]()
+        if cost:
+            one = cost.forecast
+            known_costs = {name: asdict(getattr(one, name)) for name in _COSTS}
+            known_costs |= {"node_hours": asdict(cost.node_hours), "jobs": cost.jobs}
+            known_costs |= {"place": one.place, "at_most": one.at_most}
+        about = {"run": plan.target(run), "known": cost is not None, "chosen": run in chosen}
+        runs.append({**about, "left_out": plan.left_out.get(run), **known_costs})
+    starts = sum((plan.costs[run].start_hours for run in plan.chosen), Interval(0.0, 0.0, 0.0))
+    said = {
+        "records": plan.records,
+        "machines": plan.machines,
+        "spent": {**asdict(plan.spent), "left": plan.spent.left},
+        "node_hours": plan.budget,
+        "wall_s": plan.wall_s,
+        "chosen": {"node_hours": asdict(plan.hours(plan.chosen)), "starts": asdict(starts)},
+        "runs": runs,
+    }
+    return json.dumps(said, indent=1)
 
 
 def as_text(plan: Plan) -> str:
-    """The plan for people."""
+    """The plan for people: a table, three sentences, and the command."""
     if not plan.missing:
         return "nothing is missing"
-    beyond = scaled.lines(plan.forecasts.values(), plan.unplanned.values())
-    blocks = [_head(plan), _table(plan), beyond, _unknown(plan), _first(plan)]
+    blocks = [_table(plan), _sentences(plan), _calls(plan)]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
-def _head(plan: Plan) -> list[str]:
-    trials = sum(map(plan.config.is_trial, plan.missing))
-    searched = f", {counted(trials, 'trial')} of searches among them" if trials else ""
-    if not plan.forecasts:
-        runs = counted(len(plan.missing), "run")
-        first = ", and no record tells what any of them costs: measure first" if plan.probes else ""
-        return [f"{runs} missing{searched}{first}"]
-    unknown = f", and {len(plan.unknown)} of unknown cost" if plan.unknown else ""
+def _table(plan: Plan) -> list[str]:
+    """A row for each point: first those to do first, in their order; then what is left out, and why."""
+    groups: dict[tuple[object, str], list[Run]] = {}
+    for run in plan.chosen:
+        groups.setdefault((run.without("seed"), ""), []).append(run)
+    for run, why in plan.left_out.items():
+        groups.setdefault((run.without("seed"), why), []).append(run)
+    rows = [["runs", "node-hours", "each", "jobs", "memory", "point"]]
+    for (_, why), runs in list(groups.items())[:_ROWS]:
+        rows.append([str(len(runs)), *_cells(plan, runs), runs[0].name.rpartition("/")[0]])
+        place = _PLACES[plan.costs[runs[0]].forecast.place] if runs[0] in plan.costs else ""
+        rows[-1][-1] += f" (left out: {why})" if why else f" ({place})" * bool(place)
+    lines = aligned(rows, right=[0, 1, 3])
+    if len(groups) > _ROWS:
+        left = sum(bool(why) for _, why in list(groups)[_ROWS:])
+        lines.append(
+            f"... and {counted(len(groups) - _ROWS, 'more point')}, {left} of them left out (--json)"
+        )
+    if plan.costs:
+        starts = sum(plan.costs[run].start_hours.middle for run in plan.chosen)
+        lines += [
+            "",
+            f"starts: {rounded(starts)} node-hours; a job's wait in the queue: {plan.spent.wait}; 90 % intervals, from "
+            f"{counted(plan.records, 'record')} ({'; '.join(plan.machines)})",
+        ]
+    return lines
+
+
+def _cells(plan: Plan, runs: Sequence[Run]) -> list[str]:
+    """Node-hours of the runs of a point; and time, jobs and memory of each."""
+    if runs[0] not in plan.costs:
+        return ["?", "", "", ""]
+    cost = plan.costs[runs[0]]
+    one = cost.forecast
+    memory = one.memory_bytes.times(one.run.ranks / one.run.nodes / 1e6)
     return [
-        f"{counted(len(plan.forecasts), 'missing run')}: {_hours(total(plan.forecasts.values()))}{unknown}{searched}",
-        f"learned from {counted(plan.records, 'record')} ({'; '.join(plan.machines)}); 90 % intervals",
+        rounded(plan.hours(runs).middle),
+        one.whole,
+        str(cost.jobs),
+        f"{rounded(memory.middle)} MB (to {rounded(memory.high)})",
     ]
 
 
-def _table(plan: Plan) -> list[str]:
-    points: dict[object, list[Forecast]] = {}
-    for one in plan.forecasts.values():
-        points.setdefault(one.run.without("seed"), []).append(one)
-    costly = sorted(points.values(), key=lambda of: -sum(one.node_hours.middle for one in of))
-    rows = [["runs", "time of each", "step", "memory", ""]]
-    for of in costly[:_POINTS]:
-        one = of[0]
-        per_node = one.memory_bytes.times(one.run.ranks / one.run.nodes / 1e6)
-        memory = f"{rounded(per_node.middle)} MB (to {rounded(per_node.high)})"
-        place = scaled.MARK if one.scaled else _PLACES[one.place]
-        name = one.run.name.rpartition("/")[0] + f" ({place})" * bool(place)
-        rows.append([str(len(of)), one.whole, between(one.step_s), memory, name])
-    more = [f"... and {counted(len(costly) - _POINTS, 'cheaper point')}"] if len(costly) > _POINTS else []
-    return [*aligned(rows), *more] if costly else []
+def _sentences(plan: Plan) -> list[str]:
+    """What comes first, what is left out, and what one run takes."""
+    if not plan.costs:
+        return [f"{counted(len(plan.missing), 'run')} missing, and no record tells what any of them costs."]
+    cost = plan.hours(plan.chosen)
+    of = "" if plan.budget is None else f" of {rounded(plan.budget)}"
+    said = [f"First: {counted(len(plan.chosen), 'run')} in {rounded(cost.middle)}{of} node-hours."]
+    if plan.budget is not None and not plan.chosen:
+        said = [f"{rounded(plan.budget)} node-hours complete no point."]
+    if plan.left_out:
+        most, number = Counter(plan.left_out.values()).most_common(1)[0]
+        others = len(plan.left_out) - number
+        said.append(f"Left out: {counted(number, 'run')} ({most}){f', and {others} others' * bool(others)}.")
+    of_longest = report.longest(plan.config, [plan.costs[run].forecast for run in plan.chosen or plan.costs])
+    return [*said, f"The longest run: {of_longest}."]
 
 
-def _unknown(plan: Plan) -> list[str]:
-    if not plan.unknown:
-        return []
-    fits = sum(not plan.config.protocols[run.protocol].stepped for run in plan.unknown)
-    said = (
-        [f"{counted(fits, 'run')} that fit or probe a model, of which no steps tell the time"] if fits else []
-    )
-    if not plan.probes:
-        return said
-    runs = counted(len(plan.unknown) - fits, "run")
-    why = f"{runs} of models, simulators, backends or sizes that no record is near. These would tell:"
-    return [*said, why, *_call(plan, plan.probes)]
-
-
-def _first(plan: Plan) -> list[str]:
-    if plan.node_hours is None or not plan.forecasts:
-        return []
-    budget = f"{rounded(plan.node_hours)} node-hours"
-    if not plan.chosen:
-        return [f"{budget} complete no point"]
-    cost = total(plan.forecasts[run] for run in plan.chosen)
-    over = "; by the upper end that is more than the budget" if cost.high > plan.node_hours else ""
-    runs = counted(len(plan.chosen), "run")
-    return [f"on {budget} first: {runs}, {_hours(cost)}{over}", *_call(plan, plan.chosen)]
+def _calls(plan: Plan) -> list[str]:
+    """The commands that do first what is to be done first, or measured first."""
+    lines = []
+    if plan.probes:
+        lines += [
+            f"These would tell what {counted(len(plan.probes), 'kind')} of run costs:",
+            *_call(plan, plan.probes),
+        ]
+    if plan.chosen and (plan.budget is not None or plan.left_out):
+        lines += _call(plan, plan.chosen)
+    elif plan.chosen:
+        lines.append(f"  {plan.command}")
+    return lines
 
 
 def _call(plan: Plan, runs: Sequence[Run]) -> list[str]:
     """The command that does these runs."""
     if runs == plan.chosen and len(runs) > _NAMED:
-        return [f"  {plan.command} $(ketscale plan {plan.options} --targets)"]
+        return [f"  {plan.command} $(ketscale plan{plan.options} --targets)"]
     return [" \\\n    ".join([f"  {plan.command}", *(shlex.quote(plan.target(run)) for run in runs)])]
-
-
-def _hours(cost: Interval) -> str:
-    return f"{rounded(cost.middle)} node-hours ({rounded(cost.low)} to {rounded(cost.high)})"

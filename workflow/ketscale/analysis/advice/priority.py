@@ -3,55 +3,78 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 from ketscale.analysis.intervals import FEWEST
 from ketscale.config import Config
 from ketscale.grid import Run
-from ketscale.jobs.costs.forecast import Forecast
 
 
-def choose(
-    config: Config, done: Iterable[Run], forecasts: Mapping[Run, Forecast], node_hours: float
-) -> list[Run]:
-    """The runs to do first, in their order, whose expected costs add up to at most the budget.
+class Step(NamedTuple):
+    """Runs of a point that are chosen together. further: seeds beyond its three, of which each counts by itself."""
 
-    First every point gets the three seeds that an interval needs, or all that it has if they are fewer: points that lack
-    the fewest come first, and among these the cheapest. Points are not begun that the budget does not complete. When all
-    have three, every point gets one more seed at a time, the cheapest first. Runs of which nothing is known are left out. The
-    trials of a search come with the first seeds of their point.
+    runs: list[Run]
+    further: bool
+
+    @property
+    def point(self) -> object:
+        """What its runs share but for the trials of a search."""
+        return self.runs[-1].without("seed")
+
+
+def steps(config: Config, have: Iterable[Run], hours: Mapping[Run, float]) -> list[Step]:
+    """The missing runs of known cost in the order in which a budget pays for them.
+
+    The first step of a point gives it the three seeds that an interval needs, or all that it has, and the second the rest.
+    What completes a point with the fewest runs comes first, and of these the cheapest. A point that cannot have its three
+    seeds, since runs of it are of unknown cost, is left out. The trials of a search come with the first step of their point.
 
     Args:
-        done: runs with a result, or under way. node_hours: the budget.
+        have: runs with a result, or under way. hours: the node-hours of the others, as far as they are known.
     """
-    have, points = set(done), dict[object, list[Run]]()
+    have, points = set(have), dict[object, list[Run]]()
     for run in config.runs:
-        if config.is_trial(run):
-            continue
-        points.setdefault(run.without("seed"), []).append(run)
-
-    def hours(*runs: Run) -> float:
-        return sum(forecasts[run].node_hours.middle for run in runs)
-
-    completing: list[list[Run]] = []
-    further: list[tuple[int, float, Run]] = []  # how many seeds come before, and the cost
+        if not config.is_trial(run):
+            points.setdefault(run.without("seed"), []).append(run)
+    found: list[tuple[int, float, Step]] = []
     for seeds in points.values():
-        finished = sum(run in have for run in seeds)
-        lacking = [run for run in seeds if run not in have and run in forecasts]
-        needed = max(0, min(FEWEST, len(seeds)) - finished)
-        trials = [trial for trial in config.trials_of(seeds[0]) if trial not in have]
-        if needed <= len(lacking) and forecasts.keys() >= {*trials}:
-            completing.append([*trials, *lacking[:needed]])
-            more = enumerate(lacking[needed:], needed + finished)
-            further += [(number, hours(run), run) for number, run in more]
+        lacking = [run for run in seeds if run not in have]
+        known = [run for run in lacking if run in hours]
+        trials = [run for run in config.trials_of(seeds[0]) if run not in have]
+        needed = max(0, min(FEWEST, len(seeds)) - (len(seeds) - len(lacking)))
+        if needed > len(known) or not hours.keys() >= {*trials}:
+            continue
+        number, cost = 0, 0.0
+        # All that is spent on the point counts, so that its first step comes before its second.
+        for part, further in ((known[:needed], False), (known[needed:], not trials)):
+            if part:
+                step = Step([*trials, *part], further)
+                number, cost = number + len(step.runs), cost + sum(hours[run] for run in step.runs)
+                found.append((number, cost, step))
+                trials = []
+    return [step for _, _, step in sorted(found, key=lambda each: each[:2])]
+
+
+def choose(ordered: Iterable[Step], hours: Mapping[Run, float], node_hours: float) -> list[Run]:
+    """The runs of these steps to do first, whose costs add up to at most the budget.
+
+    No step is begun that the budget does not complete, but what is left at the end pays for single further seeds.
+    """
     chosen, left = list[Run](), node_hours
-    for step in sorted(completing, key=lambda step: (len(step), hours(*step))):
-        if hours(*step) <= left:
-            chosen += step
-            left -= hours(*step)
-    if len(chosen) == sum(map(len, completing)):
-        for _, cost, run in sorted(further, key=lambda each: each[:2]):
+    short, single = set[object](), list[Run]()
+    for step in ordered:
+        cost = sum(hours[run] for run in step.runs)
+        if step.point in short:
+            continue
+        if cost <= left:
+            chosen += step.runs
             left -= cost
-            if left < 0:
-                break
+        elif step.further:
+            single += step.runs
+        else:
+            short.add(step.point)
+    for run in sorted(single, key=lambda run: hours[run]):
+        if hours[run] <= left:
             chosen.append(run)
+            left -= hours[run]
     return chosen

@@ -30,7 +30,7 @@ _ENOUGH = 10
 class Forecast:
     """What a run will cost, with 90 % intervals.
 
-    wall_s: all of its time. step_s: a steady step. memory_bytes: host memory of the largest rank. place: where it is,
+    wall_s: all of its time. start_s: of it, what a process takes to start. step_s: a steady step. memory_bytes: host memory of the largest rank. place: where it is,
     seen from the records. at_most: it may stop early, and no record says when, so `wall_s` is that of all epochs.
     scaled: how it was planned, where it is on more ranks than the records; None for others.
     """
@@ -41,6 +41,7 @@ class Forecast:
     memory_bytes: Interval
     place: Place
     at_most: bool
+    start_s: Interval
     scaled: Scaled | None = None
 
     @property
@@ -109,6 +110,7 @@ class Forecaster:
                 interval("memory_bytes"),
                 guess.place,
                 at_most,
+                interval("start_s"),
                 scaled,
             )
         return made

@@ -12,7 +12,7 @@ from pathlib import Path
 from ketscale.errors import UserError, short
 
 # The executor names its jobs by one UUID per call, and puts the rule or the job group in the comment.
-_NAME = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
+SUBMITTED = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _COMMENT = re.compile(r"^rule_(?P<pack>.+?)_(?:\w+)$")
 _OVER = (
     "BOOT_FAIL",
@@ -57,7 +57,7 @@ def jobs(folder: Path) -> list[Job]:
             )
         job, state, name, comment, reason, where = line.split("|", 5)
         pack = _COMMENT.match(comment)
-        if pack and _NAME.match(name) and os.path.realpath(where) == os.path.realpath(folder):
+        if pack and SUBMITTED.match(name) and os.path.realpath(where) == os.path.realpath(folder):
             found.append(Job(job, state, pack["pack"], reason))
     return found
 

@@ -112,6 +112,13 @@ class SiteFile(Block, frozen=True, kw_only=True):
             description="How many seconds before its time limit a run is told to save a checkpoint (SIGUSR1)",
         ),
     ] = 120
+    node_hours: (
+        Annotated[
+            float,
+            Meta(ge=0, description="The node-hours that the jobs of this folder may use; null for no limit"),
+        ]
+        | None
+    ) = None
     pack: Pack = Pack(minutes=60, runs=30)
     features: Preparation = Preparation(minutes=30, memory_mb=4000)
     limits: Annotated[

@@ -7,20 +7,21 @@ import shlex
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from ketscale.config import Config
-from ketscale.grid import Run
+from ketscale.grid import BACKENDS, Run
 from ketscale.jobs import choice
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.driver import command
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status.progress import ENDS
+from ketscale.jobs.status.spent import Spent, spent
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
-from ketscale.words import aligned, counted, duration, rounded
+from ketscale.words import aligned, counted, duration, rounded, spelled
 
 _WIDTH = 118
 _NAME_WIDTH = 62
@@ -34,7 +35,7 @@ class Remainder:
     """What is left: the wall times of runs without a result, as far as anything is known of them.
 
     runs: without a result. known: those that have a forecast; the others count as zero. at_most: those of the known that
-    may stop early, and nothing is known of when.
+    may stop early, and nothing is known of when. longest: what the longest of them takes, in words.
     """
 
     runs: int
@@ -43,6 +44,7 @@ class Remainder:
     wall_s: Interval
     node_hours: Interval
     at_once: int
+    longest: str = ""
 
 
 @dataclass(frozen=True)
@@ -52,8 +54,10 @@ class Report:
     title: str
     results: str
     command: str  # trains what is left
+    options: str  # by which a command of `ketscale` is about this config
     seen: tuple[Seen, ...]
     queue: Queue
+    spent: Spent
     left: Remainder
     now: datetime
     trials: Mapping[str, tuple[str, int]]
@@ -73,12 +77,27 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
         config.title,
         config.results,
         command(configfile),
+        of_config(configfile),
         seen,
         queue,
-        remainder(seen, forecasts, now),
+        spent(seen, root),
+        replace(remainder(seen, forecasts, now), longest=longest(config, forecasts.values())),
         now,
         config.trials,
     )
+
+
+def longest(config: Config, forecasts: Iterable[Forecast]) -> str:
+    """What the longest of some runs takes at its real size, in words; '' if nothing is known of any."""
+    one = max(forecasts, key=lambda one: one.wall_s.middle, default=None)
+    if one is None:
+        return ""
+    run, protocol = one.run, config.settings(one.run).protocol
+    length = f"{protocol.epochs:,} epochs" if protocol.epochs else f"{protocol.steps or 0:,} steps"
+    kind = "GPU" if BACKENDS[run.backend].device == "gpu" else "core"
+    workers = run.ranks if kind == "GPU" else run.ranks * run.threads
+    about = f"{'at most ' * one.at_most or 'about '}{duration(one.wall_s.middle, 2)}"
+    return f"{run.model} {run.size} on {run.workload}, {length}: {about} on {spelled(workers)} {kind}{'s' * (workers > 1)}"
 
 
 def remainder(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: datetime) -> Remainder:
@@ -117,9 +136,14 @@ def states(config: Config, root: Path) -> tuple[Queue, tuple[Seen, ...], datetim
     return queue, tuple(survey(config, root, queue, now)), now
 
 
+def of_config(configfile: Path) -> str:
+    """The option by which a command of `ketscale` is about a config, as it is typed behind it."""
+    return "" if configfile == Path("config.yaml") else f" --config {shlex.quote(str(configfile))}"
+
+
 def as_json(report: Report, trouble_only: bool = False) -> str:
     """The report for scripts; `trouble_only` keeps only runs that failed, were interrupted, or are stale or refused."""
-    keys = ("state", "reason", "status", "host", "job", "at", "progress")
+    keys = ("state", "reason", "status", "host", "job", "at", "progress", "node_hours")
     runs = [
         {
             "run": f"{report.results}/{one.run.path}",
@@ -137,6 +161,7 @@ def as_json(report: Report, trouble_only: bool = False) -> str:
         "counts": counts(report.seen),
         "runs": runs,
         "jobs": jobs,
+        "spent": {**asdict(report.spent), "left": report.spent.left},
         "estimate": {name: value for name, value in asdict(report.left).items() if name != "at_once"},
     }
     return json.dumps(said, indent=1)
@@ -149,7 +174,11 @@ def as_text(report: Report, trouble_only: bool = False) -> str:
     if trouble_only:
         return "\n".join(_each_trouble(report))
     waiting = _by_reason(report, ("waiting",))
-    blocks = [_head(report), _table(report), _running(report), waiting, _trouble(report), _left(report)]
+    hours = [
+        *([report.spent.words] if report.spent.node_hours or report.spent.budget else []),
+        *_left(report),
+    ]
+    blocks = [_head(report), _table(report), _running(report), waiting, _trouble(report), hours]
     return "\n\n".join("\n".join(block) for block in blocks if block)
 
 
@@ -228,7 +257,10 @@ def _trouble(report: Report) -> list[str]:
     """Failed, interrupted, stale and refused runs, grouped by reason."""
     lines = _by_reason(report, TROUBLE)
     return (
-        [*lines, "all of them, each with the command that runs it again: ketscale status --failed"]
+        [
+            *lines,
+            f"all of them, each with the command that runs it again: ketscale status{report.options} --failed",
+        ]
         if lines
         else []
     )
@@ -286,7 +318,11 @@ def _left(report: Report) -> list[str]:
     if left.at_once:
         those = f"the {left.at_once} runs that are" if left.at_once > 1 else "the one run that is"
         lines.append(f"      about {duration(left.wall_s.middle / left.at_once, 2)} at {those} running now")
-    return [*lines, "      ketscale plan: which first, on how many node-hours, and time and memory of each"]
+    return [
+        *lines,
+        f"      the longest: {left.longest}",
+        f"ketscale plan{report.options} says which to do first",
+    ]
 
 
 def _where(one: Seen) -> str:

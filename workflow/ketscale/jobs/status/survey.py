@@ -45,6 +45,9 @@ class Seen:
     at: str | None = None
     progress: str = ""
     checkpoint: bool = False
+    # Used by its record with what interruptions cost it; without a record, by the last attempt.
+    node_hours: float = 0.0
+    launch: str | None = None  # equal for the runs that this attempt trained together
 
     def age_s(self, now: datetime) -> float:
         """Seconds since `at`."""
@@ -118,7 +121,9 @@ def _see(
     if found.record is not None:
         quiet = found.record.quiet
         busy = "" if quiet.quiet or not settings.protocol.timed else f"busy: {quiet.why}"
-        return Seen(run, "done", found.why or busy, status=found.state)
+        lost_s = found.record.lost_s / max(1, len(found.record.cohort))
+        hours = found.record.node_hours + lost_s * run.nodes / 3600
+        return Seen(run, "done", found.why or busy, status=found.state, node_hours=hours)
     folder = results / run.folder
     try:
         names = set(os.listdir(folder))
@@ -129,10 +134,19 @@ def _see(
     sign = signs.read_waiting(folder) if signs.WAITING in names else None
     checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
 
+    tried_s = (time_of(held["at"]) - time_of(held["since"])).total_seconds() if held else 0.0
+    blank = Seen(
+        run,
+        "",
+        checkpoint=checkpoint,
+        node_hours=max(0.0, tried_s) * run.nodes / 3600,
+        launch=held.get("launch") if held else None,
+    )
+
     def seen(state: str, reason: str, of: Mapping[str, Any] | None = None, at: str = "at") -> Seen:
         of = of or {}
-        return Seen(
-            run, state, reason, host=of.get("host"), job=of.get("job"), at=of.get(at), checkpoint=checkpoint
+        return replace(
+            blank, state=state, reason=reason, host=of.get("host"), job=of.get("job"), at=of.get(at)
         )
 
     unreleased = held if held is not None and not held.get("released") else None
