@@ -1,6 +1,7 @@
 """`ketscale recommend`: candidates, trials, and when two layouts cannot be told apart."""
 
 import os
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -74,6 +75,23 @@ def test_the_fastest_layout_of_the_records_is_recommended():
     assert said.choices[0].forecast.step_s.middle == pytest.approx(0.101, rel=0.02)
     text = recommend.as_text(said)
     assert "take fused on cpu-n1r1t2. The runner-up, fused on cpu-n1r1t1, takes 4.00 times (3.9" in text
+    # Four times as fast on two cores: there is no room for two of them.
+    assert "many seeds" not in text
+
+
+def test_many_seeds_run_side_by_side_where_that_takes_less_core_time():
+    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"])
+    for run in config.runs:
+        finish(config, run, 0.4 if run.threads == 1 else 0.3, quiet=maker.beside())
+    said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
+    text = recommend.as_text(said)
+    assert "take fused on cpu-n1r1t2. The runner-up" in text
+    # 400 steps of 0.3 s, and its start, on two cores; and 400 of 0.4 s on one.
+    assert re.search(r"fused +cpu-n1r1t2 .+\)  +4(\.\d)? min$", text, re.MULTILINE)
+    assert re.search(r"fused +cpu-n1r1t1 .+\)  +2\.7 min$", text, re.MULTILINE)
+    last = text.splitlines()[-1]
+    assert last.startswith("many seeds: run them side by side on fused on cpu-n1r1t1, two at a time, in 0.6")
+    assert last.endswith(" of the core time of fused on cpu-n1r1t2")
 
 
 @pytest.mark.parametrize(
@@ -165,7 +183,9 @@ def test_records_of_another_machine_say_nothing():
 def choice(config, layout, step, low, high):
     run = replace(config.runs[0], threads=layout)
     anything = Interval(1.0, 1.0, 1.0)
-    return Choice(run, Forecast(run, anything, Interval(step, low, high), anything, "repeat", False))
+    return Choice(
+        run, Forecast(run, anything, Interval(step, low, high), anything, "repeat", False, anything)
+    )
 
 
 def test_rounds_of_trials_tell_apart_what_intervals_do_not():

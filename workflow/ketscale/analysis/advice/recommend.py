@@ -25,7 +25,7 @@ from ketscale.jobs.costs.features import hardware
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import between
 from ketscale.measure.form import Host
-from ketscale.words import aligned, counted
+from ketscale.words import aligned, counted, duration, spelled
 
 NOTHING = "no record tells, and no trial"
 
@@ -52,6 +52,7 @@ class Recommendation:
     compared: how many times as fast the first is as the second: over rounds of trials of both, else over seeds, as the
     report of their records has it. over: which of them, 'rounds' or 'seeds'. unplanned: why candidates on more ranks than
     the records are not planned by the model. protocol: as it was asked for; one with a search is tried as its first trial.
+    cores: of the machine.
     """
 
     machine: str
@@ -60,6 +61,7 @@ class Recommendation:
     over: str = "seeds"
     unplanned: tuple[str, ...] = ()
     protocol: str = ""
+    cores: int = 1
 
     @property
     def known(self) -> tuple[Choice, ...]:
@@ -140,7 +142,7 @@ def recommend(
         compared, over = Compared(comparison.paired(second, first, comparison.RESOLUTION)), "rounds"
     else:
         compared, over = _reported(config, results, host_class(machine), *pair), "seeds"
-    return Recommendation(here, tuple(choices), compared, over, unplanned, protocol)
+    return Recommendation(here, tuple(choices), compared, over, unplanned, protocol, machine.cores)
 
 
 def _reported(config: Config, results: Path, host: str, first: Run, second: Run) -> Compared:
@@ -191,10 +193,10 @@ def _candidates(config: Config, point: Run, only: Mapping[str, Collection[str]],
 
 def as_text(said: Recommendation) -> str:
     """The recommendation for people."""
-    rows = [["simulator", "layout", "step", "whole run", ""]]
+    rows = [["simulator", "layout", "step", "whole run", "core time", ""]]
     for choice in said.choices:
         one = choice.forecast
-        times = [between(one.step_s), one.whole] if one else ["", ""]
+        times = [between(one.step_s), one.whole, duration(_core_s(choice), 2)] if one else ["", "", ""]
         place = "" if one is None or one.place == "repeat" else "estimated, not measured"
         known = choice.why or (scaled.MARK if one and one.scaled else place)
         rows.append([choice.run.simulator, choice.run.layout, *times, known])
@@ -202,7 +204,9 @@ def as_text(said: Recommendation) -> str:
     head = f"{run.model} {run.size}, batch {run.batch}, {said.protocol}, on {said.machine}; 90 % intervals"
     forecasts = [choice.forecast for choice in said.choices if choice.forecast]
     beyond = scaled.lines(forecasts, said.unplanned)
-    return "\n".join([head, "", *aligned(rows), "", *([*beyond, ""] if beyond else []), *_answer(said)])
+    return "\n".join(
+        [head, "", *aligned(rows), "", *([*beyond, ""] if beyond else []), *_answer(said), *_seeds(said)]
+    )
 
 
 def _answer(said: Recommendation) -> list[str]:
@@ -230,6 +234,28 @@ def _answer(said: Recommendation) -> list[str]:
         f"{first.name} and the runner-up, {second.name}, {close}{why} ({_times(said)} as long)",
         f"take {fewest.name}, which {reason}",
     ]
+
+
+def _seeds(said: Recommendation) -> list[str]:
+    """How many seeds are best run: at the least core time, as many at once as the machine has cores for."""
+    on_cores = [one for one in said.known if BACKENDS[one.run.backend].device == "cpu"]
+    cheapest = min(on_cores, key=_core_s, default=None)
+    if cheapest is None or said.cores < 2 * _cores(cheapest):
+        return []
+    at_once = said.cores // _cores(cheapest)
+    dearest = max(on_cores, key=_core_s)
+    saved = (
+        ""
+        if dearest is cheapest
+        else f", in {_core_s(cheapest) / _core_s(dearest):.2g} of the core time of {dearest.name}"
+    )
+    return [f"many seeds: run them side by side on {cheapest.name}, {spelled(at_once)} at a time{saved}"]
+
+
+def _core_s(choice: Choice) -> float:
+    """The core-seconds of the whole run; for a run on GPUs those of the cores that it keeps."""
+    assert choice.forecast is not None
+    return choice.forecast.wall_s.middle * _cores(choice)
 
 
 def _cores(choice: Choice) -> int:
