@@ -32,6 +32,7 @@ def outside_slurm(monkeypatch, tmp_path):
         monkeypatch.delenv(name)
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
     monkeypatch.chdir(tmp_path)
+    Path("Snakefile").touch()
 
 
 def study(**axes):
