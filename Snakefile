@@ -58,8 +58,8 @@ onstart:
 
 
 onerror:
-    end()
+    end(False)
 
 
 onsuccess:
-    end()
+    end(True)

@@ -1,8 +1,17 @@
 """The command line: what each command is given, and what it says to a call that does not fit."""
 
+import contextlib
+import fcntl
 import io
 import json
+import os
+import pty
 import shlex
+import signal
+import struct
+import subprocess
+import sys
+import termios
 from pathlib import Path
 
 import pytest
@@ -130,3 +139,26 @@ def test_output_shows_what_the_terminal_cannot(monkeypatch, tmp_path):
     monkeypatch.setattr("sys.stdout", terminal)
     assert cli.main(["status"]) == 0
     assert terminal.buffer.getvalue().startswith(rb"\xe9")
+
+
+def test_status_is_watched_on_a_terminal_until_ctrl_c(capsys, tmp_path):
+    named = ["--config", str(ROOT / "config.yaml")]
+    assert "--watch needs a terminal" in refused(capsys, "status", *named, "--watch")
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 60, 0, 0))
+    command = [sys.executable, "-m", "ketscale", "status", *named, "--watch", "1"]
+    # Without the size of another terminal, which readline puts into the environment behind Python's back.
+    known = {"cwd": tmp_path, "env": dict(os.environ), "start_new_session": True}
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, **known)
+    os.close(theirs)
+    said = b""
+    with contextlib.suppress(OSError):  # all that held the other end have ended
+        while part := os.read(ours, 4096):
+            said += part
+            if said.count(b"Ctrl-C ends") == 2:
+                process.send_signal(signal.SIGINT)
+    os.close(ours)
+    assert process.wait() == 0
+    first, second = said.decode().split("\x1b[H")[1:3]
+    assert len(first.splitlines()) <= 12 and max(map(len, first.splitlines())) <= 60 + len("\x1b[K")
+    assert CONFIG.title[:40] in first and CONFIG.title[:40] in second and " more lines; Ctrl-C ends" in first

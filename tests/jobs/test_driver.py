@@ -101,3 +101,24 @@ def test_a_call_is_over_if_its_process_or_its_boot_is(monkeypatch, folder):
     assert over() is None
     driver.end()
     assert driver.last() == driver.replace(call, process=None)
+
+
+def test_the_user_is_told_by_a_command_of_theirs(capsys, monkeypatch, folder):
+    (folder / "here" / "it's $(touch gone)").mkdir()
+    monkeypatch.chdir("it's $(touch gone)")
+    driver.notify(
+        'echo "$KETSCALE_STATUS $KETSCALE_DONE/$KETSCALE_RUNS $KETSCALE_MESSAGE" > told', "site", False, 1, 2
+    )
+    said = f"failure: 1 of 2 runs ended with a result in {os.getcwd()}"
+    assert Path("told").read_text() == f"failure 1/2 {said}\n" and capsys.readouterr() == ("", "")
+    driver.notify('test "$KETSCALE_STATUS" = success', "site", True, 2, 2)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_command_of_theirs_that_fails_is_one_line(capsys, monkeypatch):
+    driver.notify("echo first; echo no mail >&2; exit 3", "site.yaml", True, 1, 1)
+    assert capsys.readouterr().err == "ketscale: notify in site.yaml failed (exit status 3: no mail)\n"
+    monkeypatch.setattr(driver, "_NOTIFY_S", 0.1)
+    driver.notify("sleep 300 & wait", "site.yaml", True, 1, 1)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "timed out" in line

@@ -92,6 +92,17 @@ def test_a_failure_says_its_reason_and_its_log_and_no_settings(fresh: Path) -> N
     assert "learning_rate" in (fresh / log).read_text()
 
 
+def test_the_users_command_runs_at_the_end_with_what_came_of_it(fresh: Path) -> None:
+    path = fresh / "profiles" / "slurm" / "site.yaml"
+    told = 'notify: echo "$KETSCALE_STATUS $KETSCALE_DONE of $KETSCALE_RUNS" >> told; false'
+    path.write_text(re.sub("^notify: .*", told, path.read_text(), flags=re.MULTILINE))
+    run_in(fresh, *LOCAL, "runs", check=False, STAND_IN_FAILS=record(RUNS[-1]))
+    run_in(fresh, *LOCAL, "-n")
+    done = run_in(fresh, *LOCAL, "runs")
+    assert (fresh / "told").read_text().splitlines() == ["failure 5 of 6", "success 1 of 1"]
+    assert "ketscale: notify in profiles/slurm/site.yaml failed (exit status 1)" in done.stderr
+
+
 def test_a_rule_that_is_no_run_fails_in_the_same_words(finished: Path) -> None:
     (finished / "results" / "report.html").unlink()
     done = run_in(finished, *LOCAL, check=False, STAND_IN_FAILS="report")

@@ -183,9 +183,12 @@ def begin():
     together()
 
 
-def end():
-    """Delete what was kept for the jobs of this call."""
+def end(succeeded):
+    """Delete what was kept for the jobs of this call, and tell the user how it ended."""
+    done = len(CALLED) - len(planned_runs())
     driver.end()
     cohorts.forget()
     for run in CALLED:
         finished.forget(Path(RESULTS, run.folder))
+    if SITE.file.notify:
+        driver.notify(SITE.file.notify, sites.PATH, succeeded, done, len(CALLED))

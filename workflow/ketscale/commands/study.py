@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,7 +43,16 @@ def add(command: Add) -> None:
         "It changes nothing and may be called at any time.",
     )
     add_config(status)
-    status.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    form = status.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    form.add_argument(
+        "--watch",
+        type=amount,
+        nargs="?",
+        const=30.0,
+        metavar="SECONDS",
+        help="stay on the terminal and look again so often (default: every 30), until Ctrl-C",
+    )
     status.add_argument(
         "--failed",
         action="store_true",
@@ -187,8 +199,22 @@ def _status(options: argparse.Namespace) -> None:
     from ketscale.jobs.status import report
     from ketscale.problems.registry import read_config
 
-    said = report.look(read_config(options.config), options.config, Path())
-    print((report.as_json if options.json else report.as_text)(said, options.failed))
+    config, said = read_config(options.config), report.as_json if options.json else report.as_text
+    if options.watch is None:
+        print(said(report.look(config, options.config, Path()), options.failed))
+        return
+    if not sys.stdout.isatty():
+        raise UserError("--watch needs a terminal; elsewhere call `ketscale status` again and again")
+    with contextlib.suppress(KeyboardInterrupt):
+        while True:
+            lines = said(report.look(config, options.config, Path()), options.failed).splitlines()
+            columns, height = shutil.get_terminal_size()
+            shown = [line[: columns - 1] for line in lines[: height - 2]]
+            more = f", {len(lines) - len(shown)} more lines" if len(lines) > len(shown) else ""
+            shown += [f"{time.strftime('%H:%M:%S')}{more}; Ctrl-C ends"]
+            # Home, each line to its end, and what is left of the screen.
+            print("\x1b[H" + "".join(f"{line}\x1b[K\n" for line in shown) + "\x1b[J", end="", flush=True)
+            time.sleep(max(1.0, options.watch))
 
 
 def _plan(options: argparse.Namespace) -> None:

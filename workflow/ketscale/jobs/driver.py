@@ -9,7 +9,9 @@ import argparse
 import contextlib
 import os
 import shlex
+import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,8 +25,11 @@ from ketscale.files import read_bytes, write_atomic
 from ketscale.jobs.ownership import signs
 from ketscale.jobs.slurm import queue
 from ketscale.jobs.snakemake_internals import FOLDER
+from ketscale.words import counted
 
 NOTE = FOLDER / "ketscale.json"
+# The end of a call waits no longer for a command of the user's.
+_NOTIFY_S = 60
 # The Snakefile of the checkout that this package is in, if it is in one.
 _OWN = Path(__file__).resolve().parents[3] / "Snakefile"
 
@@ -87,6 +92,42 @@ def end() -> None:
     """Note that the last call is over."""
     if (call := last()) is not None:
         _write(replace(call, process=None))
+
+
+def notify(command: str, where: str, succeeded: bool, done: int, runs: int) -> None:
+    """Run a shell command of the user's at the end of this call; if it fails, that is a line, and nothing else.
+
+    What happened is in variables, so that no text of ours is part of the command.
+
+    Args:
+        where: the command is set there.
+        done, runs: how many runs have ended with a result, and how many the call had.
+    """
+    status = "success" if succeeded else "failure"
+    said = f"{status}: {done} of {counted(runs, 'run')} ended with a result in {os.getcwd()}"
+    told = {"STATUS": status, "DONE": str(done), "RUNS": str(runs), "MESSAGE": said}
+    variables = {**os.environ, **{f"KETSCALE_{name}": value for name, value in told.items()}}
+    with tempfile.TemporaryFile("w+", errors="replace") as spoken:
+        try:
+            subprocess.run(
+                command,
+                shell=True,
+                check=True,
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=spoken,
+                stderr=spoken,
+                timeout=_NOTIFY_S,
+            )
+        except (OSError, subprocess.SubprocessError) as error:
+            why = (
+                f"exit status {error.returncode}"
+                if isinstance(error, subprocess.CalledProcessError)
+                else error
+            )
+            spoken.seek(0)
+            last = "".join(f": {line.strip()}" for line in spoken.readlines()[-1:])
+            print(f"ketscale: notify in {where} failed ({why}{last})", file=sys.stderr, flush=True)
 
 
 def _write(call: Call) -> None:

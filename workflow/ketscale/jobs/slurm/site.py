@@ -98,6 +98,13 @@ class SiteFile(Block, frozen=True, kw_only=True):
             "one fails, the run ends"
         ),
     ] = ""
+    notify: Annotated[
+        str,
+        Meta(
+            description="A shell command at the end of each call of Snakemake, which finds KETSCALE_STATUS (success or "
+            "failure), KETSCALE_DONE of KETSCALE_RUNS and KETSCALE_MESSAGE, a sentence, in its environment"
+        ),
+    ] = ""
     mpi: Annotated[
         str,
         Meta(
