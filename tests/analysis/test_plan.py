@@ -200,7 +200,7 @@ def test_the_plan_names_costs_and_the_command(capsys):
     row = r"^ +1 +0\.1 +6 min \(.+ to .+\) +1 +300 MB \(to \d+\) +digits/vqc/q4-l3-b64\S+$"
     assert re.search(row, out, re.MULTILINE)
     assert re.search(r"^ +3 +0\.\d+ .+/q4-l3-b32\S+ \(left out: over the budget\)$", out, re.MULTILINE)
-    assert "First: 1 run in 0.1 of 0.11 node-hours.\nLeft out: 3 runs (over the budget).\n" in out
+    assert "First: 1 run in 0.1 of 0.11 node-hours.\nLeft out: 3 runs (over the budget by " in out
     assert "The longest run: vqc q4-l3 on digits, 40 steps: about 6 min on one core.\n" in out
     assert f"  snakemake --profile profiles/local \\\n    results/{left.path}\n" in out
     assert call(capsys, "--node-hours", "0.11", "--targets") == f"results/{left.path}\n"

@@ -33,6 +33,7 @@ _COSTS = ("wall_s", "start_s", "step_s", "memory_bytes")
 _PLACES = {"repeat": "", "within": "between records", "beyond": "beyond the records"}
 # Why runs are left out.
 _UNKNOWN, _FITTED = "no record tells its cost", "fitted or probed: no steps tell its time"
+_OVER, _INCOMPLETE = "over the budget", "its point has seeds of unknown cost"
 
 
 @dataclass(frozen=True)
@@ -142,7 +143,7 @@ def make(
         chosen = priority.choose(ordered, hours, budget)
         planned, paid = {run for step in ordered for run in step.runs}, {*chosen}
         for run in (run for run in known_costs if run not in paid):
-            left_out[run] = "over the budget" if run in planned else "its point has seeds of unknown cost"
+            left_out[run] = _OVER if run in planned else _INCOMPLETE
     return Plan(
         config,
         report.command(configfile),
@@ -320,6 +321,9 @@ def _sentences(plan: Plan) -> list[str]:
     if plan.left_out:
         most, number = Counter(plan.left_out.values()).most_common(1)[0]
         others = len(plan.left_out) - number
+        if most == _OVER:
+            more = plan.hours(run for run, why in plan.left_out.items() if why == _OVER).middle
+            most += f" by {rounded(more)} node-hours"
         said.append(f"Left out: {counted(number, 'run')} ({most}){f', and {others} others' * bool(others)}.")
     of_longest = report.longest(plan.config, [plan.costs[run].forecast for run in plan.chosen or plan.costs])
     return [*said, f"The longest run: {of_longest}."]
