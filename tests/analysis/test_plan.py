@@ -213,6 +213,20 @@ def test_the_plan_names_costs_and_the_command(capsys):
     assert call(capsys) == "nothing is missing\n"
 
 
+def test_of_many_points_some_to_do_first_and_some_that_are_left_out_are_named(capsys):
+    config = maker.config(one=maker.study(batch=list(range(64, 96)), seed=[0, 1, 2, 3]))
+    write(config)
+    # Twelve points lack one seed, one lacks two, and the others all.
+    for run in config.runs:
+        if (run.batch < 76 and run.seed) or (run.batch == 76 and run.seed > 1):
+            finish(config, run)
+    rows = call(capsys, "--node-hours", "1.21").splitlines()
+    points = [int(number) for number in re.findall(r"-b(\d+)/", "\n".join(rows[1:21]))]
+    assert points[:10] == list(range(64, 74)) and points[10] == 76 and len(set(points)) == 20
+    assert rows[11].endswith("(left out: over the budget)")
+    assert rows[21] == "... and 2 more points to do first, and 10 left out (--json)"
+
+
 def test_without_node_hours_the_budget_is_what_the_site_file_leaves(capsys):
     config = maker.config(one=maker.study(seed=[0, 1, 2, 3, 4]))
     write(config)

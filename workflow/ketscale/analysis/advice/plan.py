@@ -24,7 +24,7 @@ from ketscale.words import aligned, counted, rounded
 
 # Runs that are not to be started: they have a result, or are on their way to one.
 _COMING = ("done", "running", "waiting", "queued")
-_ROWS, _NAMED = 20, 12
+_ROWS, _NAMED = 10, 12
 _LIMITED = ("workload", "model", "simulator", "backend", "protocol", "batch")
 # On top of the upper ends of the intervals, of which 5 % are exceeded. A retry asks for more, but starts again later.
 _MORE_TIME, _MORE_MEMORY = 1.5, 1.25
@@ -141,9 +141,9 @@ def make(
         hours = {run: one.node_hours.middle for run, one in known_costs.items()}
         ordered = priority.steps(config, coming, hours)
         chosen = priority.choose(ordered, hours, budget)
-        planned, paid = {run for step in ordered for run in step.runs}, {*chosen}
-        for run in (run for run in known_costs if run not in paid):
-            left_out[run] = _OVER if run in planned else _INCOMPLETE
+        paid, next_ones = {*chosen}, {run: _OVER for step in ordered for run in step.runs}
+        others = {**next_ones, **{run: _INCOMPLETE for run in known_costs if run not in next_ones}}
+        left_out = {run: why for run, why in others.items() if run not in paid} | left_out
     return Plan(
         config,
         report.command(configfile),
@@ -268,21 +268,22 @@ def as_text(plan: Plan) -> str:
 
 def _table(plan: Plan) -> list[str]:
     """A row for each point: first those to do first, in their order; then what is left out, and why."""
-    groups: dict[tuple[object, str], list[Run]] = {}
+    first, left = dict[object, list[Run]](), dict[object, list[Run]]()
     for run in plan.chosen:
-        groups.setdefault((run.without("seed"), ""), []).append(run)
+        first.setdefault(run.without("seed"), []).append(run)
     for run, why in plan.left_out.items():
-        groups.setdefault((run.without("seed"), why), []).append(run)
+        left.setdefault((run.without("seed"), why), []).append(run)
     rows = [["runs", "node-hours", "each", "jobs", "memory", "point"]]
-    for (_, why), runs in list(groups.items())[:_ROWS]:
-        rows.append([str(len(runs)), *_cells(plan, runs), runs[0].name.rpartition("/")[0]])
+    for runs in (*list(first.values())[:_ROWS], *list(left.values())[:_ROWS]):
+        why = plan.left_out.get(runs[0], "")
         place = _PLACES[plan.costs[runs[0]].forecast.place] if runs[0] in plan.costs else ""
-        rows[-1][-1] += f" (left out: {why})" if why else f" ({place})" * bool(place)
+        about = f" (left out: {why})" if why else f" ({place})" * bool(place)
+        rows.append([str(len(runs)), *_cells(plan, runs), runs[0].name.rpartition("/")[0] + about])
     lines = aligned(rows, right=[0, 1, 3])
-    if len(groups) > _ROWS:
-        left = sum(bool(why) for _, why in list(groups)[_ROWS:])
+    hidden = [max(0, len(of) - _ROWS) for of in (first, left)]
+    if any(hidden):
         lines.append(
-            f"... and {counted(len(groups) - _ROWS, 'more point')}, {left} of them left out (--json)"
+            f"... and {counted(hidden[0], 'more point')} to do first, and {hidden[1]} left out (--json)"
         )
     if plan.costs:
         starts = sum(plan.costs[run].start_hours.middle for run in plan.chosen)
