@@ -224,7 +224,7 @@ def test_of_many_points_some_to_do_first_and_some_that_are_left_out_are_named(ca
     points = [int(number) for number in re.findall(r"-b(\d+)/", "\n".join(rows[1:21]))]
     assert points[:10] == list(range(64, 74)) and points[10] == 76 and len(set(points)) == 20
     assert rows[11].endswith("(left out: over the budget)")
-    assert rows[21] == "... and 2 more points to do first, and 10 left out (--json)"
+    assert rows[21] == "... and 2 more to do first and 10 more left out (--json names all)"
 
 
 def test_without_node_hours_the_budget_is_what_the_site_file_leaves(capsys):

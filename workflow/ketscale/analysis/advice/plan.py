@@ -280,11 +280,10 @@ def _table(plan: Plan) -> list[str]:
         about = f" (left out: {why})" if why else f" ({place})" * bool(place)
         rows.append([str(len(runs)), *_cells(plan, runs), runs[0].name.rpartition("/")[0] + about])
     lines = aligned(rows, right=[0, 1, 3])
-    hidden = [max(0, len(of) - _ROWS) for of in (first, left)]
-    if any(hidden):
-        lines.append(
-            f"... and {counted(hidden[0], 'more point')} to do first, and {hidden[1]} left out (--json)"
-        )
+    hidden = [(len(first) - _ROWS, "to do first"), (len(left) - _ROWS, "left out")]
+    more = [f"{number} more {words}" for number, words in hidden if number > 0]
+    if more:
+        lines.append(f"... and {' and '.join(more)} (--json names all)")
     if plan.costs:
         starts = sum(plan.costs[run].start_hours.middle for run in plan.chosen)
         lines += [
