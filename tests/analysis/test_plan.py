@@ -239,6 +239,29 @@ def test_without_node_hours_the_budget_is_what_the_site_file_leaves(capsys):
     assert "First: 2 runs in 1 of 1 node-hours." in call(capsys, "--node-hours", "1.02")
 
 
+def test_a_budget_of_which_nobody_says_what_is_used_is_an_error(capsys):
+    write(maker.config(one=maker.study()))
+    Path("profiles/slurm").mkdir(parents=True)
+    Path("profiles/slurm/site.yaml").write_text("node_hours: 74\nlimits: [{minutes: 3, memory_mb: 100}]\n")
+    Path("bin").mkdir()
+    Path("bin/sacct").write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n")
+    Path("bin/sacct").chmod(0o755)
+    assert cli.main(["plan"]) == 2
+    said = capsys.readouterr().err
+    assert "sacct failed: Slurm accounting storage is disabled, so nothing tells" in said
+    assert "give --node-hours" in said and len(said.splitlines()) == 1
+    assert cli.main(["plan", "--node-hours", "20"]) == 0
+
+
+def test_what_is_longer_than_a_job_is_named_though_nothing_else_is_missing(capsys):
+    config = maker.config(one=maker.study(seed=[0, 1]))
+    write(config)
+    finish(config, config.runs[0], minutes=20.0)
+    out = call(capsys, "--wall", "8min")
+    assert "First" not in out
+    assert "Left out: 1 run (longer than a job, and a timed run has no checkpoints)." in out
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("3h", 10800), ("90min", 5400), ("90m", 5400), ("1d12h", 129600), ("1h30m", 5400)]
 )

@@ -18,6 +18,7 @@ from ketscale.jobs import choice
 from ketscale.jobs.costs.features import known
 from ketscale.jobs.costs.forecast import Forecast, Forecaster
 from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import report
 from ketscale.jobs.status.spent import Spent, spent
 from ketscale.words import aligned, counted, rounded
@@ -105,10 +106,14 @@ def make(
         folders: results folders whose records tell costs, beside the config's own.
 
     Raises:
-        UserError: the site file exists but is invalid.
+        UserError: the site file exists but is invalid, or has a budget of which sacct does not say what is used.
     """
     seen = report.states(config, root)[1]
     so_far = spent(seen, root)
+    if node_hours is None and so_far.budget is not None and so_far.left is None:
+        raise UserError(
+            f"{so_far.problem}, so nothing tells what is left of node_hours in {sites.PATH}: give --node-hours"
+        )
     budget = so_far.left if node_hours is None else node_hours
     coming = {one.run for one in seen if one.state in _COMING}
     missing = tuple(one.run for one in seen if one.run not in coming)
@@ -311,13 +316,13 @@ def _cells(plan: Plan, runs: Sequence[Run]) -> list[str]:
 
 def _sentences(plan: Plan) -> list[str]:
     """What comes first, what is left out, and what one run takes."""
-    if not plan.costs:
+    if {*plan.left_out.values()} <= {_UNKNOWN, _FITTED} and not plan.costs:
         return [f"{counted(len(plan.missing), 'run')} missing, and no record tells what any of them costs."]
     cost = plan.hours(plan.chosen)
     of = "" if plan.budget is None else f" of {rounded(plan.budget)}"
     said = [f"First: {counted(len(plan.chosen), 'run')} in {rounded(cost.middle)}{of} node-hours."]
-    if plan.budget is not None and not plan.chosen:
-        said = [f"{rounded(plan.budget)} node-hours complete no point."]
+    if not plan.chosen:
+        said = [] if plan.budget is None else [f"{rounded(plan.budget)} node-hours complete no point."]
     if plan.left_out:
         most, number = Counter(plan.left_out.values()).most_common(1)[0]
         others = len(plan.left_out) - number
@@ -325,8 +330,8 @@ def _sentences(plan: Plan) -> list[str]:
             more = plan.hours(run for run, why in plan.left_out.items() if why == _OVER).middle
             most += f" by {rounded(more)} node-hours"
         said.append(f"Left out: {counted(number, 'run')} ({most}){f', and {others} others' * bool(others)}.")
-    of_longest = report.longest(plan.config, [plan.costs[run].forecast for run in plan.chosen or plan.costs])
-    return [*said, f"The longest run: {of_longest}."]
+    longest = report.longest(plan.config, [plan.costs[run].forecast for run in plan.chosen or plan.costs])
+    return [*said, *([f"The longest run: {longest}."] if longest else [])]
 
 
 def _calls(plan: Plan) -> list[str]:
