@@ -16,7 +16,6 @@ from benchmarks.runner import WRONG, Call, Column, Row, Untimed, time_or_status
 from benchmarks.steps import ModelCase, TrainingSteps
 from ketscale.parallel.single import Single
 from ketscale.problems.problem import Problem
-from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, share
 from ketscale.training.step import Stepper
 
@@ -92,8 +91,7 @@ def _step(case: ModelCase, runs: int) -> Callable[[int], torch.Tensor]:
         return lambda step: alone.take(samples, step).sums
     for each in problems:
         share(each, problems[0])
-    pace = Pace(lasting, world, lambda: False, lambda: False, together=True)
-    stack = Stack(problems, [lasting] * runs, pace)
+    stack = Stack(problems, [lasting] * runs)
     return lambda step: stack.take([samples] * runs, step)[0].sums
 
 

@@ -30,6 +30,7 @@ from ketscale.config import Settings
 from ketscale.jobs import prepared
 from ketscale.measure.record import check
 from ketscale.problems.registry import FAMILIES
+from ketscale.training import checkpoint
 from tests.contract.tiny_study import ROOT, Project, environment
 from tests.faults import SEED, count
 
@@ -89,12 +90,26 @@ class Subject:
         found = zip(self.records(results), self.settings, strict=True)
         return [check(path, settings, features) for path, settings in found]
 
+    def steps(self, results: str) -> set[int]:
+        """The steps at which its runs are, by their records or their checkpoints."""
+        return {_step(path) for path in self.records(results)}
+
     def _undisturbed(self) -> tuple[list[dict[str, Any]], float]:
         begun = time.monotonic()
         process, _ = self.start("undisturbed")
         assert process.wait(600) == 0, self.said()
         records = [json.loads(path.read_text()) for path in self.records("undisturbed")]
         return records, time.monotonic() - begun
+
+
+def _step(path: Path) -> int:
+    """The step of a run, whose record is here or is to be."""
+    if path.exists():
+        return int(json.loads(path.read_text())["timing"]["steps"])
+    for file in path.parent.glob("checkpoint/*.pt"):
+        key = json.loads(file.read_bytes().partition(b"\n")[0])["key"]
+        return int((checkpoint.load(path.parent, key) or {})["step"])
+    return 0
 
 
 def of_mark(mark: str) -> list[psutil.Process]:
@@ -136,6 +151,7 @@ def strike(rng: random.Random, process: subprocess.Popen[bytes], mark: str) -> s
 def until_it_ends(subject: Subject, results: str, rng: random.Random, kills: int) -> list[str]:
     """Start a run, at most `kills` times with a kill, until it has ended, and compare it; what was done to it."""
     done: list[str] = []
+    parted = False
     while True:
         process, mark = subject.start(results)
         struck = len(done) < kills
@@ -152,6 +168,7 @@ def until_it_ends(subject: Subject, results: str, rng: random.Random, kills: int
         while left := of_mark(mark):
             assert time.monotonic() < end, f"{told}: {left} did not end"
             time.sleep(0.05)
+        parted = parted or len(subject.steps(results)) > 1
         found = subject.checked(results)
         for each in found:
             assert each.state in ("missing", "completed"), f"{told}: {each.why}"
@@ -161,8 +178,8 @@ def until_it_ends(subject: Subject, results: str, rng: random.Random, kills: int
     places = zip(subject.records(results), subject.records("undisturbed"), strict=True)
     for each, (path, whole), undisturbed in zip(found, places, subject.undisturbed, strict=True):
         kept = msgspec.to_builtins(each.record)
-        # A seed that was killed after others of its cohort had ended starts anew, with fewer or alone.
-        if kept["cohort"] == undisturbed["cohort"]:
+        # Members whose checkpoints are of different steps go on in other company than when nothing happens.
+        if not parted:
             for name in ("weights_hash", "losses", "quality", "split"):
                 assert kept[name] == undisturbed[name], f"{told}: another {name}"
             assert rows(path.parent) == rows(whole.parent), f"{told}: another history"

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from pathlib import Path
 from typing import Any, get_type_hints
 
-import msgspec
 import numpy as np
 import pytest
 import torch
 
-from ketscale.config import Config, Settings, Workload, workload_kinds
-from ketscale.jobs import cohort_session, cohorts, session, started
-from ketscale.measure.record import check
+from ketscale.config import Workload, workload_kinds
+from ketscale.jobs import started
 from ketscale.problems.eeg.edf import eeg_file
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.splits import SPLITS
 from ketscale.training.loop import Stopped
 from ketscale.training.stack import Stack
+from tests.integration.trials import SEEDS, Study, generated
 from tests.problems.eeg.edf_factory import RATE, write_edf
-
-TRAINING = {
-    "precision": "fp64", "features": "cached", "timed": False, "learning_rate": 0.01, "dropout": 0.1,
-    "early_stopping": {"monitor": "loss", "patience": 10},
-}  # fmt: skip
-SEEDS = 5
 
 
 def recordings(folder: Path, counts: tuple[int, ...]) -> dict[str, Any]:
@@ -40,14 +32,6 @@ def recordings(folder: Path, counts: tuple[int, ...]) -> dict[str, Any]:
     return {
         "kind": "eegmmidb", "folder": str(folder), "subjects": [1], "runs": [4, 8, 12], "rate": 10,
         "split": "runs", "split_seed": 0,
-    }  # fmt: skip
-
-
-def generated(folder: Path, trials: int) -> dict[str, Any]:
-    """The settings of one subject's generated trials, in recordings of 15."""
-    return {
-        "kind": "eeg-synthetic", "subjects": 1, "trials": trials, "rate": 20, "window_s": 0.5, "seed": 0,
-        "gain": 20, "split": "runs", "split_seed": 0,
     }  # fmt: skip
 
 
@@ -66,57 +50,6 @@ def test_every_kind_of_workload_with_such_folds_is_tested_here() -> None:
     assert folded == EQUAL.keys() == UNEQUAL.keys()
 
 
-class Study:
-    """Runs of one model with several seeds, on a prepared workload."""
-
-    def __init__(self, folder: Path, workload: dict[str, Any], **protocol: Any) -> None:
-        self.folder, self.manifest = folder, folder / "features" / "features.json"
-        axes = {
-            "workload": "trials", "model": "mamba_hybrid", "qubits": 2, "layers": 1, "batch": 8,
-            "simulator": "fused", "backend": "cpu-n1r1t1", "protocol": "quality", "seed": list(range(SEEDS)),
-        }  # fmt: skip
-        config = Config.of(
-            {
-                "title": "test",
-                "workloads": {"trials": workload},
-                "simulators": {"fused": {"device": "fused", "gradient": "adjoint", "batching": "broadcast"}},
-                "protocols": {"quality": {**TRAINING, "epochs": 10, **protocol}},
-                "studies": {"s": {"kind": "accuracy", "question": "?", "axes": axes}},
-            },
-            FAMILIES,
-        )
-        self.settings: list[Settings] = [config.settings(run) for run in config.runs]
-        first = self.settings[0]
-        assert first.family.prepare is not None
-        first.family.prepare(first.workload, self.manifest, None)
-
-    def train(self, where: str, seed: int, cohort: Path | None) -> str:
-        """Train the run of this seed as its job does, with its cohort if one is named."""
-        settings = self.settings[seed]
-        return session.train(settings, self.folder / where / settings.run.folder, self.manifest, None, cohort)
-
-    def path(self, where: str, seed: int) -> Path:
-        """The path of a run's record."""
-        return self.folder / where / self.settings[seed].run.path
-
-    def record(self, where: str, seed: int) -> dict[str, Any]:
-        """A record, checked."""
-        settings = self.settings[seed]
-        hashed = json.loads(self.manifest.read_text())["hash"]
-        found = check(self.path(where, seed), settings, hashed)
-        assert found.record is not None, found.why
-        made: dict[str, Any] = msgspec.to_builtins(found.record)
-        return made
-
-    def cohort(self, monkeypatch: pytest.MonkeyPatch, where: str) -> Path:
-        """Write down the cohort of all runs, as a call of Snakemake does."""
-        monkeypatch.setenv("KETSCALE_CALL", f"call-{where}")
-        cohorts.write(self.folder / where, [self.settings])
-        file = cohorts.file_of(self.settings[0].run)
-        assert file is not None
-        return file
-
-
 @pytest.fixture
 def stacked(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, Any]]:
     """The problems of each cohort that is trained, by seed."""
@@ -127,7 +60,7 @@ def stacked(monkeypatch: pytest.MonkeyPatch) -> list[dict[int, Any]]:
             super().__init__(problems, *rest)
             found.append({problem.seed: problem for problem in problems})
 
-    monkeypatch.setattr(cohort_session, "Stack", Seen)
+    monkeypatch.setattr("ketscale.training.cohort.Stack", Seen)
     return found
 
 

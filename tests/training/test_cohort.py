@@ -2,6 +2,7 @@
 
 import copy
 import math
+import time
 from functools import partial
 
 import numpy as np
@@ -25,7 +26,7 @@ from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
 from ketscale.problems.sentences.sentences import PreparedSentences, Sentences
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
-from ketscale.training import cohort
+from ketscale.training import cohort, pace
 from ketscale.training.loop import Diverged, Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, fits, share
@@ -93,28 +94,29 @@ class Together:
         def stop():
             return stop_at is not None and self.trainers[0].step >= stop_at
 
-        pace = Pace(protocols[0], WORLD, stop, lambda: False, together=True)
-        self.stack = Stack(problems, protocols, pace)
-        self.asked, self.saved, self.ends = {}, [], {}
+        self.pace = Pace(protocols[0], WORLD, stop, lambda: False, together=True)
+        # The states that each saved, and how each ended.
+        self.saved, self.ends = {seed: [] for seed in seeds}, {}
         self.trainers = {
             seed: trainer(
                 problem,
                 seed,
                 protocol,
-                member=member,
-                save=lambda state, seed=seed: self.asked.update({seed: state}),
+                pace=self.pace,
+                save=lambda state, seed=seed: self.saved[seed].append(copy.deepcopy(state)),
             )
-            for seed, problem, protocol, member in zip(
-                seeds, problems, protocols, self.stack.members, strict=True
-            )
+            for seed, problem, protocol in zip(seeds, problems, protocols, strict=True)
         }
-        pace.begin()
 
-    def _save(self, states):
-        self.saved.append(copy.deepcopy(states))
+    def restore(self, states):
+        """Let runs go on from a state; those that have none begin."""
+        for seed, state in states.items():
+            self.trainers[seed].restore(copy.deepcopy(state))
+        return self
 
     def train(self):
-        cohort.train(self.trainers, self.stack, self.asked, self._save, self.ends.__setitem__)
+        self.pace.begin(min(each.step for each in self.trainers.values()))
+        cohort.train(self.trainers, self.ends.__setitem__)
         return self
 
 
@@ -286,21 +288,44 @@ def test_runs_of_several_folds_train_together_as_each_does_on_its_own_samples(ma
     assert len(labels) == 3
 
 
-def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoint():
+def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoint(monkeypatch):
     """Two equal folds are left of 0, 1, 0, whose steps are taken as those of equal data are; and then one."""
+    monkeypatch.setattr(pace, "SAVING_SHARE", math.inf)
     make, protocols = by_fold(classification, 2), [{"epochs": 5}, {"epochs": 1}, {"epochs": 3}]
     made = Together(make, protocols).train()
-    assert [sorted(states) for states in made.saved] == [[0, 2], [0]]
+    steps = {seed: [state["step"] for state in states] for seed, states in made.saved.items()}
+    assert steps == {0: [5, 15], 1: [], 2: [5]}
     two = Together(make, [protocols[0], protocols[2]], seeds=(0, 2))
-    for seed, state in made.saved[0].items():
-        two.trainers[seed].restore(copy.deepcopy(state))
-    two.train()
+    two.restore({seed: made.saved[seed][0] for seed in (0, 2)}).train()
     for seed in (0, 2):
         assert torch.equal(weights(two.trainers[seed]), weights(made.trainers[seed]))
     last = trainer(make(0), 0, protocol_of(protocols[0]))
-    last.restore(copy.deepcopy(made.saved[1][0]))
+    last.restore(copy.deepcopy(made.saved[0][1]))
     last.run()
     assert torch.equal(weights(last), weights(made.trainers[0]))
+
+
+def test_each_second_is_one_runs_whatever_the_groups(monkeypatch):
+    """By a clock by which a step of so many runs takes so many seconds. One run joins, and one leaves in an epoch."""
+    now, take, sizes = [0.0], Stack.take, []
+
+    def taken(self, batches, step):
+        now[0] += len(batches)
+        sizes.append(len(batches))
+        return take(self, batches, step)
+
+    monkeypatch.setattr(time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(Stack, "take", taken)
+    protocols = [{"checkpoint_steps": 9}, {}, {"learning_rate": 1e308, "clip_norm": None}]
+    whole = Together(perceptron, protocols, epochs=4).train()
+    assert isinstance(whole.ends[2], Diverged) and set(sizes) == {3, 2}
+    (saved,) = [state for state in whole.saved[0] if state["step"] == 10]
+    sizes.clear()
+    made = Together(perceptron, protocols[:2], epochs=4).restore({0: saved}).train()
+    assert sizes == [1] * 10 + [2] * 10
+    for each, shares in ((whole, [20, 20]), (made, [10, 20])):
+        assert [each.trainers[seed].share_s for seed in range(2)] == shares
+        assert {row["epoch_s"] for seed in range(2) for row in each.trainers[seed].history} == {5.0}
 
 
 @pytest.mark.parametrize("kind, variant", VARIANTS, ids=str)
@@ -315,22 +340,21 @@ def test_problems_with_other_numbers_of_samples_are_not_stacked():
     one, other = perceptron(0), fold(perceptron(1), 1, train=-1)
     assert fits(fold(perceptron(1), 1), one) and not fits(other, one)
     with pytest.raises(ValueError, match="other shapes cannot be stacked"):
-        Together(lambda seed: [one, other][seed], [{}, {}], steps=3)
+        Together(lambda seed: [one, other][seed], [{}, {}], steps=3).train()
 
 
 def test_a_checkpoint_at_which_a_run_leaves_has_all_losses_of_the_others():
     made = Together(perceptron, [{"epochs": 1}, {"epochs": 3}, {"epochs": 3}], dropout=0.2).train()
-    (states,) = made.saved
-    assert sorted(states) == [1, 2]
     single, _ = alone(perceptron, 1, {"epochs": 3, "dropout": 0.2})
-    assert states[1]["step"] == 5 and states[1]["losses"] == pytest.approx(single.losses[:5], rel=1e-10)
+    state = made.saved[1][0]
+    assert state["step"] == 5 and state["losses"] == pytest.approx(single.losses[:5], rel=1e-10)
 
 
 def test_losses_that_are_not_counted_are_no_state():
     made = Together(perceptron, [{}, {}], steps=9)
     course = made.trainers[0].course()
     batch = next(course)
-    figures = made.stack.take([batch, batch], 0)[0]
+    figures = made.trainers[0].stepper.take(batch, 0)
     course.send(figures)
     course.send(figures)
     with pytest.raises(RuntimeError, match="after step 2, of which 1 losses are not counted"):
@@ -347,4 +371,4 @@ def test_tied_parameters_are_refused():
         return problem
 
     with pytest.raises(ValueError, match="under two names"):
-        Together(tied, [{}, {}], steps=3)
+        Together(tied, [{}, {}], steps=3).train()

@@ -11,7 +11,6 @@ from ketscale.problems.classification import Classification
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
 from ketscale.training import direct, repeated
-from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, share
 from ketscale.training.step import Stepper
 from tests.toys import protocol_of, run_at
@@ -119,12 +118,23 @@ def test_a_sampled_step_has_the_same_bits_and_its_spans(counted):
     assert {"data", "classical.forward", "circuit.forward", "circuit.backward", "classical.backward"} <= found
 
 
+def protocol(seed):
+    return protocol_of({"steps": 9, "learning_rate": 1e-3 * (1 + seed)})
+
+
 def stack(model, count, dtype=torch.float64):
-    protocols = [protocol_of({"steps": 9, "learning_rate": 1e-3 * (1 + seed)}) for seed in range(count)]
     problems = [posed(model, seed, dtype).train() for seed in range(count)]
     for problem in problems:
         share(problem, problems[0])
-    return Stack(problems, protocols, Pace(protocols[0], WORLD, lambda: False, lambda: False, together=True))
+    return Stack(problems, [*map(protocol, range(count))])
+
+
+def left(former, members):
+    """A stack of some members of another one, who go on from where they are."""
+    made = Stack([former._problems[member] for member in members], [*map(protocol, members)])
+    for place, member in enumerate(members):
+        made.optimiser.load_state_dict(former.optimiser.state_dict(member), place)
+    return made
 
 
 @pytest.mark.parametrize(
@@ -135,19 +145,12 @@ def test_members_of_a_stack_have_their_own_numbers(model, dtype, tolerance, coun
     """After two steps the second of them leaves."""
     count, chosen = 3, batches(5 * 3, 8)
     together = stack(model, count, dtype)
-    alone = [
-        Stepper(
-            posed(model, seed, dtype).train(),
-            WORLD,
-            protocol_of({"steps": 9, "learning_rate": 1e-3 * (1 + seed)}),
-        )
-        for seed in range(count)
-    ]
+    alone = [Stepper(posed(model, seed, dtype).train(), WORLD, protocol(seed)) for seed in range(count)]
     members = [0, 1, 2]
     for number in range(5):
         if number == 2:
             members = [0, 2]
-            together.keep(members)
+            together = left(together, members)
         own = [chosen[number * 3 + member] for member in members]
         made = together.take(own, number)
         for member, batch, figures in zip(members, own, made, strict=True):
@@ -158,9 +161,8 @@ def test_members_of_a_stack_have_their_own_numbers(model, dtype, tolerance, coun
 
 
 def test_the_last_member_of_a_stack_has_the_bits_of_a_run_alone(counted, recordings):
-    together, chosen = stack("vqc", 2), batches(4, 8)
-    together.keep([1])
-    alone = Stepper(posed("vqc", 1).train(), WORLD, protocol_of({"steps": 9, "learning_rate": 2e-3}))
+    together, chosen = left(stack("vqc", 2), [1]), batches(4, 8)
+    alone = Stepper(posed("vqc", 1).train(), WORLD, protocol(1))
     for number, batch in enumerate(chosen):
         assert torch.equal(together.take([batch], number)[0].sums, alone.take(batch, number).sums)
     assert counted == [8] * 8 and recordings == [True, True]
@@ -204,7 +206,7 @@ def test_recorded_calls_of_a_stack_have_its_bits(model, recordings, monkeypatch)
         for number in range(12):
             if number == 6:
                 members = [0, 2]
-                together.keep(members)
+                together = left(together, members)
             own = [chosen[number * 3 + member] for member in members]
             found += [figures.sums for figures in together.take(own, number)]
             if number % 4 == 3:

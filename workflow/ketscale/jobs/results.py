@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import io
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from ketscale import process
 from ketscale.config import Data, FileModel, Settings
@@ -42,28 +41,23 @@ def write(
     ended: Outcome,
     surroundings: Surroundings,
     ranks: list[dict[str, Any]],
-    cohort: Sequence[str] = (),
-    evaluated: nn.Module | None = None,
 ) -> None:
     """Write what a run leaves, the record last, and delete what it needed to go on.
 
     Args:
         ranks: their entries in the record.
-        cohort: the runs with which it was trained.
-        evaluated: the problem whose circuits were evaluated, if it is another than the run's own.
     """
     settings, folder, trainer = run.settings, run.folder, run.trainer
     # The copy is written first: what Snakemake deletes at the start of the run's own job is then never the only one.
-    places = [*finished.copies(folder, together=bool(cohort)), folder]
+    places = [*finished.copies(folder, together=bool(run.cohort)), folder]
     history = trainer.history if trainer else History(None)
     hashes = [history.finish(place / HISTORY) for place in places]
     trained = trainer and trainer.trainability is None and ended.status == "completed"
     model = trainer.problem if trainer and trained else None
-    evaluated = evaluated or (trainer.problem if trainer else None)
     measured = {
         **run.interruptions,
-        "cohort": list(cohort),
-        "routes": routes_taken(evaluated) if evaluated else [],
+        "cohort": sorted(run.cohort),
+        "routes": routes_taken(trainer.evaluated) if trainer else [],
         "mpi_library": surroundings.world.library,
         "machine": {**surroundings.machine, "ranks": ranks},
         "quiet": judged(ranks),

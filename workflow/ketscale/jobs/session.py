@@ -181,15 +181,7 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, 
                 "trace; set sampled_steps, and give it at least two steps after warm-up"
             )
         with memory:
-            run.begin(
-                world,
-                clock,
-                signals,
-                lambda state: started.save([run], [state]),
-                started.key_of([run]),
-                progress=sys.stderr.isatty(),
-            )
-            started.resume([run], world)
+            run.begin(world, clock, signals, progress=sys.stderr.isatty())
     trainer, unfit = run.trainer, misfit or memory.ran_out
     with signals.at_once() if trainer and not trainer.stepped else contextlib.nullcontext():
         ended = (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,8 @@ from ketscale.training import checkpoint
 from ketscale.training.fit import Fit
 from ketscale.training.history import History
 from ketscale.training.loop import Trainer
+from ketscale.training.pace import Pace
 from ketscale.training.probe import Probe
-from ketscale.training.stack import Member
 from ketscale.training.training import Training
 
 
@@ -41,6 +40,7 @@ class StartedRun:
         data: what a record says of the data; only the problem has their content.
         data_s: the seconds that reading them took.
         problem, trainer: None until there is one, and if memory ran out before.
+        cohort: the runs with which a process trained it together, as PROTOCOL/seedN.
         share_s: its share of the time of a process that trains several runs; None if it is alone.
     """
 
@@ -52,12 +52,18 @@ class StartedRun:
     data_s: float = 0.0
     problem: Problem | None = None
     trainer: Training | None = None
+    cohort: set[str] = dataclasses.field(default_factory=set)
     share_s: float | None = None
     _continued: dict[str, Any] | None = None
 
     def __post_init__(self) -> None:
         # The hash is known even if the data do not fit in memory: a record belongs to them.
         self.data = Data(features_hash=prepared.features_hash(self.manifest))
+
+    @property
+    def key(self) -> str:
+        """The key of its checkpoint: a run never resumes from one of other settings, features or code."""
+        return checkpoint.identify(self.settings.hash, self.data.features_hash or "", code_hash())
 
     @property
     def interruptions(self) -> dict[str, Any]:
@@ -75,25 +81,23 @@ class StartedRun:
         return self.problem
 
     def begin(
-        self,
-        world: World,
-        clock: Clock,
-        signals: Signals,
-        save: Callable[[dict[str, Any]], None],
-        key: str,
-        progress: bool,
-        member: Member | None = None,
+        self, world: World, clock: Clock, signals: Signals, progress: bool, pace: Pace | None = None
     ) -> None:
-        """Make the training, whose history belongs to the checkpoint with this key. For the others see `Trainer`."""
+        """Make the training, and go on from its checkpoint or start from the beginning. Every rank calls this.
+
+        For the arguments see `Trainer`.
+
+        Raises:
+            UserError: the checkpoint cannot be used, or a search has nothing to choose by.
+        """
         settings = self.settings
         assert self.problem is not None
         history = History(
-            checkpoint.history_of(self.folder, key) if world.rank == 0 else None, self.lease.check
+            checkpoint.history_of(self.folder, self.key) if world.rank == 0 else None, self.lease.check
         )
         if settings.protocol.probe is not None:
             self.trainer = Probe(self.problem, world, clock, settings, history)
-            return
-        if settings.model.fitted:
+        elif settings.model.fitted:
             self.trainer = Fit(self.problem, world, clock, settings.run.batch, history)
         else:
             self.trainer = Trainer(
@@ -103,13 +107,13 @@ class StartedRun:
                 settings.protocol,
                 settings.run.batch,
                 settings.run.seed,
-                save=save,
+                save=self._save,
                 stop_requested=lambda: signals.stop,
                 save_requested=signals.save,
                 history=history,
                 progress=progress,
                 metrics=settings.family.metrics,
-                member=member,
+                pace=pace,
             )
         if settings.trial_of is not None:
             # What is chosen by must not have seen a test.
@@ -119,8 +123,38 @@ class StartedRun:
                     f"protocols.{settings.trial_of}.search chooses by validation samples, and {settings.run.workload} has "
                     "none: give it some, or leave the search out"
                 )
+        self._resume(self.trainer, world)
 
-    def restore(self, saved: dict[str, Any], path: Path) -> None:
+    def _save(self, state: dict[str, Any]) -> None:
+        """Write a checkpoint, unless another process has taken the run over, which is a `UserError`."""
+        self.lease.check()
+        also = {"saved": time.time(), "cohort": sorted(self.cohort)}
+        checkpoint.save(self.folder, self.key, {**state, **self.interruptions, **also})
+
+    def _resume(self, trainer: Training, world: World) -> None:
+        # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
+        wanted = world.rank == 0 and not trainer.no_checkpoints
+        saved = world.gather(checkpoint.load(self.folder, self.key) if wanted else None)[0]
+        if saved is not None:
+            self._restore(saved, checkpoint.path_of(self.folder, self.key))
+            return
+        if world.rank:
+            return
+        checkpoint.history_of(self.folder, self.key).unlink(missing_ok=True)
+        if checkpoint.others(self.folder, self.key):
+            print(
+                f"ketscale: the checkpoint in {self.folder} belongs to other settings, features or code: starting from "
+                "the beginning",
+                file=sys.stderr,
+            )
+        if trainer.no_checkpoints and self.lease.former is not None:
+            print(
+                f"ketscale: this run was stopped before it had ended ({self.interruptions['lost_s']:.0f} s are lost); "
+                f"{trainer.no_checkpoints} has no checkpoints: starting from the beginning",
+                file=sys.stderr,
+            )
+
+    def _restore(self, saved: dict[str, Any], path: Path) -> None:
         """Continue from the state in the checkpoint at `path`.
 
         Raises:
@@ -131,6 +165,7 @@ class StartedRun:
             lost = lost_s(self.lease, saved["saved"]) + process.age_s()
             continued = {"resumed": saved["resumed"] + 1, "lost_s": saved["lost_s"] + lost}
             self.trainer.restore(saved)
+            self.cohort.update(saved["cohort"])
             self._continued = continued
         except UserError as error:
             raise UserError(
@@ -142,66 +177,6 @@ class StartedRun:
             if outcome.is_out_of_memory(error):
                 raise
             raise checkpoint.unusable(path, repr(error)) from None
-
-
-def key_of(runs: Sequence[StartedRun]) -> str:
-    """The key of the checkpoint of runs that train together, or of one run.
-
-    A run never resumes from a checkpoint of other settings, features or code.
-    """
-    # All runs of a cohort read one manifest.
-    features = runs[0].data.features_hash or ""
-    return checkpoint.identify(*(run.settings.hash for run in runs), features, code_hash())
-
-
-def save(runs: Sequence[StartedRun], states: Sequence[dict[str, Any]]) -> None:
-    """Write the checkpoint of some runs, whose states these are, into the folder of the first."""
-    found = []
-    for run, state in zip(runs, states, strict=True):
-        run.lease.check()
-        found.append({**state, **run.interruptions, "saved": time.time()})
-    checkpoint.save(runs[0].folder, key_of(runs), found[0] if len(found) == 1 else {"runs": found})
-
-
-def resume(runs: Sequence[StartedRun], world: World) -> None:
-    """Go on from the checkpoint of runs that have begun, or start from the beginning. Every rank calls this.
-
-    Raises:
-        UserError: the checkpoint cannot be used.
-    """
-    folder, key, first = runs[0].folder, key_of(runs), runs[0].trainer
-    assert first is not None
-    # Rank 0 loads it: on a shared disk other nodes may still see an older checkpoint, or none.
-    wanted = world.rank == 0 and not first.no_checkpoints
-    saved = world.gather(checkpoint.load(folder, key) if wanted else None)[0]
-    if saved is not None:
-        path = checkpoint.path_of(folder, key)
-        states = [saved] if len(runs) == 1 else saved.get("runs")
-        if not isinstance(states, list) or len(states) != len(runs):
-            raise checkpoint.unusable(path, "it is of other runs")
-        for run, state in zip(runs, states, strict=True):
-            run.restore(state, path)
-        return
-    if world.rank == 0:
-        start_anew([run.folder for run in runs], key)
-        if first.no_checkpoints and runs[0].lease.former is not None:
-            print(
-                f"ketscale: this run was stopped before it had ended ({runs[0].interruptions['lost_s']:.0f} s are "
-                f"lost); {first.no_checkpoints} has no checkpoints: starting from the beginning",
-                file=sys.stderr,
-            )
-
-
-def start_anew(folders: Sequence[Path], key: str) -> None:
-    """Forget the histories of a training without a checkpoint; say so if a folder has one that is of no use here."""
-    for folder in folders:
-        checkpoint.history_of(folder, key).unlink(missing_ok=True)
-    if any(checkpoint.others(folder, key) for folder in folders):
-        print(
-            "ketscale: the checkpoint in this folder belongs to other settings, features or code: starting from the "
-            "beginning",
-            file=sys.stderr,
-        )
 
 
 def lost_s(lease: Lease, saved: float | None) -> float:

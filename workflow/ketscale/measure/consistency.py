@@ -59,7 +59,7 @@ def contradictions(record: Record, settings: Settings) -> Iterator[str]:
     yield from _fold(record, settings)
     yield from _hours(record, run)
     yield from _timing(record.timing, run.batch)
-    if record.cohort and (record.timing.step.count or record.timing.epoch.count):
+    if record.cohort and not record.resumed and (record.timing.step.count or record.timing.epoch.count):
         yield "its steps are those of a cohort, and it has times of its own"
     if record.quality is not None:
         if {record.quality.epochs is None, record.quality.best_epoch is None} != {settings.protocol.fitted}:

@@ -302,8 +302,8 @@ class Record(_Part, frozen=True):
     fused, if it had a choice. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
     files: SHA-256 of each file of the run beside the record: its history, the code of a model in a user's
     file, and the trained model where it is kept.
-    cohort: the runs that were trained in the same process, a step of all at a time, as PROTOCOL/seedN; such a run has no
-    times of its own but those of all. digest: SHA-256 of all the rest as canonical JSON.
+    cohort: the runs that were trained in the same process, a step of all at a time, as PROTOCOL/seedN, before a
+    resumption too; such a run has times of those steps alone that it took alone at the end. digest: SHA-256 of all the rest as canonical JSON.
     """
 
     schema: Literal[8]

@@ -1,11 +1,13 @@
 """Trains a cohort: runs of one shape in one process, a step of all at a time.
 
-Each run's `Trainer` decides for itself, by its own numbers, what follows: its history, best weights, early stopping and
-divergence. What the runs share is the arithmetic of a step, in a `Stack`.
+Each run's `Trainer` decides for itself, by its own numbers, what follows: its history, best weights, early stopping,
+divergence and checkpoints. What runs at the same step share is the arithmetic of that step, in a `Stack`. A run may come
+with a checkpoint of any step: those furthest behind go first, until they have caught up with others.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,66 +17,76 @@ from ketscale.errors import UserError
 from ketscale.training.loop import Diverged, Stopped, Trainer
 from ketscale.training.stack import Stack
 
-# What is saved of each run, by its number in the cohort.
-States = dict[int, dict[str, Any]]
 
-
-def train(
-    trainers: Mapping[int, Trainer],
-    stack: Stack,
-    asked: States,
-    save: Callable[[States], None],
-    ended: Callable[[int, Exception | None], None],
-) -> None:
-    """Train the members of a stack, each to the end of its protocol.
+def train(trainers: Mapping[int, Trainer], ended: Callable[[int, Exception | None], None]) -> None:
+    """Train some runs, each to the end of its protocol.
 
     Args:
-        trainers: by number, in the order of the stack's members; all at the same step.
-        asked: where each trainer puts the state that it wants to be saved.
-        save: writes one checkpoint of all runs that are still in training.
+        trainers: by number; of problems that fit into one stack, with one pace.
         ended: called when a run has ended, with the error that ended it if it did not finish.
 
     Raises:
-        Stopped: a stop was requested, and the checkpoint is written.
+        Stopped: a stop was requested, and all checkpoints are written.
     """
+    trainers = dict(trainers)
     courses = {number: trainer.course() for number, trainer in trainers.items()}
+    asked: dict[int, torch.Tensor | str] = {}
     answers: dict[int, Any] = dict.fromkeys(courses)
+    stacked: list[int] = []
+    counted = time.perf_counter()
     while courses:
-        requests: dict[int, torch.Tensor | str] = {}
         gone: dict[int, Exception | None] = {}
         stopped: Stopped | None = None
-        for number, course in courses.items():
+        for number, answer in answers.items():
             try:
-                requests[number] = course.send(answers[number])
+                asked[number] = courses[number].send(answer)
             except StopIteration:
                 gone[number] = None
             except (Diverged, UserError) as why:
                 gone[number] = why
             except Stopped as why:
                 stopped = why
-        staying = [number for number in courses if number not in gone]
-        if gone and staying:
-            stack.keep([place for place, number in enumerate(courses) if number not in gone])
-            # This is saved before the others' records are written: a cohort without them goes on from here.
-            asked |= {number: trainers[number].state() for number in staying}
-        if asked:
-            save(dict(asked))
-            asked.clear()
+        staying = [trainers[number] for number in answers if number not in gone]
+        if gone and staying and staying[0].pace.affordable:
+            # Steps that are taken again without those that leave would be equal to rounding only.
+            for trainer in staying:
+                trainer.save()
         for number, error in gone.items():
             ended(number, error)
-            del courses[number]
+            asked.pop(number, None)
+            del courses[number], trainers[number]
+            counted = time.perf_counter()
         if stopped is not None:
             raise stopped
-        if requests:
-            leader = trainers[next(iter(requests))]
-            found = _answers(stack, list(requests.values()), leader.step, leader.batch)
-            answers = dict(zip(requests, found, strict=True))
+        if not courses:
+            return
+        group = _behind(trainers, asked)
+        if group != stacked:
+            stack, stacked = _gathered([trainers[number] for number in group]), group
+        answers = dict(
+            zip(group, _answers(stack, [asked[number] for number in group], trainers[group[0]]), strict=True)
+        )
+        now = time.perf_counter()
+        for number in group:
+            trainers[number].share_s = (trainers[number].share_s or 0.0) + (now - counted) / len(group)
+        counted = now
 
 
-def _answers(stack: Stack, requests: Sequence[torch.Tensor | str], step: int, batch: int) -> Sequence[Any]:
-    """What the members asked for, which is of one kind: they are at the same step."""
-    splits = {request for request in requests if isinstance(request, str)}
-    if splits:
-        (split,) = splits
-        return stack.outputs(split, batch)
-    return stack.take([request for request in requests if isinstance(request, torch.Tensor)], step)
+def _behind(trainers: Mapping[int, Trainer], asked: Mapping[int, torch.Tensor | str]) -> list[int]:
+    """The runs that have made the fewest steps; before those are validated, they are behind others at the same step."""
+    at = {number: (trainers[number].step, not isinstance(one, str)) for number, one in asked.items()}
+    least = min(at.values())
+    return [number for number, place in at.items() if place == least]
+
+
+def _gathered(trainers: Sequence[Trainer]) -> Stack:
+    stack = Stack([trainer.problem for trainer in trainers], [trainer.protocol for trainer in trainers])
+    for place, trainer in enumerate(trainers):
+        trainer.join(stack, place)
+    return stack
+
+
+def _answers(stack: Stack, asked: Sequence[torch.Tensor | str], leader: Trainer) -> Sequence[Any]:
+    """What the members ask for, which is of one kind."""
+    split = asked[0]
+    return stack.outputs(split, leader.batch) if isinstance(split, str) else stack.take(asked, leader.step)

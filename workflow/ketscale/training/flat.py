@@ -55,20 +55,6 @@ class Flat:
         for row, member in zip(values, self.members, strict=True):
             for view, parameter in zip(self.views(row), member, strict=True):
                 view.copy_(parameter.detach())
-        self._bind(values)
-
-    def views(self, rows: torch.Tensor) -> list[torch.Tensor]:
-        """The parameters' parts of rows (..., numbers): views (..., *shape) of each parameter's type."""
-        views = []
-        for start, (shape, dtype) in zip(self._starts, self._form, strict=True):
-            pair = (2,) if dtype.is_complex else ()
-            part = rows[..., start : start + math.prod((*shape, *pair))].view(
-                (*rows.shape[:-1], *shape, *pair)
-            )
-            views.append(torch.view_as_complex(part) if dtype.is_complex else part)
-        return views
-
-    def _bind(self, values: torch.Tensor) -> None:
         self.values, self.gradients = values, torch.zeros_like(values)
         for member, value, gradient in zip(self.members, values, self.gradients, strict=True):
             for parameter, view, slot in zip(member, self.views(value), self.views(gradient), strict=True):
@@ -81,6 +67,17 @@ class Flat:
         )
         # By the leaf's id.
         self._places = {id(leaf): slot for leaf, slot in zip(self.leaves, self._slots, strict=True)}
+
+    def views(self, rows: torch.Tensor) -> list[torch.Tensor]:
+        """The parameters' parts of rows (..., numbers): views (..., *shape) of each parameter's type."""
+        views = []
+        for start, (shape, dtype) in zip(self._starts, self._form, strict=True):
+            pair = (2,) if dtype.is_complex else ()
+            part = rows[..., start : start + math.prod((*shape, *pair))].view(
+                (*rows.shape[:-1], *shape, *pair)
+            )
+            views.append(torch.view_as_complex(part) if dtype.is_complex else part)
+        return views
 
     def clear(self) -> None:
         """Forget the gradients of the last step."""
@@ -109,18 +106,6 @@ class Flat:
             return updates.norms(self.gradients)
         # Row by row, so that how a member's squares are added does not depend on how many members there are.
         return torch.cat([torch.linalg.vector_norm(row, dim=1) for row in self.gradients.split(1)])
-
-    def keep(self, chosen: Sequence[int]) -> None:
-        """Go on with some of the members, in this order; the parameters of the others keep their values and no gradient.
-
-        The leaves are others from now on.
-        """
-        left = set(range(len(self.members))) - set(chosen)
-        for index in left:
-            for parameter in self.members[index]:
-                parameter.data, parameter.grad = parameter.detach().clone(), None
-        self.members = [self.members[index] for index in chosen]
-        self._bind(self.values[list(chosen)])
 
 
 def state_of(model: nn.Module) -> dict[str, torch.Tensor]:

@@ -27,7 +27,7 @@ from ketscale.training import lbfgs, optimiser, parts
 from ketscale.training.flat import state_of
 from ketscale.training.history import History
 from ketscale.training.pace import Look, Pace
-from ketscale.training.stack import Member
+from ketscale.training.stack import Stack
 from ketscale.training.step import Stepper, StepSums
 from ketscale.training.training import Training
 
@@ -63,9 +63,11 @@ class Trainer(Training):
         save_requested: whether this rank was told to save a checkpoint since the last call.
         history: gets a row after every epoch.
         metrics: those of the problem's family, which say in which direction each is better.
-        member: the run's part of a process that trains several runs together, which drives their `course`s; None if
-            it trains alone. Times of a step are those of all of them, so that none are kept; of an epoch's time the
-            history has the run's share.
+        pace: of all runs that the process trains together (see `training.cohort`); None if this one trains alone. Times
+            of a step are those of all of them, so that none are kept; of an epoch's time the history has a share.
+
+    Attributes:
+        share_s: its share of the time in which it was trained together with others; None if it trains alone.
     """
 
     def __init__(
@@ -82,17 +84,18 @@ class Trainer(Training):
         history: History,
         progress: bool,
         metrics: Sequence[Metric] = (),
-        member: Member | None = None,
+        pace: Pace | None = None,
     ) -> None:
         super().__init__(problem, world, clock, batch, history)
         self.protocol, self.seed = protocol, seed
         self._save = save
         # This comes first, so that a batch that the sampler refuses raises an error before the ranks communicate.
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
-        self._alone = member is None
-        self.stepper: Member | Stepper = member or Stepper(problem, world, protocol)
-        self._pace = member.pace if member else Pace(protocol, world, stop_requested, save_requested)
-        self.optimiser = self.stepper.optimiser
+        self.stepper: Stepper | Stack = Stepper(problem, world, protocol)
+        # Its row in the optimiser.
+        self._place = 0
+        self.pace = pace or Pace(protocol, world, stop_requested, save_requested)
+        self.share_s = 0.0 if pace else None
         plateau = protocol.plateau
         self.schedule = optimiser.PlateauSchedule(plateau.factor, plateau.patience) if plateau else None
         self.total_steps = protocol.steps or (protocol.epochs or 0) * self.steps_per_epoch
@@ -129,7 +132,7 @@ class Trainer(Training):
             TimedOut: the protocol's time is over, and training is not.
             Stopped: a stop was requested and the checkpoint is written.
         """
-        self._pace.begin(self.step, self.trained_s)
+        self.pace.begin(self.step, self.trained_s)
         with self._bar:
             if self._second_order:
                 # The points that its last search tries in vain are in no step, so that steps need not fill the time.
@@ -155,6 +158,13 @@ class Trainer(Training):
                 "weights are the best: monitor loss"
             )
 
+    def join(self, stack: Stack, place: int) -> None:
+        """Take the following steps as the member of a stack at this place."""
+        stack.optimiser.load_state_dict(self.stepper.optimiser.state_dict(self._place), place)
+        self.stepper, self._place = stack, place
+        # All members look up after the next step, and then together.
+        self._agreed = Look()
+
     def _drive(self, course: Course) -> None:
         """Answer the requests of a course by this run's own steps and outputs."""
         answer: StepSums | torch.Tensor | None = None
@@ -173,7 +183,7 @@ class Trainer(Training):
 
     def _train_epoch(self) -> Course:
         epoch, position = divmod(self.step, self.steps_per_epoch)
-        start, runs = time.perf_counter(), self.stepper.runs if isinstance(self.stepper, Member) else 1
+        start = self._spent_s()
         whole = position == 0
         self.problem.train()
         for indices in self.problem.sampler.batches(self.seed, epoch, self.batch, position):
@@ -184,9 +194,13 @@ class Trainer(Training):
             if len(self._pending) >= self._agreed.after or last:
                 self._agree(at_boundary=last)
         whole = whole and self.step % self.steps_per_epoch == 0
-        seconds = (time.perf_counter() - start) / runs if whole else None
+        seconds = self._spent_s() - start if whole else None
         with self.clock.aside():
             yield from self._end_epoch(epoch, seconds)
+
+    def _spent_s(self) -> float:
+        """Seconds since some moment, as far as they were spent on this run."""
+        return time.perf_counter() if self.share_s is None else self.share_s
 
     def _run_lbfgs(self) -> None:
         """Each iteration counts as an epoch and a step.
@@ -240,10 +254,10 @@ class Trainer(Training):
         self.problem.train()
         self.clock.start_step(self.step)
         if self.problem.separable:
-            parts.minimise(self.stepper.parameters, sums, iterated_parts, self.total_steps, self.world)
+            parts.minimise(stepper.parameters, sums, iterated_parts, self.total_steps, self.world)
             self._finished = True
             return
-        ended = lbfgs.minimise(self.stepper.parameters, evaluate, iterated, self.total_steps, self.world)
+        ended = lbfgs.minimise(stepper.parameters, evaluate, iterated, self.total_steps, self.world)
         if not self.step:
             raise Diverged(f"l-bfgs found no better point than the start: SciPy says {ended}")
         self._finished = True
@@ -271,7 +285,7 @@ class Trainer(Training):
             self._count_pending(at_boundary)
 
     def _count_pending(self, at_boundary: bool) -> None:
-        look = self._pace.look(self.step)
+        look = self.pace.look(self.step)
         requests = torch.tensor(
             [look.stop, look.save, look.over, look.after], dtype=torch.float64, device=self.world.device
         )
@@ -315,11 +329,11 @@ class Trainer(Training):
             "train_loss": sums["loss"] / sums["count"],
             "gradient_norm": sums["norm"] / sums["steps"],
             "own_gradient_norm": sums["own_norm"] / sums["steps"],
-            "learning_rate": self.optimiser.learning_rates[self._place],
+            "learning_rate": self.stepper.optimiser.learning_rates[self._place],
             "epoch_s": seconds,
         }
         self._epoch = dict(_EPOCH)
-        if seconds is not None and self._alone:
+        if seconds is not None and self.share_s is None:
             self.clock.epochs_s.append(seconds)
         if self.tested and not self._validated:
             # The last weights count.
@@ -327,7 +341,7 @@ class Trainer(Training):
         elif self.tested:
             start = time.perf_counter()
             values = self._validation((yield "validation"))
-            if self._alone:
+            if self.share_s is None:
                 self.clock.validations_s.append(time.perf_counter() - start)
             row |= {f"validation_{name}": value for name, value in values.items()}
             self._judge(epoch, values)
@@ -365,13 +379,8 @@ class Trainer(Training):
             value = value if better else self.best["value"]
             self.best = {"epoch": epoch, "value": value, "state": state_of(self.problem.model)}
         if self.schedule:
-            self.optimiser.learning_rates[self._place] *= self.schedule.step(values["loss"])
+            self.stepper.optimiser.learning_rates[self._place] *= self.schedule.step(values["loss"])
         self._finished = stopping is not None and self._waited >= stopping.patience
-
-    @property
-    def _place(self) -> int:
-        """The run's row in the optimiser."""
-        return self.stepper.index if isinstance(self.stepper, Member) else 0
 
     def outputs(self, split: str) -> torch.Tensor:
         """The model's outputs for the samples of a split, which the ranks share; the same rows on every rank."""
@@ -387,20 +396,34 @@ class Trainer(Training):
 
     def weights(self) -> Iterable[torch.Tensor]:
         """The trainable parameters."""
-        return self.stepper.parameters
+        return (parameter for parameter in self.problem.parameters() if parameter.requires_grad)
+
+    @property
+    def evaluated(self) -> Problem:
+        """The problem whose model takes the steps."""
+        return self.stepper.problem
 
     def _checkpoint_if_asked(self) -> None:
         if not (self._agreed.save or self._agreed.stop):
             return
-        if self.world.rank == 0 and not self.no_checkpoints:
-            self._save(self.state())
-        self._pace.saved(self.step)
+        self.save()
         if self._agreed.stop:
             self.world.barrier()
-            how = "the checkpoint is written, run the same command to resume"
-            if self.no_checkpoints:
-                how = f"{self.no_checkpoints} has no checkpoints, so the same command starts again"
-            raise Stopped(f"stopped at step {self.step}; {how}")
+            raise self.stopped()
+
+    def stopped(self) -> Stopped:
+        """The error by which it stops where it is."""
+        how = "the checkpoint is written, run the same command to resume"
+        if self.no_checkpoints:
+            how = f"{self.no_checkpoints} has no checkpoints, so the same command starts again"
+        return Stopped(f"stopped at step {self.step}; {how}")
+
+    def save(self) -> None:
+        """Write a checkpoint, on rank 0."""
+        start = time.perf_counter()
+        if self.world.rank == 0 and not self.no_checkpoints:
+            self._save(self.state())
+        self.pace.saved(self.step, time.perf_counter() - start)
 
     def state(self) -> dict[str, Any]:
         """Everything that the rest of the training depends on.
@@ -414,7 +437,7 @@ class Trainer(Training):
             )
         return {
             "model": state_of(self.problem.model),
-            "optimiser": self.optimiser.state_dict(self._place),
+            "optimiser": self.stepper.optimiser.state_dict(self._place),
             "schedule": self.schedule.state_dict() if self.schedule else None,
             "step": self.step,
             "losses": self.losses,
@@ -422,13 +445,13 @@ class Trainer(Training):
             "best": self.best,
             "waited": self._waited,
             "epoch": self._epoch,
-            "trained_s": self._pace.trained_s,
+            "trained_s": self.pace.trained_s,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Resume from a `state`; the following steps are bitwise those of an uninterrupted run."""
         self.problem.model.load_state_dict(state["model"])
-        self.optimiser.load_state_dict(state["optimiser"], self._place)
+        self.stepper.optimiser.load_state_dict(state["optimiser"], self._place)
         if self.schedule:
             self.schedule.load_state_dict(state["schedule"])
         self.step = state["step"]

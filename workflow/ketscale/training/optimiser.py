@@ -42,12 +42,6 @@ class _Descent:
         self.weight_decays = [protocol.weight_decay for protocol in protocols]
         self.clip_norms = [protocol.clip_norm for protocol in protocols]
 
-    def keep(self, chosen: Sequence[int]) -> None:
-        """Go on with some of the members, in this order, as `Flat.keep` does with their values."""
-        self.learning_rates = [self.learning_rates[member] for member in chosen]
-        self.weight_decays = [self.weight_decays[member] for member in chosen]
-        self.clip_norms = [self.clip_norms[member] for member in chosen]
-
     def _clip(self, norms: torch.Tensor) -> None:
         """Clip the gradients, whose norms these are."""
         limits = [limit or math.inf for limit in self.clip_norms]
@@ -116,12 +110,6 @@ class Adam(_Descent):
                 eps=EPSILON,
                 maximize=False,
             )
-
-    def keep(self, chosen: Sequence[int]) -> None:
-        """Go on with some of the members, in this order, as `Flat.keep` does with their values."""
-        super().keep(chosen)
-        rows = list(chosen)
-        self._means, self._squares, self._steps = self._means[rows], self._squares[rows], self._steps[rows]
 
     def state_dict(self, member: int = 0) -> dict[str, Any]:
         """A member's moments (numbers,), number of steps and learning rate; copies."""

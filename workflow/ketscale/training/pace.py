@@ -13,6 +13,8 @@ from ketscale.parallel.world import World
 # steps are slow they agree sooner, so that a request to stop waits no longer than about AGREE_S seconds.
 AGREE_STEPS = 10
 AGREE_S = 2.0
+# The checkpoints of runs that train together, which are as many files, take at most about this share of the time.
+SAVING_SHARE = 0.05
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,8 @@ class Pace:
         # Training before this process resumed the run counts too.
         self._before_s, self._began = 0.0, time.perf_counter()
         self._looked, self._saved_s = self._began, self._began
-        self._step, self._saved_step = 0, 0
+        self._step, self._saved_step, self._saving_s = 0, 0, 0.0
+        self._together = together
         self._look = Look()
 
     def begin(self, step: int = 0, trained_s: float = 0.0) -> None:
@@ -91,12 +94,18 @@ class Pace:
         # The request is always read, which clears it.
         self._look = Look(
             stop=self._stop_requested(),
-            save=self._save_requested() or (first and due),
+            save=self._save_requested() or (first and due and (not self._together or self.affordable)),
             over=first and limit_s is not None and self.trained_s >= limit_s,
             after=max(1, min(self._most_steps, int(AGREE_S / step_s))) if first else 0,
         )
         return self._look
 
-    def saved(self, step: int) -> None:
-        """A checkpoint of this step was written."""
+    @property
+    def affordable(self) -> bool:
+        """Whether it is long enough ago that all runs were saved, by what that took."""
+        return time.perf_counter() - self._saved_s >= self._saving_s / SAVING_SHARE
+
+    def saved(self, step: int, seconds: float) -> None:
+        """A checkpoint of this step was written, of one of the runs, in so many seconds."""
+        self._saving_s = seconds + (self._saving_s if step == self._saved_step else 0.0)
         self._saved_step, self._saved_s = step, time.perf_counter()

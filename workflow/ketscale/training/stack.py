@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -19,26 +18,8 @@ from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
-from ketscale.training.pace import Pace
 from ketscale.training.repeated import Repeated
 from ketscale.training.step import StepSums, cotangent, placed
-
-
-@dataclass
-class Member:
-    """A run's part of a stack: what its `Trainer` sees in place of a `Stepper`.
-
-    Attributes:
-        parameters: its trainable parameters.
-        optimiser: the optimiser of all `runs`, of which the run is member `index`.
-        pace: the same for all.
-    """
-
-    parameters: list[nn.Parameter]
-    optimiser: optimiser.Optimiser
-    index: int
-    runs: int
-    pace: Pace
 
 
 class Stack:
@@ -47,60 +28,33 @@ class Stack:
     Args:
         problems: on one device and in their final precision.
         protocols: as many; they may differ in what changes no shape.
-        pace: of all runs.
 
     Attributes:
-        members: the runs' parts, in the order of the problems.
-        template: the problem that is called, with each member's own tensors in place of its own.
+        optimiser: of all members, in the order of the problems.
+        problem: the one that is called, with each member's own tensors in place of its own.
 
     Raises:
         ValueError: a problem does not fit the first one, or the model has a parameter under two names.
     """
 
-    def __init__(self, problems: Sequence[Problem], protocols: Sequence[Protocol], pace: Pace) -> None:
+    def __init__(self, problems: Sequence[Problem], protocols: Sequence[Protocol]) -> None:
         if not all(fits(problem, problems[0]) for problem in problems):
             raise ValueError("problems whose samples or tensors have other shapes cannot be stacked")
-        self._problems = list(problems)
-        trained = [[p for p in problem.parameters() if p.requires_grad] for problem in problems]
-        self._flat = Flat(trained)
-        self._optimiser = optimiser.create(protocols, self._flat)
-        self.members = [
-            Member(own, self._optimiser, index, len(problems), pace) for index, own in enumerate(trained)
-        ]
-        every = dict(problems[0].named_parameters(remove_duplicate=False))
-        if len(every) != len(dict(problems[0].named_parameters())):
+        self._problems, first = list(problems), problems[0]
+        if len(dict(first.named_parameters(remove_duplicate=False))) != len(dict(first.named_parameters())):
             raise ValueError("a model with a parameter under two names cannot be stacked")
-        self.template = _template(problems[0])
-        self._arrange()
-
-    def _arrange(self) -> None:
-        """Find out in what the members differ, and so how their steps are taken."""
-        first = self._problems[0]
-        self._fixed = _different(self._problems)
-        # The template may still have the value of a member that left, though all that are left share another one.
-        for name, tensor in _fixed(first):
-            owner, last = _slot(self.template, name)
-            owner[last] = tensor
+        self._flat = Flat([[p for p in problem.parameters() if p.requires_grad] for problem in problems])
+        self.optimiser = optimiser.create(protocols, self._flat)
+        # One run is taken as if it were alone, to the last bit.
+        self.problem = _template(first) if len(problems) > 1 else first
+        self._fixed = _different(problems)
         names = (name for name, p in first.named_parameters() if p.requires_grad)
-        self._slots = [_slot(self.template, name) for name in (*names, *self._fixed)]
+        self._slots = [_slot(self.problem, name) for name in (*names, *self._fixed)]
         able = not self._fixed and possible(first)
-        self._direct = Direct(self._offered if able and offered(self.template) else None, self._flat)
-        # One run is taken as if it were alone.
-        taken = self.template if len(self.members) > 1 else first
-        self._repeated = Repeated(taken, self._flat, self._direct if able and first.linear else None)
+        self._direct = Direct(self._offered if able and offered(self.problem) else None, self._flat)
+        self._repeated = Repeated(self.problem, self._flat, self._direct if able and first.linear else None)
         # The cotangents of a linear problem, by the number of samples.
         self._pulls: dict[int, torch.Tensor] = {}
-
-    def keep(self, chosen: Sequence[int]) -> None:
-        """Go on with some of the members, in this order; the others keep their parameters' values."""
-        self._flat.keep(chosen)
-        self._optimiser.keep(chosen)
-        self._problems = [self._problems[index] for index in chosen]
-        self.members = [self.members[index] for index in chosen]
-        for index, member in enumerate(self.members):
-            member.index, member.runs = index, len(self.members)
-        # They are arranged as in a new stack of them, since one goes on from their checkpoint.
-        self._arrange()
 
     def take(self, batches: Sequence[torch.Tensor], step: int) -> list[StepSums]:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
@@ -118,7 +72,7 @@ class Stack:
                 sums = direct.value
                 self._direct.back(direct, self._pull(sums, count))
         norms = self._flat.norms()
-        self._optimiser.step(norms)
+        self.optimiser.step(norms)
         penalties = [None] * len(sums) if penalty is None else penalty.detach()
         rows = zip(sums.detach(), penalties, norms, strict=True)
         return [StepSums(int(step), count, count, own, extra, norm, norm) for own, extra, norm in rows]
@@ -140,13 +94,13 @@ class Stack:
 
     def _offered(self, indices: torch.Tensor, step: Step) -> VJP | None:
         """`Problem.vjp` of all members, as `Direct` asks for it."""
-        if len(self.members) == 1:
+        if len(self._problems) == 1:
             # This is as if the run were alone, to the last bit.
             found = self._problems[0].vjp(indices[0], step)
             return found and VJP(found.value[None], lambda pull, slots: found.back(pull[0], slots))
         self._bind(self._flat.leaves)
-        with self.template.seeded([int(problem.seed) for problem in self._problems]):
-            return self.template.vjp(indices, step)
+        with self.problem.seeded([int(problem.seed) for problem in self._problems]):
+            return self.problem.vjp(indices, step)
 
     def _bind(self, tensors: Sequence[torch.Tensor]) -> None:
         """Let the template work with these tensors in place of its own."""
@@ -171,30 +125,31 @@ class Stack:
     def outputs_of(self, split: str, samples: torch.Tensor) -> torch.Tensor:
         """All members' outputs (members, n, ...) for some samples of a split, int64 (n,)."""
         rows: torch.Tensor = self._each(
-            lambda problem, indices: problem.outputs(split, indices), samples.expand(len(self.members), -1)
+            lambda problem, indices: problem.outputs(split, indices), samples.expand(len(self._problems), -1)
         )
         return rows
 
     def _each(self, function: Callable[[Problem, torch.Tensor], Any], indices: torch.Tensor) -> Any:
         """The results (members, ...) of a function of each member's problem and its row of the indices."""
         indices = placed(indices, self._flat.values.device)
-        if len(self.members) == 1:
+        if len(self._problems) == 1:
             # This is as if the run were alone, to the last bit.
             made = function(self._problems[0], indices[0])
             return made[None] if isinstance(made, torch.Tensor) else tuple(part[None] for part in made)
 
         def of_one(own: Sequence[torch.Tensor], seed: torch.Tensor, row: torch.Tensor) -> Any:
             self._bind(own)
-            with self.template.seeded(seed):
-                return function(self.template, row)
+            with self.problem.seeded(seed):
+                return function(self.problem, row)
 
         seeds = torch.tensor([int(problem.seed) for problem in self._problems])
         return torch.func.vmap(of_one)([*self._flat.leaves, *self._fixed.values()], seeds, indices)
 
 
 def _template(problem: Problem) -> Problem:
-    """A copy of a problem for vmap, which shares its buffers, such as the data; its linear layers are `StackedLinear`."""
-    made = copy.deepcopy(problem, {id(buffer): buffer for buffer in problem.buffers()})
+    """A copy of a problem for vmap, which shares what is not trained; its linear layers are `StackedLinear`."""
+    shared = (*problem.buffers(), *(p for p in problem.parameters() if not p.requires_grad))
+    made = copy.deepcopy(problem, {id(tensor): tensor for tensor in shared})
     for module in made.modules():
         if type(module) is nn.Linear:
             module.__class__ = StackedLinear

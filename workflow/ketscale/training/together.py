@@ -11,7 +11,6 @@ from ketscale.config import Protocol
 from ketscale.errors import short
 from ketscale.parallel.world import World
 from ketscale.problems.problem import Problem
-from ketscale.training.pace import Pace
 from ketscale.training.stack import Stack, fits
 from ketscale.training.step import Stepper
 
@@ -38,8 +37,7 @@ def why_not(problems: Sequence[Problem], protocol: Protocol, batch: torch.Tensor
             warnings.simplefilter("ignore")
             if not all(fits(problem, problems[0]) for problem in problems):
                 return "seeds give it other shapes"
-            pace = Pace(protocol, world, lambda: False, lambda: False, together=True)
-            stack = Stack(problems, [protocol] * len(problems), pace)
+            stack = Stack(problems, [protocol] * len(problems))
             outputs = stack.outputs_of(split, few)
             steps = stack.take([batch] * len(problems), 0)
     except Exception as error:

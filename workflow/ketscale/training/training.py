@@ -51,6 +51,11 @@ class Training(ABC):
     def outputs(self, split: str) -> torch.Tensor:
         """The model's outputs for the samples of a split; the same rows on every rank."""
 
+    @property
+    def evaluated(self) -> Problem:
+        """The problem whose model is evaluated in training."""
+        return self.problem
+
     @abstractmethod
     def summary(self) -> Mapping[str, Any]:
         """What the quality in a record says of how it was reached: `epochs`, `best_epoch` and `chosen`."""
