@@ -316,7 +316,7 @@ def test_each_second_is_one_runs_whatever_the_groups(monkeypatch):
 
     monkeypatch.setattr(time, "perf_counter", lambda: now[0])
     monkeypatch.setattr(Stack, "take", taken)
-    protocols = [{"checkpoint_steps": 9}, {}, {"learning_rate": 1e308, "clip_norm": None}]
+    protocols = [{"checkpoint_steps": 8}, {}, {"learning_rate": 1e308, "clip_norm": None}]
     whole = Together(perceptron, protocols, epochs=4).train()
     assert isinstance(whole.ends[2], Diverged) and set(sizes) == {3, 2}
     (saved,) = [state for state in whole.saved[0] if state["step"] == 10]
