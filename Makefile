@@ -15,6 +15,7 @@ SETUP_CUDA := $(CUDA)/.ketscale-$(shell cksum < envs/cuda.lock | cut -d' ' -f1)
 SETUP_DYNAMICS := $(DYNAMICS)/.ketscale-$(shell cksum < envs/dynamics-bench.lock | cut -d' ' -f1)
 BENCH := $(VENV)/.bench-$(shell cksum < envs/bench.lock | cut -d' ' -f1)
 TRITON := $(VENV)/.triton-$(shell cksum < envs/triton.lock | cut -d' ' -f1)
+TRACKERS := $(VENV)/.trackers-$(shell cksum < envs/trackers.lock | cut -d' ' -f1)
 DOCS := $(VENV)/.docs-$(shell cksum < envs/docs.lock | cut -d' ' -f1)
 
 IS_311 := -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1
@@ -31,7 +32,7 @@ ENV := env -u PYTHONPATH -u PYTHONHOME -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR
 SIDE_BY_SIDE := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 ON_SLURM := --numprocesses 3 --dist loadfile
 
-.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra docs-extra docs test test-all test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
+.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra trackers-extra docs-extra docs test test-all test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -106,6 +107,9 @@ bench-extra: $(BENCH) ## adds the outside simulators of `ketscale bench simulato
 triton-extra: $(TRITON) ## adds Triton (1 GB) to .venv, for the tests of fused's GPU kernels, from envs/triton.lock
 	@echo "==> $(VENV) has Triton: make test covers the GPU kernels"
 
+trackers-extra: $(TRACKERS) ## adds TensorBoard and MLflow's client to .venv, for `ketscale export`, from envs/trackers.lock
+	@echo "==> $(VENV) has TensorBoard and MLflow: ketscale export"
+
 docs-extra: $(DOCS) ## adds Sphinx and its themes to .venv, for `make docs`, from envs/docs.lock
 	@echo "==> $(VENV) has Sphinx: make docs"
 
@@ -159,6 +163,11 @@ $(BENCH): $(SETUP)
 $(TRITON): $(SETUP)
 	@echo "==> Adding envs/triton.lock to $(VENV)"
 	@$(VENV)/bin/python -m pip install -qq --no-compile --no-deps --requirement envs/triton.lock
+	@touch $@
+
+$(TRACKERS): $(SETUP)
+	@echo "==> Adding envs/trackers.lock to $(VENV)"
+	@$(VENV)/bin/python -m pip install -qq --no-compile --no-deps --requirement envs/trackers.lock
 	@touch $@
 
 $(DOCS): $(SETUP)

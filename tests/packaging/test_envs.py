@@ -23,6 +23,7 @@ def pins(name: str) -> list[str]:
         "cuda.lock",
         "bench.lock",
         "triton.lock",
+        "trackers.lock",
         "docs.lock",
         "gpu-kit.lock",
         "dynamics-bench.lock",
@@ -52,7 +53,7 @@ def test_the_cuda_lock_is_the_cpu_lock_and_what_gpus_need() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["bench.lock", "triton.lock", "docs.lock"])
+@pytest.mark.parametrize("name", ["bench.lock", "triton.lock", "trackers.lock", "docs.lock"])
 def test_an_extra_changes_nothing_that_the_environment_has(name: str) -> None:
     names = {line.split("==")[0].lower().replace("_", "-") for line in pins("cpu.lock")}
     assert not names & {line.split("==")[0].lower().replace("_", "-") for line in pins(name)}

@@ -83,7 +83,7 @@ def test_an_extra_installs_what_its_errors_say(name: str) -> None:
 
 def test_the_pins_are_within_the_ranges() -> None:
     pins = {}
-    for lock in ("cpu.lock", "bench.lock", "triton.lock"):
+    for lock in ("cpu.lock", "bench.lock", "triton.lock", "trackers.lock"):
         lines = (ROOT / "envs" / lock).read_text().splitlines()
         pins |= {canonical(line.split("==")[0]): line.split("==")[1] for line in lines if "==" in line}
     wanted = requirements(

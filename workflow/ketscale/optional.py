@@ -65,6 +65,14 @@ EXTRAS = {
             "seaborn": "seaborn",
         },
     ),
+    "tensorboard": Extra(
+        "`ketscale export --to tensorboard`", {"tensorboard": "tensorboard"}, "trackers-extra"
+    ),
+    "mlflow": Extra(
+        "`ketscale export --to mlflow`",
+        {"mlflow": "mlflow-skinny", "sqlalchemy": "sqlalchemy", "alembic": "alembic"},
+        "trackers-extra",
+    ),
     "gpu": Extra("the simulator fused on a GPU", {"triton": "triton"}, "triton-extra"),
     "bench": Extra(
         "the outside simulators of `ketscale bench simulators`",

@@ -1,4 +1,4 @@
-"""`ketscale report`, `merge` and `compare`: what records say."""
+"""`ketscale report`, `merge`, `compare` and `export`: what records say."""
 
 from __future__ import annotations
 
@@ -71,6 +71,16 @@ def add(command: Add) -> None:
     for kind in ("json", "csv"):
         compare.add_argument(f"--{kind}", type=Path, metavar="FILE", help=f"write the comparison as {kind}")
 
+    export = command(
+        "export",
+        _export,
+        "Write the histories and metrics of a results folder for TensorBoard or MLflow",
+        "Their own libraries write, offline. Runs whose record cannot be used are left out and counted.",
+    )
+    export.add_argument("folder", type=Path, metavar="FOLDER", help="the results folder")
+    export.add_argument("--to", choices=("tensorboard", "mlflow"), required=True, help="who shall read it")
+    export.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="the folder to make")
+
 
 def study(options: argparse.Namespace) -> tuple[Config, Path]:
     """The config that a report is made of, and its results folder."""
@@ -117,3 +127,9 @@ def _compare(options: argparse.Namespace) -> int:
     from ketscale.analysis import compared
 
     return compared.run(options.a, options.b, options.threshold, options.json, options.csv)
+
+
+def _export(options: argparse.Namespace) -> None:
+    from ketscale.analysis import export
+
+    print(export.run(options.folder, options.to, options.out))
