@@ -88,9 +88,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                     found = [each for count in counts for each in at_once(count, url, wanted, str(home))]
                     failed += bool(found)
                     failures += found
-                print(
-                    f"{name}: {failed} of {given.repeats} repeats failed", *sorted(set(failures)), sep="\n  "
-                )
+                told = f"{name}: {failed} of {given.repeats} repeats failed"
+                print(told, *sorted(set(failures)), sep="\n  ", flush=True)
             server.shutdown()
 
 
