@@ -329,7 +329,9 @@ def _sentences(plan: Plan) -> list[str]:
         if most == _OVER:
             more = plan.hours(run for run, why in plan.left_out.items() if why == _OVER).middle
             most += f" by {rounded(more)} node-hours"
-        said.append(f"Left out: {counted(number, 'run')} ({most}){f', and {others} others' * bool(others)}.")
+        said.append(
+            f"Left out: {counted(number, 'run')} ({most}){f', and {counted(others, 'other')}' * bool(others)}."
+        )
     longest = report.longest(plan.config, [plan.costs[run].forecast for run in plan.chosen or plan.costs])
     return [*said, *([f"The longest run: {longest}."] if longest else [])]
 
@@ -338,10 +340,7 @@ def _calls(plan: Plan) -> list[str]:
     """The commands that do first what is to be done first, or measured first."""
     lines = []
     if plan.probes:
-        lines += [
-            f"These would tell what {counted(len(plan.probes), 'kind')} of run costs:",
-            *_call(plan, plan.probes),
-        ]
+        lines += ["Measure first, one of each kind of which no record tells:", *_call(plan, plan.probes)]
     if plan.chosen and (plan.budget is not None or plan.left_out):
         lines += _call(plan, plan.chosen)
     elif plan.chosen:

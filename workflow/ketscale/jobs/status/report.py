@@ -93,7 +93,7 @@ def longest(config: Config, forecasts: Iterable[Forecast]) -> str:
     if one is None:
         return ""
     run, protocol = one.run, config.settings(one.run).protocol
-    length = f"{protocol.epochs:,} epochs" if protocol.epochs else f"{protocol.steps or 0:,} steps"
+    length = counted(protocol.epochs, "epoch") if protocol.epochs else counted(protocol.steps or 0, "step")
     kind = "GPU" if BACKENDS[run.backend].device == "gpu" else "core"
     workers = run.ranks if kind == "GPU" else run.ranks * run.threads
     about = f"{'at most ' * one.at_most or 'about '}{duration(one.wall_s.middle, 2)}"
