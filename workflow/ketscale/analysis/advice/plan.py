@@ -325,13 +325,12 @@ def _sentences(plan: Plan) -> list[str]:
         said = [] if plan.budget is None else [f"{rounded(plan.budget)} node-hours complete no point."]
     if plan.left_out:
         most, number = Counter(plan.left_out.values()).most_common(1)[0]
-        others = len(plan.left_out) - number
+        others = counted(len(plan.left_out) - number, "other")
+        rest = f", and {others}" if number < len(plan.left_out) else ""
         if most == _OVER:
             more = plan.hours(run for run, why in plan.left_out.items() if why == _OVER).middle
             most += f" by {rounded(more)} node-hours"
-        said.append(
-            f"Left out: {counted(number, 'run')} ({most}){f', and {counted(others, 'other')}' * bool(others)}."
-        )
+        said.append(f"Left out: {counted(number, 'run')} ({most}){rest}.")
     longest = report.longest(plan.config, [plan.costs[run].forecast for run in plan.chosen or plan.costs])
     return [*said, *([f"The longest run: {longest}."] if longest else [])]
 
