@@ -43,9 +43,9 @@ def add(command: Add) -> None:
         "It changes nothing and may be called at any time.",
     )
     add_config(status)
-    form = status.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="print JSON, for scripts")
-    form.add_argument(
+    shown = status.add_mutually_exclusive_group()
+    shown.add_argument("--json", action="store_true", help="print JSON, for scripts")
+    shown.add_argument(
         "--watch",
         type=amount,
         nargs="?",

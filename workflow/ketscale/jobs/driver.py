@@ -83,9 +83,9 @@ def begin(workflow: Any) -> None:
     options.add_argument("--profile", default=os.environ.get("SNAKEMAKE_PROFILE"))
     # Snakemake itself does not tell which profile it has read.
     profile = options.parse_known_args(sys.argv[1:])[0].profile
-    files = [os.path.relpath(path) for path in workflow.configfiles[-1:]]
+    config = next((os.path.relpath(path) for path in reversed(workflow.configfiles)), None)
     me = msgspec.convert(process.identity(), Process)
-    _write(Call(workflow.main_snakefile, *files or [None], profile, signs.utc(), me))
+    _write(Call(workflow.main_snakefile, config, profile, signs.utc(), me))
 
 
 def end() -> None:
