@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterable
 from typing import Any
 
+import pytest
+
 
 def pairs(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
     """Few rows with a value of each axis, such that every two values of two axes are in a row together."""
@@ -21,3 +23,16 @@ def pairs(*axes: Iterable[Any]) -> list[tuple[Any, ...]]:
         left -= of(best)
         chosen.append(best)
     return [tuple(axis[i] for axis, i in zip(values, row, strict=True)) for row in sorted(chosen)]
+
+
+def sampled(*axes: Iterable[Any]) -> list[Any]:
+    """All rows of a product as parameters of a test; `make test` has those of `pairs` alone."""
+    values = [list(axis) for axis in axes]
+    first = set(pairs(*(range(len(axis)) for axis in values)))
+    return [
+        pytest.param(
+            *(axis[i] for axis, i in zip(values, row, strict=True)),
+            marks=[] if row in first else pytest.mark.in_full,
+        )
+        for row in itertools.product(*(range(len(axis)) for axis in values))
+    ]

@@ -46,8 +46,23 @@ def weights(estimator: Any) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in estimator.module_.parameters()])
 
 
+def in_turn(checks: pytest.MarkDecorator) -> pytest.MarkDecorator:
+    """A check of both estimators is made with one of them, in turn; with `make test-all` of each."""
+    names, given = checks.mark.args
+    cases = [case if hasattr(case, "marks") else pytest.param(*case) for case in given]
+    of_check: dict[str, list[int]] = {}
+    for number, case in enumerate(cases):
+        of_check.setdefault(case.values[1].func.__name__, []).append(number)
+    first = {numbers[turn % len(numbers)] for turn, numbers in enumerate(of_check.values())}
+    marked = (
+        case if number in first else pytest.param(*case.values, marks=[*case.marks, pytest.mark.in_full])
+        for number, case in enumerate(cases)
+    )
+    return pytest.mark.parametrize(names, list(marked), **checks.mark.kwargs)
+
+
 # The other check that is skipped, of arrays of other libraries, is skipped for every estimator without SCIPY_ARRAY_API.
-@parametrize_with_checks([CircuitClassifier(), CircuitRegressor()])
+@in_turn(parametrize_with_checks([CircuitClassifier(), CircuitRegressor()]))
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 

@@ -384,8 +384,14 @@ NESTINGS: dict[str, Any] = {
 XS, WS = np.random.default_rng(3).normal(size=(3, INPUTS)), np.random.default_rng(4).normal(size=(2, WEIGHTS))
 
 
-@pytest.mark.parametrize("nesting", NESTINGS)
-@pytest.mark.parametrize("way", ["device", "converted"])
+@pytest.mark.parametrize(
+    ("nesting", "way"),
+    [
+        pytest.param(nesting, way, marks=[pytest.mark.in_full] * ((number + other) % 2))
+        for number, nesting in enumerate(NESTINGS)
+        for other, way in enumerate(("device", "converted"))
+    ],
+)
 def test_a_qnode_is_mapped_and_differentiated(way: str, nesting: str) -> None:
     qnode = qnode_on("ketscale.fused") if way == "device" else from_qnode(qnode_on("default.qubit"))
     transform = NESTINGS[nesting]

@@ -32,6 +32,7 @@ from ketscale.engines.compiled import library
 from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError
 from ketscale.files import alone
+from tests.pairs import sampled
 
 CPU = torch.device("cpu")
 REFERENCE: Simulator = build_simulator(
@@ -102,23 +103,20 @@ def evaluated(
     return results
 
 
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(circuits(), st.integers(1, 9), st.booleans(), st.integers(0, 2**20), st.data())
-def test_random_circuits_agree_with_default_qubit(
-    circuit: Circuit, batch: int, given_state: bool, seed: int, data: st.DataObject
-) -> None:
-    words = tuple(
-        data.draw(
-            st.lists(
-                st.text("IXYZ", min_size=circuit.qubits, max_size=circuit.qubits), min_size=1, max_size=4
-            )
-        )
-    )
-    angles = angles_of(circuit, batch, seed=seed)
-    initial = states(batch, 2**circuit.qubits, seed) if given_state else None
-    found = evaluated(Fused(), circuit, angles, words, initial)
-    expected = evaluated(REFERENCE, circuit, angles, words, initial)
-    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+@pytest.mark.parametrize("examples", [15, pytest.param(40, marks=pytest.mark.in_full)])
+def test_random_circuits_agree_with_default_qubit(examples: int) -> None:
+    @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+    @given(circuits(), st.integers(1, 9), st.booleans(), st.integers(0, 2**20), st.data())
+    def agrees(circuit: Circuit, batch: int, given_state: bool, seed: int, data: st.DataObject) -> None:
+        letters = st.text("IXYZ", min_size=circuit.qubits, max_size=circuit.qubits)
+        words = tuple(data.draw(st.lists(letters, min_size=1, max_size=4)))
+        angles = angles_of(circuit, batch, seed=seed)
+        initial = states(batch, 2**circuit.qubits, seed) if given_state else None
+        found = evaluated(Fused(), circuit, angles, words, initial)
+        expected = evaluated(REFERENCE, circuit, angles, words, initial)
+        torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+
+    agrees()
 
 
 ANSAETZE = [
@@ -129,22 +127,22 @@ ANSAETZE = [
 ]
 
 
-@pytest.mark.parametrize("width", [16, 32, 64])
-@pytest.mark.parametrize(("circuit", "letters"), ANSAETZE)
+# The vectors that this processor has, in bytes.
+WIDTHS = [width for width in (16, 32, 64) if width <= library.vector_bytes()]
+
+
+@pytest.mark.parametrize(("ansatz", "width", "batch"), sampled(ANSAETZE, WIDTHS, (1, 3, 21)))
 def test_every_layout_gives_the_same_numbers(
-    circuit: Circuit, letters: str, width: int, monkeypatch: pytest.MonkeyPatch
+    ansatz: tuple[Circuit, str], width: int, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Vectors of any width, with any number of amplitudes in them: batches from one sample to several tiles."""
-    if width > library.vector_bytes():
-        pytest.skip(f"this processor's vectors have {library.vector_bytes()} bytes")
+    circuit, letters = ansatz
     monkeypatch.setattr(sweeps, "vector_bytes", lambda: width)
     sweeps.kernel.cache_clear()
-    words = pauli_words(circuit.qubits, letters)
-    for batch in (1, 3, 21):
-        angles = angles_of(circuit, batch)
-        found = evaluated(Fused(), circuit, angles, words, None)
-        expected = evaluated(REFERENCE, circuit, angles, words, None)
-        torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
+    words, angles = pauli_words(circuit.qubits, letters), angles_of(circuit, batch)
+    found = evaluated(Fused(), circuit, angles, words, None)
+    expected = evaluated(REFERENCE, circuit, angles, words, None)
+    torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
     sweeps.kernel.cache_clear()
 
 
@@ -210,8 +208,17 @@ def test_sixteen_qubits_are_evaluated() -> None:
     torch.testing.assert_close(Fused().expval(circuit, angles, pauli_words(16)), expected, atol=1e-10, rtol=0)
 
 
-@pytest.mark.parametrize("width", [16, 32, 64])
-@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-12), (torch.float32, 1e-5)])
+@pytest.mark.parametrize(
+    ("width", "dtype", "tolerance"),
+    [
+        *((width, torch.float64, 1e-12) for width in WIDTHS),
+        # Only the widest have a number of lanes that double precision has not.
+        *(
+            pytest.param(width, torch.float32, 1e-5, marks=[pytest.mark.in_full] * (width < max(WIDTHS)))
+            for width in WIDTHS
+        ),
+    ],
+)
 def test_states_enter_and_leave_every_layout(
     width: int, dtype: torch.dtype, tolerance: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -249,6 +256,7 @@ class Holding(nn.Module):
             part.simulator = held
 
 
+@pytest.mark.usefixtures("read_from_tables")
 def test_the_cheaper_route_is_taken_and_noted() -> None:
     auto = Fused()
     for layers, expected in ((2, "sweep"), (40, "matrix")):
@@ -264,6 +272,7 @@ def test_the_cheaper_route_is_taken_and_noted() -> None:
     assert [(r["gates"], r["batch"]) for r in routes_taken(Holding(auto))] == [(15, 4096), (243, 4096)]
 
 
+@pytest.mark.usefixtures("read_from_tables")
 def test_a_second_run_of_a_process_notes_its_own_routes_and_no_others() -> None:
     circuit, other = strongly_entangling_ansatz(3, 2), strongly_entangling_ansatz(3, 3)
     first, second = Fused(), Fused()
@@ -274,6 +283,7 @@ def test_a_second_run_of_a_process_notes_its_own_routes_and_no_others() -> None:
     assert routes_taken(Holding(second)) == routes_taken(Holding(first))[:1]
 
 
+@pytest.mark.usefixtures("read_from_tables")
 def test_the_routes_of_wrapped_and_shared_simulators_are_found_once() -> None:
     circuit, inner = strongly_entangling_ansatz(3, 2), Fused()
     placed = Placed(Spanned(inner), CPU)

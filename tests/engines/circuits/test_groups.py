@@ -22,6 +22,7 @@ from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.engines.circuits.wrapper import Looped
 from ketscale.errors import UserError
 from ketscale.measure import spans
+from tests.pairs import sampled
 
 CPU = torch.device("cpu")
 GROUPS = 3
@@ -86,19 +87,24 @@ CIRCUITS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("circuit", CIRCUITS, ids=lambda c: f"{c.qubits} qubits, {len(c.gates)} gates")
-def test_a_group_has_the_bits_that_it_has_alone(circuit: Circuit, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("circuit", "dtype", "batch", "measured"),
+    sampled(CIRCUITS, (torch.float64, torch.float32), (1, 2, 5, 21), (True, False)),
+    ids=lambda each: f"{each.qubits} qubits, {len(each.gates)} gates" if isinstance(each, Circuit) else None,
+)
+def test_a_group_has_the_bits_that_it_has_alone(
+    circuit: Circuit, dtype: torch.dtype, batch: int, measured: bool
+) -> None:
     words = pauli_words(circuit.qubits, "ZX")
-    for batch in (1, 2, 5, 21):
-        inputs = some(GROUPS, batch, circuit.inputs, dtype=dtype)
-        weights = some(GROUPS, circuit.weights, dtype=dtype)
-        for function in (
-            lambda i, w: Fused().expval(circuit, Angles(i, w), words),
-            lambda i, w: Fused().state(circuit, Angles(i, w)),
-        ):
-            # Samples that are alone in their group share a tile.
-            check(compared(function, inputs, weights), dtype, bits=batch > 1)
+    inputs = some(GROUPS, batch, circuit.inputs, dtype=dtype)
+    weights = some(GROUPS, circuit.weights, dtype=dtype)
+
+    def evaluated(i: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        angles = Angles(i, w)
+        return Fused().expval(circuit, angles, words) if measured else Fused().state(circuit, angles)
+
+    # Samples that are alone in their group share a tile.
+    check(compared(evaluated, inputs, weights), dtype, bits=batch > 1)
 
 
 @pytest.mark.usefixtures("two_threads")
