@@ -54,19 +54,26 @@ WAYS: dict[str, Callable[[Any], Any]] = {
     "saved": saved,
 }
 
+# Small: what is copied does not depend on sizes.
+FEATURES, SERIES = 8, (4, 9)
+
+
+def small(kind: Any, **arguments: Any) -> Callable[[], nn.Module]:
+    inputs = FEATURES if kind in (VQC, MLP) else SERIES
+    sizes = {"qubits": 2, "layers": 1} if kind in QUANTUM else {}
+    return partial(kind, inputs=inputs, **sizes, **arguments)
+
+
 QUANTUM: tuple[Any, ...] = (VQC, Hydra, HydraHybrid, Mamba, MambaHybrid, MambaLite, MambaHybridLite)
 MODELS: dict[str, Callable[[], nn.Module]] = {
-    **{kind.__name__: kind for kind in (*QUANTUM, MLP, ClassicalMamba, ClassicalHydra)},
-    **{f"literal {kind.__name__}": partial(kind, literal=True) for kind in (Hydra, MambaHybrid)},
-    **{
-        f"{kind.__name__} by PennyLane": partial(kind, qubits=2, layers=1, simulator="default.qubit")
-        for kind in QUANTUM
-    },
+    **{kind.__name__: small(kind) for kind in (*QUANTUM, MLP, ClassicalMamba, ClassicalHydra)},
+    **{f"literal {kind.__name__}": small(kind, literal=True) for kind in (Hydra, MambaHybrid)},
+    **{f"{kind.__name__} by PennyLane": small(kind, simulator="default.qubit") for kind in QUANTUM},
 }
 
 
 def inputs_of(model: nn.Module) -> torch.Tensor:
-    shape = (512,) if isinstance(model, (VQC, MLP)) else (64, 249)
+    shape = (FEATURES,) if isinstance(model, (VQC, MLP)) else SERIES
     return torch.randn(2, *shape, generator=torch.Generator().manual_seed(0))
 
 
@@ -92,7 +99,7 @@ def test_a_model_that_was_used_is_copied_whole(make: Callable[[], nn.Module]) ->
     assert same(numbers(model), expected), "a copy shares the weights"
 
 
-@pytest.mark.parametrize("make", [VQC, Hydra, Mamba, ClassicalMamba])
+@pytest.mark.parametrize("make", [MODELS[name] for name in ("VQC", "Hydra", "Mamba", "ClassicalMamba")])
 def test_a_model_is_averaged(make: Callable[[], nn.Module]) -> None:
     model = make()
     numbers(model)
