@@ -379,6 +379,4 @@ def _program(circuit: QuantumCircuit, bindings: BindingsArray, differentiable: b
     return _Program(translated, Angles(inputs, weights), measured, values)
 
 
-@lru_cache(maxsize=256)
-def _expressions(expressions: tuple[Expression, ...], parameters: tuple[Parameter, ...]) -> Expressions:
-    return Expressions(expressions, parameters)
+_expressions = lru_cache(maxsize=256)(Expressions)

@@ -123,7 +123,10 @@ class Converted:
                 return self._in_jax(args, kwargs)
             if any(isinstance(leaf, NUMPY) for leaf in leaves):
                 in_numpy = not any(isinstance(leaf, torch.Tensor) for leaf in leaves)
-                leaves = [_from_numpy(leaf) if isinstance(leaf, NUMPY) else leaf for leaf in leaves]
+                leaves = [
+                    torch.from_numpy(np.array(leaf, order="C")) if isinstance(leaf, NUMPY) else leaf
+                    for leaf in leaves
+                ]
                 args, kwargs = pytree.tree_unflatten(leaves, spec)
             key = (spec, *map(_key, leaves))
         tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
@@ -163,10 +166,6 @@ class Converted:
                 way = self._records.record((key, outside), tensors, captured, run)
         self._records.check(way, tensors, captured, run)
         return way.nested(way([*tensors, *captured]))
-
-
-def _from_numpy(value: Any) -> torch.Tensor:
-    return torch.from_numpy(np.array(value, order="C"))
 
 
 def _to_numpy(result: torch.Tensor) -> Any:

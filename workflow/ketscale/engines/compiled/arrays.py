@@ -218,8 +218,11 @@ class Arguments:
             raise AttributeError(f"the kernel has no argument {name}") from None
         made: Any
         if kind.shape:
-            shape = [1, *(size if isinstance(size, int) else self._size(size) for size in kind.shape[1:])]
-            made = Buffer(self._code, kind.element, self._read(slot, POINTER), shape)
+            sizes = [
+                size if isinstance(size, int) else getattr(self if size in self._types else self._plan, size)
+                for size in kind.shape[1:]
+            ]
+            made = Buffer(self._code, kind.element, self._read(slot, POINTER), (1, *sizes))
         else:
             made = Number(self._code, self._read(slot, self._code.types[kind.element]))
         # Kept: next time it is found without this function.
@@ -230,10 +233,6 @@ class Arguments:
         """An argument's value; it is read at the start of the function."""
         with self._code.b.goto_entry_block():
             return self._code.b.load(self._code.slot(slot), typ=typ)
-
-    def _size(self, name: str) -> Operand:
-        found: Operand = getattr(self, name) if name in self._types else getattr(self._plan, name)
-        return found
 
 
 def _leaves(tree: Tree) -> list[Number]:

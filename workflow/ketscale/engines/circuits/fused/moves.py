@@ -56,19 +56,18 @@ def move(k: FunctionCode, table: MoveTable, state: Buffer, lane_bits: Operand, s
 
     lane_bits: of a basis index, that are in a vector's lanes. samples: in a tile, if there are such bits.
     """
-    if not isinstance(lane_bits, Number):
-        if lane_bits:
-            with k.loop(samples) as sample:
-                _move(k, table, _Amplitudes(k, state, lane_bits, sample))
-        else:
-            _move(k, table, _Amplitudes(k, state, 0, None))
-        return
 
     def of_samples() -> None:
         with k.loop(samples) as sample:
             _move(k, table, _Amplitudes(k, state, lane_bits, sample))
 
-    k.either(lane_bits > 0, of_samples, lambda: _move(k, table, _Amplitudes(k, state, 0, None)))
+    def whole() -> None:
+        _move(k, table, _Amplitudes(k, state, 0, None))
+
+    if isinstance(lane_bits, Number):
+        k.either(lane_bits > 0, of_samples, whole)
+    else:
+        (of_samples if lane_bits else whole)()
 
 
 def _move(k: FunctionCode, table: MoveTable, amplitudes: _Amplitudes) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from ketscale.engines.circuits.circuit import Circuit, Gate
+from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused.program import reduce
 from ketscale.engines.circuits.fused.schedule import schedule
 
@@ -27,7 +27,8 @@ CALLS_S = 0.5e-3
 @lru_cache(maxsize=256)
 def split(circuit: Circuit) -> tuple[Circuit, Circuit]:
     """The circuit up to its last gate with an input, and its tail."""
-    last = max((i for i, gate in enumerate(circuit.gates) if _has_input(gate)), default=-1)
+    inputs = (any(column.kind == "input" for column in gate.columns) for gate in circuit.gates)
+    last = max((i for i, has_input in enumerate(inputs) if has_input), default=-1)
     return (
         Circuit(circuit.qubits, circuit.gates[: last + 1]),
         Circuit(circuit.qubits, circuit.gates[last + 1 :]),
@@ -57,7 +58,3 @@ def tail_steps(circuit: Circuit) -> int:
     """The number of rotations and tables of phases in a sweep of the tail."""
     passes = schedule(reduce(split(circuit)[1], None), 3, 0, from_zero=False).passes
     return sum(len(pass_.steps) for pass_ in passes)
-
-
-def _has_input(gate: Gate) -> bool:
-    return any(column.kind == "input" for column in gate.columns)

@@ -215,7 +215,8 @@ class Request(NamedTuple):
             double=self._double,
             lanes=lanes,
             lane_bits=bits if self.partners is None else 0,
-            widths=block_widths(real),
+            # They fill the vector registers, in the forward and in the backward pass.
+            widths=(4, 3) if real else (3, 2),
             from_zero=self.from_zero,
             wanted=self.wanted,
             literal=self.literal,
@@ -250,11 +251,6 @@ def kernel(request: Request) -> Sweep[CompiledSweep]:
 def reduced(circuit: Circuit, paulis: tuple[str, ...] | None, literal: bool, mixed: bool) -> Program:
     """`program.reduce`, cached."""
     return reduce(circuit, paulis, literal, mixed)
-
-
-def block_widths(real: bool) -> tuple[int, int]:
-    """The dimensions of blocks that fill the vector registers, for the forward and the backward pass."""
-    return (4, 3) if real else (3, 2)
 
 
 def _lanes(amplitudes: int, double: bool) -> int:
