@@ -133,7 +133,6 @@ def _mlflow(runs: list[_Exported], made: Path, out: Path) -> str:
     """A database with an experiment for each workload."""
     os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", MLFLOW_LOGGING_LEVEL="WARNING")
     with needed_for("export --to mlflow"):
-        import alembic  # noqa: F401, which the library imports late
         from mlflow import MlflowClient
         from mlflow.entities import Metric, Param, RunTag
     client = MlflowClient(f"sqlite:///{made.absolute()}/mlflow.db")
