@@ -278,14 +278,6 @@ def test_a_machine_without_slurm_is_named(monkeypatch):
     assert "there is no sbatch on this machine" in refused(of(), run_at("cpu-n1r1t1"))
 
 
-@pytest.mark.parametrize(
-    "text, minutes",
-    [("1:00:00", 60), ("30:00", 30), ("2-00:00:00", 2880), ("1-12:30:00", 2190), ("infinite", float("inf"))],
-)
-def test_time_limits_are_read(text, minutes):
-    assert check._minutes(text) == minutes
-
-
 def test_a_key_that_is_left_out_is_what_the_file_has_as_shipped():
     shipped = site.read_file(SHIPPED)
     assert shipped == site.SiteFile(limits=shipped.limits)

@@ -75,6 +75,23 @@ def test_a_job_is_read_where_slurm_answers(slurm):
     assert queue.state("7") == ""
 
 
+@pytest.mark.parametrize(
+    "told, minutes",
+    [("1:00:00", 60), ("30:00", 30), ("2-00:00:00", 2880), ("1-12:30:00", 2190), ("infinite", float("inf")), ("UNLIMITED", float("inf"))],
+)  # fmt: skip
+def test_time_limits_are_read(told, minutes):
+    assert queue.seconds(told) == 60 * minutes
+
+
+def test_the_times_of_a_job_are_those_of_one_that_snakemake_has_submitted(slurm):
+    slurm("squeue", f"{UUID}|1:30|2:00:00")
+    assert queue.times("7") == (90, 7200)
+    slurm("squeue", "my-own-job|1:30|2:00:00")
+    assert queue.times("7") is None
+    slurm("squeue", error="slurm_load_jobs error: Invalid job id specified", status=1)
+    assert queue.times("7") is None
+
+
 def test_a_command_that_fails_says_so_in_a_line(slurm):
     slurm("sinfo", error="first\nsinfo: error: Unable to contact slurm controller", status=1)
     with pytest.raises(UserError, match=r"^sinfo failed: sinfo: error: Unable to contact slurm controller$"):

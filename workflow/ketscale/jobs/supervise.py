@@ -22,12 +22,15 @@ import time
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from ketscale import process, strict_json
 from ketscale.errors import in_words
 from ketscale.files import read_bytes, write_atomic
 from ketscale.grid import RECORD
+
+if TYPE_CHECKING:
+    from ketscale.jobs.slurm.attempt import Attempt
 
 NOTE = "failure.json"
 _LINES_KEPT = 200
@@ -110,7 +113,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
             _leave_note_of(launch, folder, explain([], 128 + signum, signum))
 
     signal.signal(signal.SIGTERM, pass_on)
-    orphaned = _follow(child, kept)
+    orphaned = _follow(child, kept, _attempt(folder))
     status = child.wait()
     # Ranks that a failed launcher left have nothing to do with why it failed; if it was killed, they do.
     orphaned = orphaned and status < 0
@@ -159,7 +162,17 @@ class _Echo:
         return self._said is not None
 
 
-def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str]) -> bool:
+def _attempt(folder: Path) -> Attempt | None:
+    """The attempt of the SLURM job that this process is in."""
+    job = process.slurm_job()
+    if not job:
+        return None
+    from ketscale.jobs.slurm.attempt import Attempt
+
+    return Attempt(folder, job)
+
+
+def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str], attempt: Attempt | None) -> bool:
     """Pass on what a process and those below it say, until all of them have ended.
 
     Processes that outlive it are told to stop, and killed if they do not: ranks whose launcher was killed would train
@@ -170,6 +183,8 @@ def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str]) -> boo
     """
     echo = _Echo(child.stderr, kept)
     while child.poll() is None:
+        if attempt:
+            attempt.look()
         if not echo.pass_on(_LOOK_S):
             child.wait()
     end = time.monotonic() + _GRACE_S

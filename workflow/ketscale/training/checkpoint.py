@@ -33,11 +33,19 @@ def history_of(folder: Path, key: str) -> Path:
 
 
 def save(folder: Path, key: str, state: dict[str, Any]) -> None:
-    """Write a JSON header line and the state (tensors, numbers, strings, lists and dicts), atomically."""
+    """Write a JSON header line and the state (tensors, numbers, strings, lists and dicts), atomically.
+
+    The header has the step, for those who must not import torch to know how far a run is.
+    """
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getvalue()
-    header = {"key": key, "sha256": hashlib.sha256(content).hexdigest()}
+    step = state.get("step")
+    header = {
+        "key": key,
+        "step": step if isinstance(step, int) else 0,
+        "sha256": hashlib.sha256(content).hexdigest(),
+    }
     write_atomic(path_of(folder, key), json.dumps(header).encode() + b"\n" + content)
 
 

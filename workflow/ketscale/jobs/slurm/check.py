@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.slurm.queue import ask
+from ketscale.jobs.slurm.queue import ask, seconds
 from ketscale.jobs.slurm.site import PATH, Site, cores_per_node, gpus_per_node
 
 # Snakemake's executor asks for the state of jobs at most every three minutes, and may have to ask again.
@@ -144,7 +144,7 @@ def partitions() -> dict[str, Partition]:
             max(old.cores, int(cores.rstrip("+"))),
             max(old.memory_mb, int(memory.rstrip("+"))),
             max(old.gpus, _gpus(gres)),
-            _minutes(limit),
+            seconds(limit) / 60,
         )
     return found
 
@@ -205,13 +205,3 @@ def _gpus(gres: str) -> int:
         if parts[0] == "gpu":
             total += int(parts[-1]) if parts[-1].isdigit() else 1
     return total
-
-
-def _minutes(limit: str) -> float:
-    """A partition's time limit, such as '1-12:30:00' or 'infinite', in minutes."""
-    if limit in ("infinite", "n/a"):
-        return float("inf")
-    days, _, clock = limit.rpartition("-")
-    parts = [int(part) for part in clock.split(":")]
-    seconds = sum(value * unit for value, unit in zip(reversed(parts), (1, 60, 3600), strict=False))
-    return (int(days or 0) * 86400 + seconds) / 60

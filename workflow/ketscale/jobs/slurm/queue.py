@@ -11,9 +11,10 @@ from pathlib import Path
 
 from ketscale.errors import UserError, short
 
-# The executor names its jobs by one UUID per call, and puts the rule or the job group in the comment.
+# The executor names its jobs by one UUID per call, and puts the rule or the job group in the comment; what the job trains
+# follows (see `submission`).
 SUBMITTED = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_COMMENT = re.compile(r"^rule_(?P<pack>.+?)_(?:\w+)$")
+_COMMENT = re.compile(r"^rule_(?P<pack>\S+?)_\w+(?: |$)")
 _OVER = (
     "BOOT_FAIL",
     "CANCELLED",
@@ -56,10 +57,16 @@ def jobs(folder: Path) -> list[Job]:
                 f"squeue answered {short(repr(line))}, which is not a job in the form that was asked for"
             )
         job, state, name, comment, reason, where = line.split("|", 5)
-        pack = _COMMENT.match(comment)
+        pack = pack_of(comment)
         if pack and SUBMITTED.match(name) and os.path.realpath(where) == os.path.realpath(folder):
-            found.append(Job(job, state, pack["pack"], reason))
+            found.append(Job(job, state, pack, reason))
     return found
+
+
+def pack_of(comment: str) -> str | None:
+    """The job group, or the rule, in the comment of a job that Snakemake has submitted; None in another comment."""
+    found = _COMMENT.match(comment)
+    return found and found["pack"]
 
 
 def cancel(found: list[Job]) -> None:
@@ -90,6 +97,28 @@ def restarts(job: str) -> int | None:
     """How often SLURM has requeued the job; None if it does not say."""
     found = re.search(r"\bRestarts=(\d+)", _shown(job))
     return int(found[1]) if found else None
+
+
+def times(job: str) -> tuple[float, float] | None:
+    """The seconds that a job of Snakemake's has run and that it may run; None for others and if SLURM does not say."""
+    try:
+        name, used, limit = ask("squeue", "-h", "-j", job, "-o", "%j|%M|%l").strip().split("|")
+    except (UserError, ValueError):
+        return None
+    return (seconds(used), seconds(limit)) if SUBMITTED.match(name) else None
+
+
+def seconds(told: str) -> float:
+    """A time of SLURM's, such as '1-12:30:00' or 'infinite', in seconds."""
+    days, _, clock = told.rpartition("-")
+    try:
+        parts = [int(part) for part in clock.split(":")]
+        whole_days = int(days or 0)
+    except ValueError:
+        return float("inf")
+    return whole_days * 86400 + sum(
+        value * unit for value, unit in zip(reversed(parts), (1, 60, 3600), strict=False)
+    )
 
 
 def memory_mb(job: str) -> int | None:
