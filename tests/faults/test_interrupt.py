@@ -50,7 +50,7 @@ def test_an_interrupted_study_resumes_to_the_same_end(place: str, tmp_path: Path
         time.sleep(0.05)
     # torchrun shows a traceback of its own.
     assert "KeyboardInterrupt" not in subject.said(), subject.said()
-    told = f"failed: train, see {Path(target).parent}/train.log it was interrupted (Ctrl-C); "
+    told = f"failed: {Path(target).parent}/train.log: it was interrupted (Ctrl-C); "
     assert told in " ".join(subject.said().split())
     # mpirun gives its ranks one second, which may be too little for a step and a checkpoint on a busy machine.
     assert run.backend == "mpi" or "(Ctrl-C); stopped at step" in subject.said()

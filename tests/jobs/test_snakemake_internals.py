@@ -33,6 +33,7 @@ def test_everything_that_is_used_of_snakemake_is_there():
     for settings, name in ((ExecutionSettings, "keep_going"), (SchedulingSettings, "max_jobs_per_timespan")):
         assert name in {field.name for field in dataclasses.fields(settings)}
     assert "job_rate_limiter" in JobScheduler.__init__.__code__.co_names
+    assert "_executor" in JobScheduler.__init__.__code__.co_names
     assert isinstance(JobRateLimiter.max_jobs, property) and isinstance(JobRateLimiter.timespan, property)
 
 
@@ -54,6 +55,29 @@ def test_only_the_usual_limit_of_submissions_is_lifted(limit, left):
     workflow = SimpleNamespace(scheduler=SimpleNamespace(job_rate_limiter=limiter))
     internals.lift_limit(workflow)
     assert (workflow.scheduler.job_rate_limiter is limiter) == left
+
+
+def test_submissions_that_wait_hold_up_no_others():
+    """By threads of the pool in which SLURM's executor submits, which has two."""
+    from concurrent.futures import ThreadPoolExecutor
+    from threading import Event
+
+    from snakemake_executor_plugin_slurm import Executor
+
+    assert "_job_submission_executor" in Executor.__post_init__.__code__.co_names
+    assert internals._THREADS in Executor.__post_init__.__code__.co_consts
+    over = Event()
+    with ThreadPoolExecutor(internals._THREADS) as pool:
+        for _ in range(internals._THREADS):
+            pool.submit(over.wait)
+        other = pool.submit(int, 7)
+        executor = SimpleNamespace(_job_submission_executor=pool)
+        workflow = SimpleNamespace(scheduler=SimpleNamespace(_executor=executor))
+        internals.let_submissions_wait(workflow, internals._THREADS)
+        try:
+            assert other.result(60) == 7
+        finally:
+            over.set()
 
 
 def test_a_long_path_is_read_from_the_marks_parts(tmp_path: Path):

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import socket
 from base64 import urlsafe_b64encode
 from datetime import UTC, datetime, timedelta
@@ -14,6 +15,7 @@ from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import config_hash
 from ketscale.jobs.costs.forecast import Forecaster
+from ketscale.jobs.slurm import submission
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status.report import remainder
 from ketscale.jobs.status.survey import Queue, survey
@@ -538,6 +540,20 @@ def test_the_queue_is_asked_where_there_is_one(capsys):
         in out
     )
     assert "left: 2 runs; no record tells what they take, so their time is unknown" in out
+
+
+def test_what_sbatch_refuses_is_said_below_the_queue(capsys, monkeypatch):
+    write_config(study(seed=0))
+    script("squeue", "true")
+    monkeypatch.setenv("KETSCALE_DRIVER", str(os.getpid()))
+    submission._note(
+        submission.FOLDER / "refused/a.json", "rule_a_train", "Required partition not available", False
+    )
+    said = "which counts as no attempt: Required partition not available"
+    assert re.search(
+        f"queue: no jobs of this folder\nsbatch refuses 1 job since [0-9:]+ UTC .*{said}", call(capsys)
+    )
+    assert json.loads(call(capsys, "--json"))["refusals"][0].endswith(said)
 
 
 def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):

@@ -1,11 +1,15 @@
 """What is submitted: sbatch's command lines word by word, and what is refused before anything is submitted."""
 
+import os
 import re
+import signal
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
 from ketscale.jobs.slurm import check
+from tests.slurm.disturbed import one_run
 from tests.slurm.project import Project, accounted, ask, target, wait_for
 
 AXES = {
@@ -45,6 +49,7 @@ def submitted(project: Project) -> dict[str, str]:
         command = re.sub(r" -D \S+", "", command.split(" --wrap=")[0])
         command = re.sub(r"--job-name \S+", "--job-name NAME", command)
         command = re.sub(r"--output \S*/slurm_logs/", "--output LOGS/", command)
+        command = re.sub(r"_train results/runs/\S+/seed\d+( and \d+ more)?", "_train RUNS", command)
         lines[re.search(r"--comment (\S+)", command)[1]] = command
     return lines
 
@@ -56,8 +61,9 @@ def jobs(project: Project) -> list[str]:
 
 
 def line(pack: str, options: str) -> str:
+    """The comment, whose second word is the first run, is without quotes in the accounting."""
     log = f"group_{pack}_train"
-    return f"sbatch --parsable --job-name NAME --output LOGS/{log}/%j.log --export=ALL --comment rule_{pack}_train {options}"
+    return f"sbatch --parsable --job-name NAME --output LOGS/{log}/%j.log --export=ALL --comment rule_{pack}_train RUNS {options}"
 
 
 def test_the_command_lines_of_gpu_runs(project: Project):
@@ -113,6 +119,49 @@ def test_the_command_lines_of_cpu_runs(project: Project):
         "rule_shared-n1c1-0_train": line("shared-n1c1-0", head.format(minutes=3, memory=1200, nodes=1, cores=1) + shared),
         "rule_shared-n1c2-0_train": line("shared-n1c2-0", head.format(minutes=3, memory=1700, nodes=1, cores=2) + shared),
     }  # fmt: skip
+
+
+@pytest.fixture
+def partition(cluster) -> Iterator[Callable[[str], str]]:
+    """Makes a partition of these tests' own, with some settings."""
+    made = f"own{os.getpid()}"
+    yield (
+        lambda settings: (
+            ask("scontrol", "create", f"partitionname={made}", "nodes=node8", *settings.split()) or made
+        )
+    )
+    ask("scontrol", "delete", f"partitionname={made}")
+
+
+def test_a_partition_that_takes_no_jobs_is_waited_for_and_counts_as_no_attempt(project, partition):
+    name = partition("state=inactive")
+    run = one_run(project, partition=name, limits=[{"minutes": 3, "memory_mb": 600}])
+    said = "Required partition not available (inactive or drain)"
+    with project.running("--retries", "0", target(run)) as driver:
+        wait_for("the refusal", lambda: said in project.log)
+        assert re.search(
+            rf"sbatch refuses 1 job since .* UTC .*: {re.escape(said)}", project.ketscale("status").stdout
+        )
+        driver.send_signal(signal.SIGINT)
+        # It waits for no answer of sbatch's.
+        driver.wait(60)
+    assert jobs(project) == [] and "failed" not in project.log
+    with project.running("--retries", "0", target(run)) as driver:
+        wait_for("the refusal", lambda: project.log.count(said) == 2)
+        ask("scontrol", "update", f"partitionname={name}", "state=up")
+        assert driver.wait(300) == 0, project.log
+    assert "sbatch takes jobs again" in project.log and "failed" not in project.log
+    assert project.record(run)["status"] == "completed"
+    assert f"SLURM job {project.record(run)['slurm_job_id']}: results/{run.folder}\n" in project.log
+
+
+def test_what_sbatch_refuses_for_good_is_an_error_at_once(project):
+    run = one_run(project, constraint="no-such-feature")
+    done = project.snakemake(target(run), check=False)
+    assert done.returncode == 1
+    said = "sbatch refuses it: Invalid feature specification"
+    assert f"failed: results/{run.folder}: {said}\n" in done.stderr
+    assert jobs(project) == []
 
 
 def test_a_set_up_command_that_fails_ends_the_run_and_is_named(project: Project):

@@ -19,9 +19,11 @@ import yaml
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from ketscale.config import Config
+from ketscale.files import write_atomic
 from ketscale.grid import Run
 from ketscale.jobs import supervise
 from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs.slurm import submission
 from ketscale.jobs.status import progress
 from ketscale.jobs.status.progress import Progress
 from snakemake_logger_plugin_ketscale import FAILURES, LINES, WIDTH, LogHandler
@@ -82,8 +84,7 @@ def test_a_failure_says_its_reason_and_its_log_and_no_settings(fresh: Path) -> N
     failing = RUNS[-1]
     done = run_in(fresh, *LOCAL, check=False, STAND_IN_FAILS=record(failing))
     said = lines_of(done)
-    at = said.index(f"failed: train, see {TINY.results}/{failing.folder}/train.log")
-    assert said[at + 1] == "    exit status 1: told to fail"
+    assert f"failed: {TINY.results}/{failing.folder}/train.log: exit status 1: told to fail" in said
     assert "batch     3 of 4 runs, 1 failed" in said
     assert any(line.startswith("5 of 6 runs ended with a result, 1 failed; ") for line in said)
     assert "`ketscale status` shows what is left; the same command runs it again." in said
@@ -304,7 +305,11 @@ class Screen(io.StringIO):
 @pytest.fixture
 def handler(call: Config, monkeypatch: pytest.MonkeyPatch) -> LogHandler:
     """The handler of a call that begins on a terminal."""
-    monkeypatch.setattr(sys, "stderr", Screen())
+    return of_stream(Screen(), call, monkeypatch)
+
+
+def of_stream(stream: io.StringIO, call: Config, monkeypatch: pytest.MonkeyPatch) -> LogHandler:
+    monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setenv("TERM", "xterm")
     monkeypatch.setattr("shutil.get_terminal_size", lambda fallback=None: os.terminal_size((60, 24)))
     names = ("verbose", "printshellcmds", "debug_dag", "stdout", "nocolor", "dryrun", "quiet")
@@ -327,7 +332,7 @@ def job(handler: LogHandler, config: Config, number: int) -> dict[str, Any]:
     about = {
         "jobid": number, "rule_name": "train", "wildcards": vars(run), "output": [run.path], "reason": "",
         "shellcmd": "ketscale launch", "log": [f"{config.results}/{run.folder}/train.log"], "indent": True,
-        "rule_msg": None,
+        "rule_msg": None, "aux": {},
     }  # fmt: skip
     event(handler, LogEvent.JOB_INFO, **about)
     return about
@@ -342,8 +347,7 @@ def test_a_terminal_keeps_the_lines_of_studies_below_what_happened(call: Config,
     event(handler, LogEvent.JOB_FINISHED, job_id=2)
     assert handler._stream.rows() == [
         "runs to train: 5",
-        f"failed: train, see {call.results}/{call.runs[0].folder}/train.log",
-        "    out of memory",
+        f"failed: {call.results}/{call.runs[0].folder}/train.log: out of memory",
         "fast  0 of 4 runs, 1 failed",
         "slow  1 of 1 run, 1 ended by limit_s",
     ]
@@ -351,26 +355,29 @@ def test_a_terminal_keeps_the_lines_of_studies_below_what_happened(call: Config,
     assert "\x1b[31mfast  0 of 4" in handler._stream.getvalue()
     assert "\x1b[32mslow  1 of 1 run, 1 ended by limit_s" in handler._stream.getvalue()
     handler.close()
-    assert handler._stream.rows()[5].startswith(
+    assert handler._stream.rows()[4].startswith(
         "1 of 5 runs ended with a result, 1 ended by limit_s, 1 failed; "
     )
 
 
 def test_of_a_job_of_several_runs_only_those_failed_that_have_no_record(
-    call: Config, handler: LogHandler
+    call: Config, handler: LogHandler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = [job(handler, call, number) for number in range(5)]
     leave(call, call.runs[0])
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
     supervise.leave_note(Path(call.results, call.runs[1].folder), "its node failed")
-    event(handler, LogEvent.GROUP_ERROR, aux_logs=["slurm/7.log"], job_error_info=told)
+    # The note of the attempt before says nothing of this one.
+    monkeypatch.setenv("SLURM_JOB_ID", "6")
+    supervise.leave_note(Path(call.results, call.runs[2].folder), "it was cancelled")
+    group = {"groupid": "a", "aux_logs": ["slurm/7.log"], "external_jobid": "7"}
+    event(handler, LogEvent.GROUP_ERROR, job_error_info=told, **group)
     for one in told:
         event(handler, LogEvent.JOB_ERROR, **one)
     assert handler._stream.rows()[1:] == [
-        f"failed: train, see {call.results}/{call.runs[1].folder}/train.log",
-        "    its node failed",
+        f"failed: {call.results}/{call.runs[1].folder}/train.log: its node failed (SLURM job 7)",
         # The other three are named once.
-        "failed: train, see slurm/7.log",
-        "    its job ended before this run began or could say why",
+        "failed: a: its job ended before these runs began or could say why, see slurm/7.log (SLURM job 7)",
         "fast  1 of 4 runs, 3 failed",
         "slow  0 of 1 run, 1 failed",
     ]
@@ -383,6 +390,42 @@ def test_many_failures_are_counted_and_not_told_one_by_one(call: Config, handler
     rows = handler._stream.rows()
     assert sum(row.startswith("failed: ") for row in rows) == FAILURES
     assert rows.count("more fail; `ketscale status --failed` shows each with its reason") == 1
+
+
+def test_in_a_log_each_run_that_fails_has_one_line_and_its_job_another(
+    call: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("KETSCALE_ENDING", raising=False)
+    handler = of_stream(io.StringIO(), call, monkeypatch)
+    write_atomic(submission.FOLDER / "trains.json", b'{"shared-n1c1-0": "results/runs/a/seed0 and 4 more"}')
+    log = "/x/.snakemake/slurm_logs/group_shared-n1c1-0_train/7.log"
+    event(handler, None, f"Job 5 has been submitted with SLURM jobid 7 (log: {log}).")
+    told = [job(handler, call, number) for number in range(5)]
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    reason = "out of memory: " + " ".join(["much"] * 60)
+    for run in call.runs[:3]:
+        supervise.leave_note(Path(call.results, run.folder), reason)
+    group = {"groupid": "shared-n1c1-0", "aux_logs": [], "job_error_info": told}
+    event(handler, LogEvent.GROUP_ERROR, external_jobid="7", **group)
+    for one in 4 * told[:3]:
+        event(handler, LogEvent.JOB_ERROR, **one)
+    # Refused for good, as the job of another attempt.
+    monkeypatch.setenv("KETSCALE_DRIVER", str(os.getpid()))
+    submission._note(submission.FOLDER / "refused/a.json", "rule_shared-n1c1-0_train", "Invalid qos", True)
+    event(handler, LogEvent.GROUP_ERROR, **group)
+    for one in told[3:]:
+        event(handler, LogEvent.JOB_ERROR, **one)
+    # What is not submitted since the call ends has not failed.
+    monkeypatch.setenv("KETSCALE_ENDING", "1")
+    event(handler, LogEvent.GROUP_ERROR, **group)
+    event(handler, LogEvent.JOB_ERROR, **told[3])
+    lines = [re.sub(r"^[\d:]{8} ", "", line) for line in handler._stream.getvalue().splitlines()]
+    assert lines[1] == "SLURM job 7: results/runs/a/seed0 and 4 more"
+    assert [line for line in lines if line.startswith("failed: ")] == [
+        *4
+        * [f"failed: {call.results}/{run.folder}/train.log: {reason} (SLURM job 7)" for run in call.runs[:3]],
+        "failed: results/runs/a/seed0 and 4 more: sbatch refuses it: Invalid qos",
+    ]
 
 
 def test_lines_of_studies_are_cut_to_the_terminal_and_only_what_fits_is_shown(

@@ -1,4 +1,5 @@
 # What a scheduler is told about a job: its job group ("pack") and the resources it asks for. No rules.
+from collections import Counter
 
 # If this folder has no site file, the workflow's own is used. Set before anything reads it.
 if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
@@ -8,6 +9,7 @@ from ketscale.jobs import cohorts, driver, recover
 from ketscale.jobs.slurm import check as cluster
 from ketscale.jobs.slurm import packs
 from ketscale.jobs.slurm import site as sites
+from ketscale.jobs.slurm import submission
 from ketscale.jobs.status.progress import Progress
 
 # Whether anything may ask what jobs need: a scheduler, to which Snakemake submits only with --jobs; the allocation that
@@ -181,6 +183,21 @@ def begin():
     except UserError as error:
         sys.exit(f"Error: {error}")
     together()
+    submission.begin(trained_by(packed))
+    submission.follow(
+        TERMINAL.say if TERMINAL else print, lambda waiting: internals.let_submissions_wait(workflow, waiting)
+    )
+
+
+def trained_by(packed):
+    """What each job group trains, in words: its first run, and how many more."""
+    first, count = {}, Counter(packed.values())
+    for run, name in packed.items():
+        first.setdefault(name, f"{RESULTS}/{run.folder}")
+    return {
+        name: path + (f" and {count[name] - 1} more" if count[name] > 1 else "")
+        for name, path in first.items()
+    }
 
 
 def end(succeeded):

@@ -41,6 +41,8 @@ _KNOWN = ("At least one job did not", "Exiting because a job", "--keep-incomplet
 _LOG = "Complete log(s): "
 # The end of a traceback, before the Snakefile is read.
 _NO_CONFIG = re.compile(r" in _load_configfile\n.*\nFileNotFoundError: [^\n]*'([^\n]+)'\s*$", re.DOTALL)
+# What SLURM's executor says of a job group, whose log is in a folder of its name.
+_SUBMITTED = re.compile(r"submitted with SLURM jobid (?P<job>\S+) \(log: .*/group_(?P<pack>\S+)_\w+/")
 
 
 class _Job(NamedTuple):
@@ -71,7 +73,7 @@ class LogHandler(LogHandlerBase):
         self._executing = self._begun = False
         self._page = self._log = ""
         self._rests = 0.0
-        self._group: list[str] = []
+        self._group: dict[str, Any] | None = None
 
     writes_to_stream = property(lambda self: True)
     writes_to_file = property(lambda self: False)
@@ -95,6 +97,12 @@ class LogHandler(LogHandlerBase):
             if self._reasons and not self.common_settings.dryrun and not self.common_settings.quiet:
                 self._print(f"runs to train: {len(self._reasons)}")
                 self._refresh()
+
+    def say(self, text: str) -> None:
+        """Print a message, from any thread."""
+        assert self.lock is not None
+        with self.lock:
+            self._print(text, _RED if "refuses" in text else "")
 
     def emit(self, record: LogRecord) -> None:
         try:
@@ -129,7 +137,7 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.JOB_ERROR:
             self._fail(given)
         elif event == LogEvent.GROUP_ERROR:
-            self._group = given["aux_logs"]
+            self._group = given
         elif event == LogEvent.RUN_INFO and self.common_settings.dryrun:
             self._plan(text)
         elif event == LogEvent.RUN_INFO:
@@ -143,6 +151,13 @@ class LogHandler(LogHandlerBase):
             self._log = os.path.relpath(text.removeprefix(_LOG))
         elif event is None and text.startswith(_NEWS):
             self._print(text)
+        elif event is None and not self._live and (submitted := _SUBMITTED.search(text)):
+            from ketscale.jobs.slurm import submission
+
+            # In a log, to find the job of a run.
+            self._print(
+                f"SLURM job {submitted['job']}: {submission.trained_by(submitted['pack'])}", wrap=False
+            )
         elif event is None and not self._executing:
             self._before.append(text)
 
@@ -167,33 +182,58 @@ class LogHandler(LogHandlerBase):
             self._page = job.page
 
     def _fail(self, given: dict[str, Any]) -> None:
-        job, reason = self._jobs.get(given["jobid"]), None
+        job, group = self._jobs.get(given["jobid"]), self._group if given["indent"] else None
+        slurm_job = (group or given["aux"]).get("external_jobid")
         run = job.run if job else None
-        if run and self._progress:
-            reason = self._progress.reason(run)
-            if reason is None and given["indent"] and self._progress.has_record(run):
-                # Snakemake says that every run of a failed job has failed, also those that had ended before.
-                self._progress.finish(run)
-                self._refresh()
-                return
+        if not (run and self._progress):
+            self._tell(
+                given["rule_name"], given["log"], given["rule_msg"] or _last_words(given["log"]), slurm_job
+            )
+        elif reason := self._progress.reason(run, slurm_job):
             self._progress.fail(run)
-            if reason is None and given["indent"]:
-                given, self._group = given | {"log": self._group}, []
-                if not given["log"]:
-                    self._refresh()
-                    return
-                reason = "its job ended before this run began or could say why"
-        self._tell(given["rule_name"], given["log"], reason or given["rule_msg"] or _last_words(given["log"]))
+            self._tell(None, given["log"], reason, slurm_job)
+        elif group is None:
+            self._progress.fail(run)
+            self._tell(None, given["log"], given["rule_msg"] or _last_words(given["log"]), slurm_job)
+        elif self._progress.has_record(run):
+            # Snakemake says that every run of a failed job has failed, also those that had ended before.
+            self._progress.finish(run)
+        else:
+            self._fail_of_group(run, group)
         self._refresh()
 
-    def _tell(self, rule: str, logs: Sequence[str], reason: str) -> None:
-        """Say that a job failed and why, unless too many have."""
-        self._failures += 1
-        if self._failures <= FAILURES:
+    def _fail_of_group(self, run: Run, group: dict[str, Any]) -> None:
+        """A job has failed that did not get to this run; it is told once why."""
+        from ketscale.jobs.slurm import submission
+
+        assert self._progress is not None
+        if submission.ending():
+            return  # it was not submitted, or was cancelled
+        self._progress.fail(run)
+        if not group.get("told"):
+            group["told"] = True
+            pack, logs = group["groupid"], group["aux_logs"]
+            reason = submission.why_refused(pack) or "its job ended before these runs began or could say why"
             where = f", see {os.path.relpath(logs[0])}" if logs else ""
-            self._print(f"failed: {rule}{where}\n{textwrap.indent(reason, '    ')}", _RED)
-        elif self._failures == FAILURES + 1:
-            self._print("more fail; `ketscale status --failed` shows each with its reason", _RED)
+            self._tell(None, [submission.trained_by(pack)], f"{reason}{where}", group.get("external_jobid"))
+
+    def _tell(self, rule: str | None, logs: Sequence[str], reason: str, slurm_job: str | None) -> None:
+        """Say that a run, or a rule that is no run's, failed and why; in a log a run has one line.
+
+        On a terminal, say it unless too many have.
+        """
+        self._failures += 1
+        where = os.path.relpath(logs[0]) if logs else ""
+        if slurm_job:
+            reason = f"{reason} (SLURM job {slurm_job})"
+        if self._failures > FAILURES and self._live:
+            if self._failures == FAILURES + 1:
+                self._print("more fail; `ketscale status --failed` shows each with its reason", _RED)
+        elif rule is None:
+            self._print(f"failed: {where}: {' '.join(reason.split())}", _RED, wrap=self._live)
+        else:
+            see = f", see {where}" if where else ""
+            self._print(f"failed: {rule}{see}\n{textwrap.indent(reason, '    ')}", _RED)
 
     def _plan(self, stats: str) -> None:
         """What a dry run says, once: the jobs by rule, then the runs by study, why, and for how many node-hours."""
@@ -216,8 +256,8 @@ class LogHandler(LogHandlerBase):
         """Say how the call ended, and where everything is."""
         assert self._progress is not None
         # Snakemake says nothing of runs that were interrupted with it.
-        for log, reason in self._progress.interrupted():
-            self._tell("train", [log], reason)
+        for log, reason, job in self._progress.interrupted():
+            self._tell(None, [log], reason, job)
         self._refresh(now=True)
         self._rows, self._drawn = [], 0  # what is shown of the studies stays
         ended = self._progress.end()
@@ -258,13 +298,14 @@ class LogHandler(LogHandlerBase):
                     self._parts[line.study] = part
                     self._print(line.text)
 
-    def _print(self, text: str, colour: str = "", most: int | None = None) -> None:
+    def _print(self, text: str, colour: str = "", most: int | None = None, wrap: bool = True) -> None:
         """Print a message, on a terminal above the lines of the studies. most: of its lines, if it may be long."""
         timed = self._begun and not self._live and not self.common_settings.dryrun
         lines: list[str] = []
         for line in f"{time.strftime('%H:%M:%S ') if timed else ''}{text}".splitlines():
             indent = " " * (len(line) - len(line.lstrip()))
-            lines += textwrap.wrap(line, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+            width = WIDTH if wrap else len(line)
+            lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
         if most and len(lines) > most:
             lines[most:] = [f"... and {len(lines) - most} more lines (-p prints all)"]
         self._erase()

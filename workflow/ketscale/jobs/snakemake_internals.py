@@ -16,6 +16,8 @@ from typing import Any
 FOLDER = Path(".snakemake")
 # Snakemake's limit of submissions if the user gives none: jobs, in seconds.
 _USUAL_LIMIT = (100, 1)
+# The threads in which SLURM's executor submits.
+_THREADS = 2
 
 
 def make_again(workflow: Any, path: str) -> None:
@@ -71,6 +73,13 @@ def lift_limit(workflow: Any) -> None:
     limiter = workflow.scheduler.job_rate_limiter
     if limiter and (limiter.max_jobs, limiter.timespan) == _USUAL_LIMIT:
         workflow.scheduler.job_rate_limiter = None
+
+
+def let_submissions_wait(workflow: Any, number: int) -> None:
+    """Let SLURM's executor go on with other submissions while some wait for a partition: it has two threads for all."""
+    pool = workflow.scheduler._executor._job_submission_executor
+    pool._max_workers = _THREADS + number
+    pool._adjust_thread_count()
 
 
 def _set(settings: Any, name: str, value: Any) -> None:

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -97,17 +97,22 @@ class Progress:
         """Whether the run has left its record."""
         return self._path(run).exists()
 
-    def reason(self, run: Run) -> str | None:
-        """Why the run failed in this call, as it has noted; None if it has not."""
-        note = supervise.read_note(self._path(run).parent)
-        return str(note.get("reason")) if note and note.get("call") == finished.call() else None
+    def reason(self, run: Run, job: str | None = None) -> str | None:
+        """Why the run failed in this call, as it has noted (in this SLURM job, if one is named); None if it has not."""
+        note = self._note(run)
+        return str(note.get("reason")) if note and job in (None, note.get("job")) else None
 
-    def interrupted(self) -> Iterator[tuple[str, str]]:
-        """The log and the reason of each other run that failed; now it counts as such."""
+    def interrupted(self) -> Iterator[tuple[str, str, str | None]]:
+        """The log, the reason and the SLURM job of each other run that failed; now it counts as such."""
         for run in self._called:
-            if run not in self._results and run not in self._failed and (reason := self.reason(run)):
+            if run not in self._results and run not in self._failed and (note := self._note(run)):
                 self.fail(run)
-                yield str(self._path(run).with_name("train.log")), reason
+                yield str(self._path(run).with_name("train.log")), str(note.get("reason")), note.get("job")
+
+    def _note(self, run: Run) -> dict[str, Any] | None:
+        """What the run has noted of its failure in this call."""
+        note = supervise.read_note(self._path(run).parent)
+        return note if note and note.get("call") == finished.call() else None
 
     def lines(self) -> list[Line]:
         """How far each study of the call is."""

@@ -162,6 +162,7 @@ def as_json(report: Report, trouble_only: bool = False) -> str:
         "runs": runs,
         "jobs": jobs,
         "spent": {**asdict(report.spent), "left": report.spent.left},
+        "refusals": report.queue.refusals,
         "estimate": {name: value for name, value in asdict(report.left).items() if name != "at_once"},
     }
     return json.dumps(said, indent=1)
@@ -196,14 +197,15 @@ def _queue_line(queue: Queue) -> list[str]:
     if not queue.available:
         return []
     if queue.problem:
-        return [f"queue: unknown, so waiting runs are not shown as queued ({queue.problem})"]
+        return [f"queue: unknown, so waiting runs are not shown as queued ({queue.problem})", *queue.refusals]
     states = Counter(job.state.lower() for job in queue.jobs)
     why = Counter(job.reason for job in queue.jobs if job.state == "PENDING")
     words = [f"{count} {state}" for state, count in sorted(states.items(), reverse=True)]
     reasons = f" ({', '.join(f'{reason} {count}' for reason, count in why.most_common(4))})" if why else ""
     others = sum(job.pack not in set(queue.packs.values()) for job in queue.jobs)
     rest = f"; {others} not of this config's runs" if others else ""
-    return [f"queue: {', '.join(words)}{reasons}{rest}" if words else "queue: no jobs of this folder"]
+    said = f"queue: {', '.join(words)}{reasons}{rest}" if words else "queue: no jobs of this folder"
+    return [said, *queue.refusals]
 
 
 def _table(report: Report) -> list[str]:

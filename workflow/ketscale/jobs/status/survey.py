@@ -18,6 +18,7 @@ from ketscale.jobs import records, snakemake_internals, supervise
 from ketscale.jobs.ownership import lease, signs
 from ketscale.jobs.ownership.signs import shows_life, time_of
 from ketscale.jobs.slurm import queue as slurm
+from ketscale.jobs.slurm import submission
 from ketscale.jobs.slurm.packs import packs
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.slurm.site import Site
@@ -56,12 +57,16 @@ class Seen:
 
 @dataclass(frozen=True)
 class Queue:
-    """This folder's jobs in SLURM's queue, and the job group of each run; `problem` says why they are unknown."""
+    """This folder's jobs in SLURM's queue, and the job group of each run; `problem` says why they are unknown.
+
+    refusals: what sbatch says of those that it does not take, in lines.
+    """
 
     jobs: tuple[Job, ...] = ()
     packs: Mapping[Run, str] = field(default_factory=dict)
     problem: str = ""
     available: bool = False
+    refusals: tuple[str, ...] = ()
 
     def job_of(self, run: Run) -> Job | None:
         """The job of the run's job group; if there are several, a running one."""
@@ -77,13 +82,14 @@ def ask(config: Config, root: Path, site: Site | None) -> Queue:
     """The queue of this folder; if it does not answer, the report says so, and it is not an error."""
     if not slurm.available():
         return Queue()
+    refusals = tuple(submission.in_words(root))
     try:
         jobs = tuple(slurm.jobs(root))
     except UserError as error:
-        return Queue(problem=str(error), available=True)
+        return Queue(problem=str(error), available=True, refusals=refusals)
     # Job groups depend on all runs of the config, whatever their state.
     named = packs(config.runs, config.timed, site, config.is_trial) if site else {}
-    return Queue(jobs, named, available=True)
+    return Queue(jobs, named, available=True, refusals=refusals)
 
 
 def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen]:
