@@ -12,9 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from benchmarks.dynamics import Outcome, error_of
+from benchmarks.dynamics import EQUAL, Outcome, at_equal_error, compared, error_of
 from benchmarks.options import SECONDS, names, numbers, option
-from benchmarks.runner import WRONG, Benchmark, Call, Row, Rows, Untimed, by_case, declared
+from benchmarks.runner import WRONG, Benchmark, Call, Row, Rows, Untimed, by_case, declared, markdown_table
 from ketscale import dynamics as kd
 from ketscale.engines.dynamics.settings import Route
 from ketscale.words import duration
@@ -62,6 +62,11 @@ class GateTasks:
     tau: float
 
     @property
+    def states(self) -> NDArray[np.complex128]:
+        """The computational states as columns, (d, D)."""
+        return self.system.computational_states.copy()
+
+    @property
     def reach(self) -> float:
         """A bound of the norm of H tau in all segments."""
         norms = np.abs(self.operators).sum(-1).max(-1)
@@ -94,11 +99,14 @@ class Own:
     def prepare(self, tasks: GateTasks) -> Call:
         """The call that is timed: the infidelities, and the gradient."""
         controls = torch.from_numpy(tasks.controls).requires_grad_()
-        target, size = torch.from_numpy(tasks.target.conj()), float(np.linalg.norm(tasks.target)) ** 2
+        states = torch.from_numpy(tasks.states)
+        gate = states.mH @ torch.from_numpy(tasks.target) @ states
 
         def call() -> Outcome:
-            final = kd.evolve(tasks.system, controls, DURATION_NS, kind="unitary", route=self._route)
-            infidelities = 1 - (target * final).sum((-1, -2)).abs() ** 2 / size**2
+            final = kd.evolve(
+                tasks.system, controls, DURATION_NS, initial=states, kind="unitary", route=self._route
+            )
+            infidelities = 1 - kd.process_fidelity(final, gate, states)
             (gradient,) = torch.autograd.grad(infidelities.sum(), controls)
             return infidelities.detach().numpy(), gradient.numpy()
 
@@ -120,7 +128,7 @@ class Gates(Benchmark):
 
     text = "value and gradient of gates without noise: cost by levels, qubits, segments and pulses"
     case = GatesCase
-    columns = (declared("error"),)
+    columns = (declared("error"), *EQUAL)
 
     qubits: tuple[int, ...] = option((1, 2), numbers(1), "numbers of transmons in the chain")
     levels: tuple[int, ...] = option((2, 3), numbers(2), "levels of each transmon")
@@ -154,17 +162,28 @@ class Gates(Benchmark):
         if not row["error"] <= LARGEST_ERROR:  # NaN fails too
             raise Untimed(WRONG, f"off by {row['error']:.1e} of the norm")
 
+    def finish(self, case: GatesCase, rows: Any, calls: Any, rate: float | None) -> None:
+        """Add what each row is compared with."""
+        at_equal_error(rows, ("evolve",))
+
     @classmethod
-    def summary(cls, rows: Rows) -> list[str]:
-        """How many times as long each peer takes as `evolve`, by case."""
+    def table(cls, rows: Rows) -> list[str]:
+        """A row for each case: the time and first call of `evolve`, and how many times as long each other takes, and its error."""
+        names = list(dict.fromkeys(row["simulator"] for row in rows))
         lines = []
         for case, timed in by_case(GatesCase, rows).items():
-            if "evolve" in timed:
-                own = timed["evolve"]["median_s"]
-                others = (
-                    f"{name} {row['median_s'] / own:.3g} times that"
-                    for name, row in timed.items()
-                    if name in PEERS
+            cells = [duration(timed["evolve"]["median_s"]), duration(timed["evolve"]["first_s"])]
+            for name in names[1:]:
+                row = timed.get(name)
+                cells.append(
+                    f"{row['median_s'] / timed['evolve']['median_s']:.3g} ({row['error'] or 0:.0e})"
+                    if row
+                    else ""
                 )
-                lines.append(f"{case}: evolve takes {', '.join([duration(own), *others])}")
-        return lines
+            lines.append([*case, *cells])
+        return markdown_table([*GatesCase._fields, "evolve", "first call", *names[1:]], lines)
+
+    @classmethod
+    def summary(cls, rows: Rows) -> list[str]:
+        """How many times as long each other simulator takes as `evolve`, by case."""
+        return [line for case, timed in by_case(GatesCase, rows).items() for line in compared(case, timed)]

@@ -16,7 +16,7 @@ TERMS, REACH = 16, 0.8
 
 
 class Gates:
-    """The series of the exponential, applied to all columns in steps of equal length."""
+    """The series of the exponential, applied to all computational states in steps of equal length."""
 
     def __init__(self, name: str) -> None:
         imported("jax")
@@ -26,7 +26,8 @@ class Gates:
         jax = imported("jax")
         jax.config.update("jax_enable_x64", True)
         jnp, steps = jax.numpy, math.ceil(tasks.reach / REACH)
-        drift, operators, target = map(jnp.asarray, (tasks.drift, tasks.operators, tasks.target.conj()))
+        drift, operators, start = map(jnp.asarray, (tasks.drift, tasks.operators, tasks.states))
+        target = jnp.asarray((tasks.target @ tasks.states).conj())
         size = float(np.linalg.norm(tasks.target)) ** 2
 
         def infidelity(controls: Any) -> Any:
@@ -38,7 +39,6 @@ class Gates:
                     columns = columns + term
                 return columns, None
 
-            start = jnp.eye(len(drift), dtype=complex)
             final = jax.lax.scan(step, start, jnp.repeat(controls, steps, 0))[0]
             return 1 - jnp.abs((target * final).sum()) ** 2 / size**2
 

@@ -13,8 +13,10 @@ import scipy.sparse
 import torch
 
 from ketscale import dynamics as kd
-from ketscale.dynamics import chains
+from ketscale.dynamics import chains, fidelities
 from ketscale.engines import pulses
+from ketscale.engines.dynamics import cpu
+from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.errors import UserError
 
 DURATION, SEGMENTS = 1.7, 4
@@ -117,6 +119,101 @@ def test_a_hermitian_operator_has_the_derivative_by_any_other() -> None:
         lambda given: kd.evolve(kd.transmon(t1=20.0), 0.1 * CONTROL.expand(3, 2), 5.0, initial=given),
         [initial],
     )
+
+
+def test_a_hermitian_operator_and_its_derivative_by_any_other_take_one_evolution(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls = []
+    forward = cpu._Call.forward
+    monkeypatch.setattr(cpu._Call, "forward", lambda self, *given: calls.append(1) or forward(self, *given))
+    initial = torch.eye(3, dtype=torch.complex128).requires_grad_()
+    kd.evolve(kd.transmon(), torch.ones(4, 2).double(), 1.0, initial=initial, kind="density")
+    assert len(calls) == 1
+
+
+@pytest.mark.parametrize("kind", ["ket", "unitary", "density", "channel"])
+def test_the_gradients_of_what_a_batch_shares_are_sums_over_the_batch(kind: Any) -> None:
+    system, generator = kd.transmon(), torch.Generator().manual_seed(3)
+    batch = 2 * torch.rand(3, 4, 2, generator=generator, dtype=torch.float64)
+    initial = torch.eye(3, dtype=torch.complex128)
+    initial = initial[0] if kind == "ket" else initial
+    shared = [
+        torch.tensor([0.3, -0.2], dtype=torch.float64)[: len(system.drift)],
+        torch.tensor(1.3, dtype=torch.float64),
+        initial,
+    ]
+    rates = torch.full((len(system.jumps),), 0.1, dtype=torch.float64)
+    if kind in ("density", "channel"):
+        shared.append(rates)
+
+    def gradients(controls: torch.Tensor) -> list[torch.Tensor]:
+        given = [each.clone().requires_grad_() for each in shared]
+        parameters, duration, state, *others = given
+        made = kd.evolve(
+            system,
+            controls,
+            duration,
+            initial=state,
+            kind=kind,
+            parameters=parameters,
+            rates=others[0] if others else None,
+        )
+        weights = torch.linspace(0.1, 1, made[0].numel(), dtype=torch.float64).reshape(made.shape[1:])
+        return list(torch.autograd.grad((made * weights).real.sum(), given))
+
+    each = [gradients(controls[None]) for controls in batch]
+    for together, apart in zip(gradients(batch), zip(*each, strict=True), strict=True):
+        torch.testing.assert_close(together, sum(apart), rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:The .grad attribute")  # of torch's compiler
+def test_torch_compile_breaks_its_graph_at_evolutions_and_fidelities() -> None:
+    system, gate = kd.transmon(), kd.gate("x")
+    states = torch.from_numpy(system.computational_states.copy())
+
+    def loss(controls: torch.Tensor) -> torch.Tensor:
+        final = kd.evolve(system, 2 * controls, 20.0, initial=states, kind="unitary")
+        return 1 - kd.average_gate_fidelity(final, gate, states)
+
+    controls = torch.full((4, 2), 0.1, dtype=torch.float64, requires_grad=True)
+    expected, found = loss(controls), torch.compile(loss, backend="eager")(controls)
+    assert torch.equal(found, expected)
+    assert torch.equal(*(torch.autograd.grad(each, controls)[0] for each in (expected, found)))
+
+
+@pytest.mark.parametrize("virtual_z", [False, True])
+@pytest.mark.parametrize("qubits", [1, 2, 3])
+@pytest.mark.parametrize("fidelity", [kd.process_fidelity, kd.average_gate_fidelity])
+def test_fidelities_and_their_gradients_are_those_of_torchs_operators(
+    fidelity: Any, qubits: int, virtual_z: bool
+) -> None:
+    generator, size = torch.Generator().manual_seed(qubits), 2**qubits
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=generator, dtype=torch.complex128)
+
+    final, states = normal(3, size + 1, size), torch.linalg.qr(normal(size + 1, size))[0]
+    target = torch.linalg.qr(normal(3, size, size))[0]
+    found = []
+    # A target with a gradient is left to torch's operators.
+    for wanted in (target, target.clone().requires_grad_()):
+        given = final.clone().requires_grad_()
+        values = fidelity(given, wanted, states, virtual_z=virtual_z)
+        found.append((values, *torch.autograd.grad((values**2).sum(), given)))
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+def test_the_best_phases_of_two_qubits_are_those_of_the_search() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 4)) + 1j * rng.normal(size=(300, 4))
+    rows[:100] *= rng.uniform(0, 1, (100, 4)) ** 8
+    rows[100:120, 1], rows[120:140, 2:], rows[140:145] = 0, 0, 0
+    rows[150:170, 0], rows[170:180] = rows[150:170, 1], 1
+    found = np.abs((rows * fidelities._phases(rows)).sum(-1)) ** 2
+    expected = largest_overlap(torch.from_numpy(rows)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-300)
 
 
 def test_a_trajectory_has_an_error_for_each_time() -> None:

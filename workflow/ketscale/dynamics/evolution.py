@@ -9,6 +9,7 @@ import torch
 
 from ketscale.config import suggestion
 from ketscale.dynamics.splitting import Split
+from ketscale.engines.derivatives import uncompiled
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.evolution import Scheme
 from ketscale.engines.dynamics.propagators import Batched
@@ -32,6 +33,7 @@ _INITIAL = {
 }
 
 
+@uncompiled
 def evolve(
     system: System,
     controls: Any,
@@ -50,6 +52,7 @@ def evolve(
 
     Any argument may have one batch axis in front of the shape that is stated, (batch, ...); then so has the result.
     Arrays and numbers are taken in the precision of the controls, which are in fp64 unless they are a tensor in fp32.
+    `torch.compile` breaks its graph here, as at the fidelities of gates.
 
     controls: real (segments, controls), constant over equally long segments, in the units of `System`. None: there are
         none, and all is one segment.
@@ -83,8 +86,8 @@ def evolve(
         True
     """
     kind = kind or _usual_kind(system, rates)
-    if kind not in get_args(Kind):
-        raise UserError(f"kind: {kind!r} is none of {', '.join(get_args(Kind))}")
+    if kind not in _INITIAL:
+        raise UserError(f"kind: {kind!r} is none of {', '.join(_INITIAL)}")
     columns = kind in ("ket", "unitary")
     if columns and rates is not None:
         raise UserError(f"rates: a {kind} has none; use kind density or channel, or leave them out")
@@ -162,8 +165,14 @@ def _usual_kind(system: System, rates: Values) -> Kind:
     return "density" if rates is not None or system.rates else "ket"
 
 
+# The usual one, made once.
+EXACTLY = Batched()
+
+
 def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> Any:
     dense = get_args(Scheme)
+    if method == "exact" and dt is None and route == "auto":
+        return EXACTLY
     if method in dense:
         return Batched(cast(Scheme, method), dt, route)
     if not columns and isinstance(method, str) and method in SIMULATORS:
@@ -178,7 +187,8 @@ def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> A
 def _controls(system: System, controls: Any) -> torch.Tensor:
     if controls is None:
         controls = torch.zeros(1, len(system.controls), dtype=torch.float64)
-    controls = _real("controls", controls, torch.empty(0, dtype=torch.float64))
+    if not isinstance(controls, torch.Tensor):
+        controls = _real("controls", controls, torch.empty(0, dtype=torch.float64))
     check_precision(controls)
     if controls.ndim < 2 or controls.shape[-2] < 1 or controls.shape[-1] != len(system.controls):
         names = ", ".join(system.controls) or "none"
@@ -259,7 +269,7 @@ def _batch(given: Mapping[str, tuple[Any, int]]) -> int | None:
         if isinstance(each, torch.Tensor) and each.ndim > axes + 1:
             raise UserError(f"{name}: is of shape {tuple(each.shape)}, and has one batch axis at most")
     sizes = {
-        name: len(each)
+        name: each.shape[0]
         for name, (each, axes) in given.items()
         if isinstance(each, torch.Tensor) and each.ndim > axes
     }

@@ -6,13 +6,19 @@ to other states, lowers all fidelities of gates. A channel is given by its image
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
+from ketscale.engines.derivatives import ByOperators, uncompiled
 from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.engines.pulses.frame import fidelity
+from ketscale.engines.pulses.virtual_z import best_angles
 from ketscale.errors import UserError
+from ketscale.private_torch import applied, forward_mode, transforms_active
 
 
 def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
@@ -26,12 +32,12 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
         0.64...
     """
     kets = _evolved("kets", kets)
-    state = as_complex(target, kets.real)
+    state = as_complex(target, kets)
     if not 1 <= kets.ndim <= 2:
         raise UserError(f"kets: must be (d,) or (batch, d), not {tuple(kets.shape)}")
     if not 1 <= state.ndim <= 2 or state.shape[-1] != kets.shape[-1]:
         raise UserError(f"target: must be a ket of {kets.shape[-1]} amplitudes, not {tuple(state.shape)}")
-    _check_batches(kets[..., 0], state[..., 0])
+    _check_batches(kets.shape[:-1], state.shape[:-1])
     return (kets * state.conj()).sum(-1).abs().square()
 
 
@@ -55,8 +61,7 @@ def process_fidelity(
         >>> process_fidelity(kd.gate("s"), kd.gate("z"), virtual_z=True).item()
         1.0
     """
-    block, ideal = _parts(final, target, states)
-    return _overlap(block, ideal, virtual_z) / ideal.shape[-1] ** 2
+    return _fidelity(final, target, states, virtual_z, averaged=False)
 
 
 def average_gate_fidelity(
@@ -75,9 +80,7 @@ def average_gate_fidelity(
         >>> average_gate_fidelity(kd.gate("x"), kd.gate("y")).item()
         0.333...
     """
-    block, ideal = _parts(final, target, states)
-    d = ideal.shape[-1]
-    return (_overlap(block, ideal, virtual_z) + _kept(block)) / (d * (d + 1))
+    return _fidelity(final, target, states, virtual_z, averaged=True)
 
 
 def leakage(final: torch.Tensor, states: Any = None) -> torch.Tensor:
@@ -90,42 +93,174 @@ def leakage(final: torch.Tensor, states: Any = None) -> torch.Tensor:
         >>> leakage(0.6 * torch.eye(2, dtype=torch.complex128)).item()
         0.64
     """
-    block = _block(final, states)
+    block = _block(*_checked(final, states))
     return 1 - _kept(block) / block.shape[-1]
 
 
-def _parts(final: torch.Tensor, target: Any, states: Any) -> tuple[torch.Tensor, torch.Tensor]:
-    block = _block(final, states)
-    ideal = as_complex(target, block.real)
-    if not 2 <= ideal.ndim <= 3 or ideal.shape[-2:] != block.shape[-2:]:
+@uncompiled
+def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, averaged: bool) -> torch.Tensor:
+    """The process or, `averaged`, the average gate fidelity."""
+    final, basis = _checked(final, states)
+    ideal, size = as_complex(target, final), final.shape[-1] if basis is None else basis.shape[-1]
+    if not 2 <= ideal.ndim <= 3 or ideal.shape[-2:] != (size, size):
         raise UserError(
-            f"target: is of shape {tuple(ideal.shape)}, and what was evolved {tuple(block.shape[-2:])} in computational "
+            f"target: is of shape {tuple(ideal.shape)}, and what was evolved {(size, size)} in computational "
             "states; give a target of that shape, or the computational states"
         )
-    _check_batches(block[..., 0, 0] if block.ndim < 4 else block[..., 0, 0, 0, 0], ideal[..., 0, 0])
-    return block, ideal
+    _check_batches(final.shape[: -2 if final.ndim < 4 else -4], ideal.shape[:-2])
+    made = _OfColumns(ideal, basis, virtual_z, averaged)
+    differentiated = ideal.requires_grad or (basis is not None and basis.requires_grad)
+    if differentiated or final.ndim > 3 or not final.is_cpu or transforms_active() or forward_mode():
+        return made.plainly(final)[0]
+    return applied(made, final)[0]
 
 
-def _block(final: torch.Tensor, states: Any) -> torch.Tensor:
-    """M (..., D, D), or the images of a channel among the computational states, (..., D, D, D, D)."""
+class _OfColumns(ByOperators):
+    """A fidelity of columns (..., d, D), of which few are so large that torch's operators would take less time than NumPy's."""
+
+    def __init__(
+        self, ideal: torch.Tensor, basis: torch.Tensor | None, virtual_z: bool, averaged: bool
+    ) -> None:
+        self._ideal, self._basis, self._virtual_z = ideal, basis, virtual_z
+        size = ideal.shape[-1]
+        # Of |Tr(T^+ M)|^2 and of Tr(M M^+).
+        self._weights = (1 / (size * (size + 1)),) * 2 if averaged else (1 / size**2, 0.0)
+
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `ByOperators.plainly`; also of channels (..., D, D, d, d)."""
+        block, (of_overlap, of_kept) = _block(*tensors, self._basis), self._weights
+        made = of_overlap * _overlap(block, self._ideal, self._virtual_z)
+        return (made + of_kept * _kept(block) if of_kept else made,)
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.__call__`."""
+        adjoint = None if self._basis is None else _array(self._basis).conj().T
+        block, ideal = _array(tensors[0]), _array(self._ideal).copy()
+        block = block if adjoint is None else adjoint @ block
+        if self._virtual_z:
+            ideal = _phases((ideal.conj() * block).sum(-1)).conj()[..., None] * ideal
+        found, wanted = (each.reshape(*each.shape[:-2], -1) for each in (block, ideal))
+        of_overlap, of_kept = self._weights
+        overlap = np.vecdot(wanted, found)
+        value = of_overlap * (overlap * overlap.conj()).real
+        if of_kept:
+            value = value + of_kept * np.vecdot(found, found).real
+        self._found = adjoint, block, ideal, overlap
+        return (torch.from_numpy(np.asarray(value)),)
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`: by the envelope theorem, which says nothing of second derivatives."""
+        if torch.is_grad_enabled() or transforms_active():
+            return super().pull(tensors, cotangents, needed)
+        (adjoint, block, ideal, overlap), (of_overlap, of_kept) = self._found, self._weights
+        twice = 2 * cotangents[0].numpy()[..., None, None]
+        made = twice * of_overlap * overlap[..., None, None] * ideal
+        if of_kept:
+            made = made + twice * of_kept * block
+        gradient = torch.from_numpy(made if adjoint is None else adjoint.conj().T @ made)
+        return (gradient.sum_to_size(tensors[0].shape) if gradient.shape != tensors[0].shape else gradient,)
+
+
+def _array(tensor: torch.Tensor) -> NDArray[np.complex128]:
+    made: NDArray[np.complex128] = tensor.detach().resolve_conj().resolve_neg().numpy()
+    return made
+
+
+# Angles at which the largest overlap of two qubits is looked for first, and how many of its local maxima, of which there
+# are at most three, since the slope's zeros are those of a trigonometric polynomial of degree three.
+ANGLES, MAXIMA = 64, 3
+
+
+def _phases(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    """The phases of virtual Z rotations that make the sum of rows (..., 2**n) largest; see `virtual_z`.
+
+    Of one qubit they align both rows. Of two, S = A + exp(i b) B has the largest size |A| + |B| over b, where A and B are
+    sums of two rows that depend on the angle a of the second qubit alone.
+    """
+    if rows.shape[-1] == 2:
+        return np.stack([np.ones_like(rows[..., 0]), _unit(rows[..., 0] * rows[..., 1].conj())], -1)
+    if rows.shape[-1] != 4:
+        angles = best_angles(torch.from_numpy(np.asarray(rows))).numpy()
+        phases = np.ones((*rows.shape[:-1], 1), dtype=rows.dtype)
+        for angle in np.moveaxis(angles, -1, 0):
+            pair = np.stack([np.ones_like(angle), np.exp(1j * angle)], -1)
+            phases = (phases[..., :, None] * pair[..., None, :]).reshape(*rows.shape[:-1], -1)
+        return phases
+    pairs = rows.reshape(-1, 2, 2).astype(np.complex128)
+    turn = np.exp(1j * _best_angle(pairs))[:, None]
+    first, second = (pairs[:, :, 0] + turn * pairs[:, :, 1]).T
+    other = _unit(first * second.conj())[:, None]
+    made = np.concatenate([np.ones_like(turn), turn, other, other * turn], 1)
+    return made.astype(rows.dtype).reshape(rows.shape)
+
+
+def _best_angle(pairs: NDArray[np.complex128]) -> NDArray[np.float64]:
+    """The angle a, (members,), at which |A| + |B| is largest, of A and B as pairs x + exp(i a) y, (members, 2, 2)."""
+    # |A|^2 and |B|^2 are constant + Re(wave exp(i a)).
+    constant = (pairs.real**2 + pairs.imag**2).sum(-1)
+    wave = 2 * pairs[:, :, 0].conj() * pairs[:, :, 1]
+    grid = 2 * np.pi / ANGLES * np.arange(ANGLES)
+    squares = constant[:, :, None] + (wave[:, :, None] * np.exp(1j * grid)).real
+    sizes = np.sqrt(np.maximum(squares, 0)).sum(1)
+    tops = (sizes >= np.roll(sizes, 1, 1)) & (sizes >= np.roll(sizes, -1, 1))
+    chosen = np.argsort(np.where(tops, -sizes, 0), 1)[:, :MAXIMA]
+    chosen = np.where(np.take_along_axis(tops, chosen, 1), chosen, chosen[:, :1])
+    angle = grid[chosen]
+    low, high = angle - grid[1], angle + grid[1]
+    constant, wave = constant[:, :, None], wave[:, :, None]
+    tiny = 1e-300 + 1e-15 * constant
+    for _ in range(60):
+        turned = wave * np.exp(1j * angle)[:, None]
+        size = np.sqrt(np.maximum(constant + turned.real, tiny))
+        slope = -(turned.imag / size).sum(1) / 2
+        curvature = -(turned.real / size + (turned.imag / size) ** 2 / size / 2).sum(1) / 2
+        low, high = np.where(slope > 0, angle, low), np.where(slope < 0, angle, high)
+        newton = angle - slope / np.where(curvature < 0, curvature, -1e-300)
+        inside = (newton >= low) & (newton <= high)
+        following = np.where(inside, newton, (low + high) / 2)
+        done = (np.abs(following - angle) <= 1e-15 * ANGLES).all()
+        angle = following
+        if done:
+            break
+    turned = wave * np.exp(1j * angle)[:, None]
+    best = np.sqrt(np.maximum(constant + turned.real, 0)).sum(1).argmax(1)
+    found: NDArray[np.float64] = angle[np.arange(len(angle)), best]
+    return found
+
+
+def _unit(numbers: NDArray[np.complex128]) -> NDArray[np.complex128]:
+    """Complex numbers divided by their size; 1 for 0."""
+    size = np.abs(numbers)
+    made: NDArray[np.complex128] = np.where(size > 0, numbers / np.where(size > 0, size, 1), 1)
+    return made
+
+
+def _checked(final: Any, states: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
+    """What was evolved, and the computational states, checked against each other."""
     final = _evolved("final", final)
     if not 2 <= final.ndim <= 5:
         raise UserError(f"final: must be a unitary or a channel, not of shape {tuple(final.shape)}")
-    block = final
-    if states is not None:
-        basis = as_complex(states, final.real)
-        if basis.ndim != 2 or basis.shape[0] != final.shape[-2]:
-            raise UserError(f"states: must be ({final.shape[-2]}, D), not {tuple(basis.shape)}")
-        block = basis.mH @ final
-        if final.ndim > 3:
-            block = block @ basis
-    rows, columns = block.shape[-2:]
+    basis = None if states is None else as_complex(states, final)
+    if basis is not None and (basis.ndim != 2 or basis.shape[0] != final.shape[-2]):
+        raise UserError(f"states: must be ({final.shape[-2]}, D), not {tuple(basis.shape)}")
+    rows = final.shape[-2] if basis is None else basis.shape[1]
+    columns = final.shape[-1] if basis is None or final.ndim < 4 else rows
     if rows != columns:
         raise UserError(
             f"final: has {columns} columns for {rows} computational states; evolve these states, with initial=states, and give "
             "them to the fidelity"
         )
-    return block
+    return final, basis
+
+
+def _block(final: torch.Tensor, basis: torch.Tensor | None) -> torch.Tensor:
+    """M (..., D, D), or the images of a channel among the computational states, (..., D, D, D, D)."""
+    if basis is None:
+        return final
+    block = basis.mH @ final
+    return block @ basis if final.ndim > 3 else block
 
 
 def _evolved(what: str, given: Any) -> torch.Tensor:
@@ -134,13 +269,13 @@ def _evolved(what: str, given: Any) -> torch.Tensor:
         return as_complex(given, torch.empty(0, dtype=torch.float64))
     if not given.is_complex() and given.dtype not in (torch.float32, torch.float64):
         raise UserError(f"{what}: is {given.dtype}, and must be complex")
-    return given
+    return given if given.is_complex() else given.to(given.dtype.to_complex())
 
 
-def _check_batches(one: torch.Tensor, other: torch.Tensor) -> None:
+def _check_batches(one: Sequence[int], other: Sequence[int]) -> None:
     """Raise UserError unless batches () or (batch,) go together."""
-    if len({len(each) for each in (one, other) if each.ndim} - {1}) > 1:
-        raise UserError(f"batch: there are {len(one)} of what was evolved, and {len(other)} targets")
+    if len({*one, *other} - {1}) > 1:
+        raise UserError(f"batch: there are {one[0]} of what was evolved, and {other[0]} targets")
 
 
 def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch.Tensor:

@@ -17,7 +17,7 @@ from ketscale.engines.dynamics.evolution import substeps
 from ketscale.engines.dynamics.propagators import check_route, check_step
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
+from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, check_values, usual_parameters
 from ketscale.engines.pulses.integrators import integrator
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.errors import UserError
@@ -174,6 +174,7 @@ class Split:
     def _evolved(self, system: System, tasks: Tasks, together: int) -> torch.Tensor:
         """The columns at the start and after each so many segments, (tasks, times, d, k)."""
         check_tasks(system, tasks, strict=True, columns=True)
+        check_values(tasks)
         per = substeps(tasks.segment, self.dt or 0.0)
         steps = integrator(self.method, per * together, self.route)
         stages, chain = steps.times(1.0).shape[1], Chain(system, self.method)

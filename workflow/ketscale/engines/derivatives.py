@@ -3,14 +3,31 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
+from functools import wraps
+from typing import ParamSpec, TypeVar
 
 import torch
 from torch.autograd import forward_ad
 
 from ketscale.errors import UserError
 from ketscale.private_torch import Differentiable, applied, forward_mode, transforms_active
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
+    """Decorates a function that torch.compile cannot trace, and for which it is to break its graph."""
+
+    @wraps(function)
+    def called(*arguments: P.args, **named: P.kwargs) -> R:
+        # Importing the compiler takes a second, so that only who compiles does it.
+        compiling = torch.compiler.is_compiling()
+        return (torch.compiler.disable(function) if compiling else function)(*arguments, **named)
+
+    return called
 
 
 def first_derivatives_only(what: str, instead: str = "leave out create_graph=True") -> None:

@@ -21,7 +21,7 @@ from pennylane.transforms import broadcast_expand, defer_measurements
 from pennylane.transforms.core import CompilePipeline
 
 from ketscale.engines.circuits.fused import Fused
-from ketscale.engines.circuits.transforms import uncompiled
+from ketscale.engines.derivatives import uncompiled
 from ketscale.interop import tape as tapes
 from ketscale.interop.decompositions import decomposed
 from ketscale.interop.known import Known, KnownTapes

@@ -19,8 +19,7 @@ from pennylane.tape import QuantumScript
 
 from ketscale.engines.circuits.circuit import GATES
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.transforms import uncompiled
-from ketscale.engines.derivatives import transformed
+from ketscale.engines.derivatives import transformed, uncompiled
 from ketscale.interop.decompositions import rests_on_a_matrix
 from ketscale.interop.reading import in_torch, read_tape, standard
 from ketscale.interop.recording import Records, keep

@@ -18,7 +18,7 @@ import torch
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
-from ketscale.engines.circuits.transforms import uncompiled
+from ketscale.engines.derivatives import uncompiled
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.private_torch import pytree, transforms_active

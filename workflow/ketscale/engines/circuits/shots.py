@@ -23,7 +23,7 @@ from ketscale.engines.circuits.fused.frame import Pauli, word
 from ketscale.engines.circuits.shifts import gathered, separated
 from ketscale.engines.circuits.simulator import Simulator, probabilities
 from ketscale.engines.circuits.superposition import Superposition, measured, mixed
-from ketscale.engines.circuits.transforms import uncompiled
+from ketscale.engines.derivatives import uncompiled
 from ketscale.errors import UserError
 
 SHOTS = randomness.RandomStream("shots")

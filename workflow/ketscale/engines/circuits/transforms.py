@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import lru_cache, wraps
-from typing import ParamSpec, TypeVar
+from functools import lru_cache
 
 import torch
 
@@ -19,21 +18,6 @@ from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
 from ketscale.engines.derivatives import ByOperators, Rows
 from ketscale.private_torch import applied, at_once, only_mapped
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
-    """Decorates a function that torch.compile cannot trace, and for which it is to break its graph."""
-
-    @wraps(function)
-    def called(*arguments: P.args, **named: P.kwargs) -> R:
-        # Importing the compiler takes a second, so that only who compiles does it.
-        compiling = torch.compiler.is_compiling()
-        return (torch.compiler.disable(function) if compiling else function)(*arguments, **named)
-
-    return called
 
 
 def called(

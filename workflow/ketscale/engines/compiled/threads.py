@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -15,17 +16,22 @@ Pool = Callable[[int, int, int, int], None]
 def pool() -> Pool | None:
     """GOMP_parallel of torch's OpenMP library; None where torch has another pool, as on macOS and Windows.
 
-    Then compiled code runs on one thread, which the first call says in a warning.
+    Nor is it usable in a process that was forked from one with threads, which a fork has not: it would wait for them for
+    ever. Then compiled code runs on one thread, which the first call says in a warning.
     """
-    found = _found()
+    found = None if _forked else _found()
     if found is None:
-        _warn()
+        _warn(
+            "this process was forked from one that had threads; start it by spawn instead"
+            if _forked
+            else "this torch does not use GNU OpenMP, whose threads it would share"
+        )
     return found
 
 
 def usable(threads: int) -> int:
     """How many of torch's threads compiled code runs on, for records."""
-    return threads if threads == 1 or _found() is not None else 1
+    return threads if threads == 1 or (not _forked and _found() is not None) else 1
 
 
 @cache
@@ -44,8 +50,24 @@ def _found() -> Pool | None:
 
 
 @cache
-def _warn() -> None:
-    warnings.warn(
-        "compiled code runs on one thread: this torch does not use GNU OpenMP, whose threads it would share",
-        stacklevel=4,
-    )
+def _warn(reason: str) -> None:
+    warnings.warn(f"compiled code runs on one thread: {reason}", stacklevel=4)
+
+
+# Whether a process that had threads was forked, in it and in its child.
+_had_threads = _forked = False
+
+
+def _note_threads() -> None:
+    global _had_threads
+    tasks = Path("/proc/self/task")
+    _had_threads = not tasks.is_dir() or len(list(tasks.iterdir())) > 1
+
+
+def _note_fork() -> None:
+    global _forked
+    _forked = _forked or _had_threads
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_note_threads, after_in_child=_note_fork)

@@ -54,9 +54,9 @@ def code_of(evolution: Evolution, states: torch.Tensor) -> Code:
     degrees, reaches, _ = evolution.division
     needed = _Needed(evolution.generators, degrees, reaches, states.dtype)
     if evolution.generators.entry_count > MOST_WRITTEN:
-        return _reading(needed, len(states))
+        return _reading(needed, states.shape[0])
     choice = _choice(needed)
-    return choice.own or choice.now(len(states))
+    return choice.own or choice.now(states.shape[0])
 
 
 @lru_cache(maxsize=256)

@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike
 from ketscale.engines.dynamics.evolution import Scheme, substeps
 from ketscale.engines.dynamics.propagators import as_observables, check_step
 from ketscale.engines.dynamics.system import Operators, System
-from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
+from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, check_values, usual_parameters
 from ketscale.errors import UserError
 from ketscale.measure.spans import span
 
@@ -59,6 +59,8 @@ class PublishedLoop:
     def state(self, system: System, tasks: Tasks) -> torch.Tensor:
         """See `Propagator.state`."""
         check_tasks(system, tasks, self.strict)
+        if self.strict:
+            check_values(tasks)
         if isinstance(tasks.duration, torch.Tensor):
             raise UserError("duration: the published loop takes a number; use another propagator")
         if len(tasks.controls) == 0:

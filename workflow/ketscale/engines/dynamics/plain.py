@@ -13,6 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from ketscale.engines.dynamics.evolution import Division, Evolution
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
+from ketscale.engines.dynamics.tasks import kets
 from ketscale.private_torch import transforms_active
 
 # Bytes of matrices that a backward pass keeps, of which it needs so many for each segment; of longer pulses it computes
@@ -40,6 +41,13 @@ def evolve(
     return _all_at_once(fixed, controls, initial, evolution)
 
 
+def evolve_columns(
+    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+) -> torch.Tensor:
+    """See `cpu.evolve_columns`."""
+    return kets(evolve(fixed, controls, initial, evolution)).mT
+
+
 def _all_at_once(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
@@ -65,10 +73,11 @@ def is_faster(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> bool:
     """Whether a closed system's evolution and gradient take less time by products of matrices than by their entries."""
-    generators, tasks = evolution.generators, len(initial)
-    levels, vectors = generators.size // 2, math.ceil(initial.shape[:-1].numel() / LANES)
+    generators, tasks = evolution.generators, initial.shape[0]
+    levels = generators.size // 2
     if not generators.paired or levels < LEAST_DENSE or not tasks:
         return False
+    vectors = math.ceil(initial.shape[:-1].numel() / LANES)
     reach = 1.0
     if not transforms_active():
         sizes = torch.cat([fixed.detach().abs().amax(0), controls.detach().abs().amax((0, 1))])

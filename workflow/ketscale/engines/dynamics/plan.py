@@ -52,17 +52,17 @@ class EvolutionPlan:
         """The coordinates whose values are kept: those that change."""
         return self.forms.rows
 
-    @property
+    @cached_property
     def changing(self) -> int:
         """How many these are."""
         return len(self.rows)
 
-    @property
+    @cached_property
     def scratch_vectors(self) -> int:
         """Vectors of a worker's scratch memory in the backward pass."""
         return (self.degrees[-1] + BLOCK) * self.changing
 
-    @property
+    @cached_property
     def multiplications(self) -> int:
         """Multiplications of one step of one task, in the forward pass."""
         return self.degrees[-1] * (len(self.forms.entries) + self.changing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,7 @@ from ketscale.engines.dynamics.tasks import (
     Tasks,
     as_complex,
     check_tasks,
+    check_values,
     coefficients,
     coordinates,
     kets,
@@ -120,7 +122,7 @@ class Batched:
         Raises:
             UserError: as for `state`, or there are rates.
         """
-        return kets(self._evolved("evolve", system, tasks, columns=True)).mT
+        return self._evolved("evolve_columns", system, tasks, columns=True)
 
     def trajectory(
         self, system: System, tasks: Tasks
@@ -146,14 +148,21 @@ class Batched:
         return kets(self._evolved("segment_ends", system, tasks, columns=True)).mT
 
     def _matrices(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
-        made = matrices(self._evolved(what, system, tasks))
-        if is_written_out(system.dimension):  # whose coordinates are those of any operator
-            return made
-        skew = None if tasks.initial is None else (tasks.initial - tasks.initial.mH) / 2j
+        initial = tasks.initial
+        # The coordinates of many levels are those of any operator.
+        if initial is None or is_written_out(system.dimension):
+            return matrices(self._evolved(what, system, tasks))
+        check_tasks(system, tasks, self.strict)
+        each = initial.expand(tasks.controls.shape[0], 1, *initial.shape) if initial.ndim == 2 else initial
+        each = each[:, None] if each.ndim == 3 else each
+        skew = (each - each.mH) / 2j
         # A Hermitian operator has a derivative by its other part too.
-        if skew is None or not (transforms_active() or skew.requires_grad or skew.count_nonzero()):
-            return made
-        return made + 1j * matrices(self._evolved(what, system, tasks._replace(initial=skew)))
+        if not (transforms_active() or skew.requires_grad or skew.count_nonzero()):
+            return matrices(self._evolved(what, system, tasks))
+        both = matrices(self._evolved(what, system, tasks._replace(initial=torch.cat([each, skew], 1))))
+        hermitian, other = both.chunk(2, -3)
+        made = hermitian + 1j * other
+        return made if initial.ndim > 3 else made.squeeze(-3)
 
     def _evolved(self, what: str, system: System, tasks: Tasks, columns: bool = False) -> torch.Tensor:
         check_tasks(system, tasks, self.strict, columns)
@@ -169,21 +178,23 @@ class Batched:
         evolve: Callable[..., torch.Tensor] = getattr(self._module(*given), what)
         evolved = evolve(*given)
         if self.strict and not transforms_active():
-            self._check(evolved.detach(), initial.detach(), system.dimension, tasks.segment)
+            self._check(evolved.detach(), initial.detach(), system.dimension, tasks)
         return evolved
 
-    def _check(self, evolved: torch.Tensor, initial: torch.Tensor, levels: int, segment: float) -> None:
+    def _check(self, evolved: torch.Tensor, initial: torch.Tensor, levels: int, tasks: Tasks) -> None:
         """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""
         # The sum is finite only if all are; faster than isfinite.
-        if self.scheme == "exact" and not math.isfinite(evolved.sum()):
+        if self.scheme == "exact" and not cmath.isfinite(evolved.sum().item()):
+            check_values(tasks)
             raise UserError(
-                f"controls, parameters or rates: too large for {self.scheme} in a segment of {segment:.4g}, whose largest "
+                f"controls, parameters or rates: too large for {self.scheme} in a segment of {tasks.segment:.4g}, whose largest "
                 "angle is 200,000 radians; use shorter segments, a rotating frame, or smaller rates"
             )
         # A norm grows by the root of the dimension at most, where a mixed state becomes pure.
         if self.scheme != "exact" and evolved.numel():
             largest = GROWTH * math.sqrt(levels) * initial.norm(dim=-1).max()
-            if not evolved.norm(dim=-1).max() <= largest:  # NaN fails too
+            if not evolved.norm(dim=-2 if evolved.is_complex() else -1).max() <= largest:  # NaN fails too
+                check_values(tasks)
                 raise UserError(
                     f"dt: {self.dt} is too long a step of {self.scheme} for these controls and rates; use a shorter one, or exact"
                 )

@@ -127,6 +127,11 @@ class System:
         return found
 
     @cached_property
+    def parameter_values(self) -> NDArray[np.float64]:
+        """The usual parameters (terms,)."""
+        return np.array(list(self.parameters.values()), dtype=np.float64)
+
+    @cached_property
     def generators(self) -> Generators:
         """The generators of the real coordinates of rho; their fixed coefficients are the parameters, then the rates.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -27,7 +28,7 @@ class Table(EvolutionPlan):
         """Forms, of which there is at least one, be it without terms."""
         return max(1, len(self.forms.terms))
 
-    @property
+    @cached_property
     def scratch_vectors(self) -> int:
         """Vectors of a worker's scratch memory in the backward pass."""
         own = self.fixed_count + self.control_count + 6 * self.form_count

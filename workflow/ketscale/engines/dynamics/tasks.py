@@ -58,7 +58,9 @@ class LinearTasks(NamedTuple):
 
 
 def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = False) -> None:
-    """Raise UserError unless the tensors fit the system and each other, and `strict` that all values are possible.
+    """Raise UserError unless the tensors fit the system and each other, and `strict` no rate or duration is negative.
+
+    Finite values are not asked for here: `check_values`, which states that are not finite have called, takes its time.
 
     columns: whether the initial states are kets as columns, of any number.
     """
@@ -85,8 +87,10 @@ def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = Fals
     ):
         if tensor is None:
             continue
-        if tuple(tensor.shape) not in {shape, (len(controls), *shape)}:
-            raise UserError(f"{name} must be {shape} or {(len(controls), *shape)}, not {tuple(tensor.shape)}")
+        if tensor.shape not in (shape, (controls.shape[0], *shape)):
+            raise UserError(
+                f"{name} must be {shape} or {(controls.shape[0], *shape)}, not {tuple(tensor.shape)}"
+            )
         if tensor.dtype != dtype or tensor.device != controls.device:
             raise UserError(
                 f"{name}: {tensor.dtype} on {tensor.device} does not go with {controls.dtype} controls on "
@@ -95,18 +99,26 @@ def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = Fals
     # Within torch.func no values may be looked at.
     if not strict or transforms_active():
         return
-    for name, tensor in tasks._asdict().items():
-        if not isinstance(tensor, torch.Tensor) or tensor.numel() == 0:
-            continue
-        parts = tensor.detach().resolve_conj()
-        # Faster than isfinite; both ends are NaN if any number is.
-        low, high = torch.aminmax(torch.view_as_real(parts) if parts.is_complex() else parts)
-        if not (math.isfinite(low) and math.isfinite(high)):
-            raise UserError(f"{name}: some are not finite; give numbers")
-        if name == "rates" and low < 0:
-            raise UserError("rates: some are negative; a rate is at least 0")
-        if name == "duration" and low <= 0:
+    if tasks.rates is not None and tasks.rates.numel() and float(tasks.rates.detach().min()) < 0:
+        _check_finite("rates", tasks.rates)
+        raise UserError("rates: some are negative; a rate is at least 0")
+    if duration is not None and duration.numel():
+        _check_finite("duration", duration)
+        if float(duration.detach().min()) <= 0:
             raise UserError("duration: some are not positive")
+
+
+def check_values(tasks: Tasks) -> None:
+    """Raise UserError if some are not finite; neither are the states that they make."""
+    if not transforms_active():
+        for name, tensor in tasks._asdict().items():
+            if isinstance(tensor, torch.Tensor):
+                _check_finite(name, tensor)
+
+
+def _check_finite(name: str, tensor: torch.Tensor) -> None:
+    if not tensor.detach().isfinite().all():
+        raise UserError(f"{name}: some are not finite; give numbers")
 
 
 def check_precision(controls: torch.Tensor) -> None:
@@ -124,7 +136,7 @@ def coefficients(system: System, tasks: Tasks, columns: bool = False) -> LinearT
 
     columns: see `check_tasks`; the coordinates are then (tasks, k, 2 d), each row a ket's.
     """
-    controls, count = tasks.controls, len(tasks.controls)
+    controls, count = tasks.controls, tasks.controls.shape[0]
     parameters = tasks.parameters
     if parameters is None:
         parameters = usual_parameters(system, controls)
@@ -150,8 +162,9 @@ def coefficients(system: System, tasks: Tasks, columns: bool = False) -> LinearT
 
 
 def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
-    """The system's own parameters (terms,), of the precision and on the device of `like`."""
-    return torch.tensor(list(system.parameters.values()), dtype=like.dtype, device=like.device)
+    """The system's own parameters (terms,), of the precision and on the device of `like`; not to be written to."""
+    # Much faster than `torch.tensor`, and no tensor of inference mode or of a transformation is kept.
+    return torch.from_numpy(system.parameter_values).to(like.device, like.dtype)
 
 
 def coordinates(matrices: torch.Tensor) -> torch.Tensor:
@@ -182,7 +195,8 @@ def ket_coordinates(kets: torch.Tensor) -> torch.Tensor:
 
 def kets(coordinates: torch.Tensor) -> torch.Tensor:
     """The complex kets (..., d) of these coordinates."""
-    return torch.view_as_complex(coordinates.reshape(*coordinates.shape[:-1], coordinates.shape[-1] // 2, 2))
+    *states, size = coordinates.shape
+    return torch.view_as_complex(coordinates.reshape(*states, size // 2, 2))
 
 
 def times(rows: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
