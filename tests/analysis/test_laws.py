@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from ketscale.analysis.laws import known
+from ketscale.analysis.laws import known, messages
 from ketscale.analysis.laws.fit import Fit, Law, fit
-from ketscale.jobs.costs import messages
+from ketscale.grid import BACKENDS
 
 RANKS = (1, 2, 4, 8, 16)
 WORK, STATES = (64, 256, 1024, 4096, 2**14, 2**16), (1e3, 4e3, 1.6e4, 6.4e4, 2.6e5, 1e6)
@@ -164,3 +164,10 @@ def test_the_closed_forms_are_those_of_their_authors() -> None:
     peak = ((1 - 0.05) / 0.002) ** 0.5
     assert known.usl(peak, 0.05, 0.002) > max(known.usl(peak * x, 0.05, 0.002) for x in (0.9, 1.1))
     assert known.usl(8, 0.1, 0) == pytest.approx(known.amdahl(8, 0.1))
+
+
+def test_every_backend_has_a_number_of_rounds():
+    for name, backend in BACKENDS.items():
+        if backend.several_ranks:
+            assert messages.terms(name, 2, 100) == (1.0, 100.0)
+            assert messages.terms(name, 64, 100)[0] == (63.0 if name == "ddp-cpu" else 6.0)

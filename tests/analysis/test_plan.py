@@ -13,8 +13,7 @@ import yaml
 from ketscale import cli, commands
 from ketscale.analysis.advice import plan, priority
 from ketscale.grid import Run
-from ketscale.jobs.costs.forecast import Forecast
-from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs.costs import Forecast, Interval
 from ketscale.jobs.slurm.site import Site, SiteFile
 from tests import record_maker as maker
 
@@ -44,10 +43,9 @@ def forecast(run, hours, start_s=60.0):
         run,
         HOUR.times(hours),
         HOUR,
+        Interval(start_s, start_s, start_s),
         Interval(3e8, 2e8, 4e8),
         "repeat",
-        False,
-        Interval(start_s, start_s, start_s),
     )
 
 

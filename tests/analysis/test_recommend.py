@@ -18,9 +18,7 @@ from ketscale.analysis.comparison import Compared
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.costs import samples
-from ketscale.jobs.costs.forecast import Forecast
-from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs.costs import Forecast, Interval, records
 from ketscale.measure import form, host
 from ketscale.problems.control.specification import FAMILY
 from tests import record_maker as maker
@@ -183,9 +181,7 @@ def test_records_of_another_machine_say_nothing():
 def choice(config, layout, step, low, high):
     run = replace(config.runs[0], threads=layout)
     anything = Interval(1.0, 1.0, 1.0)
-    return Choice(
-        run, Forecast(run, anything, Interval(step, low, high), anything, "repeat", False, anything)
-    )
+    return Choice(run, Forecast(run, anything, Interval(step, low, high), anything, anything, "repeat"))
 
 
 def test_rounds_of_trials_tell_apart_what_intervals_do_not():
@@ -249,7 +245,7 @@ def test_trials_are_made_in_turn_and_kept_as_records(capsys, monkeypatch):
     assert "take exact on cpu-n1r1t1; nothing is known of any other" in out
     assert len([*Path("results", trials.FOLDER).rglob("metrics.json")]) == 2
     # The quiet one of the two is learned from.
-    found = samples.below([Path("results", trials.FOLDER)])
+    found = records.below([Path("results", trials.FOLDER)])
     assert {one.case.names["machine"] for one in found} == {
         recommend.hardware(msgspec.convert(host.describe(), form.Host))
     }

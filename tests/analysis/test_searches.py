@@ -10,8 +10,6 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis.advice import plan, priority
 from ketscale.errors import UserError
-from ketscale.jobs.costs.forecast import Forecast
-from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.status import report
 from tests import records_factory as factory
 from tests.searched import GIVEN
@@ -56,19 +54,19 @@ def test_status_has_the_trials_of_a_point_in_a_line_and_plan_counts_them(
         line for line in said.splitlines() if line.startswith("digits/vqc") and "trials of tuned" in line
     )
     assert line.split()[-3:] == ["4", ".", "4"]
-    made = plan.make(CONFIG, Path("config.yaml"), None, [], tmp_path)
-    assert plan.as_text(made).startswith("14 runs missing, 8 trials of searches among them")
+    made = plan.make(CONFIG, Path("config.yaml"), tmp_path)
+    assert len(made.missing) == 14 and sum(map(CONFIG.is_trial, made.missing)) == 8
     # What a search has chosen is known after its trials.
     assert all(map(CONFIG.is_trial, made.probes)) and made.probes
 
 
 def test_on_a_budget_trials_come_with_the_first_seeds_of_their_point() -> None:
-    hour = Interval(1.0, 1.0, 1.0)
-    known = {run: Forecast(run, hour, hour, hour, "repeat", False) for run in CONFIG.runs}
-    vqc = {run: one for run, one in known.items() if run.model == "vqc"}
-    cost = sum(one.node_hours.middle for one in vqc.values())
-    chosen = priority.choose(CONFIG, [], vqc, cost)
-    assert [CONFIG.is_trial(run) for run in chosen] == [True] * 4 + [False] * 3
-    assert priority.choose(CONFIG, [], vqc, 0.99 * cost) == []
+    vqc = {run: 1.0 for run in CONFIG.runs if run.model == "vqc"}
+
+    def chosen(hours, budget):
+        return priority.choose(priority.steps(CONFIG, [], hours), hours, budget)
+
+    assert [CONFIG.is_trial(run) for run in chosen(vqc, len(vqc))] == [True] * 4 + [False] * 3
+    assert chosen(vqc, 0.99 * len(vqc)) == []
     without = {run: one for run, one in vqc.items() if run != TRIALS[0]}
-    assert priority.choose(CONFIG, [], without, cost) == [], "nothing is known of a trial"
+    assert chosen(without, len(vqc)) == [], "nothing is known of a trial"

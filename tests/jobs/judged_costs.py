@@ -1,39 +1,31 @@
-"""How far off models of costs are: groups of records are predicted from the others, by a model that never saw them.
+"""How far off forecasts are: groups of records are predicted from the others, and budgets from half of the records.
 
 python -m tests.jobs.judged_costs results-costs
-
-The rule that decides which model the package keeps was written before any of these numbers were seen. In the order of
-their own code, the least first - a power law of sizes, the nearest records scaled by it, scikit-learn's Gaussian process, a
-Gaussian process of our own - the first one wins of which, within the records and beyond them, the median error of each
-measure is at most 1.05 times as large a factor as that of any other, and whose 90 % intervals cover no less than 90 % of
-the groups, or than the best of the others if all cover less.
 """
 
 from __future__ import annotations
 
 import math
+import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
 
-from ketscale.jobs.costs import samples as of_records
-from ketscale.jobs.costs.interval import Interval
-from ketscale.jobs.costs.model import CostModel, Place, left_out
-from ketscale.jobs.costs.samples import Sample
-from tests.jobs import cost_candidates
+from ketscale.jobs.costs import Costs
+from ketscale.jobs.costs.forecast import Place, whole
+from ketscale.jobs.costs.law import left_out
+from ketscale.jobs.costs.records import Sample, below
 
-MEASURES = {"step_s": "step", "wall_s": "whole run", "memory_bytes": "memory of a rank"}
-# What a model says of a run: the interval of each measure.
-Told = dict[str, Interval]
-# Learns from samples and tells of others.
-Model = Callable[[Sequence[Sample]], Callable[[Sequence[Sample]], list[Told]]]
+MEASURES = {"step_s": "step", "seconds": "whole run", "memory_bytes": "memory of a rank"}
+# The factor between prediction and measurement, whether the interval covers, and the ratio of its upper end to its middle.
+Off = dict[str, tuple[float, float, float]]
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """How well a model predicted the runs of one place. Each group has one vote.
+    """How well runs of one place were predicted. Each group has one vote.
 
     groups, runs: how many. error: the median over groups of the median factor between prediction and measurement, coverage:
     the mean over groups of the share of runs in their 90 % intervals, width: the median over groups of the median ratio of
@@ -48,46 +40,35 @@ class Verdict:
     width: dict[str, float]
 
 
-Scores = dict[Place, list[tuple[int, dict[str, tuple[float, float, float]]]]]
-
-
-def judge(samples: Sequence[Sample], models: dict[str, Model]) -> dict[str, list[Verdict]]:
-    """Leave out every model's size in each layout, at all batches, with all seeds and simulators; and of cases that are
-    alike all with the least, or with the largest, value of each number. Each model learns anew from the rest, and predicts
-    them. What it predicts is within the range of the rest, or beyond it.
+def judge(samples: Sequence[Sample]) -> list[Verdict]:
+    """Leave out every model's size in each layout, at all batches, with all seeds and simulators; and of a model with its
+    simulator all with the least, or with the largest, value of each number. What is learned anew from the rest predicts
+    them, within the range of the rest or beyond it.
     """
     cases = [sample.case for sample in samples]
-    scores: dict[str, Scores] = {name: {"within": [], "beyond": []} for name in models}
-    for number, rows in enumerate(left_out(cases)):
-        outside = set(rows.tolist())
+    scores: dict[Place, list[tuple[int, Off]]] = {"within": [], "beyond": []}
+    groups = dict.fromkeys(tuple(rows) for beyond in (False, True) for rows in left_out(cases, beyond))
+    for number, rows in enumerate(groups):
+        rest = [sample for i, sample in enumerate(samples) if i not in rows]
         # A seed alone says nothing of a new point.
-        if any(
-            case.point == cases[i].point for i in outside for k, case in enumerate(cases) if k not in outside
-        ):
+        if {cases[i].point for i in rows} & {sample.case.point for sample in rest}:
             continue
-        rest = [sample for i, sample in enumerate(samples) if i not in outside]
-        known = cost_candidates.Known(rest)
-        wanted = [samples[i] for i in rows.tolist() if known.knows(cases[i])]
-        for name, model in models.items():
-            for sample, told in zip(wanted, model(rest)(wanted) if wanted else [], strict=True):
-                measured = {**sample.costs, "wall_s": sample.wall_s}
-                off = {
-                    measure: (
-                        math.exp(abs(math.log(told[measure].middle / measured[measure]))),
-                        float(told[measure].low <= measured[measure] <= told[measure].high),
-                        told[measure].high / told[measure].middle,
-                    )
-                    for measure in MEASURES
-                }
-                scores[name][known.place(sample.case)].append((number, off))
-    return {
-        name: [_verdict(place, scored) for place, scored in of.items() if scored]
-        for name, of in scores.items()
-    }
+        costs = Costs(rest)
+        told = [samples[i] for i in rows if costs.knows(cases[i])]
+        for sample, found in zip(told, costs.costs([one.case for one in told]), strict=True):
+            found["seconds"] = whole(found, sample.steps, sample.epochs or 0)
+            measured = {**sample.costs, "seconds": sample.seconds}
+            off = {}
+            for name in MEASURES:
+                one, value = found[name], measured[name]
+                inside = float(one.low <= value <= one.high)
+                off[name] = math.exp(abs(math.log(one.middle / value))), inside, one.high / one.middle
+            scores[costs.place(sample.case)].append((number, off))
+    return [_verdict(place, scored) for place, scored in scores.items() if scored]
 
 
-def _verdict(place: Place, scored: Sequence[tuple[int, dict[str, tuple[float, float, float]]]]) -> Verdict:
-    groups: dict[int, list[dict[str, tuple[float, float, float]]]] = {}
+def _verdict(place: Place, scored: Sequence[tuple[int, Off]]) -> Verdict:
+    groups: dict[int, list[Off]] = {}
     for number, off in scored:
         groups.setdefault(number, []).append(off)
 
@@ -100,53 +81,56 @@ def _verdict(place: Place, scored: Sequence[tuple[int, dict[str, tuple[float, fl
             for name in MEASURES
         }
 
-    return Verdict(
-        place,
-        len(groups),
-        len(scored),
-        over(0, median, median),
-        over(1, fmean, fmean),
-        over(2, median, median),
-    )
+    error, coverage, width = over(0, median, median), over(1, fmean, fmean), over(2, median, median)
+    return Verdict(place, len(groups), len(scored), error, coverage, width)
 
 
-def as_text(verdicts: dict[str, list[Verdict]]) -> str:
+def budgets(samples: Sequence[Sample], draws: int = 20) -> list[float]:
+    """The totals of budgets over what was measured: half of the points, drawn at random, tell what the others take, and of
+    these the cheapest are chosen that a quarter of their forecast total, half of it, and all of it pays for.
+    """
+    found = []
+    points = sorted({sample.case.point for sample in samples})
+    for seed in range(draws):
+        seen = {*random.Random(seed).sample(points, len(points) // 2)}
+        costs = Costs([sample for sample in samples if sample.case.point in seen])
+        others = [one for one in samples if one.case.point not in seen and costs.knows(one.case)]
+        told = costs.costs([one.case for one in others])
+        planned = [whole(at, one.steps, one.epochs or 0).middle for at, one in zip(told, others, strict=True)]
+        for share in (0.25, 0.5, 1.0):
+            left, pairs = (
+                share * sum(planned),
+                sorted(zip(planned, (one.seconds for one in others), strict=True)),
+            )
+            chosen = [pair for pair in pairs if (left := left - pair[0]) >= -1e-9]
+            found.append(sum(each for each, _ in chosen) / sum(took for _, took in chosen))
+    return found
+
+
+def as_text(verdicts: Sequence[Verdict]) -> str:
     """The verdicts as a table in Markdown."""
     head = [
         "predicted",
         "groups",
         "runs",
-        "model",
         *(f"{title}: error, in 90 %, width" for title in MEASURES.values()),
     ]
     rows = [
         [
-            f"{one.place} the records", str(one.groups), str(one.runs), name,
+            f"{one.place} the records", str(one.groups), str(one.runs),
             *(f"{one.error[n]:.2f}x, {one.coverage[n]:.0%}, {one.width[n]:.2f}x" for n in MEASURES),
         ]
-        for place in ("within", "beyond") for name, of in verdicts.items() for one in of if one.place == place
+        for one in verdicts
     ]  # fmt: skip
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
-def own(samples: Sequence[Sample]) -> Callable[[Sequence[Sample]], list[Told]]:
-    """The Gaussian process of `jobs.costs`."""
-    model = CostModel(samples)
-
-    def tell(wanted: Sequence[Sample]) -> list[Told]:
-        return [
-            {
-                "step_s": model.interval(guess, "step_s"),
-                "memory_bytes": model.interval(guess, "memory_bytes"),
-                "wall_s": model.wall(guess, sample.steps, sample.epochs),
-            }
-            for sample, guess in zip(wanted, model.guess([one.case for one in wanted]), strict=True)
-        ]
-
-    return tell
-
-
 if __name__ == "__main__":
-    found = of_records.below(map(Path, sys.argv[1:]))
-    print(f"{len(found)} records, {sum(one.quiet for one in found)} of them of a quiet machine", flush=True)
-    print(as_text(judge(found, {**cost_candidates.ALL, "own Gaussian process": own})))
+    known = below(map(Path, sys.argv[1:]))
+    print(f"{len(known)} records, {sum(one.quiet for one in known)} of them of a quiet machine", flush=True)
+    totals = budgets(known)
+    print(
+        f"{len(totals)} budgets: forecast {min(totals):.2f} to {max(totals):.2f} times what was measured",
+        flush=True,
+    )
+    print(as_text(judge(known)))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from ketscale.config import Config
-from ketscale.jobs.costs import features, model, regression, samples
-from ketscale.jobs.costs.forecast import Forecaster
-from ketscale.jobs.costs.samples import Sample
+from ketscale.jobs.costs import Costs, missing, records
+from ketscale.jobs.costs.law import left_out
+from ketscale.jobs.costs.records import Sample
 from ketscale.problems.control.specification import FAMILY
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
@@ -26,16 +26,16 @@ def study(**axes):
 
 
 def law(settings):
-    """Seconds a step: what every step takes, and arithmetic that doubles with each qubit and that workers share."""
+    """Seconds a step: a power law of what a step computes, and of the workers that share it."""
     run, sizes = settings.run, settings.sizes
     slower = {"fused": 1, "default.qubit": 6}[run.simulator]
-    work = 4e-7 * slower * run.batch * sizes["layers"] * 2 ** sizes["qubits"]
-    return 1e-3 + work * (0.15 + 0.85 / (run.ranks * run.threads)) + (5e-4 if run.ranks > 1 else 0)
+    work = 1e-5 * slower * run.batch**0.6 * (1 + sizes["layers"]) ** 0.9 * 1.5 ** sizes["qubits"]
+    return work * (run.ranks * run.threads) ** -0.4 * (1.2 if run.ranks > 1 else 1)
 
 
 def sample(settings, step_s, **changes):
     costs = {"step_s": step_s, "pace_s": step_s, "start_s": 2.0, "memory_bytes": 3e8, **changes}
-    at = features.case(settings.content, settings.sizes, "a machine")
+    at = known_case(settings)
     steps, batch = settings.protocol.steps or 400, settings.run.batch
     return Sample(
         at,
@@ -43,14 +43,16 @@ def sample(settings, step_s, **changes):
         steps,
         -(-1257 // batch),
         batch,
-        settings.run.nodes,
-        settings.run.ranks,
         None,
         None,
         False,
         costs["start_s"] + steps * costs["pace_s"],
         True,
     )
+
+
+def known_case(settings):
+    return records.case(settings.content, settings.sizes, "a machine")
 
 
 def drawn(config, noise, seed=0):
@@ -69,45 +71,14 @@ def grid(**axes):
 
 def off(config, known, runs):
     """How far the forecasts of runs are from the law, relatively."""
-    made = Forecaster(known).of_runs([config.settings(run) for run in runs])
+    made = Costs(known).forecast([config.settings(run) for run in runs])
     return np.array([abs(made[run].step_s.middle / law(config.settings(run)) - 1) for run in runs])
-
-
-def test_the_process_predicts_what_it_would_predict_without_the_values_that_are_left_out():
-    draw = np.random.default_rng(0)
-    x = draw.normal(size=(12, 2))
-    parts = [np.ones((12, 12)), x @ x.T, np.eye(12)]
-    values = draw.normal(size=12) + x[:, 0]
-    whole = regression.fit(values, parts, np.array([4.0, 0.5, 0.1]))
-    rows = np.array([2, 5, 6])
-    rest = np.setdiff1d(np.arange(12), rows)
-    covariance = np.tensordot(whole.variances, np.stack(parts), 1)
-    # By the definition: the conditional distribution of the values that are left out.
-    known = np.linalg.inv(covariance[np.ix_(rest, rest)])
-    across = covariance[np.ix_(rows, rest)]
-    expected = values[rows] - whole.mean - across @ known @ (values[rest] - whole.mean)
-    spread = np.sqrt(np.diag(covariance[np.ix_(rows, rows)] - across @ known @ across.T))
-    found, sd = whole.left_out(rows)
-    np.testing.assert_allclose(found, expected, rtol=1e-9)
-    np.testing.assert_allclose(sd, spread, rtol=1e-9)
-
-
-def test_the_process_finds_the_variances_that_the_marginal_likelihood_is_largest_at():
-    draw = np.random.default_rng(1)
-    # So many groups of 3 that the prior hardly counts.
-    groups = np.repeat(np.arange(100), 3)
-    same = (groups[:, None] == groups[None]).astype(float)
-    values = draw.normal(scale=2.0, size=100)[groups] + draw.normal(scale=0.5, size=300)
-    found = regression.variances(values, [same, np.eye(300)], (0.5, 0.5))
-    within = np.array([values[groups == g].var(ddof=1) for g in range(100)]).mean()
-    between = np.array([values[groups == g].mean() for g in range(100)]).var() - within / 3
-    np.testing.assert_allclose(found, [between, within], rtol=0.05)
 
 
 def test_equal_costs_of_many_records_are_no_trouble():
     config = study(seed=list(range(40)), batch=[16, 32])
-    made = Forecaster([sample(config.settings(run), 1e-3) for run in config.runs])
-    one = made.of_runs([config.settings(config.runs[0])])[config.runs[0]]
+    made = Costs([sample(config.settings(run), 1e-3) for run in config.runs])
+    one = made.forecast([config.settings(config.runs[0])])[config.runs[0]]
     assert one.step_s.middle == pytest.approx(1e-3, rel=1e-3)
 
 
@@ -129,7 +100,7 @@ def test_an_exact_law_is_found_beyond_records():
     runs = [run for run in config.runs if config.settings(run).sizes["qubits"] == 8]
     # Steps of 8 qubits take four times as long as the longest known: the trend that is continued is steeper at its end.
     assert np.median(off(config, known, runs)) < 0.3
-    made = Forecaster(known).of_runs([config.settings(run) for run in runs])
+    made = Costs(known).forecast([config.settings(run) for run in runs])
     assert {one.place for one in made.values()} == {"beyond"}
     inside = [one.step_s.low < law(config.settings(run)) < one.step_s.high for run, one in made.items()]
     assert np.mean(inside) >= 0.9
@@ -137,7 +108,7 @@ def test_an_exact_law_is_found_beyond_records():
 
 def test_intervals_cover_what_noise_hides():
     config = grid()
-    verdicts = {one.place: one for one in judge.judge(drawn(config, 0.1), {"own": judge.own})["own"]}
+    verdicts = {one.place: one for one in judge.judge(drawn(config, 0.1))}
     within, beyond = verdicts["within"], verdicts["beyond"]
     assert (within.groups, within.runs) == (36, 72)
     assert 0.85 <= within.coverage["step_s"] <= 0.95 and within.error["step_s"] < 1.2
@@ -149,7 +120,7 @@ def test_intervals_cover_what_noise_hides():
 def test_one_record_gives_a_wide_interval_that_is_widest_far_away():
     config = grid()
     known = drawn(config, 0.0)[:1]
-    made = Forecaster(known).of_runs([config.settings(run) for run in config.runs])
+    made = Costs(known).forecast([config.settings(run) for run in config.runs])
     near, far = made[config.runs[0]], [*made.values()][-1]
     assert near.place == "repeat" and near.step_s.middle == pytest.approx(known[0].costs["step_s"], rel=0.01)
     assert 1.2 < near.step_s.high / near.step_s.middle < 3
@@ -160,24 +131,24 @@ def test_one_record_gives_a_wide_interval_that_is_widest_far_away():
 def test_of_what_no_record_tells_nothing_is_said():
     config = study(simulator=["fused", "default.qubit"])
     everything = [config.settings(run) for run in config.runs]
-    assert Forecaster([]).of_runs(everything) == {}
+    assert Costs([]).forecast(everything) == {}
     [fused] = [run for run in config.runs if run.simulator == "fused"]
     known = [sample(config.settings(fused), 1e-3)]
-    assert set(Forecaster(known).of_runs(everything)) == {fused}
+    assert set(Costs(known).forecast(everything)) == {fused}
     other = maker.config(one=maker.study(model="mlp", qubits=0, layers=0, simulator="none", seed=0))
-    assert Forecaster(known).of_runs([other.settings(run) for run in other.runs]) == {}
+    assert Costs(known).forecast([other.settings(run) for run in other.runs]) == {}
 
 
 def test_nothing_is_said_of_a_backend_that_no_record_has():
     config = grid(seed=0)
     seen = [one for one in drawn(config, 0.01) if one.case.names["backend"] == "cpu"]
     runs = [run for run in config.runs if run.backend == "mpi"]
-    assert runs and Forecaster(seen).of_runs([config.settings(run) for run in runs]) == {}
+    assert runs and Costs(seen).forecast([config.settings(run) for run in runs]) == {}
 
 
 def test_groups_that_are_judged_are_distinct_and_never_all():
     cases = [one.case for one in drawn(grid(seed=[0, 1], batch=[32, 256]), 0.01)]
-    groups = [tuple(rows.tolist()) for rows in model.left_out(cases)]
+    groups = [tuple(rows) for beyond in (False, True) for rows in left_out(cases, beyond)]
     assert len(groups) == len(set(groups)) and max(map(len, groups)) < len(cases)
 
 
@@ -195,18 +166,18 @@ def test_nothing_is_said_of_sizes_far_from_all_records():
     """A study's grid farther, four qubits or eight times the batch, is the most."""
     config = study(qubits=[4, 8, 9, 30])
     known = [sample(config.settings(run), 1e-3) for run in config.runs if run.size == "q4-l3"]
-    made = Forecaster(known).of_runs([config.settings(run) for run in config.runs])
+    made = Costs(known).forecast([config.settings(run) for run in config.runs])
     assert {run.size for run in made} == {"q4-l3", "q8-l3"}
     config = study(batch=[64, 512, 513])
     known = [sample(config.settings(run), 1e-3) for run in config.runs if run.batch == 64]
-    made = Forecaster(known).of_runs([config.settings(run) for run in config.runs])
+    made = Costs(known).forecast([config.settings(run) for run in config.runs])
     assert {run.batch for run in made} == {64, 512}
 
 
 def test_a_run_takes_its_start_and_its_steps():
     config = study(seed=[0, 1])
     first, second = (config.settings(run) for run in config.runs)
-    made = Forecaster([sample(first, 0.01, pace_s=0.02, start_s=3.0)]).of_runs([second])[second.run]
+    made = Costs([sample(first, 0.01, pace_s=0.02, start_s=3.0)]).forecast([second])[second.run]
     assert made.wall_s.middle == pytest.approx(3.0 + 400 * 0.02, rel=1e-3)
     assert made.node_hours.middle == pytest.approx(made.wall_s.middle / 3600)
     assert made.memory_bytes.middle == pytest.approx(3e8, rel=1e-3)
@@ -218,16 +189,16 @@ def test_a_run_that_may_stop_early_takes_at_most_all_epochs_until_records_tell_w
         [config.settings(r) for r in config.runs if r.protocol == p] for p in ("timing", "quality")
     )
     timing = sample(timed[0], 0.01, start_s=1.0)
-    only = Forecaster([timing]).of_runs(quality)[quality[0].run]
+    only = Costs([timing]).forecast(quality)[quality[0].run]
     # 100 epochs of 1257 samples in batches of 64; at least the patience of 10 and one.
     assert only.at_most
     assert only.wall_s.middle == pytest.approx(1 + 100 * 20 * 0.01, rel=1e-3)
     assert only.wall_s.low < 1 + 11 * 20 * 0.01 < only.wall_s.high
     ended = Sample(
-        features.case(quality[0].content, quality[0].sizes, "a machine"),
-        {**timing.costs, "validation_s": 0.1}, 400, 20, 64, 1, 1, 20, 100, True, 1 + 20 * (0.2 + 0.1), True,
+        records.case(quality[0].content, quality[0].sizes, "a machine"),
+        {**timing.costs, "validation_s": 0.1}, 400, 20, 64, 20, 100, True, 1 + 20 * (0.2 + 0.1), True,
     )  # fmt: skip
-    told = Forecaster([timing, ended]).of_runs(quality[1:])[quality[1].run]
+    told = Costs([timing, ended]).forecast(quality[1:])[quality[1].run]
     assert not told.at_most
     assert told.wall_s.middle == pytest.approx(1 + 20 * (0.2 + 0.1), rel=0.05)
     assert told.wall_s.high > 1 + 100 * 0.3
@@ -238,9 +209,9 @@ def test_the_steps_of_an_epoch_follow_from_records_of_other_batches(batch, steps
     config = study(batch=[16, 64, 100, 512], protocol=["timing", "quality"])
     at = {(run.batch, run.protocol): config.settings(run) for run in config.runs}
     # 1257 samples are between 12 and 13 batches of 100, and between 78 and 79 of 16.
-    known = Forecaster([sample(at[size, "timing"], 0.01) for size in (16, 100)])
+    known = Costs([sample(at[size, "timing"], 0.01) for size in (16, 100)])
     wanted = at[batch, "quality"]
-    assert known._steps_per_epoch(wanted, known._case(wanted)) == steps
+    assert known._steps(wanted, known_case(wanted)) == 100 * steps
 
 
 def test_the_steps_of_an_epoch_of_tasks_drawn_afresh_do_not_depend_on_the_batch():
@@ -254,9 +225,9 @@ def test_the_steps_of_an_epoch_of_tasks_drawn_afresh_do_not_depend_on_the_batch(
     given["studies"] = {"one": {**given["studies"]["simulators"], "axes": axes}}
     config = Config.of(given, FAMILIES)
     at = {(run.batch, run.protocol, run.simulator): config.settings(run) for run in config.runs}
-    known = Forecaster([replace(sample(at[7, "timing", "exact"], 0.01), steps_per_epoch=4)])
+    known = Costs([replace(sample(at[7, "timing", "exact"], 0.01), steps_per_epoch=4)])
     wanted = at[28, "quality", "exact"]
-    assert known._steps_per_epoch(wanted, known._case(wanted)) == 4
+    assert known._steps(wanted, known_case(wanted)) == wanted.protocol.epochs * 4
 
 
 def test_a_record_is_a_sample():
@@ -269,15 +240,15 @@ def test_a_record_is_a_sample():
     made = maker.of(
         settings, **maker.used(settings.run), timing=timing, started=maker.TIME, stopped="2026-01-01T00:00:10+00:00"
     )  # fmt: skip
-    found = samples.of(maker.typed(made))
-    assert found.wall_s == 10.5
+    found = records.sample(maker.typed(made))
+    assert found.seconds == 10.5
     # 39 steps in 8 s but the first, which took 0.2 s.
     assert found.costs["pace_s"] == pytest.approx(0.2)
     assert found.costs["step_s"] == 0.1
     assert found.costs["start_s"] == pytest.approx(10.5 - 40 * 0.2)
     assert found.case.names["machine"] == "A processor, 2 cores"
-    assert samples.of(maker.typed({**made, "resumed": 1})) is None
-    assert samples.of(maker.typed({**made, "status": "diverged"})) is None
+    assert records.sample(maker.typed({**made, "resumed": 1})) is None
+    assert records.sample(maker.typed({**made, "status": "diverged"})) is None
 
 
 def test_busy_records_count_only_where_a_point_has_no_quiet_one(tmp_path):
@@ -289,7 +260,7 @@ def test_busy_records_count_only_where_a_point_has_no_quiet_one(tmp_path):
         maker.write(tmp_path, config.settings(run), **took, **maker.used(run))
     (Path(tmp_path, "runs") / "damaged").mkdir()
     (Path(tmp_path, "runs") / "damaged" / "metrics.json").write_text("{")
-    found = samples.below([tmp_path])
+    found = records.below([tmp_path])
     assert sorted((s.case.numbers["batch"] * 3, s.quiet) for s in found) == [
         (6, True),
         (7, False),
@@ -299,16 +270,78 @@ def test_busy_records_count_only_where_a_point_has_no_quiet_one(tmp_path):
 
 def test_places():
     config = study(qubits=[2, 4, 6], batch=[16, 64], seed=[0, 1])
-    cases = {
-        (config.settings(run).sizes["qubits"], run.batch, run.seed): features.case(
-            config.settings(run).content, config.settings(run).sizes, "a machine"
-        )
-        for run in config.runs
-    }
-    ends = [cases[q, b, 0] for q in (2, 6) for b in (16, 64)]
-    where = model.Map(ends)
-    assert where.place(cases[2, 16, 1]) == "repeat"
-    assert where.place(cases[4, 64, 0]) == "within"
-    assert model.Map(ends[:2]).place(cases[4, 64, 0]) == "beyond"
-    assert where.place(cases[2, 16, 1], but=np.array([0])) == "within"
-    assert where.place(cases[2, 16, 1], but=np.array([0, 1])) == "beyond"
+    settings = {(run.size[1], run.batch, run.seed): config.settings(run) for run in config.runs}
+
+    def place(wanted, *known):
+        return Costs([sample(settings[one], 1e-3) for one in known]).place(known_case(settings[wanted]))
+
+    ends = [(q, b, 0) for q in "26" for b in (16, 64)]
+    assert place(("2", 16, 1), *ends) == "repeat"
+    assert place(("4", 64, 0), *ends) == "within"
+    assert place(("4", 64, 0), *ends[:2]) == "beyond"
+    assert place(("2", 16, 1), *ends[2:]) == "beyond"
+
+
+def trained_together(folder, config, runs, share_s, steps=40):
+    """Write the records of a cohort, in which each run takes so many seconds of all."""
+    for run in runs:
+        timing = {**maker.timed(run, 1.0, steps), "train_s": 0.0, "first_step_s": None, "steps_s": 0.0}
+        nothing = {"median_s": None, "q25_s": None, "q75_s": None, "mean_s": None, "count": 0}
+        timing |= {"step": nothing, "epoch_s": None, "samples_per_s": None}
+        maker.write(
+            folder, config.settings(run),
+            timing=timing, stopped="2026-01-01T00:10:00+00:00", node_hours=share_s / 3600,
+            cohort=[f"{one.protocol}/seed{one.seed}" for one in runs if one != run], **maker.used(run),
+        )  # fmt: skip
+
+
+def quality(seeds, **axes):
+    return study(protocol="quality", seed=list(range(seeds)), **axes)
+
+
+def test_runs_of_a_cohort_teach_and_are_planned_as_one(tmp_path, monkeypatch):
+    """One point in a cohort of 8, another one in a cohort of 8 is planned by it, and a missing seed alone costs more."""
+    monkeypatch.setattr("ketscale.jobs.slurm.queue.available", lambda: True)
+    config = quality(8, batch=[64, 128])
+    first = [run for run in config.runs if run.batch == 64]
+    trained_together(tmp_path / config.results, config, first, 20.0)
+    costs, made = missing(config, [run for run in config.runs if run not in first], tmp_path)
+    assert costs.records == 8 and len(made) == 8
+    of_all = made[config.runs[-1]]
+    assert of_all.members == 8 and of_all.wall_s.middle == pytest.approx(8 * of_all.seconds.middle)
+    assert of_all.node_hours.middle == pytest.approx(of_all.seconds.middle / 3600)
+    # The same point, as if the records were of other seeds.
+    again = costs.forecast(map(config.settings, first), [[config.settings(run) for run in first]])
+    assert {one.place for one in again.values()} == {"repeat"}
+    # 40 steps took 20 s of a run.
+    assert again[first[0]].step_s.middle == pytest.approx(0.5, rel=0.05)
+    _, alone = missing(config, first[:1], tmp_path)
+    one = alone[first[0]]
+    assert one.members == 1 and 1.5 < one.seconds.middle / again[first[0]].seconds.middle < 8
+
+
+def test_without_cohorts_none_is_planned(tmp_path):
+    config = Config.of({**quality(4).given, "cohorts": False}, FAMILIES)
+    trained_together(tmp_path / config.results, config, config.runs[:2], 20.0)
+    made = missing(config, config.runs[2:], tmp_path)[1]
+    assert [one.members for one in made.values()] == [1, 1]
+
+
+def test_a_cohort_is_learned_beside_runs_alone(tmp_path):
+    """What a run takes alone and its share of eight, of another batch, tell by how much it falls."""
+    config = quality(9, batch=[64, 128])
+    settings = [config.settings(run) for run in config.runs]
+    of = {batch: [one for one in settings if one.run.batch == batch] for batch in (64, 128)}
+
+    def shared(one, members, pace_s):
+        at = replace(sample(one, pace_s), case=records.case(one.content, one.sizes, "a machine", members))
+        return replace(at, costs={name: cost for name, cost in at.costs.items() if name != "step_s"})
+
+    known = [sample(of[64][0], 0.08), *(shared(one, 8, 0.01) for one in of[64][1:]), sample(of[128][0], 0.08)]
+    found = Costs(known).forecast(of[128][1:], [of[128][1:]])[of[128][1].run]
+    # A step of all is as long as one: nothing is left of the half that is expected before there are records.
+    assert found.step_s.middle == pytest.approx(0.01, rel=0.3) and found.step_s.low < 0.01 < found.step_s.high
+
+
+def test_half_of_the_records_tell_what_a_budget_takes():
+    assert all(0.8 < one < 1.2 for one in judge.budgets(drawn(grid(), 0.1)))

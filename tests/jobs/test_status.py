@@ -14,7 +14,7 @@ from ketscale import cli, process
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import config_hash
-from ketscale.jobs.costs.forecast import Forecaster
+from ketscale.jobs.costs import Costs
 from ketscale.jobs.slurm import submission
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status.report import remainder
@@ -348,7 +348,7 @@ def stale(config, run):
 
 def estimated(config):
     left = [config.settings(run) for run in config.runs]
-    return remainder(see(config), Forecaster.of(RESULTS).of_runs(left), NOW)
+    return remainder(see(config), Costs.of(RESULTS).forecast(left), NOW)
 
 
 def test_the_estimate_is_of_the_runs_that_are_left_on_all_of_their_nodes():

@@ -22,7 +22,7 @@ from ketscale.config import Config
 from ketscale.files import write_atomic
 from ketscale.grid import Run
 from ketscale.jobs import supervise
-from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs.costs import Interval
 from ketscale.jobs.slurm import submission
 from ketscale.jobs.status import progress
 from ketscale.jobs.status.progress import Progress

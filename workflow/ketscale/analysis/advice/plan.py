@@ -14,10 +14,9 @@ from ketscale.analysis.advice import priority
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import choice
-from ketscale.jobs.costs.features import known
-from ketscale.jobs.costs.forecast import Forecast, Forecaster
-from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs import costs as costs_of
+from ketscale.jobs.costs import Forecast, Interval
+from ketscale.jobs.costs.records import known
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import report
 from ketscale.jobs.status.spent import Spent, spent
@@ -117,13 +116,12 @@ def make(
     budget = so_far.left if node_hours is None else node_hours
     coming = {one.run for one in seen if one.state in _COMING}
     missing = tuple(one.run for one in seen if one.run not in coming)
-    forecaster = Forecaster.of(root / config.results, *folders)
+    told, forecasts = costs_of.missing(config, missing, root, folders)
 
-    def costs(runs: Iterable[Run]) -> tuple[dict[Run, Cost], dict[Run, str]]:
-        """What some runs cost, and why others are left out."""
-        settings = (choice.resolved(config.settings(run), root / config.results) for run in runs)
+    def costs() -> tuple[dict[Run, Cost], dict[Run, str]]:
+        """What runs cost, and why others are left out."""
         found, long = dict[Run, Cost](), dict[Run, str]()
-        for run, one in forecaster.of_runs(settings).items():
+        for run, one in forecasts.items():
             jobs = 1 if wall_s is None else _jobs(one, wall_s)
             protocol = config.settings(run).protocol
             anew = "a timed run" if protocol.timed else "l-bfgs" if protocol.optimiser == "l-bfgs" else ""
@@ -137,7 +135,7 @@ def make(
                 )
         return found, long
 
-    known_costs, left_out = costs(missing)
+    known_costs, left_out = costs()
     for run in missing:
         if run not in known_costs and run not in left_out:
             left_out[run] = _UNKNOWN if config.protocols[run.protocol].stepped else _FITTED
@@ -153,8 +151,8 @@ def make(
         config,
         report.command(configfile),
         _options(configfile, node_hours, wall_s, folders),
-        len(forecaster.model.samples),
-        forecaster.machines,
+        told.records,
+        told.machines,
         missing,
         known_costs,
         _probes(config, [run for run, why in left_out.items() if why == _UNKNOWN]),

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ketscale.analysis import columns, comparison, verdicts
-from ketscale.analysis.advice import scaled, trials
+from ketscale.analysis.advice import trials
 from ketscale.analysis.advice.trials import Trials
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import Trained
@@ -20,10 +20,8 @@ from ketscale.config import Config, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run, layout
 from ketscale.jobs import records
-from ketscale.jobs.costs import samples
-from ketscale.jobs.costs.features import hardware
-from ketscale.jobs.costs.forecast import Forecast, Forecaster
-from ketscale.jobs.costs.interval import between
+from ketscale.jobs.costs import Costs, Forecast, between
+from ketscale.jobs.costs.records import below, hardware
 from ketscale.measure.form import Host
 from ketscale.words import aligned, counted, duration, spelled
 
@@ -40,9 +38,8 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """Simulator and layout, and whether its time is planned by the model."""
-        mark = f" ({scaled.MARK})" if self.forecast and self.forecast.scaled else ""
-        return f"{self.run.simulator} on {self.run.layout}{mark}"
+        """Simulator and layout."""
+        return f"{self.run.simulator} on {self.run.layout}"
 
 
 @dataclass(frozen=True)
@@ -50,8 +47,8 @@ class Recommendation:
     """The candidates, the fastest first; then those of which nothing is known.
 
     compared: how many times as fast the first is as the second: over rounds of trials of both, else over seeds, as the
-    report of their records has it. over: which of them, 'rounds' or 'seeds'. unplanned: why candidates on more ranks than
-    the records are not planned by the model. protocol: as it was asked for; one with a search is tried as its first trial.
+    report of their records has it. over: which of them, 'rounds' or 'seeds'. protocol: as it was asked
+    for; one with a search is tried as its first trial.
     cores: of the machine.
     """
 
@@ -59,7 +56,6 @@ class Recommendation:
     choices: tuple[Choice, ...]
     compared: Compared
     over: str = "seeds"
-    unplanned: tuple[str, ...] = ()
     protocol: str = ""
     cores: int = 1
 
@@ -117,32 +113,31 @@ def recommend(
     results = root / config.results
     settings = [config.settings(run) for run in candidates]
 
-    def forecaster() -> Forecaster:
-        found = samples.below([results, results / trials.FOLDER])
-        return Forecaster([one for one in found if one.case.names["machine"] == here], here)
+    def costs() -> Costs:
+        found = below([results, results / trials.FOLDER])
+        return Costs([one for one in found if one.case.names["machine"] == here], here)
 
-    told, tried = forecaster(), Trials()
-    found = told.of_runs(settings)
+    told, tried = costs(), Trials()
+    found = told.forecast(settings)
     if limit_s and any(run not in found or found[run].place != "repeat" for run in candidates):
         # The most promising first: time may be over before all had a turn.
         order = sorted(candidates, key=lambda run: found[run].step_s.middle if run in found else 0.0)
         tried = trials.run(config, order, root, limit_s, say)
-        told = forecaster()
-        found = told.of_runs(settings)
+        told = costs()
+        found = told.forecast(settings)
     choices = []
     for run in candidates:
         failed = tried.failed.get(run, "")
         known = found.get(run) if not failed or run in tried.step_s else None
         choices.append(Choice(run, known, failed or NOTHING * (known is None)))
     choices.sort(key=lambda one: one.forecast.step_s.middle if one.forecast else math.inf)
-    unplanned = tuple(told.unplanned(settings).values())
     pair = [one.run for one in (*choices, *choices)][:2]  # of one candidate nothing is asked
     second, first = (tried.step_s.get(run, {}) for run in reversed(pair))
     if len(first.keys() & second.keys()) >= FEWEST:
         compared, over = Compared(comparison.paired(second, first, comparison.RESOLUTION)), "rounds"
     else:
         compared, over = _reported(config, results, host_class(machine), *pair), "seeds"
-    return Recommendation(here, tuple(choices), compared, over, unplanned, protocol, machine.cores)
+    return Recommendation(here, tuple(choices), compared, over, protocol, machine.cores)
 
 
 def _reported(config: Config, results: Path, host: str, first: Run, second: Run) -> Compared:
@@ -198,15 +193,10 @@ def as_text(said: Recommendation) -> str:
         one = choice.forecast
         times = [between(one.step_s), one.whole, duration(_core_s(choice), 2)] if one else ["", "", ""]
         place = "" if one is None or one.place == "repeat" else "estimated, not measured"
-        known = choice.why or (scaled.MARK if one and one.scaled else place)
-        rows.append([choice.run.simulator, choice.run.layout, *times, known])
+        rows.append([choice.run.simulator, choice.run.layout, *times, choice.why or place])
     run = said.choices[0].run
     head = f"{run.model} {run.size}, batch {run.batch}, {said.protocol}, on {said.machine}; 90 % intervals"
-    forecasts = [choice.forecast for choice in said.choices if choice.forecast]
-    beyond = scaled.lines(forecasts, said.unplanned)
-    return "\n".join(
-        [head, "", *aligned(rows), "", *([*beyond, ""] if beyond else []), *_answer(said), *_seeds(said)]
-    )
+    return "\n".join([head, "", *aligned(rows), "", *_answer(said), *_seeds(said)])
 
 
 def _answer(said: Recommendation) -> list[str]:

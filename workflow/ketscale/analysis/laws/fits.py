@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.laws import messages
 from ketscale.analysis.laws.fit import Fit, Law
 from ketscale.analysis.laws.known import ALPHA_BETA, AMDAHL, GUSTAFSON, USL, cost
 from ketscale.analysis.laws.series import Place, common_size, fitted, grows, size_of, sound
@@ -20,7 +21,6 @@ from ketscale.analysis.points import Group, Row, point, serial, workers
 from ketscale.analysis.verdicts import ACCEPTED, REFUSED
 from ketscale.config import Family
 from ketscale.grid import BACKENDS, POINT, Run, Study
-from ketscale.jobs.costs import messages
 
 # By the kind of study.
 LAWS: dict[str, tuple[Law, ...]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFSON,)}

@@ -62,7 +62,7 @@ USL = Law(
     lambda c: ((c[0] + c[2]) / sum(c), c[2] / sum(c), sum(c)),
     speedup=usl,
 )
-# t = alpha rounds + beta bytes (Hockney, Parallel Computing 20, 389, 1994), as `jobs.costs.messages.terms` counts them.
+# t = alpha rounds + beta bytes (Hockney, Parallel Computing 20, 389, 1994), as `messages.terms` counts them.
 ALPHA_BETA = Law(
     "alpha-beta",
     (Parameter("alpha (latency of a round)", "s"), Parameter("beta (time per byte sent)", "s/B")),

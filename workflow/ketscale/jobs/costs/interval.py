@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from ketscale.words import duration
@@ -19,23 +18,6 @@ class Interval:
     def __add__(self, other: Interval) -> Interval:
         """The sum, whose ends are those of values that err together."""
         return Interval(self.middle + other.middle, self.low + other.low, self.high + other.high)
-
-    def and_by_itself(self, other: Interval) -> Interval:
-        """The sum with a value that errs independently: the distances to the ends add up in quadrature."""
-        middle = self.middle + other.middle
-        return Interval(
-            middle,
-            middle - math.hypot(self.middle - self.low, other.middle - other.low),
-            middle + math.hypot(self.high - self.middle, other.high - other.middle),
-        )
-
-    def widened(self, off: float) -> Interval:
-        """A positive value that may also be off by a factor of up to exp(off), independently."""
-        return Interval(
-            self.middle,
-            self.middle * math.exp(-math.hypot(math.log(self.middle / self.low), off)),
-            self.middle * math.exp(math.hypot(math.log(self.high / self.middle), off)),
-        )
 
     def less(self, amount: float) -> Interval:
         """What is left of a value of which an amount is spent."""

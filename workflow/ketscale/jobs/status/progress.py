@@ -15,14 +15,14 @@ import msgspec
 
 from ketscale.files import read_bytes
 from ketscale.grid import RECORD, RUNS, Run
-from ketscale.jobs import choice, supervise
+from ketscale.jobs import supervise
 from ketscale.jobs.ownership import finished
 from ketscale.jobs.slurm import site as sites
 from ketscale.words import aligned, counted, duration, rounded
 
 if TYPE_CHECKING:
     from ketscale.config import Config
-    from ketscale.jobs.costs.forecast import Forecast
+    from ketscale.jobs.costs import Forecast
 
 # Early ends in words. A run that the limit of its protocol ends has done what was asked for.
 ENDS = {"timed_out": "ended by limit_s", "diverged": "diverged", "out_of_memory": "ran out of memory"}
@@ -74,10 +74,9 @@ class Progress:
         self._studies = {name: runs for name, runs in parts.items() if runs}
         folder = Path(self._config.results)
         if wanted and any((folder / RUNS).rglob(RECORD)):
-            from ketscale.jobs.costs.forecast import Forecaster
+            from ketscale.jobs.costs import missing
 
-            settings = (choice.resolved(self._config.settings(run), folder) for run in order)
-            self._forecasts = Forecaster.of(folder).of_runs(settings)
+            self._forecasts = missing(self._config, order, Path())[1]
         self._began_s = time.monotonic()
 
     def finish(self, run: Run) -> None:
@@ -159,7 +158,7 @@ class Progress:
         lines = []
         known = [self._forecasts[run] for run in self._called if run in self._forecasts]
         if known:
-            from ketscale.jobs.costs.forecast import total
+            from ketscale.jobs.costs import total
 
             hours = total(known)
             lines.append(

@@ -13,9 +13,7 @@ from pathlib import Path
 
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, Run
-from ketscale.jobs import choice
-from ketscale.jobs.costs.forecast import Forecast, Forecaster
-from ketscale.jobs.costs.interval import Interval
+from ketscale.jobs.costs import Forecast, Interval, missing
 from ketscale.jobs.driver import command
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status.progress import ENDS
@@ -70,9 +68,8 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
         UserError: the site file exists but is invalid.
     """
     queue, seen, now = states(config, root)
-    results = root / config.results
-    left = [choice.resolved(config.settings(one.run), results) for one in seen if one.state != "done"]
-    forecasts = Forecaster.of(results).of_runs(left) if left else {}
+    left = [one.run for one in seen if one.state != "done"]
+    forecasts = missing(config, left, root)[1] if left else {}
     return Report(
         config.title,
         config.results,
@@ -111,7 +108,7 @@ def remainder(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: date
             if one.state == "running":
                 expected = expected.less(one.age_s(now))
             wall += expected
-            node += expected.times(one.run.nodes / 3600)
+            node += expected.times(one.run.nodes / 3600 / forecasts[one.run].members)
     known = [forecasts[one.run] for one in left if one.run in forecasts]
     return Remainder(
         len(left),

@@ -1,0 +1,159 @@
+"""Records as samples of what runs cost, and in which respects two runs are alike as far as that is concerned."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from ketscale.grid import RECORD, RUNS, Run, canonical
+from ketscale.measure.form import Host, Record
+from ketscale.measure.record import read
+from ketscale.words import counted
+
+# What distinguishes protocols by the cost of a step; their lengths are counted, not learned.
+_OF_PROTOCOL = ("precision", "features", "mistake", "parallel", "sharding")
+# A difference of one in each number is about as much as the grid of a study has: eight times the batch, say.
+_BATCH, _WORKERS, _SIZE, _LOG_SIZE, _MEMBERS = 3.0, 2.0, 4.0, 2.0, 5.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """What a run's cost may depend on.
+
+    numbers: by name, scaled. names: by what they name. known: see `known`.
+    """
+
+    numbers: Mapping[str, float]
+    names: Mapping[str, str]
+    known: tuple[str, ...]
+
+    @cached_property
+    def point(self) -> str:
+        """Equal for cases that cost the same: runs that differ in their seed, or in how long they train."""
+        return canonical({**self.numbers, **self.names})
+
+
+def case(content: Mapping[str, Any], sizes: Mapping[str, int], machine: str, members: int = 1) -> Case:
+    """The case of a run.
+
+    Args:
+        content: the settings of the run, as `Settings.content` and a record's `config` have them.
+        sizes: the model's sizes by name.
+        machine: the hardware, as `hardware` words it.
+        members: how many runs one process trains together, this one included.
+    """
+    run, protocol, simulator, model = (
+        content[name] or {} for name in ("run", "protocol", "simulator", "model")
+    )
+    numbers = {"batch": math.log2(run["batch"]) / _BATCH, "members": math.log2(members) / _MEMBERS}
+    numbers |= {axis: math.log2(run[axis]) / _WORKERS for axis in ("nodes", "ranks", "threads")}
+    # A register doubles what each qubit more costs; layers and segments multiply it. Data decide which a size is.
+    for name, size in sizes.items():
+        numbers |= {name: size / _SIZE, f"log {name}": math.log2(1 + size) / _LOG_SIZE}
+    names = {
+        "family": content["family"],
+        "workload": canonical(content["workload"]),
+        "kind": known(content)[0],
+        "model": canonical(model),
+        "device": str(simulator.get("device")),
+        "simulator": canonical(simulator),
+        "backend": run["backend"],
+        "protocol": canonical({name: protocol.get(name) for name in _OF_PROTOCOL}),
+        "optimiser": protocol["optimiser"],
+        "machine": machine,
+    }
+    return Case(numbers, names, known(content))
+
+
+def known(content: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a record must share with a run to tell anything of its cost: kind of model, simulator and backend.
+
+    The kind of a model in a user's own file is its class.
+    """
+    model = content["model"]
+    return (
+        str(model.get("class", model["kind"])),
+        canonical(content["simulator"] or {}),
+        content["run"]["backend"],
+    )
+
+
+def hardware(machine: Host) -> str:
+    """The hardware of a machine in words: processor, cores and GPUs."""
+    # An allocation may have only some of the cores; the machine is the same.
+    cores = machine.topology.physical_cores if machine.topology else machine.cores
+    return ", ".join([f"{machine.cpu}, {counted(cores, 'core')}", *sorted(gpu.name for gpu in machine.gpus)])
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What a run cost.
+
+    costs: by name, one that the run did not have is missing; times in seconds, in a cohort the run's share of them. step_s: the
+        median steady step. pace_s: the mean of all steps but the first, which the length of a run depends on.
+        validation_s: a pass over the validation samples. start_s: all the rest: starting, reading data, the first step,
+        testing, saving. memory_bytes: host memory of the largest rank.
+    steps, epochs, planned: how many it took, and how many epochs there were at most; None in a protocol with steps.
+    stops_early: whether its protocol allows fewer. seconds: all of its time. quiet: whether it had the machine to itself.
+    """
+
+    case: Case
+    costs: Mapping[str, float]
+    steps: int
+    steps_per_epoch: int
+    batch: int
+    epochs: int | None
+    planned: int | None
+    stops_early: bool
+    seconds: float
+    quiet: bool
+
+
+def sample(record: Record) -> Sample | None:
+    """The sample that a record is; None if the run failed or was resumed, or has no steady step.
+
+    A run whose time was over has one too, though it may be its only step.
+    """
+    timing, protocol, run = record.timing, record.settings.protocol, Run.of(record.run)
+    members, steps, late = 1 + len(record.cohort), timing.steps, record.status == "timed_out"
+    memory = max(rank.peak_rss_bytes or 0 for rank in record.machine.ranks)
+    step_s = timing.step.median_s or (timing.first_step_s if late else None)
+    if not (late or record.status == "completed") or record.resumed or not memory or not steps:
+        return None
+    seconds = 3600 * record.node_hours / run.nodes + timing.startup_s / members
+    begin_s = (timing.startup_s + timing.data_s) / members
+    epochs = record.quality.epochs if record.quality else None
+    costs, validated_s = {"memory_bytes": float(memory)}, 0.0
+    if members > 1:
+        # Steps and validation passes of a cohort are no run's own: only its share of all is known.
+        pace_s = (seconds - begin_s) / steps
+    elif step_s:
+        costs["step_s"] = pace_s = step_s
+        if epochs and timing.validation_s:
+            costs["validation_s"], validated_s = timing.validation_s, epochs * timing.validation_s
+        if steps > 1:
+            paced_s = timing.train_s - (timing.first_step_s or step_s) - validated_s
+            pace_s = max(paced_s / (steps - 1), step_s / 2)
+    else:
+        return None
+    # What rounding leaves of a very short start is not below what was measured of it.
+    costs |= {"pace_s": pace_s, "start_s": max(seconds - steps * pace_s - validated_s, begin_s, 1e-3)}
+    return Sample(
+        case(record.config, record.sizes, hardware(record.machine), members), costs, steps, timing.steps_per_epoch,
+        run.batch, epochs, protocol.epochs, protocol.early_stopping is not None, seconds, record.quiet.quiet,
+    )  # fmt: skip
+
+
+def below(folders: Iterable[Path]) -> list[Sample]:
+    """The samples of all whole records in results folders, whatever config they are of.
+
+    Where a point has quiet runs, its busy ones are left out.
+    """
+    paths = [path for folder in folders for path in sorted((folder / RUNS).glob(f"**/{RECORD}"))]
+    found = [one for path in paths if (record := read(path).record) and (one := sample(record))]
+    quiet = {one.case.point for one in found if one.quiet}
+    return [one for one in found if one.quiet or one.case.point not in quiet]
