@@ -18,9 +18,9 @@ from ketscale.engines.pulses import (
     Device,
     Fluxoniums,
     Pulses,
+    bare_frame,
     fidelity,
     fluxonium_chain,
-    laboratory_frame,
     rotations,
     row_overlaps,
     x_gate,
@@ -131,7 +131,7 @@ class DrivenChain:
         lattice = self.parameters.device().lattice(self.levels)
         sites = zip(lattice.drives, lattice.drive_sites, strict=True)
         drives = [lattice.embedded(drive, (site,)).numpy() for drive, site in sites]
-        return lattice.undriven().numpy(), drives, lattice.computational.tolist()
+        return lattice.hamiltonian().numpy(), drives, lattice.computational.tolist()
 
 
 @lru_cache(maxsize=8)
@@ -162,10 +162,10 @@ class Own:
         def call() -> Outcome:
             leaves = Parameters(*(each.detach().clone().requires_grad_() for each in chain.parameters))
             lattice, pulses = leaves.device().lattice(chain.levels), leaves.pulses()
-            frame, length = laboratory_frame(lattice), pulses.duration
+            frame, length = bare_frame(lattice), pulses.duration
             drives = pulses.sample(self._integrator.times(length))
-            final = self._integrator.evolve(lattice, drives, length, frame.states)
-            rows = row_overlaps(frame.amplitudes(final, length), target)
+            final = self._integrator.evolve(lattice, drives, length, frame.states.T)
+            rows = row_overlaps(frame.amplitudes(final.T, length).T, target)
             infidelity = 1 - fidelity(rows, 2**chain.qubits, virtual_z=False)
             gradients = torch.autograd.grad(infidelity, leaves)
             return infidelity.item(), torch.cat(gradients).numpy()

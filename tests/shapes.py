@@ -22,7 +22,7 @@ from ketscale import shapes
 CHECKED = {
     "ketscale.engines.circuits.fused": ("Fused.state", "Fused.expval"),
     "ketscale.engines.dynamics.noise": ("noise_rates", "relaxation_rates"),
-    "ketscale.engines.dynamics.propagators": ("Batched.state", "Batched.expval", "Batched.trajectory"),
+    "ketscale.engines.dynamics.propagators": ("Batched.state", "Batched.expval"),
     "ketscale.engines.dynamics.states": ("fidelity",),
     "ketscale.engines.pulses.drives": ("Pulses.sample",),
     "ketscale.engines.pulses.frame": ("Frame.amplitudes", "row_overlaps", "fidelity", "leakage"),

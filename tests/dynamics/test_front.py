@@ -14,6 +14,7 @@ import torch
 
 from ketscale import dynamics as kd
 from ketscale.dynamics import chains, fidelities
+from ketscale.dynamics.evolution import Kind
 from ketscale.engines import pulses
 from ketscale.engines.dynamics import cpu
 from ketscale.engines.pulses.virtual_z import largest_overlap
@@ -469,17 +470,55 @@ def test_open_chains_relax_and_dephase_and_have_gradients(sites: int) -> None:
 )
 def test_a_device_is_its_lattice_and_has_its_dressed_states(device: pulses.Device) -> None:
     lattice, made = device.lattice(3), kd.from_device(device, 3)
-    np.testing.assert_allclose(made.hamiltonian(), lattice.undriven(), atol=1e-12)
+    np.testing.assert_allclose(made.hamiltonian(), lattice.hamiltonian(), atol=1e-12)
     np.testing.assert_allclose(
         made.controls["drive_2"], lattice.embedded(lattice.drives[1], (1,)), atol=1e-14
     )
-    frame, known = kd.dressed_frame(made), pulses.dressed_frame(lattice)
-    torch.testing.assert_close(frame.states, known.states.T, rtol=0, atol=1e-10)
+    frame, known = kd.dressed_frame(made), kd.dressed_frame(lattice)
+    torch.testing.assert_close(frame.states, known.states, rtol=0, atol=1e-10)
     torch.testing.assert_close(frame.energies, known.energies, rtol=0, atol=1e-10)
-    controls = 0.1 * normal(3, 2)
-    final = kd.evolve(made, controls, 2.0, kind="unitary", initial=frame.states)
-    found = frame.amplitudes(final, 2.0)
-    torch.testing.assert_close(found, known.amplitudes(final.T, 2.0).T, rtol=0, atol=1e-9)
+
+
+NUMBERS = {
+    "transmon": {"charging": 0.4, "josephson": 6.0, "offset": 0.2, "capacitive_coupling": 0.012},
+    "fluxonium": {"charging": 1.0, "josephson": 4.0, "flux": math.pi, "inductive_coupling": -0.002},
+}
+
+
+@pytest.mark.parametrize(
+    "kind, method, dt", [("unitary", "exact", None), ("unitary", "suzuki4", 0.02), ("density", "exact", None)]
+)
+@pytest.mark.parametrize("circuit", ["transmon", "fluxonium"])
+def test_gradients_by_the_parameters_of_circuits_are_finite_differences(
+    circuit: str, kind: Kind, method: str, dt: float | None
+) -> None:
+    """Also by those that no matrix element depends on in first order, such as a flux of half a quantum."""
+    controls, weights = 0.1 * normal(3, 2), torch.complex(normal(9, 9), normal(9, 9))
+
+    def value(given: torch.Tensor) -> torch.Tensor:
+        numbers = dict(zip(NUMBERS[circuit], given, strict=True))
+        if circuit == "transmon":
+            numbers = {
+                name: each[None] if name in ("charging", "josephson") else each
+                for name, each in numbers.items()
+            }
+            device = kd.transmon_chain(2, width=0.02, **numbers)
+        else:
+            device = kd.fluxonium_chain(2, **numbers)
+        system = kd.from_device(device, 3)
+        frame = kd.dressed_frame(system)
+        initial = frame.states if kind == "unitary" else frame.states[:, 1]
+        final = kd.evolve(system, controls, 3.0, kind=kind, initial=initial, method=method, dt=dt)
+        return (weights[: len(final), : final.shape[1]] * final).sum().abs().square()
+
+    given = torch.tensor(list(NUMBERS[circuit].values()), dtype=torch.float64, requires_grad=True)
+    (gradient,) = torch.autograd.grad(value(given), given)
+    steps = 1e-5 * torch.eye(len(given), dtype=torch.float64)
+    with torch.no_grad():
+        expected = torch.stack([(value(given + step) - value(given - step)) / 2e-5 for step in steps])
+    torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
+    with pytest.raises(UserError, match="sites: the operators of site 1 have gradients"):
+        kd.chain([kd.from_device(kd.transmon_chain(1, josephson=given[:1]), 2)])
 
 
 def test_bare_states_do_not_rotate() -> None:
@@ -593,7 +632,7 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 2): 0.1}), "couplings: (0, 2) are not two sites from 0 to 1"),
         (lambda: kd.embedded(np.eye(3), [0], (2, 2)), "operator: on sites [0] it must be 2 x 2, not of shape (3, 3)"),
         (lambda: kd.embedded(np.eye(4), [0, 0], (2, 2)), "sites: [0, 0] are not different sites"),
-        (lambda: kd.bare_frame(SYSTEM).amplitudes(OPERATOR, 1.0), "final: must be (6, 4), the columns that began as"),
+        (lambda: kd.bare_frame(SYSTEM).amplitudes(OPERATOR[:5], 1.0), "final: must be columns of 6 amplitudes, such as (6, 4)"),
         (lambda: kd.transmon(t1=10.0, t2=30.0), "t2: is at most twice t1"),
         (lambda: kd.transmon(t1=10.0, jumps=("x",)), "t1, t2: are those of the jumps relaxation, dephasing"),
         (

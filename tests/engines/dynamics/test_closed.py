@@ -45,7 +45,7 @@ def test_derivatives_are_those_of_finite_differences(trajectory: bool, route: Ro
 
     def evolve(parameters: torch.Tensor, controls: torch.Tensor, columns: torch.Tensor) -> torch.Tensor:
         tasks = Tasks(controls, 0.4, parameters=parameters, initial=columns)
-        return (propagator.column_trajectory if trajectory else propagator.columns)(system, tasks)
+        return propagator.columns(system, tasks, trajectory)
 
     given = [each.requires_grad_() for each in tensors(3, segments=2, count=1)]
     assert torch.autograd.gradcheck(evolve, given, fast_mode=True)
@@ -63,7 +63,7 @@ def test_density_matrices_of_many_levels_are_the_same_in_all_entries(
 
     def found() -> Tensors:
         system, propagator = system_of(4), Batched(route=route)
-        given = (propagator.state(system, tasks), propagator.trajectory(system, tasks))
+        given = (propagator.state(system, tasks), propagator.state(system, tasks, trajectory=True))
         hermitian = tasks._replace(initial=columns + columns.mH)
         return [*given, propagator.expval(system, hermitian, observables)]
 

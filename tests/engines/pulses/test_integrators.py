@@ -84,7 +84,7 @@ ONE_LAYER = ("chain of 2", "chain of 2 with three levels", "two pairs")
 
 def by_scipy(given: Lattice) -> np.ndarray[Any, Any]:
     """What `evolved` converges to."""
-    undriven = given.undriven().numpy()
+    undriven = given.hamiltonian().numpy()
     places = [(site,) for site in given.drive_sites]
     drives = [given.embedded(*each).numpy() for each in zip(given.drives, places, strict=True)]
 
@@ -325,9 +325,10 @@ def test_the_reversible_adjoint_is_autograd_of_the_steps(name: str) -> None:
     leaves = tuple(tensor.clone().requires_grad_() for tensor in tensors)
     stepper = made.stepper
     own = replace(given, energies=leaves[3], couplings=leaves[4], drives=leaves[5])
-    state = stepper.enter(own, leaves[2])
-    state = stepper.forward(own, 7, stepper.made(own, leaves[0], leaves[1] / 7), state)
-    final = stepper.leave(own, state, 5)
+    gates, machine = stepper.gates(own, 7)[0], stepper.machine(own)
+    state = machine.enter(leaves[2], gates)
+    state = machine.forward(gates, stepper.made(own, leaves[0], leaves[1] / 7).flatten(), state)
+    final = machine.leave(state, 5)
     loss = (final.conj() * WEIGHTS[: final.numel()].view_as(final)).sum().abs().square() / len(final)
     for ours, theirs in zip(gradients(made, given, tensors), torch.autograd.grad(loss, leaves), strict=True):
         np.testing.assert_allclose(

@@ -10,8 +10,8 @@ import pytest
 import scipy.linalg
 import torch
 
+from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.pulses import Lattice, integrator
-from ketscale.engines.pulses.settings import Route
 from tests.engines.pulses.test_integrators import hermitian, normal
 
 DURATION, STEPS = 1.7, 3

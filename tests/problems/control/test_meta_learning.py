@@ -13,7 +13,6 @@ from ketscale.engines.dynamics.factory import propagator
 from ketscale.engines.dynamics.literal import PublishedLoop
 from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.engines.dynamics.settings import Creation
-from ketscale.engines.dynamics.spanned import SpannedPropagator
 from ketscale.measure import spans
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.meta_learning import MetaLearning
@@ -59,7 +58,7 @@ def learning(
     )
     torch.manual_seed(1)
     model = NETWORKS[network]()
-    objective = Objective(workload, SpannedPropagator(simulator), creation)
+    objective = Objective(workload, simulator, creation)
     problem = MetaLearning(model, objective, kind, INNER, seed=3, arguments={}, loop=loop)
     return problem.convert(torch.device("cpu"), torch.float64)
 

@@ -74,6 +74,24 @@ def moved(problem: GateProblem, scale: float = 0.02) -> GateProblem:
     return problem
 
 
+@pytest.mark.parametrize(
+    ("simulator", "evolved"),
+    [
+        ({"dt": 0.15}, ("chain", "interaction4", "compiled", 4, 67)),
+        ({"route": "torch"}, ("chain", "interaction4", "torch", 4, 100)),
+        ({"device": "magnus6"}, ("dense", "magnus6", "torch", 4, 100)),
+    ],
+)
+def test_the_record_says_what_evolved_the_columns(
+    simulator: dict[str, Any], evolved: tuple[Any, ...]
+) -> None:
+    problem = built(simulator=simulator)
+    assert problem.evolution() == evolved
+    with torch.no_grad():
+        problem.model.length.fill_(torch.nan)
+    assert problem.evolution() == (*evolved[:4], None)
+
+
 CASES: list[dict[str, Any]] = [
     {},
     {"workload": {"virtual_z": False, "frame": "laboratory"}, "levels": 3},
@@ -92,9 +110,9 @@ def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
     with torch.no_grad():
         found, (lattice, frame), pulses = loss(problem), problem.physics(), problem.model()
         columns, target = problem.get_buffer("columns"), problem.get_buffer("target")
-        final = evolve(lattice, pulses, frame.states[columns], dt=0.005, method="magnus6")
+        final = evolve(lattice, pulses, frame.states.T[columns], dt=0.005, method="magnus6")
         turns = torch.exp(1j * frame.energies * pulses.duration)
-        rows = (target.conj() * (final @ frame.states.mH) * turns).sum(0)
+        rows = (target.conj() * (final @ frame.states.conj()) * turns).sum(0)
         if problem.workload.virtual_z:
             # All Z rotations of two qubits: a common phase does not matter, so they are maximised over a grid, twice.
             rows = rows.reshape(2, 2)
@@ -360,17 +378,25 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
         ({"workload": {"kind": "fluxonium-lattice", "block": [6, 1]}}, "workloads.w.block.0: 6 is too large"),
         ({"workload": {"kind": "fluxonium-lattice", "inductive": [1.0]}}, "inductive: give 5 energies"),
         ({"workload": ALIKE}, "frame: no eigenstate has 51% of |01>"),
-        ({"workload": {**ALIKE, "frame": "laboratory"}}, "change the device's parameters, such as its spread or couplings"),
+        ({"workload": {**ALIKE, "frame": "laboratory"}}, "change the parameters, such as a device's spread or couplings"),
         ({"workload": {"charging": 0.0}}, "workloads.w.charging: 0.0 is too small"),
         ({"workload": {"charging": 1e308}}, "workloads.w.charging: 1e+308 is too large"),
         ({"workload": {"capacitive_coupling": 1e300}}, "workloads.w.capacitive_coupling: 1e+300 is too large"),
         ({"workload": {"flux": math.nan}}, "workloads.w.flux: nan should be a number"),
         ({"workload": {"kind": "transmon-chain", "offset": 40.0}}, "workloads.w.offset: 40.0 is too large"),
         ({"workload": {"flux": 3.14}}, "workloads.w.flux: 3.14 is too large"),
+        ({"workload": {"bounds": "hard", "bandwidth_bound": 1e300}}, "w.bandwidth_bound: 1e+300 is too large; it should be at most 1000000"),
+        ({"workload": {"bounds": "hard", "amplitude_bound": 1.0, "slope_bound": 1e300}}, "w.slope_bound: 1e+300 is too large"),
+        ({"workload": {"amplitude_bound": 1e300}}, "w.amplitude_bound: 1e+300 is too large"),
+        ({"workload": {"amplitude_bound": [1.0, 1e300]}}, "w.amplitude_bound.1: 1e+300 is too large"),
+        ({"workload": {"length_bounds": [1e-300, 20.0]}}, "w.length_bounds.0: 1e-300 is too small"),
+        ({"workload": {"frequency_bounds": [1.0, 1e300]}}, "w.frequency_bounds.1: 1e+300 is too large"),
+        ({"workload": {"length": 1e300}}, "w.length: 1e+300 is too large; it should be at most 1000000000"),
+        ({"simulator": {"dt": 1e300}}, "s.dt: 1e+300 is too large; it should be at most 1000000000"),
         ({"workload": {"kind": "transmon-chain", "flux": 0.5}}, "workloads.w.flux: unknown setting"),
         ({"workload": {"initial": 2}}, "workloads.w.initial: only one state begins somewhere"),
         ({"workload": {"initial": 9, "target": "state"}, "batch": 1}, "w begins in state 9, of which 2 qubits have 4"),
-        ({"workload": {"frequency_bounds": [5.0, 3.0]}}, "w.frequency_bounds: must be positive and in ascending order, not 5 to 3"),
+        ({"workload": {"frequency_bounds": [5.0, 3.0]}}, "w.frequency_bounds: must be in ascending order, not 5 to 3"),
         ({"workload": {"length_bounds": [20.0, 30.0]}}, "w.length_bounds: pulses begin with 10 ns, out of bounds"),
         ({"workload": {"bounds_weight": 2.0}}, "w.bounds_weight: is the factor of a penalty, and there is none"),
         ({"workload": {**HARD, "bounds_weight": 2.0}}, "w.bounds_weight: is the factor of a penalty, and there is none"),

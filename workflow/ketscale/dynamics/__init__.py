@@ -9,7 +9,7 @@
     loss = 1 - kd.average_gate_fidelity(final, kd.gate("x"), qubit).mean()
     loss.backward()
 
-`chains` makes systems of sites, `evolution` evolves them, `gates` and `frames` say what is aimed at, and `fidelities` how
+`chains` makes systems of sites, `evolution` evolves them, `gates` say what is aimed at, and `fidelities` how
 well it was met. `pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and kernels are those of
 `engines.dynamics`, and of `engines.pulses` for chains (`splitting`). Units are the caller's: hbar is 1, and an angular
 frequency times a duration is an angle; the ready-made systems have rad/ns and ns.
@@ -22,10 +22,9 @@ from typing import TYPE_CHECKING
 from ketscale.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from ketscale.dynamics.chains import chain, embedded, from_device
+    from ketscale.dynamics.chains import chain, from_device
     from ketscale.dynamics.evolution import error_estimate, evolve
     from ketscale.dynamics.fidelities import average_gate_fidelity, ket_fidelity, leakage, process_fidelity
-    from ketscale.dynamics.frames import Frame, bare_frame, dressed_frame
     from ketscale.dynamics.gates import gate
     from ketscale.dynamics.optimisation import optimise, optimise_each
     from ketscale.dynamics.optimised import Optimised
@@ -34,7 +33,9 @@ if TYPE_CHECKING:
     from ketscale.engines.dynamics.states import fidelity, violations
     from ketscale.engines.dynamics.system import System
     from ketscale.engines.dynamics.systems import coupled_qubits, qubit, transmon
+    from ketscale.engines.operators import embedded
     from ketscale.engines.pulses.devices import fluxonium_chain, transmon_chain
+    from ketscale.engines.pulses.frame import Frame, bare_frame, dressed_frame
     from ketscale.engines.pulses.limits import Limits
 
 __all__ = [
@@ -48,10 +49,9 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "ketscale.dynamics.chains": "chain embedded from_device",
+        "ketscale.dynamics.chains": "chain from_device",
         "ketscale.dynamics.evolution": "error_estimate evolve",
         "ketscale.dynamics.fidelities": "average_gate_fidelity ket_fidelity leakage process_fidelity",
-        "ketscale.dynamics.frames": "Frame bare_frame dressed_frame",
         "ketscale.dynamics.gates": "gate",
         "ketscale.dynamics.optimisation": "optimise optimise_each",
         "ketscale.dynamics.optimised": "Optimised",
@@ -61,6 +61,8 @@ __getattr__ = on_first_use(
         "ketscale.engines.dynamics.system": "System",
         "ketscale.engines.dynamics.systems": "coupled_qubits qubit transmon",
         "ketscale.engines.pulses.devices": "fluxonium_chain transmon_chain",
+        "ketscale.engines.operators": "embedded",
+        "ketscale.engines.pulses.frame": "Frame bare_frame dressed_frame",
         "ketscale.engines.pulses.limits": "Limits",
     },
 )

@@ -3,60 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from itertools import pairwise
-from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from ketscale.engines.dynamics.basis import Matrix, nonzero
-from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.basis import Matrix, hermitian_basis
+from ketscale.engines.dynamics.system import Mixture, System
+from ketscale.engines.operators import embedded
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
 
 Pair = tuple[int, int]
-
-# Operators on more states are sparse.
-MOST_DENSE = 512
-
-
-def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Any:
-    """An operator on some sites, the first of them its slowest index, as a matrix on all sites, complex (d, d).
-
-    operator: an array or a sparse array. sites: numbers from 0. levels: of each site; d is their product. Above 512 the matrix is a sparse array of SciPy's.
-
-    Raises:
-        UserError: a site does not exist or is named twice, or the operator has another size.
-
-    Example:
-        >>> embedded([[0, 1], [1, 0]], [1], (2, 2)).real.astype(int)[0]
-        array([0, 1, 0, 0])
-    """
-    given = operator if hasattr(operator, "tocsr") else np.asarray(operator, dtype=complex)
-    if len(set(sites)) != len(sites) or not set(sites) <= set(range(len(levels))):
-        raise UserError(f"sites: {list(sites)} are not different sites from 0 to {len(levels) - 1}")
-    size = prod(levels[site] for site in sites)
-    if given.shape != (size, size):
-        raise UserError(
-            f"operator: on sites {list(sites)} it must be {size} x {size}, not of shape {given.shape}"
-        )
-    others = [site for site in range(len(levels)) if site not in sites]
-    own, rest = _places(sites, levels), _places(others, levels)
-    first, second, entries = nonzero(given)
-    rows, columns = ((own[each][:, None] + rest).ravel() for each in (first, second))
-    values = entries.repeat(len(rest))
-    d = prod(levels)
-    if d > MOST_DENSE:
-        from scipy.sparse import csr_array
-
-        return csr_array((values, (rows, columns)), (d, d))
-    made = np.zeros((d, d), dtype=complex)
-    made[rows, columns] = values
-    return made
 
 
 def chain(
@@ -95,6 +57,8 @@ def chain(
     parameters: dict[str, float] = {}
     rates: dict[str, float] = {}
     for number, (site, (first, end)) in enumerate(zip(sites, pairwise(starts), strict=True), start=1):
+        if site.mixture is not None:
+            raise UserError(f"sites: the operators of site {number} have gradients; detach its device")
         for kind, made in pieces.items():
             for name, operator in getattr(site, kind).items():
                 made[f"{name}_{number}"] = embedded(operator, range(first, end), levels)
@@ -115,12 +79,9 @@ def chain(
         operator = driven[pair] if isinstance(driven, Mapping) else _exchange(pair, levels)
         _check_new(name, pieces["controls"])
         pieces["controls"][name] = embedded(operator, pair, levels)
-    return System(
-        **pieces,
-        parameters=parameters,
-        rates=rates if any(site.rates for site in sites) else {},
-        levels=levels,
-    )
+    usual = rates if any(site.rates for site in sites) else {}
+    drift, controls, jumps = pieces.values()
+    return System(drift, parameters, controls, jumps, rates=usual, levels=levels)
 
 
 def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None = None) -> System:
@@ -129,10 +90,12 @@ def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None =
     Each site's energies are the term energies_i, and each coupling is coupling_i_j, with parameters 1. A control drive_i
     acts on the phase of a fluxonium, and on the charge of a transmon, of site i (from 1).
 
+    Parameters of the circuits that are tensors with gradients keep them: `evolve` and `dressed_frame` follow them once.
+
     levels: of each site, from 2. drive_sites: those that are driven (from 0); None: all.
 
     Raises:
-        UserError: see `Device.lattice`; or the device has gradients, which only `engines.pulses` follows.
+        UserError: see `Device.lattice`; or a site is named twice.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -142,26 +105,62 @@ def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None =
     if drive_sites is not None and len(set(drive_sites)) != len(drive_sites):
         raise UserError(f"drive_sites: {list(drive_sites)} has a site twice; leave it out once")
     lattice = device.lattice(levels, drive_sites)
-    every = (levels,) * lattice.sites
-    drift = {
-        f"energies_{site + 1}": embedded(_numpy(torch.diag(each)), [site], every)
-        for site, each in enumerate(lattice.energies)
-    }
-    for pair, coupling in zip(lattice.pairs, lattice.couplings, strict=True):
-        drift[_coupling(pair)] = embedded(_numpy(coupling), pair, every)
-    drives = {
-        f"drive_{site + 1}": embedded(_numpy(drive), [site], every)
-        for site, drive in zip(lattice.drive_sites, lattice.drives, strict=True)
-    }
-    return System(drift, dict.fromkeys(drift, 1.0), drives, levels=every)
+    every, pairs = (levels,) * lattice.sites, list(map(_coupling, lattice.pairs))
+    drift = [*torch.diag_embed(lattice.energies).to(lattice.couplings.dtype), *lattice.couplings]
+    driven = [f"drive_{site + 1}" for site in lattice.drive_sites]
+    places: list[Sequence[int]] = [*([site] for site in range(lattice.sites)), *lattice.pairs]
+    names = [*(f"energies_{site + 1}" for site in range(lattice.sites)), *pairs]
+
+    def constant(
+        names: Sequence[str], operators: Sequence[torch.Tensor], sites: Sequence[Sequence[int]]
+    ) -> dict[str, Any]:
+        each = zip(names, operators, sites, strict=True)
+        return {name: embedded(one.detach().cpu().numpy(), at, every) for name, one, at in each}
+
+    terms = constant(names, drift, places)
+    controls = constant(driven, list(lattice.drives), [[site] for site in lattice.drive_sites])
+    mixture = None
+    if any(each.requires_grad for each in lattice.tensors):
+        bases = [_levels(levels)] * lattice.sites + [hermitian_basis(levels**2)] * len(lattice.pairs)
+        mixture = Mixture(
+            _elements(levels, lattice.sites, lattice.pairs, lattice.drive_sites),
+            _coefficients(drift, bases),
+            _coefficients(list(lattice.drives), [hermitian_basis(levels)] * len(driven)),
+            lattice.hamiltonian(),
+        )
+    return System(terms, dict.fromkeys(terms, 1.0), controls, levels=every, mixture=mixture)
 
 
-def _places(sites: Sequence[int], levels: Sequence[int]) -> NDArray[np.int64]:
-    """The places of some sites' states among those of all, the others in level 0; the first site is the slowest."""
-    made = np.zeros(1, dtype=np.int64)
-    for site in sites:
-        made = (made[:, None] + np.arange(levels[site]) * prod(levels[site + 1 :])).ravel()
+def _coefficients(operators: Sequence[torch.Tensor], bases: Sequence[Matrix]) -> torch.Tensor:
+    """Those of operators in orthonormal bases of Hermitian matrices, each in its own columns, real (operators, all elements)."""
+    found = []
+    for operator, basis in zip(operators, bases, strict=True):
+        elements = torch.from_numpy(basis).to(operator)
+        found.append(torch.einsum("kab,ba->k", elements, operator).real[None])
+    return torch.block_diag(*found) if found else torch.zeros(0, 0, dtype=torch.float64)
+
+
+def _levels(count: int) -> Matrix:
+    """The projectors on each level, (count, count, count)."""
+    made: Matrix = np.eye(count, dtype=complex)[:, :, None] * np.eye(count)
     return made
+
+
+@lru_cache(maxsize=16)
+def _elements(levels: int, sites: int, pairs: tuple[Pair, ...], driven: tuple[int, ...]) -> System:
+    """The operators of which those of all devices of a shape are made."""
+    every = (levels,) * sites
+    one, two = hermitian_basis(levels), hermitian_basis(levels**2)
+
+    def named(bases: Sequence[tuple[Sequence[int], Matrix]]) -> dict[str, Any]:
+        return {
+            f"{place}_{number}": embedded(element, at, every)
+            for place, (at, basis) in enumerate(bases)
+            for number, element in enumerate(basis)
+        }
+
+    drift = named([*(([site], _levels(levels)) for site in range(sites)), *((pair, two) for pair in pairs)])
+    return System(drift, dict.fromkeys(drift, 1.0), named([([site], one) for site in driven]), levels=every)
 
 
 def _coupling(pair: Pair) -> str:
@@ -184,13 +183,4 @@ def _exchange(pair: Pair, levels: Sequence[int]) -> Matrix:
         raise UserError(f"couplings: {pair} are not two sites from 0 to {len(levels) - 1}")
     first, second = (np.diag(np.sqrt(np.arange(1, levels[site])), 1) for site in pair)
     made: Matrix = (np.kron(first.T, second) + np.kron(first, second.T)).astype(complex)
-    return made
-
-
-def _numpy(tensor: torch.Tensor) -> Matrix:
-    if tensor.requires_grad:
-        raise UserError(
-            "device: has gradients, which operators cannot have; detach it, or use ketscale.engines.pulses"
-        )
-    made: Matrix = tensor.cpu().numpy()
     return made

@@ -15,7 +15,8 @@ from ketscale.engines.dynamics.evolution import Scheme
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_precision
+from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_precision, mixed
+from ketscale.engines.evolved import Kernel
 from ketscale.engines.pulses.registry import REPLACED, SIMULATORS
 from ketscale.errors import UserError
 from ketscale.private_torch import transforms_active
@@ -113,12 +114,12 @@ def evolve(
         else each
         for name, (each, axes) in given.items()
     }
-    tasks = Tasks(**tensors)
+    system, tasks = mixed(system, Tasks(**tensors))
     if columns:
-        made = (propagator.column_trajectory if trajectory else propagator.columns)(system, tasks)
+        made = propagator.columns(system, tasks, trajectory)
         made = made.squeeze(-1) if kind == "ket" else made
     else:
-        made = (propagator.trajectory if trajectory else propagator.state)(system, tasks)
+        made = propagator.state(system, tasks, trajectory)
         made = _images(made) if kind == "channel" else made
     return made if batch is not None else made.squeeze(0)
 
@@ -182,6 +183,11 @@ def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> A
             f"method: no method is called {method}{suggestion(str(method), [*dense, *SIMULATORS])}"
         )
     return Split(method, dt, route)
+
+
+def kernel_of(method: str) -> Kernel:
+    """What a method evolves: `evolved.Evolved`."""
+    return "chain" if method in SIMULATORS and SIMULATORS[method].compiled else "dense"
 
 
 def _controls(system: System, controls: Any) -> torch.Tensor:

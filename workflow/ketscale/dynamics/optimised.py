@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.dynamics.evolution import error_estimate, evolve
+from ketscale.dynamics.evolution import error_estimate, evolve, kernel_of
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
+from ketscale.engines.evolved import Kernel
 from ketscale.errors import UserError
 from ketscale.files import write_csv
 from ketscale.optional import needed_for
@@ -58,8 +59,13 @@ class Optimised:
         evaluations, starts = self.history.shape
         return (
             f"Optimised(infidelity={self.infidelity:.3g}, duration={self.duration:g}, starts={starts}, "
-            f"evaluations={evaluations}, pulses={self.pulses})"
+            f"evaluations={evaluations}, method={self.method!r}, kernel={self.kernel!r}, pulses={self.pulses})"
         )
+
+    @property
+    def kernel(self) -> Kernel:
+        """dense: the states of the whole system were evolved; chain: gates on its sites and pairs acted on kets."""
+        return kernel_of(self.method)
 
     @cached_property
     def best(self) -> int:

@@ -12,12 +12,13 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.dynamics.basis import Matrix, nonzero
+from ketscale.engines.dynamics.basis import Matrix
 from ketscale.engines.dynamics.evolution import substeps
 from ketscale.engines.dynamics.propagators import check_route, check_step
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, check_values, usual_parameters
+from ketscale.engines.operators import nonzero
 from ketscale.engines.pulses.integrators import integrator
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.errors import UserError
@@ -155,26 +156,15 @@ class Split:
         check_step(self.method, self.dt)
         check_route(self.route)
 
-    def columns(self, system: System, tasks: Tasks) -> torch.Tensor:
+    def columns(self, system: System, tasks: Tasks, trajectory: bool = False) -> torch.Tensor:
         """See `Batched.columns`.
 
         Raises:
             UserError: see `Chain`; or the numbers are not in fp64, or so large that states are not finite.
         """
-        return self._evolved(system, tasks, tasks.controls.shape[1])[:, -1]
-
-    def column_trajectory(self, system: System, tasks: Tasks) -> torch.Tensor:
-        """See `Batched.column_trajectory`.
-
-        Raises:
-            UserError: as for `columns`.
-        """
-        return self._evolved(system, tasks, 1)
-
-    def _evolved(self, system: System, tasks: Tasks, together: int) -> torch.Tensor:
-        """The columns at the start and after each so many segments, (tasks, times, d, k)."""
         check_tasks(system, tasks, strict=True, columns=True)
         check_values(tasks)
+        together = 1 if trajectory else tasks.controls.shape[1]
         per = substeps(tasks.segment, self.dt or 0.0)
         steps = integrator(self.method, per * together, self.route)
         stages, chain = steps.times(1.0).shape[1], Chain(system, self.method)
@@ -186,7 +176,8 @@ class Split:
         lattices = [chain.lattice(each) for each in parameters]
         states = [initial.mT.expand(count, -1, -1)]
         if not count:
-            return torch.stack(states * (1 + segments // together), 1).mT
+            empty = torch.stack(states * (1 + segments), 1).mT
+            return empty if trajectory else empty[:, -1]
         for part in chain.amplitudes(controls, parameters).split(together, 1):
             sampled = part.repeat_interleave(per, 1)[:, :, None].expand(-1, -1, stages, -1)
             states.append(steps.evolve(lattices, sampled, length, states[-1]))
@@ -195,4 +186,4 @@ class Split:
                 f"controls or parameters: too large for {self.method} in a segment of {tasks.segment:.4g}; use smaller ones, or a "
                 "rotating frame"
             )
-        return torch.stack(states, 1).mT
+        return (torch.stack(states, 1) if trajectory else states[-1]).mT

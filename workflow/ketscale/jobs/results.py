@@ -58,6 +58,7 @@ def write(
         **run.interruptions,
         "cohort": sorted(run.cohort),
         "routes": routes_taken(trainer.evaluated) if trainer else [],
+        "evolution": _evolution(trainer.problem) if trainer else None,
         "mpi_library": surroundings.world.library,
         "machine": {**surroundings.machine, "ranks": ranks},
         "quiet": judged(ranks),
@@ -87,6 +88,11 @@ def write(
     (folder / supervise.NOTE).unlink(missing_ok=True)
     checkpoint.clear(folder)
     run.lease.finished = True
+
+
+def _evolution(problem: Problem) -> dict[str, Any] | None:
+    found = problem.evolution()
+    return None if found is None else found._asdict()
 
 
 def _keep_code(settings: Settings, folder: Path) -> dict[str, str]:

@@ -226,6 +226,22 @@ class Route(_Part, frozen=True):
     matrix_s: Seconds | None
 
 
+class Evolution(_Part, frozen=True):
+    """What evolved the quantum system of pulses or control at the end of the training (`engines.evolved`).
+
+    kernel: dense: the states of the whole system; chain: gates on its sites and pairs. method: the propagator or integrator.
+    code: compiled: machine code written for the system or its levels; table: machine code that reads the system from a table;
+    torch: torch's operators; loop: those, one task after the other. states: the system's product states. steps: of a segment
+    (dense) or of the pulse (chain); None where each segment's norm decides, or no pulse was possible any more.
+    """
+
+    kernel: Literal["dense", "chain"]
+    method: str
+    code: Literal["compiled", "table", "torch", "loop"]
+    states: Annotated[int, Meta(ge=2)]
+    steps: Natural | None
+
+
 class Trainability(_Part, frozen=True):
     """What a probe has found over the weights that it drew (`engines.circuits.trainability`).
 
@@ -299,7 +315,8 @@ class Record(_Part, frozen=True):
     MPI. machine: where it ran. slurm_job_id: of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
     whether it was timed alone. quality: None for a protocol with steps, and of a probe. trainability: what a probe has found; None
     of any other run. losses: of the first 20 steps; none of a fit. routes: those of
-    fused, if it had a choice. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
+    fused, if it had a choice. evolution: what evolved a quantum system; None of circuits and classical models, and in records
+    of earlier versions. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
     files: SHA-256 of each file of the run beside the record: its history, the code of a model in a user's
     file, and the trained model where it is kept.
     cohort: the runs that were trained in the same process, a step of all at a time, as PROTOCOL/seedN, before a
@@ -342,6 +359,7 @@ class Record(_Part, frozen=True):
     digest: str
     gradient_bytes: Natural | None
     cohort: list[str]
+    evolution: Evolution | None = None
 
     @property
     def settings(self) -> Used:

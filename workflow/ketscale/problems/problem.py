@@ -12,6 +12,7 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import nn
 
+from ketscale.engines.evolved import Evolved
 from ketscale.engines.randomness import Step
 from ketscale.engines.vjp import VJP
 from ketscale.errors import UserError
@@ -168,6 +169,10 @@ class Problem(nn.Module, ABC):
         It is n times what a small weight more of the sample would change (Hampel, J. Am. Stat. Assoc. 69, 383, 1974): the
         variance of the metric over other samples is its variance divided by n. Its mean is 0.
         """
+        return None
+
+    def evolution(self) -> Evolved | None:
+        """What evolves its quantum system, for the record; None if there is none."""
         return None
 
     def curves(self) -> Mapping[str, torch.Tensor]:

@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.engines.dynamics.generators import Entries, entries
+from ketscale.engines.operators import nonzero
 
 Matrix = NDArray[np.complex128]
 
@@ -120,16 +121,6 @@ def schroedinger(operator: Any) -> Entries:
     """The entries of the real matrix, 2 d x 2 d, of psi -> -i operator psi on (Re psi_0, Im psi_0, Re psi_1, ...)."""
     rows, columns, values = nonzero(operator)
     return _paired(rows, columns, -1j * values)
-
-
-def nonzero(operator: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.complex128]]:
-    """Rows, columns and values of the nonzero entries of an array or a sparse array, in the order of rows and columns."""
-    if isinstance(operator, np.ndarray):
-        rows, columns = np.nonzero(operator)
-        return rows, columns, operator[rows, columns]
-    entries = operator.tocoo()
-    rows, columns = (each.astype(np.int64) for each in entries.coords)
-    return rows, columns, entries.data
 
 
 def von_neumann(operator: Matrix) -> Entries:

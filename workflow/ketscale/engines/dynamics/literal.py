@@ -18,6 +18,7 @@ from ketscale.engines.dynamics.evolution import Scheme, substeps
 from ketscale.engines.dynamics.propagators import as_observables, check_step
 from ketscale.engines.dynamics.system import Operators, System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, check_values, usual_parameters
+from ketscale.engines.evolved import Evolved
 from ketscale.errors import UserError
 from ketscale.measure.spans import span
 
@@ -73,6 +74,11 @@ class PublishedLoop:
         """See `Propagator.expval`."""
         given = as_observables(system, tasks, observables, self.strict)
         return torch.einsum("tij,oji->to", self.state(system, tasks), given).real
+
+    def evolution(self, system: System, tasks: Tasks) -> Evolved:
+        """See `Batched.evolution`."""
+        assert self.dt is not None  # checked at the start
+        return Evolved("dense", self.scheme, "loop", system.dimension, _steps(tasks.segment, self.dt))
 
     def _created(self, system: System, tasks: Tasks) -> list[_Created]:
         numbers = range(len(tasks.controls))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from ketscale.engines.operators import check_hermitian
 from ketscale.errors import UserError
 from ketscale.shapes import Complex, Float
 
@@ -79,8 +80,7 @@ def transition_rates(
                 [0.0000, 0.0000]], dtype=torch.float64)
     """
     for name, matrix in (("hamiltonian", hamiltonian), ("coupling", coupling)):
-        if not (matrix - matrix.mH).abs().max() <= 1e-10 * matrix.abs().max():
-            raise UserError(f"{name}: is not Hermitian, or not finite")
+        check_hermitian(name, matrix, 1e-10)
     energies, states = torch.linalg.eigh(hamiltonian)
     released = energies[..., None, :] - energies[..., :, None]
     others = ~torch.eye(energies.shape[-1], dtype=torch.bool, device=energies.device)

@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Protocol, get_args, runtime_checkable
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import torch
 from numpy.typing import ArrayLike
@@ -28,10 +28,14 @@ from ketscale.engines.dynamics.tasks import (
     matrices,
     times,
 )
+from ketscale.engines.evolved import Code, Evolved
+from ketscale.engines.operators import check_hermitian
 from ketscale.errors import UserError, is_positive
 from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
 
+# What evolves to the end alone, or also gives the states at the ends of segments.
+_WHEN = ("evolve", "segment_ends")
 # A state whose norm has grown by this much more than it can is the integrator's.
 GROWTH = 1.5
 
@@ -100,10 +104,13 @@ class Batched:
         check_route(self.route)
 
     def state(
-        self, system: System, tasks: Tasks
+        self, system: System, tasks: Tasks, trajectory: bool = False
     ) -> Complex[torch.Tensor, "{len(tasks.controls)} *each {system.dimension} {system.dimension}"]:
-        """See `Propagator.state`; of several initial operators for each task, (tasks, m, d, d)."""
-        return self._matrices("evolve", system, tasks)
+        """See `Propagator.state`; of several initial operators for each task, (tasks, m, d, d).
+
+        trajectory: at the start and at the end of each segment, (tasks, segments + 1, ...).
+        """
+        return self._matrices(_WHEN[trajectory], system, tasks)
 
     def expval(
         self, system: System, tasks: Tasks, observables: ArrayLike
@@ -113,39 +120,18 @@ class Batched:
         return times(self._evolved("evolve", system, tasks), coordinates(given))
 
     def columns(
-        self, system: System, tasks: Tasks
-    ) -> Complex[torch.Tensor, "{len(tasks.controls)} {system.dimension} _"]:
-        """The kets of a closed system at the end of the pulses, as columns, complex (tasks, d, k).
+        self, system: System, tasks: Tasks, trajectory: bool = False
+    ) -> Complex[torch.Tensor, "{len(tasks.controls)} *each {system.dimension} _"]:
+        """The kets of a closed system at the end of the pulses, as columns, complex (tasks, d, k); or as for `state`.
 
         tasks: without rates; their `initial` are columns.
 
         Raises:
             UserError: as for `state`, or there are rates.
         """
+        if trajectory:
+            return kets(self._evolved("segment_ends", system, tasks, columns=True)).mT
         return self._evolved("evolve_columns", system, tasks, columns=True)
-
-    def trajectory(
-        self, system: System, tasks: Tasks
-    ) -> Complex[
-        torch.Tensor,
-        "{len(tasks.controls)} {tasks.controls.shape[1]+1} *each {system.dimension} {system.dimension}",
-    ]:
-        """Density matrices at the start and at the end of each segment, (tasks, segments + 1, d, d).
-
-        Raises:
-            UserError: as for `state`.
-        """
-        return self._matrices("segment_ends", system, tasks)
-
-    def column_trajectory(
-        self, system: System, tasks: Tasks
-    ) -> Complex[torch.Tensor, "{len(tasks.controls)} {tasks.controls.shape[1]+1} {system.dimension} _"]:
-        """The same of columns, (tasks, segments + 1, d, k); see `columns`.
-
-        Raises:
-            UserError: as for `columns`.
-        """
-        return kets(self._evolved("segment_ends", system, tasks, columns=True)).mT
 
     def _matrices(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
         initial = tasks.initial
@@ -164,7 +150,19 @@ class Batched:
         made = hermitian + 1j * other
         return made if initial.ndim > 3 else made.squeeze(-3)
 
-    def _evolved(self, what: str, system: System, tasks: Tasks, columns: bool = False) -> torch.Tensor:
+    def evolution(self, system: System, tasks: Tasks, columns: bool = False) -> Evolved:
+        """What evolves these tasks; columns: as kets."""
+        fixed, controls, initial, evolution = self._linear(system, tasks, columns)
+        code: Code = "torch"
+        if self._module(fixed, controls, initial, evolution) is not plain:
+            from ketscale.engines.dynamics.code import code_of
+
+            # What reads a table has it among its arguments.
+            code = "table" if code_of(evolution, initial.flatten(0, -2)).arguments else "compiled"
+        return Evolved("dense", self.scheme, code, system.dimension, evolution.division.steps or None)
+
+    def _linear(self, system: System, tasks: Tasks, columns: bool) -> tuple[Any, ...]:
+        """What `cpu.evolve` and `plain.evolve` take."""
         check_tasks(system, tasks, self.strict, columns)
         if columns and tasks.rates is not None:
             raise UserError("rates: kets have none; evolve density matrices, or leave them out")
@@ -173,12 +171,14 @@ class Batched:
             generators = system.ket_generators
         else:
             generators = system.unitary_generators if tasks.rates is None else system.generators
-        evolution = Evolution(generators, tau, self.division(tasks, controls.dtype))
-        given = (fixed, controls, initial, evolution)
+        return fixed, controls, initial, Evolution(generators, tau, self.division(tasks, controls.dtype))
+
+    def _evolved(self, what: str, system: System, tasks: Tasks, columns: bool = False) -> torch.Tensor:
+        given = self._linear(system, tasks, columns)
         evolve: Callable[..., torch.Tensor] = getattr(self._module(*given), what)
         evolved = evolve(*given)
         if self.strict and not transforms_active():
-            self._check(evolved.detach(), initial.detach(), system.dimension, tasks)
+            self._check(evolved.detach(), given[2].detach(), system.dimension, tasks)
         return evolved
 
     def _check(self, evolved: torch.Tensor, initial: torch.Tensor, levels: int, tasks: Tasks) -> None:
@@ -249,6 +249,6 @@ def as_observables(system: System, tasks: Tasks, observables: ArrayLike, strict:
         raise UserError(
             f"observables must be (observables, {system.dimension}, {system.dimension}), not {tuple(given.shape)}"
         )
-    if strict and given.numel() and not (given - given.mH).abs().max() <= 1e-5 * given.abs().max():
-        raise UserError("observables: some are not Hermitian, or not finite; give Hermitian matrices")
+    if strict:
+        check_hermitian("observables", given, 1e-5)
     return given

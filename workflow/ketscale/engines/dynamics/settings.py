@@ -9,6 +9,7 @@ from msgspec import Meta
 
 from ketscale.config import STEP, TOLERANCE, Simulator
 from ketscale.engines.dynamics.registry import DEVICES, SIMULATORS, Batching, DynamicsMethod
+from ketscale.engines.quantities import Step
 
 if TYPE_CHECKING:
     Device = str
@@ -50,9 +51,8 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
     ] = "broadcast"
     dt: (
         Annotated[
-            float,
+            Step,
             Meta(
-                gt=0,
                 description="Step of an integrator, a time in the same unit as the pulse's duration: with broadcast the longest "
                 "one, with loop as many as fit into a segment, as published",
             ),

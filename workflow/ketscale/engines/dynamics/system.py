@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -21,13 +21,24 @@ from ketscale.engines.dynamics.basis import (
     von_neumann,
 )
 from ketscale.engines.dynamics.generators import Generators
+from ketscale.engines.operators import TOLERANCE, check_hermitian, computational_places
 from ketscale.errors import UserError
 
 # Array-likes, kept as complex arrays that cannot be written to; or sparse arrays of SciPy's, kept as such, for kets alone.
 Operators = Mapping[str, Any]
 
-# Largest deviation of a Hamiltonian's term from its adjoint, relative to its largest entry, and of a target's norm from 1.
-TOLERANCE = 1e-12
+
+class Mixture(NamedTuple):
+    """Operators with gradients, as sums of constant ones: of each parameter and control, the coefficients that it multiplies.
+
+    elements: the system of all constant operators, without jumps. drift, controls: real (terms, elements of the drift) and
+    (controls, elements of the controls). hamiltonian: H without controls, complex (d, d).
+    """
+
+    elements: System
+    drift: torch.Tensor
+    controls: torch.Tensor
+    hamiltonian: torch.Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -45,6 +56,7 @@ class System:
     targets: pure states (d,) of norm 1 that a pulse may aim at.
     rates: the usual rates of the jumps, one for each; without them the system is closed unless rates are given.
     levels: those of each site, whose product is d, the first site the slowest index; without them there is one site.
+    mixture: what makes the operators differentiable, see `Mixture`; None: they are constant.
 
     Raises:
         UserError: an operator has a wrong shape, is not finite or not Hermitian; a parameter or rate is missing; a target is
@@ -65,6 +77,7 @@ class System:
     targets: Operators = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     levels: tuple[int, ...] = ()
+    mixture: Mixture | None = None
 
     def __post_init__(self) -> None:
         for kind in ("drift", "controls", "jumps", "targets"):
@@ -83,7 +96,7 @@ class System:
                     f"{place}: its shape is {operator.shape}; all operators must be matrices of one size, at least 2x2"
                 )
             if not place.startswith("jumps"):
-                _check_hermitian(place, operator)
+                check_hermitian(place, operator)
         if list(self.parameters) != list(self.drift):
             raise UserError(
                 f"parameters: these are for {list(self.parameters)}; give one for each term of the drift, "
@@ -107,6 +120,13 @@ class System:
         if prod(self.levels) != self.dimension or min(self.levels) < 2:
             raise UserError(
                 f"levels: {self.levels} are not those of {self.dimension} states; give each site's, whose product that is"
+            )
+        if self.mixture and (len(self.mixture.drift), len(self.mixture.controls)) != (
+            len(self.drift),
+            len(self.controls),
+        ):
+            raise UserError(
+                "mixture: the drift and the controls of a system with gradients cannot be replaced; detach its device"
             )
         for name, target in self.targets.items():
             if target.shape != (self.dimension,) or abs(np.linalg.norm(target) - 1) > TOLERANCE:
@@ -166,11 +186,16 @@ class System:
         return Generators(2 * self.dimension, fixed, controlled, paired=True)
 
     @cached_property
+    def computational(self) -> NDArray[np.int64]:
+        """The places of the product states of the two lowest levels of each site, (2**sites,), in the order of bits."""
+        return computational_places(self.levels)
+
+    @cached_property
     def computational_states(self) -> NDArray[np.complex128]:
-        """The product states of the two lowest levels of each site, in the order of bits, as columns (d, 2**sites)."""
-        made = np.eye(1, dtype=complex)
-        for levels in self.levels:
-            made = np.kron(made, np.eye(levels, 2))
+        """The states in these places as columns, (d, 2**sites)."""
+        places = self.computational
+        made = np.zeros((self.dimension, len(places)), dtype=complex)
+        made[places, np.arange(len(places))] = 1
         made.flags.writeable = False
         return made
 
@@ -232,9 +257,3 @@ def _array(place: str, value: Any) -> Any:
 def _check_finite(place: str, values: NDArray[np.complex128]) -> None:
     if not np.isfinite(values).all():
         raise UserError(f"{place}: has entries that are not finite")
-
-
-def _check_hermitian(place: str, operator: Any) -> None:
-    off = abs(operator - operator.conj().T).max()
-    if off > TOLERANCE * abs(operator).max():
-        raise UserError(f"{place}: is not Hermitian (it differs from its adjoint by {off:.1e})")

@@ -4,13 +4,13 @@
     lattice = device.lattice(levels=3)
     pulses = rotations(device)
     frame = dressed_frame(lattice)
-    final = evolve(lattice, pulses, frame.states, dt=0.1)
-    amplitudes = frame.amplitudes(final, pulses.duration)
+    final = evolve(lattice, pulses, frame.states.T, dt=0.1)
+    amplitudes = frame.amplitudes(final.T, pulses.duration).T
     rows = row_overlaps(amplitudes, x_gate(2).T)
     infidelity = 1 - fidelity(rows, columns=4, virtual_z=True)
 
-A column of the unitary is one evolved state, and a row of all tensors here: states are (columns, d**n), their amplitudes
-(columns, 2**n). Any of them may be left to others: `frame.states[indices]` and `x_gate(2).T[indices]`.
+A column of the unitary is one evolved state, and a row of tensors that are evolved and compared: states are (columns, d**n),
+their amplitudes (columns, 2**n). Any of them may be left to others: `frame.states.T[indices]` and `x_gate(2).T[indices]`.
 
 Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
 circuits (`eigenstates` has the derivatives), `devices` couples them, and a `lattice` is the result. `envelopes` and
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses.drives import Bounds, Pulses
     from ketscale.engines.pulses.envelopes import Cosine, Segments, segmented
     from ketscale.engines.pulses.frame import (
+        bare_frame,
         dressed_frame,
         fidelity,
-        laboratory_frame,
         leakage,
         row_overlaps,
     )
@@ -49,9 +49,9 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses.virtual_z import best_angles
 
 __all__ = [
-    "Bounds", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "best_angles",
+    "Bounds", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "bare_frame", "best_angles",
     "cnot_gate", "cross_resonance", "dressed_frame", "error_estimate", "evolve", "fidelity", "fluxonium_chain", "fluxonium_lattice", "hadamard_gate",
-    "integrator", "laboratory_frame", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together",
+    "integrator", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together",
     "transmon_chain", "x_gate",
 ]  # fmt: skip
 
@@ -62,7 +62,7 @@ __getattr__ = on_first_use(
         "ketscale.engines.pulses.devices": "Device fluxonium_chain fluxonium_lattice transmon_chain",
         "ketscale.engines.pulses.drives": "Bounds Pulses",
         "ketscale.engines.pulses.envelopes": "Cosine Segments segmented",
-        "ketscale.engines.pulses.frame": "dressed_frame fidelity laboratory_frame leakage row_overlaps",
+        "ketscale.engines.pulses.frame": "bare_frame dressed_frame fidelity leakage row_overlaps",
         "ketscale.engines.pulses.integrators": "Integrator error_estimate evolve integrator",
         "ketscale.engines.pulses.lattice": "Lattice",
         "ketscale.engines.pulses.starts": "cnot_gate cross_resonance hadamard_gate rotations together x_gate",

@@ -2,7 +2,7 @@
 
 The published ones (SuperGrad, arXiv:2406.18155) are `fluxonium_chain` and `fluxonium_lattice`. They have the published
 parameters, and a spread whose width is the published one but whose random numbers are ours. To compute with another
-program's numbers, make a `Device` of them.
+program's numbers, make a `Device` of them. Numbers may be tensors, whose gradients it keeps.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 import torch
 
+from ketscale.engines.operators import check_pairs
 from ketscale.engines.pulses.circuits import TWO_PI, Circuits, Fluxoniums, Levels, Transmons, spread
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.published import (
@@ -31,6 +32,10 @@ from ketscale.engines.pulses.published import (
 from ketscale.errors import UserError
 
 WIDTH = len(ROW)
+
+# What devices are made of; tensors in fp64 keep their gradients.
+Number = float | torch.Tensor
+Numbers = Sequence[float] | torch.Tensor
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,9 +58,7 @@ class Device:
     def __post_init__(self) -> None:
         if isinstance(self.circuits, Transmons) != (self.inductive is None):
             raise UserError("inductive: give couplings for fluxoniums, and None for transmons")
-        for pair in self.pairs:
-            if len(set(pair)) != 2 or not set(pair) <= set(range(self.sites)):
-                raise UserError(f"pairs: {pair} are not two different sites from 0 to {self.sites - 1}")
+        check_pairs(self.pairs, self.sites)
         for name, strength in (("capacitive", self.capacitive), ("inductive", self.inductive)):
             if strength is not None and tuple(strength.shape) != (len(self.pairs),):
                 raise UserError(
@@ -107,12 +110,12 @@ def fluxonium_chain(
     width: float = SPREAD,
     seed: int = SEED,
     *,
-    charging: float = FLUXONIUM[0],
-    josephson: float = FLUXONIUM[1],
-    inductive: Sequence[float] = CHAIN,
-    flux: float = math.pi,
-    capacitive_coupling: float = CHAIN_COUPLINGS[0],
-    inductive_coupling: float = CHAIN_COUPLINGS[1],
+    charging: Number = FLUXONIUM[0],
+    josephson: Number = FLUXONIUM[1],
+    inductive: Numbers = CHAIN,
+    flux: Number = math.pi,
+    capacitive_coupling: Number = CHAIN_COUPLINGS[0],
+    inductive_coupling: Number = CHAIN_COUPLINGS[1],
 ) -> Device:
     """An open chain; by default the published one, at half a flux quantum.
 
@@ -140,12 +143,12 @@ def fluxonium_lattice(
     width: float = SPREAD,
     seed: int = LATTICE_SEED,
     *,
-    charging: float = FLUXONIUM[0],
-    josephson: float = FLUXONIUM[1],
-    inductive: Sequence[float] = ROW,
-    flux: float = math.pi,
-    capacitive_coupling: float = LATTICE_COUPLINGS[0],
-    inductive_coupling: float = LATTICE_COUPLINGS[1],
+    charging: Number = FLUXONIUM[0],
+    josephson: Number = FLUXONIUM[1],
+    inductive: Numbers = ROW,
+    flux: Number = math.pi,
+    capacitive_coupling: Number = LATTICE_COUPLINGS[0],
+    inductive_coupling: Number = LATTICE_COUPLINGS[1],
 ) -> Device:
     """A block of a periodic 5 x 5 lattice; by default the published one.
 
@@ -180,10 +183,10 @@ def transmon_chain(
     width: float = SPREAD,
     seed: int = SEED,
     *,
-    charging: Sequence[float] = CHARGING,
-    josephson: Sequence[float] = JOSEPHSON,
-    offset: float = 0.0,
-    capacitive_coupling: float = TRANSMON_COUPLING,
+    charging: Numbers = CHARGING,
+    josephson: Numbers = JOSEPHSON,
+    offset: Number = 0.0,
+    capacitive_coupling: Number = TRANSMON_COUPLING,
 ) -> Device:
     """An open chain of transmons; by default of 5.16, 4.50 and 6.54 GHz in turn.
 
@@ -207,24 +210,24 @@ def transmon_chain(
     return Device(spread(alike, width, seed), pairs, _numbers([capacitive_coupling] * len(pairs)), None)
 
 
-def cycled(values: Sequence[float], count: int) -> list[float]:
+def cycled(values: Numbers, count: int) -> list[Number]:
     """So many values, from the first on again after the last.
 
     Raises:
         UserError: there are none.
     """
-    if not values:
+    if not len(values):
         raise UserError("energies: there are none; give one or more")
     return [values[number % len(values)] for number in range(count)]
 
 
-def _fluxoniums(charging: float, josephson: float, inductive: Sequence[float], flux: float) -> Fluxoniums:
+def _fluxoniums(charging: Number, josephson: Number, inductive: Sequence[Number], flux: Number) -> Fluxoniums:
     like = torch.ones(len(inductive), dtype=torch.float64)
     return Fluxoniums(charging * like, josephson * like, _numbers(inductive), flux * like)
 
 
 def _coupled(
-    circuits: Fluxoniums, pairs: tuple[tuple[int, int], ...], capacitive: float, inductive: float
+    circuits: Fluxoniums, pairs: tuple[tuple[int, int], ...], capacitive: Number, inductive: Number
 ) -> Device:
     like = torch.ones(len(pairs), dtype=torch.float64)
     return Device(circuits, pairs, capacitive * like, inductive * like)
@@ -252,5 +255,6 @@ def _check_sites(sites: int) -> None:
         raise UserError(f"sites: {sites} is no chain; use 1 or more")
 
 
-def _numbers(values: Sequence[float]) -> torch.Tensor:
-    return torch.tensor(values, dtype=torch.float64)
+def _numbers(values: Sequence[Number]) -> torch.Tensor:
+    made = [torch.as_tensor(value, dtype=torch.float64) for value in values]
+    return torch.stack(made) if made else torch.zeros(0, dtype=torch.float64)

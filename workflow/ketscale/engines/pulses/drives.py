@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -77,26 +77,21 @@ class Pulses:
         return envelope.real * angle.cos() - envelope.imag * angle.sin()
 
 
-@dataclass(frozen=True)
-class Bounds:
-    """What hardware can do; None: no bound.
+@dataclass(frozen=True, kw_only=True)
+class Bounds(Limits):
+    """What hardware can do: `Limits` of envelopes, and of the pulses that they are of; None: no bound.
 
-    amplitude: largest modulus of an envelope, rad/ns; a number, or one for each drive. frequency: lowest and highest,
-    rad/ns. length: shortest and longest, ns. slope: largest of an envelope, rad/ns per ns, and bandwidth: of an envelope, -3 dB, GHz: see
-    `limits.Limits`.
+    frequency: lowest and highest, rad/ns. length: shortest and longest, ns.
 
     Raises:
         UserError: a bound is not positive, or a lowest one is above the highest; or as for `Limits`.
     """
 
-    amplitude: float | Sequence[float] | None = None
     frequency: tuple[float, float] | None = None
     length: tuple[float, float] | None = None
-    slope: float | None = None
-    bandwidth: float | None = None
 
     def __post_init__(self) -> None:
-        Limits(self.amplitude, self.slope, self.bandwidth)
+        super().__post_init__()
         for name in ("frequency", "length"):
             bounds = getattr(self, name)
             if bounds is not None and not 0 < bounds[0] <= bounds[1]:
@@ -127,7 +122,7 @@ class Bounds:
 
     def _largest(self, pulses: Pulses) -> torch.Tensor:
         """The largest amplitude of each drive, or one for all."""
-        largest = pulses.frequency.new_tensor(Limits(self.amplitude).amplitudes)
+        largest = pulses.frequency.new_tensor(self.amplitudes)
         if len(largest) not in (1, pulses.envelope.drives):
             raise UserError(
                 f"amplitude: there are bounds for {len(largest)} drives, and pulses on {pulses.envelope.drives}"
@@ -143,7 +138,7 @@ class Bounds:
             UserError: the longest pulse is shorter than slope and bandwidth need, or there are amplitudes for another number
                 of drives.
         """
-        envelope, ramp = pulses.envelope, Limits(self.amplitude, self.slope, self.bandwidth).ramp
+        envelope, ramp = pulses.envelope, self.ramp
         shortest, longest = self.length or (0.0, None)
         shortest = max(shortest, ramp / (envelope.ramp if isinstance(envelope, Cosine) else 1))
         if longest is not None and shortest > longest:

@@ -3,7 +3,7 @@
 The steps are unitary, so the backward pass recomputes the states from the final one by inverse steps, and carries the
 cotangent along. Both passes take the steps in chunks. What does not depend on the columns (`SteppingMethod.made`: gates or
 Hamiltonians) is made once in a chunk, for all columns, by differentiable operations, so that the cotangents that
-`SteppingMethod.backward` finds for it become those of amplitudes, duration and lattice by autograd: the gradient of the
+the backward pass finds for it become those of amplitudes, duration and lattice by autograd: the gradient of the
 discrete steps, not of the continuous equation.
 
 Second derivatives and forward mode go through the matrices of the same steps by torch's operators
@@ -16,11 +16,12 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 
 from ketscale.engines.derivatives import ByOperators, paired
+from ketscale.engines.evolved import Kernel
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.plain import GateSequence
@@ -33,7 +34,12 @@ MOST_PLAIN = 256
 
 
 class SteppingMethod(ABC):
-    """Unitary steps, a chunk of them at a time, as gates on columns. A state holds columns in the layout of `machine`."""
+    """Unitary steps, a chunk of them at a time, as gates on columns.
+
+    kernel: see `evolved.Evolved`.
+    """
+
+    kernel: ClassVar[Kernel] = "chain"
 
     @property
     @abstractmethod
@@ -63,42 +69,6 @@ class SteppingMethod(ABC):
         """What applies gates to columns: `plain`, or a module with the same functions."""
         return plain
 
-    def enter(self, lattice: Lattice, columns: torch.Tensor) -> torch.Tensor:
-        """The state that holds columns (columns, d**n); it owns its memory."""
-        state: torch.Tensor = self.machine(lattice).enter(columns, self.gates(lattice, 1)[0])
-        return state
-
-    def leave(self, lattice: Lattice, state: torch.Tensor, columns: int) -> torch.Tensor:
-        """The inverse of `enter`."""
-        final: torch.Tensor = self.machine(lattice).leave(state, columns)
-        return final
-
-    def forward(self, lattice: Lattice, steps: int, made: torch.Tensor, state: torch.Tensor) -> torch.Tensor:
-        """The state after steps that `made` was made for; the given one may be overwritten."""
-        gates, _ = self.gates(lattice, steps)
-        after: torch.Tensor = self.machine(lattice).forward(gates, made.flatten(), state)
-        return after
-
-    def backward(
-        self,
-        lattice: Lattice,
-        steps: int,
-        made: torch.Tensor,
-        state: torch.Tensor,
-        cotangent: torch.Tensor,
-        fixed: bool,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """The state before the steps, its cotangent and that of `made`, from the state after them and its cotangent.
-
-        fixed: whether the cotangent of what does not change with the amplitudes is needed; it may be 0 otherwise.
-        """
-        gates, changing = self.gates(lattice, steps)
-        wanted = made.numel() if fixed else changing
-        before, to_before, to_made = self.machine(lattice).backward(
-            gates, made.flatten(), state, cotangent, wanted
-        )
-        return before, to_before, to_made.view_as(made)
-
 
 def evolve_columns(
     stepper: SteppingMethod,
@@ -119,7 +89,6 @@ class _Chunk(NamedTuple):
     """What a chunk of steps needs, and the tensors that it was made from."""
 
     leaves: list[torch.Tensor]  # the chunk's amplitudes, the duration and the tensors of the lattice
-    lattice: Lattice
     made: torch.Tensor
 
     @property
@@ -174,26 +143,30 @@ class _Evolution:
         ]
         lattice = self.lattice.with_tensors(*leaves[2:])
         with torch.set_grad_enabled(any(needed)), span("pulses.gates"):
-            return _Chunk(leaves, lattice, self.stepper.made(lattice, leaves[0], leaves[1] / steps))
+            return _Chunk(leaves, self.stepper.made(lattice, leaves[0], leaves[1] / steps))
 
     def forward(self, tensors: Sequence[torch.Tensor]) -> _Kept:
         """The final state."""
         columns, *inputs = tensors
         lattice = self.lattice.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
         size = self.stepper.chunk(lattice, len(columns))
-        state = self.stepper.enter(lattice, columns.detach())
+        machine = self.stepper.machine(lattice)
+        state = machine.enter(columns.detach(), self.stepper.gates(lattice, 1)[0])
         steps = len(inputs[0])
         for first in range(0, steps, size):
             # The gates of the last chunk are the first that the backward pass needs, and are not made twice.
             last = first + size >= steps
             chunk = self._chunk(inputs, first, size, [last and each for each in self.needed[1:]])
             with span("pulses.forward"):
-                state = self.stepper.forward(chunk.lattice, chunk.steps, chunk.made.detach(), state)
+                gates, _ = self.stepper.gates(lattice, chunk.steps)
+                state = machine.forward(gates, chunk.made.detach().flatten(), state)
         return _Kept(state, chunk)
 
     def left(self, tensors: Sequence[torch.Tensor], state: torch.Tensor) -> torch.Tensor:
         """The columns of a state."""
-        return self.stepper.leave(self.lattice.with_tensors(*tensors[3:]), state, len(tensors[0]))
+        machine = self.stepper.machine(self.lattice.with_tensors(*tensors[3:]))
+        columns: torch.Tensor = machine.leave(state, len(tensors[0]))
+        return columns
 
     def pull(
         self, cotangent: torch.Tensor, tensors: Sequence[torch.Tensor], kept: _Kept
@@ -203,7 +176,8 @@ class _Evolution:
         lattice = self.lattice.with_tensors(*(tensor.detach() for tensor in inputs[2:]))
         size = self.stepper.chunk(lattice, len(tensors[0]))
         # What is kept serves further backward passes too.
-        state, cotangent = kept.state.clone(), self.stepper.enter(lattice, cotangent)
+        machine = self.stepper.machine(lattice)
+        state, cotangent = kept.state.clone(), machine.enter(cotangent, self.stepper.gates(lattice, 1)[0])
         totals = [
             torch.zeros_like(tensor) if wanted else None
             for tensor, wanted in zip(inputs, self.needed[1:], strict=True)
@@ -212,11 +186,13 @@ class _Evolution:
             last = first + size >= len(inputs[0])
             chunk = kept.chunk if last else self._chunk(inputs, first, size, self.needed[1:])
             with span("pulses.backward"):
-                state, cotangent, to_made = self.stepper.backward(
-                    chunk.lattice, chunk.steps, chunk.made.detach(), state, cotangent, chunk.fixed
-                )
+                gates, changing = self.stepper.gates(lattice, chunk.steps)
+                made = chunk.made.detach().flatten()
+                # What does not change with the amplitudes has a gradient only where something else needs it.
+                wanted = len(made) if chunk.fixed else changing
+                state, cotangent, to_made = machine.backward(gates, made, state, cotangent, wanted)
             with span("pulses.gates"):
-                found = chunk.gradients(to_made)
+                found = chunk.gradients(to_made.view_as(chunk.made))
             parts = [None if totals[0] is None else totals[0][first : first + size], *totals[1:]]
             for total, gradient in zip(parts, found, strict=True):
                 if total is not None and gradient is not None:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.private_torch import is_mapped, transforms_active
+from ketscale.private_torch import transforms_active
 
 # The highest degree of a Taylor polynomial, enough for matrices of norm 1, and what its remainder is below.
 HIGHEST_DEGREE, REMAINDER = 18, 1e-17
@@ -20,7 +20,8 @@ def unitary(hermitian: torch.Tensor) -> torch.Tensor:
     The gradient is Hermitian: it is the one in Hermitian directions. Under torch.func there are derivatives of any order.
     """
     if transforms_active():
-        return _smooth(-0.5j * (hermitian + hermitian.mH))
+        smooth: torch.Tensor = torch.linalg.matrix_exp(-0.5j * (hermitian + hermitian.mH))
+        return smooth
     result: torch.Tensor = _Unitary.apply(hermitian)
     return result
 
@@ -34,22 +35,6 @@ def taylor(largest: float) -> tuple[int, int]:
         degree += 1
         remainder = norm ** (degree + 1) / math.factorial(degree + 1)
     return halvings, degree
-
-
-def _smooth(x: torch.Tensor) -> torch.Tensor:
-    """exp(x), with derivatives of any order. torch's takes matrices of twice the size for each order."""
-    if is_mapped(x):
-        mapped: torch.Tensor = torch.linalg.matrix_exp(x)
-        return mapped
-    halvings, degree = taylor(float(torch.linalg.matrix_norm(x.detach()).max()) if x.numel() else 0.0)
-    identity = torch.eye(x.shape[-1], dtype=x.dtype, device=x.device)
-    x = x / 2**halvings
-    made = identity + x / degree
-    for k in range(degree - 1, 0, -1):
-        made = identity + x @ made / k
-    for _ in range(halvings):
-        made = made @ made
-    return made
 
 
 class _Unitary(torch.autograd.Function):

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import torch
 
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.engines.pulses.eigenstates import eigenstates, eigensystem
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.settings import MOST_DRESSED
@@ -29,10 +31,16 @@ SHARE = 0.51
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """The 2**n computational states of a device, each with a phase that rotates in time.
+    """Computational states, and the angular frequencies at which their phases rotate.
 
-    states: in the product basis, a row each, complex (2**n, d**n), in the order of bits, the first site's the slowest.
-    energies: rad/ns, real (2**n,).
+    states: complex (d, D), columns in the order of bits, the first site's the slowest. energies: real (D,).
+
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> frame = kd.dressed_frame(kd.coupled_qubits())
+        >>> idle = kd.evolve(kd.coupled_qubits(), None, 30.0, initial=frame.states, kind="unitary")
+        >>> kd.process_fidelity(frame.amplitudes(idle, 30.0), torch.eye(4)).item()
+        1.0...
     """
 
     states: torch.Tensor
@@ -40,56 +48,75 @@ class Frame:
 
     def amplitudes(
         self,
-        final: Complex[torch.Tensor, "columns {self.states.shape[1]}"],
-        duration: Float[torch.Tensor, ""] | float,
-    ) -> Complex[torch.Tensor, "columns {len(self.states)}"]:
-        """exp(i E_j t) <j|psi> after a time t, complex (columns, 2**n).
+        final: Complex[torch.Tensor, "*batch {self.states.shape[0]} _"],
+        duration: Float[torch.Tensor, "*each"] | float,
+    ) -> Complex[torch.Tensor, "*batch {self.states.shape[1]} _"]:
+        """exp(i E_i t) <i|psi_j> after a time t, complex (D, columns) or (batch, D, columns).
 
-        final: states psi in the product basis, complex (columns, d**n). duration: t in ns.
+        final: columns psi (d, columns) or (batch, d, columns); those that began as `states` give the matrix that fidelities
+            compare. Or the channel of these states, (D, D, d, d) or with a batch, of which the images' matrices
+            (D, D, D, D) are made.
+        duration: t, a number or a real tensor () or (batch,), differentiated.
+
+        Raises:
+            UserError: these are no columns of the states' dimension, or the duration is no number.
         """
-        angles = self.energies * duration
-        return torch.polar(torch.ones_like(angles), angles) * (final @ self.states.mH)
+        if not isinstance(duration, (int, float, torch.Tensor)):
+            raise UserError(f"duration: {duration} is not a number, nor a tensor")
+        states = as_complex(self.states, final.real)
+        d, count = states.shape
+        channel = final.ndim >= 4 and tuple(final.shape[-4:]) == (count, count, d, d)
+        if final.ndim < 2 or final.shape[-2] != d or (final.ndim >= 4 and not channel):
+            raise UserError(
+                f"final: must be columns of {d} amplitudes, such as {tuple(states.shape)} that began as the frame's states, or "
+                f"their channel, not {tuple(final.shape[-4:])}"
+            )
+        time = torch.as_tensor(duration, dtype=final.real.dtype, device=final.device)
+        angles = time[..., None] * self.energies.to(time)
+        phases = torch.polar(torch.ones_like(angles), angles)
+        if not channel:
+            return phases[..., None] * (final.mT @ states.conj()).mT
+        turned = phases[..., None] * phases.conj()[..., None, :]
+        return turned[..., None, None, :, :] * (states.mH @ final @ states)
 
 
-def laboratory_frame(lattice: Lattice) -> Frame:
-    """Bare product states, whose phases do not rotate: where the published benchmark compares."""
-    places = lattice.computational
-    states = lattice.couplings.new_zeros(len(places), lattice.dimension)
-    states[torch.arange(len(places), device=places.device), places] = 1
-    return Frame(states, lattice.energies.new_zeros(len(places)))
+def bare_frame(system: System | Lattice) -> Frame:
+    """The product states of the two lowest levels of each site, whose phases do not rotate.
+
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> bare_frame(kd.transmon(levels=3)).states.shape
+        torch.Size([3, 2])
+    """
+    places = torch.as_tensor(system.computational)
+    states = torch.zeros(system.dimension, len(places), dtype=torch.complex128, device=places.device)
+    states[places, torch.arange(len(places), device=places.device)] = 1
+    return Frame(states, torch.zeros(len(places), dtype=torch.float64, device=places.device))
 
 
-def dressed_frame(lattice: Lattice) -> Frame:
-    """Eigenstates of the undriven lattice, rotating with their energies, differentiable in the lattice.
+def dressed_frame(system: System | Lattice) -> Frame:
+    """The eigenstates of the undriven system at its usual parameters that have most of each computational product state.
 
-    A computational state is the eigenstate with the largest share of that product state. As more than half is needed
-    (`SHARE`), no two have the same name. Its amplitude there is positive.
+    They rotate at their energies, and are differentiable in what a lattice's or a device's system is made of. As more than half of a product state is
+    needed (`SHARE`), no two have the same name. Their amplitude there is positive.
 
     Raises:
-        UserError: a product state is shared by several eigenstates so evenly that none has enough of it, or the
-            undriven Hamiltonian is too large.
+        UserError: a product state is shared by several eigenstates so evenly that none has enough of it, or there are too
+            many states.
+
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> dressed_frame(kd.transmon(0.5)).energies
+        tensor([0.0000, 0.5000], dtype=torch.float64)
     """
-    if lattice.dimension > MOST_DRESSED:
+    if system.dimension > MOST_DRESSED:
         raise UserError(
-            f"frame: a device of {lattice.dimension} product states is too large for dressed states (at most {MOST_DRESSED}); use "
-            "fewer levels or the frame laboratory"
+            f"frame: {system.dimension} product states are too many to diagonalise (at most {MOST_DRESSED}); use fewer levels, "
+            "or bare states (bare_frame; in a config frame: laboratory)"
         )
-    instead = "change the device's parameters, such as its spread or couplings"
-    energies, states = dressed_states(lattice.undriven(), lattice.computational, instead)
-    return Frame(states.T, energies)
-
-
-def dressed_states(
-    undriven: torch.Tensor, places: torch.Tensor, instead: str
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """Energies (k,) and columns (m, k) of the eigenstates that are named after product states, differentiable in the matrix.
-
-    undriven: Hermitian (m, m). places: those of the product states, int64 (k,), in the order of bits. Each amplitude there
-    is positive. instead: what to do where there are none.
-
-    Raises:
-        UserError: a product state is shared by several eigenstates so evenly that none has enough of it.
-    """
+    mixture = None if isinstance(system, Lattice) else system.mixture
+    undriven = torch.as_tensor(system.hamiltonian()) if mixture is None else mixture.hamiltonian
+    places = torch.as_tensor(system.computational)
     found = eigensystem(undriven)
     share, which = found.states[places].abs().square().max(-1)
     if not is_mapped(share) and (share < SHARE).any():
@@ -97,11 +124,11 @@ def dressed_states(
         bits = f"{worst:0{len(places).bit_length() - 1}b}"
         raise UserError(
             f"frame: no eigenstate has {SHARE:.0%} of |{bits}> (at most {share[worst]:.0%}), since it is in resonance with others",
-            instead,
+            "change the parameters, such as a device's spread or couplings, or use bare states",
         )
     energies, states = eigenstates(undriven, found, which)
     own = states[places, torch.arange(len(places), device=places.device)]
-    return energies, states * (own.conj() / own.abs())
+    return Frame(states * (own.conj() / own.abs()), energies)
 
 
 def row_overlaps(

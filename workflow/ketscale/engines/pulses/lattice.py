@@ -7,11 +7,9 @@ from dataclasses import dataclass
 
 import torch
 
+from ketscale.engines.operators import check_hermitian, check_pairs, computational_places, embedded
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped
-
-# Largest deviation of an operator from its adjoint, relative to its largest entry.
-TOLERANCE = 1e-12
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,17 +60,12 @@ class Lattice:
         for name in list(wanted)[1:]:
             given = getattr(self, name).detach()
             # What is not a number passes: if a trained device diverges, its results say so.
-            if is_mapped(given) or not given.numel():
-                continue
-            if (given - given.mH).abs().max() > TOLERANCE * given.abs().max():
-                raise UserError(f"{name}: some are not Hermitian; instead of an operator a, give a + a^+")
-        named = {site for pair in self.pairs for site in pair} | set(self.drive_sites)
-        if not named <= set(range(self.sites)) or any(i == j for i, j in self.pairs):
-            raise UserError(
-                f"pairs, drive_sites: name two different sites a pair and one a drive, from 0 to {self.sites - 1}"
-            )
-        if not set(self.driven_pairs) <= set(range(len(self.pairs))):
-            raise UserError(f"driven_pairs: are numbers of pairs, from 0 to {len(self.pairs) - 1}")
+            if not is_mapped(given) and given.isfinite().all():
+                check_hermitian(name, given, instead="; instead of an operator a, give a + a^+")
+        check_pairs(self.pairs, self.sites)
+        for name, count in (("drive_sites", self.sites), ("driven_pairs", len(self.pairs))):
+            if not set(getattr(self, name)) <= set(range(count)):
+                raise UserError(f"{name}: are numbers from 0 to {count - 1}, not {getattr(self, name)}")
 
     @property
     def dimension(self) -> int:
@@ -82,11 +75,11 @@ class Lattice:
     @property
     def computational(self) -> torch.Tensor:
         """The places of the 2**n product states of levels 0 and 1 in the product basis, int64 in their usual order."""
-        bits = torch.arange(2, device=self.energies.device)
-        places = bits[:1]
-        for _ in range(self.sites):
-            places = (places[:, None] * self.levels + bits).flatten()
-        return places
+        return torch.from_numpy(computational_places(self._every)).to(self.energies.device)
+
+    @property
+    def _every(self) -> tuple[int, ...]:
+        return (self.levels,) * self.sites
 
     @property
     def tensors(self) -> tuple[torch.Tensor, ...]:
@@ -110,7 +103,12 @@ class Lattice:
         """The same with its tensors on a device, differentiable in the given ones."""
         return self.with_tensors(*(tensor.to(device) for tensor in self.tensors))
 
-    def undriven(self) -> torch.Tensor:
+    def embedded(self, operator: torch.Tensor, sites: tuple[int, ...]) -> torch.Tensor:
+        """An operator on these sites as a matrix of the product basis; see `operators.embedded`."""
+        made: torch.Tensor = embedded(operator, sites, self._every)
+        return made
+
+    def hamiltonian(self) -> torch.Tensor:
         """H without drives as a matrix of the product basis, complex (d**n, d**n)."""
         total = self.couplings.new_zeros(self.dimension, self.dimension)
         for site, energies in enumerate(self.energies):
@@ -118,13 +116,3 @@ class Lattice:
         for pair, coupling in zip(self.pairs, self.couplings, strict=True):
             total = total + self.embedded(coupling, pair)
         return total
-
-    def embedded(self, operator: torch.Tensor, sites: tuple[int, ...]) -> torch.Tensor:
-        """An operator on these sites, the first the slowest index, as a matrix of the product basis."""
-        others = [site for site in range(self.sites) if site not in sites]
-        identity = torch.eye(self.levels ** len(others), dtype=operator.dtype, device=operator.device)
-        order = [*sites, *others]
-        axes = [order.index(site) for site in range(self.sites)]
-        tensor = torch.kron(operator, identity).reshape([self.levels] * (2 * self.sites))
-        moved = tensor.permute(*axes, *(axis + self.sites for axis in axes))
-        return moved.reshape(self.dimension, self.dimension)

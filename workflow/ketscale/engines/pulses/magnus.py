@@ -23,6 +23,8 @@ CHUNK = 2**20
 class DenseMagnus(SteppingMethod):
     """Steps whose exponentials are matrices (d**n, d**n)."""
 
+    kernel = "dense"
+
     scheme: MagnusScheme
 
     @property
@@ -62,7 +64,7 @@ class DenseMagnus(SteppingMethod):
             lattice.embedded(drive, lattice.pairs[pair])
             for pair, drive in zip(lattice.driven_pairs, of_pairs, strict=True)
         )
-        terms = torch.stack([lattice.undriven(), *driven, *coupled])
+        terms = torch.stack([lattice.hamiltonian(), *driven, *coupled])
         factors = step * torch.cat([durations[:, None], strengths], 1)
         return torch.einsum("ek,kab->eab", factors.to(terms.dtype), terms)
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.config import Settings, Simulator
+from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.pulses.registry import DEVICES, REPLACED, SIMULATORS
+from ketscale.engines.quantities import Step
 from ketscale.grid import BACKENDS
 
 if TYPE_CHECKING:
@@ -16,10 +18,6 @@ if TYPE_CHECKING:
 else:
     Device = Literal[DEVICES]
 
-Route = Literal["auto", "compiled", "torch"]
-
-# More steps in a pulse are taken for a mistake in `dt`: a single evaluation would take minutes.
-MOST_STEPS = 1_000_000
 # Product states of a device with dressed states, which need the undriven Hamiltonian as a matrix: 256 MiB at this size.
 MOST_DRESSED = 4096
 
@@ -41,8 +39,8 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
         ),
     ]
     dt: Annotated[
-        float,
-        Meta(gt=0, description="Largest step, ns; all steps of a pulse are equal"),
+        Step,
+        Meta(description="Largest step, ns; all steps of a pulse are equal"),
     ]
     route: Annotated[
         Route,

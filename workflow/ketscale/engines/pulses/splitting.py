@@ -18,12 +18,12 @@ from typing import NamedTuple
 
 import torch
 
+from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.pulses import exponential, plain
 from ketscale.engines.pulses.evolution import SteppingMethod
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.plain import GateSequence, Meets, Place, layers
 from ketscale.engines.pulses.schemes import Scheme, Sweep
-from ketscale.engines.pulses.settings import Route
 from ketscale.errors import UserError
 
 Structure = tuple[

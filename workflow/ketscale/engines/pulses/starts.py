@@ -11,6 +11,7 @@ from functools import reduce
 
 import torch
 
+from ketscale.engines.operators import check_pairs
 from ketscale.engines.pulses.circuits import TWO_PI
 from ketscale.engines.pulses.devices import Device
 from ketscale.engines.pulses.drives import Pulses
@@ -45,20 +46,13 @@ def cnot_gate(
     Raises:
         UserError: a qubit does not exist, or a pair names one twice.
     """
-    check_pairs(qubits, pairs)
+    check_pairs(pairs, qubits)
     state = torch.arange(2**qubits)
     for control, target in pairs:
         state = state ^ ((state >> (qubits - 1 - control) & 1) << (qubits - 1 - target))
     gate = torch.zeros(2**qubits, 2**qubits, dtype=torch.complex128)
     gate[state, torch.arange(2**qubits)] = 1
     return gate
-
-
-def check_pairs(qubits: int, pairs: Sequence[tuple[int, int]]) -> None:
-    """Raise UserError unless each pair names two different qubits."""
-    for control, target in pairs:
-        if control == target or not {control, target} <= set(range(qubits)):
-            raise UserError(f"pairs: {control}, {target} are not two different qubits from 0 to {qubits - 1}")
 
 
 @torch.no_grad()
@@ -96,7 +90,7 @@ def cross_resonance(
     Raises:
         UserError: a pair is not coupled, or as for `rotations`.
     """
-    check_pairs(device.sites, pairs)
+    check_pairs(pairs, device.sites)
     lattice = device.lattice(2)
     frame = dressed_frame(lattice)
     terms = device.terms(device.circuits.levels(2))
@@ -147,8 +141,8 @@ def _frequency(frame: Frame, site: int, qubits: int) -> torch.Tensor:
 
 def _element(lattice: Lattice, frame: Frame, operator: torch.Tensor, site: int) -> torch.Tensor:
     """<0|operator|1> of the dressed qubit, all others in 0."""
-    image = lattice.embedded(operator, (site,)) @ frame.states[_alone(lattice.sites, site)]
-    return frame.states[0].conj() @ image
+    image = lattice.embedded(operator, (site,)) @ frame.states[:, _alone(lattice.sites, site)]
+    return frame.states[:, 0].conj() @ image
 
 
 def _alone(qubits: int, site: int) -> int:

@@ -10,6 +10,7 @@ from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.engines.dynamics.settings import Creation
 from ketscale.engines.dynamics.states import FORMS
 from ketscale.engines.dynamics.tasks import Tasks
+from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.control.workload import ControlWorkload, Rates
 
 
@@ -51,5 +52,10 @@ class Objective:
     def _expval(
         self, controls: torch.Tensor, environment: Rates, observable: NDArray[np.complex128]
     ) -> torch.Tensor:
-        tasks = Tasks(controls, self.workload.duration, *environment)
-        return self.propagator.expval(self.system, tasks, observable)[:, 0]
+        def forward(*tensors: torch.Tensor) -> torch.Tensor:
+            with span("dynamics.forward"):
+                tasks = Tasks(tensors[0], self.workload.duration, *tensors[1:])
+                return self.propagator.expval(self.system, tasks, observable)
+
+        # A gradient's own derivatives, of any order, count as backward too.
+        return with_backward_span("dynamics.backward", forward, controls, *environment)[:, 0]

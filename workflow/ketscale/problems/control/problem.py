@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import nn
 
+from ketscale.engines.dynamics.tasks import Tasks
+from ketscale.engines.evolved import Evolved
 from ketscale.problems.control.deviations import deviations
 from ketscale.problems.control.metrics import all_measures, measures
 from ketscale.problems.control.objective import Objective
@@ -72,6 +74,17 @@ class ControlProblem(Problem):
         found = all_measures(self.objective, final, course, pulses, environment)
         like = next(self.model.parameters())
         return found | deviations(self.objective, pulses, environment, like, split)
+
+    def evolution(self) -> Evolved | None:
+        """See `Problem.evolution`: that of one validation task."""
+        if not hasattr(self.objective.propagator, "evolution"):
+            return None
+        shape: Any = self.model.shape
+        like = next(self.model.parameters())
+        parts = (part.to(like) for part in self.environment("validation", 1))
+        tasks = Tasks(like.new_zeros(1, *shape), self.objective.workload.duration, *parts)
+        found: Evolved = self.objective.propagator.evolution(self.objective.system, tasks)
+        return found
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The parts of `Outputs`, and the `tasks` (n, inputs) as networks see them, fp64."""

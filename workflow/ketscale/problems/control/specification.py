@@ -25,7 +25,6 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
         UserError: as for `build_propagator`.
     """
     from ketscale.engines.dynamics.factory import build_propagator
-    from ketscale.engines.dynamics.spanned import SpannedPropagator
     from ketscale.problems import models
     from ketscale.problems.control.adaptation import Inner
     from ketscale.problems.control.grape import Grape, TaskPulses
@@ -35,7 +34,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
 
     workload, model, simulator = settings.workload, settings.model, settings.simulator
     assert isinstance(workload, ControlWorkload) and isinstance(simulator, DynamicsSimulator)
-    propagator = SpannedPropagator(build_propagator(settings.run.simulator, simulator))
+    propagator = build_propagator(settings.run.simulator, simulator)
     objective = Objective(workload, propagator, simulator.creation)
     arguments: dict[str, Any] = {
         "controls": len(objective.system.controls),

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
+from ketscale.engines.quantities import Detuning, Lifetime
 from ketscale.problems.control.noises import Alpha, Cutoff, Jumps, NoiseSpectrum, Relaxation, Strength
-from ketscale.problems.control.workload import Amplitude, ControlWorkload, Duration, Limit, Range
+from ketscale.problems.control.workload import Amplitude, ControlWorkload, Duration, Limit
 
 if TYPE_CHECKING:
     from ketscale.dynamics import System
@@ -19,8 +20,10 @@ ALPHA, STRENGTH, CUTOFF = (0.5, 2.0), (1e-3, 1e-2), (100.0, 1000.0)
 # Ranges around T1 and T2 of Sheldon et al.'s transmons (see `systems`), ns: 38 and 41 us, 50 and 61 us.
 T1, T2 = (30e3, 50e3), (40e3, 60e3)
 
-RelaxationTime = Annotated[Range, Meta(description="Range of T1 of each qubit, ns")]
-CoherenceTime = Annotated[Range, Meta(description="Range of T2 of each qubit, ns, at most 2 T1")]
+Detunings = tuple[Detuning, Detuning]
+Lifetimes = tuple[Lifetime, Lifetime]
+RelaxationTime = Annotated[Lifetimes, Meta(description="Range of T1 of each qubit, ns")]
+CoherenceTime = Annotated[Lifetimes, Meta(description="Range of T2 of each qubit, ns, at most 2 T1")]
 
 
 class Qubit(ControlWorkload, frozen=True, kw_only=True):
@@ -28,7 +31,10 @@ class Qubit(ControlWorkload, frozen=True, kw_only=True):
 
     unit: ClassVar[float] = 1.0
 
-    detuning: Annotated[Range, Meta(description="Range of the factor of Z in H; published: 0.1")] = (0.1, 0.1)
+    detuning: Annotated[Detunings, Meta(description="Range of the factor of Z in H; published: 0.1")] = (
+        0.1,
+        0.1,
+    )
     duration: Duration = 1.0
     amplitude: Amplitude = 2.0
     limit: Limit = 10.0
@@ -50,12 +56,12 @@ class Transmon(ControlWorkload, frozen=True, kw_only=True):
     unit: ClassVar[float] = 20.0
 
     anharmonicity: Annotated[
-        float,
+        Detuning,
         Meta(description="Frequency of the second transition minus that of the first, the qubit's, rad/ns"),
     ] = -2 * pi * 0.33
     levels: Annotated[int, Meta(ge=3, le=8, description="Levels that are simulated")] = 3
     detuning: Annotated[
-        Range, Meta(description="Range of the qubit's frequency minus the drive's, rad/ns")
+        Detunings, Meta(description="Range of the qubit's frequency minus the drive's, rad/ns")
     ] = (0.0, 0.0)
     duration: Duration = 20.0
     amplitude: Amplitude = 0.2
@@ -81,14 +87,14 @@ class CoupledQubits(ControlWorkload, frozen=True, kw_only=True):
     qubits: ClassVar[int] = 2
     unit: ClassVar[float] = 160.0
 
-    coupling: Annotated[float, Meta(description="Exchange coupling J of J (XX + YY) / 2, rad/ns")] = (
+    coupling: Annotated[Detuning, Meta(description="Exchange coupling J of J (XX + YY) / 2, rad/ns")] = (
         2 * pi * 0.0038
     )
     difference: Annotated[
-        float, Meta(description="Frequency of qubit 1 minus that of qubit 2, which the drive has, rad/ns")
+        Detuning, Meta(description="Frequency of qubit 1 minus that of qubit 2, which the drive has, rad/ns")
     ] = 2 * pi * 0.2
     detuning: Annotated[
-        Range, Meta(description="Range by which each qubit's frequency is off its usual value, rad/ns")
+        Detunings, Meta(description="Range by which each qubit's frequency is off its usual value, rad/ns")
     ] = (0.0, 0.0)
     duration: Duration = 160.0
     amplitude: Amplitude = 0.2
@@ -120,8 +126,8 @@ class QubitSpectrum(NoiseSpectrum, Qubit, frozen=True, kw_only=True):
 class QubitRelaxation(Relaxation, Qubit, frozen=True, kw_only=True):
     """A qubit that relaxes and dephases; times in units of a pulse's duration of 1, rates chosen to be felt."""
 
-    t1: Annotated[Range, Meta(description="Range of T1")] = (20.0, 100.0)
-    t2: Annotated[Range, Meta(description="Range of T2, at most 2 T1")] = (10.0, 40.0)
+    t1: Annotated[Lifetimes, Meta(description="Range of T1")] = (20.0, 100.0)
+    t2: Annotated[Lifetimes, Meta(description="Range of T2, at most 2 T1")] = (10.0, 40.0)
 
 
 class TransmonSpectrum(NoiseSpectrum, Transmon, frozen=True, kw_only=True):

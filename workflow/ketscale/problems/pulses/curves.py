@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import torch
 
 from ketscale.engines.pulses import Pulses, integrator
+from ketscale.engines.pulses.frame import Frame
 from ketscale.problems.pulses.deviations import REFERENCE, SHORTEST
-from ketscale.problems.pulses.driven import DrivenColumns
 from ketscale.shapes import Float64
+
+if TYPE_CHECKING:
+    from ketscale.problems.pulses.gate import GateProblem
 
 # Time between samples, ns.
 INTERVAL = 0.1
@@ -43,7 +47,7 @@ def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, Float64[tor
     return found
 
 
-def trained_curves(problem: DrivenColumns) -> Mapping[str, torch.Tensor]:
+def trained_curves(problem: GateProblem) -> Mapping[str, torch.Tensor]:
     """`samples` of the trained pulses, and what one column does under them.
 
     population_K: the probability that qubit K is 1, in the problem's frame. population_outside: that of all states that
@@ -54,21 +58,21 @@ def trained_curves(problem: DrivenColumns) -> Mapping[str, torch.Tensor]:
     found = samples(pulses, min(INTERVAL, float(pulses.duration) / pulses.divisions))
     times = found["time_ns"]
     lattice, frame = problem.physics()
-    state = frame.states[problem.get_buffer("columns")[-1:]]
+    state = frame.states.T[problem.get_buffer("columns")[-1:]]
     qubits = lattice.sites
     places = torch.arange(qubits - 1, -1, -1, device=state.device)
     bits = torch.arange(2**qubits, device=state.device)[:, None] >> places & 1
-    populations = [_populations(frame.amplitudes(state, 0.0), bits)]
+    populations = [_populations(frame, state, bits)]
     by = integrator(REFERENCE, max(1, round(float(times[1]) / SHORTEST)))
     length = times[1]
     for begin in times[:-1]:
         state = by.evolve(lattice, pulses.sample(begin + by.times(length)), length, state)
-        populations.append(_populations(frame.amplitudes(state, 0.0), bits))
+        populations.append(_populations(frame, state, bits))
     columns = torch.stack(populations).unbind(1)
     names = [*(f"population_{qubit}" for qubit in range(qubits)), "population_outside"]
     return {**found, **dict(zip(names, columns, strict=True))}
 
 
-def _populations(amplitudes: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
-    shares = amplitudes[0].abs().square()
+def _populations(frame: Frame, state: torch.Tensor, bits: torch.Tensor) -> torch.Tensor:
+    shares = frame.amplitudes(state.T, 0.0)[:, 0].abs().square()
     return torch.cat([shares @ bits.to(shares), 1 - shares.sum()[None]])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from ketscale.engines.pulses import error_estimate, evolve
 from ketscale.engines.pulses.integrators import step_count
-from ketscale.problems.pulses.driven import DrivenColumns
 from ketscale.problems.pulses.metrics import DEVIATIONS
+
+if TYPE_CHECKING:
+    from ketscale.problems.pulses.gate import GateProblem
 
 # What is compared with: an integrator of order 4 for any couplings, with so short steps, ns.
 REFERENCE, SHORTEST = "suzuki4", 0.005
@@ -16,7 +20,7 @@ COLUMNS = 4
 
 
 @torch.no_grad()
-def deviations(problem: DrivenColumns, split: str) -> dict[str, float | None]:
+def deviations(problem: GateProblem, split: str) -> dict[str, float | None]:
     """The metrics `DEVIATIONS` of the problem's integrator, and `error_estimate`; None for other splits than the test.
 
     simulator_error: the largest norm of a column's difference from an exact one, under the pulses that training begins
@@ -29,7 +33,7 @@ def deviations(problem: DrivenColumns, split: str) -> dict[str, float | None]:
     chosen = torch.linspace(0, len(columns) - 1, min(COLUMNS, len(columns))).round().long()
     chosen = columns[chosen.to(columns.device)]
     pulses, (lattice, frame) = problem.model.usual(), problem.begin()
-    initial = frame.states[chosen]
+    initial = frame.states.T[chosen]
     found = evolve(lattice, pulses, initial, **problem.method)
     # At least four steps for each of the integrator's own, of which some have a tenth of the reference's error.
     shortest = float(pulses.duration) / max(
@@ -43,9 +47,9 @@ def deviations(problem: DrivenColumns, split: str) -> dict[str, float | None]:
     }
 
 
-def _estimated(problem: DrivenColumns, columns: torch.Tensor) -> float | None:
+def _estimated(problem: GateProblem, columns: torch.Tensor) -> float | None:
     pulses, physics = problem.possible_pulses(), problem.possible_physics()
     if pulses is None or physics is None:
         return None
     lattice, frame = physics
-    return float(error_estimate(lattice, pulses, frame.states[columns], **problem.method).max())
+    return float(error_estimate(lattice, pulses, frame.states.T[columns], **problem.method).max())

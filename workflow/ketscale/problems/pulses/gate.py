@@ -1,4 +1,4 @@
-"""The problem: pulses that make a gate."""
+"""The problem: pulses that make a gate of a register's columns."""
 
 from __future__ import annotations
 
@@ -6,23 +6,48 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+from torch.func import functional_call
 
-from ketscale.engines.pulses import Bounds, cnot_gate, fidelity, hadamard_gate, leakage, row_overlaps, x_gate
+from ketscale.engines.evolved import Evolved
+from ketscale.engines.pulses import (
+    Bounds,
+    Lattice,
+    Pulses,
+    bare_frame,
+    cnot_gate,
+    dressed_frame,
+    evolve,
+    fidelity,
+    hadamard_gate,
+    leakage,
+    row_overlaps,
+    x_gate,
+)
+from ketscale.engines.pulses.frame import Frame
+from ketscale.engines.pulses.integrators import evolution, step_count
 from ketscale.engines.pulses.settings import PulseSimulator
 from ketscale.engines.randomness import Step
+from ketscale.errors import UserError
+from ketscale.measure.spans import span, with_backward_span
+from ketscale.problems.problem import Problem
 from ketscale.problems.pulses.curves import trained_curves
 from ketscale.problems.pulses.deviations import deviations
-from ketscale.problems.pulses.driven import DrivenColumns
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.workload import PulseWorkload
+from ketscale.problems.samplers import All
+
+# Buffers with the lattice and the frame that training begins with.
+BEGIN = ("energies", "couplings", "drives", "states", "rates")
 
 
-class GateProblem(DrivenColumns):
+class GateProblem(Problem):
     """1 - F of the gate, with F = |sum of overlaps / columns|^2; see `engines.pulses.frame`.
 
-    The sums over columns are the overlaps by row, complex (2**n,), if virtual Z needs them, else their sum (1,).
+    The sums over columns, which ranks share, are the overlaps by row, complex (2**n,), if virtual Z needs them, else their
+    sum (1,). The undriven device is diagonalised once, or in every step if its parameters are trained.
     """
 
+    model: PulseModel
     linear = False
 
     def __init__(
@@ -34,12 +59,107 @@ class GateProblem(DrivenColumns):
         levels: int,
         arguments: dict[str, Any],
     ) -> None:
-        super().__init__(model, workload, simulator, qubits, levels, arguments)
+        super().__init__()
+        self.model, self.workload, self.arguments = model, workload, arguments
+        self.levels = levels
+        self.simulator = simulator
+        columns = workload.samples(qubits)
+        self.sampler = All(columns)
+        self.splits = {"validation": columns, "test": columns}
+        # Columns of the unitary, as rows; one state is one of them.
+        self.wanted: slice | list[int] = slice(None) if workload.target == "unitary" else [workload.initial]
+        self.register_buffer("columns", torch.arange(2**qubits)[self.wanted], persistent=False)
+        self._fixed = not any(parameter.requires_grad for parameter in model.device.parameters())
+        with torch.no_grad():
+            lattice, frame = self._diagonalised()
+        self._pairs, self._sites, self._qubits = lattice.pairs, model.sites, qubits
+        for name, tensor in zip(BEGIN, (*lattice.tensors, frame.states, frame.energies), strict=True):
+            self.register_buffer(name, tensor, persistent=False)
+        # What is impossible or has no derivatives at the start is the settings' fault; what becomes so later has diverged.
+        self.physics()
         self.bounds = Bounds(**workload.hardware)
-        self.bounds.exceeded(model())  # refuses amplitudes of another number of drives
+        self.bounds.exceeded(self.model())  # refuses amplitudes of another number of drives
         target = {"x": x_gate, "hadamard": hadamard_gate}.get(workload.gate)
         unitary = target(qubits) if target else cnot_gate(qubits, workload.pairs)
         self.register_buffer("target", unitary.T[self.wanted].contiguous(), persistent=False)
+
+    def _diagonalised(self) -> tuple[Lattice, Frame]:
+        lattice = self.model.device().lattice(self.levels, self.model.sites)
+        return lattice, (dressed_frame if self.workload.frame == "dressed" else bare_frame)(lattice)
+
+    def physics(self) -> tuple[Lattice, Frame]:
+        """The device as its pulses drive it, and the frame in which its gate is judged."""
+        if self._fixed:
+            return self.begin()
+        names, parameters = zip(*self.model.device.named_parameters(), strict=True)
+
+        def hamiltonian(*values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            device = functional_call(self.model.device, dict(zip(names, values, strict=True)), ())
+            return device.lattice(self.levels, self.model.sites).tensors
+
+        def dressed(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            found = dressed_frame(self._lattice(*tensors))
+            return found.states, found.energies
+
+        with span("pulses.hamiltonian"):
+            tensors = with_backward_span("pulses.hamiltonian", hamiltonian, *parameters)
+        lattice = self._lattice(*tensors)
+        if self.workload.frame == "laboratory":
+            return lattice, bare_frame(lattice)
+        with span("pulses.eigenstates"):
+            return lattice, Frame(*with_backward_span("pulses.eigenstates", dressed, *tensors))
+
+    def begin(self) -> tuple[Lattice, Frame]:
+        """`physics` with the parameters of the device that training begins with."""
+        *tensors, states, energies = (self.get_buffer(name) for name in BEGIN)
+        return self._lattice(*tensors), Frame(states, energies)
+
+    def _lattice(self, *tensors: torch.Tensor) -> Lattice:
+        energies, couplings, drives = tensors
+        return Lattice(self.levels, self._qubits, energies, self._pairs, couplings, self._sites, drives)
+
+    def evolved(self, indices: torch.Tensor) -> torch.Tensor:
+        """The amplitudes (columns, 2**n) of these columns after the pulses, in the frame.
+
+        They are not numbers where training has left no possible pulses or device: it has diverged.
+        """
+        pulses, physics = self.possible_pulses(), self.possible_physics()
+        if pulses is None or physics is None:
+            lost = torch.nan * sum(parameter.sum() for parameter in self.model.parameters())
+            return lost * self.get_buffer("states").new_zeros(len(indices), 2**self._qubits)
+        lattice, frame = physics
+        initial = frame.states.T[self.get_buffer("columns")[indices]]
+        final = evolve(lattice, pulses, initial, **self.method)
+        return frame.amplitudes(final.T, pulses.duration).T
+
+    @property
+    def method(self) -> dict[str, Any]:
+        """What the simulator's settings are to `evolve` and `error_estimate`."""
+        return {"dt": self.simulator.dt, "method": self.simulator.device, "route": self.simulator.route}
+
+    def evolution(self) -> Evolved:
+        """See `Problem.evolution`; without steps if there are no possible pulses."""
+        pulses, simulator = self.possible_pulses(), self.simulator
+        steps = None if pulses is None else step_count(pulses, simulator.dt)
+        return evolution(self.begin()[0], simulator.device, simulator.route, steps)
+
+    def possible_pulses(self) -> Pulses | None:
+        """The model's; None if a parameter is not finite, a length not positive, or one that would take too many steps."""
+        if not all(parameter.isfinite().all() for parameter in self.model.parameters()):
+            return None
+        try:
+            pulses = self.model()
+            step_count(pulses, self.simulator.dt)
+        except UserError:
+            return None
+        return pulses
+
+    def possible_physics(self) -> tuple[Lattice, Frame] | None:
+        """`physics`; None if there is no such device, or its states cannot be told apart, unlike at the start."""
+        try:
+            return self.physics()
+        except (UserError, torch.linalg.LinAlgError):
+            return None
 
     def sums(self, indices: torch.Tensor, step: Step) -> torch.Tensor:
         """See `Problem.sums`: the overlaps of these columns."""

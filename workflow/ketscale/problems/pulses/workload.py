@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 
 from ketscale.config import Seed, Settings, Workload
+from ketscale.engines.dynamics.settings import MOST_STEPS
 from ketscale.engines.pulses.published import CROSS_RESONANCE, ONE_QUBIT
-from ketscale.engines.pulses.settings import MOST_DRESSED, MOST_STEPS, PulseSimulator
+from ketscale.engines.pulses.settings import MOST_DRESSED, PulseSimulator
+from ketscale.engines.quantities import AngularFrequency, Bandwidth, Slope, Time
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
@@ -67,38 +69,34 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     ] = True
     length: (
         Annotated[
-            float,
+            Time,
             Meta(
-                gt=0,
                 description="Of the pulses at the start, ns; published, and if left out: 50, for cnot 100",
             ),
         ]
         | None
     ) = None
     amplitude_bound: Annotated[
-        Annotated[float, Meta(gt=0)]
-        | Annotated[tuple[Annotated[float, Meta(gt=0)], ...], Meta(min_length=1)]
-        | None,
+        AngularFrequency | Annotated[tuple[AngularFrequency, ...], Meta(min_length=1)] | None,
         Meta(
             description="Of the hardware: largest modulus of an envelope, rad/ns; or one for each drive, of cnot the controls' first"
         ),
     ] = None
     frequency_bounds: (
         Annotated[
-            tuple[float, float],
+            tuple[AngularFrequency, AngularFrequency],
             Meta(description="Of the hardware: lowest and highest frequency of a carrier, rad/ns"),
         ]
         | None
     ) = None
     length_bounds: (
-        Annotated[tuple[float, float], Meta(description="Of the hardware: shortest and longest pulse, ns")]
+        Annotated[tuple[Time, Time], Meta(description="Of the hardware: shortest and longest pulse, ns")]
         | None
     ) = None
     slope_bound: (
         Annotated[
-            float,
+            Slope,
             Meta(
-                gt=0,
                 description="Of the hardware, with bounds: hard: largest slope of an envelope, rad/ns per ns",
             ),
         ]
@@ -106,9 +104,8 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     ) = None
     bandwidth_bound: (
         Annotated[
-            float,
+            Bandwidth,
             Meta(
-                gt=0,
                 description="Of the hardware, with bounds: hard: bandwidth of an envelope's filter, -3 dB, GHz",
             ),
         ]
@@ -125,6 +122,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         float,
         Meta(
             gt=0,
+            le=1e9,
             description="Factor of the loss's penalty: the sum of squares of what is out of bounds, relative to the bound",
         ),
     ] = 1.0
@@ -171,8 +169,8 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         """Bounds ascend and admit the start, and settings that belong to another choice are left out."""
         for name in ("frequency_bounds", "length_bounds"):
             bounds = getattr(self, name)
-            if bounds is not None and not 0 < bounds[0] <= bounds[1]:
-                yield f"{name}: must be positive and in ascending order, not {bounds[0]:g} to {bounds[1]:g}"
+            if bounds is not None and bounds[0] > bounds[1]:
+                yield f"{name}: must be in ascending order, not {bounds[0]:g} to {bounds[1]:g}"
         bounds = self.length_bounds
         if bounds is not None and not bounds[0] <= self.start_length <= bounds[1]:
             yield f"length_bounds: pulses begin with {self.start_length:g} ns, out of bounds; change them or length"

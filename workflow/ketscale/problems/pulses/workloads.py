@@ -22,20 +22,17 @@ from ketscale.engines.pulses.published import (
     SPREAD,
     TRANSMON_COUPLING,
 )
+from ketscale.engines.quantities import Coupling, Energy
 from ketscale.problems.pulses.workload import PulseWorkload
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
 
-# GHz; what is larger by far than any circuit's is a mistake in the unit.
-LARGEST_ENERGY = 1e4
-Energy = Annotated[float, Meta(gt=0, le=LARGEST_ENERGY)]
 Energies = Annotated[tuple[Energy, ...], Meta(min_length=1)]
 Spread = Annotated[
     float, Meta(ge=0, lt=0.3, description="Relative standard deviation of each circuit's energies")
 ]
 
-Coupling = Annotated[float, Meta(ge=-LARGEST_ENERGY, le=LARGEST_ENERGY)]
 Capacitive = Annotated[Coupling, Meta(description="J_C of neighbours, GHz")]
 Inductive = Annotated[Coupling, Meta(description="J_L of neighbours, GHz")]
 SpreadSeed = Annotated[Seed, Meta(description="Of the spread")]

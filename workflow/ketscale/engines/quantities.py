@@ -1,0 +1,31 @@
+"""Physical quantities as settings, each with limits beyond which it is a mistake in the unit. Imports nothing heavy.
+
+Energies of circuits are frequencies in GHz, angular frequencies in rad/ns and times in ns; a dimensionless system has the same
+limits. They are wider by far than any hardware: products of what is within them are numbers.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from msgspec import Meta
+
+# GHz, rad/ns, rad/ns per ns.
+LARGEST_ENERGY, LARGEST_ANGULAR_FREQUENCY, LARGEST_SLOPE = 1e4, 1e5, 1e9
+# ns: a femtosecond and a second of a pulse, and eleven days of coherence.
+SHORTEST, LONGEST, LONGEST_LIVED = 1e-6, 1e9, 1e15
+
+Energy = Annotated[float, Meta(gt=0, le=LARGEST_ENERGY)]
+Coupling = Annotated[float, Meta(ge=-LARGEST_ENERGY, le=LARGEST_ENERGY)]
+Bandwidth = Annotated[float, Meta(ge=1 / LONGEST, le=1 / SHORTEST)]
+AngularFrequency = Annotated[float, Meta(gt=0, le=LARGEST_ANGULAR_FREQUENCY)]
+Detuning = Annotated[float, Meta(ge=-LARGEST_ANGULAR_FREQUENCY, le=LARGEST_ANGULAR_FREQUENCY)]
+Slope = Annotated[float, Meta(gt=0, le=LARGEST_SLOPE)]
+Time = Annotated[float, Meta(ge=SHORTEST, le=LONGEST)]
+# Of an integrator; how many fit into a pulse is a limit of its own.
+Step = Annotated[float, Meta(gt=0, le=LONGEST)]
+Lifetime = Annotated[float, Meta(ge=SHORTEST, le=LONGEST_LIVED)]
+# Of a spectrum A / (omega^alpha + omega_c^alpha): its exponent, and A and omega_c, whose powers must be numbers.
+Exponent = Annotated[float, Meta(ge=0, le=10)]
+Strength = Annotated[float, Meta(ge=0, le=1e9)]
+Cutoff = Annotated[float, Meta(gt=0, le=1e9)]
