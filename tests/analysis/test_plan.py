@@ -211,6 +211,25 @@ def test_the_plan_names_costs_and_the_command(capsys):
     assert call(capsys) == "nothing is missing\n"
 
 
+def test_runs_that_a_budget_pays_for_cost_what_they_do_in_cohorts_of_their_own(capsys):
+    """All nine seeds that are missing would share a process, and each cost less there."""
+    config = maker.config(one=maker.study(protocol="parity", simulator="fused", seed=list(range(12))))
+    write(config)
+    for run in config.runs[:3]:
+        finish(config, run, minutes=30.0)
+    whole = json.loads(call(capsys, "--json"))
+    assert all(one["members"] > 1 for one in whole["runs"])
+    share = whole["chosen"]["node_hours"]["middle"] / len(whole["runs"])
+    for budget in (3.5 * share, 5.5 * share, 8.9 * share):
+        made = json.loads(call(capsys, "--node-hours", str(budget), "--json"))
+        paid = [one for one in made["runs"] if one["chosen"]]
+        assert made["chosen"]["node_hours"]["middle"] == pytest.approx(
+            sum(one["node_hours"]["middle"] for one in paid)
+        )
+        assert made["chosen"]["node_hours"]["middle"] <= budget
+        assert paid and max(one["members"] for one in paid) <= len(paid)
+
+
 def test_of_many_points_some_to_do_first_and_some_that_are_left_out_are_named(capsys):
     config = maker.config(one=maker.study(batch=list(range(64, 96)), seed=[0, 1, 2, 3]))
     write(config)

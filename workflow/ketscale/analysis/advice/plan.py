@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -14,8 +14,7 @@ from ketscale.analysis.advice import priority
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs import costs as costs_of
-from ketscale.jobs.costs import Forecast, Interval
+from ketscale.jobs.costs import Costs, Forecast, Interval
 from ketscale.jobs.costs.records import known
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import report
@@ -116,12 +115,12 @@ def make(
     budget = so_far.left if node_hours is None else node_hours
     coming = {one.run for one in seen if one.state in _COMING}
     missing = tuple(one.run for one in seen if one.run not in coming)
-    told, forecasts = costs_of.missing(config, missing, root, folders)
+    told = Costs.of(root / config.results, *folders)
 
-    def costs() -> tuple[dict[Run, Cost], dict[Run, str]]:
-        """What runs cost, and why others are left out."""
+    def costs(runs: Collection[Run]) -> tuple[dict[Run, Cost], dict[Run, str]]:
+        """What runs cost that one call trains, and why others are left out."""
         found, long = dict[Run, Cost](), dict[Run, str]()
-        for run, one in forecasts.items():
+        for run, one in told.of_call(config, runs, root / config.results).items():
             jobs = 1 if wall_s is None else _jobs(one, wall_s)
             protocol = config.settings(run).protocol
             anew = "a timed run" if protocol.timed else "l-bfgs" if protocol.optimiser == "l-bfgs" else ""
@@ -135,7 +134,7 @@ def make(
                 )
         return found, long
 
-    known_costs, left_out = costs()
+    known_costs, left_out = costs(missing)
     for run in missing:
         if run not in known_costs and run not in left_out:
             left_out[run] = _UNKNOWN if config.protocols[run.protocol].stepped else _FITTED
@@ -144,6 +143,15 @@ def make(
         hours = {run: one.node_hours.middle for run, one in known_costs.items()}
         ordered = priority.steps(config, coming, hours)
         chosen = priority.choose(ordered, hours, budget)
+        while chosen:
+            # Fewer runs train in smaller cohorts, in which each costs more.
+            paid_costs = costs(chosen)[0]
+            cost = sum(one.node_hours.middle for one in paid_costs.values())
+            if cost <= budget:
+                known_costs |= paid_costs
+                break
+            before = sum(hours[run] for run in chosen)
+            chosen = priority.choose(ordered, hours, before * min(budget / cost, 1 - 1e-9))
         paid, next_ones = {*chosen}, {run: _OVER for step in ordered for run in step.runs}
         others = {**next_ones, **{run: _INCOMPLETE for run in known_costs if run not in next_ones}}
         left_out = {run: why for run, why in others.items() if run not in paid} | left_out
@@ -245,7 +253,7 @@ def as_json(plan: Plan) -> str:
             one = cost.forecast
             known_costs = {name: asdict(getattr(one, name)) for name in _COSTS}
             known_costs |= {"node_hours": asdict(cost.node_hours), "jobs": cost.jobs}
-            known_costs |= {"place": one.place, "at_most": one.at_most}
+            known_costs |= {"place": one.place, "at_most": one.at_most, "members": one.members}
         about = {"run": plan.target(run), "known": cost is not None, "chosen": run in chosen}
         runs.append({**about, "left_out": plan.left_out.get(run), **known_costs})
     starts = sum((plan.costs[run].start_hours for run in plan.chosen), Interval(0.0, 0.0, 0.0))
@@ -306,7 +314,7 @@ def _cells(plan: Plan, runs: Sequence[Run]) -> list[str]:
     memory = one.memory_bytes.times(one.run.ranks / one.run.nodes / 1e6)
     return [
         rounded(plan.hours(runs).middle),
-        one.whole,
+        one.whole + f", {one.members} together" * (one.members > 1),
         str(cost.jobs),
         f"{rounded(memory.middle)} MB (to {rounded(memory.high)})",
     ]

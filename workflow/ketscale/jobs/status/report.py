@@ -93,8 +93,9 @@ def longest(config: Config, forecasts: Iterable[Forecast]) -> str:
     length = counted(protocol.epochs, "epoch") if protocol.epochs else counted(protocol.steps or 0, "step")
     kind = "GPU" if BACKENDS[run.backend].device == "gpu" else "core"
     workers = run.ranks if kind == "GPU" else run.ranks * run.threads
+    together = f", {one.members} runs together" if one.members > 1 else ""
     about = f"{'at most ' * one.at_most or 'about '}{duration(one.wall_s.middle, 2)}"
-    return f"{run.model} {run.size} on {run.workload}, {length}: {about} on {spelled(workers)} {kind}{'s' * (workers > 1)}"
+    return f"{run.model} {run.size} on {run.workload}, {length}: {about} on {spelled(workers)} {kind}{'s' * (workers > 1)}{together}"
 
 
 def remainder(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: datetime) -> Remainder:
