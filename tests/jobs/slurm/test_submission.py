@@ -222,7 +222,11 @@ def test_the_end_of_the_driver_is_the_end_of_what_it_submits(cluster: Cluster, s
     """After Ctrl-C submissions end, and none begins; after a kill they end by themselves."""
     cluster.answer(INACTIVE, always=True)
     driver = subprocess.Popen(
-        [sys.executable, "-c", textwrap.dedent(DRIVER)], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", textwrap.dedent(DRIVER)],
+        stdout=subprocess.PIPE,
+        text=True,
+        # The tests may be in the background of a script, which ignores it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
     note = submission.FOLDER / "refused" / "rule_a_train.json"
     until(note.exists)
@@ -233,6 +237,17 @@ def test_the_end_of_the_driver_is_the_end_of_what_it_submits(cluster: Cluster, s
     until(lambda: not any(alive(process) for process in waiting))
     if signum == signal.SIGINT:
         assert len(cluster.calls()) == 1
+
+
+def test_a_signal_that_the_driver_ignores_ends_no_submission(cluster: Cluster) -> None:
+    """A shell without job control starts what is in its background so."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        submission._end_first(signal.SIGINT)
+        os.kill(os.getpid(), signal.SIGINT)
+        assert not submission.ending() and submit().returncode == 0
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def alive(process: psutil.Process) -> bool:

@@ -92,6 +92,8 @@ def begin(trains: Mapping[str, str]) -> None:
 def _end_first(signum: signal.Signals) -> None:
     """Have a signal end all submissions before it does what it did: Snakemake would wait for them, and begin others."""
     before = signal.getsignal(signum)
+    if before == signal.SIG_IGN:  # as for a call in the background of a script, which Ctrl-C is not meant for
+        return
 
     def end(number: int, frame: Any) -> None:
         os.environ[_ENDING] = "1"
