@@ -142,7 +142,7 @@ def _coefficients(operators: Sequence[torch.Tensor], bases: Sequence[Matrix]) ->
 
 def _levels(count: int) -> Matrix:
     """The projectors on each level, (count, count, count)."""
-    made: Matrix = np.eye(count, dtype=complex)[:, :, None] * np.eye(count)
+    made: Matrix = np.array([np.diag(row) for row in np.eye(count)], dtype=complex)
     return made
 
 
