@@ -28,6 +28,8 @@ _LIMITED = ("workload", "model", "simulator", "backend", "protocol", "batch")
 # On top of the upper ends of the intervals, of which 5 % are exceeded. A retry asks for more, but starts again later.
 _MORE_TIME, _MORE_MEMORY = 1.5, 1.25
 _MEGABYTES = 100
+# By how much less is tried, at least, where the cohorts of what was chosen cost more than the budget.
+_CLOSER = 0.98
 _COSTS = ("wall_s", "start_s", "step_s", "memory_bytes")
 _PLACES = {"repeat": "", "within": "between records", "beyond": "beyond the records"}
 # Why runs are left out.
@@ -151,7 +153,7 @@ def make(
                 known_costs |= paid_costs
                 break
             before = sum(hours[run] for run in chosen)
-            chosen = priority.choose(ordered, hours, before * min(budget / cost, 1 - 1e-9))
+            chosen = priority.choose(ordered, hours, before * min(budget / cost, _CLOSER))
         paid, next_ones = {*chosen}, {run: _OVER for step in ordered for run in step.runs}
         others = {**next_ones, **{run: _INCOMPLETE for run in known_costs if run not in next_ones}}
         left_out = {run: why for run, why in others.items() if run not in paid} | left_out
