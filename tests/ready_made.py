@@ -12,7 +12,7 @@ from tests import ROOT
 
 FOLDER = ROOT / "workflow" / "studies"
 ALL = sorted(FOLDER.glob("*.yaml"))
-# Those that are laid over no other.
+# Studies that are laid over no other.
 WHOLE = [path for path in ALL if "over" not in yaml.safe_load(path.read_text())]
 
 

@@ -157,7 +157,7 @@ def test_an_error_of_writing_names_the_file(tmp_path):
 
 
 def test_checkpoints_do_not_grow_with_the_epochs(tmp_path):
-    """Nor does what a trainer keeps: with ten times the epochs its state has the same number of values."""
+    """With ten times the epochs, what a trainer keeps has the same number of values too."""
     sizes = []
     for epochs in (20, 200):
         folder = tmp_path / str(epochs)

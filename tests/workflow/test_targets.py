@@ -193,7 +193,7 @@ def test_a_config_that_no_command_can_be_given_is_refused_before_anything_runs(f
 
 
 def test_a_dry_run_writes_nothing(tmp_path: Path) -> None:
-    """Nor does one over files of one's own, whose contents decide what is to be done."""
+    """One over files of one's own, whose contents decide what is to be done, writes nothing either."""
     np.savez(tmp_path / "flowers.npz", x=np.random.default_rng(0).normal(size=(30, 4)), y=np.arange(30) % 3)
     axes = {
         "workload": "flowers", "model": "mlp", "qubits": 0, "layers": 0, "batch": 8, "simulator": "none",

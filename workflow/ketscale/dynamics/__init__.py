@@ -9,8 +9,8 @@
     loss = 1 - kd.average_gate_fidelity(final, kd.gate("x"), qubit).mean()
     loss.backward()
 
-`chains` makes systems of sites, `evolution` evolves them, `gates` say what is aimed at, and `fidelities` how
-well it was met. `pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and kernels are those of
+`chains` makes systems of sites, `evolution` evolves them, `gates` says what is aimed at, and `fidelities` how well it was
+met. `pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and kernels are those of
 `engines.dynamics`, and of `engines.pulses` for chains (`splitting`). Units are the caller's: hbar is 1, and an angular
 frequency times a duration is an angle; the ready-made systems have rad/ns and ns.
 """

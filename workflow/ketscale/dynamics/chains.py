@@ -132,7 +132,10 @@ def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None =
 
 
 def _coefficients(operators: Sequence[torch.Tensor], bases: Sequence[Matrix]) -> torch.Tensor:
-    """Those of operators in orthonormal bases of Hermitian matrices, each in its own columns, real (operators, all elements)."""
+    """Coefficients of operators in orthonormal bases of Hermitian matrices, real (operators, elements of all bases).
+
+    Each operator has its own columns.
+    """
     found = []
     for operator, basis in zip(operators, bases, strict=True):
         elements = torch.from_numpy(basis).to(operator)

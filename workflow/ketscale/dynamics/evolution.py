@@ -186,7 +186,7 @@ def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> A
 
 
 def kernel_of(method: str) -> Kernel:
-    """What a method evolves: `evolved.Evolved`."""
+    """The kernel by which a method evolves; see `evolved.Evolved`."""
     return "chain" if method in SIMULATORS and SIMULATORS[method].compiled else "dense"
 
 

@@ -123,12 +123,12 @@ class _OfColumns(ByOperators):
     ) -> None:
         self._ideal, self._basis, self._virtual_z = ideal, basis, virtual_z
         size = ideal.shape[-1]
-        # Of |Tr(T^+ M)|^2 and of Tr(M M^+).
+        # The weights of |Tr(T^+ M)|^2 and of Tr(M M^+).
         self._weights = (1 / (size * (size + 1)),) * 2 if averaged else (1 / size**2, 0.0)
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `ByOperators.plainly`; also of channels (..., D, D, d, d)."""
-        block, (of_overlap, of_kept) = _block(*tensors, self._basis), self._weights
+        block, (of_overlap, of_kept) = _block(tensors[0], self._basis), self._weights
         made = of_overlap * _overlap(block, self._ideal, self._virtual_z)
         return (made + of_kept * _kept(block) if of_kept else made,)
 
@@ -176,7 +176,7 @@ ANGLES, MAXIMA = 64, 3
 def _phases(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
     """The phases of virtual Z rotations that make the sum of rows (..., 2**n) largest; see `virtual_z`.
 
-    Of one qubit they align both rows. Of two, S = A + exp(i b) B has the largest size |A| + |B| over b, where A and B are
+    For one qubit they align both rows. For two, S = A + exp(i b) B has the largest size |A| + |B| over b, where A and B are
     sums of two rows that depend on the angle a of the second qubit alone.
     """
     if rows.shape[-1] == 2:

@@ -23,7 +23,7 @@ def uncompiled(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def called(*arguments: P.args, **named: P.kwargs) -> R:
-        # Importing the compiler takes a second, so that only who compiles does it.
+        # Importing the compiler takes a second, so only a caller that compiles does it.
         compiling = torch.compiler.is_compiling()
         return (torch.compiler.disable(function) if compiling else function)(*arguments, **named)
 

@@ -22,10 +22,10 @@ AngularFrequency = Annotated[float, Meta(gt=0, le=LARGEST_ANGULAR_FREQUENCY)]
 Detuning = Annotated[float, Meta(ge=-LARGEST_ANGULAR_FREQUENCY, le=LARGEST_ANGULAR_FREQUENCY)]
 Slope = Annotated[float, Meta(gt=0, le=LARGEST_SLOPE)]
 Time = Annotated[float, Meta(ge=SHORTEST, le=LONGEST)]
-# Of an integrator; how many fit into a pulse is a limit of its own.
+# A step of an integrator; how many fit into a pulse is a limit of its own.
 Step = Annotated[float, Meta(gt=0, le=LONGEST)]
 Lifetime = Annotated[float, Meta(ge=SHORTEST, le=LONGEST_LIVED)]
-# Of a spectrum A / (omega^alpha + omega_c^alpha): its exponent, and A and omega_c, whose powers must be numbers.
+# A spectrum A / (omega^alpha + omega_c^alpha) has an exponent and A and omega_c, whose powers must be numbers.
 Exponent = Annotated[float, Meta(ge=0, le=10)]
 Strength = Annotated[float, Meta(ge=0, le=1e9)]
 Cutoff = Annotated[float, Meta(gt=0, le=1e9)]

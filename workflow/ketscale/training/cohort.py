@@ -88,5 +88,6 @@ def _gathered(trainers: Sequence[Trainer]) -> Stack:
 
 def _answers(stack: Stack, asked: Sequence[torch.Tensor | str], leader: Trainer) -> Sequence[Any]:
     """What the members ask for, which is of one kind."""
-    split = asked[0]
-    return stack.outputs(split, leader.batch) if isinstance(split, str) else stack.take(asked, leader.step)
+    if isinstance(split := asked[0], str):
+        return stack.outputs(split, leader.batch)
+    return stack.take([one for one in asked if isinstance(one, torch.Tensor)], leader.step)

@@ -14,7 +14,7 @@ from ketscale.analysis.advice import priority
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.costs import Costs, Forecast, Interval
+from ketscale.jobs.costs import Costs, Forecast, Interval, total
 from ketscale.jobs.costs.records import known
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import report
@@ -87,7 +87,7 @@ class Plan:
 
     def hours(self, runs: Iterable[Run]) -> Interval:
         """The node-hours of some runs of known cost, as an interval for the case that all err to the same side."""
-        return sum((self.costs[run].node_hours for run in runs), Interval(0.0, 0.0, 0.0))
+        return total(self.costs[run].node_hours for run in runs)
 
 
 def make(
@@ -194,7 +194,7 @@ def _options(
 def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
     """A small run of each model, simulator and backend: with their records something is known of all the others.
 
-    What a search chose trains after its trials.
+    Runs that train what a search chose are none: they come after its trials.
     """
 
     def size(run: Run) -> tuple[int, ...]:
@@ -224,7 +224,7 @@ def as_targets(plan: Plan) -> str:
 def as_limits(plan: Plan) -> str:
     """Lines for the site file: one for each model's size with a simulator, backend, batch and protocol, whatever the layout.
 
-    Of runs beyond the records none, since an upper end there is no promise. No time is longer than a job of `wall_s`.
+    Runs beyond the records have none, since an upper end there is no promise. No time is longer than a job of `wall_s`.
     """
     alike: dict[str, list[Forecast]] = {}
     for run, cost in plan.costs.items():
@@ -258,7 +258,7 @@ def as_json(plan: Plan) -> str:
             known_costs |= {"place": one.place, "at_most": one.at_most, "members": one.members}
         about = {"run": plan.target(run), "known": cost is not None, "chosen": run in chosen}
         runs.append({**about, "left_out": plan.left_out.get(run), **known_costs})
-    starts = sum((plan.costs[run].start_hours for run in plan.chosen), Interval(0.0, 0.0, 0.0))
+    starts = total(plan.costs[run].start_hours for run in plan.chosen)
     said = {
         "records": plan.records,
         "machines": plan.machines,

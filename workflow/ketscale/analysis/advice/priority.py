@@ -11,7 +11,8 @@ from ketscale.grid import Run
 
 
 class Step(NamedTuple):
-    """Runs of a point that are chosen together. further: seeds beyond its three, of which each counts by itself."""
+    """Runs of a point that are chosen together. further: its seeds beyond three, each of which is
+    worth something by itself."""
 
     runs: list[Run]
     further: bool

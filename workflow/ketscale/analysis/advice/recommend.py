@@ -47,9 +47,8 @@ class Recommendation:
     """The candidates, the fastest first; then those of which nothing is known.
 
     compared: how many times as fast the first is as the second: over rounds of trials of both, else over seeds, as the
-    report of their records has it. over: which of them, 'rounds' or 'seeds'. protocol: as it was asked
-    for; one with a search is tried as its first trial.
-    cores: of the machine.
+    report of their records has it. over: which of them, 'rounds' or 'seeds'. protocol: as it was asked for; one
+    with a search is tried as its first trial. cores: of the machine.
     """
 
     machine: str

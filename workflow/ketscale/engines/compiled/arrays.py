@@ -95,7 +95,7 @@ class Buffer:
 
     @property
     def address(self) -> Number:
-        """Where it begins, as an integer."""
+        """The address of its first element, as an integer."""
         return Number(self.code, self.code.b.ptrtoint(self._addresses, I64))
 
     def zero(self, count: Operand | None = None) -> None:

@@ -16,8 +16,8 @@ Pool = Callable[[int, int, int, int], None]
 def pool() -> Pool | None:
     """GOMP_parallel of torch's OpenMP library; None where torch has another pool, as on macOS and Windows.
 
-    Nor is it usable in a process that was forked from one with threads, which a fork has not: it would wait for them for
-    ever. Then compiled code runs on one thread, which the first call says in a warning.
+    None too in a process that was forked from one with threads: a fork has none of them, and would wait for them for ever.
+    Then compiled code runs on one thread, which the first call says in a warning.
     """
     found = None if _forked else _found()
     if found is None:

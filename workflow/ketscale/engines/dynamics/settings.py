@@ -78,7 +78,7 @@ class DynamicsSimulator(Simulator, frozen=True, kw_only=True):
             float,
             Meta(
                 gt=0,
-                description="Of an integrator: the largest relative difference of its losses from those of exact, as "
+                description="The largest relative difference of an integrator's losses from those of exact, as "
                 "measured; parity allows it",
             ),
         ]

@@ -79,7 +79,7 @@ class Pulses:
 
 @dataclass(frozen=True, kw_only=True)
 class Bounds(Limits):
-    """What hardware can do: `Limits` of envelopes, and of the pulses that they are of; None: no bound.
+    """What hardware can do: `Limits` of envelopes, and those of carriers and lengths; None: no bound.
 
     frequency: lowest and highest, rad/ns. length: shortest and longest, ns.
 

@@ -45,7 +45,7 @@ class PulseSimulator(Simulator, frozen=True, kw_only=True):
     route: Annotated[
         Route,
         Meta(
-            description="Of a splitting. compiled: machine code, on the CPU; torch: torch's operators; auto: compiled on "
+            description="What evaluates a splitting. compiled: machine code, on the CPU; torch: torch's operators; auto: compiled on "
             "the CPU, else torch"
         ),
     ] = "auto"

@@ -38,9 +38,9 @@ class Forecast:
     """What a run will cost, with 90 % intervals.
 
     seconds: its own time; in a cohort, its share of the time of all. step_s: a steady step; a share as well. start_s: of
-    the process, which a further job of the run pays again. memory_bytes: host memory of the largest rank, all members included. place:
-    where it is, seen from the records. at_most: it may stop early, and no record says when, so `seconds` are those of all
-    epochs. members: how many runs one process trains together, this one included.
+    the process, which a further job of the run pays again. memory_bytes: host memory of the largest rank, all members
+    included. place: where it is, seen from the records. at_most: it may stop early, and no record says when, so `seconds` are
+    those of all epochs. members: how many runs one process trains together, this one included.
     """
 
     run: Run
@@ -109,7 +109,7 @@ class Costs:
         return _inside(case, [one for one in self._points.values() if one.known == case.known], 1.0)
 
     def place(self, case: Case) -> Place:
-        """Where a case is, seen from the records."""
+        """The place of a case among the records."""
         if case.point in self._points:
             return "repeat"
         like = [one for one in self._points.values() if one.names == case.names]
@@ -216,11 +216,6 @@ def missing(
     """
     costs = Costs.of(root / config.results, *folders)
     return costs, costs.of_call(config, runs, root / config.results)
-
-
-def total(forecasts: Iterable[Forecast]) -> Interval:
-    """The node-hours of all, as an interval for the case that all err to the same side."""
-    return sum((one.node_hours for one in forecasts), Interval(0.0, 0.0, 0.0))
 
 
 def whole(costs: dict[str, Interval], steps: float, epochs: float) -> Interval:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from ketscale.words import duration
@@ -26,6 +27,11 @@ class Interval:
     def times(self, factor: float) -> Interval:
         """A multiple."""
         return Interval(self.middle * factor, self.low * factor, self.high * factor)
+
+
+def total(intervals: Iterable[Interval]) -> Interval:
+    """The sum of all, as an interval for the case that all err to the same side."""
+    return sum(intervals, Interval(0.0, 0.0, 0.0))
 
 
 def between(time: Interval) -> str:

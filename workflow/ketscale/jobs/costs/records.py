@@ -93,7 +93,7 @@ def hardware(machine: Host) -> str:
 class Sample:
     """What a run cost.
 
-    costs: by name, one that the run did not have is missing; times in seconds, in a cohort the run's share of them. step_s: the
+    costs: by name; one that the run did not have is missing. Times are in seconds, in a cohort the run's share. step_s: the
         median steady step. pace_s: the mean of all steps but the first, which the length of a run depends on.
         validation_s: a pass over the validation samples. start_s: all the rest: starting, reading data, the first step,
         testing, saving. memory_bytes: host memory of the largest rank.
@@ -151,7 +151,7 @@ def sample(record: Record) -> Sample | None:
 def below(folders: Iterable[Path]) -> list[Sample]:
     """The samples of all whole records in results folders, whatever config they are of.
 
-    Where a point has quiet runs, its busy ones are left out.
+    The busy runs of a point that has quiet ones are left out.
     """
     paths = [path for folder in folders for path in sorted((folder / RUNS).glob(f"**/{RECORD}"))]
     found = [one for path in paths if (record := read(path).record) and (one := sample(record))]

@@ -29,6 +29,7 @@ from ketscale.errors import UserError, short
 from ketscale.files import read_bytes, write_atomic
 from ketscale.jobs import snakemake_internals
 from ketscale.jobs.slurm import queue
+from ketscale.words import counted
 
 # The folder of the stand-in, of what each job group trains, and of a note for each job that SLURM refuses.
 FOLDER = snakemake_internals.FOLDER / "ketscale"
@@ -57,8 +58,8 @@ while :; do
     pause=$((pause < 150 ? pause * 2 : 300))
 done
 """
-# The controller's answers (slurm_errno.c) that no wait changes. Other answers of its may pass. What sbatch says without
-# having asked it, such as of a wrong option, does not, unless it could not ask.
+# The controller's answers (slurm_errno.c) that no wait changes. Its other answers may pass. What sbatch says without
+# having asked it, such as of a wrong option, does not pass, unless it could not ask.
 _ANSWER = "Batch job submission failed: "
 _FOR_GOOD = re.compile(
     r"invalid (account|partition|qos|feature|generic|trackable|license|node name)|more processors requested than permitted"
@@ -137,7 +138,7 @@ def in_words(folder: Path = Path()) -> list[str]:
         if not note["final"]:
             since.setdefault(note["said"], []).append(note["since"])
     return [
-        f"sbatch refuses {len(times)} job{'s' * (len(times) > 1)} since {min(times)[11:16]} UTC and is asked again, which "
+        f"sbatch refuses {counted(len(times), 'job')} since {min(times)[11:16]} UTC and is asked again, which "
         f"counts as no attempt: {said}"
         for said, times in since.items()
     ]

@@ -160,7 +160,7 @@ class Progress:
         if known:
             from ketscale.jobs.costs import total
 
-            hours = total(known)
+            hours = total(one.node_hours for one in known)
             lines.append(
                 f"planned: about {rounded(hours.middle)} node-hours ({rounded(hours.low)} to {rounded(hours.high)}) for "
                 f"{counted(len(known), 'run')}, as learned from records"

@@ -74,7 +74,9 @@ class PiecewiseSettings(PulseSettings, frozen=True, kw_only=True):
     control: ClassVar[str | None] = "cosine_pulse"
 
     trains: Trained = ("amplitude",)
-    segments: Annotated[int, Meta(ge=1, le=10_000, description="Of equal length")] = 50
+    segments: Annotated[
+        int, Meta(ge=1, le=10_000, description="Segments of an envelope, of equal length")
+    ] = 50
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:

@@ -40,7 +40,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     pairs: Annotated[
         tuple[tuple[int, int], ...],
         Meta(
-            description="Of cnot: control and target of each, from 0, coupled neighbours; where pairs share a qubit, the target is the product of their CNOTs, the first acting first"
+            description="With cnot: control and target of each, from 0, coupled neighbours; where pairs share a qubit, the target is the product of their CNOTs, the first acting first"
         ),
     ] = ((0, 1),)
     target: Annotated[
@@ -71,7 +71,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         Annotated[
             Time,
             Meta(
-                description="Of the pulses at the start, ns; published, and if left out: 50, for cnot 100",
+                description="Length of the pulses at the start, ns; published, and if left out: 50, for cnot 100",
             ),
         ]
         | None
@@ -79,25 +79,24 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     amplitude_bound: Annotated[
         AngularFrequency | Annotated[tuple[AngularFrequency, ...], Meta(min_length=1)] | None,
         Meta(
-            description="Of the hardware: largest modulus of an envelope, rad/ns; or one for each drive, of cnot the controls' first"
+            description="The hardware's largest modulus of an envelope, rad/ns; or one for each drive, with cnot the controls' first"
         ),
     ] = None
     frequency_bounds: (
         Annotated[
             tuple[AngularFrequency, AngularFrequency],
-            Meta(description="Of the hardware: lowest and highest frequency of a carrier, rad/ns"),
+            Meta(description="The hardware's lowest and highest frequency of a carrier, rad/ns"),
         ]
         | None
     ) = None
     length_bounds: (
-        Annotated[tuple[Time, Time], Meta(description="Of the hardware: shortest and longest pulse, ns")]
-        | None
+        Annotated[tuple[Time, Time], Meta(description="The hardware's shortest and longest pulse, ns")] | None
     ) = None
     slope_bound: (
         Annotated[
             Slope,
             Meta(
-                description="Of the hardware, with bounds: hard: largest slope of an envelope, rad/ns per ns",
+                description="With bounds: hard, the hardware's largest slope of an envelope, rad/ns per ns",
             ),
         ]
         | None
@@ -106,7 +105,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         Annotated[
             Bandwidth,
             Meta(
-                description="Of the hardware, with bounds: hard: bandwidth of an envelope's filter, -3 dB, GHz",
+                description="With bounds: hard, the bandwidth of the hardware's filter of envelopes, -3 dB, GHz",
             ),
         ]
         | None

@@ -35,7 +35,7 @@ Spread = Annotated[
 
 Capacitive = Annotated[Coupling, Meta(description="J_C of neighbours, GHz")]
 Inductive = Annotated[Coupling, Meta(description="J_L of neighbours, GHz")]
-SpreadSeed = Annotated[Seed, Meta(description="Of the spread")]
+SpreadSeed = Annotated[Seed, Meta(description="Seed of the spread")]
 Side = Annotated[int, Meta(ge=1, le=len(ROW))]
 
 
@@ -89,7 +89,7 @@ class FluxoniumLattice(FluxoniumWorkload, frozen=True, kw_only=True):
         tuple[Side, Side], Meta(description="Its rows and columns, whose product is the qubits")
     ] = (3, 2)
     first_column: Annotated[
-        int, Meta(ge=0, lt=len(ROW), description="Of the lattice, from 0, in which the block begins")
+        int, Meta(ge=0, lt=len(ROW), description="The lattice's column, from 0, in which the block begins")
     ] = 2
     inductive: Annotated[
         Energies,
