@@ -183,21 +183,21 @@ def test_a_run_without_its_history_does_not_go_on(tmp_path):
     with pytest.raises(
         UserError, match=f"{path}: is missing: .*, or delete .*/checkpoint/a+.pt to start from the beginning"
     ):
-        run.restore(saved, checkpoint.path_of(tmp_path, KEY))
+        run._restore(saved, checkpoint.path_of(tmp_path, KEY))
 
 
-def test_runs_that_start_anew_say_whose_checkpoint_is_of_no_use_and_forget_its_rows(tmp_path, capsys):
-    """Runs that are trained together: one of them was trained alone before, or with others."""
-    folders = [tmp_path / name for name in ("seed0", "seed1", "seed2")]
-    for folder in folders:
-        filled(checkpoint.history_of(folder, KEY), 3).state()
-    started.start_anew(folders, KEY)
-    assert not capsys.readouterr().err
-    checkpoint.save(folders[2], "b" * 64, {})
-    started.start_anew(folders, KEY)
-    assert capsys.readouterr().err.count("starting from the beginning") == 1
-    assert not any(checkpoint.history_of(folder, KEY).exists() for folder in folders)
-    assert checkpoint.load(folders[2], "b" * 64) == {}
+def test_a_run_that_starts_anew_says_whose_checkpoint_is_of_no_use_and_forgets_its_rows(tmp_path, capsys):
+    config = maker.config(one=maker.study(seed=0))
+    loop = trainer(classification(), {"epochs": 3})
+    run = started.StartedRun(config.settings(config.runs[0]), tmp_path, Lease(tmp_path), None, trainer=loop)
+    for other in (False, True):
+        filled(checkpoint.history_of(tmp_path, run.key), 3).state()
+        if other:
+            checkpoint.save(tmp_path, "b" * 64, {})
+        run._resume(loop, loop.world)
+        assert capsys.readouterr().err.count("starting from the beginning") == other
+        assert not checkpoint.history_of(tmp_path, run.key).exists()
+    assert checkpoint.load(tmp_path, "b" * 64) == {}
 
 
 def test_many_durations_take_bounded_memory_and_keep_their_quartiles(monkeypatch):
