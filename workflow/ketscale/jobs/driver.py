@@ -9,6 +9,7 @@ import argparse
 import contextlib
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import tempfile
@@ -108,23 +109,26 @@ def notify(command: str, where: str, succeeded: bool, done: int, runs: int) -> N
     told = {"STATUS": status, "DONE": str(done), "RUNS": str(runs), "MESSAGE": said}
     variables = {**os.environ, **{f"KETSCALE_{name}": value for name, value in told.items()}}
     with tempfile.TemporaryFile("w+", errors="replace") as spoken:
+        started, why = None, ""
         try:
-            subprocess.run(
+            started = subprocess.Popen(
                 command,
                 shell=True,
-                check=True,
                 env=variables,
                 stdin=subprocess.DEVNULL,
                 stdout=spoken,
                 stderr=spoken,
-                timeout=_NOTIFY_S,
+                start_new_session=True,
             )
-        except (OSError, subprocess.SubprocessError) as error:
-            why = (
-                f"exit status {error.returncode}"
-                if isinstance(error, subprocess.CalledProcessError)
-                else error
-            )
+            if code := started.wait(_NOTIFY_S):
+                why = f"exit status {code}"
+        except (OSError, subprocess.TimeoutExpired) as error:
+            why = str(error)
+            if started is not None:
+                # Whatever it has started ends with it.
+                os.killpg(started.pid, signal.SIGKILL)
+                started.wait()
+        if why:
             spoken.seek(0)
             last = "".join(f": {line.strip()}" for line in spoken.readlines()[-1:])
             print(f"ketscale: notify in {where} failed ({why}{last})", file=sys.stderr, flush=True)
