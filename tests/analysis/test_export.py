@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import math
+import shlex
 import sys
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from ketscale import cli
+from ketscale.analysis.export import FORMS
 from ketscale.grid import HISTORY
 from tests import record_maker as maker
 
@@ -109,6 +112,15 @@ def test_a_library_that_is_missing_is_named_with_its_extra_and_nothing_is_left(
         "(in a checkout: make trackers-extra)\n"
     )
     assert [path.name for path in Path().iterdir()] == ["results"]
+
+
+@pytest.mark.parametrize("form, named", [("tensorboard", "my out"), ("mlflow", "sqlite:///my out/mlflow.db")])
+def test_the_command_that_is_printed_is_one_for_a_shell(monkeypatch, tmp_path, form, named):
+    names = ("SummaryWriter", "hparams", "Metric", "Param", "RunTag")
+    library = SimpleNamespace(**dict.fromkeys(names), MlflowClient=lambda uri: None)
+    for module in ("torch.utils.tensorboard", "torch.utils.tensorboard.summary", "mlflow", "mlflow.entities"):
+        monkeypatch.setitem(sys.modules, module, library)
+    assert shlex.split(FORMS[form]([], tmp_path, Path("my out")))[-1] == named
 
 
 def test_what_is_there_already_is_kept(capsys, runs):

@@ -120,11 +120,16 @@ def test_other_errors_and_other_commands_of_snakemake_are_still_heard(finished: 
 
 
 def test_a_run_that_is_taken_for_a_config_is_told_where_it_stands(fresh: Path) -> None:
-    os.rename(fresh / "config.yaml", fresh / "my own.yaml")
+    # The command is one line however long it is.
+    name = f"my own {100 * 'x'}.yaml"
+    os.rename(fresh / "config.yaml", fresh / name)
     target = record(RUNS[0])
-    told = lines_of(run_in(fresh, "--configfile", "my own.yaml", target, *LOCAL, "-n", check=False))
-    typed = f"snakemake {target} --configfile 'my own.yaml' {' '.join(LOCAL)} -n"
-    assert told[0] == f"--configfile takes all names after it; type: {typed}" and len(told) == 2
+    done = run_in(fresh, "--configfile", name, target, *LOCAL, "-n", check=False)
+    told = [
+        line for line in (done.stdout + done.stderr).splitlines() if not line.startswith("Using profiles")
+    ]
+    typed = f"snakemake {target} --configfile '{name}' {' '.join(LOCAL)} -n"
+    assert told[0] == f"--configfile takes all names after it; type: {typed}" and len(told) == 1
     assert planned(run_in(fresh, *shlex.split(typed)[1:]))["train"] == 1
     missing = run_in(fresh, "--configfile", "my.yaml", *LOCAL, "-n", check=False)
     assert lines_of(missing)[0] == "my.yaml: no such config"
@@ -415,17 +420,26 @@ def test_in_a_log_each_run_that_fails_has_one_line_and_its_job_another(
     event(handler, LogEvent.GROUP_ERROR, **group)
     for one in told[3:]:
         event(handler, LogEvent.JOB_ERROR, **one)
+    refused = (
+        "SLURM sbatch failed. The error message was 'Invalid qos'.\n    sbatch call:\n        sbatch -t 30"
+    )
+    prepares = told[0] | {"rule_name": "prepare", "log": []}
+    prepares |= {"jobid": 50, "rule_msg": refused, "indent": False}
+    event(handler, LogEvent.JOB_ERROR, **prepares)
     # What is not submitted since the call ends has not failed.
     monkeypatch.setenv("KETSCALE_ENDING", "1")
     event(handler, LogEvent.GROUP_ERROR, **group)
     event(handler, LogEvent.JOB_ERROR, **told[3])
+    event(handler, LogEvent.JOB_ERROR, **prepares)
     lines = [re.sub(r"^[\d:]{8} ", "", line) for line in handler._stream.getvalue().splitlines()]
     assert lines[1] == "SLURM job 7: results/runs/a/seed0 and 4 more"
     assert [line for line in lines if line.startswith("failed: ")] == [
         *4
         * [f"failed: {call.results}/{run.folder}/train.log: {reason} (SLURM job 7)" for run in call.runs[:3]],
         "failed: results/runs/a/seed0 and 4 more: sbatch refuses it: Invalid qos",
+        "failed: prepare",
     ]
+    assert lines[-1] == "    SLURM sbatch failed. The error message was 'Invalid qos'."
 
 
 def test_lines_of_studies_are_cut_to_the_terminal_and_only_what_fits_is_shown(

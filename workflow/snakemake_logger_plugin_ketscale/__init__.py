@@ -143,7 +143,7 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.RUN_INFO:
             self.begin()
         elif missing := _NO_CONFIG.search(text):
-            self._print(_taken_for_config(missing[1]), _RED)
+            self._print(_taken_for_config(missing[1]), _RED, wrap=False)  # it is copied
         elif record.levelno >= WARNING:
             if not (text.startswith(_FAILED) or any(known in text for known in _KNOWN)):
                 self._print(text, _RED, LINES)
@@ -182,19 +182,22 @@ class LogHandler(LogHandlerBase):
             self._page = job.page
 
     def _fail(self, given: dict[str, Any]) -> None:
+        from ketscale.jobs.slurm import submission
+
         job, group = self._jobs.get(given["jobid"]), self._group if given["indent"] else None
+        # All that sbatch was called with follows its words.
+        said = (given["rule_msg"] or "").partition("\n    sbatch call:")[0]
         slurm_job = (group or given["aux"]).get("external_jobid")
         run = job.run if job else None
         if not (run and self._progress):
-            self._tell(
-                given["rule_name"], given["log"], given["rule_msg"] or _last_words(given["log"]), slurm_job
-            )
+            if not submission.ending():
+                self._tell(given["rule_name"], given["log"], said or _last_words(given["log"]), slurm_job)
         elif reason := self._progress.reason(run, slurm_job):
             self._progress.fail(run)
             self._tell(None, given["log"], reason, slurm_job)
         elif group is None:
             self._progress.fail(run)
-            self._tell(None, given["log"], given["rule_msg"] or _last_words(given["log"]), slurm_job)
+            self._tell(None, given["log"], said or _last_words(given["log"]), slurm_job)
         elif self._progress.has_record(run):
             # Snakemake says that every run of a failed job has failed, also those that had ended before.
             self._progress.finish(run)

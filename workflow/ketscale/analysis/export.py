@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -126,7 +127,7 @@ def _tensorboard(runs: list[_Exported], made: Path, out: Path) -> str:
                 writer.add_scalar(name, value, last, at)
             for name, text in one.tags.items():
                 writer.add_text(name, text, last, at)
-    return f"tensorboard --logdir {out}"
+    return f"tensorboard --logdir {shlex.quote(str(out))}"
 
 
 def _mlflow(runs: list[_Exported], made: Path, out: Path) -> str:
@@ -160,7 +161,7 @@ def _mlflow(runs: list[_Exported], made: Path, out: Path) -> str:
             client.log_batch(run_id, params=several)
         client.log_batch(run_id, tags=[RunTag(name, text) for name, text in one.tags.items()])
         client.set_terminated(run_id, "FINISHED" if record.status == "completed" else "FAILED", ended)
-    return f"mlflow ui --backend-store-uri sqlite:///{out}/mlflow.db"
+    return f"mlflow ui --backend-store-uri {shlex.quote(f'sqlite:///{out}/mlflow.db')}"
 
 
 FORMS = {"tensorboard": _tensorboard, "mlflow": _mlflow}
