@@ -13,9 +13,9 @@ import scipy.sparse
 import torch
 
 from ketscale import dynamics as kd
-from ketscale.dynamics import chains, fidelities
+from ketscale.dynamics import fidelities
 from ketscale.dynamics.evolution import Kind
-from ketscale.engines import pulses
+from ketscale.engines import operators, pulses
 from ketscale.engines.dynamics import cpu
 from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.errors import UserError
@@ -416,7 +416,7 @@ def test_many_sites_have_sparse_operators_and_the_same_kets(
         return kd.chain(sites, {(0, 1): 0.03, (2, 0): 0.04})
 
     dense = made()
-    monkeypatch.setattr(chains, "MOST_DENSE", 4)
+    monkeypatch.setattr(operators, "MOST_DENSE", 4)
     sparse = made()
     assert not isinstance(sparse.drift["coupling_1_2"], np.ndarray)
     np.testing.assert_array_equal(sparse.hamiltonian(), dense.hamiltonian())

@@ -33,7 +33,7 @@ def ended(world: World, late_rank: int, late_step: int) -> tuple[Any, ...]:
     def sums(indices: torch.Tensor, step: int) -> torch.Tensor:
         """The sums of a step, before which time may jump."""
         if world.rank == late_rank and step + 1 == late_step:
-            trainer._pace._began -= 3600
+            trainer.pace._began -= 3600
         return original(indices, step)
 
     trainer.problem.sums = sums  # type: ignore[method-assign]

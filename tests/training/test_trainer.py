@@ -139,7 +139,7 @@ def late_from(loop, step):
 
     def sums(indices, number):
         if number + 1 == step:
-            loop._pace._began -= 3600
+            loop.pace._began -= 3600
         return original(indices, number)
 
     loop.problem.sums = sums
