@@ -147,8 +147,9 @@ def test_status_is_watched_on_a_terminal_until_ctrl_c(capsys, tmp_path):
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 60, 0, 0))
     command = [sys.executable, "-m", "ketscale", "status", *named, "--watch", "1"]
-    # Without the size of another terminal, which readline puts into the environment behind Python's back.
-    known = {"cwd": tmp_path, "env": dict(os.environ), "start_new_session": True}
+    # Without the size of another terminal.
+    environment = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
+    known = {"cwd": tmp_path, "env": environment, "start_new_session": True}
     process = subprocess.Popen(command, stdin=theirs, stdout=theirs, **known)
     os.close(theirs)
     said = b""

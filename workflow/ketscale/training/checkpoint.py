@@ -40,10 +40,9 @@ def save(folder: Path, key: str, state: dict[str, Any]) -> None:
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getvalue()
-    step = state.get("step")
     header = {
         "key": key,
-        "step": step if isinstance(step, int) else 0,
+        "step": _step(state),
         "sha256": hashlib.sha256(content).hexdigest(),
     }
     write_atomic(path_of(folder, key), json.dumps(header).encode() + b"\n" + content)
@@ -75,7 +74,14 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
         raise unusable(path, error) from None
     if not isinstance(state, dict):
         raise unusable(path, "it is not a state")
+    if about.get("step") != _step(state):
+        raise UserError(f"{path}: damaged (its header has another step); delete it and start the run again")
     return state
+
+
+def _step(state: dict[str, Any]) -> int:
+    step = state.get("step")
+    return step if isinstance(step, int) else 0
 
 
 def unusable(path: Path, why: object) -> UserError:

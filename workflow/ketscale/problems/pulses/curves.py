@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import Any
 
 import torch
 
@@ -11,9 +11,6 @@ from ketscale.engines.pulses import Pulses, integrator
 from ketscale.engines.pulses.frame import Frame
 from ketscale.problems.pulses.deviations import REFERENCE, SHORTEST
 from ketscale.shapes import Float64
-
-if TYPE_CHECKING:
-    from ketscale.problems.pulses.gate import GateProblem
 
 # Time between samples, ns.
 INTERVAL = 0.1
@@ -47,7 +44,7 @@ def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, Float64[tor
     return found
 
 
-def trained_curves(problem: GateProblem) -> Mapping[str, torch.Tensor]:
+def trained_curves(problem: Any) -> Mapping[str, torch.Tensor]:
     """`samples` of the trained pulses, and what one column does under them.
 
     population_K: the probability that qubit K is 1, in the problem's frame. population_outside: that of all states that
