@@ -108,6 +108,16 @@ def run_tests(check: ModuleType, folder: Path, text: str, limit: float) -> Any:
     return check.run(check.Part("x", limit, str(folder / "test_it.py")), limit, env, folder)
 
 
+def run_shares(check: ModuleType, folder: Path, tests: int, shares: int, *only: str) -> Any:
+    """A part of so many tests that several processes share, by the rule of tests/gpu/conftest.py."""
+    (folder / "conftest.py").write_text((ROOT / "tests" / "gpu" / "conftest.py").read_text())
+    (folder / "test_it.py").write_text(
+        f"import pytest\n@pytest.mark.parametrize('i', range({tests}))\ndef test(i): pass\n"
+    )
+    part = check.Part("x", 60, str(folder / "test_it.py"), shares=shares)
+    return check.run(part, 60, check.environment(folder), folder, *only)
+
+
 def test_a_limit_ends_a_part_with_its_children_and_keeps_what_was_found(
     check: ModuleType, tmp_path: Path
 ) -> None:
@@ -137,14 +147,8 @@ def test_a_failure_is_kept_with_its_reason(check: ModuleType, tmp_path: Path) ->
 def test_processes_that_share_tests_run_each_once(
     check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # The rule is that of tests/gpu/conftest.py.
-    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "gpu" / "conftest.py").read_text())
-    (tmp_path / "test_it.py").write_text(
-        "import os, pytest\n@pytest.mark.parametrize('i', range(5))\ndef test(i): pass\n"
-    )
     monkeypatch.setattr(check.os, "sched_getaffinity", lambda pid: set(range(8)))
-    part = check.Part("x", 60, str(tmp_path / "test_it.py"), shares=3)
-    ended = check.run(part, 60, check.environment(tmp_path), tmp_path)
+    ended = run_shares(check, tmp_path, 5, 3)
     assert ended.status == "passed", ended.log
     assert sorted(row["test"] for row in ended.results) == [f"test[{i}]" for i in range(5)]
     assert ended.log.count(" passed in ") == 3
@@ -154,13 +158,8 @@ def test_processes_that_share_tests_run_each_once(
 def test_a_selection_may_leave_a_share_without_tests_but_not_all(
     check: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: str, status: str
 ) -> None:
-    (tmp_path / "conftest.py").write_text((ROOT / "tests" / "gpu" / "conftest.py").read_text())
-    (tmp_path / "test_it.py").write_text(
-        "import pytest\n@pytest.mark.parametrize('i', range(2))\ndef test(i): pass\n"
-    )
     monkeypatch.setattr(check.os, "sched_getaffinity", lambda pid: set(range(8)))
-    part = check.Part("x", 60, str(tmp_path / "test_it.py"), shares=2)
-    ended = check.run(part, 60, check.environment(tmp_path), tmp_path, only)
+    ended = run_shares(check, tmp_path, 2, 2, only)
     assert ended.status == status, ended.log
 
 
