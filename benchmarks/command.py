@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,8 @@ def main(arguments: Sequence[str]) -> None:
             from benchmarks import figures
         figures.check(files["figure"])
     result = made.run(lambda case, rows: print(output.line(benchmark, case, rows), flush=True))
+    day = datetime.now(UTC).date().isoformat()
+    result["command"], result["day"] = f"ketscale bench {shlex.join(arguments)}", day
     _publish(benchmark, result, files)
 
 

@@ -181,7 +181,8 @@ class Gates(Benchmark):
                     else ""
                 )
             lines.append([*case, *cells])
-        return markdown_table([*GatesCase._fields, "evolve", "first call", *names[1:]], lines)
+        others = (f"{name}, times (error)" for name in names[1:])
+        return markdown_table([*GatesCase._fields, "evolve", "first call", *others], lines)
 
     @classmethod
     def summary(cls, rows: Rows) -> list[str]:

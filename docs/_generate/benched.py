@@ -2,11 +2,13 @@
 
 `python -m docs._generate.benched gates.json dynamics.json dynamics-4096.json pulses.json` writes the part between
 `<!-- measured: gates -->` and `<!-- end: gates -->`, and so on, from all files of that name, whatever is behind a hyphen, and
-then the CSV files of all measurements.
+each table's CSV file.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import re
 import sys
@@ -37,7 +39,17 @@ def written(page: str, name: str, parts: Sequence[tuple[str, dict[str, Any]]]) -
 
 def _block(benchmark: Any, stem: str, result: dict[str, Any]) -> str:
     table = "\n".join(benchmark.table(result["rows"]))
-    return f"Machine: {hardware(result['machine'])}.\n\n{table}\n\n[CSV](measurements/bench-{stem}.csv)"
+    # Results of before 27 November 2026 do not know their command.
+    known = (f"{result['day']}, `{result['command']}`",) if "command" in result else ()
+    said = ", ".join((hardware(result["machine"]), *known))
+    return f"Machine: {said}.\n\n{table}\n\n[CSV](measurements/bench-{stem}.csv)"
+
+
+def whole(table: measured.Table) -> str:
+    """A table as its CSV file."""
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(table.rows)
+    return text.getvalue()
 
 
 def main(files: Sequence[str]) -> None:
@@ -48,8 +60,9 @@ def main(files: Sequence[str]) -> None:
     for name, parts in found.items():
         text = written(text, name, parts)
     PAGE.write_text(text)
-    for csv, content in measured.files().items():
-        csv.write_text(content)
+    for table in measured.tables(PAGE):
+        if table.file is not None and table.file.name.startswith("bench-"):
+            table.file.write_text(whole(table))
 
 
 if __name__ == "__main__":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from docs._generate.markdown import code
 from docs._generate.measured import DOCS
 
@@ -11,10 +13,13 @@ from ketscale.problems.registry import FAMILIES
 
 # Pictures of docs/images by figure, and the page with their numbers.
 MEASURED = {
-    "convergence": {"convergence.png": "2026-11-control.md", "pulses-convergence.png": "2026-11-pulses.md"},
-    "adaptation": {"adaptation.png": "2026-11-control.md"},
+    "convergence": {
+        "convergence.png": "archive/2026-11-control.md",
+        "pulses-convergence.png": "archive/2026-11-pulses.md",
+    },
+    "adaptation": {"adaptation.png": "archive/2026-11-control.md"},
     "trainability": {"trainability.png": "2026-11-trainability.md"},
-    "curves": {"pulses-cnot.png": "2026-11-pulses.md"},
+    "curves": {"pulses-cnot.png": "archive/2026-11-pulses.md"},
 }
 
 
@@ -30,6 +35,6 @@ def page() -> str:
             assert (DOCS / "images" / picture).exists()
             parts += [
                 f"![{figure.title}](images/{picture})",
-                f"Measured: [{numbers.removesuffix('.md')}](measurements/{numbers}).",
+                f"Measured: [{Path(numbers).stem}](measurements/{numbers}).",
             ]
     return "\n\n".join(parts)

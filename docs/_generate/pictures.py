@@ -60,7 +60,7 @@ def speed() -> Drawing:
 
 def bound() -> Drawing:
     """Which share of a training step the circuits are."""
-    rows = read("2026-11-default-study.csv")
+    rows = read("archive/2026-11-default-study.csv")
     drawing = Drawing(760, 300, "Share of the circuits in a training step")
     drawing.text(24, 32, "What a training step of vqc is spent on", size=17, bold=True)
     drawing.text(24, 54, "batch 64, one thread; circuits alone as a share of the median step", "soft", 13)

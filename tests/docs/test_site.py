@@ -17,7 +17,7 @@ from typing import NamedTuple
 import msgspec
 import pytest
 import yaml
-from docs._generate import cli, columns, measured, pages, pictures, record
+from docs._generate import cli, columns, pages, pictures, record
 
 from benchmarks import command as benchmarks
 from ketscale.analysis.columns import TABLES
@@ -31,7 +31,12 @@ from tests import ROOT
 
 DOCS = ROOT / "docs"
 NOTEBOOKS = sorted(DOCS.glob("notebooks/*.md"))
-PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(DOCS.glob("measurements/*.md")), *NOTEBOOKS]
+PAGES = [
+    ROOT / "README.md",
+    *sorted(DOCS.glob("*.md")),
+    *sorted(DOCS.rglob("measurements/**/*.md")),
+    *NOTEBOOKS,
+]
 # Pages whose Python is run by another test, which names them.
 ELSEWHERE = {
     "library.md": "tests/docs/test_docs.py",
@@ -275,7 +280,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_every_page_is_in_the_contents() -> None:
     listed = {"index"}
-    for index in (DOCS / "index.md", DOCS / "measurements" / "index.md"):
+    for index in (DOCS / "index.md", *DOCS.rglob("measurements/**/index.md")):
         for contents in re.findall(r"```\{toctree\}\n(.*?)```", index.read_text(), re.DOTALL):
             # `gpu**` is gpu.md and the pages of `make gpu-docs`.
             names = [line.rstrip("*") for line in contents.splitlines() if line and not line.startswith(":")]
@@ -287,9 +292,7 @@ def test_the_first_page_links_to_every_page_of_its_contents() -> None:
     text = (DOCS / "index.md").read_text()
     linked = set(re.findall(r"\[[^\]]+\]\(([\w/-]+)\.md[)#]", text.split("## All pages")[1]))
     top = {
-        str(page.relative_to(DOCS).with_suffix(""))
-        for page in PAGES[1:]
-        if page.parent != DOCS / "measurements"
+        str(page.relative_to(DOCS).with_suffix("")) for page in PAGES[1:] if "measurements" not in page.parts
     }
     assert linked == top - {"index"} | {"measurements/index"}
 
@@ -385,29 +388,7 @@ def test_every_command_and_option_is_in_the_reference() -> None:
         assert options - {"--help"} <= shown, parser.prog
 
 
-# ---------------------------------------------------------------- measurements and pictures
-
-
-def test_csv_files_have_the_numbers_of_their_tables() -> None:
-    made = measured.files()
-    assert set(made) == set(DOCS.glob("measurements/*.csv"))
-    for file, text in made.items():
-        assert file.read_text() == text, "python -m docs._generate.measured"
-
-
-def test_every_long_table_of_a_measurement_has_a_csv_file() -> None:
-    for page in measured.pages()[1:]:
-        for table in measured.tables(page):
-            assert table.file or len(table.rows) <= 7, table.rows[0]
-
-
-def test_the_list_of_measurements_names_the_commits_of_its_pages() -> None:
-    index = (DOCS / "measurements" / "index.md").read_text()
-    for page in DOCS.glob("measurements/2*.md"):
-        (row,) = [line for line in index.splitlines() if line.startswith("| ") and f"({page.name})" in line]
-        commits = re.findall(r"`([0-9a-f]{7,10})`", row)
-        assert commits
-        assert all(commit in page.read_text() for commit in commits), page.name
+# ---------------------------------------------------------------- pictures
 
 
 def test_pictures_are_what_their_script_draws() -> None:

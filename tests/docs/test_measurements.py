@@ -1,0 +1,105 @@
+"""Measurements in the documentation: numbers are those of the CSV files, and what stands in brackets is said."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from docs._generate import benched, measured
+
+from tests import ROOT
+
+DOCS = ROOT / "docs"
+FOLDER = DOCS / "measurements"
+PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md")), *sorted(FOLDER.rglob("*.md"))]
+MEASURED = [page for page in PAGES if "measurements" in page.parts or page.name == "benchmarks.md"]
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_table_is_an_excerpt_of_the_csv_file_that_it_names(page: Path) -> None:
+    for table in measured.tables(page):
+        if table.file is not None:
+            assert measured.strangers(table) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_a_marked_number_is_that_of_its_cell(page: Path) -> None:
+    found = list(measured.marks(page))
+    assert {mark.said: why for mark in found if (why := measured.wrong(mark))} == {}
+    # Every comment that names a CSV file marks a number.
+    assert len(found) == len(re.findall(r"<!-- [^>]*\.csv ", page.read_text()))
+
+
+def test_the_main_pages_have_marked_numbers() -> None:
+    assert all(list(measured.marks(DOCS / name)) for name in ("benchmarks.md", "fused.md"))
+
+
+def test_a_mark_that_is_wrong_is_found(tmp_path: Path) -> None:
+    (tmp_path / "some.csv").write_text(
+        'case,way,"a call, ms"\n4 x 1,ours,1.254 (1.2 to 1.31)\n4 x 1,theirs,"1,200"\n'
+    )
+    page = tmp_path / "page.md"
+
+    def said(text: str) -> list[str | None]:
+        page.write_text(text)
+        return [measured.wrong(mark) for mark in measured.marks(page)]
+
+    cell = "<!-- some.csv / 4 x 1 / ours / a call, ms -->"
+    assert said(f"takes 1.25 ms{cell}, 1.254 ms (1.2 to 1.3){cell}") == [None, None]
+    assert said(f"1.26 ms{cell} and 1.25 (1.2 to 1.4){cell}") == ["the file has 1.254 (1.2 to 1.31)"] * 2
+    assert said("1,200<!-- some.csv / 4 x 1 / theirs / a call, ms -->") == [None]
+    assert said("1<!-- some.csv / 4 x 1 / a call, ms -->") == ["2 rows and 1 columns of this name"]
+
+
+def test_a_row_that_is_not_in_the_file_is_found(tmp_path: Path) -> None:
+    (tmp_path / "some.csv").write_text("case,time,error\na,1,2\nb,3,4\n")
+    page = tmp_path / "page.md"
+    page.write_text("| time | case |\n|---|---|\n| `3` | b |\n| 1 | b |\n\n[CSV](some.csv)\n")
+    (table,) = measured.tables(page)
+    assert measured.strangers(table) == [["1", "b"]]
+    page.write_text("| speed |\n|---|\n| 3 |\n\n[CSV](some.csv)\n")
+    assert measured.strangers(next(measured.tables(page))) == [["speed"]]
+
+
+def test_every_csv_file_is_linked_and_every_long_table_has_one() -> None:
+    linked = {
+        (page.parent / target).resolve()
+        for page in MEASURED
+        for target in re.findall(r"\]\(([^)\s]+\.csv)\)", page.read_text())
+    }
+    assert linked == set(FOLDER.rglob("*.csv"))
+    for page in MEASURED[1:]:
+        for table in measured.tables(page):
+            assert table.file or len(table.rows) <= 8 or page.name == "index.md", table.rows[0]
+
+
+@pytest.mark.parametrize("page", MEASURED, ids=named)
+def test_a_column_says_what_is_in_its_brackets(page: Path) -> None:
+    """A 95 % interval, `(0.9 to 1.1)`, needs no word; a single number does."""
+    for heading, *rows in (table.rows for table in measured.tables(page)):
+        for row in rows:
+            for name, cell in zip(heading, row, strict=True):
+                alone = re.search(r"\(-?[\d.,]+(?:e-?\d+)?(?: (?:%|[nµm]?s|MiB))?\)", cell)
+                assert not alone or "(" in name or "(" in heading[0], (name, cell)
+
+
+def test_the_lists_of_measurements_name_the_commits_of_their_pages() -> None:
+    for page in FOLDER.rglob("2*.md"):
+        index = (page.parent / "index.md").read_text()
+        (row,) = [line for line in index.splitlines() if line.startswith("| ") and f"({page.name})" in line]
+        commits = re.findall(r"`([0-9a-f]{7,10})`", row)
+        assert commits
+        assert all(commit in page.read_text() for commit in commits), page.name
+
+
+def test_a_benchmark_is_written_between_its_markers() -> None:
+    page = benched.PAGE.read_text()
+    for name in ("dynamics", "gates", "pulses"):
+        assert benched.written(page, name, []).count(f"<!-- measured: {name} -->") == 1
+    with pytest.raises(SystemExit, match="has no part for grams"):
+        benched.written(page, "grams", [])
