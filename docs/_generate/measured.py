@@ -65,9 +65,14 @@ def strangers(table: Table) -> list[list[str]]:
     return [row for row in table.rows[1:] if row not in known]
 
 
+def prose(page: Path) -> str:
+    """A page without code in a line."""
+    return re.sub(r"`[^`\n]*`", "", page.read_text())
+
+
 def marks(page: Path) -> Iterator[Mark]:
     """The numbers of a page that are marked."""
-    for found in SAID.finditer(page.read_text()):
+    for found in SAID.finditer(prose(page)):
         *cells, column = found[3].split(" / ")
         yield Mark(page, found[1], page.parent / found[2], cells, column)
 

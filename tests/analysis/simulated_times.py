@@ -82,9 +82,9 @@ def covered(method: Interval, seeds: int, slow: str, replicates: int) -> list[Co
 
 
 def table(replicates: int) -> Iterator[str]:
-    """The table of docs/timing.md."""
+    """The table of docs/measurements/2026-11-intervals.csv, of which docs/timing.md shows a part."""
     methods: dict[str, Interval] = {"ours": ours, "Student": student, "moderated": moderated}
-    names = [f"{name}, {100 * noise:g} %" for name in methods for noise in NOISES]
+    names = [f"{name}, noise {100 * noise:g} % (width)" for name in methods for noise in NOISES]
     yield f"| slow runs | seeds | {' | '.join(names)} |"
     yield f"|---|---|{'---|' * len(names)}"
     for slow in SLOW:

@@ -32,7 +32,7 @@ def test_a_marked_number_is_that_of_its_cell(page: Path) -> None:
     found = list(measured.marks(page))
     assert {mark.said: why for mark in found if (why := measured.wrong(mark))} == {}
     # Every comment that names a CSV file marks a number.
-    assert len(found) == len(re.findall(r"<!-- [^>]*\.csv ", page.read_text()))
+    assert len(found) == len(re.findall(r"<!-- [^>]*\.csv ", measured.prose(page)))
 
 
 def test_the_main_pages_have_marked_numbers() -> None:
@@ -69,10 +69,10 @@ def test_a_row_that_is_not_in_the_file_is_found(tmp_path: Path) -> None:
 def test_every_csv_file_is_linked_and_every_long_table_has_one() -> None:
     linked = {
         (page.parent / target).resolve()
-        for page in MEASURED
-        for target in re.findall(r"\]\(([^)\s]+\.csv)\)", page.read_text())
+        for page in PAGES
+        for target in re.findall(r"\]\(([^)\s]+\.csv)\)", measured.prose(page))
     }
-    assert linked == set(FOLDER.rglob("*.csv"))
+    assert linked == set(DOCS.rglob("*.csv"))
     for page in MEASURED[1:]:
         for table in measured.tables(page):
             assert table.file or len(table.rows) <= 8 or page.name == "index.md", table.rows[0]
