@@ -2,9 +2,12 @@
 
 import argparse
 import dataclasses
+import itertools
 import json
 import os
+import random
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,7 +17,9 @@ from ketscale import cli, commands
 from ketscale.analysis.advice import plan, priority
 from ketscale.grid import Run
 from ketscale.jobs.costs import Forecast, Interval
+from ketscale.jobs.provenance import code_hash
 from ketscale.jobs.slurm.site import Site, SiteFile
+from ketscale.training import checkpoint
 from tests import record_maker as maker
 
 HOUR = Interval(3600.0, 1800.0, 7200.0)
@@ -53,7 +58,8 @@ def chosen(config, costs, done, node_hours):
     """The chosen runs as (number of the point, seed)."""
     hours = {run: one.node_hours.middle for run, one in costs.items()}
     have = [run for run in config.runs if (run.batch, run.seed) in done]
-    runs = priority.choose(priority.steps(config, have, hours), hours, node_hours)
+    ordered = priority.steps(config, have, hours)
+    runs = priority.choose(ordered, lambda run: run, lambda of: sum(hours[run] for run in of), node_hours)
     return [(run.batch.bit_length() - 5, run.seed) for run in runs]
 
 
@@ -103,6 +109,66 @@ def test_the_chosen_cost_no_more_than_the_budget():
         found = chosen(config, forecasts, set(), budget)
         assert sum(cost[batch] for batch, _ in found) <= budget
         assert len(set(found)) == len(found)
+
+
+def drawn_processes(draw):
+    """Runs of a point whose seeds some processes train, and what some of those cost: less each, the more there are."""
+    sizes = [draw.randint(1, 4) for _ in range(draw.randint(1, 3))]
+    config = maker.config(one=maker.study(seed=list(range(sum(sizes)))))
+    seeds = list(config.runs)
+    draw.shuffle(seeds)
+    process = {run: number for number, size in enumerate(sizes) for run in (seeds.pop() for _ in range(size))}
+    once = {run: draw.choice([1.0, 2.0, 3.0]) for run in config.runs}
+    share = draw.choice([0.3, 0.7, 1.0])
+    return config, process, lambda runs: max([0.0, *(once[run] for run in runs)]) * len(runs) ** share
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_budget_buys_as_many_further_seeds_as_any_choice_of_them_does(seed):
+    """Against every set of them: whole cohorts are chosen where they are cheaper."""
+    draw = random.Random(seed)
+    config, process, cost = drawn_processes(draw)
+
+    def whole(runs):
+        parts = {}
+        for run in runs:
+            parts.setdefault(process[run], []).append(run)
+        return sum(map(cost, parts.values()))
+
+    sets = [
+        of for number in range(len(config.runs) + 1) for of in itertools.combinations(config.runs, number)
+    ]
+    costs = {of: whole(of) for of in sets}
+    alone = {run: cost([run]) for run in config.runs}
+    for budget in (draw.uniform(0, max(costs.values())) for _ in range(5)):
+        [step, *_] = priority.steps(config, (), alone)
+        single = step._replace(needed=len(config.runs), further=True)
+        found = priority.choose([single], process.get, cost, budget)
+        assert costs[tuple(run for run in config.runs if run in found)] <= budget
+        assert len(found) == max(len(of) for of in sets if costs[of] <= budget)
+
+
+@pytest.mark.parametrize("cores", [1, 2])
+@pytest.mark.parametrize("seeds", [5, 9, 12])
+def test_a_budget_buys_as_many_seeds_of_a_point_as_any_choice_that_completes_it(seeds, cores):
+    """Its cohorts are those that a call forms, of at most four; without three seeds, or all, a point is not begun."""
+    config = maker.config(one=maker.study(seed=list(range(seeds))))
+    runs = list(config.runs)
+    size = 4 * cores
+    process = {run: (place // size, place % cores) for place, run in enumerate(runs)}
+
+    def whole(some):
+        counts = Counter(process[run] for run in some)
+        return sum(count**0.5 for count in counts.values())
+
+    fewest = {0: 0.0}
+    for number in range(3, seeds + 1):
+        fewest[number] = min(map(whole, itertools.combinations(runs, number)))
+    alone = dict.fromkeys(runs, 1.0)
+    for budget in (0.5, 1.7, *(cost + 1e-9 for cost in fewest.values())):
+        ordered = priority.steps(config, (), alone)
+        found = priority.choose(ordered, process.get, lambda some: len(some) ** 0.5, budget)
+        assert len(found) == max(number for number, cost in fewest.items() if cost <= budget)
 
 
 def test_limits_are_read_by_a_site_file_and_have_room():
@@ -228,6 +294,69 @@ def test_runs_that_a_budget_pays_for_cost_what_they_do_in_cohorts_of_their_own(c
         )
         assert made["chosen"]["node_hours"]["middle"] <= budget
         assert paid and max(one["members"] for one in paid) <= len(paid)
+
+
+def test_a_budget_for_few_of_many_seeds_buys_whole_cohorts(capsys):
+    """Chosen across cohorts they would train in smaller ones, where each costs more."""
+    config = maker.config(one=maker.study(protocol="parity", simulator="fused", seed=list(range(200))))
+    write(config)
+    finish(config, config.runs[-1], minutes=30.0)
+    whole = json.loads(call(capsys, "--json"))["runs"]
+    largest = max(one["members"] for one in whole)
+    share = next(one for one in whole if one["members"] == largest)["node_hours"]["middle"]
+    made = json.loads(call(capsys, "--node-hours", str(2.01 * largest * share), "--json"))
+    members = Counter(one["members"] for one in made["runs"] if one["chosen"])
+    assert members == {largest: 2 * largest}
+
+
+def test_of_a_run_with_a_checkpoint_what_is_left_is_counted(capsys):
+    config = maker.config(
+        one=maker.study(protocol=["timing", "quality"], simulator="default.qubit", seed=[0, 1, 2])
+    )
+    write(config)
+    timed, quality = ([run for run in config.runs if run.protocol == name] for name in ("timing", "quality"))
+    finish(config, timed[0])
+    # 100 epochs of 20 steps.
+    save(config, quality[1], 1500)
+    save(config, timed[1], 20)
+    save(config, quality[2], 1900, key="of other settings")
+    runs = {Run.parse(one["run"]): one for one in json.loads(call(capsys, "--json"))["runs"]}
+    start = runs[quality[0]]["start_s"]["middle"] / 3600
+    whole, left = (runs[run]["node_hours"]["middle"] - start for run in quality[:2])
+    assert left == pytest.approx(whole / 4)
+    assert runs[quality[2]]["node_hours"]["middle"] - start == pytest.approx(whole)
+    # No timed run resumes.
+    assert runs[timed[1]]["node_hours"] == runs[timed[2]]["node_hours"]
+    # A limit in the site file is for all of it.
+    assert len(call(capsys, "--limits").splitlines()) == 2
+
+
+def test_of_the_members_of_a_cohort_what_is_left_of_each_is_counted(capsys):
+    config = maker.config(one=maker.study(protocol="quality", simulator="fused", seed=list(range(9))))
+    write(config)
+    finish(config, config.runs[0])
+    made = json.loads(call(capsys, "--json"))["runs"]
+    save(config, Run.parse(made[1]["run"]), 1500)
+    again = json.loads(call(capsys, "--json"))["runs"]
+    assert [one["members"] for one in again] == [one["members"] for one in made]
+    mates = [one for one in again if one["members"] == again[1]["members"]]
+    # The process of a cohort takes what all its members take.
+    ours = next(one for one in again if one["run"] == made[1]["run"])
+    saved = made[1]["node_hours"]["middle"] - ours["node_hours"]["middle"]
+    assert saved > 0.7 * made[1]["node_hours"]["middle"] > 0
+    assert ours["wall_s"]["middle"] == pytest.approx(made[1]["wall_s"]["middle"] - 3600 * saved)
+    assert sum(one["wall_s"]["middle"] == pytest.approx(ours["wall_s"]["middle"]) for one in mates) >= 2
+
+
+def save(config, run, step, key=None):
+    """The checkpoint of a run, as its header says it."""
+    key = key or checkpoint.identify(config.settings(run).hash, maker.FEATURES, code_hash())
+    path = checkpoint.path_of(Path("results") / run.folder, key)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(json.dumps({"key": key, "step": step}).encode() + b"\n...")
+    manifest = Path("results/features/digits/features.json")
+    manifest.parent.mkdir(parents=True, exist_ok=True)
+    manifest.write_text(json.dumps({"hash": maker.FEATURES}))
 
 
 def test_of_many_points_some_to_do_first_and_some_that_are_left_out_are_named(capsys):

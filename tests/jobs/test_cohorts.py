@@ -93,6 +93,20 @@ def test_runs_are_dealt_so_that_every_place_has_one():
     assert [len(cohort) for cohort in cohorts.plan(many, cores=1)] == [17, 16]
 
 
+@pytest.mark.parametrize("number, cores", [(65, 1), (65, 2), (100, 3), (96, 2), (128, 64)])
+def test_the_first_runs_fill_as_many_cohorts_as_train_at_a_time(number, cores):
+    """So that some of very many runs, in their order, are whole cohorts and keep every core busy."""
+    many = [settings(run) for run in runs("epochs", seeds=number)]
+    found = [sorted(one) for one in seeds(cohorts.plan(many, cores))]
+    alone = number - sum(map(len, found))
+    assert alone == 0 and sorted(seed for one in found for seed in one) == list(range(number))
+    sizes = [len(one) for one in found]
+    assert max(sizes) <= cohorts.MOST and len(found) >= min(cores, number / cohorts.MOST)
+    beside = min(cores, len(found))
+    first = sorted(seed for one in found[:beside] for seed in one)
+    assert first == list(range(len(first))) and max(sizes[:beside]) - min(sizes[:beside]) <= 1
+
+
 def test_a_run_of_several_threads_takes_as_many_cores():
     runs_ = [study.run(f"cpu-n1r1t{2}", simulator="fused", protocol="epochs", seed=seed) for seed in range(4)]
     assert seeds(cohorts.plan([settings(run) for run in runs_], cores=4)) == [[0, 2], [1, 3]]

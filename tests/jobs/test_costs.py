@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from ketscale.config import Config
-from ketscale.jobs.costs import Costs, missing, records
+from ketscale.jobs.costs import Call, Costs, records
 from ketscale.jobs.costs.law import left_out
 from ketscale.jobs.costs.records import Sample
 from ketscale.problems.control.specification import FAMILY
@@ -305,7 +305,8 @@ def test_runs_of_a_cohort_teach_and_are_planned_as_one(tmp_path, monkeypatch):
     config = quality(8, batch=[64, 128])
     first = [run for run in config.runs if run.batch == 64]
     trained_together(tmp_path / config.results, config, first, 20.0)
-    costs, made = missing(config, [run for run in config.runs if run not in first], tmp_path)
+    costs = Costs.of(tmp_path / config.results)
+    made = Call(costs, config, [run for run in config.runs if run not in first], tmp_path).forecasts()
     assert costs.records == 8 and len(made) == 8
     of_all = made[config.runs[-1]]
     assert of_all.members == 8 and of_all.wall_s.middle == pytest.approx(8 * of_all.seconds.middle)
@@ -315,15 +316,14 @@ def test_runs_of_a_cohort_teach_and_are_planned_as_one(tmp_path, monkeypatch):
     assert {one.place for one in again.values()} == {"repeat"}
     # 40 steps took 20 s of a run.
     assert again[first[0]].step_s.middle == pytest.approx(0.5, rel=0.05)
-    _, alone = missing(config, first[:1], tmp_path)
-    one = alone[first[0]]
+    one = Call(costs, config, first[:1], tmp_path).forecasts()[first[0]]
     assert one.members == 1 and 1.5 < one.seconds.middle / again[first[0]].seconds.middle < 8
 
 
 def test_without_cohorts_none_is_planned(tmp_path):
     config = Config.of({**quality(4).given, "cohorts": False}, FAMILIES)
     trained_together(tmp_path / config.results, config, config.runs[:2], 20.0)
-    made = missing(config, config.runs[2:], tmp_path)[1]
+    made = Call(Costs.of(tmp_path / config.results), config, config.runs[2:], tmp_path).forecasts()
     assert [one.members for one in made.values()] == [1, 1]
 
 

@@ -225,6 +225,8 @@ class Config:
         Raises:
             UserError: a name in its path is not defined, or its axes cannot be combined.
         """
+        if run in self.run_set:
+            return self._settings(run)  # all of its studies are checked, and there are thousands
         for axis, known in self._names().items():
             name = getattr(run, axis)
             if name not in known and name not in (self.trials if axis == "protocol" else ()):

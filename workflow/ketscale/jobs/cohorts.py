@@ -73,7 +73,7 @@ def plan(
     """The cohorts among the runs of a config, each of at least two.
 
     cores: those on which jobs run at a time. Runs of one shape are dealt to several cohorts where fewer would leave
-        some of these idle.
+        some of these idle. The first runs fill as many cohorts as train at a time, the next ones others.
     place: names what a run shares with others that may train in its process, such as its allocation.
     needed: the runs that are to be trained; None for all. They are dealt last, so that those that are left after an
         interruption stay together.
@@ -91,7 +91,12 @@ def plan(
         places = cores // of_shape[0].run.threads
         wanted = -(-max(1, places - others) // len(alike))
         parts = min(len(of_shape), max(wanted, -(-len(of_shape) // MOST)))
-        dealt += [of_shape[part::parts] for part in range(parts)]
+        beside = min(parts, max(1, places))
+        size = -(-len(of_shape) * beside // parts)
+        for first in range(0, len(of_shape), size):
+            block = of_shape[first : first + size]
+            number = min(beside, -(-len(block) * parts // len(of_shape)))
+            dealt += [block[part::number] for part in range(number)]
     left = [[one for one in cohort if needed is None or one.run in needed] for cohort in dealt]
     return [cohort for cohort in left if len(cohort) > 1]
 

@@ -1,4 +1,7 @@
-"""Checkpoints: one file, written atomically, with a checksum, keyed by everything that a run's numbers depend on."""
+"""Checkpoints: one file, written atomically, with a checksum, keyed by everything that a run's numbers depend on.
+
+Imports torch only for a state: forecasts ask how far runs are.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +11,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ketscale import strict_json
 from ketscale.errors import UserError, short
-from ketscale.files import read_bytes, write_atomic
+from ketscale.files import opened, read_bytes, write_atomic
 
 FOLDER = "checkpoint"
 
@@ -37,6 +38,8 @@ def save(folder: Path, key: str, state: dict[str, Any]) -> None:
 
     The header has the step, for those who must not import torch to know how far a run is.
     """
+    import torch
+
     buffer = io.BytesIO()
     torch.save(state, buffer)
     content = buffer.getvalue()
@@ -54,6 +57,8 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     Raises:
         UserError: the checkpoint is damaged, was written under another key, or holds something else.
     """
+    import torch
+
     path = path_of(folder, key)
     try:
         header, content = read_bytes(path).split(b"\n", 1)
@@ -77,6 +82,19 @@ def load(folder: Path, key: str) -> dict[str, Any] | None:
     if about.get("step") != _step(state):
         raise UserError(f"{path}: damaged (its header has another step); delete it and start the run again")
     return state
+
+
+def steps(folder: Path) -> dict[str, int]:
+    """The steps up to which the checkpoints in a run's folder go, by their keys, as their headers say it."""
+    found: dict[str, int] = {}
+    for path in (folder / FOLDER).glob("*.pt"):
+        try:
+            with opened(path) as file:
+                about = strict_json.loads(file.readline())
+            found[str(about["key"])] = int(about["step"])
+        except (OSError, ValueError, LookupError, TypeError):
+            continue  # it is being replaced, or of an older version
+    return found
 
 
 def _step(state: dict[str, Any]) -> int:

@@ -14,8 +14,8 @@ from ketscale.analysis.advice import priority
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.costs import Costs, Forecast, Interval, total
-from ketscale.jobs.costs.records import known
+from ketscale.jobs.costs import Call, Costs, Forecast, Interval, total
+from ketscale.jobs.costs import records as samples
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import report
 from ketscale.jobs.status.spent import Spent, spent
@@ -28,8 +28,6 @@ _LIMITED = ("workload", "model", "simulator", "backend", "protocol", "batch")
 # On top of the upper ends of the intervals, of which 5 % are exceeded. A retry asks for more, but starts again later.
 _MORE_TIME, _MORE_MEMORY = 1.5, 1.25
 _MEGABYTES = 100
-# By how much less is tried, at least, where the cohorts of what was chosen cost more than the budget.
-_CLOSER = 0.98
 _COSTS = ("wall_s", "start_s", "step_s", "memory_bytes")
 _PLACES = {"repeat": "", "within": "between records", "beyond": "beyond the records"}
 # Why runs are left out.
@@ -48,8 +46,7 @@ class Cost:
     def start_hours(self) -> Interval:
         """The node-hours that its processes take to start, its share of them where it is trained with others."""
         one = self.forecast
-        share = one.node_hours.middle / one.wall_s.middle
-        return one.start_s.times(self.jobs * share)
+        return one.start_s.times(self.jobs * one.run.nodes / one.members / 3600)
 
     @property
     def node_hours(self) -> Interval:
@@ -117,24 +114,32 @@ def make(
     budget = so_far.left if node_hours is None else node_hours
     coming = {one.run for one in seen if one.state in _COMING}
     missing = tuple(one.run for one in seen if one.run not in coming)
-    told = Costs.of(root / config.results, *folders)
+    known = report.known(config, seen, root)
+    told = Costs.of(root / config.results, *folders, known=known)
+    call = Call(told, config, missing, root)
 
     def costs(runs: Collection[Run]) -> tuple[dict[Run, Cost], dict[Run, str]]:
-        """What runs cost that one call trains, and why others are left out."""
+        """What runs cost if the call trains only these, and why others are left out."""
         found, long = dict[Run, Cost](), dict[Run, str]()
-        for run, one in told.of_call(config, runs, root / config.results).items():
+        for run, one in call.forecasts(runs).items():
             jobs = 1 if wall_s is None else _jobs(one, wall_s)
-            protocol = config.settings(run).protocol
-            anew = "a timed run" if protocol.timed else "l-bfgs" if protocol.optimiser == "l-bfgs" else ""
-            if jobs == 1 or (jobs and not anew):
+            if jobs == 1 or (jobs and not (anew := _anew(config, run))):
                 found[run] = Cost(one, jobs)
             else:
-                long[run] = (
-                    f"longer than a job, and {anew} has no checkpoints"
-                    if jobs
-                    else "starts longer than a job"
-                )
+                no_more = f"longer than a job, and {anew} has no checkpoints" if jobs else ""
+                long[run] = no_more or "starts longer than a job"
         return found, long
+
+    hours_of: dict[object, float] = {}
+
+    def together(runs: Sequence[Run]) -> float:
+        """The node-hours of runs that one process trains."""
+        alike = frozenset(Counter(map(call.alike, runs)).items())
+        if alike not in hours_of:
+            found = costs(runs)[0]
+            hours = sum(one.node_hours.middle for one in found.values())
+            hours_of[alike] = hours if len(found) == len(runs) else math.inf
+        return hours_of[alike]
 
     known_costs, left_out = costs(missing)
     for run in missing:
@@ -144,17 +149,9 @@ def make(
     if budget is not None:
         hours = {run: one.node_hours.middle for run, one in known_costs.items()}
         ordered = priority.steps(config, coming, hours)
-        chosen = priority.choose(ordered, hours, budget)
-        while chosen:
-            # Fewer runs train in smaller cohorts, in which each costs more.
-            paid_costs = costs(chosen)[0]
-            cost = sum(one.node_hours.middle for one in paid_costs.values())
-            if cost <= budget:
-                known_costs |= paid_costs
-                break
-            before = sum(hours[run] for run in chosen)
-            chosen = priority.choose(ordered, hours, before * min(budget / cost, _CLOSER))
-        paid, next_ones = {*chosen}, {run: _OVER for step in ordered for run in step.runs}
+        chosen = priority.choose(ordered, call.cohort, together, budget)
+        known_costs |= costs(chosen)[0]
+        paid, next_ones = {*chosen}, {run: _OVER for step in ordered for run in (*step.trials, *step.seeds)}
         others = {**next_ones, **{run: _INCOMPLETE for run in known_costs if run not in next_ones}}
         left_out = {run: why for run, why in others.items() if run not in paid} | left_out
     return Plan(
@@ -172,6 +169,12 @@ def make(
         tuple(chosen),
         left_out,
     )
+
+
+def _anew(config: Config, run: Run) -> str:
+    """What starts from the beginning in each of its jobs, in words; '' for a run that has checkpoints."""
+    protocol = config.settings(run).protocol
+    return "a timed run" if protocol.timed else "l-bfgs" if protocol.optimiser == "l-bfgs" else ""
 
 
 def _jobs(one: Forecast, wall_s: float) -> int:
@@ -202,7 +205,7 @@ def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
 
     smallest: dict[object, Run] = {}
     for run in sorted((run for run in unknown if config.protocols[run.protocol].search is None), key=size):
-        smallest.setdefault(known(config.settings(run).content), run)
+        smallest.setdefault(samples.known(config.settings(run).content), run)
     return tuple(smallest.values())
 
 
@@ -213,8 +216,9 @@ def as_targets(plan: Plan) -> str:
         UserError: there are none. Snakemake without a target would run the whole study.
     """
     if not plan.chosen:
+        known = "fits the budget: raise --node-hours, or" if plan.costs else "has a forecast:"
         raise UserError(
-            "no missing run with a forecast fits the budget: raise --node-hours, or measure one of each kind first"
+            f"no missing run {known} measure one of each kind first (`ketscale plan{plan.options}` names them)"
             if plan.missing
             else "nothing is missing, so there is no target"
         )
@@ -234,7 +238,9 @@ def as_limits(plan: Plan) -> str:
             alike.setdefault(named, []).append(cost.forecast)
     said = []
     for named, of in alike.items():
-        longest_s = min(_MORE_TIME * max(one.wall_s.high for one in of), plan.wall_s or math.inf)
+        # A run that is lost starts from the beginning.
+        whole_s = max((one.wall_s + one.saved_s.times(one.members)).high for one in of)
+        longest_s = min(_MORE_TIME * whole_s, plan.wall_s or math.inf)
         minutes = max(1, math.ceil(longest_s / 60))
         memory = _MORE_MEMORY * max(one.memory_bytes.high for one in of) / 1e6
         megabytes = _MEGABYTES * math.ceil(memory / _MEGABYTES)

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-import os
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from pathlib import Path
 from statistics import median
@@ -13,14 +12,13 @@ from typing import Literal
 
 from threadpoolctl import threadpool_limits
 
-from ketscale.config import Config, Settings
+from ketscale.config import Protocol, Settings
 from ketscale.grid import BACKENDS, Run, canonical
-from ketscale.jobs import choice, cohorts
 from ketscale.jobs.costs import records
-from ketscale.jobs.costs.interval import Interval, between
+from ketscale.jobs.costs.interval import NOTHING, Interval, between
 from ketscale.jobs.costs.law import Law
 from ketscale.jobs.costs.records import Case, Sample, case
-from ketscale.jobs.slurm import queue
+from ketscale.measure.form import Record
 
 # repeat: a record differs only in the seed. within: records of such runs have smaller and larger values of every number,
 # or equal ones. beyond: the others.
@@ -40,7 +38,8 @@ class Forecast:
     seconds: its own time; in a cohort, its share of the time of all. step_s: a steady step; a share as well. start_s: of
     the process, which a further job of the run pays again. memory_bytes: host memory of the largest rank, all members
     included. place: where it is, seen from the records. at_most: it may stop early, and no record says when, so `seconds` are
-    those of all epochs. members: how many runs one process trains together, this one included.
+    those of all epochs. members: how many runs one process trains together, this one included. others_s: what the others take
+    there. saved_s: what its checkpoint saves, and `seconds` leaves out.
     """
 
     run: Run
@@ -51,11 +50,13 @@ class Forecast:
     place: Place
     at_most: bool = False
     members: int = 1
+    others_s: Interval = NOTHING
+    saved_s: Interval = NOTHING
 
     @property
     def wall_s(self) -> Interval:
         """The time of the process that trains it."""
-        return self.seconds.times(self.members)
+        return self.seconds + self.others_s
 
     @property
     def node_hours(self) -> Interval:
@@ -68,6 +69,46 @@ class Forecast:
         return f"{'at most ' * self.at_most}{between(self.seconds)}"
 
 
+@dataclass(frozen=True)
+class Parts:
+    """What the cost of a run is made of: the costs of `Sample`, its steps, and the share of them that it takes, at least, in
+    the middle and at most. For the rest see `Forecast`.
+    """
+
+    protocol: Protocol
+    costs: Mapping[str, Interval]
+    steps: int
+    shares: tuple[float, float, float]
+    place: Place
+    at_most: bool
+    members: int
+
+    def of(self, run: Run, done: int = 0) -> Forecast:
+        """The forecast of a run that goes on after so many steps. Those with which it trains are taken for like it."""
+        costs, seconds = self.costs, self._seconds(done)
+        # Steps of a cohort are no run's own.
+        step_s = costs["pace_s" if self.members > 1 or "step_s" not in costs else "step_s"]
+        return Forecast(
+            run, seconds, step_s, costs["start_s"].times(self.members), costs["memory_bytes"], self.place, self.at_most,
+            self.members, seconds.times(self.members - 1), self._seconds(0).minus(seconds) if done else NOTHING,
+        )  # fmt: skip
+
+    def _seconds(self, done: int) -> Interval:
+        """The seconds that are left after so many steps."""
+        low, middle, high = (self._whole(self.steps * each, done) for each in self.shares)
+        seconds = Interval(middle.middle, low.low, high.high)
+        if (limit_s := self.protocol.limit_s) is None:
+            return seconds
+        pace_s = self.costs["pace_s"]
+        limit_s = max(0.0, limit_s - done * pace_s.middle)
+        most = self.costs["start_s"] + Interval(max(limit_s, pace_s.middle), limit_s, limit_s + pace_s.high)
+        return Interval(*map(min, astuple(seconds), astuple(most)))
+
+    def _whole(self, steps: float, done: int) -> Interval:
+        left = max(0.0, steps - done)
+        return whole(self.costs, left, (self.protocol.epochs or 0) * left / self.steps)
+
+
 class Costs:
     """What samples tell of the costs of other runs.
 
@@ -76,10 +117,10 @@ class Costs:
     """
 
     def __init__(self, samples: Iterable[Sample], machine: str | None = None) -> None:
-        self._samples = list(samples)
+        samples = list(samples)
         self._points: dict[str, Case] = {}
         costs: dict[str, dict[str, list[float]]] = {}
-        for one in self._samples:
+        for one in samples:
             self._points.setdefault(one.case.point, one.case)
             for name, cost in one.costs.items():
                 of = costs.setdefault(name, {}).setdefault(one.case.point, [])
@@ -89,16 +130,34 @@ class Costs:
             self._laws = {
                 name: Law([self._points[point] for point in of], [*of.values()]) for name, of in costs.items()
             }
+        known, named = dict[object, list[Case]](), dict[object, list[Case]]()
+        for at in self._points.values():
+            known.setdefault(at.known, []).append(at)
+            named.setdefault(_names(at), []).append(at)
+        self._known, self._named = ({key: _ranges(of) for key, of in one.items()} for one in (known, named))
+        # Of runs of a workload and optimiser the steps of an epoch, and the most samples that these may be; of runs of a model
+        # and workload that may stop early after so many epochs, when they did.
+        self._epochs: dict[object, tuple[int, int]] = {}
+        self._ended: dict[object, list[int]] = {}
+        for one in samples:
+            names, most = one.case.names, one.steps_per_epoch * one.batch
+            like = names["workload"], names["optimiser"]
+            steps, least = self._epochs.get(like, (one.steps_per_epoch, most))
+            self._epochs[like] = steps, min(least, most)
+            if one.epochs and one.stops_early:
+                self._ended.setdefault((names["model"], names["workload"], one.planned), []).append(
+                    one.epochs
+                )
         used = Counter(
-            (BACKENDS[one.case.names["backend"]].device, one.case.names["machine"]) for one in self._samples
+            (BACKENDS[one.case.names["backend"]].device, one.case.names["machine"]) for one in samples
         )
         self._machine = {device: machine or most for (device, most), _ in reversed(used.most_common())}
-        self.records, self.machines = len(self._samples), tuple(dict.fromkeys(self._machine.values()))
+        self.records, self.machines = len(samples), tuple(dict.fromkeys(self._machine.values()))
 
     @classmethod
-    def of(cls, *folders: Path) -> Costs:
-        """From the records of results folders."""
-        return cls(records.below(folders))
+    def of(cls, *folders: Path, known: Mapping[Path, Record] | None = None) -> Costs:
+        """From the records of results folders. known: those that have been read, by their paths."""
+        return cls(records.below(folders, known or {}))
 
     def knows(self, case: Case) -> bool:
         """Whether records have the case's model, simulator and backend, and numbers that are near enough.
@@ -106,22 +165,22 @@ class Costs:
         A case is too far if a number is more than one grid of a study beyond them (see `records`): eight times the batch,
         four times the ranks, or four qubits.
         """
-        return _inside(case, [one for one in self._points.values() if one.known == case.known], 1.0)
+        return _inside(case, self._known.get(case.known, {}), 1.0)
 
     def place(self, case: Case) -> Place:
         """The place of a case among the records."""
         if case.point in self._points:
             return "repeat"
-        like = [one for one in self._points.values() if one.names == case.names]
-        return "within" if _inside(case, like, 0.0) else "beyond"
+        return "within" if _inside(case, self._named.get(_names(case), {}), 0.0) else "beyond"
 
     def costs(self, cases: Sequence[Case]) -> list[dict[str, Interval]]:
         """The costs of cases of which `knows` holds, by the names of `Sample.costs`; one that no record has is missing."""
         found: list[dict[str, Interval]] = [{} for _ in cases]
         beyond = [self.place(one) == "beyond" for one in cases]
-        for name, law in self._laws.items() if cases else ():
-            for at, one, interval in zip(found, cases, law.intervals(cases, beyond), strict=True):
-                at[name] = interval.times(_shared(name, one))
+        with threadpool_limits(1):
+            for name, law in self._laws.items() if cases else ():
+                for at, one, interval in zip(found, cases, law.intervals(cases, beyond), strict=True):
+                    at[name] = interval.times(_shared(name, one))
         return found
 
     def forecast(
@@ -133,92 +192,59 @@ class Costs:
             together: those that one process trains, as `cohorts.plan` has them; the others train alone.
         """
         members = {one.run: len(cohort) for cohort in together for one in cohort}
-        # Runs that differ in their seeds cost the same.
-        alike: dict[object, list[Settings]] = {}
-        for one in runs:
-            content = canonical({**one.content, "run": None})
-            alike.setdefault((one.run.without("seed"), content, members.get(one.run, 1)), []).append(one)
-        known: list[tuple[list[Settings], Case, int]] = []
-        for of in alike.values():
-            machine = self._machine.get(BACKENDS[of[0].run.backend].device)
-            at = machine and case(of[0].content, of[0].sizes, machine, members.get(of[0].run, 1))
-            if at and self.knows(at) and (steps := self._steps(of[0], at)):
-                known.append((of, at, steps))
-        made = {}
-        for (of, at, steps), costs in zip(known, self.costs([at for _, at, _ in known]), strict=True):
-            protocol, count = of[0].protocol, members.get(of[0].run, 1)
-            shares, at_most = self._shares(of[0], at)
-            low, middle, high = (whole(costs, steps * each, (protocol.epochs or 0) * each) for each in shares)
-            seconds = Interval(middle.middle, low.low, high.high)
-            if (limit_s := protocol.limit_s) is not None:
-                pace_s = costs["pace_s"]
-                most = costs["start_s"] + Interval(
-                    max(limit_s, pace_s.middle), limit_s, limit_s + pace_s.high
-                )
-                seconds = Interval(*map(min, astuple(seconds), astuple(most)))
-            # Steps of a cohort are no run's own.
-            step_s = costs["pace_s" if count > 1 or "step_s" not in costs else "step_s"]
-            place, memory = self.place(at), costs["memory_bytes"]
-            for one in of:
-                made[one.run] = Forecast(
-                    one.run, seconds, step_s, costs["start_s"].times(count), memory, place, at_most, count
-                )
-        return made
+        parts = {one.run: (one, members.get(one.run, 1)) for one in runs}
+        known = self.parts(parts.values())
+        return {run: made.of(run) for (run, _), made in zip(parts.items(), known, strict=True) if made}
 
-    def of_call(self, config: Config, runs: Collection[Run], results: Path) -> dict[Run, Forecast]:
-        """The forecasts of runs that one call is to train, in the cohorts that it forms."""
-        # Under SLURM, a job is a process of its own.
-        cores = 1 if queue.available() else len(os.sched_getaffinity(0))
-        every = map(config.settings, dict.fromkeys([*config.runs, *runs]))
-        together = cohorts.plan(every, cores, needed=set(runs)) if config.cohorts else ()
-        return self.forecast([choice.resolved(config.settings(run), results) for run in runs], together)
+    def parts(self, asked: Iterable[tuple[Settings, int]]) -> list[Parts | None]:
+        """What the costs of runs are made of, each in a cohort of so many; None where nothing is known."""
+        # Runs that differ in their seeds cost the same.
+        keys, alike = list[object](), dict[object, tuple[Settings, int]]()
+        for one, members in asked:
+            keys.append(key := (one.run.without("seed"), canonical({**one.content, "run": None}), members))
+            alike.setdefault(key, (one, members))
+        known: dict[object, tuple[Case, int]] = {}
+        for key, (one, members) in alike.items():
+            machine = self._machine.get(BACKENDS[one.run.backend].device)
+            at = machine and case(one.content, one.sizes, machine, members)
+            if at and self.knows(at) and (steps := self._steps(one, at)):
+                known[key] = at, steps
+        made: dict[object, Parts] = {}
+        for (key, (at, steps)), costs in zip(
+            known.items(), self.costs([at for at, _ in known.values()]), strict=True
+        ):
+            one, members = alike[key]
+            shares, at_most = self._shares(one, at)
+            made[key] = Parts(one.protocol, costs, steps, shares, self.place(at), at_most, members)
+        return [made.get(key) for key in keys]
 
     def _steps(self, settings: Settings, at: Case) -> int | None:
         """The steps of a whole run; None if no record of the same workload and optimiser tells."""
         protocol = settings.protocol
         if protocol.epochs is None:
             return protocol.steps
-        like = [one for one in self._samples if _same(one.case, at, "workload", "optimiser")]
-        if not like:
+        like = self._epochs.get((at.names["workload"], at.names["optimiser"]))
+        if like is None:
             return None
+        steps, samples = like
         if settings.sampler != "shuffled" or protocol.optimiser == "l-bfgs":
-            return protocol.epochs * like[0].steps_per_epoch
+            return protocol.epochs * steps
         # A batch covers some samples at most, so that the least of these bounds is the closest.
-        return protocol.epochs * math.ceil(
-            min(s.steps_per_epoch * s.batch for s in like) / settings.run.batch
-        )
+        return protocol.epochs * math.ceil(samples / settings.run.batch)
 
     def _shares(self, settings: Settings, at: Case) -> tuple[tuple[float, float, float], bool]:
         """The share of its epochs that a run takes, at least, in the middle and at most; and whether no record tells."""
         stopping, epochs = settings.protocol.early_stopping, settings.protocol.epochs
         if stopping is None or epochs is None:
             return (1.0, 1.0, 1.0), False
-        ended = sorted(
-            one.epochs / epochs
-            for one in self._samples
-            if one.epochs
-            and one.stops_early
-            and one.planned == epochs
-            and _same(one.case, at, "model", "workload")
-        )
+        of = (at.names["model"], at.names["workload"], epochs)
+        ended = sorted(each / epochs for each in self._ended.get(of, ()))
         if len(ended) >= _ENOUGH:
             return (ended[0], median(ended), ended[-1]), False
         return (min(1.0, (stopping.patience + 1) / epochs, *ended), median(ended or [1.0]), 1.0), not ended
 
 
-def missing(
-    config: Config, runs: Collection[Run], root: Path, folders: Iterable[Path] = ()
-) -> tuple[Costs, dict[Run, Forecast]]:
-    """What records tell, and the forecasts of runs that a call is to train of a config below `root`.
-
-    Args:
-        folders: results folders whose records tell costs, beside the config's own.
-    """
-    costs = Costs.of(root / config.results, *folders)
-    return costs, costs.of_call(config, runs, root / config.results)
-
-
-def whole(costs: dict[str, Interval], steps: float, epochs: float) -> Interval:
+def whole(costs: Mapping[str, Interval], steps: float, epochs: float) -> Interval:
     """All seconds of a run of so many steps and epochs, whose parts err together."""
     spent = costs["start_s"] + costs["pace_s"].times(steps)
     return spent + costs["validation_s"].times(epochs) if "validation_s" in costs else spent
@@ -229,13 +255,23 @@ def _shared(name: str, case: Case) -> float:
     return 1.0 if name == "memory_bytes" else _SHARED ** case.numbers["members"]
 
 
-def _same(one: Case, other: Case, *names: str) -> bool:
-    return all(one.names[name] == other.names[name] for name in names)
+def _names(case: Case) -> tuple[str, ...]:
+    return tuple(case.names.values())
 
 
-def _inside(case: Case, others: Sequence[Case], margin: float) -> bool:
-    """Whether each number of a case is in the range that others have, or no farther from it than a margin."""
-    ranges = {name: [one.numbers[name] for one in others if name in one.numbers] for name in case.numbers}
+def _ranges(cases: Iterable[Case]) -> dict[str, tuple[float, float]]:
+    """The least and the largest of each number of some cases."""
+    found: dict[str, tuple[float, float]] = {}
+    for one in cases:
+        for name, number in one.numbers.items():
+            least, most = found.get(name, (number, number))
+            found[name] = min(least, number), max(most, number)
+    return found
+
+
+def _inside(case: Case, ranges: Mapping[str, tuple[float, float]], margin: float) -> bool:
+    """Whether each number of a case is in its range, or no farther from it than a margin."""
     return all(
-        of and min(of) - margin <= case.numbers[name] <= max(of) + margin for name, of in ranges.items()
+        name in ranges and ranges[name][0] - margin <= number <= ranges[name][1] + margin
+        for name, number in case.numbers.items()
     )

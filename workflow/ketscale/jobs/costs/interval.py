@@ -20,6 +20,10 @@ class Interval:
         """The sum, whose ends are those of values that err together."""
         return Interval(self.middle + other.middle, self.low + other.low, self.high + other.high)
 
+    def minus(self, part: Interval) -> Interval:
+        """What is left without a part, whose values err together with these."""
+        return Interval(self.middle - part.middle, self.low - part.low, self.high - part.high)
+
     def less(self, amount: float) -> Interval:
         """What is left of a value of which an amount is spent."""
         return Interval(*(max(0.0, value - amount) for value in (self.middle, self.low, self.high)))
@@ -29,9 +33,12 @@ class Interval:
         return Interval(self.middle * factor, self.low * factor, self.high * factor)
 
 
+NOTHING = Interval(0.0, 0.0, 0.0)
+
+
 def total(intervals: Iterable[Interval]) -> Interval:
     """The sum of all, as an interval for the case that all err to the same side."""
-    return sum(intervals, Interval(0.0, 0.0, 0.0))
+    return sum(intervals, NOTHING)
 
 
 def between(time: Interval) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -52,8 +53,9 @@ class Law:
     def intervals(self, cases: Sequence[Case], beyond: Sequence[bool]) -> list[Interval]:
         """The cost of a run of each case. beyond: whether it is outside the range of what is known."""
         across = self._covariance(cases, self._cases)
-        own = np.array([self._covariance([case], [case])[0, 0] for case in cases])
-        variances = own - np.einsum("ij,jk,ik->i", across, self._inverse, across)
+        squares = ((self._numbers(cases) - self._middle) ** 2).sum(1)
+        own = _LEVEL + _NAME * len(cases[0].names) + squares * (_ALL + _OWN + 2 * _WHERE) + _OFF
+        variances = own - (across @ self._inverse * across).sum(1)
         middles = self._mean + across @ self._weights
         halves = np.sqrt(np.maximum(variances, 0.0) + self._noise) * [self._factors[each] for each in beyond]
         return [Interval(*row) for row in np.exp([middles, middles - halves, middles + halves]).T.tolist()]
@@ -78,14 +80,16 @@ class Law:
     def _covariance(self, ones: Sequence[Case], others: Sequence[Case]) -> Array:
         """The covariance of the logarithm between cases, (m, n): levels, exponents, and what is special to a point."""
         x, y = self._numbers(ones) - self._middle, self._numbers(others) - self._middle
-        codes = [
-            np.array([[hash(name) for name in case.names.values()] for case in of]) for of in (ones, others)
-        ]
-        shared = np.moveaxis(codes[0][:, None] == codes[1][None], 2, 0).astype(float)
-        same = dict(zip(ones[0].names, shared, strict=True))
-        own, where = same["model"] * same["simulator"], same["backend"] + same["machine"]
-        law = _LEVEL + _NAME * shared.sum(0) + x @ y.T * (_ALL + _OWN * own + _WHERE * where)
-        return np.asarray(law + _OFF * (shared.all(0) & (x[:, None] == y[None]).all(2)))
+        alike = np.zeros((len(ones), len(others)))
+        same: dict[str, Any] = {}
+        for name in ones[0].names:
+            codes = [np.array([hash(case.names[name]) for case in of]) for of in (ones, others)]
+            same[name] = codes[0][:, None] == codes[1]
+            alike += same[name]
+        own, where = same["model"] & same["simulator"], same["backend"] + same["machine"].astype(float)
+        points = [np.array([hash(case.point) for case in of]) for of in (ones, others)]
+        law = _LEVEL + _NAME * alike + x @ y.T * (_ALL + _OWN * own + _WHERE * where)
+        return np.asarray(law + _OFF * (points[0][:, None] == points[1]))
 
 
 def left_out(cases: Sequence[Case], beyond: bool) -> list[list[int]]:

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.grid import RECORD, RUNS, Run, canonical
+from ketscale.measure import record
 from ketscale.measure.form import Host, Record
-from ketscale.measure.record import read
 from ketscale.words import counted
 
 # What distinguishes protocols by the cost of a step; their lengths are counted, not learned.
@@ -113,20 +113,20 @@ class Sample:
     quiet: bool
 
 
-def sample(record: Record) -> Sample | None:
+def sample(made: Record) -> Sample | None:
     """The sample that a record is; None if the run failed or was resumed, or has no steady step.
 
     A run whose time was over has one too, though it may be its only step.
     """
-    timing, protocol, run = record.timing, record.settings.protocol, Run.of(record.run)
-    members, steps, late = 1 + len(record.cohort), timing.steps, record.status == "timed_out"
-    memory = max(rank.peak_rss_bytes or 0 for rank in record.machine.ranks)
+    timing, protocol, run = made.timing, made.settings.protocol, Run.of(made.run)
+    members, steps, late = 1 + len(made.cohort), timing.steps, made.status == "timed_out"
+    memory = max(rank.peak_rss_bytes or 0 for rank in made.machine.ranks)
     step_s = timing.step.median_s or (timing.first_step_s if late else None)
-    if not (late or record.status == "completed") or record.resumed or not memory or not steps:
+    if not (late or made.status == "completed") or made.resumed or not memory or not steps:
         return None
-    seconds = 3600 * record.node_hours / run.nodes + timing.startup_s / members
+    seconds = 3600 * made.node_hours / run.nodes + timing.startup_s / members
     begin_s = (timing.startup_s + timing.data_s) / members
-    epochs = record.quality.epochs if record.quality else None
+    epochs = made.quality.epochs if made.quality else None
     costs, validated_s = {"memory_bytes": float(memory)}, 0.0
     if members > 1:
         # Steps and validation passes of a cohort are no run's own: only its share of all is known.
@@ -143,17 +143,21 @@ def sample(record: Record) -> Sample | None:
     # What rounding leaves of a very short start is not below what was measured of it.
     costs |= {"pace_s": pace_s, "start_s": max(seconds - steps * pace_s - validated_s, begin_s, 1e-3)}
     return Sample(
-        case(record.config, record.sizes, hardware(record.machine), members), costs, steps, timing.steps_per_epoch,
-        run.batch, epochs, protocol.epochs, protocol.early_stopping is not None, seconds, record.quiet.quiet,
+        case(made.config, made.sizes, hardware(made.machine), members), costs, steps, timing.steps_per_epoch,
+        run.batch, epochs, protocol.epochs, protocol.early_stopping is not None, seconds, made.quiet.quiet,
     )  # fmt: skip
 
 
-def below(folders: Iterable[Path]) -> list[Sample]:
+def below(folders: Iterable[Path], known: Mapping[Path, Record] | None = None) -> list[Sample]:
     """The samples of all whole records in results folders, whatever config they are of.
 
     The busy runs of a point that has quiet ones are left out.
+
+    Args:
+        known: records that have been read, by their paths.
     """
     paths = [path for folder in folders for path in sorted((folder / RUNS).glob(f"**/{RECORD}"))]
-    found = [one for path in paths if (record := read(path).record) and (one := sample(record))]
+    read = ((known or {}).get(path) or record.read(path).record for path in paths)
+    found = [one for each in read if each and (one := sample(each))]
     quiet = {one.case.point for one in found if one.quiet}
     return [one for one in found if one.quiet or one.case.point not in quiet]

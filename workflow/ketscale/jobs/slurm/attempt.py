@@ -13,8 +13,9 @@ from pathlib import Path
 
 from ketscale import grid, strict_json
 from ketscale.errors import UserError
-from ketscale.files import opened, read_bytes
+from ketscale.files import read_bytes
 from ketscale.jobs.slurm import queue
+from ketscale.training import checkpoint
 
 # So long before its time limit a job is requeued, or at the last part of a short one; the controller of a busy cluster
 # takes seconds to answer.
@@ -28,7 +29,7 @@ class Attempt:
 
     def __init__(self, folder: Path, job: str) -> None:
         self._folder, self._job = folder, job
-        self._began_at = step(folder)
+        self._began_at = _step(folder)
         self._rests_until = -math.inf
 
     def look(self) -> None:
@@ -44,7 +45,7 @@ class Attempt:
         left = limit - used - min(_BEFORE_S, _LAST_PART * limit)
         if left > 0:
             self._rests_until = now + min(left, _AGAIN_S)
-        elif step(self._folder) > self._began_at or self._has_finished_others(used):
+        elif _step(self._folder) > self._began_at or self._has_finished_others(used):
             self._rests_until = math.inf
             self._requeue()
 
@@ -74,13 +75,6 @@ class Attempt:
         return False
 
 
-def step(folder: Path) -> int:
-    """The step up to which the checkpoint in a run's folder goes, by its header; 0 if there is none."""
-    found = [0]
-    for path in (folder / "checkpoint").glob("*.pt"):
-        try:
-            with opened(path) as file:
-                found.append(int(strict_json.loads(file.readline())["step"]))
-        except (OSError, ValueError, LookupError, TypeError):
-            continue  # it is being replaced, or of an older version
-    return max(found)
+def _step(folder: Path) -> int:
+    """The step up to which any checkpoint in a run's folder goes; 0 if there is none."""
+    return max(checkpoint.steps(folder).values(), default=0)

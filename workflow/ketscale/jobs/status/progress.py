@@ -59,6 +59,7 @@ class Progress:
         self._called: dict[Run, int] = {}
         self._studies: dict[str, list[Run]] = {}
         self._forecasts: dict[Run, Forecast] = {}
+        self._together: dict[Run, Sequence[Run]] = {}
         self._results: dict[Run, Result] = {}
         self._failed: set[Run] = set()
         self._began_s = 0.0
@@ -74,10 +75,14 @@ class Progress:
         self._studies = {name: runs for name, runs in parts.items() if runs}
         folder = Path(self._config.results)
         if wanted and any((folder / RUNS).rglob(RECORD)):
-            from ketscale.jobs.costs import missing
+            from ketscale.jobs.costs import Call, Costs
 
-            self._forecasts = missing(self._config, order, Path())[1]
+            self._forecasts = Call(Costs.of(folder), self._config, order, Path()).forecasts()
         self._began_s = time.monotonic()
+
+    def train_together(self, cohorts: Iterable[Sequence[Run]]) -> None:
+        """Take note of the runs that one process trains."""
+        self._together = {run: cohort for cohort in cohorts for run in cohort}
 
     def finish(self, run: Run) -> None:
         """Take note that a run has left its record."""
@@ -159,12 +164,14 @@ class Progress:
         known = [self._forecasts[run] for run in self._called if run in self._forecasts]
         if known:
             from ketscale.jobs.costs import total
+            from ketscale.jobs.status.report import longest
 
             hours = total(one.node_hours for one in known)
             lines.append(
                 f"planned: about {rounded(hours.middle)} node-hours ({rounded(hours.low)} to {rounded(hours.high)}) for "
                 f"{counted(len(known), 'run')}, as learned from records"
             )
+            lines.append(f"the longest run: {longest(self._config, known)}")
         unknown = [run for run in self._called if run not in self._forecasts]
         if unknown:
             most = sum(self._site.minutes(run) * run.nodes for run in unknown) / 60
@@ -186,18 +193,26 @@ class Progress:
         if not done:
             return {}
         s_per_hour = (time.monotonic() - self._began_s) / done
-        until, hours = {}, 0.0
+        until: dict[Run, float] = {}
+        hours = 0.0
         for run in self._called:
-            if run in self._results or run in self._failed:
+            members = [
+                one
+                for one in self._together.get(run, [run])
+                if one not in self._results.keys() | self._failed
+            ]
+            if run in until or run not in members:
                 continue
-            forecast = self._forecasts.get(run)
-            if alike := points.get(run.without("seed")):
-                hours += fmean(alike)
-            elif forecast and forecast.place != "beyond":
-                hours += forecast.node_hours.middle
-            else:
-                break
-            until[run] = hours * s_per_hour
+            # None of a cohort ends long before the others.
+            for one in members:
+                forecast = self._forecasts.get(one)
+                if alike := points.get(one.without("seed")):
+                    hours += fmean(alike)
+                elif forecast and forecast.place != "beyond":
+                    hours += forecast.node_hours.middle
+                else:
+                    return until
+            until |= dict.fromkeys(members, hours * s_per_hour)
         return until
 
     def _path(self, run: Run) -> Path:

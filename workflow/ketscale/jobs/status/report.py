@@ -13,12 +13,13 @@ from pathlib import Path
 
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, Run
-from ketscale.jobs.costs import Forecast, Interval, missing
+from ketscale.jobs.costs import Call, Costs, Forecast, Interval
 from ketscale.jobs.driver import command
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status.progress import ENDS
 from ketscale.jobs.status.spent import Spent, spent
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
+from ketscale.measure.form import Record
 from ketscale.words import aligned, counted, duration, rounded, spelled
 
 _WIDTH = 118
@@ -69,7 +70,10 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
     """
     queue, seen, now = states(config, root)
     left = [one.run for one in seen if one.state != "done"]
-    forecasts = missing(config, left, root)[1] if left else {}
+    forecasts: dict[Run, Forecast] = {}
+    if left:
+        told = Costs.of(root / config.results, known=known(config, seen, root))
+        forecasts = Call(told, config, left, root).forecasts()
     return Report(
         config.title,
         config.results,
@@ -82,6 +86,11 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
         now,
         config.trials,
     )
+
+
+def known(config: Config, seen: Iterable[Seen], root: Path) -> dict[Path, Record]:
+    """The records of runs that are done, by their paths."""
+    return {root / config.results / one.run.path: one.record for one in seen if one.record is not None}
 
 
 def longest(config: Config, forecasts: Iterable[Forecast]) -> str:
@@ -99,7 +108,9 @@ def longest(config: Config, forecasts: Iterable[Forecast]) -> str:
 
 
 def remainder(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: datetime) -> Remainder:
-    """How long the runs without a result will take; for running ones, the time so far is subtracted."""
+    """How long the runs without a result will take; for running ones, the time since they began or were last saved is
+    subtracted.
+    """
     seen = list(seen)
     left = [one for one in seen if one.state != "done"]
     wall = node = Interval(0.0, 0.0, 0.0)
@@ -107,7 +118,8 @@ def remainder(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: date
         if one.run in forecasts:
             expected = forecasts[one.run].wall_s
             if one.state == "running":
-                expected = expected.less(one.age_s(now))
+                saved_s = now.timestamp() - (one.saved or 0.0)
+                expected = expected.less(min(one.age_s(now), max(0.0, saved_s)))
             wall += expected
             node += expected.times(one.run.nodes / 3600 / forecasts[one.run].members)
     known = [forecasts[one.run] for one in left if one.run in forecasts]
@@ -146,7 +158,7 @@ def as_json(report: Report, trouble_only: bool = False) -> str:
         {
             "run": f"{report.results}/{one.run.path}",
             **{key: getattr(one, key) or None for key in keys},
-            "checkpoint": one.checkpoint,
+            "checkpoint": one.saved is not None,
         }
         for one in report.seen
         if not trouble_only or one.state in TROUBLE

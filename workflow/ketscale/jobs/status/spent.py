@@ -17,8 +17,8 @@ from ketscale.words import duration, rounded
 class Spent:
     """What was used so far.
 
-    node_hours: used; by: who says so, sacct of all jobs of this folder, or records of a config's runs, which tell nothing of
-    an attempt before the last that left a checkpoint. in_records: of the runs with a result. budget: as the site file has it;
+    node_hours: used; by: who says so, sacct of all jobs of this folder, or records of a config's runs (without one, what
+    attempts have left), which tell nothing of an attempt before the last that left a checkpoint. in_records: of the runs with a result. budget: as the site file has it;
     None for none. wait_s: the median wait of a job in the queue; None if unknown. problem: why sacct does not answer.
     """
 
@@ -37,7 +37,7 @@ class Spent:
     @property
     def words(self) -> str:
         """Used and left, in a line."""
-        used = f"{rounded(self.node_hours)} node-hours by {self.by}"
+        used = f"{rounded(self.node_hours)} node-hours by {self.by}" if self.node_hours else "nothing"
         if self.problem:
             return f"used: at least {used} ({self.problem})"
         if self.left is None or self.budget is None:
@@ -71,5 +71,6 @@ def spent(seen: Iterable[Seen], root: Path) -> Spent:
     except UserError as error:
         problem = str(error)
     if account is None or not account.jobs:
-        return Spent(done + sum(attempts.values()), "records", done, budget, None, problem)
+        by = "records" if done else "attempts without a record"
+        return Spent(done + sum(attempts.values()), by, done, budget, None, problem)
     return Spent(account.node_hours, "sacct", done, budget, account.wait_s)

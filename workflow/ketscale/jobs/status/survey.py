@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ from ketscale.jobs.slurm import submission
 from ketscale.jobs.slurm.packs import packs
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.slurm.site import Site
-from ketscale.measure.form import EARLY_ENDS
+from ketscale.measure.form import EARLY_ENDS, Record
 from ketscale.measure.record import Checked
 
 # A run that is done has a record of these settings, with any status; the others have none that can be trusted.
@@ -45,10 +46,11 @@ class Seen:
     # A running or waiting run's start, a failed one's end, an interrupted one's last sign of life.
     at: str | None = None
     progress: str = ""
-    checkpoint: bool = False
+    saved: float | None = None  # when its newest checkpoint was written, in seconds since 1970
     # Used by its record with what interruptions cost it; without a record, by the last attempt.
     node_hours: float = 0.0
     launch: str | None = None  # equal for the runs that this attempt trained together
+    record: Record | None = None  # of a run that is done
 
     def age_s(self, now: datetime) -> float:
         """Seconds since `at`."""
@@ -129,7 +131,8 @@ def _see(
         busy = "" if quiet.quiet or not settings.protocol.timed else f"busy: {quiet.why}"
         lost_s = found.record.lost_s / max(1, len(found.record.cohort))
         hours = found.record.node_hours + lost_s * run.nodes / 3600
-        return Seen(run, "done", found.why or busy, status=found.state, node_hours=hours)
+        why = found.why or busy
+        return Seen(run, "done", why, status=found.state, node_hours=hours, record=found.record)
     folder = results / run.folder
     try:
         names = set(os.listdir(folder))
@@ -138,13 +141,13 @@ def _see(
     note = supervise.read_note(folder) if supervise.NOTE in names else None
     held = lease.read(folder) if "lease" in names else None
     sign = signs.read_waiting(folder) if signs.WAITING in names else None
-    checkpoint = "checkpoint" in names and any((folder / "checkpoint").glob("*.pt"))
+    saved = _saved(folder / "checkpoint") if "checkpoint" in names else None
 
     tried_s = (time_of(held["at"]) - time_of(held["since"])).total_seconds() if held else 0.0
     blank = Seen(
         run,
         "",
-        checkpoint=checkpoint,
+        saved=saved,
         node_hours=max(0.0, tried_s) * run.nodes / 3600,
         launch=held.get("launch") if held else None,
     )
@@ -177,7 +180,7 @@ def _see(
         reason = str(note.get("reason") or f"its {supervise.NOTE} cannot be read; see train.log")
         return seen("failed", reason, {name: note.get(name) for name in ("job", "at")})
     if unreleased is not None:
-        again = "resume from its checkpoint" if checkpoint else "start again, as it had no checkpoint"
+        again = "start again, as it had no checkpoint" if saved is None else "resume from its checkpoint"
         reason = f"it ended without a message (killed, or its machine went down); it will {again}"
         return seen("interrupted", reason, unreleased)
     return seen("missing", "")
@@ -189,6 +192,15 @@ def is_alive(held: Mapping[str, Any], note: Mapping[str, Any] | None, queue: Que
     if note is not None and time_of(held["since"]) <= time_of(note.get("at")):
         return False
     return shows_life(held, now, queue.is_running(held["job"]))
+
+
+def _saved(checkpoints: Path) -> float | None:
+    """When the newest checkpoint was written; None if there is none."""
+    times = []
+    for path in checkpoints.glob("*.pt"):
+        with contextlib.suppress(FileNotFoundError):  # it has just been replaced
+            times.append(path.stat().st_mtime)
+    return max(times, default=None)
 
 
 def _progress(checkpoints: Path, protocol: Protocol) -> str:
