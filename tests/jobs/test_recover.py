@@ -262,7 +262,7 @@ def test_finished_runs_of_a_killed_snakemake_are_not_trained_again(capsys, start
 
     if long:  # by the next call
         note(killed.pid)
-        recover.after_kill(config)
+        recover.after_kill(config, dry=False)
         said = f"process {killed.pid} on {process.node_name()}) was killed: removed its lock, and kept 1 run that finished since"
         assert said in capsys.readouterr().err
     else:

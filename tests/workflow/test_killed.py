@@ -62,6 +62,21 @@ def test_the_next_call_works_and_says_so_in_one_line(killed: Path) -> None:
     assert json.loads((killed / driver.NOTE).read_text())["process"] is None
 
 
+def test_a_dry_run_after_a_kill_changes_nothing(killed: Path) -> None:
+    kept = {path: path.read_bytes() for path in (killed / ".snakemake").rglob("*") if path.is_file()}
+    output = run(killed, "snakemake", *LOCAL, "-n")
+    assert "was killed: the next call removes its lock, and keeps what finished since" in output
+    left = {path: path.read_bytes() for path in kept if path.exists()}
+    assert left == kept
+
+
+def test_a_call_that_the_cluster_refuses_at_once_was_not_killed(fresh: Path) -> None:
+    refused = run(fresh, "snakemake", "--profile", "slurm", status=1)
+    assert "there is no sbatch on this machine" in refused
+    assert json.loads((fresh / driver.NOTE).read_text())["process"] is None
+    assert "killed" not in run(fresh, "snakemake", *LOCAL)
+
+
 def test_a_lock_of_another_host_is_kept_and_what_to_type_is_said(killed: Path) -> None:
     note = json.loads((killed / driver.NOTE).read_text())
     note["process"]["host"] = "elsewhere"

@@ -118,6 +118,17 @@ def test_two_config_files_are_refused_in_a_line(fresh: Path, second: str) -> Non
     assert "Traceback" not in done.stderr
 
 
+def test_a_second_configfile_is_refused_in_a_line(fresh: Path) -> None:
+    """Snakemake would train the last alone."""
+    (fresh / "other.yaml").write_text((fresh / "config.yaml").read_text())
+    done = run_in(
+        fresh, "--configfile", "config.yaml", "-n", "--configfiles=other.yaml", "--quiet", check=False
+    )
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert "of several --configfile the last counts, and a study is one file." in done.stderr
+    assert "`over: config.yaml`" in done.stderr
+
+
 def test_partial_report_and_zip_report_work_as_typed(finished: Path) -> None:
     run_in(finished, "report", "--config", "partial=true")
     run_in(finished, "--report", "report.zip")

@@ -222,6 +222,21 @@ def test_the_cost_model_says_what_this_call_does_not_know_yet(
     assert words(of)["slow"] == "0 of 1 run, about 2.4 min left"
 
 
+def test_time_left_of_a_cohort_is_that_of_all_its_members(
+    call: Config, clock: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of = Progress(call, SITE)
+    of.begin(call.runs)
+    forecast = SimpleNamespace(place="within", node_hours=Interval(0.02, 0.01, 0.03))
+    monkeypatch.setattr(of, "_forecasts", dict.fromkeys(call.runs, forecast))
+    of.train_together([[call.runs[1], call.runs[4]]])
+    clock[0] = 36.0
+    leave(call, call.runs[0])
+    of.finish(call.runs[0])
+    # Two hundredths of an hour each: both members, and the run that comes after them.
+    assert words(of)["slow"] == "0 of 1 run, about 3.6 min left"
+
+
 @pytest.mark.parametrize(
     "status, said", [("timed_out", "1 ended by limit_s"), ("diverged", "1 diverged"), ("completed", None)]
 )
@@ -283,7 +298,8 @@ def test_a_dry_run_tells_a_forecast_from_a_bound(tmp_path: Path, monkeypatch: py
     assert re.fullmatch(
         r"planned: about \S+ node-hours \(\S+ to \S+\) for 1 run, as learned from records", said[4]
     )
-    assert said[5].startswith(
+    assert said[5] == "the longest run: vqc q4-l3 on digits, 40 steps: about 1 min on one core"
+    assert said[6].startswith(
         "planned: on a cluster at most 0.05 node-hours for 1 run, by the time limits in "
     )
 

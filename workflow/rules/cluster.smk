@@ -5,7 +5,7 @@ from collections import Counter
 if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
     os.environ.update(KETSCALE_SITE=str(workflow.source_path("../../profiles/slurm/site.yaml")))
 
-from ketscale.jobs import cohorts, driver, recover
+from ketscale.jobs import cohorts, recover
 from ketscale.jobs.slurm import check as cluster
 from ketscale.jobs.slurm import packs
 from ketscale.jobs.slurm import site as sites
@@ -29,7 +29,7 @@ except UserError as error:
 
 # A run that this call of Snakemake has finished is not trained again when its job group is retried.
 if workflow.is_main_process:
-    recover.after_kill(CONFIG)
+    recover.after_kill(CONFIG, dry=workflow.output_settings.dryrun)
     finished.begin_call()
     os.environ.pop(cohorts.VARIABLE, None)
 elif SITE.file.setup:
@@ -140,9 +140,10 @@ def planned_runs():
 
 # What speaks on the terminal, if the profile names it.
 TERMINAL = internals.terminal(workflow)
+PROGRESS = Progress(CONFIG, SITE, workflow.overwrite_configfiles or ())
 if TERMINAL:
     TERMINAL.follow(
-        Progress(CONFIG, SITE, workflow.overwrite_configfiles or ()),
+        PROGRESS,
         lambda: {run: internals.reason(workflow, job) for run, job in planned_runs().items()},
     )
 
@@ -157,6 +158,7 @@ def together():
         everything = [*RUNS, *(run for run in CALLED if run not in ORDER)]
         planned = cohorts.plan(map(CONFIG.settings, everything), cores, place, set(CALLED))
         cohorts.write(Path(RESULTS), planned)
+        PROGRESS.train_together([one.run for one in cohort] for cohort in planned)
         members = {settings.run for cohort in planned for settings in cohort}
         internals.expect_outputs(workflow, (job for run, job in planned_runs().items() if run in members))
 
@@ -170,6 +172,15 @@ def begin():
     except UserError as error:
         sys.exit(f"Error: {error}")
     CALLED.extend(sorted(planned_runs(), key=lambda run: ORDER.get(run, len(RUNS))))
+    try:
+        start()
+    except UserError as error:
+        driver.end()
+        sys.exit(f"Error: {error}")
+
+
+def start():
+    """Prepare what the runs of this call need, and watch them."""
     if TERMINAL:
         TERMINAL.begin()
     submitted = {job.rule.name for job in internals.planned(workflow) if not workflow.is_local(job.rule)}
@@ -177,11 +188,8 @@ def begin():
         together()
         return
     packed = {run: pack_of(run) for run in CALLED}
-    try:
-        status_command = getattr(workflow.executor_settings, "status_command", None)
-        ROOM.update(cluster.check(SITE, packed, submitted != {"train"}, status_command))
-    except UserError as error:
-        sys.exit(f"Error: {error}")
+    status_command = getattr(workflow.executor_settings, "status_command", None)
+    ROOM.update(cluster.check(SITE, packed, submitted != {"train"}, status_command))
     together()
     submission.begin(trained_by(packed))
     submission.follow(

@@ -47,7 +47,7 @@ from ketscale.analysis import stamp
 from ketscale.analysis.catalogue import CONFIG_FILE, figures_of
 from ketscale.analysis.columns import TABLES
 from ketscale.errors import UserError
-from ketscale.jobs import baselines, choice, launch, prepared, tried
+from ketscale.jobs import baselines, choice, driver, launch, prepared, tried
 from ketscale.jobs import snakemake_internals as internals
 from ketscale.jobs.ownership import finished
 from ketscale.measure import record
@@ -67,10 +67,16 @@ for switch in ("partial", "cohorts"):
         config[switch] = config[switch] == "true"
 
 try:
-    if len(workflow.overwrite_configfiles or ()) > 1:
-        first = os.path.relpath(workflow.overwrite_configfiles[0])
+    named = driver.given("--configfile", "--configfiles") if workflow.is_main_process else []
+    if len(workflow.overwrite_configfiles or ()) > 1 or len(named) > 1:
+        first = os.path.relpath(named[0][0] if len(named) > 1 else workflow.overwrite_configfiles[0])
+        why = (
+            "of several --configfile the last counts"
+            if len(named) > 1
+            else "--configfile takes every name after it"
+        )
         raise UserError(
-            f"--configfile takes every name after it, and a study is one file. A target stands before --configfile; a file "
+            f"{why}, and a study is one file. A target stands before --configfile; a file "
             f"that is laid over {first} says so itself (`over: {first}`)"
         )
     # Read the files again: Snakemake's own reader takes the last of duplicate keys, and knows no `over`.

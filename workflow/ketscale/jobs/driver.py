@@ -78,12 +78,18 @@ def last() -> Call | None:
         return None
 
 
+def given(*options: str) -> list[list[str]]:
+    """What this call of Snakemake names after an option, each time that it has it; Snakemake itself tells the last at most."""
+    parser = argparse.ArgumentParser(add_help=False)
+    parser.add_argument(*options, dest="named", nargs="*", action="append", default=[])
+    found: list[list[str]] = parser.parse_known_args(sys.argv[1:])[0].named
+    return found
+
+
 def begin(workflow: Any) -> None:
     """Note this call, which has just locked the folder."""
-    options = argparse.ArgumentParser(add_help=False)
-    options.add_argument("--profile", default=os.environ.get("SNAKEMAKE_PROFILE"))
-    # Snakemake itself does not tell which profile it has read.
-    profile = options.parse_known_args(sys.argv[1:])[0].profile
+    named = [name for names in given("--profile") for name in names[:1]]
+    profile = named[-1] if named else os.environ.get("SNAKEMAKE_PROFILE")
     config = next((os.path.relpath(path) for path in reversed(workflow.configfiles)), None)
     me = msgspec.convert(process.identity(), Process)
     _write(Call(workflow.main_snakefile, config, profile, signs.utc(), me))

@@ -55,10 +55,10 @@ def recover(config: Config, configfile: Path, wait: bool, ask_queue: bool = True
     _say(f"{what}: {driver.command(configfile)}")
 
 
-def after_kill(config: Config) -> None:
+def after_kill(config: Config, dry: bool) -> None:
     """Before a call of Snakemake plans its jobs: if the last one was killed on this host, remove what it has left.
 
-    Its jobs in SLURM's queue are left to `begin`, since this call may be a dry run.
+    Its jobs in SLURM's queue are left to `begin`. A dry run removes nothing, since no lock stops it.
     """
     if not snakemake_internals.locks():
         return
@@ -68,6 +68,8 @@ def after_kill(config: Config) -> None:
     said = ""
     if over is None:
         said = f"this folder is locked by another Snakemake ({who}); if it no longer runs, type: ketscale recover"
+    elif over and driver.running(Path()) is None and dry:
+        said = f"the last Snakemake here ({who}) was killed: the next call removes its lock, and keeps what finished since"
     elif over and driver.running(Path()) is None:
         snakemake_internals.unlock()
         marked = _unmark(config)[2]
