@@ -9,7 +9,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -527,6 +527,51 @@ def test_the_published_schema_is_made_from_the_types_and_takes_every_config() ->
         # As it is written, which is what an editor sees.
         assert list(validator.iter_errors(yaml.safe_load(path.read_text()))) == []
     assert list(validator.iter_errors({"titel": 1})) != []
+
+
+def test_the_published_schema_takes_every_part_of_a_config_that_is_laid_over_another() -> None:
+    """Without `over`, what must be there must be there, at any depth."""
+    validator = jsonschema.Draft202012Validator(published_schema(FAMILIES))
+    needed = 0
+    for path in (ROOT / "config.yaml", *sorted((ROOT / "workflow/studies").glob("*.yaml"))):
+        whole = yaml_of(path)
+        for place, part in parts(whole):
+            assert validator.is_valid({"over": "a.yaml", **part}), place
+            less = without(whole, place)
+            if "over" not in whole and place[-1] in ("title", "kind", "question", "protocols", "studies"):
+                kinds = place[0] in ("workloads", "models") and place[-2] in whole[place[0]]
+                named = kinds and whole[place[0]][place[-2]]["kind"] == place[-2]
+                assert validator.is_valid(less) == named, (path, place)
+                needed += not named
+    assert needed > 30
+    for wrong in ({"title": 3}, {"studies": {"a": {"axis": {}}}}, {"protocols": {"a": {"steps": "many"}}}):
+        assert not validator.is_valid({"over": "a.yaml", **wrong})
+
+
+def yaml_of(path: Path) -> dict[str, Any]:
+    made: dict[str, Any] = yaml.safe_load(path.read_text())
+    return made
+
+
+def parts(settings: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Each block and setting of a config, alone with the names above it, and its place."""
+    for name, value in settings.items():
+        place, alone = (*above, name), value
+        for key in reversed(place):
+            alone = {key: alone}
+        yield place, alone
+        if isinstance(value, dict) and "axes" not in above and len(place) < 3:
+            yield from parts(value, place)
+
+
+def without(settings: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
+    """The same without one setting."""
+    made = copy.deepcopy(settings)
+    block = made
+    for name in place[:-1]:
+        block = block[name]
+    del block[place[-1]]
+    return made
 
 
 def test_what_the_published_schema_refuses_is_refused(default: Config) -> None:

@@ -84,11 +84,65 @@ def published_schema(families: Families) -> dict[str, Any]:
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         **{key: value for key, value in whole.items() if key != "required"},
-        "properties": {OVER: over, **properties},
+        # A file that is laid over another may leave out whatever that one has.
+        "properties": {OVER: over, **_partial(properties)},
         "if": {"required": [OVER]},
-        "else": {"required": whole["required"]},
-        "$defs": definitions,
+        "else": _needed({"required": whole["required"], "properties": properties}, definitions),
+        "$defs": _partial(definitions),
     }
+
+
+def _partial(node: Any) -> Any:
+    """A schema of the same settings, none of which must be there."""
+    if isinstance(node, list):
+        # What is left of a choice between settings of which one must be there takes everything.
+        return [part for part in map(_partial, node) if part]
+    if not isinstance(node, dict):
+        return node
+    made = {name: _partial(part) for name, part in node.items() if not _names_settings(name, part)}
+    return {name: part for name, part in made.items() if name != "anyOf" or part}
+
+
+def _names_settings(name: str, part: Any) -> bool:
+    """Whether a part of a schema says which settings must be there; a setting may be called so too."""
+    return name == "required" and isinstance(part, list)
+
+
+def _needed(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:
+    """What a schema says of settings that must be there; empty if it says nothing of them."""
+    if "$ref" in node:
+        return _needed(definitions[node["$ref"].rpartition("/")[2]], definitions)
+    found: dict[str, Any] = {"required": node["required"]} if "required" in node else {}
+    parts = {name: _needed(part, definitions) for name, part in node.get("properties", {}).items()}
+    for name in ("additionalProperties", "items"):
+        if isinstance(node.get(name), dict) and (part := _needed(node[name], definitions)):
+            found[name] = part
+    if any(parts.values()) or "additionalProperties" in found:
+        found["properties"] = (
+            parts if "additionalProperties" in found else {name: one for name, one in parts.items() if one}
+        )
+    options = [(_needed(one, definitions), one) for one in node.get("anyOf", ())]
+    if any(needed for needed, _ in options):
+        found["anyOf"] = [{**needed, **_kind(one, definitions, needed)} for needed, one in options]
+    return found
+
+
+def _kind(
+    node: Mapping[str, Any], definitions: Mapping[str, Any], needed: Mapping[str, Any]
+) -> dict[str, Any]:
+    """By what an option is told from the others: its type, and settings with one value."""
+    if "$ref" in node:
+        node = definitions[node["$ref"].rpartition("/")[2]]
+    names = {
+        name: {key: part[key]}
+        for name, part in node.get("properties", {}).items()
+        for key in ("const", "enum")
+        if key in part
+    }
+    properties = {**needed.get("properties", {}), **names}
+    return {key: node[key] for key in ("type",) if key in node} | (
+        {"properties": properties} if properties else {}
+    )
 
 
 def _inlined(block: type[Block], definitions: dict[str, Any]) -> dict[str, Any]:
