@@ -159,7 +159,7 @@ def test_the_members_of_a_killed_cohort_go_on_with_whomever_they_find(
 def test_a_damaged_checkpoint_stops_its_own_run_alone(
     study: Study, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    where, _ = killed(study, 6, monkeypatch)
+    where, steps = killed(study, 6, monkeypatch)
     damaged = file_of(study, where, 1)
     damaged.write_bytes(damaged.read_bytes()[:-1])
     cohort = study.cohort(monkeypatch, where, KILLED)
@@ -168,7 +168,9 @@ def test_a_damaged_checkpoint_stops_its_own_run_alone(
         study.train(where, 1, cohort)
     assert str(refused.value) == said
     study.train(where, 0, cohort)
-    assert said in capsys.readouterr().err
+    told = capsys.readouterr().err
+    begun = f"trains 2 runs together: quality/seed0, quality/seed2 from step {steps[0]}\n"
+    assert said in told and begun in told
     assert [study.path(where, seed).exists() for seed in KILLED] == [True, False, True]
     assert study.record(where, 2)["cohort"] == ["quality/seed0", "quality/seed1"]
     damaged.unlink()

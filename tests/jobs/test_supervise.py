@@ -89,6 +89,7 @@ def test_the_end_of_a_run_is_explained(said, status, reason, monkeypatch):
         "waiting for this host, which is held by process 7 of ada (results/runs/a/seed0)",
         "results/runs/a/seed0: process 7 on node2 (last sign of life now) is training this run; waiting until it ends",
         "the checkpoint in results/runs/digits/seed0 belongs to other settings, features or code: starting from the beginning",
+        "trains 2 runs together: parity/seed0 from step 20; parity/seed1 from the beginning",
     ],
 )
 def test_a_notice_is_no_reason(notice):

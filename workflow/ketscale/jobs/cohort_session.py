@@ -102,10 +102,24 @@ def _together(
         runs.append(other)
     started.demand_one_code(world)
     names = [f"{other.settings.run.protocol}/seed{other.settings.run.seed}" for other in runs]
+    steps = [other.trainer.step if other.trainer else 0 for other in runs]
+    if any(steps):
+        print(
+            f"ketscale: trains {len(runs)} runs together: {_begun(names, steps)}", file=sys.stderr, flush=True
+        )
     for name, other in zip(names, runs, strict=True):
         other.cohort |= {*names} - {name}
-    pace.begin(min(other.trainer.step for other in runs if other.trainer))
+    pace.begin(min(steps))
     return runs
+
+
+def _begun(names: Sequence[str], steps: Sequence[int]) -> str:
+    """From which step each run goes on, in words."""
+    at: dict[int, list[str]] = {}
+    for name, step in sorted(zip(names, steps, strict=True), key=lambda one: -one[1]):
+        at.setdefault(step, []).append(name)
+    words = {step: f"from step {step}" if step else "from the beginning" for step in at}
+    return "; ".join(f"{', '.join(of)} {words[step]}" for step, of in at.items())
 
 
 def _train(runs: Sequence[StartedRun], own: StartedRun, surroundings: Surroundings) -> str:

@@ -63,7 +63,7 @@ _DEAD_RANK = (
 )
 # Lines of ranks that are no reason to end; what a failing rank has raised comes below its line.
 _NOTICE = re.compile(
-    r"waiting for this host|.* is training this run; waiting |the checkpoint in .* belongs to "
+    r"waiting for this host|trains \d+ runs together: |.* is training this run; waiting |the checkpoint in .* belongs to "
     r"|this run was stopped before |rank \d+ failed and ends the run"
 )
 # This many dead ranks are named.
