@@ -451,6 +451,16 @@ def test_used_are_records_what_interruptions_cost_and_the_last_attempts(capsys):
     assert "used: 5.5 node-hours by records\n" in call(capsys)
 
 
+def test_without_a_record_none_is_said_to_tell_what_is_used(capsys):
+    config = study(seed=[0, 1], protocol="quality")
+    write_config(config)
+    Path("profiles/slurm").mkdir(parents=True)
+    Path("profiles/slurm/site.yaml").write_text("node_hours: 74\nlimits: [{minutes: 3, memory_mb: 100}]\n")
+    assert "used: nothing; 74 of 74 are left\n" in call(capsys)
+    hold(config.runs[0])
+    assert "used: 1 node-hours by attempts without a record; 73 of 74 are left\n" in call(capsys)
+
+
 def test_used_and_left_are_by_sacct_where_it_knows_jobs_of_the_folder(capsys):
     config = study(seed=[0, 1])
     write_config(config)
