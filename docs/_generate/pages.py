@@ -1,30 +1,46 @@
-"""What `make docs` makes from the code before it reads the pages, which include it."""
+"""The parts of pages that are made from the code; they stand in the pages themselves, between two comments."""
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
-from docs._generate import cli, columns, gallery, record, settings
+from docs._generate import api, cli, columns, gallery, record, settings, versions
 from docs._generate.markdown import code, table
 
+import ketscale
 from ketscale.analysis.verdicts import MEANINGS
 from ketscale.problems.registry import FAMILIES
 
-
-def write(folder: Path) -> None:
-    """Write every generated part into a folder."""
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, text in made().items():
-        (folder / name).write_text(f"{text}\n")
+DOCS = Path(__file__).resolve().parents[1]
+# A part with its comments: `python -m docs._generate` replaces what is between them.
+PART = re.compile(
+    r"(<!-- made by `python -m docs._generate`: (\w+) -->\n).*?(<!-- made until here -->)", re.DOTALL
+)
 
 
 def made() -> dict[str, str]:
-    """The generated parts by the names of their files."""
+    """The generated parts by name."""
     return {
-        "config.md": settings.page(FAMILIES),
-        "record.md": record.page(),
-        "tables.md": columns.page(),
-        "cli.md": cli.page(),
-        "gallery.md": gallery.page(),
-        "verdicts.md": table(("verdict", "meaning"), ((code(word), text) for word, text in MEANINGS.items())),
+        "version": f"These pages describe KetScale {ketscale.__version__}.",
+        "config": settings.page(FAMILIES),
+        "record": record.page(),
+        "tables": columns.page(),
+        "cli": cli.page(),
+        "api": api.page(),
+        "gallery": gallery.page(),
+        "versions": versions.page(),
+        "citation": f"```yaml\n{(DOCS.parent / 'CITATION.cff').read_text().strip()}\n```",
+        "verdicts": table(("verdict", "meaning"), ((code(word), text) for word, text in MEANINGS.items())),
+    }
+
+
+def files() -> dict[Path, str]:
+    """The pages that have such parts, as they have to be."""
+    parts = made()
+    texts = {page: page.read_text() for page in sorted(DOCS.glob("*.md"))}
+    return {
+        page: PART.sub(lambda found: f"{found[1]}\n{parts[found[2]]}\n\n{found[3]}", text)
+        for page, text in texts.items()
+        if PART.search(text)
     }

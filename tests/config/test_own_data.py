@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas
 import pytest
 import torch
 import yaml
@@ -571,10 +574,29 @@ def test_every_eeg_model_takes_any_channels_steps_and_classes(model: str, tmp_pa
 # --- the documentation ---
 
 
+def files_of_the_page() -> None:
+    """The tables, the folder of images and the idx files that the page only describes."""
+    rng = np.random.default_rng(0)
+    species = [("iris", "lily", "rose")[number % 3] for number in range(90)]
+    flowers = {"number": range(90), "length": rng.normal(size=90), "width": rng.normal(size=90), "species": species}
+    pandas.DataFrame(flowers).to_csv("flowers.csv", index=False)
+    houses = {name: rng.normal(size=90) for name in ("rooms", "age", "price")}
+    pandas.DataFrame(houses).to_csv("houses.csv", index=False)
+    for number, name in enumerate(["cat", "dog"] * 10):
+        Path("pets", name).mkdir(parents=True, exist_ok=True)
+        Image.fromarray(np.full((30, 40, 3), 10 * number, np.uint8)).save(f"pets/{name}/{number}.png")
+    for part in ("train", "test"):
+        for name, array in {"x": rng.integers(0, 256, (40, 28, 28)), "y": np.arange(40) % 4}.items():
+            header = struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
+            with gzip.open(f"{part}-{name}.gz", "wb") as file:
+                file.write(header + array.astype(np.uint8).tobytes())
+
+
 def test_the_how_to_works_as_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each block of Python makes the files that the block of the config after it names."""
+    """Blocks of Python make files that the block of the config after them names."""
     page = (ROOT / "docs" / "own-data.md").read_text()
     monkeypatch.chdir(tmp_path)
+    files_of_the_page()
     kinds = []
     for language, code in re.findall(r"```(python|yaml)\n(.*?)```", page, re.DOTALL):
         if language == "python":

@@ -22,7 +22,12 @@ from tests.contract.tiny_study import ROOT, Project, with_family
 from tests.engines.dynamics.test_dynamics import SYSTEMS
 
 PAGE = (ROOT / "docs" / "adding.md").read_text()
-FILES = dict(re.findall(r"```python\n# file: (\S+)\n(.*?)```", PAGE, re.DOTALL))
+EXAMPLES = ROOT / "docs" / "examples"
+# The files to which the page leads, at their places in the package.
+FILES = {
+    f"workflow/{linked}": (EXAMPLES / linked).read_text()
+    for linked in re.findall(r"\]\(examples/(\S+\.py)\)", PAGE)
+}
 
 
 def tiny_of(checkout: Path) -> dict[str, Any]:
@@ -105,8 +110,8 @@ def test_it_resumes_exactly(toy: Project) -> None:
 
 
 def block_with(words: str) -> str:
-    """The block of code of the page that has these words, and names no file."""
-    blocks = re.findall(r"```(?:python|yaml|text)\n(?!# file)(.*?)```", PAGE, re.DOTALL)
+    """The block of code of the page that has these words."""
+    blocks = re.findall(r"```(?:python|yaml|text)\n(.*?)```", PAGE, re.DOTALL)
     (block,) = [block for block in blocks if words in block]
     return block
 

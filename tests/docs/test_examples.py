@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import doctest
-import importlib
 import re
 import sys
 from types import FunctionType
@@ -16,6 +15,7 @@ import pennylane as qml
 import pytest
 import qiskit
 import torch
+from docs._generate.api import PLUG_INS, found
 from qiskit.circuit import Parameter
 
 import ketscale
@@ -32,26 +32,13 @@ KNOWN = {
     "ketscale": ketscale, "np": np, "qiskit": qiskit, "qml": qml, "torch": torch,
 }  # fmt: skip
 PAGE = (ROOT / "docs" / "api.md").read_text()
-
-
-def plug_ins() -> list[str]:
-    """What api.md lists of `ketscale.problems`."""
-    section = PAGE.split("\n## ketscale.problems\n")[1].split("\n## ")[0]
-    return re.findall(r"^\.\. auto(?:class|function):: (\S+)", section, re.MULTILINE)
-
-
 # Names that have examples too, and may change with a minor version.
 DYNAMICS = [f"ketscale.dynamics.{name}" for name in ketscale.dynamics.__all__]
 STABLE = [
     *(f"ketscale.{name}" for name in ketscale.__all__ if name != "__version__"),
     *(f"ketscale.jax.{name}" for name in ketscale.jax.__all__),
 ]
-PUBLIC = [*STABLE, *plug_ins(), *DYNAMICS]
-
-
-def found(name: str) -> Any:
-    module, _, attribute = name.rpartition(".")
-    return getattr(importlib.import_module(module), attribute)
+PUBLIC = [*STABLE, *PLUG_INS, *DYNAMICS]
 
 
 def methods(public: Any) -> list[str]:

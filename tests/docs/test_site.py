@@ -10,9 +10,9 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 import pytest
@@ -28,15 +28,8 @@ from ketscale.grid import Run
 from ketscale.jobs.slurm.site import SiteFile
 from ketscale.problems.registry import FAMILIES
 from tests import ROOT
+from tests.docs.pages import COMMANDS, DOCS, NOTEBOOKS, PAGES, blocks, named, of
 
-DOCS = ROOT / "docs"
-NOTEBOOKS = sorted(DOCS.glob("notebooks/*.md"))
-PAGES = [
-    ROOT / "README.md",
-    *sorted(DOCS.glob("*.md")),
-    *sorted(DOCS.rglob("measurements/**/*.md")),
-    *NOTEBOOKS,
-]
 # Pages whose Python is run by another test, which names them.
 ELSEWHERE = {
     "library.md": "tests/docs/test_docs.py",
@@ -49,24 +42,6 @@ NOT_RUN: dict[str, list[str]] = {}
 # Commands of others, which are not checked further.
 OTHERS = {"git", "source", "pip", "rm", "$EDITOR", "chromium", "apt-get"}
 MADE = pages.made()
-
-
-class Block(NamedTuple):
-    """A block of code of a page, and the reason if it says that it is not run."""
-
-    language: str
-    text: str
-    reason: str | None
-
-
-def blocks(page: Path) -> Iterator[Block]:
-    fence = r"^(?:<!-- not run: (.*) -->\n)?```(\S*)[^\n]*\n(.*?)^```$"
-    for found in re.finditer(fence, page.read_text(), re.MULTILINE | re.DOTALL):
-        yield Block(found[2], found[3], found[1])
-
-
-def named(page: Path) -> str:
-    return str(page.relative_to(ROOT))
 
 
 # ---------------------------------------------------------------- code
@@ -108,9 +83,8 @@ def test_every_block_has_a_language() -> None:
         "yaml",
         "sh",
         "text",
-        "{include}",
+        "pycon",
         "{toctree}",
-        "{eval-rst}",
         "{literalinclude}",
         "{code-cell}",
     }
@@ -136,26 +110,6 @@ def test_a_notebook_is_one_for_jupytext_and_its_cells_are_python(page: Path) -> 
 
 
 # ---------------------------------------------------------------- commands
-
-
-def commands() -> dict[str, str]:
-    """Every command of a block of shell, with a page that has it."""
-    found = {}
-    for page in PAGES:
-        for block in blocks(page):
-            for line in block.text.splitlines() if block.language == "sh" and block.reason is None else ():
-                for command in re.sub(r"\s+#.*|^#.*", "", line).split("&&"):
-                    if command.strip():
-                        found.setdefault(command.strip(), named(page))
-    return found
-
-
-COMMANDS = commands()
-
-
-def of(program: str) -> list[str]:
-    """The arguments of every shown call of a program."""
-    return [text.partition(" ")[2] for text in COMMANDS if Path(text.split()[0]).name == program]
 
 
 def test_every_command_is_of_a_kind_that_is_checked() -> None:
@@ -193,13 +147,15 @@ def test_every_target_of_make_exists() -> None:
     assert {"docs", "setup", "test"} <= shown | inline
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_every_module_that_is_named_exists() -> None:
+    of_others = {"pytest", "build", "twine"}
     for arguments in of("python"):
         words = arguments.split()
-        modules = [f"{word.replace('.', '/')}.py" for word in words if word.startswith("tests.")]
-        files = [*(word for word in words if word.startswith("tests/")), *modules]
-        assert files
+        modules = [word for flag, word in pairwise(words) if flag == "-m" and word not in of_others]
+        files = [word for word in words if word.startswith("tests/")]
+        assert files or modules or of_others & set(words)
         assert all((ROOT / file).exists() for file in files), arguments
+        assert all(find_spec(module) for module in modules), arguments
 
 
 def snakemake_parser() -> argparse.ArgumentParser:
@@ -260,22 +216,33 @@ def slugs(text: str) -> set[str]:
     return found
 
 
-def whole(page: Path) -> str:
-    """A page with what it includes."""
-    text = page.read_text()
-    return text + "".join(MADE[name] for name in re.findall(r"\{include\} _build/generated/(\S+)", text))
-
-
 @pytest.mark.parametrize("page", [*PAGES, ROOT / "config" / "README.md"], ids=named)
 def test_links_lead_somewhere(page: Path) -> None:
-    bare = re.sub(r"^```.*?^```$|`[^`\n]*`", "", whole(page), flags=re.MULTILINE | re.DOTALL)
-    for target in re.findall(r"\]\((?!http)([^)\s]+)\)", bare):
+    bare = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"""(?:\]\(|(?:src|href)=")(?!http)([^)"\s]+)[)"]""", bare):
         file, _, anchor = target.partition("#")
         found = (page.parent / file).resolve() if file else page
         assert found.exists(), target
         assert found.is_relative_to(ROOT), target
         if anchor:
-            assert anchor in slugs(whole(found)), target
+            assert anchor in slugs(found.read_text()), target
+
+
+def test_pages_that_are_named_elsewhere_exist() -> None:
+    """In errors, docstrings, configs and scripts, with their anchors."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    others = [ROOT / name for name in listed.stdout.split("\0") if name and not name.endswith(".md")]
+    found = {
+        target
+        for file in others
+        if file.is_file() and file.suffix in {".py", ".yaml", ".smk", ".toml", ".sh", ".j2", ""}
+        for target in re.findall(r"\bdocs/[\w/.-]+\.md(?:#[\w-]+)?", file.read_text())
+    }
+    assert len(found) > 5
+    for target in found:
+        file, _, anchor = target.partition("#")
+        assert (ROOT / file).exists(), target
+        assert not anchor or anchor in slugs((ROOT / file).read_text()), target
 
 
 def test_every_page_is_in_the_contents() -> None:
@@ -300,6 +267,13 @@ def test_the_first_page_links_to_every_page_of_its_contents() -> None:
 # ---------------------------------------------------------------- what is made from the code
 
 
+def test_what_is_made_from_the_code_is_current_in_the_pages() -> None:
+    files = pages.files()
+    assert {name for text in files.values() for _, name, _ in pages.PART.findall(text)} == set(MADE)
+    for page, text in files.items():
+        assert page.read_text() == text, f"{page.name}: python -m docs._generate"
+
+
 def rows(text: str, heading: str) -> set[str]:
     """The names in the first column of the tables below a heading, up to the next one of its level."""
     level = heading.split(" ")[0]
@@ -310,7 +284,7 @@ def rows(text: str, heading: str) -> set[str]:
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
 def test_every_setting_of_a_family_is_in_the_reference(family: object) -> None:
-    text = MADE["config.md"].split(f"## The family `{family.name}`\n", 1)[1]  # type: ignore[attr-defined]
+    text = MADE["config"].split(f"## The family `{family.name}`\n", 1)[1]  # type: ignore[attr-defined]
     for section in ("workload", "model"):
         for kind, settings in getattr(family, f"{section}s").items():
             heading = f"### {section.capitalize()} `{kind}`"
@@ -334,7 +308,7 @@ def test_every_setting_of_a_family_is_in_the_reference(family: object) -> None:
      ("## A model in a file", FileBlock), ("## The site file of a cluster", SiteFile)],
 )  # fmt: skip
 def test_every_setting_of_a_block_is_in_the_reference(heading: str, settings: type[msgspec.Struct]) -> None:
-    text = MADE["config.md"].split(f"{heading}\n", 1)[1]
+    text = MADE["config"].split(f"{heading}\n", 1)[1]
     assert set(settings.__struct_encode_fields__) <= rows(f"{heading}\n{text}", heading)
 
 
@@ -345,14 +319,14 @@ def test_defaults_are_those_of_the_types() -> None:
         ("warmup", "2"),
         ("checkpoint_minutes", "5.0"),
     ):
-        assert re.search(rf"^\| `{name}` \| [^|]* \| `{default}` \|", MADE["config.md"], re.MULTILINE), name
+        assert re.search(rf"^\| `{name}` \| [^|]* \| `{default}` \|", MADE["config"], re.MULTILINE), name
 
 
 def test_every_field_of_a_record_is_in_the_reference() -> None:
     names = {struct.__name__ for struct in record.parts()}
     assert {"Record", "Timing", "Quartiles", "Quality", "Machine", "Rank", "Topology", "Route"} <= names
     for struct in record.parts():
-        assert rows(MADE["record.md"], f"## {struct.__name__}") == set(struct.__struct_fields__)
+        assert rows(MADE["record"], f"## {struct.__name__}") == set(struct.__struct_fields__)
         assert record.described(struct)[1].keys() == set(struct.__struct_fields__), struct.__name__
 
 
@@ -376,14 +350,14 @@ def test_meanings_are_taken_from_a_docstring_field_by_field() -> None:
 def test_every_column_of_every_table_is_in_the_reference() -> None:
     for table in TABLES.values():
         named = {column.name for column in table.columns(columns.default_study())}
-        assert rows(MADE["tables.md"], f"## {table.name}.csv") == named
+        assert rows(MADE["tables"], f"## {table.name}.csv") == named
 
 
 def test_every_command_and_option_is_in_the_reference() -> None:
     found = list(cli.commands())
     assert len(found) >= 18
     for parser in found:
-        shown = rows(MADE["cli.md"], f"## {parser.prog}")
+        shown = rows(MADE["cli"], f"## {parser.prog}")
         options = {action.option_strings[-1] for action in parser._actions if action.option_strings}
         assert options - {"--help"} <= shown, parser.prog
 

@@ -1,0 +1,71 @@
+"""The pages of the documentation, their blocks of code and their commands."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from docs._generate.pages import PART
+
+from tests import ROOT
+
+DOCS = ROOT / "docs"
+NOTEBOOKS = sorted(DOCS.glob("notebooks/*.md"))
+PAGES = [
+    ROOT / "README.md",
+    *sorted(DOCS.glob("*.md")),
+    *sorted(DOCS.rglob("measurements/**/*.md")),
+    *NOTEBOOKS,
+]
+# Commands of earlier versions.
+OLD = {DOCS / "changelog.md", *DOCS.glob("measurements/archive/*.md")}
+
+
+class Block(NamedTuple):
+    """A block of code of a page, and the reason if it says that it is not run."""
+
+    language: str
+    text: str
+    reason: str | None
+
+
+def blocks(page: Path) -> Iterator[Block]:
+    fence = r"^(?:<!-- not run: (.*) -->\n)?```(\S*)[^\n]*\n(.*?)^```$"
+    for found in re.finditer(fence, page.read_text(), re.MULTILINE | re.DOTALL):
+        yield Block(found[2], found[3], found[1])
+
+
+def named(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+def prose(page: Path) -> str:
+    """A page without blocks of code and what is made from the code."""
+    return re.sub(r"^```.*?^```$", "", PART.sub("", page.read_text()), flags=re.MULTILINE | re.DOTALL)
+
+
+def commands() -> dict[str, str]:
+    """Every command of a block of shell, and every one in a sentence that has arguments, with a page that has it."""
+    found: dict[str, str] = {}
+    for page in PAGES:
+        for block in blocks(page):
+            for line in block.text.splitlines() if block.language == "sh" and block.reason is None else ():
+                for command in re.sub(r"\s+#.*|^#.*", "", line).split("&&"):
+                    if command.strip():
+                        found.setdefault(command.strip(), named(page))
+        if page not in OLD:
+            for command in re.findall(r"`((?:ketscale|snakemake|python -m) [^`\n]* [^`\n]+)`", prose(page)):
+                if not re.search(r"\b(NAME|CHECKOUT)\b", command):  # a reader's own
+                    found.setdefault(command, named(page))
+    return found
+
+
+COMMANDS = commands()
+
+
+def of(program: str) -> list[str]:
+    """The arguments of every shown call of a program."""
+    shown = [text for text in COMMANDS if Path(text.split()[0]).name == program]
+    return [re.sub(r" > \S+$", "", text.partition(" ")[2]) for text in shown]
