@@ -161,4 +161,6 @@ def _item(text: str) -> str:
 def _prose(text: str) -> str:
     """One line; nothing outside of code is markup."""
     line = " ".join(text.split())
-    return re.sub(r"`[^`]*`|[*_<\[]", lambda found: found[0] if found[0][0] == "`" else f"\\{found[0]}", line)
+    return re.sub(
+        r"`[^`]*`|[*_<\[]|^\|", lambda found: found[0] if found[0][0] == "`" else f"\\{found[0]}", line
+    )

@@ -578,7 +578,12 @@ def files_of_the_page() -> None:
     """The tables, the folder of images and the idx files that the page only describes."""
     rng = np.random.default_rng(0)
     species = [("iris", "lily", "rose")[number % 3] for number in range(90)]
-    flowers = {"number": range(90), "length": rng.normal(size=90), "width": rng.normal(size=90), "species": species}
+    flowers = {
+        "number": range(90),
+        "length": rng.normal(size=90),
+        "width": rng.normal(size=90),
+        "species": species,
+    }
     pandas.DataFrame(flowers).to_csv("flowers.csv", index=False)
     houses = {name: rng.normal(size=90) for name in ("rooms", "age", "price")}
     pandas.DataFrame(houses).to_csv("houses.csv", index=False)

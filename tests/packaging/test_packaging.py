@@ -102,7 +102,10 @@ def test_all_has_every_extra_but_that_of_the_tests() -> None:
 
 def test_citation_and_changelog_name_the_version() -> None:
     citation = yaml.safe_load((ROOT / "CITATION.cff").read_text())
-    assert citation["version"] == ketscale.__version__
+    deposit = json.loads((ROOT / ".zenodo.json").read_text())
+    assert citation["version"] == deposit["version"] == ketscale.__version__
+    assert str(citation["date-released"]) == deposit["publication_date"]
+    assert (citation["title"], citation["license"]) == (deposit["title"], deposit["license"])
     heads = re.findall(r"^## \[(.+?)\]", (ROOT / "docs" / "changelog.md").read_text(), re.MULTILINE)
     assert heads[0] == ketscale.__version__
 
