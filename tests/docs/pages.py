@@ -16,7 +16,7 @@ NOTEBOOKS = sorted(DOCS.glob("notebooks/*.md"))
 PAGES = [
     ROOT / "README.md",
     *sorted(DOCS.glob("*.md")),
-    *sorted(DOCS.rglob("measurements/**/*.md")),
+    *sorted(DOCS.glob("measurements/**/*.md")),
     *NOTEBOOKS,
 ]
 # Commands of earlier versions.
