@@ -115,11 +115,11 @@ def make(
     coming = {one.run for one in seen if one.state in _COMING}
     missing = tuple(one.run for one in seen if one.run not in coming)
     known = report.known(config, seen, root)
-    told = Costs.of(root / config.results, *folders, known=known)
+    told = Costs.of(root / config.results, *folders, known=known) if missing else Costs([])
     call = Call(told, config, missing, root)
 
-    def costs(runs: Collection[Run]) -> tuple[dict[Run, Cost], dict[Run, str]]:
-        """What runs cost if the call trains only these, and why others are left out."""
+    def costs(runs: Collection[Run] | None = None) -> tuple[dict[Run, Cost], dict[Run, str]]:
+        """What runs cost if the call trains only these (None: all), and why others are left out."""
         found, long = dict[Run, Cost](), dict[Run, str]()
         for run, one in call.forecasts(runs).items():
             jobs = 1 if wall_s is None else _jobs(one, wall_s)
@@ -141,7 +141,7 @@ def make(
             hours_of[alike] = hours if len(found) == len(runs) else math.inf
         return hours_of[alike]
 
-    known_costs, left_out = costs(missing)
+    known_costs, left_out = costs()
     for run in missing:
         if run not in known_costs and run not in left_out:
             left_out[run] = _UNKNOWN if config.protocols[run.protocol].stepped else _FITTED

@@ -38,6 +38,7 @@ class Call:
             for run, one in self._settings.items()
         }
         self._parts: dict[tuple[int, int], Parts | None] = {}
+        self._asked = False
 
     def cohort(self, run: Run) -> object:
         """What is equal for the runs that one process trains, if the call trains them."""
@@ -52,14 +53,14 @@ class Call:
         found: dict[object, list[Run]] = {}
         for run in self._settings if runs is None else runs:
             found.setdefault(self.cohort(run), []).append(run)
-        asked: dict[tuple[int, int], tuple[Settings, int]] = {}
-        for of in found.values():
-            for run in of:
-                if (self._points[run], len(of)) not in self._parts:
-                    # Costs of some of a cohort are asked for together with those of more or fewer.
-                    numbers = [len(of)] if runs is None else range(1, self._sizes[self.cohort(run)] + 1)
-                    asked |= {(self._points[run], each): (self._settings[run], each) for each in numbers}
-        self._parts |= zip(asked, self._costs.parts(asked.values()), strict=True)
+        if runs is None:
+            self._ask((run, len(of)) for of in found.values() for run in of)
+        elif not self._asked:
+            # More and fewer of each cohort will be asked for, thousands of times.
+            self._asked = True
+            self._ask(
+                (run, each) for run in self._settings for each in range(1, self._sizes[self.cohort(run)] + 1)
+            )
         made: dict[Run, Forecast] = {}
         for of in found.values():
             parts = {run: self._parts[self._points[run], len(of)] for run in of}
@@ -69,6 +70,12 @@ class Call:
                 known = [replace(one, others_s=whole.minus(one.seconds)) for one in known]
             made |= {one.run: one for one in known}
         return made
+
+    def _ask(self, sizes: Iterable[tuple[Run, int]]) -> None:
+        """Have costs told of runs in cohorts of such sizes."""
+        new = {(self._points[run], number): (self._settings[run], number) for run, number in sizes}
+        new = {key: one for key, one in new.items() if key not in self._parts}
+        self._parts |= zip(new, self._costs.parts(new.values()), strict=True)
 
 
 def _step(config: Config, settings: Settings, results: Path) -> int:

@@ -201,8 +201,8 @@ class Costs:
         # Runs that differ in their seeds cost the same.
         keys, alike = list[object](), dict[object, tuple[Settings, int]]()
         for one, members in asked:
-            keys.append(key := (one.run.without("seed"), canonical({**one.content, "run": None}), members))
-            alike.setdefault(key, (one, members))
+            keys.append((one.run.without("seed"), canonical({**one.content, "run": None}), members))
+            alike.setdefault(keys[-1], (one, members))
         known: dict[object, tuple[Case, int]] = {}
         for key, (one, members) in alike.items():
             machine = self._machine.get(BACKENDS[one.run.backend].device)
