@@ -80,7 +80,7 @@ def last() -> Call | None:
 
 def given(*options: str) -> list[list[str]]:
     """What this call of Snakemake names after an option, each time that it has it; Snakemake itself tells the last at most."""
-    parser = argparse.ArgumentParser(add_help=False)
+    parser = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     parser.add_argument(*options, dest="named", nargs="*", action="append", default=[])
     found: list[list[str]] = parser.parse_known_args(sys.argv[1:])[0].named
     return found
