@@ -79,8 +79,21 @@ def main(arguments: Sequence[str]) -> None:
         figures.check(files["figure"])
     result = made.run(lambda case, rows: print(output.line(benchmark, case, rows), flush=True))
     day = datetime.now(UTC).date().isoformat()
-    result["command"], result["day"] = f"ketscale bench {shlex.join(arguments)}", day
+    result["command"], result["day"] = _measuring(arguments), day
     _publish(benchmark, result, files)
+
+
+def _measuring(arguments: Sequence[str]) -> str:
+    """The command without the files that it writes."""
+    words = iter(arguments)
+    kept: list[str] = []
+    for word in words:
+        name, given, _ = word.partition("=")
+        if name not in [f"--{file}" for file in FILES]:
+            kept.append(word)
+        elif not given:
+            next(words)
+    return f"ketscale bench {shlex.join(kept)}"
 
 
 def _without_problem(arguments: list[str]) -> list[str]:

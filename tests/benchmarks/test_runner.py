@@ -408,3 +408,8 @@ def test_a_quantity_that_tables_have_too_is_their_column() -> None:
     assert {"simulator", "gradient_bytes", "error", "peak_rss_bytes"} <= {name for name, _ in shown}
     assert declared("peak_rss_bytes").cell({"peak_rss_bytes": 2.5e6}) == "2.5"
     assert declared("peak_rss_bytes").heading == "memory (MB)"
+
+
+def test_a_result_names_its_command_without_the_files_that_it_wrote() -> None:
+    given = ["gates", "--json", "/home/me/gates.json", "--threads", "1", "--csv=gates.csv", "--batch", "1,64"]
+    assert command._measuring(given) == "ketscale bench gates --threads 1 --batch 1,64"
