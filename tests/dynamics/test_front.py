@@ -19,6 +19,7 @@ from ketscale.engines import operators, pulses
 from ketscale.engines.dynamics import cpu
 from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.errors import UserError
+from ketscale.private_torch import TorchDispatchMode
 
 DURATION, SEGMENTS = 1.7, 4
 
@@ -204,6 +205,28 @@ def test_fidelities_and_their_gradients_are_those_of_torchs_operators(
         found.append((values, *torch.autograd.grad((values**2).sum(), given)))
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
+
+
+class _Counted(TorchDispatchMode):
+    calls = 0
+
+    def __torch_dispatch__(self, operator: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
+        self.calls += 1
+        return operator(*arguments, **(named or {}))
+
+
+def test_a_small_gate_and_its_gradient_ask_little_of_torch() -> None:
+    # An operator of torch takes as long as two segments of this system, forward and backward.
+    system = kd.transmon(levels=3)
+    states = torch.from_numpy(system.computational_states.copy())
+    controls = torch.ones(40, 2, dtype=torch.float64, requires_grad=True)
+    for _ in range(2):
+        counted = _Counted()
+        with counted:
+            final = kd.evolve(system, controls, 20.0, kind="unitary", initial=states)
+            (slope,) = torch.autograd.grad(kd.average_gate_fidelity(final, kd.gate("x"), states), controls)
+    assert slope.shape == controls.shape
+    assert counted.calls <= 35
 
 
 def test_the_best_phases_of_two_qubits_are_those_of_the_search() -> None:

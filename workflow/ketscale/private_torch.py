@@ -252,14 +252,15 @@ class _Applied(torch.autograd.function._SingleLevelFunction):
 
     @staticmethod
     def backward(ctx: Any, *cotangents: torch.Tensor | None) -> tuple[torch.Tensor | None, ...]:
-        there = next((each for each in cotangents if each is not None), None)
-        if there is None:
-            return (None,) * len(ctx.needs_input_grad)
-        filled = [
-            there.new_zeros(shape, dtype=dtype) if each is None else each
-            for each, (shape, dtype) in zip(cotangents, ctx.results, strict=True)
-        ]
-        return None, None, *ctx.function.pull(ctx.saved_tensors, filled, ctx.needs_input_grad[2:])
+        if any(each is None for each in cotangents):
+            there = next((each for each in cotangents if each is not None), None)
+            if there is None:
+                return (None,) * len(ctx.needs_input_grad)
+            cotangents = tuple(
+                there.new_zeros(shape, dtype=dtype) if each is None else each
+                for each, (shape, dtype) in zip(cotangents, ctx.results, strict=True)
+            )
+        return None, None, *ctx.function.pull(ctx.saved_tensors, cotangents, ctx.needs_input_grad[2:])
 
     @staticmethod
     def jvp(ctx: Any, _: None, __: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from msgspec.structs import astuple
 
 from ketscale import analysis
 from ketscale.config import Data
@@ -164,10 +165,10 @@ def test_the_record_says_what_evolved_the_tasks(
     )
     with specialised.specialised_at_once():
         problem = FAMILY.build(config.settings(config.runs[0]), Data(), torch.device("cpu"))
-        assert problem.evolution() == evolved
+        assert astuple(problem.evolution()) == evolved
     specialised.specialise("never")
     code = "table" if evolved[2] == "compiled" else evolved[2]
-    found = problem.evolution()
+    found = astuple(problem.evolution())
     specialised.specialise("again")
     assert found == (*evolved[:2], code, *evolved[3:])
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -11,15 +12,16 @@ from ketscale.config import suggestion
 from ketscale.dynamics.splitting import Split
 from ketscale.engines.derivatives import uncompiled
 from ketscale.engines.dynamics.basis import hermitian_basis
-from ketscale.engines.dynamics.evolution import Scheme
+from ketscale.engines.dynamics.evolution import EXACT, Evolution, Scheme
+from ketscale.engines.dynamics.plain import LEAST_DENSE
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_precision, mixed
-from ketscale.engines.evolved import Kernel
+from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_precision, mixed, usual_parameters
 from ketscale.engines.pulses.registry import REPLACED, SIMULATORS
 from ketscale.errors import UserError
-from ketscale.private_torch import transforms_active
+from ketscale.measure.form import Kernel
+from ketscale.private_torch import applied, forward_mode, transforms_active
 
 Kind = Literal["ket", "unitary", "density", "channel"]
 # A tensor, an array, or numbers and tensors by name; names that are left out keep their usual value.
@@ -108,20 +110,62 @@ def evolve(
         "initial": _initial(system, initial, kind, controls),
     }
     batch = _batch(given)
-    tensors = {
-        name: each.expand(1 if batch is None else batch, *each.shape[each.ndim - axes :])
-        if isinstance(each, torch.Tensor) and (each.ndim > axes or name == "controls" or axes > 2)
-        else each
-        for name, (each, axes) in given.items()
-    }
-    system, tasks = mixed(system, Tasks(**tensors))
-    if columns:
-        made = propagator.columns(system, tasks, trajectory)
-        made = made.squeeze(-1) if kind == "ket" else made
-    else:
-        made = propagator.state(system, tasks, trajectory)
-        made = _images(made) if kind == "channel" else made
-    return made if batch is not None else made.squeeze(0)
+
+    def general(*replaced: torch.Tensor) -> torch.Tensor:
+        new = dict(zip(("controls", "initial", "parameters"), replaced, strict=False))
+        tensors = {
+            name: each.expand(1 if batch is None else batch, *each.shape[each.ndim - axes :])
+            if isinstance(each, torch.Tensor) and (each.ndim > axes or name == "controls" or axes > 2)
+            else each
+            for name, (each, axes) in given.items()
+            for each in (new.get(name, each),)
+        }
+        evolved, tasks = mixed(system, Tasks(**tensors))
+        if columns:
+            made = propagator.columns(evolved, tasks, trajectory)
+        else:
+            made = propagator.state(evolved, tasks, trajectory)
+            made = _images(made) if kind == "channel" else made
+        return made if batch is not None else made.squeeze(0)
+
+    made = None
+    if columns and not trajectory and propagator is EXACTLY and batch != 0:
+        made = _without_operators(system, *(each for each, _ in given.values()), batch or 1, general)
+    made = general() if made is None else made
+    return made.squeeze(-1) if kind == "ket" else made
+
+
+def _without_operators(
+    system: System,
+    controls: torch.Tensor,
+    duration: Any,
+    _: None,
+    parameters: torch.Tensor | None,
+    initial: torch.Tensor | None,
+    tasks: int,
+    general: Callable[..., torch.Tensor],
+) -> torch.Tensor | None:
+    """The final kets by `cpu.Kets`; None if it is not for them, or they are not finite, so that `general` says why."""
+    if not isinstance(duration, (int, float)) or not 0 < duration < math.inf or not controls.is_cpu:
+        return None
+    if initial is None:
+        initial = torch.eye(system.dimension, dtype=controls.dtype.to_complex())
+    if parameters is None:
+        parameters = usual_parameters(system, controls)
+    given = controls, initial, parameters
+    fits = initial.dtype == controls.dtype.to_complex() and parameters.dtype == controls.dtype
+    fits = fits and parameters.shape[-1] == len(system.drift) and initial.is_cpu and parameters.is_cpu
+    if not fits or system.dimension >= LEAST_DENSE or system.mixture or transforms_active() or forward_mode():
+        return None
+    from ketscale.engines.dynamics import cpu
+
+    segments, (d, k) = controls.shape[-2], initial.shape[-2:]
+    if segments * tasks * k * d * initial.itemsize > cpu.KEPT_BYTES:
+        return None
+    evolution = Evolution(system.ket_generators, duration / segments, EXACT[controls.dtype])
+    function = cpu.Kets(evolution, general, cpu.is_recorded(*given))
+    (made,) = applied(function, *given)
+    return made if function.finite else None
 
 
 def error_estimate(
@@ -186,7 +230,7 @@ def _propagator(method: str, dt: float | None, route: Route, columns: bool) -> A
 
 
 def kernel_of(method: str) -> Kernel:
-    """The kernel by which a method evolves; see `evolved.Evolved`."""
+    """The kernel by which a method evolves; see `form.Evolved`."""
     return "chain" if method in SIMULATORS and SIMULATORS[method].compiled else "dense"
 
 

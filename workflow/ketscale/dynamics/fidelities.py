@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.engines.derivatives import ByOperators, uncompiled
-from ketscale.engines.dynamics.tasks import as_complex
+from ketscale.engines.dynamics.tasks import as_array, as_complex
 from ketscale.engines.pulses.frame import fidelity
 from ketscale.engines.pulses.virtual_z import best_angles
 from ketscale.errors import UserError
@@ -134,8 +134,8 @@ class _OfColumns(ByOperators):
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.__call__`."""
-        adjoint = None if self._basis is None else _array(self._basis).conj().T
-        block, ideal = _array(tensors[0]), _array(self._ideal).copy()
+        adjoint = None if self._basis is None else as_array(self._basis).conj().T
+        block, ideal = as_array(tensors[0]), as_array(self._ideal).copy()
         block = block if adjoint is None else adjoint @ block
         if self._virtual_z:
             ideal = _phases((ideal.conj() * block).sum(-1)).conj()[..., None] * ideal
@@ -163,14 +163,13 @@ class _OfColumns(ByOperators):
         return (gradient.sum_to_size(tensors[0].shape) if gradient.shape != tensors[0].shape else gradient,)
 
 
-def _array(tensor: torch.Tensor) -> NDArray[np.complex128]:
-    made: NDArray[np.complex128] = tensor.detach().resolve_conj().resolve_neg().numpy()
-    return made
-
-
 # Angles at which the largest overlap of two qubits is looked for first, and how many of its local maxima, of which there
 # are at most three, since the slope's zeros are those of a trigonometric polynomial of degree three.
 ANGLES, MAXIMA = 64, 3
+GRID = 2 * np.pi / ANGLES * np.arange(ANGLES)
+TURNS = np.exp(1j * GRID)
+# Newton's error after a step is of the order of its square.
+LAST_STEP = 1e-9
 
 
 def _phases(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
@@ -180,7 +179,9 @@ def _phases(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
     sums of two rows that depend on the angle a of the second qubit alone.
     """
     if rows.shape[-1] == 2:
-        return np.stack([np.ones_like(rows[..., 0]), _unit(rows[..., 0] * rows[..., 1].conj())], -1)
+        made = np.ones_like(rows)
+        made[..., 1] = _unit(rows[..., 0] * rows[..., 1].conj())
+        return made
     if rows.shape[-1] != 4:
         angles = best_angles(torch.from_numpy(np.asarray(rows))).numpy()
         phases = np.ones((*rows.shape[:-1], 1), dtype=rows.dtype)
@@ -199,41 +200,38 @@ def _phases(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
 def _best_angle(pairs: NDArray[np.complex128]) -> NDArray[np.float64]:
     """The angle a, (members,), at which |A| + |B| is largest, of A and B as pairs x + exp(i a) y, (members, 2, 2)."""
     # |A|^2 and |B|^2 are constant + Re(wave exp(i a)).
-    constant = (pairs.real**2 + pairs.imag**2).sum(-1)
-    wave = 2 * pairs[:, :, 0].conj() * pairs[:, :, 1]
-    grid = 2 * np.pi / ANGLES * np.arange(ANGLES)
-    squares = constant[:, :, None] + (wave[:, :, None] * np.exp(1j * grid)).real
-    sizes = np.sqrt(np.maximum(squares, 0)).sum(1)
-    tops = (sizes >= np.roll(sizes, 1, 1)) & (sizes >= np.roll(sizes, -1, 1))
-    chosen = np.argsort(np.where(tops, -sizes, 0), 1)[:, :MAXIMA]
-    chosen = np.where(np.take_along_axis(tops, chosen, 1), chosen, chosen[:, :1])
-    angle = grid[chosen]
-    low, high = angle - grid[1], angle + grid[1]
-    constant, wave = constant[:, :, None], wave[:, :, None]
-    tiny = 1e-300 + 1e-15 * constant
+    constant = np.vecdot(pairs, pairs).real[:, :, None]
+    wave = (2 * pairs[:, :, 0].conj() * pairs[:, :, 1])[:, :, None]
+    sizes = np.sqrt(np.maximum(constant + (wave * TURNS).real, 0)).sum(1)
+    tops = (sizes >= sizes[:, np.arange(-1, ANGLES - 1)]) & (sizes >= sizes[:, np.arange(1 - ANGLES, 1)])
+    most = min(MAXIMA, tops.sum(1).max(initial=1))
+    chosen, members = np.argsort(np.where(tops, -sizes, 0), 1)[:, :most], np.arange(len(pairs))
+    angle = GRID[np.where(tops[members[:, None], chosen], chosen, chosen[:, :1])]
+    low, high = angle - GRID[1], angle + GRID[1]
+    squares = np.maximum(constant, 1e-285)  # a size is at least its rounding
     for _ in range(60):
         turned = wave * np.exp(1j * angle)[:, None]
-        size = np.sqrt(np.maximum(constant + turned.real, tiny))
-        slope = -(turned.imag / size).sum(1) / 2
-        curvature = -(turned.real / size + (turned.imag / size) ** 2 / size / 2).sum(1) / 2
-        low, high = np.where(slope > 0, angle, low), np.where(slope < 0, angle, high)
-        newton = angle - slope / np.where(curvature < 0, curvature, -1e-300)
-        inside = (newton >= low) & (newton <= high)
-        following = np.where(inside, newton, (low + high) / 2)
-        done = (np.abs(following - angle) <= 1e-15 * ANGLES).all()
+        real, size = turned.real, np.sqrt(np.maximum(constant + turned.real, 1e-15 * squares))
+        ratio = turned.imag / size
+        # Twice the slope, and twice the second derivative, downwards.
+        down, curvature = ratio.sum(1), ((real + ratio * ratio / 2) / size).sum(1)
+        rising = down < 0
+        low, high = np.where(rising, angle, low), np.where(rising, high, angle)
+        step = down / np.where(curvature > 0, curvature, 1e-300)
+        following = angle - step
+        following = np.where((following >= low) & (following <= high), following, (low + high) / 2)
+        done = np.abs(following - angle).max(initial=0) <= LAST_STEP
         angle = following
         if done:
             break
-    turned = wave * np.exp(1j * angle)[:, None]
-    best = np.sqrt(np.maximum(constant + turned.real, 0)).sum(1).argmax(1)
-    found: NDArray[np.float64] = angle[np.arange(len(angle)), best]
+    best = np.sqrt(np.maximum(constant + (wave * np.exp(1j * angle)[:, None]).real, 0)).sum(1).argmax(1)
+    found: NDArray[np.float64] = angle[members, best]
     return found
 
 
 def _unit(numbers: NDArray[np.complex128]) -> NDArray[np.complex128]:
     """Complex numbers divided by their size; 1 for 0."""
-    size = np.abs(numbers)
-    made: NDArray[np.complex128] = np.where(size > 0, numbers / np.where(size > 0, size, 1), 1)
+    made: NDArray[np.complex128] = np.exp(1j * np.arctan2(numbers.imag, numbers.real))
     return made
 
 

@@ -11,6 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 
@@ -92,7 +93,7 @@ def write(
 
 def _evolution(problem: Problem) -> dict[str, Any] | None:
     found = problem.evolution()
-    return None if found is None else found._asdict()
+    return None if found is None else msgspec.structs.asdict(found)
 
 
 def _keep_code(settings: Settings, folder: Path) -> dict[str, str]:

@@ -226,8 +226,12 @@ class Route(_Part, frozen=True):
     matrix_s: Seconds | None
 
 
-class Evolution(_Part, frozen=True):
-    """What evolved the quantum system of pulses or control at the end of the training (`engines.evolved`).
+Kernel = Literal["dense", "chain"]
+CodeKind = Literal["compiled", "table", "torch", "loop"]
+
+
+class Evolved(_Part, frozen=True):
+    """What evolved a quantum system: that of pulses or control at the end of the training.
 
     kernel: dense: the states of the whole system; chain: gates on its sites and pairs. method: the propagator or integrator.
     code: compiled: machine code written for the system or its levels; table: machine code that reads the system from a table;
@@ -235,9 +239,9 @@ class Evolution(_Part, frozen=True):
     (dense) or of the pulse (chain); None where each segment's norm decides, or no pulse was possible any more.
     """
 
-    kernel: Literal["dense", "chain"]
+    kernel: Kernel
     method: str
-    code: Literal["compiled", "table", "torch", "loop"]
+    code: CodeKind
     states: Annotated[int, Meta(ge=2)]
     steps: Natural | None
 
@@ -359,7 +363,7 @@ class Record(_Part, frozen=True):
     digest: str
     gradient_bytes: Natural | None
     cohort: list[str]
-    evolution: Evolution | None = None
+    evolution: Evolved | None = None
 
     @property
     def settings(self) -> Used:

@@ -34,10 +34,9 @@ class Code(NamedTuple):
     kernel: Kernel
     arguments: Mapping[str, Any]
 
-    def saved(self, controls: torch.Tensor) -> torch.Tensor:
+    def saved(self, groups: int, segments: int, dtype: torch.dtype) -> torch.Tensor:
         """Memory for the states before each segment (groups, segments, kept coordinates, lanes)."""
-        tasks, segments = controls.shape[:2]
-        return controls.new_empty(-(-tasks // self.lanes), segments, self.plan.changing, self.lanes)
+        return torch.empty(groups, segments, self.plan.changing, self.lanes, dtype=dtype)
 
 
 class _Needed(NamedTuple):
@@ -49,14 +48,14 @@ class _Needed(NamedTuple):
     dtype: torch.dtype
 
 
-def code_of(evolution: Evolution, states: torch.Tensor) -> Code:
-    """The code of the next call with states (tasks, size). Both kinds give the same bits."""
+def code_of(evolution: Evolution, dtype: torch.dtype, tasks: int) -> Code:
+    """The code of the next call with so many tasks of one state each. Both kinds give the same bits."""
     degrees, reaches, _ = evolution.division
-    needed = _Needed(evolution.generators, degrees, reaches, states.dtype)
+    needed = _Needed(evolution.generators, degrees, reaches, dtype)
     if evolution.generators.entry_count > MOST_WRITTEN:
-        return _reading(needed, states.shape[0])
+        return _reading(needed, tasks)
     choice = _choice(needed)
-    return choice.own or choice.now(states.shape[0])
+    return choice.own or choice.now(tasks)
 
 
 @lru_cache(maxsize=256)

@@ -7,16 +7,19 @@ in a direction is a linear system of twice the size (`Generators.with_tangent`),
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import cmath
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ketscale.engines.compiled.kernel import threads_for
-from ketscale.engines.derivatives import Rows
+from ketscale.engines.derivatives import ByOperators, Rows
 from ketscale.engines.dynamics.code import Code, code_of
 from ketscale.engines.dynamics.evolution import Evolution
-from ketscale.engines.dynamics.tasks import ket_coordinates, kets
+from ketscale.engines.dynamics.tasks import as_array
 from ketscale.measure.spans import span
 from ketscale.private_torch import applied, forward_mode, transforms_active
 
@@ -32,28 +35,15 @@ def evolve(
     fixed: (tasks, F). controls: (tasks, segments, K). initial: (tasks, size), or several states for each task,
     (tasks, m, size), and so the result. See `Generators`.
     """
-    return _evolved(fixed, controls, initial, evolution, columns=False)
-
-
-def evolve_columns(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-) -> torch.Tensor:
-    """Final kets as columns, complex (tasks, d, m), from the coordinates (tasks, m, 2 d); see `evolve`."""
-    return _evolved(fixed, controls, initial, evolution, columns=True)
-
-
-def _evolved(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution, columns: bool
-) -> torch.Tensor:
     recorded = is_recorded(fixed, controls, initial)
     at_once = max(1, KEPT_BYTES // max(1, initial.numel() * initial.element_size()))
     if not recorded or controls.shape[1] <= at_once:
         keeps = recorded and not transforms_active()
-        return applied(_Final(evolution, keeps, columns), fixed, controls, initial)[0]
+        return applied(_Final(evolution, keeps), fixed, controls, initial)[0]
     *parts, last = controls.split(at_once, 1)
     for part in parts:
         (initial,) = applied(_Final(evolution, False), fixed, part, initial)
-    return applied(_Final(evolution, False, columns), fixed, last, initial)[0]
+    return applied(_Final(evolution, False), fixed, last, initial)[0]
 
 
 def segment_ends(
@@ -69,7 +59,7 @@ def segment_ends(
     call, rows = _call(*given, evolution), given[-1]
     saved = call.saved()
     made = rows[:, None].repeat(1, controls.shape[1] + 1, 1)
-    made[:, -1] = call.forward(torch.empty_like(rows, memory_format=torch.contiguous_format), saved)
+    made[:, -1] = call.forward(rows.new_empty(rows.shape), saved)
     made[:, :-1, call.code.plan.rows] = saved.permute(0, 3, 1, 2).flatten(0, 1)[: rows.shape[0]]
     return made if initial.ndim == 2 else made.unflatten(0, initial.shape[:2]).transpose(1, 2)
 
@@ -100,11 +90,10 @@ class _Final(Rows):
     """The final coordinates, by fixed coefficients, controls and initial coordinates.
 
     keeps: whether the states before each segment are kept for one backward pass, which otherwise computes them again.
-    columns: whether the result is complex columns.
     """
 
-    def __init__(self, evolution: Evolution, keeps: bool, columns: bool = False) -> None:
-        self.evolution, self.keeps, self.columns = evolution, keeps, columns
+    def __init__(self, evolution: Evolution, keeps: bool) -> None:
+        self.evolution, self.keeps = evolution, keeps
         self.kept: tuple[_Call, torch.Tensor] | None = None
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -112,32 +101,24 @@ class _Final(Rows):
         call = _call(*_each_a_task(*tensors), self.evolution)
         saved = call.saved() if self.keeps else None
         self.kept = None if saved is None else (call, saved)
-        initial = tensors[2]
-        if not self.columns:
-            return (call.forward(initial.new_empty(initial.shape), saved),)
-        *states, size = initial.shape
-        final = initial.new_empty((*states, size // 2), dtype=initial.dtype.to_complex())
-        return (call.forward(final, saved).mT,)
+        return (call.forward(tensors[2].new_empty(tensors[2].shape), saved),)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `Differentiable.pull`."""
         kept, self.kept = self.kept, None
-        (cotangent,) = cotangents
-        cotangent = ket_coordinates(cotangent.mT) if self.columns else cotangent
         gradient = _Gradient(self.evolution, kept)
         if torch.is_grad_enabled() or transforms_active():
-            return applied(gradient, cotangent, *tensors)
-        return gradient(cotangent, *tensors)
+            return applied(gradient, *cotangents, *tensors)
+        return gradient(*cotangents, *tensors)
 
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.push`."""
         (final,) = applied(_Final(_with_tangent(self.evolution), False), *_beside(tensors, tangents))
-        moved = final[..., final.shape[-1] // 2 :]
-        return (kets(moved).mT if self.columns else moved,)
+        return (final[..., final.shape[-1] // 2 :],)
 
 
 class _Gradient(Rows):
@@ -155,18 +136,19 @@ class _Gradient(Rows):
         if self.kept is None:
             call = _call(*_each_a_task(*given), self.evolution)
             saved = call.saved()
-            call.forward(torch.empty_like(call.arguments["initial"]), saved)
+            call.forward(given[2].new_empty(given[2].shape), saved)
         else:
             call, saved = self.kept
         self.kept = None
-        if cotangent.ndim == 2:
-            return call.backward(cotangent, saved)
-        by_fixed, by_controls, by_initial = call.backward(cotangent.flatten(0, 1), saved)
-        each = cotangent.shape[:2]
-        by_fixed, by_controls = (
-            found.view(*each, *found.shape[1:]).sum(1) for found in (by_fixed, by_controls)
-        )
-        return by_fixed, by_controls, by_initial.view(cotangent.shape)
+        rows, by_initial = cotangent.flatten(0, -2), cotangent.new_empty(cotangent.shape)
+        rows = _by_task(rows) if len(rows) else rows
+        by_fixed, by_controls = call.backward(rows, rows.stride(0), saved, by_initial)
+        if cotangent.ndim > 2:
+            each = cotangent.shape[:2]
+            by_fixed, by_controls = (
+                found.view(*each, *found.shape[1:]).sum(1) for found in (by_fixed, by_controls)
+            )
+        return by_fixed, by_controls, by_initial
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
@@ -214,56 +196,133 @@ def _beside(
         yield torch.cat([tensor, torch.zeros_like(tensor) if tangent is None else tangent], -1)
 
 
+class Kets(ByOperators):
+    """The final kets of a closed system, without torch's operators, each of which takes as long as many segments of a small system.
+
+    It is applied to controls ([tasks,] segments, K), kets as columns ([tasks,] d, k) and the drift's parameters ([tasks,] F),
+    and gives ([tasks,] d, k). general: the same by torch's operators. keeps: see `_Final`. finite: whether the last result is.
+    """
+
+    def __init__(self, evolution: Evolution, general: Callable[..., torch.Tensor], keeps: bool) -> None:
+        self._evolution, self._general, self._keeps = evolution, general, keeps
+        self._kept: tuple[_Call, torch.Tensor] | None = None
+        self.finite = True
+
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `ByOperators.plainly`."""
+        return (self._general(*tensors),)
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `Differentiable.__call__`."""
+        controls, initial, fixed = tensors
+        batch = max(controls.shape[:-2], initial.shape[:-2], fixed.shape[:-1])
+        columns = as_array(initial)
+        if columns.shape[:-2] != batch:
+            columns = np.broadcast_to(columns, (*batch, *columns.shape[-2:]))
+        rows, (d, k) = _rows(columns), columns.shape[-2:]
+        # What all tasks share is read in one place, and what belongs to a task by each of its kets.
+        (controls, controls_stride), (fixed, fixed_stride) = (
+            (each.contiguous(), 0) if own in ((), (1,)) else (each.repeat_interleave(k, 0), each[0].numel())
+            for each, own in ((controls.resolve_neg(), controls.shape[:-2]), (fixed, fixed.shape[:-1]))
+        )
+        call = _call_of(
+            self._evolution, fixed.dtype, rows.numel() // d, controls.shape[-2], fixed=fixed, fixed_stride=fixed_stride,
+            controls=controls, controls_stride=controls_stride, initial=rows, initial_stride=2 * d,
+        )  # fmt: skip
+        saved = call.saved() if self._keeps else None
+        final = call.forward(torch.empty_like(rows), saved)
+        self.finite = cmath.isfinite(final.sum().item())
+        self._kept = saved if saved is None else (call, saved)
+        return (final.mT,)
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`."""
+        if torch.is_grad_enabled() or transforms_active():
+            return super().pull(tensors, cotangents, needed)
+        if self._kept is None:
+            self(*tensors)
+        assert self._kept is not None
+        (call, saved), self._kept = self._kept, None
+        cotangent = _rows(as_array(cotangents[0]))
+        by_kets, (*batch, k, d) = torch.empty_like(cotangent), cotangent.shape
+        found = call.backward(cotangent, 2 * d, saved, by_kets)
+        by_fixed, by_controls = (each.view(*batch, k, *each.shape[1:]).sum(-each.ndim) for each in found)
+        return [
+            gradient if gradient.shape == tensor.shape else gradient.sum_to_size(tensor.shape)
+            for gradient, tensor in zip((by_controls, by_kets.mT, by_fixed), tensors, strict=True)
+        ]
+
+
+def _rows(columns: NDArray[Any]) -> torch.Tensor:
+    """(..., d, k) as (..., k, d), side by side in memory."""
+    return torch.from_numpy(np.array(columns.swapaxes(-1, -2), order="C"))
+
+
 class _Call(NamedTuple):
-    """What the forward and the backward pass of some tasks ask of the code alike."""
+    """What the forward and the backward pass of some tasks with one state each ask of the code alike.
+
+    dtype, shape: of the tasks' floats, and (tasks, segments).
+    """
 
     code: Code
+    dtype: torch.dtype
+    shape: tuple[int, int]
     threads: int
     arguments: Mapping[str, Any]
 
     def saved(self) -> torch.Tensor:
         """See `Code.saved`."""
-        return self.code.saved(self.arguments["controls"])
+        return self.code.saved(self.arguments["groups"], self.shape[1], self.dtype)
 
     def forward(self, final: torch.Tensor, saved: torch.Tensor | None) -> torch.Tensor:
-        """The final coordinates, in the memory of `final`, whose floats are (tasks, size)."""
+        """The final coordinates, written to the memory of `final`, whose floats are (tasks, size)."""
         self._run("forward", final=final, **({} if saved is None else {"saved": saved, "keep": 1}))
         return final
 
-    def backward(self, cotangent: torch.Tensor, saved: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """The gradients by fixed coefficients, controls and initial coordinates."""
-        fixed, controls, initial = (
-            tensor.new_empty(tensor.shape) for tensor in map(self.arguments.__getitem__, GIVEN)
-        )
-        given = _by_task(cotangent) if cotangent.shape[0] else cotangent
-        made = {"to_fixed": fixed, "to_controls": controls, "to_initial": initial}
-        self._run("backward", cotangent=given, cotangent_stride=given.stride(0), saved=saved, **made)
-        return fixed, controls, initial
+    def backward(
+        self, cotangent: torch.Tensor, stride: int, saved: torch.Tensor, by_initial: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The gradients by fixed coefficients and controls; those by initial coordinates are written to `by_initial`.
+
+        stride: of the cotangent's tasks, in floats.
+        """
+        plan, (tasks, segments) = self.code.plan, self.shape
+        fixed = torch.empty(tasks, plan.fixed_count, dtype=self.dtype)
+        controls = torch.empty(tasks, segments, plan.control_count, dtype=self.dtype)
+        made = {"to_fixed": fixed, "to_controls": controls, "to_initial": by_initial}
+        self._run("backward", cotangent=cotangent, cotangent_stride=stride, saved=saved, **made)
+        return fixed, controls
 
     def _run(self, name: str, **more: Any) -> None:
-        if self.arguments["batch"]:
-            plan, lanes, initial = self.code.plan, self.code.lanes, self.arguments["initial"]
-            scratch = initial.new_empty(self.threads * plan.scratch_vectors * lanes)
+        if self.shape[0]:
+            vectors = self.threads * self.code.plan.scratch_vectors
+            scratch = torch.empty(vectors * self.code.lanes, dtype=self.dtype)
             self.code.kernel.run(name, self.threads, scratch=scratch, **self.arguments, **more)
-
-
-GIVEN = ("fixed", "controls", "initial")
 
 
 def _call(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution) -> _Call:
     """The call of tasks with one state each; see `evolve`."""
-    code, (tasks, segments, _), steps = code_of(evolution, initial), controls.shape, evolution.division.steps
-    groups = -(-tasks // code.lanes)
-    work = code.plan.multiplications * segments * max(1, steps) * tasks
+    tasks, segments, _ = controls.shape
     if tasks:
         fixed, controls, initial = _by_task(fixed), _by_task(controls), _by_task(initial)
+    return _call_of(
+        evolution, initial.dtype, tasks, segments, fixed=fixed, fixed_stride=fixed.stride(0),
+        controls=controls, controls_stride=controls.stride(0), initial=initial, initial_stride=initial.stride(0),
+    )  # fmt: skip
+
+
+def _call_of(evolution: Evolution, dtype: torch.dtype, tasks: int, segments: int, **given: Any) -> _Call:
+    """The same, of what is given in memory: tensors, or the addresses of arrays, and the strides of tasks in floats."""
+    code, steps = code_of(evolution, dtype, tasks), evolution.division.steps
+    groups = -(-tasks // code.lanes)
+    work = code.plan.multiplications * segments * max(1, steps) * tasks
     arguments = {
         **code.arguments,
-        "batch": tasks, "groups": groups, "segments": segments, "steps": steps, "tau": evolution.tau,
-        "fixed": fixed, "fixed_stride": fixed.stride(0), "controls": controls, "controls_stride": controls.stride(0),
-        "initial": initial, "initial_stride": initial.stride(0),
+        "batch": tasks, "groups": groups, "segments": segments, "steps": steps, "tau": evolution.tau, **given,
     }  # fmt: skip
-    return _Call(code, threads_for(groups, work), arguments)
+    return _Call(code, dtype, (tasks, segments), threads_for(groups, work), arguments)
 
 
 def _by_task(tensor: torch.Tensor) -> torch.Tensor:

@@ -18,8 +18,8 @@ from ketscale.engines.dynamics.evolution import Scheme, substeps
 from ketscale.engines.dynamics.propagators import as_observables, check_step
 from ketscale.engines.dynamics.system import Operators, System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, check_values, usual_parameters
-from ketscale.engines.evolved import Evolved
 from ketscale.errors import UserError
+from ketscale.measure.form import Evolved
 from ketscale.measure.spans import span
 
 SMALLEST_TRACE = 1e-10
@@ -78,7 +78,13 @@ class PublishedLoop:
     def evolution(self, system: System, tasks: Tasks) -> Evolved:
         """See `Batched.evolution`."""
         assert self.dt is not None  # checked at the start
-        return Evolved("dense", self.scheme, "loop", system.dimension, _steps(tasks.segment, self.dt))
+        return Evolved(
+            kernel="dense",
+            method=self.scheme,
+            code="loop",
+            states=system.dimension,
+            steps=_steps(tasks.segment, self.dt),
+        )
 
     def _created(self, system: System, tasks: Tasks) -> list[_Created]:
         numbers = range(len(tasks.controls))

@@ -13,7 +13,6 @@ from torch.utils.checkpoint import checkpoint
 
 from ketscale.engines.dynamics.evolution import Division, Evolution
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
-from ketscale.engines.dynamics.tasks import kets
 from ketscale.private_torch import transforms_active
 
 # Bytes of matrices that a backward pass keeps, of which it needs so many for each segment; of longer pulses it computes
@@ -39,13 +38,6 @@ def evolve(
             initial = checkpoint(*given, use_reentrant=False, preserve_rng_state=False)
         return initial
     return _all_at_once(fixed, controls, initial, evolution)
-
-
-def evolve_columns(
-    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-) -> torch.Tensor:
-    """See `cpu.evolve_columns`."""
-    return kets(evolve(fixed, controls, initial, evolution)).mT
 
 
 def _all_at_once(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import cmath
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,9 +27,9 @@ from ketscale.engines.dynamics.tasks import (
     matrices,
     times,
 )
-from ketscale.engines.evolved import Code, Evolved
 from ketscale.engines.operators import check_hermitian
 from ketscale.errors import UserError, is_positive
+from ketscale.measure.form import CodeKind, Evolved
 from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
 
@@ -129,9 +128,7 @@ class Batched:
         Raises:
             UserError: as for `state`, or there are rates.
         """
-        if trajectory:
-            return kets(self._evolved("segment_ends", system, tasks, columns=True)).mT
-        return self._evolved("evolve_columns", system, tasks, columns=True)
+        return kets(self._evolved(_WHEN[trajectory], system, tasks, columns=True)).mT
 
     def _matrices(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
         initial = tasks.initial
@@ -153,18 +150,29 @@ class Batched:
     def evolution(self, system: System, tasks: Tasks, columns: bool = False) -> Evolved:
         """What evolves these tasks; columns: as kets."""
         fixed, controls, initial, evolution = self._linear(system, tasks, columns)
-        code: Code = "torch"
+        code: CodeKind = "torch"
         if self._module(fixed, controls, initial, evolution) is not plain:
             from ketscale.engines.dynamics.code import code_of
 
             # What reads a table has it among its arguments.
-            code = "table" if code_of(evolution, initial.flatten(0, -2)).arguments else "compiled"
-        return Evolved("dense", self.scheme, code, system.dimension, evolution.division.steps or None)
+            code = (
+                "table"
+                if code_of(evolution, initial.dtype, initial.shape[:-1].numel()).arguments
+                else "compiled"
+            )
+        return Evolved(
+            kernel="dense",
+            method=self.scheme,
+            code=code,
+            states=system.dimension,
+            steps=evolution.division.steps or None,
+        )
 
     def _linear(self, system: System, tasks: Tasks, columns: bool) -> tuple[Any, ...]:
         """What `cpu.evolve` and `plain.evolve` take."""
         check_tasks(system, tasks, self.strict, columns)
         if columns and tasks.rates is not None:
+            raise UserError("rates: kets have none; evolve density matrices, or leave them out")
             raise UserError("rates: kets have none; evolve density matrices, or leave them out")
         fixed, controls, initial, tau = coefficients(system, tasks, columns)
         if columns:
@@ -184,7 +192,7 @@ class Batched:
     def _check(self, evolved: torch.Tensor, initial: torch.Tensor, levels: int, tasks: Tasks) -> None:
         """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""
         # The sum is finite only if all are; faster than isfinite.
-        if self.scheme == "exact" and not cmath.isfinite(evolved.sum().item()):
+        if self.scheme == "exact" and not math.isfinite(evolved.sum().item()):
             check_values(tasks)
             raise UserError(
                 f"controls, parameters or rates: too large for {self.scheme} in a segment of {tasks.segment:.4g}, whose largest "
@@ -193,7 +201,7 @@ class Batched:
         # A norm grows by the root of the dimension at most, where a mixed state becomes pure.
         if self.scheme != "exact" and evolved.numel():
             largest = GROWTH * math.sqrt(levels) * initial.norm(dim=-1).max()
-            if not evolved.norm(dim=-2 if evolved.is_complex() else -1).max() <= largest:  # NaN fails too
+            if not evolved.norm(dim=-1).max() <= largest:  # NaN fails too
                 check_values(tasks)
                 raise UserError(
                     f"dt: {self.dt} is too long a step of {self.scheme} for these controls and rates; use a shorter one, or exact"

@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ketscale.engines.dynamics.basis import hermitian_basis, is_written_out
 from ketscale.engines.dynamics.system import System
@@ -239,6 +240,12 @@ def as_complex(given: Any, like: torch.Tensor, what: str = "") -> torch.Tensor:
             said = f"{what}: " if what else ""
             raise UserError(f"{said}{str(given)[:60]} is not an array of numbers, nor a tensor") from None
     return given.to(like.device, like.dtype.to_complex())
+
+
+def as_array(tensor: torch.Tensor) -> NDArray[Any]:
+    """A tensor's numbers, in the same memory if it says nothing else of them."""
+    made: NDArray[Any] = tensor.numpy(force=True)
+    return made
 
 
 def _basis_vectors(dimension: int, like: torch.Tensor) -> torch.Tensor:

@@ -21,11 +21,11 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from ketscale.engines.derivatives import ByOperators, paired
-from ketscale.engines.evolved import Kernel
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.plain import GateSequence
 from ketscale.errors import UserError
+from ketscale.measure.form import Kernel
 from ketscale.measure.spans import span
 from ketscale.private_torch import applied, transforms_active
 
@@ -36,7 +36,7 @@ MOST_PLAIN = 256
 class SteppingMethod(ABC):
     """Unitary steps, a chunk of them at a time, as gates on columns.
 
-    kernel: see `evolved.Evolved`.
+    kernel: see `form.Evolved`.
     """
 
     kernel: ClassVar[Kernel] = "chain"

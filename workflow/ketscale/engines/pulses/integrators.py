@@ -12,13 +12,13 @@ import torch
 from ketscale.config import suggestion
 from ketscale.engines import registered
 from ketscale.engines.dynamics.settings import MOST_STEPS, Route
-from ketscale.engines.evolved import Code, Evolved
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.drives import Pulses
 from ketscale.engines.pulses.evolution import SteppingMethod, evolve_columns
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.registry import REPLACED, SIMULATORS
 from ketscale.errors import UserError
+from ketscale.measure.form import CodeKind, Evolved
 from ketscale.private_torch import is_mapped
 from ketscale.shapes import Complex128, Float, Float64
 
@@ -170,8 +170,8 @@ class Integrator:
 def evolution(lattice: Lattice, method: str, route: Route, steps: int | None) -> Evolved:
     """What evolves columns of a lattice in so many steps; see `integrator`."""
     stepper = integrator(method, steps or 1, route).stepper
-    code: Code = "torch" if stepper.machine(lattice) is plain else "compiled"
-    return Evolved(stepper.kernel, method, code, lattice.dimension, steps)
+    code: CodeKind = "torch" if stepper.machine(lattice) is plain else "compiled"
+    return Evolved(kernel=stepper.kernel, method=method, code=code, states=lattice.dimension, steps=steps)
 
 
 def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ketscale.engines.dynamics.tasks import Tasks
-from ketscale.engines.evolved import Evolved
+from ketscale.measure.form import Evolved
 from ketscale.problems.control.deviations import deviations
 from ketscale.problems.control.metrics import all_measures, measures
 from ketscale.problems.control.objective import Objective

@@ -8,7 +8,6 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
-from ketscale.engines.evolved import Evolved
 from ketscale.engines.pulses import (
     Bounds,
     Lattice,
@@ -28,6 +27,7 @@ from ketscale.engines.pulses.integrators import evolution, step_count
 from ketscale.engines.pulses.settings import PulseSimulator
 from ketscale.engines.randomness import Step
 from ketscale.errors import UserError
+from ketscale.measure.form import Evolved
 from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
 from ketscale.problems.pulses.curves import trained_curves
