@@ -130,7 +130,9 @@ def evolve(
 
     made = None
     if columns and not trajectory and propagator is EXACTLY and batch != 0:
-        made = _without_operators(system, *(each for each, _ in given.values()), batch or 1, general)
+        made = _without_operators(
+            system, controls, duration, given["parameters"][0], given["initial"][0], batch or 1, general
+        )
     made = general() if made is None else made
     return made.squeeze(-1) if kind == "ket" else made
 
@@ -139,7 +141,6 @@ def _without_operators(
     system: System,
     controls: torch.Tensor,
     duration: Any,
-    _: None,
     parameters: torch.Tensor | None,
     initial: torch.Tensor | None,
     tasks: int,
