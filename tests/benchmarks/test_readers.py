@@ -1,0 +1,94 @@
+"""The numbers of the five readers: their points are runs of the studies that they name, and records give them all."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks import readers
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.grid import RECORD, Run
+from ketscale.problems.images.images import Images
+from tests import records_factory as factory
+
+OPTIONS = {"quick": False, "mnist": None, "stand_in": False}
+
+
+def studied(name: str, out: Path, **options: object) -> Config:
+    return readers._studied(name, readers.READERS[name], out, argparse.Namespace(**{**OPTIONS, **options}))
+
+
+def runs(name: str, config: Config) -> list[Run]:
+    points = readers.READERS[name].points.items()
+    return [Run.parse(f"runs/{point}/seed{seed}/{RECORD}") for point, seeds in points for seed in seeds]
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", readers.READERS)
+def test_what_a_reader_trains_is_in_its_study(name: str, quick: bool, tmp_path: Path) -> None:
+    config = studied(name, tmp_path, quick=quick)
+    assert set(runs(name, config)) <= config.run_set
+
+
+@pytest.mark.parametrize("name", readers.READERS)
+def test_records_give_the_numbers_of_a_reader(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        factory, "SPANS", {"pulses.forward": 0.2, "pulses.backward": 0.55, "pulses.gates": 0.2}
+    )
+    config = studied(name, tmp_path)
+    results = Path(config.results)
+    for run in runs(name, config):
+        factory.write(config, results, factory.record(config, run))
+    found, busy = readers.numbers(name, readers.READERS[name], results)
+    assert busy == set()
+    here = {each.number: each for each in found if "Synthetic CPU" in each.source}
+    assert len(found) == len(here) + len(readers.READERS[name].published)
+    assert len({each.number for each in found}) == len(found)
+    for each in here.values():
+        assert each.value is not None
+        assert each.n in (1, 3)
+        assert (each.low is None) == (each.n == 1)
+    if name == "gate":
+        # A quarter is repeated, so that eight devices gain 1 / (1/4 + 3/4 / 8).
+        assert here["repeated-matched-6"].shown == "25 % (25 to 25)"
+        assert here["ceiling-matched-6"].shown == "2.91x (2.91 to 2.91)"
+    if name == "transformer":
+        # The made-up times of two ranks are 0.3 + 0.7 / 2 of those of one.
+        assert here["ranks-fused"].value == pytest.approx(1 / 0.65)
+        assert here["sentence-literal"].n == 1
+
+
+def test_a_busy_record_is_told_and_one_that_failed_is_an_error(tmp_path: Path) -> None:
+    config = studied("transformer", tmp_path)
+    results = Path(config.results)
+    for number, run in enumerate(runs("transformer", config)):
+        changes = {"quiet": factory.BUSY} if number == 0 else {}
+        factory.write(config, results, factory.record(config, run, **changes))
+    reader = readers.READERS["transformer"]
+    assert len(readers.numbers("transformer", reader, results)[1]) == 1
+    factory.write(config, results, factory.record(config, run, status="diverged"))
+    with pytest.raises(UserError, match="diverged"):
+        readers.numbers("transformer", reader, results)
+
+
+def test_the_stand_in_has_as_many_images_as_are_asked_for() -> None:
+    pixels = np.random.default_rng(1).integers(0, 255, (10, 6, 6), np.uint8)
+    given = Images(pixels=pixels, labels=np.arange(10), splits={}, peak=255, classes=tuple("0123456789"))
+    made = readers.stand_in(given, 60)
+    assert made["images"].shape == (70, 6, 6)
+    assert [(made["split"] == part).sum() for part in ("train", "validation", "test")] == [54, 6, 10]
+    assert (made["images"][60:] == pixels).all()
+    # Each is a shift of an image of its own label.
+    for image, label in zip(made["images"], made["labels"], strict=True):
+        shifts = [
+            np.roll(pixels[label], (down, right), (0, 1)) for down in range(-2, 3) for right in range(-2, 3)
+        ]
+        assert any((image == shift).all() for shift in shifts)
+    with pytest.raises(UserError, match="--stand-in: needs --mnist"):
+        readers.main(["mnist", "--out", "nowhere", "--stand-in"])
