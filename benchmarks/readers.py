@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,8 +40,8 @@ FACTORS = {"ms": 1e3, "s": 1.0, "min": 1 / 60, "h": 1 / 3600, "%": 1e2, "x": 1.0
 class Number(NamedTuple):
     """A number of a reader, published or measured here.
 
-    number: its name. shown: as it is printed. low, high: its 95 % interval over n seeds; or, where it is published, the range that is given.
-    what: of which it is, in words. source: where it is from.
+    number: its name. shown: as it is printed. low, high: its 95 % interval over n seeds; where it is published, the range that is
+    given, without n. what: of which it is, in words. source: where it is from.
     """
 
     reader: str
@@ -81,7 +82,9 @@ class Records:
                 self.busy.add(str(path.parent))
             found[Run.parse(str(path)).seed] = each = checked.record
             commit = (each.code.commit or "unknown")[:10]
-            self.machine = f"{each.machine.cpu}, {each.machine.cores} cores, commit {commit}"
+            self.machine = (
+                f"{each.machine.cpu}, {each.machine.cores} cores, commit {commit}, {each.started:%Y-%m-%d}"
+            )
         if not found:
             raise UserError(f"{self._folder}: has no run of {point}")
         return found
@@ -132,18 +135,24 @@ def _minutes(records: Mapping[int, Record]) -> Estimate | None:
 # --- EEG
 
 EEG = "eeg-synthetic/hydra/q{}-l2-b32/fused/{}/{}"
-CAMPAIGN = {6: (2024, 2025, 2026), 8: (2024,), 10: (2024,)}
+# The published seeds, and how many of them are run.
+CAMPAIGN = {6: 5, 8: 3, 10: 5}
+SEEDS = {6: (2024, 2025, 2026), 8: (2024,), 10: (2024,)}
 MISTAKES = ("timing", "one-device", "oversubscribed", "unsharded")
 
 
 def _eeg(records: Records) -> Iterator[tuple[str, Estimate | None, str, str]]:
-    for qubits in CAMPAIGN:
+    seconds: list[float] = []
+    for qubits, seeds in CAMPAIGN.items():
         found = records.of(EEG.format(qubits, "cpu-n1r1t2", "fifty-epochs"))
         epochs = {each.quality.epochs for each in found.values() if each.quality}
         what = f"{'/'.join(map(str, epochs))} epochs of hydra at {qubits} qubits, with validation, on two threads"
         yield f"training-{qubits}", _minutes(found), "min", what
+        seconds += [seeds * fmean(each.timing.train_s for each in found.values())]
         epoch = _geometric({seed: _known(each.timing.epoch_s) for seed, each in found.items()})
         yield f"epoch-{qubits}", epoch, "s", f"an epoch of it at {qubits} qubits"
+    what = f"the {sum(CAMPAIGN.values())} published runs of hydra, from these, one after the other"
+    yield "campaign", Estimate(sum(seconds), None, None, 1), "min", what
     one, threads = (records.steps(EEG.format(6, layout, "timing")) for layout in ("cpu-n1r1t1", "cpu-n1r1t2"))
     yield "step", _geometric(one), "ms", "a step of 32 trials at 6 qubits, one thread"
     yield "threads", _ratio(one, threads), "x", "speedup of two threads over one, at a batch of 32"
@@ -296,7 +305,7 @@ CHANGES = {
         CONTROL.format("policy-5", 2, "literal", "loop"),
         "5 inner steps instead of 10 (half of the work)",
     ),
-    "policy": (CONTROL.format("policy-loop", 2, "literal", "loop"), "the policy for all tasks at once"),
+    "policy": (CONTROL.format("policy-loop", 2, "literal", "loop"), "the policy for one task after the other, too"),
     "dt": (CONTROL.format("policy", 2, "literal-0.02", "loop"), "dt 0.02 instead of 0.01"),
     "euler": (CONTROL.format("policy", 2, "literal-euler", "loop"), "Euler instead of RK4 (not accurate)"),
     "batch": (CONTROL.format("policy", 2, "rk4-0.01", "loop"), "the dynamics of all tasks at once, compiled"),
@@ -350,7 +359,7 @@ READERS: dict[str, Reader] = {
     "eeg": Reader(
         "eeg-published",
         {
-            **{EEG.format(q, "cpu-n1r1t2", "fifty-epochs"): seeds for q, seeds in CAMPAIGN.items()},
+            **{EEG.format(q, "cpu-n1r1t2", "fifty-epochs"): seeds for q, seeds in SEEDS.items()},
             **{EEG.format(6, f"cpu-n1r1t{threads}", "timing"): THREE for threads in (1, 2)},
             **{EEG.format(6, "ddp-cpu-n1r2t1", mistake): THREE for mistake in MISTAKES},
         },
@@ -454,35 +463,40 @@ def quick(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    made = argparse.ArgumentParser(prog="python -m benchmarks.readers", description=__doc__)
+    made.add_argument("reader", choices=READERS)
+    made.add_argument(
+        "--out", type=Path, required=True, metavar="FOLDER", help="for the numbers and the records"
+    )
+    made.add_argument(
+        "--mnist", type=Path, metavar="FOLDER", help="MNIST's idx files; without it they are fetched"
+    )
+    made.add_argument(
+        "--stand-in",
+        action="store_true",
+        help="with --mnist: make 60,000 training images from its 10,000 test images, where only these are there",
+    )
+    made.add_argument(
+        "--seeds", type=int, default=3, metavar="NUMBER", help="at most so many of each point (default: 3)"
+    )
+    made.add_argument(
+        "--prepare", action="store_true", help="only what is not timed: data, and models that adapt"
+    )
+    made.add_argument(
+        "--quick", action="store_true", help="see whether it runs: few steps, one seed, small data"
+    )
+    return made
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Train what is missing, and write the reader's numbers.
 
     Raises:
         UserError: data are missing, or a run did not complete.
     """
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.readers", description=__doc__)
-    parser.add_argument("reader", choices=READERS)
-    parser.add_argument(
-        "--out", type=Path, required=True, metavar="FOLDER", help="for the numbers and the records"
-    )
-    parser.add_argument(
-        "--mnist", type=Path, metavar="FOLDER", help="MNIST's idx files; without it they are fetched"
-    )
-    parser.add_argument(
-        "--stand-in",
-        action="store_true",
-        help="with --mnist: make 60,000 training images from its 10,000 test images, where only these are there",
-    )
-    parser.add_argument(
-        "--seeds", type=int, default=3, metavar="NUMBER", help="at most so many of each point (default: 3)"
-    )
-    parser.add_argument(
-        "--prepare", action="store_true", help="only what is not timed: data, and models that adapt"
-    )
-    parser.add_argument(
-        "--quick", action="store_true", help="see whether it runs: few steps, one seed, small data"
-    )
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.stand_in and options.mnist is None:
         raise UserError("--stand-in: needs --mnist, the folder of the 10,000 test images")
     asked, out = READERS[options.reader], options.out.resolve()
@@ -546,35 +560,35 @@ def _publish(file: Path, found: Sequence[Number], busy: Iterable[str]) -> None:
         print(f"busy machine: {path}")
 
 
-def numbers(name: str, reader: Reader, results: Path) -> tuple[list[Number], set[str]]:
-    """The published numbers of a reader, and those that records give; and the runs that shared the machine."""
-    records = Records(results)
-    found = [
-        Number(name, number, _shown(high, low, high, unit), high, low, high, None, unit, what, reader.source)
+def published(name: str, reader: Reader) -> list[Number]:
+    """The published numbers of a reader, ranges as they are given."""
+    return [
+        Number(
+            name, number, shown if low == high else f"{rounded(low)} to {shown}", None, low, high, None, unit,
+            f"*published:* {what}", reader.source,
+        )
         for number, low, high, unit, what in reader.published
-    ]
+        for shown in (_shown(high, None, None, unit),)
+    ]  # fmt: skip
+
+
+def numbers(name: str, reader: Reader, results: Path) -> tuple[list[Number], set[str]]:
+    """The published numbers of a reader and those that records give, and the timed runs that shared the machine."""
+    records, found = Records(results), published(name, reader)
     for number, estimate, unit, what in reader.measured(records):
         if estimate is None:
             raise UserError(f"{name}: {number} has no seeds that can be compared")
-        value, low, high = (
-            None if end is None else FACTORS[unit] * end
-            for end in (estimate.value, estimate.low, estimate.high)
-        )
+        value = FACTORS[unit] * estimate.value
+        low, high = (None if end is None else FACTORS[unit] * end for end in (estimate.low, estimate.high))
         shown = _shown(value, low, high, unit)
         found.append(Number(name, number, shown, value, low, high, estimate.n, unit, what, records.machine))
     return found, records.busy
 
 
-def _shown(value: float | None, low: float | None, high: float | None, unit: str) -> str:
-    """A number with its unit and interval; a published one, whose value is an end of its range, as this."""
-    unit = f" {unit}" if unit not in ("", "x") else unit
-    if value is None:
-        return ""
-    if low is None or high is None or low == high:
-        return f"{rounded(value)}{unit}"
-    if value == high:
-        return f"{rounded(low)} to {rounded(high)}{unit}"
-    return f"{rounded(value)}{unit} ({rounded(low)} to {rounded(high)})"
+def _shown(value: float, low: float | None, high: float | None, unit: str) -> str:
+    """A number with its unit and, where there is one, its interval."""
+    said = f"{rounded(value)}{unit if unit == 'x' else f' {unit}'.rstrip()}"
+    return said if low is None or high is None else f"{said} ({rounded(low)} to {rounded(high)})"
 
 
 def rounded(value: float) -> str:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from docs._generate.drawing import Drawing
 from docs._generate.measured import DOCS, read
@@ -34,7 +35,9 @@ def speed() -> Drawing:
     rows = [row for row in read("2026-11-peers.csv") if row["layers"] == "3"]
     drawing = Drawing(860, 500, "Time of a call, value and gradient, under each simulator")
     drawing.text(24, 32, "Value and gradient of a batch of small circuits", size=17, bold=True)
-    drawing.text(24, 54, "milliseconds a call, logarithmic axis", "soft", 13)
+    drawing.text(
+        24, 54, "milliseconds a call, logarithmic axis; AMD EPYC, two threads, commit aefb4882d3", "soft", 13
+    )
     left, right, least, most = 400, 780, 0.01, 10000
 
     def x(value: float) -> float:
@@ -50,11 +53,99 @@ def speed() -> Drawing:
         for name in SIMULATORS:
             (row,) = [row for row in rows if row["qubits x batch"] == cell and row["simulator"] == name]
             own, value = name.startswith("fused"), float(row["a call, ms"])
+            kind, half = ("first" if own else "second"), float(row["interquartile range, ms"] or 0) / 2
             drawing.text(left - 10, y + 13, f"{name} ({row['mode']})", size=12, at="end", bold=own)
-            drawing.box(left, y + 2, x(value) - left, 14, "first" if own else "other")
-            drawing.text(x(value) + 6, y + 14, f"{value:.3g}", size=12)
+            drawing.line(x(value - half), y + 9, x(value + half), y + 9, kind)
+            drawing.circle(x(value), y + 9, 4.5, kind)
+            drawing.text(x(value + half) + 10, y + 14, f"{value:.3g}", size=12)
             y += 21
         y += 10
+    return drawing
+
+
+class Pair(NamedTuple):
+    """What a second worker gains: ms of a step on one core, the speedup with its interval, the workers, what is trained."""
+
+    step: float
+    speedup: tuple[float, float, float]
+    workers: str
+    what: str
+
+
+# Pairs of the readers: the step, the speedup, the workers and what is trained.
+READERS = (
+    ("eeg", "step", "threads", "threads", "EEG"),
+    ("eeg", "step", "ranks-timing", "DDP (Gloo)", "EEG"),
+    ("transformer", "epoch-fused", "ranks-fused", "MPI", "sentences"),
+    ("transformer", "epoch-closed-form-shift", "ranks-closed-form-shift", "MPI", "sentences, shift rule"),
+    ("gate", "step-matched-6", "ranks-matched", "MPI", "gate"),
+    ("gate", "step-device", "ranks-device", "MPI", "gate and device"),
+    ("gate", "step-published-5000-6", "ranks-published-5000", "MPI", "gate, 5,000 steps"),
+)
+
+
+def pairs() -> Iterator[Pair]:
+    """The speedups of two workers that the default study and the readers have."""
+    names = {"two MPI ranks": "MPI", "two DDP ranks (Gloo)": "DDP (Gloo)", "two threads": "threads"}
+    for row in read("2026-11-default-study-workers.csv"):
+        label, *cells = row.items()
+        for head, cell in cells:
+            step, unit = re.search(r"([\d.]+) (µs|ms)", head).groups()  # type: ignore[union-attr]
+            value, low, high = map(float, re.findall(r"[\d.]+", cell)[:3])
+            scale = 1e-3 if unit == "µs" else 1.0
+            yield Pair(float(step) * scale, (value, low, high), names[label[1]], "")
+    found = {(row["reader"], row["number"]): row for row in read("2026-11-readers.csv")}
+    for reader, step, speedup, workers, what in READERS:
+        row = found.get((reader, speedup))
+        if row and row["low"]:
+            ends = float(row["value"]), float(row["low"]), float(row["high"])
+            yield Pair(float(found[reader, step]["value"]), ends, workers, what)
+
+
+def workers() -> Drawing:
+    """The speedup of two workers over the time of a step."""
+    drawing = Drawing(760, 420, "Speedup of two workers over the time of a step on one core")
+    drawing.text(24, 32, "From how much work in a step does a second worker pay?", size=17, bold=True)
+    drawing.text(24, 54, "speedup of two workers over one core; typical seeds, 95 % intervals", "soft", 13)
+    left, right, top, bottom, least, most = 70, 720, 80, 360, 0.1, 1000.0
+
+    def x(value: float) -> float:
+        return left + (right - left) * math.log10(value / least) / math.log10(most / least)
+
+    def y(value: float) -> float:
+        return bottom - (bottom - top) * min(max(value - 0.25, 0.0), 2.0) / 2.0
+
+    for power in range(-1, 4):
+        drawing.line(x(10.0**power), top, x(10.0**power), bottom)
+        drawing.text(x(10.0**power), bottom + 20, f"{10.0**power:,g}", "soft", 12, "middle")
+    for value in (0.5, 1.0, 1.5, 2.0):
+        drawing.line(left, y(value), right, y(value), "soft" if value == 1 else "rule")
+        drawing.text(left - 10, y(value) + 4, f"{value:g}x", "soft", 12, "end")
+    drawing.text(
+        (left + right) / 2,
+        bottom + 44,
+        "milliseconds of a step on one core, logarithmic axis",
+        "soft",
+        12,
+        "middle",
+    )
+    kinds = {"MPI": "first", "DDP (Gloo)": "second", "threads": "third"}
+    for pair in pairs():
+        value, low, high = pair.speedup
+        kind = kinds[pair.workers]
+        # Beside each other, where steps are equal.
+        at = x(pair.step) + 5 * (list(kinds).index(pair.workers) - 1)
+        drawing.line(at, y(low), at, y(high), kind)
+        drawing.circle(at, y(value), 4.5, kind)
+        drawing.text(at + 8, y(value) + 4, pair.what, "soft", 11)
+    for number, (name, kind) in enumerate(kinds.items()):
+        drawing.circle(left + 16 + 170 * number, top - 8, 4.5, kind)
+        drawing.text(
+            left + 26 + 170 * number,
+            top - 4,
+            f"two {name}" if name == "threads" else f"two ranks, {name}",
+            size=12,
+        )
     return drawing
 
 
@@ -231,6 +322,7 @@ def timeline() -> Drawing:
 
 PICTURES: dict[str, Callable[[], Drawing]] = {
     "speed": speed,
+    "workers": workers,
     "fused-bound": bound,
     "fused-frame": frame,
     "fused-lanes": lanes,

@@ -1,0 +1,95 @@
+"""The numbers of the five readers. `python -m docs._generate.readers [FOLDER]` writes what `benchmarks.readers` left in a folder.
+
+They go to measurements/2026-11-readers.csv, the page of the same name is made of them, and every number that is marked with a cell
+of that file (see `measured`), in README.md and docs/for-you.md, becomes that cell. What has no cell is "not measured yet".
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from docs._generate.markdown import table
+from docs._generate.measured import DOCS, NUMBER
+
+from benchmarks.readers import READERS, Number, published
+from ketscale.files import csv_of
+
+NAME = "2026-11-readers"
+FILE = DOCS / "measurements" / f"{NAME}.csv"
+PAGES = (DOCS.parent / "README.md", DOCS / "for-you.md")
+MISSING = "not measured yet"
+MARKED = re.compile(
+    rf"(?:{MISSING}|{NUMBER}[^\d()|\n]{{0,16}}(?:\([^()\n]*\))?)(<!-- (?:\S*/)?{NAME}\.csv / (\S+) / (\S+) / shown -->)"
+)
+Rows = list[dict[str, str]]
+TITLES = {
+    "eeg": "Hydra on EEG",
+    "mnist": "The 4-qubit classifier on MNIST",
+    "gate": "A gate of six fluxoniums",
+    "transformer": "The transformer of sentences",
+    "control": "Meta-learned control",
+}
+
+
+def collected(folder: Path | None) -> bytes:
+    """The file: what was published, and what the readers' files in the folder have."""
+    rows: list[dict[str, object]] = []
+    for name, reader in READERS.items():
+        file = None if folder is None else folder / f"{name}.csv"
+        if file is not None and file.exists():
+            rows += read(file)
+        else:
+            rows += [each._asdict() for each in published(name, reader)]
+    return csv_of(rows, Number._fields)
+
+
+def read(file: Path = FILE) -> Rows:
+    """The rows of such a file."""
+    with file.open(newline="") as lines:
+        return list(csv.DictReader(lines))
+
+
+def page(rows: Rows) -> str:
+    """The page of all numbers."""
+    parts = [
+        "# Five published trainings, here",
+        "What each of five published projects reports, and what the same takes on two cores: the numbers of "
+        "[What it means for you](../for-you.md). `python -m benchmarks.readers READER --out FOLDER` measures one reader. Times "
+        "are of typical seeds, with 95 % intervals where there are three; *published* ranges are the source's.",
+    ]
+    for name, title in TITLES.items():
+        own = [row for row in rows if row["reader"] == name]
+        parts += [f"## {title}"]
+        if not any(row["n"] for row in own):
+            parts += [f"Here: {MISSING}."]
+        heads = ("what", "shown", "n", "source")
+        parts += [table(heads, ([row[head] for head in heads] for row in own)), f"[CSV]({NAME}.csv)"]
+    return "\n\n".join(parts) + "\n"
+
+
+def filled(text: str, rows: Rows) -> str:
+    """A page in which each marked number is that of its cell."""
+    cells = {(row["reader"], row["number"]): row["shown"] for row in rows}
+    return MARKED.sub(lambda found: cells.get((found[2], found[3]), MISSING) + found[1], text)
+
+
+def files(rows: Rows) -> dict[Path, str]:
+    """What every page has to have."""
+    pages = {path: filled(path.read_text(), rows) for path in PAGES}
+    return {FILE.with_suffix(".md"): page(rows), **pages}
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Write the pages, and before them the file, if there is a folder."""
+    if arguments:
+        FILE.write_bytes(collected(Path(arguments[0])))
+    for path, text in files(read()).items():
+        path.write_text(text)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
