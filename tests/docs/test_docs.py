@@ -4,6 +4,7 @@ import re
 from dataclasses import asdict
 
 import pandas
+import pennylane as qml
 import pytest
 import torch
 import yaml
@@ -25,6 +26,26 @@ def blocks(name):
 
 def lines(code):
     return [line for line in code.splitlines() if line]
+
+
+def test_a_qnode_is_converted_in_three_lines():
+    device = qml.device("default.qubit", wires=2)
+
+    @qml.qnode(device)
+    def qnode(inputs, weights):
+        qml.AngleEmbedding(inputs, wires=range(2))
+        qml.BasicEntanglerLayers(weights, wires=range(2))
+        return qml.expval(qml.Z(1))
+
+    (code,) = blocks("README.md")
+    assert len(lines(code)) == 3
+    inputs, weights = torch.rand(5, 2, dtype=torch.float64), torch.rand(3, 2, dtype=torch.float64)
+    namespace = {"qnode": qnode, "inputs": inputs, "weights": weights.requires_grad_()}
+    exec(compile(code, "README.md", "exec"), namespace)
+    torch.testing.assert_close(namespace["values"], qnode(inputs, weights))
+    (gradient,) = torch.autograd.grad(namespace["values"].sum(), weights)
+    (expected,) = torch.autograd.grad(qnode(inputs, weights).sum(), weights)
+    torch.testing.assert_close(gradient, expected)
 
 
 def test_a_model_is_trained_in_three_lines():

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs._generate import benched, measured
+from docs._generate import benched, measured, readers
 
 from tests import ROOT
 
@@ -31,8 +31,9 @@ def test_a_table_is_an_excerpt_of_the_csv_file_that_it_names(page: Path) -> None
 def test_a_marked_number_is_that_of_its_cell(page: Path) -> None:
     found = list(measured.marks(page))
     assert {mark.said: why for mark in found if (why := measured.wrong(mark))} == {}
-    # Every comment that names a CSV file marks a number.
-    assert len(found) == len(re.findall(r"<!-- [^>]*\.csv ", measured.prose(page)))
+    # Every comment that names a CSV file marks a number, or what has none yet.
+    said = re.findall(rf"(?<!{readers.MISSING})<!-- [^>]*\.csv ", measured.prose(page))
+    assert len(found) == len(said)
 
 
 def test_the_main_pages_have_marked_numbers() -> None:
@@ -54,6 +55,21 @@ def test_a_mark_that_is_wrong_is_found(tmp_path: Path) -> None:
     assert said(f"1.26 ms{cell} and 1.25 (1.2 to 1.4){cell}") == ["the file has 1.254 (1.2 to 1.31)"] * 2
     assert said("1,200<!-- some.csv / 4 x 1 / theirs / a call, ms -->") == [None]
     assert said("1<!-- some.csv / 4 x 1 / a call, ms -->") == ["2 rows and 1 columns of this name"]
+
+
+def test_the_pages_of_the_readers_have_their_numbers() -> None:
+    for page, text in readers.files(readers.read()).items():
+        assert page.read_text() == text, "python -m docs._generate.readers"
+
+
+def test_a_marked_number_becomes_that_of_its_reader() -> None:
+    cell = "<!-- measurements/2026-11-readers.csv / eeg / step / shown -->"
+    rows = [{"reader": "eeg", "number": "step", "shown": "14.2 ms (13 to 15)"}]
+    for before in ("not measured yet", "9 ms", "12 s (11.5 to 13)", "2e-05"):
+        assert (
+            readers.filled(f"| it takes {before}{cell} |", rows) == f"| it takes 14.2 ms (13 to 15){cell} |"
+        )
+        assert readers.filled(f"8 of {before}{cell}", []) == f"8 of not measured yet{cell}"
 
 
 def test_a_row_that_is_not_in_the_file_is_found(tmp_path: Path) -> None:

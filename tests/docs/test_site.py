@@ -20,6 +20,7 @@ import yaml
 from docs._generate import cli, columns, pages, pictures, record
 
 from benchmarks import command as benchmarks
+from benchmarks import readers
 from ketscale.analysis.columns import TABLES
 from ketscale.cli import _parser, main
 from ketscale.config.own_model import FileBlock
@@ -32,6 +33,7 @@ from tests.docs.pages import COMMANDS, DOCS, NOTEBOOKS, PAGES, blocks, named, of
 
 # Pages whose Python is run by another test, which names them.
 ELSEWHERE = {
+    "../README.md": "tests/docs/test_docs.py",
     "library.md": "tests/docs/test_docs.py",
     "adding.md": "tests/contract/test_added.py",
     "python.md": "tests/docs/test_docs.py",
@@ -51,7 +53,11 @@ def with_python() -> list[Path]:
     return [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
 
 
-@pytest.mark.parametrize("page", [page for page in with_python() if page.name not in ELSEWHERE], ids=named)
+@pytest.mark.parametrize(
+    "page",
+    [page for page in with_python() if page.name not in {Path(other).name for other in ELSEWHERE}],
+    ids=named,
+)
 def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     namespace: dict[str, object] = {}
@@ -62,8 +68,8 @@ def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pyte
 
 @pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())
 def test_the_python_of_the_other_pages_has_a_test(page: str, test: str) -> None:
-    assert DOCS / page in with_python()
-    assert page in (ROOT / test).read_text()
+    assert (DOCS / page).resolve() in with_python()
+    assert Path(page).name in (ROOT / test).read_text()
 
 
 def test_no_block_is_left_out_silently() -> None:
@@ -131,6 +137,11 @@ def test_a_call_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str
     with pytest.raises(SystemExit):
         _parser().parse_args(["plan", "--node-days", "2"])
     assert "unrecognized arguments" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [text for text in of("python") if "benchmarks.readers" in text])
+def test_a_reader_accepts_what_is_shown(arguments: str) -> None:
+    assert readers.parser().parse_args(shlex.split(arguments)[2:]).reader in readers.READERS
 
 
 @pytest.mark.parametrize("arguments", [text for text in of("ketscale") if text.split()[0] == "schema"])
@@ -372,11 +383,15 @@ def test_pictures_are_what_their_script_draws() -> None:
 
 def test_the_readme_is_short_and_begins_with_what_to_do() -> None:
     text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) < 150
-    install, example = list(blocks(ROOT / "README.md"))[:2]
-    assert install.language == "sh" and len(install.text.splitlines()) == 1
-    assert example.language == "python" and len([line for line in example.text.splitlines() if line]) == 5
-    assert text.index(example.text) < text.index("docs/images/speed.svg") < text.index("\n## ")
+    assert len(text.split()) < 700
+    example, commands = list(blocks(ROOT / "README.md"))[:2]
+    assert example.language == "python" and len([line for line in example.text.splitlines() if line]) == 3
+    assert commands.language == "sh" and len(commands.text.splitlines()) == 2
+    places = [
+        text.index(part)
+        for part in ("| you have |", example.text, commands.text, "docs/images/speed.svg", "\n## ")
+    ]
+    assert places == sorted(places)
 
 
 def test_the_configuration_of_the_site_is_read() -> None:
