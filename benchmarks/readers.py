@@ -305,7 +305,10 @@ CHANGES = {
         CONTROL.format("policy-5", 2, "literal", "loop"),
         "5 inner steps instead of 10 (half of the work)",
     ),
-    "policy": (CONTROL.format("policy-loop", 2, "literal", "loop"), "the policy for one task after the other, too"),
+    "policy": (
+        CONTROL.format("policy-loop", 2, "literal", "loop"),
+        "the policy for one task after the other, too",
+    ),
     "dt": (CONTROL.format("policy", 2, "literal-0.02", "loop"), "dt 0.02 instead of 0.01"),
     "euler": (CONTROL.format("policy", 2, "literal-euler", "loop"), "Euler instead of RK4 (not accurate)"),
     "batch": (CONTROL.format("policy", 2, "rk4-0.01", "loop"), "the dynamics of all tasks at once, compiled"),
@@ -564,11 +567,11 @@ def published(name: str, reader: Reader) -> list[Number]:
     """The published numbers of a reader, ranges as they are given."""
     return [
         Number(
-            name, number, shown if low == high else f"{rounded(low)} to {shown}", None, low, high, None, unit,
-            f"*published:* {what}", reader.source,
+            name, number, shown if low == high else f"{low:g} to {shown}", None, low, high, None, unit,
+            f"published: {what}", reader.source,
         )
         for number, low, high, unit, what in reader.published
-        for shown in (_shown(high, None, None, unit),)
+        for shown in (f"{high:g}x" if unit == "x" else f"{high:g} {unit}",)
     ]  # fmt: skip
 
 

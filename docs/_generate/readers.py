@@ -20,6 +20,7 @@ from ketscale.files import csv_of
 
 NAME = "2026-11-readers"
 FILE = DOCS / "measurements" / f"{NAME}.csv"
+INDEX = FILE.parent / "index.md"
 PAGES = (DOCS.parent / "README.md", DOCS / "for-you.md")
 MISSING = "not measured yet"
 MARKED = re.compile(
@@ -77,10 +78,20 @@ def filled(text: str, rows: Rows) -> str:
     return MARKED.sub(lambda found: cells.get((found[2], found[3]), MISSING) + found[1], text)
 
 
+def listed(text: str, rows: Rows) -> str:
+    """The list of measurements with the days and commits of these."""
+    here = [re.findall(r"commit (\w+), (\S+)$", row["source"]) for row in rows if row["n"]]
+    commits, days = (sorted({found[0][part] for found in here}) for part in (0, 1))
+    cells = (", ".join(days), ", ".join(f"`{each}`" for each in commits)) if here else (MISSING, "")
+    return re.sub(
+        rf"(\({NAME}\.md\)) \|[^|]*\|[^|]*\|", lambda found: f"{found[1]} | {cells[0]} | {cells[1]} |", text
+    )
+
+
 def files(rows: Rows) -> dict[Path, str]:
     """What every page has to have."""
     pages = {path: filled(path.read_text(), rows) for path in PAGES}
-    return {FILE.with_suffix(".md"): page(rows), **pages}
+    return {FILE.with_suffix(".md"): page(rows), INDEX: listed(INDEX.read_text(), rows), **pages}
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -72,6 +72,15 @@ def test_a_marked_number_becomes_that_of_its_reader() -> None:
         assert readers.filled(f"8 of {before}{cell}", []) == f"8 of not measured yet{cell}"
 
 
+def test_the_list_has_the_commits_of_the_readers() -> None:
+    rows = [
+        {"n": "3", "source": f"AMD EPYC, 2 cores, commit {commit}, 2026-11-27"} for commit in ("b1", "a2")
+    ]
+    row = "| [Five](2026-11-readers.md) | not measured yet | | AMD EPYC |"
+    assert readers.listed(row, rows) == "| [Five](2026-11-readers.md) | 2026-11-27 | `a2`, `b1` | AMD EPYC |"
+    assert "not measured yet" in readers.listed(row, [])
+
+
 def test_a_row_that_is_not_in_the_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "some.csv").write_text("case,time,error\na,1,2\nb,3,4\n")
     page = tmp_path / "page.md"
@@ -109,7 +118,7 @@ def test_the_lists_of_measurements_name_the_commits_of_their_pages() -> None:
         index = (page.parent / "index.md").read_text()
         (row,) = [line for line in index.splitlines() if line.startswith("| ") and f"({page.name})" in line]
         commits = re.findall(r"`([0-9a-f]{7,10})`", row)
-        assert commits
+        assert commits or readers.MISSING in row
         assert all(commit in page.read_text() for commit in commits), page.name
 
 
