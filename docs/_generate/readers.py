@@ -59,7 +59,7 @@ def page(rows: Rows) -> str:
     parts = [
         "# Five published trainings, here",
         "What each of five published projects reports, and what the same takes on two cores: the numbers of "
-        "[What it means for you](../for-you.md). `python -m benchmarks.readers READER --out FOLDER` measures one reader. Times "
+        "[What it means for you](../for-you.md). `python -m benchmarks.readers eeg --out readers` measures the first, and so on. Times "
         "are of typical seeds, with 95 % intervals where there are three; *published* ranges are the source's.",
     ]
     for name, title in TITLES.items():

@@ -43,7 +43,9 @@ def test_records_give_the_numbers_of_a_reader(
     )
     made = factory.metrics
     monkeypatch.setattr(
-        factory, "metrics", lambda config, run: {key: each or 1e-5 for key, each in made(config, run).items()}
+        factory,
+        "metrics",
+        lambda config, run: {key: max(each, 1e-5) for key, each in made(config, run).items()},
     )
     config = studied(name, tmp_path)
     results = Path(config.results)
