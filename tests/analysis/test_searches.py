@@ -64,7 +64,8 @@ def test_on_a_budget_trials_come_with_the_first_seeds_of_their_point() -> None:
     vqc = {run: 1.0 for run in CONFIG.runs if run.model == "vqc"}
 
     def chosen(hours, budget):
-        return priority.choose(priority.steps(CONFIG, [], hours), hours, budget)
+        ordered = priority.steps(CONFIG, [], hours)
+        return priority.choose(ordered, lambda run: run, lambda of: sum(hours[run] for run in of), budget)
 
     assert [CONFIG.is_trial(run) for run in chosen(vqc, len(vqc))] == [True] * 4 + [False] * 3
     assert chosen(vqc, 0.99 * len(vqc)) == []

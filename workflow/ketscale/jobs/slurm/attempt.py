@@ -29,7 +29,7 @@ class Attempt:
 
     def __init__(self, folder: Path, job: str) -> None:
         self._folder, self._job = folder, job
-        self._began_at = _step(folder)
+        self._began_at = step(folder)
         self._rests_until = -math.inf
 
     def look(self) -> None:
@@ -45,7 +45,7 @@ class Attempt:
         left = limit - used - min(_BEFORE_S, _LAST_PART * limit)
         if left > 0:
             self._rests_until = now + min(left, _AGAIN_S)
-        elif _step(self._folder) > self._began_at or self._has_finished_others(used):
+        elif step(self._folder) > self._began_at or self._has_finished_others(used):
             self._rests_until = math.inf
             self._requeue()
 
@@ -75,6 +75,6 @@ class Attempt:
         return False
 
 
-def _step(folder: Path) -> int:
+def step(folder: Path) -> int:
     """The step up to which any checkpoint in a run's folder goes; 0 if there is none."""
     return max(checkpoint.steps(folder).values(), default=0)
