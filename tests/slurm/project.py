@@ -57,6 +57,9 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        # What a user's shell may have besides: variables, and folders in which Python looks first.
+        self.variables: dict[str, str] = {}
+        self.first: list[str] = []
         folder.mkdir(parents=True)
         for name in ("Snakefile", "config.yaml"):
             shutil.copy(ROOT / name, folder)
@@ -75,9 +78,10 @@ class Project:
         return {
             **kept,
             "PATH": f"{BIN}:{os.environ['PATH']}",
-            "PYTHONPATH": str(ROOT / "workflow"),
+            "PYTHONPATH": os.pathsep.join([*self.first, str(ROOT / "workflow")]),
             # The nodes share a machine's cores: a rank that waits for another must not hold the one that it needs.
             "OMPI_MCA_mpi_yield_when_idle": "1",
+            **self.variables,
         }
 
     def site(self, **settings: Any) -> None:
@@ -124,8 +128,16 @@ class Project:
     @contextmanager
     def running(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         """`snakemake --profile slurm ...` in the background; what is left of it and of its jobs is ended."""
+        process = self.start(*arguments)
+        try:
+            yield process
+        finally:
+            self.end(process)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        """`snakemake --profile slurm ...` in the background."""
         with (self.folder / "driver.log").open("a") as log:
-            process = subprocess.Popen(
+            return subprocess.Popen(
                 [*DRIVER, *arguments],
                 cwd=self.folder,
                 env=self.environment,
@@ -133,17 +145,19 @@ class Project:
                 stderr=subprocess.STDOUT,
                 text=True,
                 start_new_session=True,
+                # The tests may be in the background of a script, which ignores it.
+                preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
             )
-        try:
-            yield process
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-            left = queue.jobs(self.folder)
-            if left:
-                queue.cancel(left)
-                wait_for("the queue to be empty", lambda: not queue.jobs(self.folder))
+
+    def end(self, process: subprocess.Popen[str]) -> None:
+        """End what is left of it and of its jobs."""
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        left = queue.jobs(self.folder)
+        if left:
+            queue.cancel(left)
+            wait_for("the queue to be empty", lambda: not queue.jobs(self.folder))
 
     @property
     def log(self) -> str:
