@@ -151,7 +151,6 @@ FAULTS: tuple[Callable[[Night], None], ...] = (
     requeued, cancelled, node_down, out_of_memory, driver_killed, partition_inactive, full_disk, short_limit,
     leaked_variables, clock_jumps,
 )  # fmt: skip
-# In continuous integration, where each minute counts.
 SHORT = (requeued, driver_killed, leaked_variables, clock_jumps)
 
 
@@ -257,6 +256,7 @@ def bad_night(folder: Path, faults: tuple[Callable[[Night], None], ...], numbers
     )
 
 
+@pytest.mark.long
 def test_a_bad_night_in_short(partition, tmp_path: Path) -> None:
     bad_night(tmp_path, SHORT, (27, 2, 1))
 
