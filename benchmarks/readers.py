@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import yaml
@@ -247,10 +247,10 @@ def _gate(records: Records) -> Iterator[tuple[str, Estimate | None, str, str]]:
                 "x",
                 "most that eight devices gain by this share",
             )
-        one, two = (
+        serial, shared = (
             records.steps(GATE.format(6, 64, name, layout)) for layout in ("cpu-n1r1t1", "mpi-n1r2t1")
         )
-        yield f"ranks-{name}", _ratio(one, two), "x", f"speedup of two MPI ranks, 6 qubits, {what}"
+        yield f"ranks-{name}", _ratio(serial, shared), "x", f"speedup of two MPI ranks, 6 qubits, {what}"
     share = _repeated(records.of(DEVICE.format("cpu-n1r1t1")))
     yield (
         "step-device",
@@ -260,8 +260,13 @@ def _gate(records: Records) -> Iterator[tuple[str, Estimate | None, str, str]]:
     )
     yield "repeated-device", share, "%", "share that is repeated where the device is trained too"
     yield "ceiling-device", _ceiling(share, 8), "x", "most that eight devices gain by this share"
-    one, two = (records.steps(DEVICE.format(layout)) for layout in ("cpu-n1r1t1", "mpi-n1r2t1"))
-    yield "ranks-device", _ratio(one, two), "x", "speedup of two MPI ranks where the device is trained too"
+    serial, shared = (records.steps(DEVICE.format(layout)) for layout in ("cpu-n1r1t1", "mpi-n1r2t1"))
+    yield (
+        "ranks-device",
+        _ratio(serial, shared),
+        "x",
+        "speedup of two MPI ranks where the device is trained too",
+    )
 
 
 # --- the transformer
@@ -348,7 +353,7 @@ def _control(records: Records) -> Iterator[tuple[str, Estimate | None, str, str]
             found = records.of(f"{tasks}/{point}")
             for steps_taken in ADAPTED:
                 values = {
-                    seed: float(each.quality.test[f"infidelity_{steps_taken}"])
+                    seed: float(cast(float, each.quality.test[f"infidelity_{steps_taken}"]))
                     for seed, each in found.items()
                     if each.quality
                 }
@@ -546,7 +551,8 @@ def _studied(name: str, asked: Reader, out: Path, options: argparse.Namespace) -
                     options.mnist.resolve() / f"t10k-{each}-ubyte.gz"
                     for each in ("images-idx3", "labels-idx1")
                 ]
-                np.savez(images, **stand_in(mnist.load(files, 0), 600 if options.quick else IMAGES))
+                made = stand_in(mnist.load(files, 0), 600 if options.quick else IMAGES)
+                np.savez(images, allow_pickle=False, **made)
             kept = {key: given["workloads"]["mnist"][key] for key in ("weights", "image_size")}
             given["workloads"]["mnist"] = {"kind": "arrays", "file": str(images), "split": "given", **kept}
             print(f"the training images are a stand-in: MNIST's 10,000 test images, shifted ({images})")

@@ -96,9 +96,9 @@ def pairs() -> Iterator[Pair]:
             yield Pair(float(step) * scale, (value, low, high), names[label[1]], "")
     found = {(row["reader"], row["number"]): row for row in read("2026-11-readers.csv")}
     for reader, step, speedup, workers, what in READERS:
-        row = found.get((reader, speedup))
-        if row and row["low"]:
-            ends = float(row["value"]), float(row["low"]), float(row["high"])
+        own = found.get((reader, speedup))
+        if own and own["low"]:
+            ends = float(own["value"]), float(own["low"]), float(own["high"])
             yield Pair(float(found[reader, step]["value"]), ends, workers, what)
 
 

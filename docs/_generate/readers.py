@@ -42,7 +42,7 @@ def collected(folder: Path | None) -> bytes:
     for name, reader in READERS.items():
         file = None if folder is None else folder / f"{name}.csv"
         if file is not None and file.exists():
-            rows += read(file)
+            rows += [dict(row) for row in read(file)]
         else:
             rows += [each._asdict() for each in published(name, reader)]
     return csv_of(rows, Number._fields)
