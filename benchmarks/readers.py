@@ -7,9 +7,10 @@ from their records. FOLDER/READER.csv has them, beside what was published; FOLDE
 from __future__ import annotations
 
 import argparse
+import io
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -59,13 +60,13 @@ class Number(NamedTuple):
 class Records:
     """The records of a results folder by point and seed, where a point is a path without its seed.
 
-    busy: the folders of timed ones that shared the machine; they count too. machine: that of the last one.
+    busy: the folders of timed ones that shared the machine. machines: where, at which commit and when any was taken.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.busy: set[str] = set()
-        self.machine = ""
+        self.machines: set[str] = set()
 
     def of(self, point: str) -> dict[int, Record]:
         """The records of a point by seed.
@@ -82,7 +83,7 @@ class Records:
                 self.busy.add(str(path.parent))
             found[Run.parse(str(path)).seed] = each = checked.record
             commit = (each.code.commit or "unknown")[:10]
-            self.machine = (
+            self.machines.add(
                 f"{each.machine.cpu}, {each.machine.cores} cores, commit {commit}, {each.started:%Y-%m-%d}"
             )
         if not found:
@@ -502,7 +503,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Train what is missing, and write the reader's numbers.
 
     Raises:
-        UserError: data are missing, or a run did not complete.
+        UserError: data are missing, a run did not complete, or a timed one shared the machine.
     """
     options = parser().parse_args(arguments)
     if options.stand_in and options.mnist is None:
@@ -532,7 +533,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ):
         raise UserError("Snakemake failed; call this again to continue")
     if not options.prepare:
-        _publish(out / f"{name}.csv", *numbers(options.reader, asked, Path(config.results)))
+        found, busy = numbers(options.reader, asked, Path(config.results))
+        if busy and not options.quick:
+            raise UserError(
+                f"no numbers are written: others used the machine during {', '.join(sorted(busy))}; delete these and call this "
+                "again when it is quiet"
+            )
+        _publish(out / f"{name}.csv", found)
 
 
 def _studied(name: str, asked: Reader, out: Path, options: argparse.Namespace) -> Config:
@@ -552,7 +559,9 @@ def _studied(name: str, asked: Reader, out: Path, options: argparse.Namespace) -
                     for each in ("images-idx3", "labels-idx1")
                 ]
                 made = stand_in(mnist.load(files, 0), 600 if options.quick else IMAGES)
-                np.savez(images, allow_pickle=False, **made)
+                content = io.BytesIO()
+                np.savez(content, allow_pickle=False, **made)
+                write_atomic(images, content.getvalue())
             kept = {key: given["workloads"]["mnist"][key] for key in ("weights", "image_size")}
             given["workloads"]["mnist"] = {"kind": "arrays", "file": str(images), "split": "given", **kept}
             print(f"the training images are a stand-in: MNIST's 10,000 test images, shifted ({images})")
@@ -561,12 +570,10 @@ def _studied(name: str, asked: Reader, out: Path, options: argparse.Namespace) -
     return analysis.read(study)
 
 
-def _publish(file: Path, found: Sequence[Number], busy: Iterable[str]) -> None:
+def _publish(file: Path, found: Sequence[Number]) -> None:
     write_atomic(file, csv_of([each._asdict() for each in found], Number._fields))
     for each in found:
         print(f"{each.number}: {each.shown} ({each.what}; {each.source})")
-    for path in sorted(busy):
-        print(f"busy machine: {path}")
 
 
 def published(name: str, reader: Reader) -> list[Number]:
@@ -584,13 +591,15 @@ def published(name: str, reader: Reader) -> list[Number]:
 def numbers(name: str, reader: Reader, results: Path) -> tuple[list[Number], set[str]]:
     """The published numbers of a reader and those that records give, and the timed runs that shared the machine."""
     records, found = Records(results), published(name, reader)
-    for number, estimate, unit, what in reader.measured(records):
+    measured = [*reader.measured(records)]
+    where = "; ".join(sorted(records.machines))
+    for number, estimate, unit, what in measured:
         if estimate is None:
             raise UserError(f"{name}: {number} has no seeds that can be compared")
         value = FACTORS[unit] * estimate.value
         low, high = (None if end is None else FACTORS[unit] * end for end in (estimate.low, estimate.high))
         shown = _shown(value, low, high, unit)
-        found.append(Number(name, number, shown, value, low, high, estimate.n, unit, what, records.machine))
+        found.append(Number(name, number, shown, value, low, high, estimate.n, unit, what, where))
     return found, records.busy
 
 

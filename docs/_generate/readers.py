@@ -80,8 +80,10 @@ def filled(text: str, rows: Rows) -> str:
 
 def listed(text: str, rows: Rows) -> str:
     """The list of measurements with the days and commits of these."""
-    here = [re.findall(r"commit (\w+), (\S+)$", row["source"]) for row in rows if row["n"]]
-    commits, days = (sorted({found[0][part] for found in here}) for part in (0, 1))
+    here = [
+        found for row in rows if row["n"] for found in re.findall(r"commit (\w+), ([\d-]+)", row["source"])
+    ]
+    commits, days = (sorted({found[part] for found in here}) for part in (0, 1))
     cells = (", ".join(days), ", ".join(f"`{each}`" for each in commits)) if here else (MISSING, "")
     return re.sub(
         rf"(\({NAME}\.md\)) \|[^|]*\|[^|]*\|", lambda found: f"{found[1]} | {cells[0]} | {cells[1]} |", text

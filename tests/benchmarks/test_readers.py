@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -70,7 +71,9 @@ def test_records_give_the_numbers_of_a_reader(
         assert here["sentence-literal"].n == 1
 
 
-def test_a_busy_record_is_told_and_one_that_failed_is_an_error(tmp_path: Path) -> None:
+def test_numbers_of_a_busy_machine_are_not_written_and_a_run_that_failed_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     config = studied("transformer", tmp_path)
     results = Path(config.results)
     for number, run in enumerate(runs("transformer", config)):
@@ -78,6 +81,11 @@ def test_a_busy_record_is_told_and_one_that_failed_is_an_error(tmp_path: Path) -
         factory.write(config, results, factory.record(config, run, **changes))
     reader = readers.READERS["transformer"]
     assert len(readers.numbers("transformer", reader, results)[1]) == 1
+    # Snakemake would find nothing to do.
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: subprocess.CompletedProcess((), 0))
+    with pytest.raises(UserError, match=r"others used the machine during .*seed"):
+        readers.main(["transformer", "--out", str(tmp_path)])
+    assert not (tmp_path / "transformer.csv").exists()
     factory.write(config, results, factory.record(config, run, status="diverged"))
     with pytest.raises(UserError, match="diverged"):
         readers.numbers("transformer", reader, results)

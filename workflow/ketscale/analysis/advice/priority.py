@@ -109,7 +109,7 @@ class _Least(NamedTuple):
     parts: list[tuple[list[Run], NDArray[np.intp]]]
 
     def runs(self, number: int) -> list[Run]:
-        """Those that add the least."""
+        """So many runs that add the least."""
         found: list[Run] = []
         for runs, which in reversed(self.parts):
             found = [*runs[: which[number]], *found]
@@ -136,7 +136,7 @@ class _Chosen:
         parts: dict[object, list[Run]] = {}
         for run in runs:
             parts.setdefault(self._process(run), []).append(run)
-        # Of those that cost the same the largest comes first, since the more share a process, the less each of them costs.
+        # The largest process comes first and wins a tie: the more runs share one, the less each of them costs.
         parts = dict(sorted(parts.items(), key=lambda one: -len(one[1]) - len(self._taken.get(one[0], ()))))
         added, found = np.zeros(1), []
         for process, of in parts.items():

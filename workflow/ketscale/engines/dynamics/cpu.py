@@ -232,7 +232,7 @@ class Kets(ByOperators):
         saved = call.saved() if self._keeps else None
         final = call.forward(torch.empty_like(rows), saved)
         self.finite = cmath.isfinite(final.sum().item())
-        self._kept = saved if saved is None else (call, saved)
+        self._kept = None if saved is None else (call, saved)
         return (final.mT,)
 
     def pull(
@@ -314,7 +314,7 @@ def _call(fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, ev
 
 
 def _call_of(evolution: Evolution, dtype: torch.dtype, tasks: int, segments: int, **given: Any) -> _Call:
-    """The same, of what is given in memory: tensors, or the addresses of arrays, and the strides of tasks in floats."""
+    """The same, from contiguous tensors and the strides of their tasks in floats."""
     code, steps = code_of(evolution, dtype, tasks), evolution.division.steps
     groups = -(-tasks // code.lanes)
     work = code.plan.multiplications * segments * max(1, steps) * tasks

@@ -173,7 +173,6 @@ class Batched:
         check_tasks(system, tasks, self.strict, columns)
         if columns and tasks.rates is not None:
             raise UserError("rates: kets have none; evolve density matrices, or leave them out")
-            raise UserError("rates: kets have none; evolve density matrices, or leave them out")
         fixed, controls, initial, tau = coefficients(system, tasks, columns)
         if columns:
             generators = system.ket_generators

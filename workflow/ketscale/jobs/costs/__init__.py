@@ -1,7 +1,8 @@
 """What runs cost, from the records of others: time, memory and node-hours of a run before it starts.
 
 `records` reads them and says in which respects runs are alike, `law` fits costs and calibrates their intervals, `forecast`
-tells what runs will cost, and `call` what those do that one call of Snakemake trains. Nothing is told of a run whose model, simulator and backend no record has: no number is made up.
+tells what runs will cost, and `call` what those do that one call of Snakemake trains. Nothing is told of a run whose model,
+simulator and backend no record has: no number is made up.
 """
 
 from ketscale.jobs.costs.call import Call

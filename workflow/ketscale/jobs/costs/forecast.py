@@ -135,8 +135,8 @@ class Costs:
             known.setdefault(at.known, []).append(at)
             named.setdefault(_names(at), []).append(at)
         self._known, self._named = ({key: _ranges(of) for key, of in one.items()} for one in (known, named))
-        # Of runs of a workload and optimiser the steps of an epoch, and the most samples that these may be; of runs of a model
-        # and workload that may stop early after so many epochs, when they did.
+        # By workload and optimiser: the steps of an epoch, and the most samples that these may be. By model, workload and
+        # planned epochs: when runs that may stop early did.
         self._epochs: dict[object, tuple[int, int]] = {}
         self._ended: dict[object, list[int]] = {}
         for one in samples:

@@ -18,8 +18,9 @@ class Spent:
     """What was used so far.
 
     node_hours: used; by: who says so, sacct of all jobs of this folder, or records of a config's runs (without one, what
-    attempts have left), which tell nothing of an attempt before the last that left a checkpoint. in_records: of the runs with a result. budget: as the site file has it;
-    None for none. wait_s: the median wait of a job in the queue; None if unknown. problem: why sacct does not answer.
+    attempts have left), which tell nothing of an attempt before the last that left a checkpoint. in_records: of the runs with
+    a result. budget: as the site file has it; None for none. wait_s: the median wait of a job in the queue; None if unknown.
+    problem: why sacct does not answer.
     """
 
     node_hours: float
