@@ -25,7 +25,8 @@ from tests.faults import SEED
 from tests.integration.trials import Study, generated
 
 KILLED = (0, 1, 2)
-# After how many written checkpoints they are killed: once between two rounds of them, and once within a round.
+# After how many written checkpoints they are killed: once between two rounds of them, and once within a round. A round
+# follows each step, and with a patience of 3 epochs of three steps none stops early before the twelfth.
 MOMENTS = [3 * random.Random(SEED).randrange(1, 9) + within for within in (0, 1 + SEED % 2)]
 
 
@@ -39,8 +40,9 @@ def study(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Study]:
     with pytest.MonkeyPatch.context() as patch:
         for name in THREAD_VARIABLES:
             patch.setenv(name, "1")
-        # As often as they may be.
+        # After each step, however long one takes.
         patch.setattr(pace, "SAVING_SHARE", math.inf)
+        patch.setattr(pace, "AGREE_STEPS", 1)
         made = Study(
             tmp_path_factory.mktemp("study"),
             generated(Path(), 45),

@@ -5,8 +5,8 @@ tells what runs will cost, and `call` what those do that one call of Snakemake t
 simulator and backend no record has: no number is made up.
 """
 
-from ketscale.jobs.costs.call import Call
+from ketscale.jobs.costs.call import Call, longest
 from ketscale.jobs.costs.forecast import Costs, Forecast
 from ketscale.jobs.costs.interval import Interval, between, total
 
-__all__ = ["Call", "Costs", "Forecast", "Interval", "between", "total"]
+__all__ = ["Call", "Costs", "Forecast", "Interval", "between", "longest", "total"]

@@ -9,13 +9,14 @@ from dataclasses import replace
 from pathlib import Path
 
 from ketscale.config import Config, Settings
-from ketscale.grid import Run
+from ketscale.grid import BACKENDS, Run
 from ketscale.jobs import choice, cohorts, prepared
 from ketscale.jobs.costs.forecast import Costs, Forecast, Parts
 from ketscale.jobs.costs.interval import total
 from ketscale.jobs.provenance import code_hash
 from ketscale.jobs.slurm import packs, queue, site
 from ketscale.training import checkpoint
+from ketscale.words import counted, duration, spelled
 
 
 class Call:
@@ -98,3 +99,17 @@ def _places(config: Config, root: Path) -> tuple[int, Callable[[Run], str]]:
     of_site = site.load_site(config.sizes, config.size_names, path)
     named = packs.packs(config.runs, config.timed, of_site, config.is_trial)
     return 1, lambda run: named.get(run) or packs.name_alone(run)
+
+
+def longest(config: Config, forecasts: Iterable[Forecast]) -> str:
+    """What the longest of some runs takes at its real size, in words; '' if nothing is known of any."""
+    one = max(forecasts, key=lambda one: one.wall_s.middle, default=None)
+    if one is None:
+        return ""
+    run, protocol = one.run, config.settings(one.run).protocol
+    length = counted(protocol.epochs, "epoch") if protocol.epochs else counted(protocol.steps or 0, "step")
+    kind = "GPU" if BACKENDS[run.backend].device == "gpu" else "core"
+    workers = run.ranks if kind == "GPU" else run.ranks * run.threads
+    together = f", {one.members} runs together" if one.members > 1 else ""
+    about = f"{'at most ' * one.at_most or 'about '}{duration(one.wall_s.middle, 2)}"
+    return f"{run.model} {run.size} on {run.workload}, {length}: {about} on {spelled(workers)} {kind}{'s' * (workers > 1)}{together}"

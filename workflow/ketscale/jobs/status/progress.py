@@ -163,8 +163,7 @@ class Progress:
         lines = []
         known = [self._forecasts[run] for run in self._called if run in self._forecasts]
         if known:
-            from ketscale.jobs.costs import total
-            from ketscale.jobs.status.report import longest
+            from ketscale.jobs.costs import longest, total
 
             hours = total(one.node_hours for one in known)
             lines.append(

@@ -12,15 +12,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from ketscale.config import Config
-from ketscale.grid import BACKENDS, Run
-from ketscale.jobs.costs import Call, Costs, Forecast, Interval
+from ketscale.grid import Run
+from ketscale.jobs.costs import Call, Costs, Forecast, Interval, longest
 from ketscale.jobs.driver import command
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status.progress import ENDS
 from ketscale.jobs.status.spent import Spent, spent
 from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, counts, survey
 from ketscale.measure.form import Record
-from ketscale.words import aligned, counted, duration, rounded, spelled
+from ketscale.words import aligned, counted, duration, rounded
 
 _WIDTH = 118
 _NAME_WIDTH = 62
@@ -91,20 +91,6 @@ def look(config: Config, configfile: Path, root: Path) -> Report:
 def known(config: Config, seen: Iterable[Seen], root: Path) -> dict[Path, Record]:
     """The records of runs that are done, by their paths."""
     return {root / config.results / one.run.path: one.record for one in seen if one.record is not None}
-
-
-def longest(config: Config, forecasts: Iterable[Forecast]) -> str:
-    """What the longest of some runs takes at its real size, in words; '' if nothing is known of any."""
-    one = max(forecasts, key=lambda one: one.wall_s.middle, default=None)
-    if one is None:
-        return ""
-    run, protocol = one.run, config.settings(one.run).protocol
-    length = counted(protocol.epochs, "epoch") if protocol.epochs else counted(protocol.steps or 0, "step")
-    kind = "GPU" if BACKENDS[run.backend].device == "gpu" else "core"
-    workers = run.ranks if kind == "GPU" else run.ranks * run.threads
-    together = f", {one.members} runs together" if one.members > 1 else ""
-    about = f"{'at most ' * one.at_most or 'about '}{duration(one.wall_s.middle, 2)}"
-    return f"{run.model} {run.size} on {run.workload}, {length}: {about} on {spelled(workers)} {kind}{'s' * (workers > 1)}{together}"
 
 
 def remainder(seen: Iterable[Seen], forecasts: Mapping[Run, Forecast], now: datetime) -> Remainder:
