@@ -15,6 +15,7 @@ from ketscale.engines.pulses import (
     bare_frame,
     cnot_gate,
     dressed_frame,
+    error_estimate,
     evolve,
     fidelity,
     hadamard_gate,
@@ -32,12 +33,16 @@ from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
 from ketscale.problems.pulses.curves import trained_curves
 from ketscale.problems.pulses.deviations import deviations
+from ketscale.problems.pulses.metrics import DEVIATIONS
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.workload import PulseWorkload
 from ketscale.problems.samplers import All
 
 # Buffers with the lattice and the frame that training begins with.
 BEGIN = ("energies", "couplings", "drives", "states", "rates")
+# The integrator's errors, found in so many columns from the first to the last.
+_ERRORS = ("error_estimate", *(metric.name for metric in DEVIATIONS))
+_COLUMNS = 4
 
 
 class GateProblem(Problem):
@@ -205,8 +210,26 @@ class GateProblem(Problem):
             "infidelity_without_z": float(1 - fidelity(rows, count, virtual_z=False)),
             "chance": 1 - dimension ** (-2 if self.workload.target == "unitary" else -1),
             "bounds_exceeded": None if pulses is None else self.bounds.exceeded(pulses),
-            **deviations(self, split),
+            **(self._errors() if split == "test" else dict.fromkeys(_ERRORS)),
         }
+
+    @torch.no_grad()
+    def _errors(self) -> dict[str, float | None]:
+        """The integrator's `deviations` under the pulses that training begins with, in some columns, and an estimate of its
+        error from twice the steps under the trained pulses; None if there are no such pulses.
+        """
+        columns = self.get_buffer("columns")
+        chosen = torch.linspace(0, len(columns) - 1, min(_COLUMNS, len(columns))).round().long()
+        chosen = columns[chosen.to(columns.device)]
+        lattice, frame = self.begin()
+        found: dict[str, float | None] = dict.fromkeys(_ERRORS)
+        found |= deviations(lattice, self.model.usual(), frame.states.T[chosen], self.method)
+        pulses, physics = self.possible_pulses(), self.possible_physics()
+        if pulses is not None and physics is not None:
+            lattice, frame = physics
+            estimate = error_estimate(lattice, pulses, frame.states.T[chosen], **self.method)
+            found["error_estimate"] = float(estimate.max())
+        return found
 
     def predictions(self, split: str, outputs: torch.Tensor) -> dict[str, torch.Tensor]:
         """The `amplitudes` (columns, 2**n), complex, and their `target`."""
