@@ -11,7 +11,7 @@ import io
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Any, NamedTuple, cast
@@ -30,6 +30,7 @@ from ketscale.files import csv_of, write_atomic
 from ketscale.grid import RECORD, Run
 from ketscale.measure import record
 from ketscale.measure.form import Record
+from ketscale.measure.quiet import QUIET_SHARE
 from ketscale.problems.images import mnist
 from ketscale.problems.images.images import Images
 
@@ -57,6 +58,14 @@ class Number(NamedTuple):
     source: str
 
 
+def _disturbed(run: Record) -> bool:
+    """Whether a timed run was not alone. Ranks that are placed wrongly on purpose disturb each other, which is measured."""
+    protocol, quiet = run.config["protocol"], run.quiet
+    if protocol.get("mistake"):
+        return max(quiet.others_share, quiet.steal_share) > QUIET_SHARE
+    return protocol["timed"] and not quiet.quiet
+
+
 class Records:
     """The records of a results folder by point and seed, where a point is a path without its seed.
 
@@ -79,7 +88,7 @@ class Records:
             checked = record.read(path)
             if checked.record is None or checked.state != "completed":
                 raise UserError(f"{path}: {checked.state}: {checked.why}")
-            if checked.record.config["protocol"]["timed"] and not checked.record.quiet.quiet:
+            if _disturbed(checked.record):
                 self.busy.add(str(path.parent))
             found[Run.parse(str(path)).seed] = each = checked.record
             commit = (each.code.commit or "unknown")[:10]
@@ -359,7 +368,14 @@ def _control(records: Records) -> Iterator[tuple[str, Estimate | None, str, str]
                     if each.quality
                 }
                 of = f"infidelity of {what}, {tasks} tasks, after {steps_taken} steps of adaptation"
-                yield f"{tasks}-{name}-{steps_taken}", _geometric(values), "", of
+                mean = _geometric(values)
+                # No infidelity is larger than 1, whatever three seeds say of their spread.
+                yield (
+                    f"{tasks}-{name}-{steps_taken}",
+                    mean and replace(mean, high=mean.high and min(mean.high, 1.0)),
+                    "",
+                    of,
+                )
 
 
 THREE = (0, 1, 2)

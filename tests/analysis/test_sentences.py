@@ -352,7 +352,15 @@ def test_a_gpu_is_compared_with_cores(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "path",
-    [factory.ROOT / "config.yaml", factory.ROOT / "tests/data/study.yaml", *WHOLE],
+    [
+        factory.ROOT / "config.yaml",
+        factory.ROOT / "tests/data/study.yaml",
+        # Thousands of runs, in each of their fates.
+        *(
+            pytest.param(path, marks=[pytest.mark.in_full] * (path.stem == "better-than-classical"))
+            for path in WHOLE
+        ),
+    ],
     ids=lambda path: path.stem,
 )
 def test_every_answer_is_one_finding_whatever_is_there(path: Path, tmp_path: Path) -> None:

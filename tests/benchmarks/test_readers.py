@@ -91,6 +91,20 @@ def test_numbers_of_a_busy_machine_are_not_written_and_a_run_that_failed_is_an_e
         readers.numbers("transformer", reader, results)
 
 
+@pytest.mark.parametrize("others_share, busy", [(0.0, 0), (0.5, 1)])
+def test_ranks_that_disturb_each_other_on_purpose_have_no_company(
+    tmp_path: Path, others_share: float, busy: int
+) -> None:
+    config = studied("eeg", tmp_path)
+    results = Path(config.results)
+    wrong = next(run for run in runs("eeg", config) if run.protocol == "one-device")
+    shares = {"others_share": others_share, "steal_share": 0.0}
+    for run in runs("eeg", config):
+        changes = {"quiet": {**factory.BUSY, **shares}} if run == wrong else {}
+        factory.write(config, results, factory.record(config, run, **changes))
+    assert len(readers.numbers("eeg", readers.READERS["eeg"], results)[1]) == busy
+
+
 def test_the_stand_in_has_as_many_images_as_are_asked_for() -> None:
     pixels = np.random.default_rng(1).integers(0, 255, (10, 6, 6), np.uint8)
     given = Images(pixels=pixels, labels=np.arange(10), splits={}, peak=255, classes=tuple("0123456789"))

@@ -36,6 +36,26 @@ def test_each_profile_works_as_typed(fresh: Path, profile: str) -> None:
     assert files(fresh) == before
 
 
+def test_a_job_group_starts_snakemake_once_for_all_of_its_runs(finished: Path) -> None:
+    targets = [record(run) for run in RUNS[:3]]
+    for target in targets:
+        (finished / target).unlink()
+    in_job = (
+        "--mode",
+        "remote",
+        "--executor",
+        "slurm-jobstep",
+        "--jobs",
+        "1",
+        "--cores",
+        "all",
+        "--no-hooks",
+    )
+    done = run_in(finished, *targets, *in_job)
+    assert (done.stdout + done.stderr).count("Building DAG of jobs") == 1
+    assert sorted(call["name"] for call in calls(finished)) == sorted(targets)
+
+
 @pytest.mark.parametrize("target", ["all", "runs", "figures", "report"])
 def test_each_target_works_without_any_option(fresh: Path, target: str) -> None:
     assert planned(run_in(fresh, target, "-n"))["train"] == len(RUNS)

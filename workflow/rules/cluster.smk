@@ -1,6 +1,10 @@
 # What a scheduler is told about a job: its job group ("pack") and the resources it asks for. No rules.
 from collections import Counter
 
+# Whether this process is that of a job or a job group in an allocation. It runs the commands of its rules itself, one
+# after the other: each is local there, and in no group, or it would start Snakemake once more for each of them.
+IN_JOB = not workflow.is_main_process
+
 # If this folder has no site file, the workflow's own is used. Set before anything reads it.
 if not os.environ.get("KETSCALE_SITE") and not Path("profiles/slurm/site.yaml").exists():
     os.environ.update(KETSCALE_SITE=str(workflow.source_path("../../profiles/slurm/site.yaml")))
@@ -16,7 +20,7 @@ from ketscale.jobs.status.progress import Progress
 # this process is in; or a limit of --resources. If nothing does, jobs have no group and none of these resources:
 # Snakemake evaluates each of them for each run, which was a third of a dry run of 20,000 runs.
 ASKED = bool(
-    not workflow.is_main_process
+    IN_JOB
     or workflow.resource_settings.nodes
     or {"mem_mb", "runtime"} & workflow.global_resources.keys()
 )
@@ -28,7 +32,7 @@ except UserError as error:
     sys.exit(f"Error: {error}")
 
 # A run that this call of Snakemake has finished is not trained again when its job group is retried.
-if workflow.is_main_process:
+if not IN_JOB:
     recover.after_kill(CONFIG, dry=workflow.output_settings.dryrun)
     finished.begin_call()
     os.environ.pop(cohorts.VARIABLE, None)
@@ -47,7 +51,7 @@ ROOM = {}
 
 def scheduled():
     """Whether the job runs in an allocation of a scheduler (asked when a job's resources are worked out)."""
-    return not workflow.local_exec or not workflow.is_main_process
+    return IN_JOB or not workflow.local_exec
 
 
 def pack_of(run):
@@ -57,12 +61,19 @@ def pack_of(run):
 
 def pack(wildcards):
     """The group of a run: the runs that share an allocation with it."""
-    if not workflow.is_main_process:
-        internals.complete_settings(workflow)
     name = pack_of(run_of(wildcards))
     # The profile's group-components for `pack` applies to this group.
     internals.make_one_job(workflow, name, "pack")
     return name
+
+
+def cores(wildcards):
+    """The cores of all ranks of a run."""
+    if IN_JOB:
+        # Jobs are planned, and the scheduler is not made yet.
+        internals.complete_settings(workflow)
+    run = run_of(wildcards)
+    return run.ranks * run.threads
 
 
 def of_run(function):
@@ -106,9 +117,6 @@ if ASKED:
         "slurm_account": SITE.file.account,
         "qos": SITE.file.qos,
         "constraint": SITE.file.constraint,
-        # Inside an allocation this keeps Snakemake from wrapping a run in srun; the run starts its own (see
-        # jobs/launch.py).
-        "mpi": None if workflow.is_main_process else 1,
     }
     # One task per node, with all cores of the run's ranks there; srun divides them among the ranks.
     OF_TRAIN = of_site | {

@@ -35,6 +35,7 @@ rule prepare:
         f"{RESULTS}/features/{{workload}}/features.log",
     # Before any run, so that runs of all workloads go seed by seed.
     priority: len(RUNS) + 1
+    localrule: IN_JOB
     conda:
         "../../envs/ketscale.yaml"
     resources:

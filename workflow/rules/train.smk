@@ -14,6 +14,7 @@ rule try:
     log:
         f"{RESULTS}/tried/{{workload}}.log",
     priority: len(RUNS) + 1
+    localrule: IN_JOB
     conda:
         "../../envs/ketscale.yaml"
     resources:
@@ -57,11 +58,12 @@ rule train:
     log:
         f"{RUN}/train.log",
     priority: priority
+    localrule: IN_JOB
     group:
-        pack if ASKED else None
+        pack if ASKED and not IN_JOB else None
     conda:
         "../../envs/ketscale.yaml"
-    threads: lambda wildcards: int(wildcards.ranks) * int(wildcards.threads)
+    threads: cores
     resources:
         **OF_TRAIN,
         host=host_share,
