@@ -620,7 +620,11 @@ def numbers(name: str, reader: Reader, results: Path) -> tuple[list[Number], set
 
 
 def _shown(value: float, low: float | None, high: float | None, unit: str) -> str:
-    """A number with its unit and, where there is one, its interval."""
+    """A number with its unit and, where there is one, its interval; times below a minute and from a second on in seconds."""
+    if (unit == "min" and value < 1) or (unit == "ms" and value >= 1000):
+        factor = 60 if unit == "min" else 1e-3
+        value, low, high = factor * value, low and factor * low, high and factor * high
+        unit = "s"
     said = f"{rounded(value)}{unit if unit == 'x' else f' {unit}'.rstrip()}"
     return said if low is None or high is None else f"{said} ({rounded(low)} to {rounded(high)})"
 

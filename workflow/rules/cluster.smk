@@ -20,9 +20,7 @@ from ketscale.jobs.status.progress import Progress
 # this process is in; or a limit of --resources. If nothing does, jobs have no group and none of these resources:
 # Snakemake evaluates each of them for each run, which was a third of a dry run of 20,000 runs.
 ASKED = bool(
-    IN_JOB
-    or workflow.resource_settings.nodes
-    or {"mem_mb", "runtime"} & workflow.global_resources.keys()
+    IN_JOB or workflow.resource_settings.nodes or {"mem_mb", "runtime"} & workflow.global_resources.keys()
 )
 
 try:

@@ -58,9 +58,9 @@ rule train:
     log:
         f"{RUN}/train.log",
     priority: priority
-    localrule: IN_JOB
     group:
         pack if ASKED and not IN_JOB else None
+    localrule: IN_JOB
     conda:
         "../../envs/ketscale.yaml"
     threads: cores
