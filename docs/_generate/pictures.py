@@ -79,7 +79,7 @@ READERS = (
     ("transformer", "epoch-fused", "ranks-fused", "MPI", "sentences"),
     ("transformer", "epoch-closed-form-shift", "ranks-closed-form-shift", "MPI", "sentences, shift rule"),
     ("gate", "step-matched-6", "ranks-matched", "MPI", "gate"),
-    ("gate", "step-device", "ranks-device", "MPI", "gate and device"),
+    ("gate", "step-device", "ranks-device", "MPI", "device too"),
     ("gate", "step-published-5000-6", "ranks-published-5000", "MPI", "gate, 5,000 steps"),
 )
 
@@ -137,7 +137,11 @@ def workers() -> Drawing:
         at = x(pair.step) + 5 * (list(kinds).index(pair.workers) - 1)
         drawing.line(at, y(low), at, y(high), kind)
         drawing.circle(at, y(value), 4.5, kind)
-        drawing.text(at + 8, y(value) + 4, pair.what, "soft", 11)
+        # Beside its dot, or above it where the picture ends.
+        if at > right - 90:
+            drawing.text(at, y(value) - 10, pair.what, "soft", 11, "middle")
+        else:
+            drawing.text(at + 8, y(value) + 4, pair.what, "soft", 11)
     for number, (name, kind) in enumerate(kinds.items()):
         drawing.circle(left + 16 + 170 * number, top - 8, 4.5, kind)
         drawing.text(
