@@ -36,7 +36,10 @@ def test_each_profile_works_as_typed(fresh: Path, profile: str) -> None:
     assert files(fresh) == before
 
 
-def test_a_job_group_starts_snakemake_once_for_all_of_its_runs(finished: Path) -> None:
+@pytest.mark.parametrize("failing", [None, 0, 1, 2])
+def test_a_job_group_starts_snakemake_once_and_goes_on_after_a_run_that_fails(
+    finished: Path, failing: int | None
+) -> None:
     targets = [record(run) for run in RUNS[:3]]
     for target in targets:
         (finished / target).unlink()
@@ -51,9 +54,12 @@ def test_a_job_group_starts_snakemake_once_for_all_of_its_runs(finished: Path) -
         "all",
         "--no-hooks",
     )
-    done = run_in(finished, *targets, *in_job)
+    fails = {} if failing is None else {"STAND_IN_FAILS": targets[failing]}
+    done = run_in(finished, *targets, *in_job, check=False, **fails)
     assert (done.stdout + done.stderr).count("Building DAG of jobs") == 1
-    assert sorted(call["name"] for call in calls(finished)) == sorted(targets)
+    assert done.returncode == (0 if failing is None else 1)
+    made = [target for number, target in enumerate(targets) if number != failing]
+    assert [target for target in targets if (finished / target).exists()] == made
 
 
 @pytest.mark.parametrize("target", ["all", "runs", "figures", "report"])

@@ -65,15 +65,6 @@ def pack(wildcards):
     return name
 
 
-def cores(wildcards):
-    """The cores of all ranks of a run."""
-    if IN_JOB:
-        # Jobs are planned, and the scheduler is not made yet.
-        internals.complete_settings(workflow)
-    run = run_of(wildcards)
-    return run.ranks * run.threads
-
-
 def of_run(function):
     """A resource: the value of `function` for a run if there is a scheduler, else None."""
 

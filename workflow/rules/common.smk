@@ -216,6 +216,9 @@ def features_for(wildcards):
         settings = choice.resolved(settings_of(run), RESULTS_PATH)
         if record.outdated(RESULTS_PATH / run.path, settings, features_hash(run.workload)):
             internals.make_again(workflow, record_of(run))
+    else:
+        # Inputs are worked out before the scheduler of a job group is made, which reads its settings once.
+        internals.complete_settings(workflow)
     return features_of(wildcards)
 
 

@@ -63,7 +63,7 @@ rule train:
     localrule: IN_JOB
     conda:
         "../../envs/ketscale.yaml"
-    threads: cores
+    threads: lambda wildcards: int(wildcards.ranks) * int(wildcards.threads)
     resources:
         **OF_TRAIN,
         host=host_share,
