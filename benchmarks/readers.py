@@ -62,7 +62,7 @@ def _disturbed(run: Record) -> bool:
     """Whether a timed run was not alone. Ranks that are placed wrongly on purpose disturb each other, which is measured."""
     protocol, quiet = run.config["protocol"], run.quiet
     if protocol.get("mistake"):
-        return max(quiet.others_share, quiet.steal_share) > QUIET_SHARE
+        return max(quiet.others_share, quiet.steal_share, quiet.throttled_share or 0.0) > QUIET_SHARE
     return protocol["timed"] and not quiet.quiet
 
 
@@ -136,6 +136,14 @@ def _ratio(of: Mapping[int, float], over: Mapping[int, float]) -> Estimate | Non
 def _geometric(values: Mapping[int, float]) -> Estimate | None:
     """The typical one of positive values by seed."""
     return paired(values, dict.fromkeys(values, 1.0), RESOLUTION)
+
+
+def _infidelity(values: Mapping[int, float]) -> Estimate | None:
+    """The typical infidelity; none is larger than 1, whatever three seeds say of their spread."""
+    found = _geometric(values)
+    if found is None or found.high is None:
+        return found
+    return replace(found, high=min(found.high, 1.0))
 
 
 def _minutes(records: Mapping[int, Record]) -> Estimate | None:
@@ -368,14 +376,7 @@ def _control(records: Records) -> Iterator[tuple[str, Estimate | None, str, str]
                     if each.quality
                 }
                 of = f"infidelity of {what}, {tasks} tasks, after {steps_taken} steps of adaptation"
-                mean = _geometric(values)
-                # No infidelity is larger than 1, whatever three seeds say of their spread.
-                yield (
-                    f"{tasks}-{name}-{steps_taken}",
-                    mean and replace(mean, high=mean.high and min(mean.high, 1.0)),
-                    "",
-                    of,
-                )
+                yield f"{tasks}-{name}-{steps_taken}", _infidelity(values), "", of
 
 
 THREE = (0, 1, 2)

@@ -54,6 +54,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.fixture(autouse=True)
+def mode(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When circuits get code of their own: what a test chooses is not left to the next one."""
+    monkeypatch.setattr(specialised, "_chosen", list(specialised._chosen))
+
+
 @pytest.fixture
 def read_from_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """No code of their own for circuits: where hundreds are translated it would take minutes, and is tested elsewhere."""

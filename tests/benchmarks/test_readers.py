@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -91,18 +92,38 @@ def test_numbers_of_a_busy_machine_are_not_written_and_a_run_that_failed_is_an_e
         readers.numbers("transformer", reader, results)
 
 
-@pytest.mark.parametrize("others_share, busy", [(0.0, 0), (0.5, 1)])
-def test_ranks_that_disturb_each_other_on_purpose_have_no_company(
-    tmp_path: Path, others_share: float, busy: int
-) -> None:
+@pytest.mark.parametrize("share", [None, "others_share", "steal_share", "throttled_share"])
+def test_ranks_that_disturb_each_other_on_purpose_have_no_company(tmp_path: Path, share: str | None) -> None:
     config = studied("eeg", tmp_path)
     results = Path(config.results)
     wrong = next(run for run in runs("eeg", config) if run.protocol == "one-device")
-    shares = {"others_share": others_share, "steal_share": 0.0}
+    shares = {name: 0.5 * (name == share) for name in ("others_share", "steal_share", "throttled_share")}
     for run in runs("eeg", config):
         changes = {"quiet": {**factory.BUSY, **shares}} if run == wrong else {}
         factory.write(config, results, factory.record(config, run, **changes))
-    assert len(readers.numbers("eeg", readers.READERS["eeg"], results)[1]) == busy
+    assert len(readers.numbers("eeg", readers.READERS["eeg"], results)[1]) == (share is not None)
+
+
+@pytest.mark.parametrize(
+    "number, said",
+    [
+        ((0.842, 0.604, 1.17, "min"), "50.5 s (36.2 to 70.2)"),
+        ((1.74, None, None, "min"), "1.74 min"),
+        ((13400.0, None, None, "ms"), "13.4 s"),
+        ((4.8, 2.44, 9.45, "ms"), "4.8 ms (2.44 to 9.45)"),
+        ((1.5, 1.2, 1.9, "x"), "1.5x (1.2 to 1.9)"),
+    ],
+)
+def test_times_have_the_unit_in_which_they_are_read(number: tuple[Any, ...], said: str) -> None:
+    assert readers._shown(*number) == said
+
+
+def test_no_infidelity_is_said_to_be_above_one() -> None:
+    spread = {0: 1e-4, 1: 0.9, 2: 1e-2}
+    free, kept = readers._geometric(spread), readers._infidelity(spread)
+    assert free is not None and kept is not None and free.high is not None
+    assert free.high > 1 == kept.high
+    assert (kept.value, kept.low, kept.n) == (free.value, free.low, free.n)
 
 
 def test_the_stand_in_has_as_many_images_as_are_asked_for() -> None:

@@ -21,7 +21,6 @@ from qiskit.circuit import Parameter
 import ketscale
 import ketscale.dynamics
 import ketscale.jax
-from ketscale.engines import specialised
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.samplers import Shuffled
 from tests import ROOT
@@ -52,8 +51,7 @@ def methods(public: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("name", PUBLIC)
-def test_a_public_name_has_an_example_that_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(specialised, "_chosen", list(specialised._chosen))
+def test_a_public_name_has_an_example_that_runs(name: str) -> None:
     public = found(name)
     globs = vars(sys.modules[public.__module__]) | KNOWN
     tests = doctest.DocTestFinder().find(public, name, globs=globs)

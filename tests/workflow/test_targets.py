@@ -44,16 +44,8 @@ def test_a_job_group_starts_snakemake_once_and_goes_on_after_a_run_that_fails(
     for target in targets:
         (finished / target).unlink()
     in_job = (
-        "--mode",
-        "remote",
-        "--executor",
-        "slurm-jobstep",
-        "--jobs",
-        "1",
-        "--cores",
-        "all",
-        "--no-hooks",
-    )
+        "--mode", "remote", "--executor", "slurm-jobstep", "--jobs", "1", "--cores", "all", "--no-hooks",
+    )  # fmt: skip
     fails = {} if failing is None else {"STAND_IN_FAILS": targets[failing]}
     done = run_in(finished, *targets, *in_job, check=False, **fails)
     assert (done.stdout + done.stderr).count("Building DAG of jobs") == 1

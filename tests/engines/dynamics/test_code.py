@@ -15,12 +15,6 @@ from ketscale.engines.dynamics.generators import Generators
 Results = tuple[torch.Tensor, ...]
 
 
-@pytest.fixture(autouse=True)
-def mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing that a test chooses is left to the next one."""
-    monkeypatch.setattr(specialised, "_chosen", list(specialised._chosen))
-
-
 def evolved(generators: Generators, dtype: torch.dtype, division: Division, strength: float) -> Results:
     """The final coordinates of 19 random tasks, and their gradients."""
     generator = torch.Generator().manual_seed(0)
