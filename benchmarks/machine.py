@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import subprocess
 import sys
@@ -162,18 +161,3 @@ def peak_bytes(call: Callable[[], Any], device: torch.device) -> int | None:
     before = torch.cuda.memory_allocated(device)
     finished(call, device)()
     return (torch.cuda.max_memory_allocated(device) - before) or None
-
-
-def free_bytes(device: torch.device) -> int:
-    """What a GPU has left for new allocations."""
-    release(device)
-    return int(torch.cuda.mem_get_info(device)[0])
-
-
-def release(device: torch.device) -> None:
-    """Give back memory that nothing refers to, such as that of a call that ran out of it."""
-    if device.type == "cuda":
-        gc.collect()
-        # torch refuses while it believes that a graph is being captured, as after a capture that failed.
-        with suppress(RuntimeError):
-            torch.cuda.empty_cache()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from benchmarks import ceiling, machine, memory, steps, stopwatch
-from benchmarks.captured import WARM_CALLS
 from benchmarks.circuits import DEVICES
 from benchmarks.options import SECONDS, names, numbers, one_of, option
 from benchmarks.runner import (
@@ -27,6 +26,7 @@ from benchmarks.runner import (
     time_or_status,
 )  # fmt: skip
 from benchmarks.steps import ModelCase, TrainingSteps
+from ketscale.engines.graphs import WARM_CALLS
 from ketscale.errors import UserError
 from ketscale.words import duration
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 import torch
 
 from benchmarks import ceiling, machine, stopwatch
-from benchmarks.captured import Refused, captured, nothing
 from benchmarks.options import all_cores, number, option
+from ketscale.engines.graphs import Refused, captured, nothing, release
 from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError
 from ketscale.words import duration
@@ -234,7 +234,7 @@ class Benchmark:
         first: dict[str, tuple[Call, Any]] = {}
         for name, row in rows.items():
             # What the last one has left would be missing for those that do not allocate through torch.
-            machine.release(self.on)
+            release(self.on)
             with _noted(row):
                 first[name] = self._first(case, name, row)
         calls: dict[tuple[str, str], Call] = {}

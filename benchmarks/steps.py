@@ -194,9 +194,9 @@ def taken(
     samples_on: torch.device | None = None,
     dropout: float | None = None,
 ) -> Callable[[Step], torch.Tensor]:
-    """The trainer's step by its number; the indices of its samples are on the same device, or on another."""
+    """The trainer's step by its number, never as a CUDA graph; the indices of its samples are on the same device, or on another."""
     problem, protocol, world = _in_a_world(case, arm, device, dropout)
-    stepper = Stepper(problem, world, protocol)
+    stepper = Stepper(problem, world, protocol, replays=False)
     samples = torch.arange(case.batch, device=samples_on or world.device)
 
     def take(number: Step) -> torch.Tensor:

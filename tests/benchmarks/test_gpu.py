@@ -20,7 +20,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from benchmarks import circuits, memory, output, steps, stopwatch
-from benchmarks.captured import WARM_CALLS, Refused, nothing
 from benchmarks.circuits import CircuitCase, Circuits, create, loss_of
 from benchmarks.models import Models
 from benchmarks.peers.kronecker import Kronecker
@@ -28,6 +27,7 @@ from benchmarks.runner import GRAPH, Call, Row, best_s
 from benchmarks.steps import ModelCase
 from ketscale.engines import randomness
 from ketscale.engines.circuits.fused import gpu
+from ketscale.engines.graphs import WARM_CALLS, Refused, nothing
 from ketscale.layers.dropout import MASKS
 from tests.engines.circuits.test_fused_gpu import Hopper
 

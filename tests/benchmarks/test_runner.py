@@ -16,12 +16,12 @@ import pytest
 import torch
 
 from benchmarks import ceiling, command, output, stopwatch
-from benchmarks.captured import WARM_CALLS, Refused
 from benchmarks.options import numbers, option
 from benchmarks.runner import GRAPH, ON_A_GPU, WRONG, Benchmark, Column, Untimed, best_s, declared
 from ketscale import cli
 from ketscale.analysis import columns
 from ketscale.analysis.columns import TABLES
+from ketscale.engines.graphs import WARM_CALLS, Refused
 from ketscale.errors import UserError
 
 ROOT = Path(command.__file__).parents[1]

@@ -13,9 +13,11 @@ import pytest
 import torch
 
 from benchmarks import steps
-from benchmarks.captured import Refused, captured
 from benchmarks.steps import ModelCase
 from ketscale.engines.dynamics.propagators import Batched
+from ketscale.engines.graphs import Refused, captured
+from ketscale.measure.spans import Recorder, recording
+from ketscale.parallel.single import Single
 from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.meta_learning import MetaLearning
@@ -24,6 +26,7 @@ from ketscale.problems.control.policy import Policy
 from ketscale.problems.control.settings import Adaptation
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.problem import Problem
+from ketscale.training.step import Stepper
 
 CELLS = [
     ModelCase("vqc", 4, 64),
@@ -87,6 +90,43 @@ def test_a_captured_step_trains_as_it_does_without_a_graph(
     record_property("replayed", replayed)
     assert replayed == pytest.approx(eager[3:], rel=TOLERANCE)
     assert len(set(replayed)) == len(replayed), "nothing was trained"
+
+
+def steppers(case: ModelCase) -> tuple[Stepper, Stepper]:
+    """One that replays graphs, and one that does not, of equal problems."""
+    made = []
+    for replays in (True, False):
+        problem, protocol = steps.posed(case, arm(case), torch.device("cuda", 0))
+        world = Single(steps.run_at(case, arm(case), "gpu-n1r1t1"))
+        made.append(Stepper(problem, world, protocol, replays=replays))
+    return made[0], made[1]
+
+
+@pytest.mark.gpu
+@everywhere
+def test_the_trainers_graphs_train_as_it_does_without(
+    case: ModelCase, record_property: Callable[..., None]
+) -> None:
+    """With a smaller batch in between, a sampled step, and a learning rate that falls."""
+    ours, theirs = steppers(case)
+    every, few = torch.arange(case.batch), torch.arange(case.batch // 2)
+    losses: list[list[float]] = []
+    for stepper in (ours, theirs):
+        pending = []
+        for number in range(20):
+            if number == 14:
+                stepper.optimiser.learning_rates[0] /= 2
+            samples = few if number % 5 == 4 else every
+            with recording(Recorder(stepper.world.device) if number == 8 else None):
+                taken = stepper.take(samples, number)
+            assert (taken.step, taken.count) == (number, len(samples))
+            pending.append(stepper.problem.combine(taken.sums, taken.count))
+        losses.append([float(loss) for loss in pending])
+    # Of 20 steps one is sampled; at each learning rate, the first two of either size are no replays.
+    assert (ours.replayed, theirs.replayed) == (20 - 1 - 2 * 4, 0)
+    record_property("bitwise", torch.equal(ours.flat.values, theirs.flat.values))
+    assert losses[0] == pytest.approx(losses[1], rel=TOLERANCE)
+    assert len(set(losses[0])) == len(losses[0]), "nothing was trained"
 
 
 @pytest.mark.gpu

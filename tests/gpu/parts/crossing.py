@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from benchmarks import circuits, machine, stopwatch
-from benchmarks.captured import Refused, captured
+from ketscale.engines.graphs import Refused, captured
 from tests.gpu.measure import Part
 
 ANSATZ = "strongly_entangling"

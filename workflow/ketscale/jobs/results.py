@@ -59,6 +59,7 @@ def write(
         **run.interruptions,
         "cohort": sorted(run.cohort),
         "routes": routes_taken(trainer.evaluated) if trainer else [],
+        "replayed": trainer.replayed if trainer else 0,
         "evolution": _evolution(trainer.problem) if trainer else None,
         "mpi_library": surroundings.world.library,
         "machine": {**surroundings.machine, "ranks": ranks},

@@ -320,7 +320,7 @@ class Record(_Part, frozen=True):
     whether it was timed alone. quality: None for a protocol with steps, and of a probe. trainability: what a probe has found; None
     of any other run. losses: of the first 20 steps; none of a fit. routes: those of
     fused, if it had a choice. evolution: what evolved a quantum system; None of circuits and classical models, and in records
-    of earlier versions. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
+    of earlier versions. replayed: how many steps a GPU took as CUDA graphs. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
     files: SHA-256 of each file of the run beside the record: its history, the code of a model in a user's
     file, and the trained model where it is kept.
     cohort: the runs that were trained in the same process, a step of all at a time, as PROTOCOL/seedN, before a
@@ -364,6 +364,7 @@ class Record(_Part, frozen=True):
     gradient_bytes: Natural | None
     cohort: list[str]
     evolution: Evolved | None = None
+    replayed: Natural = 0
 
     @property
     def settings(self) -> Used:

@@ -114,6 +114,13 @@ class Problem(nn.Module, ABC):
         """
         return None
 
+    @property
+    def replays(self) -> bool:
+        """Whether a training step on a GPU launches the same kernels whatever its numbers are, and copies none of them
+        from the host, so that it can be captured once and replayed; the number of the step is then a `DeviceStep`.
+        """
+        return False
+
     def share_tasks(self, rank: int, ranks: int) -> None:
         """Let ranks share tasks instead of samples: each rank has all samples, and the ranks' sums still add up.
 

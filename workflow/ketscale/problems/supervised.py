@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ketscale.engines.circuits.simulator import replays
 from ketscale.engines.compiled.rows import gathered
 from ketscale.engines.members import selected
 from ketscale.engines.randomness import Step, keyed
@@ -64,6 +65,12 @@ class Supervised(Problem):
     def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
         """The targets as `loss` takes them; train: indices of the training samples."""
         return targets
+
+    @property
+    def replays(self) -> bool:
+        """See `Problem.replays`: a model of ours, or of torch's modules, whose circuits are those of `fused` in place."""
+        origins = {type(part).__module__.partition(".")[0] for part in self.model.modules()}
+        return self.backbone is None and origins <= {"ketscale", "torch"} and replays(self.model)
 
     @abstractmethod
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -390,6 +390,11 @@ class Trainer(Training):
         ]
         return self.world.gather_rows(torch.cat(parts))
 
+    @property
+    def replayed(self) -> int:
+        """See `Training.replayed`."""
+        return self.stepper.replayed if isinstance(self.stepper, Stepper) else 0
+
     def summary(self) -> Mapping[str, Any]:
         """How many epochs it took, and which was the best."""
         return {"epochs": len(self.history), "best_epoch": self.best["epoch"], "chosen": {}, "tried": 1}

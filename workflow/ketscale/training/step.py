@@ -19,6 +19,7 @@ from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.repeated import Repeated
+from ketscale.training.replayed import Replayed
 
 
 @dataclass(slots=True)
@@ -47,13 +48,15 @@ class StepSums:
 class Stepper:
     """Takes training steps of a problem in a world of ranks, as a protocol says.
 
+    replays: whether steps on a GPU may be CUDA graphs (`replayed`).
+
     Attributes:
         parameters: the trainable parameters.
         flat: their values and gradients.
         optimiser: the optimiser that updates them.
     """
 
-    def __init__(self, problem: Problem, world: World, protocol: Protocol) -> None:
+    def __init__(self, problem: Problem, world: World, protocol: Protocol, replays: bool = True) -> None:
         self.problem, self.world, self.protocol = problem, world, protocol
         self._tasks = protocol.parallel == "tasks"
         if self._tasks:
@@ -67,17 +70,25 @@ class Stepper:
         self._pulls: dict[int, torch.Tensor] = {}
         self.optimiser = optimiser.create([protocol], self.flat)
         # The reductions of DistributedDataParallel are part of autograd's backward pass.
-        able = (
-            self._module is problem
-            and protocol.precision != "amp"
-            and not self._unsharded
-            and possible(problem)
-        )
+        able = self._module is problem and protocol.precision != "amp" and not self._unsharded
+        self._graphs = None
+        if replays and able and world.ranks == 1 and world.device.type == "cuda" and problem.replays:
+            self._graphs = Replayed(self._take, lambda: self.optimiser.learning_rates, world.device)
+        able = able and possible(problem)
         self._direct = Direct(self._offered if able else None, self.flat)
         self._repeated = Repeated(problem, self.flat, self._direct if able and problem.linear else None)
 
     def take(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Update the parameters with a global batch at global step `step`."""
+        replayed = self._graphs and self._graphs.take(placed(indices, self.world.device), step)
+        return replayed or self._take(indices, step)
+
+    @property
+    def replayed(self) -> int:
+        """How many steps were replays of CUDA graphs."""
+        return self._graphs.count if self._graphs else 0
+
+    def _take(self, indices: torch.Tensor, step: Step) -> StepSums:
         taken = self.differentiate(indices, step)
         with span("optimiser"):
             self.optimiser.step(taken.norm)

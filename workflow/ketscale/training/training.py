@@ -56,6 +56,11 @@ class Training(ABC):
         """The problem whose model is evaluated in training."""
         return self.problem
 
+    @property
+    def replayed(self) -> int:
+        """How many steps were replays of CUDA graphs."""
+        return 0
+
     @abstractmethod
     def summary(self) -> Mapping[str, Any]:
         """What the quality in a record says of how it was reached: `epochs`, `best_epoch` and `chosen`."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import torch
+from torch import nn
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.recorded import opened
@@ -58,6 +59,17 @@ def stacks(simulator: Simulator) -> bool:
     Others may fail under vmap, or take each copy's time.
     """
     return bool(getattr(simulator, "stacks", False))
+
+
+def replays(module: nn.Module) -> bool:
+    """Whether on a GPU all simulators of a module's parts launch the same kernels in each call, and wait for nothing.
+
+    A call can then be captured as a CUDA graph after one warm-up call.
+    """
+    held = (
+        value for part in module.modules() for value in vars(part).values() if isinstance(value, Simulator)
+    )
+    return all(getattr(simulator, "replays", False) for simulator in held)
 
 
 def vjp(

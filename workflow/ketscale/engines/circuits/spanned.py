@@ -54,6 +54,7 @@ class Spanned(Wrapper):
         super().__init__(simulator)
         self.settings = settings
         self.stacks = stacks(simulator)
+        self.replays: bool = getattr(simulator, "replays", False)
 
     def direct(self) -> bool:
         """Whether no step is sampled."""

@@ -10,6 +10,7 @@ import torch
 from ketscale.config import Simulator, checked
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.engines.circuits.simulator import replays
 from ketscale.engines.members import selected, together
 from ketscale.engines.randomness import Step
 from ketscale.measure.spans import span
@@ -93,6 +94,11 @@ class NextWord(Problem):
             self.register_buffer(name, tensor, persistent=False)
         self.splits: Mapping[str, int] = {name: len(rows) for name, rows in prepared.splits.items()}
         self.sampler = Shuffled(self.splits["train"])
+
+    @property
+    def replays(self) -> bool:
+        """See `Problem.replays`: with circuits of `fused` in place."""
+        return isinstance(self.likelihood, Simulated) and replays(self.likelihood)
 
     def share_tasks(self, rank: int, ranks: int) -> None:
         """Let ranks share the tasks of parameter-shift instead of the sentences."""

@@ -53,13 +53,14 @@ class Fused:
 
     route: see `settings.CircuitSimulator`.
     choices: what the route `auto` chose in this simulator's own calls, by circuit and batch.
-    stacks: see `simulator.stacks`; also for `superposed` and for torch.func.grad.
+    stacks: see `simulator.stacks`; also for `superposed` and for torch.func.grad. replays: see `simulator.replays`.
 
     What it compiles with is needed at its first call: llvmlite on a CPU, Triton on a GPU. A UserError names what is
     missing.
     """
 
     stacks = True
+    replays = True
 
     def __init__(self, route: str = "auto") -> None:
         self.route = route

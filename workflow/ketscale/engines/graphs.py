@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple, TypeVar
 
 import torch
-
-from benchmarks import machine
 
 T = TypeVar("T")
 
@@ -29,15 +28,20 @@ def nothing() -> None:
 
 
 def captured(
-    call: Callable[[], T], device: torch.device, needed: int | None, before: Callable[[], None] = nothing
+    call: Callable[[], T],
+    device: torch.device,
+    needed: int | None,
+    before: Callable[[], None] = nothing,
+    warm_calls: int = WARM_CALLS,
 ) -> Callable[[], T] | Refused:
     """The call as a graph's replay, which fills the same tensors each time; or why it cannot be captured.
 
     A capture computes nothing: before the first replay the tensors hold no result.
     needed: bytes that a call takes. A graph keeps as many for itself.
     before: what has to be done before each call and each replay, and is no part of the graph.
+    warm_calls: the calls that are made first; 0 if there were some.
     """
-    if needed is not None and needed > machine.free_bytes(device):
+    if needed is not None and needed > free_bytes(device):
         return Refused(f"a graph of its own would need {needed / 2**30:.3g} GiB more")
     stream, graph = torch.cuda.current_stream(device), torch.cuda.CUDAGraph()
     pool = torch.cuda.graph_pool_handle()
@@ -45,7 +49,7 @@ def captured(
         aside = torch.cuda.Stream(device)
         aside.wait_stream(stream)
         with torch.cuda.stream(aside):
-            for _ in range(WARM_CALLS):
+            for _ in range(warm_calls):
                 before()
                 call()
         stream.wait_stream(aside)
@@ -70,6 +74,21 @@ def captured(
         return result
 
     return replay
+
+
+def free_bytes(device: torch.device) -> int:
+    """What a GPU has left for new allocations."""
+    release(device)
+    return int(torch.cuda.mem_get_info(device)[0])
+
+
+def release(device: torch.device) -> None:
+    """Give back memory that nothing refers to, such as that of a call that ran out of it."""
+    if device.type == "cuda":
+        gc.collect()
+        # torch refuses while it believes that a graph is being captured, as after a capture that failed.
+        with suppress(RuntimeError):
+            torch.cuda.empty_cache()
 
 
 def _recover(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: torch.device) -> None:

@@ -1,0 +1,123 @@
+"""Training steps on a GPU as CUDA graphs: a step's kernels are launched together, without the Python between them.
+
+At small sizes launching takes most of a step. A step is captured if its problem says that it may be (`Problem.replays`)
+and there is one rank: the sums over several are messages between processes. A sampled step is taken kernel by kernel,
+since its spans are times of what Python calls.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import torch
+
+from ketscale.engines.graphs import Refused, captured
+from ketscale.engines.randomness import DeviceStep, Step
+from ketscale.measure.spans import active
+
+if TYPE_CHECKING:
+    from ketscale.training.step import StepSums
+
+_LOG = logging.getLogger("ketscale")
+
+# Steps of a kind that are taken before one is captured: they compile and upload what a capture cannot.
+BEFORE = 2
+# A graph keeps as much memory as a step needs, and the sampled steps beside it need as much again.
+SHARES = 2
+
+Take = Callable[[torch.Tensor, Step], "StepSums"]
+
+
+class Replayed:
+    """Takes steps by replaying graphs of them.
+
+    take: takes a step. rates: the learning rates, which a graph has as constants.
+
+    Attributes:
+        count: how many steps were replays.
+    """
+
+    def __init__(self, take: Take, rates: Callable[[], list[float]], device: torch.device) -> None:
+        self._take, self._rates, self._device = take, rates, device
+        # By the number of samples, at these learning rates; None if there is to be no graph.
+        self._graphs: dict[int, _Graph | None] = {}
+        self._captured_at: list[float] = []
+        self.count = 0
+
+    def take(self, indices: torch.Tensor, step: Step) -> StepSums | None:
+        """Take a step; None if it is to be taken kernel by kernel."""
+        if not isinstance(step, int) or active() is not None:
+            return None
+        if self._captured_at != self._rates():
+            self._graphs.clear()
+            self._captured_at = list(self._rates())
+        samples = len(indices)
+        if samples not in self._graphs:
+            self._graphs[samples] = _Graph(self._take, samples, self._device)
+        graph = self._graphs[samples]
+        if graph is None:
+            return None
+        taken = graph.take(indices, step)
+        if taken is None:
+            self._graphs[samples] = None
+        self.count += graph.replay is not None
+        return taken
+
+
+class _Graph:
+    """The steps of one number of samples."""
+
+    def __init__(self, take: Take, samples: int, device: torch.device) -> None:
+        self._take, self._device = take, device
+        self._indices = torch.zeros(samples, dtype=torch.int64, device=device)
+        self._step = DeviceStep(device)
+        self._taken = 0
+        self._aside = torch.cuda.Stream(device)
+        self.replay: Callable[[], StepSums] | None = None
+
+    def take(self, indices: torch.Tensor, step: int) -> StepSums | None:
+        """Take a step; None if none of its kind can be captured."""
+        self._indices.copy_(indices, non_blocking=True)
+        self._step.set(step)
+        if self._taken < BEFORE:
+            self._taken += 1
+            return self._apart(step)
+        if self.replay is None and not self._capture():
+            return None
+        assert self.replay is not None
+        return _copied(self.replay(), step)
+
+    def _call(self) -> StepSums:
+        return self._take(self._indices, self._step)
+
+    def _apart(self, step: int) -> StepSums:
+        """Take a step in another stream, as torch asks for of those that come before a capture."""
+        here = torch.cuda.current_stream(self._device)
+        self._aside.wait_stream(here)
+        with torch.cuda.stream(self._aside):
+            taken = _copied(self._call(), step)
+        here.wait_stream(self._aside)
+        return taken
+
+    def _capture(self) -> bool:
+        """Whether there is a graph from now on."""
+        total = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
+        if SHARES * torch.cuda.max_memory_allocated(self._device) > total:
+            _LOG.warning("steps are no CUDA graphs: two of them do not fit into the GPU's memory")
+            return False
+        made = captured(self._call, self._device, None, warm_calls=0)
+        if isinstance(made, Refused):
+            _LOG.warning("steps are no CUDA graphs: %s", made.reason)
+            return False
+        self.replay = made
+        return True
+
+
+def _copied(taken: StepSums, step: int) -> StepSums:
+    """What the next replay does not overwrite, of a world of one rank."""
+    norm, penalty = taken.norm.clone(), taken.penalty
+    penalty = None if penalty is None else penalty.clone()
+    return replace(taken, step=step, sums=taken.sums.clone(), penalty=penalty, norm=norm, own_norm=norm)
