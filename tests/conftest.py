@@ -38,6 +38,10 @@ os.environ["KETSCALE_SPECIALISE"] = "always"
 
 shapes.install()
 
+# A user's programs of SLURM, and what they say where there is no cluster (22.05).
+SLURM = ("sacct", "sacctmgr", "sbatch", "scancel", "scontrol", "sinfo", "squeue", "srun")
+NO_CLUSTER = "Could not establish a configuration source"
+
 DIGITS = FAMILIES["images"].tiny["workloads"]["digits"]
 
 
@@ -52,6 +56,23 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """The tests themselves are run with the garbage collector."""
     gc.enable()
+
+
+@pytest.fixture(scope="session")
+def without_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """SLURM's programs as they are on a machine of no cluster: each ends with the same words."""
+    folder = tmp_path_factory.mktemp("without_cluster")
+    for name in SLURM:
+        said = f"{name}: error: fetch_config: DNS SRV lookup failed\n{name}: fatal: {NO_CLUSTER}"
+        (folder / name).write_text(f"#!/bin/sh\necho '{said}' >&2\nexit 1\n")
+        (folder / name).chmod(0o755)
+    return folder
+
+
+@pytest.fixture(autouse=True)
+def slurm_of_this_machine(monkeypatch: pytest.MonkeyPatch, without_cluster: Path) -> None:
+    """None, whatever is installed and configured here; tests/slurm has a cluster of its own instead."""
+    monkeypatch.setenv("PATH", f"{without_cluster}{os.pathsep}{os.environ['PATH']}")
 
 
 @pytest.fixture(autouse=True)

@@ -301,7 +301,7 @@ def quality(seeds, **axes):
 
 def test_runs_of_a_cohort_teach_and_are_planned_as_one(tmp_path, monkeypatch):
     """One point in a cohort of 8, another one in a cohort of 8 is planned by it, and a missing seed alone costs more."""
-    monkeypatch.setattr("ketscale.jobs.slurm.queue.available", lambda: True)
+    monkeypatch.setattr("ketscale.jobs.slurm.queue.available", lambda folder: True)
     config = quality(8, batch=[64, 128])
     first = [run for run in config.runs if run.batch == 64]
     trained_together(tmp_path / config.results, config, first, 20.0)

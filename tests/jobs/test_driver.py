@@ -14,7 +14,6 @@ import pytest
 
 from ketscale import process
 from ketscale.jobs import driver
-from ketscale.jobs.slurm import queue
 from tests import ROOT
 
 
@@ -28,7 +27,6 @@ class Workflow:
 
 @pytest.fixture(autouse=True)
 def folder(monkeypatch, tmp_path):
-    monkeypatch.setattr(queue, "available", lambda: False)
     monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
     (tmp_path / "here").mkdir()
     monkeypatch.chdir(tmp_path / "here")

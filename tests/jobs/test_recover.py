@@ -34,7 +34,6 @@ rule train:
 def folder(monkeypatch, tmp_path):
     """A project of two runs in a folder of its own, and no SLURM but what a test puts into bin."""
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    monkeypatch.setattr(queue, "available", lambda: (tmp_path / "bin/squeue").exists())
     for name in [name for name in os.environ if name.startswith("SLURM")]:
         monkeypatch.delenv(name)
     monkeypatch.setattr(recover, "_POLL_S", 0.05)
@@ -170,7 +169,9 @@ def test_wait_leaves_jobs_that_run_to_finish(capsys):
     # The second look empties the queue: the job has ended by itself.
     script(
         "squeue",
-        'cat queue; echo x >> looks; [ "$(cat looks)" = x ] || cp empty queue'.replace("empty", "/dev/null"),
+        '[ "$1" = --version ] && exit; cat queue; echo x >> looks; [ "$(cat looks)" = x ] || cp empty queue'.replace(
+            "empty", "/dev/null"
+        ),
     )
     out = call(capsys, "--wait")
     assert Path("cancelled").read_text() == "7\n"
@@ -197,6 +198,17 @@ def test_it_goes_on_without_the_queue_when_it_is_told_to(capsys):
     assert call(capsys, "--no-queue").startswith("the folder is not locked\n")
 
 
+def test_programs_that_find_no_cluster_are_asked_for_jobs_that_were_submitted_and_for_no_others(capsys):
+    """They stand on the PATH of all tests."""
+    none = call(capsys)
+    assert none.startswith("the folder is not locked\n") and none.endswith("--profile profiles/local\n")
+    queue.TRAINS.parent.mkdir(parents=True)
+    queue.TRAINS.write_text("{}")
+    why, advice = call(capsys, status=2).splitlines()
+    assert "SLURM's programs find no cluster" in why and advice.endswith("ketscale recover --no-queue")
+    assert call(capsys, "--no-queue") == call(capsys) == none
+
+
 def snakemake(*arguments):
     command = [sys.executable, "-m", "snakemake", "--cores", "2", "--rerun-incomplete", *arguments]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -214,12 +226,15 @@ def note(pid, host=None):
 @pytest.mark.parametrize("host, ended", [(None, "7 8\n"), ("elsewhere", None)])
 def test_a_new_call_ends_the_jobs_of_one_that_was_killed_here(capsys, host, ended):
     cluster("7|PENDING", "8|RUNNING")
+    queue.TRAINS.parent.mkdir(parents=True)
+    queue.TRAINS.write_text("{}")
     note(os.getpid(), host)
     workflow = SimpleNamespace(main_snakefile=str(Path("Snakefile").absolute()), configfiles=[])
     for _ in range(2):  # the second call comes after this one, which lives
         recover.begin(read_config("config.yaml"), workflow)
     assert (Path("cancelled").read_text() if Path("cancelled").exists() else None) == ended
     assert ("cancelled 2 jobs (7 8)" in capsys.readouterr().err) == bool(ended)
+    assert not queue.TRAINS.exists()
     assert driver.last().over is False
 
 

@@ -16,12 +16,13 @@ from ketscale.errors import UserError
 from ketscale.grid import config_hash
 from ketscale.jobs.costs import Costs
 from ketscale.jobs.slurm import submission
-from ketscale.jobs.slurm.queue import Job
+from ketscale.jobs.slurm.queue import TRAINS, Job
 from ketscale.jobs.status.report import remainder
 from ketscale.jobs.status.survey import Queue, survey
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
 from tests import records_factory as factory
+from tests.conftest import NO_CLUSTER
 
 NOW = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
 RESULTS = Path("results")
@@ -575,6 +576,18 @@ def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):
         "left: 1 run; no record tells what they take, so their time is unknown\nsnakemake --profile slurm"
         in out
     )
+
+
+def test_a_queue_of_no_cluster_is_asked_where_jobs_were_submitted_and_only_there(capsys):
+    write_config(study(seed=0))
+    nothing = call(capsys)
+    script("squeue", f"echo 'squeue: fatal: {NO_CLUSTER}' >&2; exit 1")
+    script("sacct", f"echo 'sacct: fatal: {NO_CLUSTER}' >&2; exit 1")
+    assert call(capsys) == nothing and nothing.endswith("snakemake --profile profiles/local\n")
+    TRAINS.parent.mkdir(parents=True)
+    TRAINS.touch()
+    said = "SLURM's programs find no cluster on this machine"
+    assert f"queue: unknown, so waiting runs are not shown as queued ({said} (squeue:" in call(capsys)
 
 
 def test_many_groups_are_cut_and_those_all_done_go_first(capsys):

@@ -22,6 +22,11 @@ PACKAGES = {
 }
 
 
+@pytest.fixture
+def slurm_of_this_machine():
+    """The cluster of these tests, instead of none."""
+
+
 @pytest.fixture(scope="session")
 def cluster(tmp_path_factory, request):
     """Eight nodes of four CPUs and 4 GB, with accounting, preemption and two stand-in GPUs each.

@@ -13,7 +13,9 @@ from pathlib import Path
 import pytest
 
 from ketscale.jobs import driver
+from ketscale.jobs.slurm import queue
 from tests import ROOT
+from tests.conftest import NO_CLUSTER, SLURM
 from tests.workflow.project import LOCAL, RUNS, record
 
 PATIENCE_S = 120
@@ -37,6 +39,22 @@ def run(project: Path, *command: str, status: int = 0) -> str:
     said = process.communicate(timeout=PATIENCE_S)[0]
     assert process.returncode == status, said
     return said
+
+
+@pytest.fixture
+def without_programs(tmp_path: Path) -> str:
+    """A PATH on which there is all that this one has, but for SLURM's programs."""
+    folders = []
+    for number, folder in enumerate(map(Path, os.get_exec_path())):
+        if not any((folder / name).exists() for name in SLURM):
+            folders.append(folder)
+            continue
+        folders.append(tmp_path / f"bin{number}")
+        folders[-1].mkdir()
+        for program in folder.iterdir():
+            if program.name not in SLURM:
+                (folders[-1] / program.name).symlink_to(program)
+    return os.pathsep.join(map(str, folders))
 
 
 @pytest.fixture
@@ -70,9 +88,36 @@ def test_a_dry_run_after_a_kill_changes_nothing(killed: Path) -> None:
     assert left == kept
 
 
-def test_a_call_that_the_cluster_refuses_at_once_was_not_killed(fresh: Path) -> None:
+def test_jobs_of_a_killed_call_are_not_forgotten_where_the_programs_find_no_cluster(killed: Path) -> None:
+    (killed / queue.TRAINS).parent.mkdir()
+    (killed / queue.TRAINS).write_text("{}")
+    for command in (["snakemake", *LOCAL], ["ketscale", "recover"]):
+        refused = run(killed, *command, status=1 if command[0] == "snakemake" else 2)
+        said = refused[refused.index("SLURM's programs") :].splitlines()
+        assert said == [
+            f"SLURM's programs find no cluster on this machine (squeue: fatal: {NO_CLUSTER})",
+            "if you know that no job of this folder is in the queue: ketscale recover --no-queue",
+        ]
+    run(killed, "ketscale", "recover", "--no-queue")
+    run(killed, "snakemake", *LOCAL)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_a_call_that_the_cluster_refuses_at_once_was_not_killed(
+    fresh: Path, monkeypatch: pytest.MonkeyPatch, without_programs: str, installed: bool
+) -> None:
+    if not installed:
+        monkeypatch.setenv("PATH", without_programs)
     refused = run(fresh, "snakemake", "--profile", "slurm", status=1)
-    assert "there is no sbatch on this machine" in refused
+    why = (
+        f"SLURM's programs find no cluster on this machine (scontrol: fatal: {NO_CLUSTER})"
+        if installed
+        else "there is no sbatch on this machine"
+    )
+    advice = "run on the cluster's login node, or use `--profile profiles/local`"
+    assert [line for line in refused.splitlines() if line.startswith("Error: ")] == [
+        f"Error: profile slurm: {why}; {advice}"
+    ]
     assert json.loads((fresh / driver.NOTE).read_text())["process"] is None
     assert "killed" not in run(fresh, "snakemake", *LOCAL)
 

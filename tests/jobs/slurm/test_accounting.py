@@ -6,8 +6,9 @@ from pathlib import Path
 import pytest
 
 from ketscale.errors import UserError
-from ketscale.jobs.slurm import accounting
+from ketscale.jobs.slurm import accounting, queue
 from ketscale.jobs.slurm.accounting import Account
+from tests.conftest import NO_CLUSTER
 
 OURS = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
 
@@ -51,6 +52,15 @@ def test_a_folder_without_jobs_has_no_wait():
 def test_without_sacct_there_is_no_account(monkeypatch):
     monkeypatch.setenv("PATH", os.path.abspath("bin"))
     assert accounting.of_folder(Path()) is None
+
+
+def test_a_sacct_that_finds_no_cluster_is_none_unless_jobs_were_submitted():
+    says(NO_CLUSTER, status=1)
+    assert accounting.of_folder(Path()) is None
+    queue.TRAINS.parent.mkdir(parents=True)
+    queue.TRAINS.touch()
+    with pytest.raises(UserError, match="SLURM's programs find no cluster"):
+        accounting.of_folder(Path())
 
 
 @pytest.mark.parametrize(

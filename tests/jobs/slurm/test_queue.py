@@ -6,6 +6,7 @@ import pytest
 
 from ketscale.errors import UserError
 from ketscale.jobs.slurm import queue
+from tests.conftest import NO_CLUSTER
 
 UUID = "0f8fad5b-d9cb-469f-a165-70867728950e"
 
@@ -90,6 +91,26 @@ def test_the_times_of_a_job_are_those_of_one_that_snakemake_has_submitted(slurm)
     assert queue.times("7") is None
     slurm("squeue", error="slurm_load_jobs error: Invalid job id specified", status=1)
     assert queue.times("7") is None
+
+
+@pytest.mark.parametrize(
+    "error, available",
+    [
+        (f"squeue: error: fetch_config: DNS SRV lookup failed\nsqueue: fatal: {NO_CLUSTER}", False),
+        ("slurm_load_jobs error: Unable to contact slurm controller", True),
+    ],
+)
+def test_a_program_that_finds_no_cluster_is_none_where_nothing_was_submitted(
+    slurm, tmp_path, error, available
+):
+    slurm("squeue", error=error, status=1)
+    assert queue.available(tmp_path) is available
+    submitted = tmp_path / queue.TRAINS
+    submitted.parent.mkdir(parents=True)
+    submitted.touch()
+    assert queue.available(tmp_path)
+    with pytest.raises(UserError):
+        queue.jobs(tmp_path)
 
 
 def test_a_command_that_fails_says_so_in_a_line(slurm):

@@ -48,6 +48,7 @@ def recover(config: Config, configfile: Path, wait: bool, ask_queue: bool = True
     _say("removed the lock on the folder" if snakemake_internals.locks() else "the folder is not locked")
     snakemake_internals.unlock()
     driver.end()
+    queue.TRAINS.unlink(missing_ok=True)
     done, left, marked = _unmark(config)
     what = f"{_runs(marked)} finished, though marked as incomplete by Snakemake: removed the marks"
     _say(what if marked else "no finished run is marked as incomplete")
@@ -89,6 +90,7 @@ def begin(config: Config, workflow: Any) -> None:
     if call and call.process and call.over:
         with contextlib.redirect_stdout(sys.stderr):
             _end_jobs(config)
+    queue.TRAINS.unlink(missing_ok=True)
     driver.begin(workflow)
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import shutil
 import statistics
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
 from ketscale.errors import UserError, short
-from ketscale.jobs.slurm.queue import SUBMITTED, ask
+from ketscale.jobs.slurm.queue import SUBMITTED, ask, available
 
 # Everything that accounting still has, attempts that were requeued too.
 _ASKED = (
@@ -39,12 +38,12 @@ class Account:
 
 
 def of_folder(folder: Path) -> Account | None:
-    """The account of this user's jobs that Snakemake has submitted in `folder`; None where there is no sacct.
+    """The account of this user's jobs that Snakemake has submitted in `folder`; None where there is no SLURM to ask.
 
     Raises:
         UserError: sacct does not answer, or not in the form that was asked for.
     """
-    if shutil.which("sacct") is None:
+    if not available(folder, "sacct"):
         return None
     node_s, waits = 0.0, list[float]()
     here = os.path.realpath(folder)

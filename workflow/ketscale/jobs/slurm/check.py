@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.slurm.queue import ask, seconds
+from ketscale.jobs.slurm.queue import NoCluster, ask, seconds
 from ketscale.jobs.slurm.site import PATH, Site, cores_per_node, gpus_per_node
 
 # Snakemake's executor asks for the state of jobs at most every three minutes, and may have to ask again.
@@ -54,12 +54,13 @@ def check(
     Raises:
         UserError: one or two lines that name the setting and what the cluster has.
     """
+    elsewhere = "run on the cluster's login node, or use `--profile profiles/local`"
     if shutil.which("sbatch") is None:
-        raise UserError(
-            "profile slurm: there is no sbatch on this machine; run on the cluster's login node, or use "
-            "`--profile profiles/local`"
-        )
-    _check_age_of_ended_jobs(status_command)
+        raise UserError(f"profile slurm: there is no sbatch on this machine; {elsewhere}")
+    try:
+        _check_age_of_ended_jobs(status_command)
+    except NoCluster as error:
+        raise UserError(f"profile slurm: {error}; {elsewhere}") from None
     _check_account(site)
     found = partitions()
     where = _named(site.file.partition, "partition", found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import shutil
@@ -10,11 +11,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ketscale.errors import UserError, short
+from ketscale.jobs import snakemake_internals
 
 # The executor names its jobs by one UUID per call, and puts the rule or the job group in the comment; what the job trains
 # follows (see `submission`).
 SUBMITTED = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
 _COMMENT = re.compile(r"^rule_(?P<pack>\S+?)_\w+(?: |$)")
+# What a call of Snakemake that submits keeps here, and what is there once it has begun to (see `submission`).
+OF_CALL = snakemake_internals.FOLDER / "ketscale"
+TRAINS = OF_CALL / "trains.json"
+# The end of all that SLURM's programs say where they are installed without a cluster.
+_NO_CLUSTER = "Could not establish a configuration source"
 _OVER = (
     "BOOT_FAIL",
     "CANCELLED",
@@ -38,9 +45,30 @@ class Job:
     reason: str
 
 
-def available() -> bool:
-    """Whether this machine can ask a SLURM cluster."""
-    return shutil.which("squeue") is not None
+class NoCluster(UserError):
+    """SLURM's programs are installed, but find no cluster."""
+
+
+def available(folder: Path = Path(), program: str = "squeue") -> bool:
+    """Whether a SLURM cluster can be asked for the jobs of a folder, with this program.
+
+    A program that finds no cluster counts as absent, unless the last call of Snakemake in the folder has submitted jobs:
+    they may still be there, so asking for them is to say why it fails.
+    """
+    path = shutil.which(program)
+    return path is not None and ((folder / TRAINS).exists() or _finds_cluster(path))
+
+
+@functools.cache  # where it looks for one in the network, it takes seconds
+def _finds_cluster(program: str) -> bool:
+    # Asks no controller, but reads the configuration all the same.
+    try:
+        ask(program, "--version")
+    except NoCluster:
+        return False
+    except UserError:
+        return True  # to be said by whoever asks it for something
+    return True
 
 
 def jobs(folder: Path) -> list[Job]:
@@ -138,6 +166,7 @@ def ask(*command: str) -> str:
     """The output of a SLURM command.
 
     Raises:
+        NoCluster: the command finds no cluster.
         UserError: the command is missing, does not answer or fails.
     """
     try:
@@ -146,5 +175,7 @@ def ask(*command: str) -> str:
         raise UserError(f"{command[0]} does not answer ({error}); is SLURM up?") from None
     if done.returncode:
         said = (done.stderr or done.stdout).strip().splitlines()
+        if said and _NO_CLUSTER in said[-1]:
+            raise NoCluster(f"SLURM's programs find no cluster on this machine ({said[-1]})")
         raise UserError(f"{command[0]} failed: {said[-1] if said else f'exit status {done.returncode}'}")
     return done.stdout

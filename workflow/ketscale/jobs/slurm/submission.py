@@ -27,13 +27,12 @@ from typing import Any
 from ketscale import process, strict_json
 from ketscale.errors import UserError, short
 from ketscale.files import read_bytes, write_atomic
-from ketscale.jobs import snakemake_internals
 from ketscale.jobs.slurm import queue
 from ketscale.words import counted
 
 # The folder of the stand-in, of what each job group trains, and of a note for each job that SLURM refuses.
-FOLDER = snakemake_internals.FOLDER / "ketscale"
-_TRAINS, _REFUSED = "trains.json", "refused"
+FOLDER = queue.OF_CALL
+_REFUSED = "refused"
 # The driver, and whether it is ending; what it starts inherits both.
 _DRIVER, _ENDING = "KETSCALE_DRIVER", "KETSCALE_ENDING"
 # The exit status of a submission that is to be tried again (EX_TEMPFAIL of sysexits.h). What waits is a shell, of a
@@ -80,7 +79,7 @@ def begin(trains: Mapping[str, str]) -> None:
     trains: what each job group trains, in words.
     """
     shutil.rmtree(FOLDER / _REFUSED, ignore_errors=True)
-    write_atomic(FOLDER / _TRAINS, json.dumps(trains).encode())
+    write_atomic(queue.TRAINS, json.dumps(trains).encode())
     script = FOLDER / "sbatch"
     write_atomic(script, _SCRIPT.format(python=shlex.quote(sys.executable)).encode())
     script.chmod(0o755)
@@ -152,7 +151,7 @@ def ending() -> bool:
 def trained_by(pack: str) -> str:
     """What a job group of this call trains, in words; its name if that is not known."""
     try:
-        return str(strict_json.loads(read_bytes(FOLDER / _TRAINS))[pack])
+        return str(strict_json.loads(read_bytes(queue.TRAINS))[pack])
     except (OSError, ValueError, LookupError):
         return pack
 
