@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -13,7 +14,10 @@ def on_first_use(package: str, names: Mapping[str, str]) -> Callable[[str], Any]
 
     def found(name: str) -> Any:
         if name in homes:
-            return getattr(import_module(homes[name]), name)
+            made = getattr(import_module(homes[name]), name)
+            # The next use does not come here: that takes as long as some steps of a small system.
+            setattr(sys.modules[package], name, made)
+            return made
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return found

@@ -66,7 +66,7 @@ class BreakEven(Speed):
         return Answer(
             fitting(*(f"{text}." for text in texts)),
             first.verdict,
-            f"work per worker from which {first.name} are faster than one",
+            f"work per worker at which the speedup of {first.name} passes 1, between measured points",
             first.crossing,
             "s",
             fitting(*shorts, capital(first.said.format("")), limits=SHORT),

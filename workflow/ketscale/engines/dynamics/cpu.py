@@ -216,10 +216,9 @@ class Kets(ByOperators):
         """See `Differentiable.__call__`."""
         controls, initial, fixed = tensors
         batch = max(controls.shape[:-2], initial.shape[:-2], fixed.shape[:-1])
-        columns = as_array(initial)
-        if columns.shape[:-2] != batch:
-            columns = np.broadcast_to(columns, (*batch, *columns.shape[-2:]))
-        rows, (d, k) = _rows(columns), columns.shape[-2:]
+        rows, (d, k) = _rows(as_array(initial)), initial.shape[-2:]
+        if initial.shape[:-2] != batch:
+            rows = rows.expand(*batch, k, d).contiguous()
         # What all tasks share is read in one place, and what belongs to a task by each of its kets.
         (controls, controls_stride), (fixed, fixed_stride) = (
             (each.contiguous(), 0) if own in ((), (1,)) else (each.repeat_interleave(k, 0), each[0].numel())
@@ -231,7 +230,7 @@ class Kets(ByOperators):
         )  # fmt: skip
         saved = call.saved() if self._keeps else None
         final = call.forward(torch.empty_like(rows), saved)
-        self.finite = cmath.isfinite(final.sum().item())
+        self.finite = cmath.isfinite(as_array(final).sum())
         self._kept = None if saved is None else (call, saved)
         return (final.mT,)
 
@@ -248,10 +247,16 @@ class Kets(ByOperators):
         cotangent = _rows(as_array(cotangents[0]))
         by_kets, (*batch, k, d) = torch.empty_like(cotangent), cotangent.shape
         found = call.backward(cotangent, 2 * d, saved, by_kets)
-        by_fixed, by_controls = (each.view(*batch, k, *each.shape[1:]).sum(-each.ndim) for each in found)
+        by_fixed, by_controls = (each.view(*batch, k, *each.shape[1:]) for each in found)
+        # A sum that nobody needs would take as long as some segments.
+        made = (
+            by_controls.sum(-3) if needed[0] else None,
+            by_kets.mT if needed[1] else None,
+            by_fixed.sum(-2) if needed[2] else None,
+        )
         return [
-            gradient if gradient.shape == tensor.shape else gradient.sum_to_size(tensor.shape)
-            for gradient, tensor in zip((by_controls, by_kets.mT, by_fixed), tensors, strict=True)
+            each if each is None or each.shape == tensor.shape else each.sum_to_size(tensor.shape)
+            for each, tensor in zip(made, tensors, strict=True)
         ]
 
 
