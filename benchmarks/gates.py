@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
+from itertools import product, starmap
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -17,6 +18,7 @@ from benchmarks.options import SECONDS, names, numbers, option
 from benchmarks.runner import WRONG, Benchmark, Call, Row, Rows, Untimed, by_case, declared, markdown_table
 from ketscale import dynamics as kd
 from ketscale.engines.dynamics.settings import Route
+from ketscale.errors import UserError
 from ketscale.words import duration
 
 OWN: dict[str, Route] = {"evolve": "auto", "evolve-compiled": "compiled", "evolve-torch": "torch"}
@@ -32,6 +34,8 @@ SIMULATORS = (*OWN, *PEERS)
 # All evolve by exponentials, so that only rounding may differ.
 LARGEST_ERROR = 1e-9
 DURATION_NS = 40.0
+# X on all qubits, or CNOT on two.
+GATES = ("x", "cnot")
 
 
 class GatesCase(NamedTuple):
@@ -41,14 +45,15 @@ class GatesCase(NamedTuple):
     levels: int
     segments: int
     batch: int
+    gate: str = "x"
 
     def __str__(self) -> str:
-        return f"gates {self.qubits}q d{self.levels} {self.segments} segments x {self.batch}"
+        return f"{self.gate} {self.qubits}q d{self.levels} {self.segments} segments x {self.batch}"
 
 
 @dataclass(frozen=True)
 class GateTasks:
-    """Pulses for X on all qubits: 1 - |Tr(T^+ U)|^2 / D^2 of each, and the gradient of the sum by the controls.
+    """Pulses for a gate: 1 - |Tr(T^+ U)|^2 / D^2 of each, and the gradient of the sum by the controls.
 
     drift: (d, d). operators: of the controls, (K, d, d). controls: (pulses, segments, K). target: (d, d), T on computational
     states and zero elsewhere. tau: a segment's duration.
@@ -84,7 +89,8 @@ def tasks_of(case: GatesCase) -> GateTasks:
     shape = (case.batch, case.segments, len(operators))
     controls = 6 / DURATION_NS * torch.randn(shape, generator=generator, dtype=torch.float64)
     states = system.computational_states
-    target = states @ np.eye(2**case.qubits)[::-1] @ states.T
+    gate = np.eye(4)[[0, 1, 3, 2]] if case.gate == "cnot" else np.eye(2**case.qubits)[::-1]
+    target = states @ gate @ states.T
     return GateTasks(
         system, system.hamiltonian(), operators, controls.numpy(), target, DURATION_NS / case.segments
     )
@@ -134,15 +140,19 @@ class Gates(Benchmark):
     levels: tuple[int, ...] = option((2, 3), numbers(2), "levels of each transmon")
     segments: tuple[int, ...] = option((40,), numbers(1), "segments of every pulse")
     batch: tuple[int, ...] = option((1, 64), numbers(1), "numbers of pulses")
+    gates: tuple[str, ...] = option(GATES, names(GATES), "gates: x on all qubits, cnot on two")
     simulators: tuple[str, ...] = option(SIMULATORS, names(SIMULATORS), "simulators")
     budget: float = option(60, SECONDS, "skip a simulator whose first call takes longer")
 
+    def check(self) -> None:
+        if not list(self.cases()):
+            raise UserError("--gates: cnot is on two qubits: add 2 to --qubits")
+
     def cases(self) -> Iterator[GatesCase]:
-        for qubits in self.qubits:
-            for levels in self.levels:
-                for segments in self.segments:
-                    for batch in self.batch:
-                        yield GatesCase(qubits, levels, segments, batch)
+        sizes = product(self.qubits, self.levels, self.segments, self.batch, self.gates)
+        for case in starmap(GatesCase, sizes):
+            if case.gate == "x" or case.qubits == 2:
+                yield case
 
     def open(self) -> None:
         """Create the simulators."""

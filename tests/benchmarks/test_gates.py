@@ -10,8 +10,9 @@ import pytest
 from scipy.linalg import expm
 
 from benchmarks.dynamics import error_of
-from benchmarks.gates import PEERS, GatesCase, Own, create, tasks_of
+from benchmarks.gates import PEERS, Gates, GatesCase, Own, create, tasks_of
 from ketscale import cli
+from ketscale.errors import UserError
 
 
 def test_a_whole_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -22,15 +23,18 @@ def test_a_whole_benchmark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     )
     assert cli.main(["bench", "gates", *arguments.split(), "--json", str(file)]) == 0
     rows = json.loads(file.read_text())["rows"]
-    assert [row["qubits"] for row in rows] == [1] * 4 + [2] * 4
+    assert [(row["gate"], row["qubits"]) for row in rows] == [("x", 1)] * 4 + [("x", 2)] * 4 + [
+        ("cnot", 2)
+    ] * 4
     for row in rows:
         assert row["status"] == "timed"
         assert row["error"] is None or row["error"] < 1e-12
     assert "plain-torch" in capsys.readouterr().out
 
 
-def test_infidelities_and_gradients_are_those_of_dense_exponentials() -> None:
-    tasks = tasks_of(GatesCase(2, 3, 2, 1))
+@pytest.mark.parametrize(("name", "order"), [("x", [3, 2, 1, 0]), ("cnot", [0, 1, 3, 2])])
+def test_infidelities_and_gradients_are_those_of_dense_exponentials(name: str, order: list[int]) -> None:
+    tasks = tasks_of(GatesCase(2, 3, 2, 1, name))
     states = tasks.system.computational_states
 
     def infidelity(controls: np.ndarray) -> float:
@@ -38,7 +42,7 @@ def test_infidelities_and_gradients_are_those_of_dense_exponentials() -> None:
         for values in controls:
             final = expm(-1j * tasks.tau * (tasks.drift + np.tensordot(values, tasks.operators, 1))) @ final
         flipped = states.T @ final @ states
-        return 1 - abs(np.trace(np.eye(4)[::-1] @ flipped)) ** 2 / 16
+        return 1 - abs(np.trace(np.eye(4)[order].T @ flipped)) ** 2 / 16
 
     values, gradient = create("plain-torch").prepare(tasks)()
     assert values == pytest.approx([infidelity(tasks.controls[0])], rel=1e-12)
@@ -46,8 +50,8 @@ def test_infidelities_and_gradients_are_those_of_dense_exponentials() -> None:
     step[1, 2] = 1e-6
     both = [infidelity(tasks.controls[0] + sign * step) for sign in (1, -1)]
     assert gradient[0, 1, 2] == pytest.approx((both[0] - both[1]) / 2e-6, rel=1e-6)
-    for name in ("evolve", "evolve-torch"):
-        found = Own(name).prepare(tasks)()
+    for own in ("evolve", "evolve-torch"):
+        found = Own(own).prepare(tasks)()
         np.testing.assert_allclose(found[0], values, rtol=1e-12)
         np.testing.assert_allclose(found[1], gradient, atol=1e-12)
 
@@ -60,3 +64,8 @@ def test_other_packages_find_the_same(name: str) -> None:
         )
     tasks = tasks_of(GatesCase(1, 3, 4, 2))
     assert error_of(create(name).prepare(tasks)(), Own("evolve").prepare(tasks)()) < 1e-9
+
+
+def test_cnot_alone_needs_two_qubits() -> None:
+    with pytest.raises(UserError, match="add 2 to --qubits"):
+        Gates(qubits=(1, 3), gates=("cnot",)).check()
