@@ -78,7 +78,7 @@ test-slurm: $(SETUP) ## the core of the tests on a real SLURM cluster, started h
 	@echo "==> Testing on SLURM"
 	@$(ENV) python -m pytest tests/slurm -m "not long and not in_full" $(ON_SLURM)
 
-test-slurm-long: $(SETUP) ## the tests on SLURM that wait for time limits, and a study of 3,000 runs
+test-slurm-long: $(SETUP) ## the tests on SLURM that wait for time limits, a campaign with ten faults, and a study of 3,000 runs
 	@echo "==> Testing on SLURM (the long tests)"
 	@$(ENV) python -m pytest tests/slurm -m long -s
 

@@ -1,6 +1,7 @@
 """A campaign in a bad night: everything that may go wrong with a cluster does, at random moments, and every run ends.
 
-The seed of the night is printed, and set by KETSCALE_FAULT_SEED. The records are bitwise those of a campaign that nothing
+A moment is a share of all steps that are to be trained, and a fault that disturbs nothing fails the test. The seed of the
+night is printed, and set by KETSCALE_FAULT_SEED. The records are bitwise those of a campaign that nothing
 happened to where the same members trained together, and otherwise begin with the same losses on the same data.
 """
 
@@ -12,17 +13,19 @@ import random
 import secrets
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ketscale import grid, process
 from ketscale.grid import Run
-from ketscale.jobs.slurm import queue
+from ketscale.jobs.ownership import lease
+from ketscale.jobs.slurm import attempt, queue, submission
 from tests.slurm import disturbed
-from tests.slurm.project import Project, ask, wait_for
+from tests.slurm.project import Project, accounted, ask, wait_for
 from tests.slurm.test_submission import FUSED
 
 SEED = os.environ.get("KETSCALE_FAULT_SEED") or str(secrets.randbits(32))
@@ -30,9 +33,8 @@ SEED = os.environ.get("KETSCALE_FAULT_SEED") or str(secrets.randbits(32))
 PLACES = ("cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n2r2t1")
 PARTITION = "campaign"
 # Enough for a fault to meet them. A step of ranks that share a machine's cores takes ten times as long.
-STEPS, STEPS_ON_RANKS = 1000, 300
+STEPS, STEPS_ON_RANKS = 1500, 800
 STATE = Path(os.environ.get("KETSCALE_SLURM_STATE", "/var/tmp/ketscale-slurm"))
-MINUTE = 60.0
 # A process of Python that finds this file when it starts, and takes it, has a clock that is an hour ahead.
 CLOCK = """
 import os, sys, time
@@ -55,27 +57,71 @@ class Night:
         self.project, self.runs, self.rng = project, runs, rng
         self.driver = project.start("runs")
         self.calls = 1
-
-    @property
-    def over(self) -> bool:
-        return self.driver.poll() is not None
-
-    def finished(self) -> int:
-        return sum((self.project.results(run) / "metrics.json").exists() for run in self.runs)
+        # What must be true in the end, where a fault does not wait for it.
+        self.proofs: dict[str, Callable[[], Any]] = {}
 
     def again(self) -> None:
         """The same command again."""
         self.driver, self.calls = self.project.start("runs"), self.calls + 1
 
-    def job(self) -> queue.Job | None:
-        """One of the jobs that run now; None at the end, when there is none any more."""
+    def left(self) -> list[Run]:
+        """The runs that have not ended."""
+        return [run for run in self.runs if not (self.project.results(run) / grid.RECORD).exists()]
 
-        def running() -> list[queue.Job] | bool:
-            found = [job for job in queue.jobs(self.project.folder) if job.state == "RUNNING"]
-            return found or self.over
+    def trained(self) -> float:
+        """The share of all steps that records and checkpoints have."""
+        left = set(self.left())
+        done = sum(
+            attempt.step(self.project.results(run)) if run in left else steps(run) for run in self.runs
+        )
+        return done / sum(map(steps, self.runs))
 
-        found = wait_for("a job", running, 900)
-        return self.rng.choice(found) if isinstance(found, list) else None
+    def goes_on(self) -> None:
+        """Fail if there is nothing left that a fault could disturb."""
+        over = self.driver.poll() is not None
+        assert self.left(), f"seed {SEED}: the campaign was over, and nothing was disturbed"
+        if over:
+            # Faults have used up the attempts of some run; nobody would do less in the morning.
+            assert self.calls <= 2 * len(FAULTS), self.project.log
+            self.again()
+
+    def until(self, share: float) -> None:
+        """Wait until this share of all steps is trained."""
+
+        def is_trained() -> bool:
+            self.goes_on()
+            return self.trained() >= share
+
+        wait_for(f"{share:.0%} of the steps", is_trained, 3600)
+
+    def job(self) -> queue.Job:
+        """One of the jobs that train now."""
+
+        def training() -> list[queue.Job]:
+            self.goes_on()
+            held = [lease.read(self.project.results(run)) for run in self.left()]
+            jobs = {one["job"] for one in held if one and not one.get("released")}
+            found = queue.jobs(self.project.folder)
+            return [job for job in found if job.state == "RUNNING" and job.id in jobs]
+
+        return self.rng.choice(wait_for("a job that trains", training, 900))
+
+    def requeue(self) -> None:
+        """Requeue a job that trains; if it has ended meanwhile, which SLURM says, another one."""
+        job = self.job()
+        while subprocess.run(["scontrol", "requeue", job.id], check=False, capture_output=True).returncode:
+            job = self.job()
+        self.proofs[f"job {job.id} requeued"] = lambda: "REQUEUED" in ended(job)
+
+    def disturb(self, how: Callable[[queue.Job], None], ends: tuple[str, ...]) -> queue.Job:
+        """Have an attempt of a job that trains end so; if it has ended in another way meanwhile, that of another job."""
+        while True:
+            job = self.job()
+            before = len(ended(job))
+            how(job)
+            states = wait_for("the end of an attempt", lambda: ended(job)[before:], 900)  # noqa: B023
+            if states[0] in ends:
+                return job
 
     def until_over(self) -> None:
         status = self.driver.wait(3600)
@@ -85,66 +131,114 @@ class Night:
             assert self.driver.wait(3600) == 0, self.project.log
 
 
+def steps(run: Run) -> int:
+    return STEPS if run.backend == "cpu" else STEPS_ON_RANKS
+
+
+def ended(job: queue.Job) -> list[str]:
+    """How the attempts of a job have ended, as SLURM's accounting says it."""
+    states = [line.split()[0] for line in accounted(job.id, "State", "--duplicates").splitlines()]
+    return [state for state in states if state not in ("PENDING", "RUNNING")]
+
+
 def requeued(night: Night) -> None:
-    if job := night.job():
-        subprocess.run(["scontrol", "requeue", job.id], check=False)
+    night.requeue()
 
 
 def cancelled(night: Night) -> None:
-    if job := night.job():
-        subprocess.run(["scancel", job.id], check=False)
+    night.disturb(lambda job: said("scancel", job.id), ("CANCELLED",))
+
+
+def said(*command: str) -> None:
+    """Say it to SLURM, which may answer that the job has just ended."""
+    subprocess.run(command, check=False, capture_output=True, timeout=60)
 
 
 def node_down(night: Night) -> None:
-    if job := night.job():
-        node = ask("squeue", "-h", "-t", "all", "-j", job.id, "-o", "%B").strip()
-        ask("scontrol", "update", f"nodename={node}", "state=down", "reason=a bad night")
-        wait_for("its job to end", lambda: queue.job_over(job.id) or queue.state(job.id)[:7] != "RUNNING")
+    nodes = []
+
+    def goes_down(job: queue.Job) -> None:
+        nodes.append(ask("squeue", "-h", "-t", "all", "-j", job.id, "-o", "%B").strip())
+        ask("scontrol", "update", f"nodename={nodes[-1]}", "state=down", "reason=a bad night")
+
+    night.disturb(goes_down, ("NODE_FAIL", "REQUEUED"))
+    for node in set(nodes):
         ask("scontrol", "update", f"nodename={node}", "state=resume")
 
 
 def out_of_memory(night: Night) -> None:
-    """Another process of the job takes all of its memory."""
-    if job := night.job():
-        hog = ("srun", "--overlap", f"--jobid={job.id}", "-N1", "-n1", "python3", "-c", "x = [bytearray(1 << 20) for _ in range(1 << 11)]; import time; time.sleep(60)")  # fmt: skip
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            subprocess.run(hog, check=False, capture_output=True, timeout=60, env=night.project.environment)
+    """Where memory is short, the kernel ends the largest process of a job, which is one that trains."""
+    while True:
+        job = night.job()
+        held = [lease.read(night.project.results(run)) for run in night.left()]
+        pids = {one["pid"] for one in held if one and one["job"] == job.id and not one.get("released")}
+        # They may have ended meanwhile.
+        with contextlib.suppress(OSError, ValueError):
+            pid = min(pid for pid in pids if "train" in process.command_of(pid))
+            os.kill(pid, signal.SIGKILL)
+            return
 
 
 def driver_killed(night: Night) -> None:
     night.driver.send_signal(signal.SIGKILL)
     night.driver.wait()
-    night.again()
+    night.goes_on()
 
 
 def partition_inactive(night: Night) -> None:
+    """Until a job has met it: one that waits or, if there is none, one that trains and must wait now."""
     ask("scontrol", "update", f"partitionname={PARTITION}", "state=inactive")
-    time.sleep(MINUTE)
+
+    def waits() -> bool:
+        reasons = [job.reason for job in queue.jobs(night.project.folder) if job.state == "PENDING"]
+        return any("Partition" in reason for reason in reasons) or bool(
+            submission.in_words(night.project.folder)
+        )
+
+    if not any(job.state == "PENDING" for job in queue.jobs(night.project.folder)) and not waits():
+        night.requeue()
+    wait_for("a job that waits for the partition", waits, 600)
     ask("scontrol", "update", f"partitionname={PARTITION}", "state=up")
 
 
 def full_disk(night: Night) -> None:
-    results = night.project.folder / "results"
-    free = os.statvfs(results).f_bavail * os.statvfs(results).f_frsize
-    subprocess.run(["fallocate", "-l", str(free), results / "full"], check=True)
-    time.sleep(MINUTE)
+    """Until a run has met it."""
+    night.job()
+    results, before = night.project.folder / "results", complaints(night.project)
+    subprocess.run(f"cat /dev/zero > {results / 'full'}", shell=True, check=False, capture_output=True)
+    wait_for("a run that finds the disk full", lambda: complaints(night.project) - before, 600)
     (results / "full").unlink()
 
 
+def complaints(project: Project) -> set[tuple[Path, int]]:
+    """Which logs of drivers and jobs say that a disk is full, and how often."""
+    logs = [project.folder / "driver.log", *(project.folder / ".snakemake" / "slurm_logs").rglob("*.log")]
+    found = set()
+    for path in logs:
+        with contextlib.suppress(FileNotFoundError):  # that of a job that succeeded is deleted
+            found.add((path, path.read_text(errors="replace").count("No space left on device")))
+    return {(path, count) for path, count in found if count}
+
+
 def short_limit(night: Night) -> None:
-    if job := night.job():
-        subprocess.run(["scontrol", "update", f"jobid={job.id}", "timelimit=1"], check=False)
+    night.disturb(
+        lambda job: said("scontrol", "update", f"jobid={job.id}", "timelimit=1"), ("TIMEOUT", "REQUEUED")
+    )
 
 
 def leaked_variables(night: Night) -> None:
     night.driver.send_signal(signal.SIGINT)
     night.driver.wait(300)
     night.project.variables = LEAKED
-    night.again()
+    night.goes_on()
 
 
 def clock_jumps(night: Night) -> None:
-    (night.project.folder / "clock").touch()
+    """The clock of the next process that trains; there is one, since a job begins again."""
+    file = night.project.folder / "clock"
+    file.touch()
+    night.requeue()
+    night.proofs["another clock"] = lambda: not file.exists()
 
 
 FAULTS: tuple[Callable[[Night], None], ...] = (
@@ -195,6 +289,7 @@ def campaign(folder: Path, numbers: tuple[int, ...]) -> tuple[Project, list[Run]
         warning_s=20,
     )
     config = disturbed.config(["cpu-n1r1t1"], steps=STEPS)
+    config["protocols"]["long"]["checkpoint_steps"] = 50
     config["protocols"]["ranks"] = {**config["protocols"]["long"], "steps": STEPS_ON_RANKS}
     # Seeds on one core are trained together.
     config["simulators"] = {"fused": FUSED}
@@ -219,21 +314,20 @@ def bad_night(folder: Path, faults: tuple[Callable[[Night], None], ...], numbers
     (project.folder / "first" / "sitecustomize.py").write_text(CLOCK.format(file=project.folder / "clock"))
     project.first = [str(project.folder / "first")]
     order = rng.sample(faults, len(faults))
-    moments = sorted(rng.uniform(0, 0.8) for _ in faults)
+    moments = sorted(rng.uniform(0.02, 0.8) for _ in faults)
     own_disk = full_disk in faults
     with disk(project.folder / "results", 40 + 2 * len(runs)) if own_disk else contextlib.nullcontext():
         project.prepare()
         night = Night(project, runs, rng)
         try:
             for moment, fault in zip(moments, order, strict=True):
-                wanted = moment * len(runs)
-                wait_for(fault.__name__, lambda: night.finished() >= wanted or night.over, 3600)  # noqa: B023
-                time.sleep(rng.uniform(0, MINUTE / 2))
-                print(
-                    f"seed {SEED}: {fault.__name__} after {night.finished()} of {len(runs)} runs", flush=True
-                )
+                night.until(moment)
+                done = f"{night.trained():.0%} of the steps and {len(runs) - len(night.left())} of {len(runs)} runs"
+                print(f"seed {SEED}: {fault.__name__} after {done}", flush=True)
                 fault(night)
             night.until_over()
+            for what, proof in night.proofs.items():
+                wait_for(f"seed {SEED}: {what}", proof)
             records = {run: (project.record(run), quiet.record(run)) for run in runs}
         finally:
             project.end(night.driver)
@@ -256,7 +350,6 @@ def bad_night(folder: Path, faults: tuple[Callable[[Night], None], ...], numbers
     )
 
 
-@pytest.mark.long
 def test_a_bad_night_in_short(partition, tmp_path: Path) -> None:
     bad_night(tmp_path, SHORT, (27, 2, 1))
 
