@@ -158,12 +158,29 @@ def node_down(night: Night) -> None:
     nodes = []
 
     def goes_down(job: queue.Job) -> None:
-        nodes.append(ask("squeue", "-h", "-t", "all", "-j", job.id, "-o", "%B").strip())
-        ask("scontrol", "update", f"nodename={nodes[-1]}", "state=down", "reason=a bad night")
+        node = ask("squeue", "-h", "-t", "all", "-j", job.id, "-o", "%B").strip()
+        nodes.append(node)
+        there = daemons(ask("squeue", "-h", "-w", node, "-o", "%i").split())
+        ask("scontrol", "update", f"nodename={node}", "state=down", "reason=a bad night")
+        # Nothing runs on a node that comes back. SLURM holds a job whose former attempt is still there, for ever.
+        wait_for("its processes to end", lambda: not any(Path(f"/proc/{pid}").exists() for pid in there))
+        # It may be back by itself, and is then refused.
+        said("scontrol", "update", f"nodename={node}", "state=resume")
 
     night.disturb(goes_down, ("NODE_FAIL", "REQUEUED"))
-    for node in set(nodes):
-        ask("scontrol", "update", f"nodename={node}", "state=resume")
+    for node in nodes:
+        wait_for(f"{node} to be back", lambda: "down" not in ask("sinfo", "-h", "-n", node, "-o", "%T"))  # noqa: B023
+
+
+def daemons(jobs: list[str]) -> list[int]:
+    """The processes of SLURM's that run the steps of some jobs."""
+    found = []
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):  # it has just ended
+            words = " ".join(process.command_of(pid))
+            if any(words.startswith(f"slurmstepd: [{job}.") for job in jobs):
+                found.append(pid)
+    return found
 
 
 def out_of_memory(night: Night) -> None:
