@@ -1,8 +1,8 @@
-"""The tables of docs/benchmarks.md that `ketscale bench` measured, from its JSON.
+"""What `ketscale bench` measured, from its JSON: a CSV file of the whole table, and its machine in docs/benchmarks.md.
 
 `python -m docs._generate.benched gates.json dynamics.json dynamics-4096.json pulses.json` writes the part between
-`<!-- measured: gates -->` and `<!-- end: gates -->`, and so on, from all files of that name, whatever is behind a hyphen, and
-each table's CSV file.
+`<!-- measured: gates -->` and `<!-- end: gates -->`, and so on, from all files of that name, whatever is behind a hyphen. The
+page's excerpts of a table stand outside of these parts, and `tests/docs` says when they are old.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGE = measured.DOCS / "benchmarks.md"
 
 def written(page: str, name: str, parts: Sequence[tuple[str, dict[str, Any]]]) -> str:
     """The page with one benchmark's part; `parts` has the stems of files and their results."""
-    blocks = [_block(BENCHMARKS[name], stem, result) for stem, result in parts]
+    blocks = [_block(stem, result) for stem, result in parts]
     made, count = re.subn(
         rf"(?s)(<!-- measured: {name} -->\n).*?(<!-- end: {name} -->)",
         lambda found: found[1] + "\n" + "\n\n".join(blocks) + "\n\n" + found[2],
@@ -37,18 +37,18 @@ def written(page: str, name: str, parts: Sequence[tuple[str, dict[str, Any]]]) -
     return made
 
 
-def _block(benchmark: Any, stem: str, result: dict[str, Any]) -> str:
-    table = "\n".join(benchmark.table(result["rows"]))
+def _block(stem: str, result: dict[str, Any]) -> str:
     # Results of before 27 November 2026 do not know their command.
     known = (f"{result['day']}, `{result['command']}`",) if "command" in result else ()
     said = ", ".join((hardware(result["machine"]), *known))
-    return f"Machine: {said}.\n\n{table}\n\n[CSV](measurements/bench-{stem}.csv)"
+    return f"Machine: {said}. [CSV](measurements/bench-{stem}.csv)"
 
 
-def whole(table: measured.Table) -> str:
-    """A table as its CSV file."""
+def whole(benchmark: Any, result: dict[str, Any]) -> str:
+    """A benchmark's table as a CSV file."""
+    heading, _, *rows = benchmark.table(result["rows"])
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(table.rows)
+    csv.writer(text, lineterminator="\n").writerows(map(measured.cells, (heading, *rows)))
     return text.getvalue()
 
 
@@ -59,10 +59,9 @@ def main(files: Sequence[str]) -> None:
         found.setdefault(file.stem.partition("-")[0], []).append((file.stem, json.loads(file.read_text())))
     for name, parts in found.items():
         text = written(text, name, parts)
+        for stem, result in parts:
+            (measured.DOCS / "measurements" / f"bench-{stem}.csv").write_text(whole(BENCHMARKS[name], result))
     PAGE.write_text(text)
-    for table in measured.tables(PAGE):
-        if table.file is not None and table.file.name.startswith("bench-"):
-            table.file.write_text(whole(table))
 
 
 if __name__ == "__main__":

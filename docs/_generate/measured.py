@@ -47,10 +47,11 @@ def tables(page: Path) -> Iterator[Table]:
     for found in re.finditer(r"((?:^\|.*\n)+)(?:\n\[CSV\]\((\S+)\))?", page.read_text(), re.MULTILINE):
         heading, _, *rows = found[1].splitlines()
         file = (page.parent / found[2]).resolve() if found[2] else None
-        yield Table(page, [_cells(row) for row in (heading, *rows)], file)
+        yield Table(page, [cells(row) for row in (heading, *rows)], file)
 
 
-def _cells(row: str) -> list[str]:
+def cells(row: str) -> list[str]:
+    """The cells of a line of a table, as plain text."""
     return [re.sub(r"[`*]", "", cell).strip() for cell in row.strip().strip("|").split("|")]
 
 
