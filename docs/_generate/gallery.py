@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docs._generate.markdown import code
+from docs._generate.markdown import code, table
 from docs._generate.measured import DOCS
 
 from ketscale.analysis import catalogue
@@ -24,17 +24,20 @@ MEASURED = {
 
 
 def page() -> str:
-    """The figures in the order of kinds, then those of every study."""
+    """The figures that were measured, with pictures; then the others, in the order of kinds and those of every study."""
     own = [kind.figure for kind in kinds(FAMILIES).values() if kind.figure]
-    parts = []
+    parts, others = list[str](), list[tuple[str, str, str]]()
     for figure in (*own, *catalogue.OVERVIEWS):
         asked = ", ".join(map(code, figure.kinds)) if figure.kinds else "any kind"
+        if figure.name not in MEASURED:
+            others.append((code(figure.name), figure.title, asked))
+            continue
         parts += [f"### {figure.title}", f"{code(figure.name)}, for studies of {asked}. {figure.caption}"]
-        for picture, numbers in MEASURED.get(figure.name, {}).items():
+        for picture, numbers in MEASURED[figure.name].items():
             # From the page that includes this.
             assert (DOCS / "images" / picture).exists()
             parts += [
                 f"![{figure.title}](images/{picture})",
                 f"Measured: [{Path(numbers).stem}](measurements/{numbers}).",
             ]
-    return "\n\n".join(parts)
+    return "\n\n".join((*parts, "### Others", table(("figure", "shows", "for studies of"), others)))
