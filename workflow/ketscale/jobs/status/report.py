@@ -201,7 +201,10 @@ def _queue_line(queue: Queue) -> list[str]:
     others = sum(job.pack not in set(queue.packs.values()) for job in queue.jobs)
     rest = f"; {others} not of this config's runs" if others else ""
     said = f"queue: {', '.join(words)}{reasons}{rest}" if words else "queue: no jobs of this folder"
-    return [said, *queue.refusals]
+    # Such as JobHeldUser, and "launch failed requeued held": Snakemake would wait for them for ever.
+    held = " ".join(job.id for job in queue.jobs if job.state == "PENDING" and "held" in job.reason.lower())
+    advice = [f"held jobs start when you type: scontrol release {held}"] if held else []
+    return [said, *advice, *queue.refusals]
 
 
 def _table(report: Report) -> list[str]:
