@@ -45,6 +45,7 @@ __all__ = [
     "only_mapped",
     "pull_back",
     "pytree",
+    "release_capture",
     "transforms_active",
     "unrecorded",
 ]
@@ -98,6 +99,12 @@ def is_recorded(tensor: torch.Tensor) -> bool:
     """Whether `make_fx` is at work and knows how a tensor came about."""
     mode = get_proxy_mode()
     return mode is not None and has_proxy_slot(tensor, mode.tracer)
+
+
+def release_capture(device: int, pool: tuple[int, int]) -> None:
+    """Let torch's allocator forget a capture of a CUDA graph that has failed, which has its memory from this pool."""
+    torch._C._cuda_endAllocateToPool(device, pool)
+    torch._C._cuda_releasePool(device, pool)
 
 
 def pull_back(values: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor]) -> None:

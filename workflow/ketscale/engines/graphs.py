@@ -9,6 +9,8 @@ from typing import NamedTuple, TypeVar
 
 import torch
 
+from ketscale.private_torch import release_capture
+
 T = TypeVar("T")
 
 # Compiling and uploading tables, which cannot be captured, happen in these calls.
@@ -94,6 +96,5 @@ def release(device: torch.device) -> None:
 def _recover(graph: torch.cuda.CUDAGraph, pool: tuple[int, int], device: torch.device) -> None:
     """Let torch's allocator forget a capture that failed: torch 2.11 does not, and refuses to free memory afterwards."""
     with suppress(RuntimeError):  # it has ended the capture by itself
-        torch._C._cuda_endAllocateToPool(device.index or 0, pool)
-        torch._C._cuda_releasePool(device.index or 0, pool)
+        release_capture(device.index or 0, pool)
         _FAILED.append(graph)

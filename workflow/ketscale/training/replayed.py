@@ -10,16 +10,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import torch
 
 from ketscale.engines.graphs import Refused, captured
 from ketscale.engines.randomness import DeviceStep, Step
 from ketscale.measure.spans import active
-
-if TYPE_CHECKING:
-    from ketscale.training.step import StepSums
+from ketscale.training.step_sums import StepSums
 
 _LOG = logging.getLogger("ketscale")
 
@@ -28,7 +25,7 @@ BEFORE = 2
 # A graph keeps as much memory as a step needs, and the sampled steps beside it need as much again.
 SHARES = 2
 
-Take = Callable[[torch.Tensor, Step], "StepSums"]
+Take = Callable[[torch.Tensor, Step], StepSums]
 
 
 class Replayed:
