@@ -18,6 +18,7 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis import catalogue, kinds, report
+from ketscale.analysis.kinds.speed import unlike_steps
 from ketscale.config import Config, Families, Family, Metric, Model, Simulator, SizeAxis, Workload
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -290,3 +291,12 @@ def test_folds_are_the_replicates_where_each_seed_leaves_another_one_out(tmp_pat
     # Folds of 0.94, 0.95 and 0.96: Student's interval has a half width of 2.5 points, Wilson's is bent inwards.
     assert row["value"] == pytest.approx(0.95)
     assert row["value_low"] == pytest.approx(0.9189, abs=1e-4) and row["value_high"] < 0.975
+
+
+def test_graphs_on_one_gpu_beside_kernels_on_several_are_said() -> None:
+    cpu, graphs, kernels = (
+        {"gpu_hours": hours, "replayed": steps} for hours, steps in ((0, 0), (1, 9), (1, 0))
+    )
+    assert not [*unlike_steps([cpu, graphs])] and not [*unlike_steps([cpu, kernels])]
+    (said,) = unlike_steps([cpu, graphs, kernels])
+    assert said.startswith("Careful: some runs replay a step")

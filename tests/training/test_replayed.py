@@ -14,6 +14,7 @@ from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.parallel.single import Single
 from ketscale.problems.vectors.vqc import VQC
+from ketscale.training.replayed import may_replay
 from ketscale.training.step import Stepper
 from tests.gpu.test_steps import CELLS, arm
 from tests.toys import protocol_of, run_at
@@ -75,3 +76,10 @@ def test_on_a_cpu_nothing_is_replayed() -> None:
     for number in range(5):
         taken.take(torch.arange(8), number)
     assert taken.replayed == 0
+
+
+def test_a_problem_with_a_hook_may_not() -> None:
+    problem = posed("vqc")
+    assert may_replay(problem)
+    problem.model.register_forward_hook(lambda *_: None)
+    assert not may_replay(problem)

@@ -362,6 +362,7 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("weights_hash", "SHA-256 of the trained weights", lambda run: run.record.weights_hash),
     Column("node_hours", "Nodes times hours", lambda run: run.record.node_hours),
     Column("gpu_hours", "GPUs times hours", lambda run: run.record.gpu_hours),
+    Column("replayed", "Steps that a GPU took as CUDA graphs", lambda run: run.record.replayed),
     Column("imported", "The modules of the package that the run imported, with hashes of their syntax trees; times are compared only where they agree", lambda run: run.record.code.imported),
 ))
 

@@ -69,7 +69,7 @@ class Supervised(Problem):
     @property
     def replays(self) -> bool:
         """See `Problem.replays`: a model of ours, or of torch's modules, whose circuits are those of `fused` in place."""
-        origins = {type(part).__module__.partition(".")[0] for part in self.model.modules()}
+        origins = {type(part).__module__.partition(".")[0] for part in self.modules()}
         return self.backbone is None and origins <= {"ketscale", "torch"} and replays(self.model)
 
     @abstractmethod

@@ -10,12 +10,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import torch
 
-from ketscale.engines.graphs import Refused, captured
+from ketscale.engines.graphs import Refused, captured, release
 from ketscale.engines.randomness import DeviceStep, Step
+from ketscale.engines.vjp import watchers
 from ketscale.measure.spans import active
+from ketscale.problems.problem import Problem
 from ketscale.training.step_sums import StepSums
 
 _LOG = logging.getLogger("ketscale")
@@ -26,6 +29,11 @@ BEFORE = 2
 SHARES = 2
 
 Take = Callable[[torch.Tensor, Step], StepSums]
+
+
+def may_replay(problem: Problem) -> bool:
+    """Whether a problem's steps may be captured: it says so, and no hook would be called at the capture alone."""
+    return problem.replays and not any(any(watchers(module)[:4]) for module in problem.modules())
 
 
 class Replayed:
@@ -49,7 +57,9 @@ class Replayed:
         if not isinstance(step, int) or active() is not None:
             return None
         if self._captured_at != self._rates():
+            # A graph keeps its memory until Python has found the circle that refers to it.
             self._graphs.clear()
+            release(self._device)
             self._captured_at = list(self._rates())
         samples = len(indices)
         if samples not in self._graphs:
@@ -57,7 +67,8 @@ class Replayed:
         graph = self._graphs[samples]
         if graph is None:
             return None
-        taken = graph.take(indices, step)
+        others = sum(other is not None and other.replay is not None for other in self._graphs.values())
+        taken = graph.take(indices, step, others)
         if taken is None:
             self._graphs[samples] = None
         self.count += graph.replay is not None
@@ -75,37 +86,37 @@ class _Graph:
         self._aside = torch.cuda.Stream(device)
         self.replay: Callable[[], StepSums] | None = None
 
-    def take(self, indices: torch.Tensor, step: int) -> StepSums | None:
-        """Take a step; None if none of its kind can be captured."""
+    def take(self, indices: torch.Tensor, step: int, others: int) -> StepSums | None:
+        """Take a step; None if none of its kind can be captured. others: how many graphs there are."""
         self._indices.copy_(indices, non_blocking=True)
         self._step.set(step)
         if self._taken < BEFORE:
             self._taken += 1
             return self._apart(step)
-        if self.replay is None and not self._capture():
+        if self.replay is None and not self._capture(others):
             return None
         assert self.replay is not None
         return _copied(self.replay(), step)
-
-    def _call(self) -> StepSums:
-        return self._take(self._indices, self._step)
 
     def _apart(self, step: int) -> StepSums:
         """Take a step in another stream, as torch asks for of those that come before a capture."""
         here = torch.cuda.current_stream(self._device)
         self._aside.wait_stream(here)
         with torch.cuda.stream(self._aside):
-            taken = _copied(self._call(), step)
+            taken = _copied(self._take(self._indices, self._step), step)
         here.wait_stream(self._aside)
         return taken
 
-    def _capture(self) -> bool:
+    def _capture(self, others: int) -> bool:
         """Whether there is a graph from now on."""
+        # What the others keep counts as reserved.
         total = torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device)
-        if SHARES * torch.cuda.max_memory_allocated(self._device) > total:
-            _LOG.warning("steps are no CUDA graphs: two of them do not fit into the GPU's memory")
+        if (SHARES + others) * torch.cuda.max_memory_allocated(self._device) > total:
+            _LOG.warning(
+                "steps are no CUDA graphs: their memory beside that of a step does not fit into the GPU"
+            )
             return False
-        made = captured(self._call, self._device, None, warm_calls=0)
+        made = captured(partial(self._take, self._indices, self._step), self._device, None, warm_calls=0)
         if isinstance(made, Refused):
             _LOG.warning("steps are no CUDA graphs: %s", made.reason)
             return False

@@ -18,7 +18,7 @@ from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.repeated import Repeated
-from ketscale.training.replayed import Replayed
+from ketscale.training.replayed import Replayed, may_replay
 from ketscale.training.step_sums import StepSums
 
 
@@ -49,7 +49,7 @@ class Stepper:
         # The reductions of DistributedDataParallel are part of autograd's backward pass.
         able = self._module is problem and protocol.precision != "amp" and not self._unsharded
         self._graphs = None
-        if replays and able and world.ranks == 1 and world.device.type == "cuda" and problem.replays:
+        if replays and able and world.ranks == 1 and world.device.type == "cuda" and may_replay(problem):
             self._graphs = Replayed(self._take, lambda: self.optimiser.learning_rates, world.device)
         able = able and possible(problem)
         self._direct = Direct(self._offered if able else None, self.flat)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -123,7 +123,8 @@ class Speed(Kind):
             texts = [f"{start} with {name}: {is_fast}." for name in (told.point, plain(told.point))]
             short = f"{start} {times(factor)}"
         short = fitting(short, f"{capital(gains.said(verdict))}: {times(factor)}", limits=SHORT)
-        notes = (*gains.tallied(each.told for each in known), *self.notes(rows, inputs))
+        used = (row for each in rows for row in inputs.rows(each.point))
+        notes = (*gains.tallied(each.told for each in known), *self.notes(rows, inputs), *unlike_steps(used))
         of = "step time of" if told.unit == gains.LONGER else f"speed of {self.what} with"
         of = f"{of} {told.point} beside {told.beside}"
         return Answer(fitting(*texts), verdict, of, told.effect, told.unit, short, notes=notes)
@@ -262,3 +263,12 @@ def several(kind: str, what: str, values: int, give: str) -> Iterator[str]:
     """Require at least two values of what a kind compares; give: what to add."""
     if values < 2:
         yield f"a study of kind {kind} compares {what}, but has only one; give {give}"
+
+
+def unlike_steps(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
+    """That some runs on GPUs took their steps as CUDA graphs and others did not, as those of several ranks, as a note."""
+    if len({bool(run["replayed"]) for run in runs if run["gpu_hours"]}) > 1:
+        yield (
+            "Careful: some runs replay a step as a CUDA graph (replayed in runs.csv) and others launch it kernel by kernel, as "
+            "those on several GPUs do, so a ratio of both is not of their number of GPUs alone."
+        )

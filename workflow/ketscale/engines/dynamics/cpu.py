@@ -230,7 +230,7 @@ class Kets(ByOperators):
         )  # fmt: skip
         saved = call.saved() if self._keeps else None
         final = call.forward(torch.empty_like(rows), saved)
-        self.finite = cmath.isfinite(as_array(final).sum())
+        self.finite = cmath.isfinite(final.sum().item())
         self._kept = None if saved is None else (call, saved)
         return (final.mT,)
 

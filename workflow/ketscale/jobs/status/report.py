@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import textwrap
 from collections import Counter
@@ -189,6 +190,10 @@ def _head(report: Report) -> list[str]:
     return [*lines, f"{counted(len(report.seen), 'run')}: {', '.join(words)}", *_queue_line(report.queue)]
 
 
+# JobHeldUser, JobHeldAdmin, JobHoldMaxRequeue, and reasons in words.
+_HELD = re.compile(r"held|hold", re.IGNORECASE)
+
+
 def _queue_line(queue: Queue) -> list[str]:
     if not queue.available:
         return []
@@ -202,8 +207,8 @@ def _queue_line(queue: Queue) -> list[str]:
     rest = f"; {others} not of this config's runs" if others else ""
     said = f"queue: {', '.join(words)}{reasons}{rest}" if words else "queue: no jobs of this folder"
     # Such as JobHeldUser, and "launch failed requeued held": Snakemake would wait for them for ever.
-    held = " ".join(job.id for job in queue.jobs if job.state == "PENDING" and "held" in job.reason.lower())
-    advice = [f"held jobs start when you type: scontrol release {held}"] if held else []
+    held = " ".join(job.id for job in queue.jobs if job.state == "PENDING" and _HELD.search(job.reason))
+    advice = [f"held jobs start when you, or who holds them, types: scontrol release {held}"] if held else []
     return [said, *advice, *queue.refusals]
 
 
