@@ -122,7 +122,7 @@ def test_the_trainers_graphs_train_as_it_does_without(
             assert (taken.step, taken.count) == (number, len(samples))
             pending.append(stepper.problem.combine(taken.sums, taken.count))
         losses.append([float(loss) for loss in pending])
-    # Of 20 steps one is sampled; at each learning rate, the first two of either size are no replays.
+    # One of 20 steps is sampled; at each learning rate, the first two of either size are no replays.
     assert (ours.replayed, theirs.replayed) == (20 - 1 - 2 * 4, 0)
     record_property("bitwise", torch.equal(ours.flat.values, theirs.flat.values))
     assert losses[0] == pytest.approx(losses[1], rel=TOLERANCE)

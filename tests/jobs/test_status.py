@@ -572,7 +572,10 @@ def test_a_job_that_slurm_holds_is_said_with_what_to_type(capsys, reason):
     write_config(study(seed=0))
     name = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
     line = "|PENDING|{}|rule_timed-n1-0_train|{}|{}"
-    lines = [f"7{line.format(name, reason, Path.cwd())}", f"8{line.format(name, 'Priority', Path.cwd())}"]
+    lines = [
+        f"7{line.format(name, reason, Path.cwd())}",
+        f"8{line.format(name, 'QOSUsageThreshold', Path.cwd())}",
+    ]
     script("squeue", "\n".join(f"echo '{each}'" for each in lines))
     assert "held jobs start when you, or who holds them, types: scontrol release 7\n" in call(capsys)
 

@@ -184,7 +184,7 @@ def daemons(jobs: list[str]) -> list[int]:
 
 
 def out_of_memory(night: Night) -> None:
-    """Where memory is short, the kernel ends the largest process of a job, which is one that trains."""
+    """The kernel, short of memory, ends the largest process of a job, which is one that trains."""
     while True:
         job = night.job()
         held = [lease.read(night.project.results(run)) for run in night.left()]

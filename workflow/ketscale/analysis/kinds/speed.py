@@ -94,7 +94,9 @@ class Speed(Kind):
         rows = self.entries(study.name, inputs)
         table, known = tuple(each.told for each in rows), self.known(rows)
         if known:
-            return replace(self.tell(known, rows, inputs), rows=table)
+            told = self.tell(known, rows, inputs)
+            runs = (run for each in rows for run in inputs.rows(each.point))
+            return replace(told, rows=table, notes=(*told.notes, *unlike_steps(runs)))
         missing = self.missing if any(map(inputs.config.timed, study.runs)) else UNTIMED
         return gains.nothing(table, missing if rows else self.empty, inputs.collected.groups(study))
 
@@ -123,8 +125,7 @@ class Speed(Kind):
             texts = [f"{start} with {name}: {is_fast}." for name in (told.point, plain(told.point))]
             short = f"{start} {times(factor)}"
         short = fitting(short, f"{capital(gains.said(verdict))}: {times(factor)}", limits=SHORT)
-        used = (row for each in rows for row in inputs.rows(each.point))
-        notes = (*gains.tallied(each.told for each in known), *self.notes(rows, inputs), *unlike_steps(used))
+        notes = (*gains.tallied(each.told for each in known), *self.notes(rows, inputs))
         of = "step time of" if told.unit == gains.LONGER else f"speed of {self.what} with"
         of = f"{of} {told.point} beside {told.beside}"
         return Answer(fitting(*texts), verdict, of, told.effect, told.unit, short, notes=notes)
@@ -266,9 +267,9 @@ def several(kind: str, what: str, values: int, give: str) -> Iterator[str]:
 
 
 def unlike_steps(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """That some runs on GPUs took their steps as CUDA graphs and others did not, as those of several ranks, as a note."""
+    """A note that some runs on GPUs took their steps as CUDA graphs and others, as those of several ranks, did not."""
     if len({bool(run["replayed"]) for run in runs if run["gpu_hours"]}) > 1:
         yield (
             "Careful: some runs replay a step as a CUDA graph (replayed in runs.csv) and others launch it kernel by kernel, as "
-            "those on several GPUs do, so a ratio of both is not of their number of GPUs alone."
+            "on several GPUs, so a ratio of both has that in it too."
         )

@@ -190,8 +190,8 @@ def _head(report: Report) -> list[str]:
     return [*lines, f"{counted(len(report.seen), 'run')}: {', '.join(words)}", *_queue_line(report.queue)]
 
 
-# JobHeldUser, JobHeldAdmin, JobHoldMaxRequeue, and reasons in words.
-_HELD = re.compile(r"held|hold", re.IGNORECASE)
+# Such as JobHeldUser, JobHoldMaxRequeue, and "launch failed requeued held": Snakemake would wait for them for ever.
+_HELD = re.compile(r"JobH[eo]ld|\bheld\b")
 
 
 def _queue_line(queue: Queue) -> list[str]:
@@ -206,7 +206,6 @@ def _queue_line(queue: Queue) -> list[str]:
     others = sum(job.pack not in set(queue.packs.values()) for job in queue.jobs)
     rest = f"; {others} not of this config's runs" if others else ""
     said = f"queue: {', '.join(words)}{reasons}{rest}" if words else "queue: no jobs of this folder"
-    # Such as JobHeldUser, and "launch failed requeued held": Snakemake would wait for them for ever.
     held = " ".join(job.id for job in queue.jobs if job.state == "PENDING" and _HELD.search(job.reason))
     advice = [f"held jobs start when you, or who holds them, types: scontrol release {held}"] if held else []
     return [said, *advice, *queue.refusals]
