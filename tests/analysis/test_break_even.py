@@ -13,9 +13,11 @@ from ketscale import analysis
 from ketscale.analysis import verdicts
 from ketscale.analysis.kinds.break_even import crossing
 from ketscale.analysis.kinds.kind import Answer
+from ketscale.analysis.report.cells import said
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
+from ketscale.words import duration
 from tests import records_factory as factory
 from tests.sentences import answers_of, faults
 
@@ -112,7 +114,9 @@ def test_a_break_even_is_told_from_where_it_surely_pays_and_has_an_interval(tmp_
         "Two MPI ranks pay at 4 ms of work per worker and above.",
         "Two MPI ranks pay at 4 ms and above",
     )
-    assert found.effect and found.effect.low and found.effect.high and found.unit == "s"
+    assert found.effect and found.effect.low and found.effect.high
+    # Beside 4 ms in the answer, the summary says what this smaller number is.
+    assert said(found.effect, found.unit)[0] == f"{duration(found.effect.value)} to break even"
     assert 0.002 < found.effect.low < found.effect.value < found.effect.high < 0.004
     assert [row.verdict for row in found.rows if row.beside] == [
         "does not pay",

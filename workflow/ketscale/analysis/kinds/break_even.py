@@ -66,9 +66,9 @@ class BreakEven(Speed):
         return Answer(
             fitting(*(f"{text}." for text in texts)),
             first.verdict,
-            f"work per worker at which the speedup of {first.name} passes 1, between measured points",
+            f"work per worker at which the speedup of {first.name} passes 1",
             first.crossing,
-            "s",
+            "s to break even",
             fitting(*shorts, capital(first.said.format("")), limits=SHORT),
             notes=(*gains.tallied(each.told for each in known), f"{NOTE}."),
         )

@@ -108,7 +108,7 @@ def said(found: Estimate | None, unit: str) -> tuple[str, str]:
     number = _number(found.value, unit)
     if unit == "points" and not number.startswith(("-", "0.0")):
         number = f"+{number}"
-    named = "" if unit == "s" else unit
+    named = unit.removeprefix("s ") if unit != "s" else ""
     text = unit.removeprefix("times ") if unit in OPPOSITE and number == "1" else f"{number} {named}".rstrip()
     if unit == "times" and number == "1":
         text = "as much"
@@ -118,7 +118,7 @@ def said(found: Estimate | None, unit: str) -> tuple[str, str]:
 
 
 def _number(value: float, unit: str) -> str:
-    if unit == "s":
+    if unit == "s" or unit.startswith("s "):
         return duration(value)
     if unit not in ("points", "%"):
         return digits(value)
