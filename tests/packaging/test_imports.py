@@ -66,7 +66,7 @@ def hooked():
         def __exit__(self, *error):
             self.plain.__exit__(*error)
             from ketscale.measure.clock import Clock
-            def stop_step(clock):
+            def stop_step(clock, preparing=False):
                 {SAY}
             Clock.stop_step = stop_step
     return Imports()

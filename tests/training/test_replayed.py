@@ -21,7 +21,7 @@ from ketscale.training import replayed
 from ketscale.training.replayed import Replayed, may_replay
 from ketscale.training.step import Stepper
 from tests.gpu.test_steps import CELLS, arm
-from tests.toys import protocol_of, run_at
+from tests.toys import protocol_of, run_at, trainer
 from tests.training.test_direct import posed
 
 CPU = torch.device("cpu")
@@ -181,3 +181,13 @@ def test_the_memory_of_other_graphs_counts(graphs: list[Any], monkeypatch: pytes
     for number in range(8):
         both(ours, theirs, number, samples=8 - 3 * (number % 2))
     assert (len(graphs), ours.replayed) == (1, 2)
+
+
+def test_a_step_that_prepares_a_graph_has_no_steady_time(graphs: list[Any]) -> None:
+    """The first two steps come before the graph and the third captures it; none of these is steady."""
+    trained = trainer(posed("vqc"), {"steps": 9}, batch=8)
+    stepper = trained.stepper
+    assert isinstance(stepper, Stepper)
+    stepper._graphs = Replayed(stepper._take, lambda: stepper.optimiser.learning_rates, CPU)
+    trained.run()
+    assert (len(trained.clock.steady_s), stepper.replayed) == (6, 7)

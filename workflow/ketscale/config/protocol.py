@@ -89,7 +89,11 @@ class Protocol(Block, frozen=True, kw_only=True):
         ),
     ]
     warmup: Annotated[
-        int, Meta(ge=1, description="First steps, which are left out of the steady step time")
+        int,
+        Meta(
+            ge=1,
+            description="First steps, left out of the steady step time, as those that prepare a CUDA graph are",
+        ),
     ] = 2
     sampled_steps: Annotated[
         int,

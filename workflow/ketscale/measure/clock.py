@@ -102,7 +102,7 @@ class Clock:
         self.spans_s: dict[str, list[float]] = {}
         self.events: list[Event] = []
         self._taken = 0
-        self._pending: list[tuple[int, torch.cuda.Event, torch.cuda.Event]] = []
+        self._pending: list[tuple[int, bool, torch.cuda.Event, torch.cuda.Event]] = []
         self._start: Any = None
         self._recorder: Recorder | None = None
 
@@ -118,9 +118,10 @@ class Clock:
             self._start = time.perf_counter()
         return self._recorder
 
-    def stop_step(self) -> None:
-        """End the step that was begun."""
+    def stop_step(self, preparing: bool = False) -> None:
+        """End the step that was begun. preparing: whether it prepared later ones, so that its time is no steady one."""
         taken, self._taken = self._taken, self._taken + 1
+        steady = taken >= self.warmup and not preparing
         if self._recorder is not None:
             self.sampled_s.append(self._recorder.now() - self._start)
             self.steps_s += self.sampled_s[-1]
@@ -130,15 +131,15 @@ class Clock:
         elif self.device.type == "cuda":
             end = torch.cuda.Event(enable_timing=True)
             end.record()
-            self._pending.append((taken, self._start, end))
+            self._pending.append((taken, steady, self._start, end))
         else:
-            self._count(taken, time.perf_counter() - self._start)
+            self._count(taken, steady, time.perf_counter() - self._start)
 
     def settle(self) -> None:
         """Read the events of the steps so far, and wait for the device if it has not finished them."""
-        for taken, start, end in self._pending:
+        for taken, steady, start, end in self._pending:
             end.synchronize()
-            self._count(taken, start.elapsed_time(end) / 1e3)
+            self._count(taken, steady, start.elapsed_time(end) / 1e3)
         self._pending.clear()
 
     @contextmanager
@@ -180,11 +181,11 @@ class Clock:
         finally:
             self.aside_s += time.perf_counter() - start
 
-    def _count(self, taken: int, seconds: float) -> None:
+    def _count(self, taken: int, steady: bool, seconds: float) -> None:
         self.steps_s += seconds
         if taken == 0:
             self.first_s = seconds
-        elif taken >= self.warmup:
+        elif steady:
             self.steady_s.append(seconds)
 
     def write_trace(self, path: Path) -> None:

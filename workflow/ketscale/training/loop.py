@@ -180,7 +180,7 @@ class Trainer(Training):
                 continue
             with recording(self.clock.start_step(self.step)):
                 answer = self.stepper.take(asked, self.step)
-            self.clock.stop_step()
+            self.clock.stop_step(preparing=self.stepper.preparing)
 
     def _train_epoch(self) -> Course:
         epoch, position = divmod(self.step, self.steps_per_epoch)

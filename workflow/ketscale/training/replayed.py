@@ -42,7 +42,7 @@ class Replayed:
     take: takes a step. rates: the learning rates, which a graph has as constants.
 
     Attributes:
-        count: how many steps were replays.
+        count: how many steps were replays. preparing: whether the last step came before its graph, or tried to capture it.
     """
 
     def __init__(self, take: Take, rates: Callable[[], list[float]], device: torch.device) -> None:
@@ -50,10 +50,11 @@ class Replayed:
         # By the number of samples, at these learning rates; None if there is to be no graph.
         self._graphs: dict[int, _Graph | None] = {}
         self._captured_at: list[float] = []
-        self.count = 0
+        self.count, self.preparing = 0, False
 
     def take(self, indices: torch.Tensor, step: Step) -> StepSums | None:
         """Take a step; None if it is to be taken kernel by kernel."""
+        self.preparing = False
         if not isinstance(step, int) or active() is not None:
             return None
         if self._captured_at != self._rates():
@@ -67,6 +68,7 @@ class Replayed:
         graph = self._graphs[samples]
         if graph is None:
             return None
+        self.preparing = graph.replay is None
         others = sum(other is not None and other.replay is not None for other in self._graphs.values())
         taken = graph.take(indices, step, others)
         if taken is None:

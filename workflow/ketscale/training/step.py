@@ -65,6 +65,11 @@ class Stepper:
         """How many steps were replays of CUDA graphs."""
         return self._graphs.count if self._graphs else 0
 
+    @property
+    def preparing(self) -> bool:
+        """Whether the last step prepared such a graph, so that its time is no steady one."""
+        return self._graphs is not None and self._graphs.preparing
+
     def _take(self, indices: torch.Tensor, step: Step) -> StepSums:
         taken = self.differentiate(indices, step)
         with span("optimiser"):
