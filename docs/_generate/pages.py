@@ -30,7 +30,6 @@ def made() -> dict[str, str]:
         "api": api.page(),
         "gallery": gallery.page(),
         "versions": versions.page(),
-        "citation": f"```yaml\n{(DOCS.parent / 'CITATION.cff').read_text().strip()}\n```",
         "verdicts": table(("verdict", "meaning"), ((code(word), text) for word, text in MEANINGS.items())),
     }
 

@@ -153,32 +153,6 @@ def workers() -> Drawing:
     return drawing
 
 
-def bound() -> Drawing:
-    """Which share of a training step the circuits are."""
-    rows = read("archive/2026-11-default-study.csv")
-    drawing = Drawing(760, 300, "Share of the circuits in a training step")
-    drawing.text(24, 32, "What a training step of vqc is spent on", size=17, bold=True)
-    drawing.text(24, 54, "batch 64, one thread; circuits alone as a share of the median step", "soft", 13)
-    left, width, y = 250, 400, 76
-    for row in rows[:2]:
-        label, *cells = row.values()
-        name = label.split(",")[0]
-        for size, cell in zip(list(row)[1:], cells, strict=True):
-            step, circuits = map(float, re.findall(r"[\d.]+", cell))
-            part = width * circuits / step
-            drawing.text(left - 10, y + 15, f"{name}, {size}", size=13, at="end")
-            drawing.box(left, y, part, 20, "first")
-            drawing.box(left + part, y, width - part, 20, "other")
-            drawing.text(left + width + 8, y + 15, f"{step:g} ms", size=13)
-            y += 28
-        y += 8
-    drawing.box(left, y, 12, 12, "first")
-    drawing.text(left + 18, y + 11, "circuits, forward and backward", "soft", 12)
-    drawing.box(left + 210, y, 12, 12, "other")
-    drawing.text(left + 228, y + 11, "everything else", "soft", 12)
-    return drawing
-
-
 def _letters(word: Rotation | Word, qubits: int) -> str:
     bits = range(qubits - 1, -1, -1)
     return "".join("IXZY"[(word.x >> bit & 1) + 2 * (word.z >> bit & 1)] for bit in bits)
@@ -327,7 +301,6 @@ def timeline() -> Drawing:
 PICTURES: dict[str, Callable[[], Drawing]] = {
     "speed": speed,
     "workers": workers,
-    "fused-bound": bound,
     "fused-frame": frame,
     "fused-lanes": lanes,
     "fused-adjoint": adjoint,
