@@ -21,16 +21,20 @@ from tests import ROOT
 CHECK = ROOT / "tests" / "gpu" / "check"
 
 
-@pytest.fixture
-def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """The script as a module."""
-    loader = importlib.machinery.SourceFileLoader("check", str(CHECK))
-    spec = importlib.util.spec_from_loader("check", loader)
+def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """A script of this folder as a module."""
+    loader = importlib.machinery.SourceFileLoader(name, str(CHECK.with_name(name)))
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    monkeypatch.setitem(sys.modules, "check", module)
+    monkeypatch.setitem(sys.modules, name, module)
     loader.exec_module(module)
     return module
+
+
+@pytest.fixture
+def check(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    return script("check", monkeypatch)
 
 
 def ran(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -171,3 +175,21 @@ def test_every_part_can_be_found(check: ModuleType) -> None:
             assert importlib.util.find_spec(f"tests.gpu.parts.{part.name}") is not None
     # The last two are cut where all others take their time.
     assert sum(part.seconds for part in check.PARTS[:-2]) <= 60 * check.MINUTES
+
+
+def test_data_that_do_not_fit_are_left_out_of_the_kit_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    kit = script("kit", monkeypatch)
+    monkeypatch.setattr(kit, "ROOT", tmp_path)
+    monkeypatch.setattr(kit, "KIT", tmp_path / "kit")
+    monkeypatch.setattr(kit, "LIMIT_MIB", 3)
+    monkeypatch.setattr(kit, "git", lambda *_: "")
+    for name, mib in (("large/pixels.npy", 3), ("small/a/pixels.npy", 1), ("small/a/weights.safetensors", 9)):
+        path = tmp_path / "results-one-gpu" / "features" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(mib * 2**20))
+    kit.add_features()
+    kept = [path.relative_to(tmp_path / "kit/features") for path in (tmp_path / "kit").rglob("*.*")]
+    assert kept == [Path("small/a/pixels.npy")]
+    assert capsys.readouterr().out.startswith("large does not fit")

@@ -183,11 +183,25 @@ def test_the_memory_of_other_graphs_counts(graphs: list[Any], monkeypatch: pytes
     assert (len(graphs), ours.replayed) == (1, 2)
 
 
-def test_a_step_that_prepares_a_graph_has_no_steady_time(graphs: list[Any]) -> None:
+@pytest.mark.parametrize(("steps_", "steady", "replays"), [(9, 6, 7), (3, 0, 1)])
+def test_a_step_that_prepares_a_graph_has_no_steady_time(
+    steps_: int, steady: int, replays: int, graphs: list[Any]
+) -> None:
     """The first two steps come before the graph and the third captures it; none of these is steady."""
-    trained = trainer(posed("vqc"), {"steps": 9}, batch=8)
+    trained = trainer(posed("vqc"), {"steps": steps_}, batch=8)
     stepper = trained.stepper
     assert isinstance(stepper, Stepper)
     stepper._graphs = Replayed(stepper._take, lambda: stepper.optimiser.learning_rates, CPU)
     trained.run()
-    assert (len(trained.clock.steady_s), stepper.replayed) == (6, 7)
+    assert (len(trained.clock.steady_s), stepper.replayed) == (steady, replays)
+
+
+def test_a_sampled_step_prepares_nothing(graphs: list[Any]) -> None:
+    """Each new size of batch is prepared for itself."""
+    ours, _ = steppers()
+    prepared = []
+    for number, samples in enumerate((8, 8, 8, 8, 5, 8)):
+        with recording(Recorder(CPU) if number == 1 else None):
+            ours.take(torch.arange(samples), number)
+        prepared.append(ours.preparing)
+    assert prepared == [True, False, True, True, True, False]
