@@ -14,9 +14,10 @@ from ketscale.problems.registry import FAMILIES
 # Pictures of docs/images by figure, and the page with their numbers.
 MEASURED = {
     "convergence": {
-        "convergence.png": "archive/2026-11-control.md",
+        "control-convergence.png": "2026-11-claims.md",
         "pulses-convergence.png": "archive/2026-11-pulses.md",
     },
+    "changes": {"control-changes.png": "2026-11-claims.md"},
     "adaptation": {"adaptation.png": "archive/2026-11-control.md"},
     "trainability": {"trainability.png": "2026-11-trainability.md"},
     "curves": {"pulses-cnot.png": "archive/2026-11-pulses.md"},
