@@ -19,12 +19,12 @@ import yaml
 from snakemake_interface_logger_plugins.common import LogEvent
 
 from ketscale.config import Config
-from ketscale.files import write_atomic
+from ketscale.files import write_atomic, write_csv
 from ketscale.grid import Run
 from ketscale.jobs import supervise
 from ketscale.jobs.costs import Interval
 from ketscale.jobs.slurm import submission
-from ketscale.jobs.status import progress
+from ketscale.jobs.status import answers, progress
 from ketscale.jobs.status.progress import Progress
 from snakemake_logger_plugin_ketscale import FAILURES, LINES, WIDTH, LogHandler
 from tests import record_maker as maker
@@ -43,10 +43,10 @@ def lines_of(done: subprocess.CompletedProcess[str]) -> list[str]:
 # ---------------------------------------------------------------- in a call of Snakemake
 
 
-def test_a_dry_run_of_thousands_says_runs_by_study_and_node_hours(fresh: Path) -> None:
+def test_a_dry_run_of_hundreds_says_runs_by_study_and_node_hours(fresh: Path) -> None:
     given = yaml.safe_load((fresh / "config.yaml").read_text())
     batch = given["studies"]["batch"]
-    seeds = list(range(25))
+    seeds = list(range(5))
     given["studies"] = {
         f"study-{number}": {
             **batch,
@@ -58,12 +58,12 @@ def test_a_dry_run_of_thousands_says_runs_by_study_and_node_hours(fresh: Path) -
     done = run_in(fresh, *LOCAL, "-n")
     said = lines_of(done)
     assert len(said) <= 300
-    assert planned(done)["train"] == 3000
-    assert "3000 runs to train, by study (one may be in several):" in said
-    assert "  study-7   50 of 50" in said
+    assert planned(done)["train"] == 600
+    assert "600 runs to train, by study (one may be in several):" in said
+    assert "  study-7   10 of 10" in said
     # Three minutes each, by the site file.
-    assert any(line.startswith("planned: on a cluster at most 150 node-hours for 3000 runs") for line in said)
-    assert "why: missing output files (3000), input files updated by another job (3000)" in said
+    assert any(line.startswith("planned: on a cluster at most 30 node-hours for 600 runs") for line in said)
+    assert "why: missing output files (600), input files updated by another job (600)" in said
 
 
 def test_a_study_says_how_far_it_is_and_where_its_report_and_the_log_are(fresh: Path) -> None:
@@ -379,6 +379,29 @@ def test_a_terminal_keeps_the_lines_of_studies_below_what_happened(call: Config,
     assert handler._stream.rows()[4].startswith(
         "1 of 5 runs ended with a result, 1 ended by limit_s, 1 failed; "
     )
+
+
+def test_the_answers_of_a_new_report_are_told_above_its_name(call: Config, handler: LogHandler) -> None:
+    head = ("study", "on", "question", "answer", "point")
+    # A study has a row for each point, and an answer for each class of hosts.
+    rows = [
+        ("fast", host, "Is it, or not?", f"It is {host}.", point) for host in ("A", "B") for point in "12"
+    ]
+    rows += [(f"slow-{number}", "", "How slow?", "Slow.", "1") for number in range(answers.MOST)]
+    table = [dict(zip(head, row, strict=True)) for row in rows]
+    write_csv(Path(call.results, answers.TABLE), table, head)
+    page = f"{call.results}/report.html"
+    about = {"rule_name": "write_report", "wildcards": {}, "shellcmd": "ketscale report", "log": []}
+    event(handler, LogEvent.JOB_INFO, jobid=9, output=[page], **about)
+    event(handler, LogEvent.JOB_FINISHED, job_id=9)
+    handler.close()
+    told = [line.rstrip() for line in handler._stream.rows()]
+    at = told.index("Is it, or not? (on A)")
+    assert told[at : at + 4] == [
+        "Is it, or not? (on A)", "    It is A.", "Is it, or not? (on B)", "    It is B."
+    ]  # fmt: skip
+    assert told.count("How slow?") == answers.MOST - 2
+    assert told[-2:] == ["... and 2 more answers in the report", f"report: {page}"]
 
 
 def test_of_a_job_of_several_runs_only_those_failed_that_have_no_record(

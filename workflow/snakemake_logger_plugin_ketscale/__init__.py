@@ -143,7 +143,7 @@ class LogHandler(LogHandlerBase):
         elif event == LogEvent.RUN_INFO:
             self.begin()
         elif missing := _NO_CONFIG.search(text):
-            self._print(_taken_for_config(missing[1]), _RED, wrap=False)  # it is copied
+            self._print(_taken_for_config(missing[1]), _RED, wrap=0)
         elif record.levelno >= WARNING:
             if not (text.startswith(_FAILED) or any(known in text for known in _KNOWN)):
                 self._print(text, _RED, LINES)
@@ -155,9 +155,7 @@ class LogHandler(LogHandlerBase):
             from ketscale.jobs.slurm import submission
 
             # In a log, to find the job of a run.
-            self._print(
-                f"SLURM job {submitted['job']}: {submission.trained_by(submitted['pack'])}", wrap=False
-            )
+            self._print(f"SLURM job {submitted['job']}: {submission.trained_by(submitted['pack'])}", wrap=0)
         elif event is None and not self._executing:
             self._before.append(text)
 
@@ -233,7 +231,7 @@ class LogHandler(LogHandlerBase):
             if self._failures == FAILURES + 1:
                 self._print("more fail; `ketscale status --failed` shows each with its reason", _RED)
         elif rule is None:
-            self._print(f"failed: {where}: {' '.join(reason.split())}", _RED, wrap=self._live)
+            self._print(f"failed: {where}: {' '.join(reason.split())}", _RED, wrap=WIDTH * self._live)
         else:
             see = f", see {where}" if where else ""
             self._print(f"failed: {rule}{see}\n{textwrap.indent(reason, '    ')}", _RED)
@@ -269,6 +267,9 @@ class LogHandler(LogHandlerBase):
             complete, text = ended
             self._print(text, _GREEN if complete else _RED)
         if self._page:
+            if answers := _answers(self._page):
+                columns = shutil.get_terminal_size().columns - 1 if self._live else WIDTH
+                self._print("\n".join(answers), wrap=min(WIDTH, columns))
             self._print(f"report: {self._page}")
         if self._log:
             self._print(f"log: {self._log}")
@@ -301,14 +302,18 @@ class LogHandler(LogHandlerBase):
                     self._parts[line.study] = part
                     self._print(line.text)
 
-    def _print(self, text: str, colour: str = "", most: int | None = None, wrap: bool = True) -> None:
-        """Print a message, on a terminal above the lines of the studies. most: of its lines, if it may be long."""
+    def _print(self, text: str, colour: str = "", most: int | None = None, wrap: int = WIDTH) -> None:
+        """Print a message, on a terminal above the lines of the studies.
+
+        most: of its lines, if it may be long. wrap: their width, 0 for lines that are copied.
+        """
         timed = self._begun and not self._live and not self.common_settings.dryrun
         lines: list[str] = []
         for line in f"{time.strftime('%H:%M:%S ') if timed else ''}{text}".splitlines():
             indent = " " * (len(line) - len(line.lstrip()))
-            width = WIDTH if wrap else len(line)
-            lines += textwrap.wrap(line, width, subsequent_indent=indent, break_on_hyphens=False) or [""]
+            lines += textwrap.wrap(
+                line, wrap or len(line), subsequent_indent=indent, break_on_hyphens=False
+            ) or [""]
         if most and len(lines) > most:
             lines[most:] = [f"... and {len(lines) - most} more lines (-p prints all)"]
         self._erase()
@@ -338,6 +343,16 @@ class LogHandler(LogHandlerBase):
 def _colour(line: Line) -> str:
     """The colour of a study: red if runs failed, green if all have a result, however they ended."""
     return _RED if line.failed else _GREEN if line.over == line.runs else ""
+
+
+def _answers(page: str) -> list[str]:
+    """What the report says to each question, where its tables can be read."""
+    from ketscale.jobs.status import answers
+
+    try:
+        return answers.told(Path(page).parent)
+    except OSError:
+        return []
 
 
 def _taken_for_config(path: str) -> str:
