@@ -33,6 +33,7 @@ def train(trainers: Mapping[int, Trainer], ended: Callable[[int, Exception | Non
     asked: dict[int, torch.Tensor | str] = {}
     answers: dict[int, Any] = dict.fromkeys(courses)
     stacked: list[int] = []
+    unsaved: set[int] = set()
     counted = time.perf_counter()
     while courses:
         gone: dict[int, Exception | None] = {}
@@ -46,11 +47,16 @@ def train(trainers: Mapping[int, Trainer], ended: Callable[[int, Exception | Non
                 gone[number] = why
             except Stopped as why:
                 stopped = why
-        staying = [trainers[number] for number in answers if number not in gone]
-        if gone and staying and staying[0].pace.affordable:
-            # Steps that are taken again without those that leave would be equal to rounding only.
-            for trainer in staying:
-                trainer.save()
+        # Steps that are taken again without those that leave would be equal to rounding only. A checkpoint in the middle
+        # of an epoch's end would leave out its validation, so it waits for that.
+        unsaved = (unsaved | answers.keys() if gone else unsaved) - gone.keys()
+        for number in [one for one in answers if one in unsaved and not isinstance(asked.get(one, ""), str)]:
+            unsaved.discard(number)
+            if trainers[number].pace.affordable:
+                try:
+                    trainers[number].save()
+                except UserError as why:
+                    gone[number] = why
         for number, error in gone.items():
             ended(number, error)
             asked.pop(number, None)
