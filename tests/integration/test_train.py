@@ -65,7 +65,7 @@ def test_training_by_epochs_reports_quality(tmp_path, digits_features):
     confusion = quality["test"]["confusion"]
     right = sum(confusion[i][i] for i in range(10))
     assert right / sum(map(sum, confusion)) == pytest.approx(quality["test"]["accuracy"])
-    assert record["timing"]["epoch"]["count"] == 2
+    assert record["timing"]["epoch"]["count"] == 1, "the first has steps that warm up"
 
 
 def test_a_fitted_model_has_one_timed_phase_and_no_steps(tmp_path, digits_features):
@@ -101,7 +101,9 @@ def test_a_diverged_run_leaves_a_record_that_says_so(tmp_path, digits_features):
     assert record["quality"] is None and record["weights_hash"] is None
 
 
-@pytest.mark.parametrize("where", ["cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1"])
+@pytest.mark.parametrize(
+    "where", ["cpu-n1r1t1", "mpi-n1r2t1", pytest.param("ddp-cpu-n1r2t1", marks=pytest.mark.in_full)]
+)
 def test_a_run_whose_time_is_over_leaves_a_record_that_says_so(tmp_path, digits_features, where):
     run = study.run(where, protocol="limited")
     record = study.train(tmp_path, run, digits_features)
@@ -140,7 +142,7 @@ def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
     assert (found.record.parameters is None) == (where in ("read", "build", "wrap"))
 
 
-@pytest.mark.parametrize("where", ["mpi-n1r2t1", "ddp-cpu-n1r2t1"])
+@pytest.mark.parametrize("where", [pytest.param("mpi-n1r2t1", marks=pytest.mark.in_full), "ddp-cpu-n1r2t1"])
 def test_memory_that_runs_out_on_one_rank_ends_all_with_a_record(tmp_path, digits_features, where):
     run = study.run(where)
     path, config = tmp_path / study.record(run), study.write_config(tmp_path)

@@ -288,7 +288,8 @@ def test_an_epochs_time_is_measured_or_else_estimated_by_the_mean_step(steps):
 
     loop.problem.sums = slow
     timing = results.timing(loop, outcome.run(loop))
-    assert timing["epoch"]["count"] == steps // 5
+    # The first has steps that warm up.
+    assert timing["epoch"]["count"] == max(0, steps // 5 - 1)
     if steps < 5:
         assert timing["epoch_s"] == pytest.approx(5 * timing["step"]["mean_s"]) and timing["epoch_s"] > 0.25
     else:

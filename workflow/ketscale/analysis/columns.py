@@ -284,7 +284,7 @@ STATUS = Column("status", "`completed`, `diverged`, `out_of_memory` or `timed_ou
 TIMED = Column("timed", "Whether the protocol asks for a machine to itself", lambda run: run.settings.protocol.timed)
 QUIET = Column("quiet", "Whether the run was timed alone, on each of its hosts", lambda run: run.record.quiet.quiet)
 FEATURES = Column("features", "`cached` or `inline`", lambda run: run.settings.protocol.features)
-HARDWARE = Column("hardware", "The class of host, which is the cluster's node type or else the host itself, with its processor, cores, memory (to 5 %) and GPUs; times are compared only where it is equal", lambda run: host_class(run.record.machine))
+HARDWARE = Column("hardware", "The class of host, which is the cluster's node type or else the host itself, with its processor, cores, memory (to 5 %) and models of GPUs; times are compared only where it is equal", lambda run: host_class(run.record.machine))
 CODE = Column("code", "Version and commit of the code that trained; `+dirty` where it had other changes", lambda run: code(run.record))
 STUDY = Column("study", "The study's name in the config", text=True)
 KIND = Column("kind", "The study's kind", text=True)
@@ -323,7 +323,7 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("validation_s", "Median of a validation pass", lambda run: run.record.timing.validation_s, unit="s"),
     Column("steps", "All steps", lambda run: run.record.timing.steps),
     Column("steps_per_epoch", "Steps in an epoch", lambda run: run.record.timing.steps_per_epoch),
-    Column("epoch_s", "Median wall time of whole epochs, without validation; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
+    Column("epoch_s", "Median wall time of whole epochs without warm-up and sampled steps, validation left out; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
     Column("epoch_estimated", "Whether it is such an estimate", lambda run: run.record.timing.epoch_s is not None and not run.record.timing.epoch.count),
     Column("samples_per_s", "Throughput at the median step", lambda run: run.record.timing.samples_per_s, "samples/s", shown=True),
     Column("sample_work", "Arithmetic of a sample relative to other sizes, in families where a larger batch needs a larger model", lambda run: run.settings.family.work and run.settings.family.work(run.settings.sizes)),

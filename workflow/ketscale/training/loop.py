@@ -334,7 +334,10 @@ class Trainer(Training):
             "epoch_s": seconds,
         }
         self._epoch = dict(_EPOCH)
-        if seconds is not None and self.share_s is None:
+        steps = range(self.step - sums["steps"], self.step)
+        # Steps that warm up or are sampled take longer than others.
+        steady = steps.start >= self.clock.warmup and self.clock.sampled.isdisjoint(steps)
+        if seconds is not None and self.share_s is None and steady:
             self.clock.epochs_s.append(seconds)
         if self.tested and not self._validated:
             # The last weights count.
