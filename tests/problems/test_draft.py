@@ -122,6 +122,12 @@ def test_columns_get_their_roles(
     assert found == {"kind": "table", "file": "mine.csv", **block}
 
 
+def test_two_columns_that_may_say_what_belongs_together_are_left_to_the_user() -> None:
+    table = tabled(session=["s1", "s2"] * 20, subject=np.arange(40) // 4, a=NUMBERS, y=CLASSES)
+    with pytest.raises(UserError, match="session and subject may each say which rows belong together"):
+        made(table)
+
+
 def test_parts_without_validation_are_trained_without_it() -> None:
     parts = ["train"] * 30 + ["test"] * 10
     config = made(tabled(a=NUMBERS, split=parts, y=CLASSES))

@@ -6,6 +6,7 @@ import copy
 import json
 import math
 import os
+import random
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -69,6 +70,28 @@ def problem(validation: bool = True) -> Classification:
 
 def fitted(made: Classification) -> Fit:
     return Fit(made, World(), Clock(torch.device("cpu"), 0, frozenset()), 1, History(None))
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [lambda: np.random.rand(), random.random, lambda: torch.rand(()).item()],  # noqa: NPY002 (the global one)
+    ids=["numpy", "random", "torch"],
+)
+def test_a_fit_that_draws_is_that_of_the_runs_seed(draw: Callable[[], float]) -> None:
+    class Drawing(Centres):
+        def fit(self, train: Samples, validation: Samples | None) -> None:
+            super().fit(train, validation)
+            self.chosen = {"drawn": draw()}
+
+    drawn = []
+    for seed in (0, 0, 1):
+        made = problem()
+        made.model, made.seed = Drawing(), seed
+        fitted(made).run()
+        drawn.append(made.model.chosen["drawn"])
+        # The next one begins with another state of the generator.
+        draw()
+    assert drawn[0] == drawn[1] != drawn[2]
 
 
 def test_a_fit_sees_all_samples_of_training_and_validation_and_none_of_the_test():

@@ -134,10 +134,13 @@ def _of_protocol(settings: Settings) -> Iterator[str]:
             ("plateau", protocol.plateau is not None),
             ("clip_norm", protocol.clip_norm is not None),
             ("weight_decay", bool(protocol.weight_decay)),
+            ("dropout", bool(protocol.dropout)),
             ("mistake", protocol.mistake is not None),
         ):
             if given:
                 yield f"{where} has optimiser: l-bfgs, which takes no {setting}; leave it out, and use epochs"
+        if getattr(settings.simulator, "shots", None) is not None:
+            yield f"{where} has optimiser: l-bfgs, but simulator {run.simulator} draws other shots in each step; use adam"
     stopping = protocol.early_stopping
     names = ["loss", *(metric.name for metric in settings.family.metrics if metric.better is not None)]
     if stopping is not None and stopping.monitor not in names:

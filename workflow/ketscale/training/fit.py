@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import torch
 
 from ketscale.errors import UserError, short
+from ketscale.problems import importer
 from ketscale.problems.fitted import Fitted, Samples
 from ketscale.problems.problem import Problem
 from ketscale.training.training import Training
@@ -70,11 +71,13 @@ class Fit(Training):
         Raises:
             UserError: the model cannot be fitted to these samples.
         """
-        start = time.perf_counter()
-        self.samples_seen = fit(self.problem)
-        if self.world.device.type == "cuda":
-            torch.cuda.synchronize(self.world.device)
-        self.fit_s = time.perf_counter() - start
+        # A user's model may draw from the generators that all code shares.
+        with importer.running(self.problem.seed):
+            start = time.perf_counter()
+            self.samples_seen = fit(self.problem)
+            if self.world.device.type == "cuda":
+                torch.cuda.synchronize(self.world.device)
+            self.fit_s = time.perf_counter() - start
 
     def outputs(self, split: str) -> torch.Tensor:
         """The model's outputs for the samples of a split, all in one call."""

@@ -125,6 +125,12 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
         found = next(filter(is_such, others), None)
         if found is not None:
             roles[role] = found
+    groups = [name for name in others if own_samples.names_groups(name)]
+    if len(groups) > 1:
+        raise UserError(
+            f"{path}: {' and '.join(groups)} may each say which rows belong together; keep the one whose rows must stay "
+            "together, such as those of a person, and remove or rename the other"
+        )
     named = [name for name in others if name.lower() in _TARGETS]
     if not targets and not named and roles.get("groups_column") == others[-1]:
         raise UserError(
