@@ -23,6 +23,7 @@ from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config
 from ketscale.grid import POINT, Run, Study, layout
+from ketscale.measure.form import Gpu
 from tests import record_maker
 from tests import records_factory as factory
 from tests.analysis import simulated_times as simulated
@@ -360,6 +361,20 @@ def test_nodes_of_one_type_are_one_class_of_host() -> None:
     )
     assert comparability.host_class(one) == comparability.host_class(two)
     assert comparability.host_class(one).startswith("icelake: ")
+
+
+def test_jobs_that_were_given_one_gpu_or_four_are_on_one_class_of_host() -> None:
+    classes = [
+        comparability.host_class(
+            msgspec.structs.replace(
+                MACHINE,
+                node_type="gpu-node",
+                gpus=[Gpu(name=name, uuid=f"GPU-{number}") for number in range(count)],
+            )
+        )
+        for name, count in (("H100", 1), ("H100", 4), ("H200", 4))
+    ]
+    assert classes[0] == classes[1] != classes[2]
 
 
 def test_what_a_study_varies_is_no_part_of_the_key() -> None:

@@ -103,10 +103,10 @@ def hindrance(keys: Iterable[Key]) -> str:
 def host_class(machine: Host) -> str:
     """The class of a record's host in words: the cluster's node type, else the host itself, with what is in it.
 
-    Memory counts in steps of 5 %.
+    Memory counts in steps of 5 %. A job sees only the GPUs that it was given, so their number says nothing of the host.
     """
     steps = round(_STEPS * math.log2(max(1, machine.memory_bytes) / 2**30))
-    gpus = "; ".join(sorted(gpu.name for gpu in machine.gpus))
+    gpus = "; ".join(sorted({gpu.name for gpu in machine.gpus}))
     parts = (machine.cpu, f"{machine.cores} cores", f"{2 ** (steps / _STEPS):.3g} GiB", gpus)
     return f"{machine.node_type or machine.host}: {', '.join(filter(None, parts))}"
 

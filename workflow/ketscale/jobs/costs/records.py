@@ -84,9 +84,11 @@ def known(content: Mapping[str, Any]) -> tuple[str, ...]:
 
 def hardware(machine: Host) -> str:
     """The hardware of a machine in words: processor, cores and GPUs."""
-    # An allocation may have only some of the cores; the machine is the same.
+    # An allocation may have only some of the cores and GPUs; the machine is the same.
     cores = machine.topology.physical_cores if machine.topology else machine.cores
-    return ", ".join([f"{machine.cpu}, {counted(cores, 'core')}", *sorted(gpu.name for gpu in machine.gpus)])
+    return ", ".join(
+        [f"{machine.cpu}, {counted(cores, 'core')}", *sorted({gpu.name for gpu in machine.gpus})]
+    )
 
 
 @dataclass(frozen=True)
