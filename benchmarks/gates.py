@@ -140,7 +140,7 @@ class Gates(Benchmark):
     levels: tuple[int, ...] = option((2, 3), numbers(2), "levels of each transmon")
     segments: tuple[int, ...] = option((40,), numbers(1), "segments of every pulse")
     batch: tuple[int, ...] = option((1, 64), numbers(1), "numbers of pulses")
-    gates: tuple[str, ...] = option(GATES, names(GATES), "gates: x on all qubits, cnot on two")
+    gates: tuple[str, ...] = option(GATES, names(GATES), "gates, x on all qubits and cnot on two")
     simulators: tuple[str, ...] = option(SIMULATORS, names(SIMULATORS), "simulators")
     budget: float = option(60, SECONDS, "skip a simulator whose first call takes longer")
 

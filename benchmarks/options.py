@@ -13,10 +13,11 @@ from ketscale.errors import UserError
 
 
 class Kind(NamedTuple):
-    """How an option's value is read, from the option's name and the text behind it."""
+    """How an option's value is read, from the option's name and the text behind it; and the names that are known."""
 
     read: Callable[[str, str], Any]
     metavar: str
+    known: Collection[str] = ()
 
 
 def option(default: Any, kind: Kind, meaning: str) -> Any:
@@ -27,7 +28,8 @@ def option(default: Any, kind: Kind, meaning: str) -> Any:
     several = ", separated by commas" if kind.metavar in ("NAMES", "NUMBERS") else ""
     shown = ",".join(map(str, default)) if isinstance(default, tuple) else default
     said = "" if callable(default) or shown in (None, "") or len(str(shown)) > 20 else f" (default: {shown})"
-    found = {"option": (kind, f"{meaning}{several}{said}")}
+    named = f": {', '.join(kind.known)}" if kind.known else ""
+    found = {"option": (kind, f"{meaning}{several}{named}{said}")}
     return (
         field(default_factory=default, metadata=found)
         if callable(default)
@@ -42,15 +44,17 @@ def add_options(parser: argparse.ArgumentParser, benchmark: type) -> None:
     """
     for each in fields(benchmark):
         if "option" in each.metadata:
-            (read, metavar), text = each.metadata["option"]
+            kind, text = each.metadata["option"]
             name = f"--{each.name}"
-            parser.add_argument(name, type=partial(read, name), metavar=metavar, help=text)
+            parser.add_argument(name, type=partial(kind.read, name), metavar=kind.metavar, help=text)
 
 
 def names(known: Collection[str]) -> Kind:
     """Names, separated by commas."""
     return Kind(
-        lambda option, text: tuple(_known(option, part, known) for part in _parts(option, text)), "NAMES"
+        lambda option, text: tuple(_known(option, part, known) for part in _parts(option, text)),
+        "NAMES",
+        tuple(known),
     )
 
 
@@ -63,7 +67,7 @@ def one_of(known: Collection[str]) -> Kind:
             raise UserError(f"{option}: one of {', '.join(known)}, not {text}")
         return str(first)
 
-    return Kind(read, "NAME")
+    return Kind(read, "NAME", tuple(known))
 
 
 def numbers(least: int) -> Kind:
