@@ -209,7 +209,6 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path]:
         }
     )  # fmt: skip
     factory.write_all(config, results, lambda run: better_than_constant(run, config))
-    factory.draw(config, results)
     report.build(config, results)
     return config, results
 

@@ -30,13 +30,14 @@ from tests.analysis.test_claims import BY_ID, MEASURED
 
 def combinations(claim: Claim) -> Iterator[dict[str, float]]:
     """Every combination of values below, between and above the thresholds of each reading."""
+    bounds = factory.bounds(claim)
     values = [
         [known[0] / 2, *(math.sqrt(a * b) for a, b in itertools.pairwise(known)), 1.5 * known[-1], None]
-        for known in factory.bounds(claim).values()
+        for known in bounds.values()
     ]
     # Two readings of the same runs cannot have any values, so some are left to follow.
     for combination in itertools.product(*values):
-        named = zip(factory.bounds(claim), combination, strict=True)
+        named = zip(bounds, combination, strict=True)
         yield {name: value for name, value in named if value is not None}
 
 

@@ -270,7 +270,8 @@ def test_a_deleted_seed_is_trained_again_and_the_tables_refreshed_and_nothing_el
     kept = {path: path.read_bytes() for path in paths if path != gone}
     before, tables = json.loads(gone.read_text()), (project.results / "tables" / "runs.csv").read_bytes()
     gone.unlink()
-    project.snakemake()
+    said = project.snakemake().stderr
+    assert all(study["question"] in said for study in project.config["studies"].values())
     after = json.loads(gone.read_text())
     assert after["started"] != before["started"] and after["cohort"] == []
     assert after["losses"] == pytest.approx(before["losses"], rel=1e-10)

@@ -120,9 +120,9 @@ class Project:
         (folder / "config.yaml").write_text(yaml.safe_dump(self.config))
 
     def _environment(self) -> dict[str, str]:
-        """The variables of commands that nobody kills, which are forked unless they are those of a copy of the package."""
+        """The variables of commands, which are forked: of a copy of the package, from a server of its own."""
         made = environment(self.checkout / "workflow") | self.variables
-        return made | {"PATH": f"{forks.programs()}:{made['PATH']}"} if self.checkout == ROOT else made
+        return made | {"PATH": f"{forks.programs(self.checkout / 'workflow')}:{made['PATH']}"}
 
     def run(self, *command: str, check: bool = True) -> subprocess.CompletedProcess[str]:
         """A command in the folder."""
@@ -201,7 +201,7 @@ class Project:
         process = subprocess.Popen(
             ["ketscale", "launch", record],
             cwd=self.folder,
-            env=environment(self.checkout / "workflow") | self.variables,
+            env=self._environment(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
@@ -230,7 +230,8 @@ def with_family(folder: Path, files: Mapping[str, str], name: str) -> Path:
     for part in ("Snakefile", "config.yaml"):
         shutil.copy(ROOT / part, folder / part)
     for part in ("workflow", "profiles", "envs"):
-        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+        # Compiled modules stay valid, since the copies have the times of the originals.
+        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("*.pyc.*"))
     for path, text in files.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text)

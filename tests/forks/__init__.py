@@ -5,8 +5,8 @@ it has one thread is checked. They have the arguments, folder, variables, stream
 another parent, session and limits, and earlier imports.
 
 So they are for tests of what commands compute and write. Tests of kills, locks, the environment, memory, launchers and
-starts call the real ones. So do, untold, ranks of mpirun and torchrun, and commands with several threads or of a copy of
-the package, which would need a server of its own.
+starts call the real ones. So do, untold, ranks of mpirun and torchrun, and commands with several threads. A copy of the
+package has a server of its own.
 """
 
 from __future__ import annotations
@@ -28,26 +28,30 @@ from tests import ROOT
 _BIN = Path(sys.executable).parent
 _CLIENT = (Path(__file__).parent / "client.py").read_text()
 _TO_SET = '"", "", "", {}'
-# What a command must not have otherwise, since the server reads it when it imports.
-_FIXED = {"PYTHONPATH": str(ROOT / "workflow"), **dict.fromkeys(THREAD_VARIABLES, "1")}
+_PACKAGE = ROOT / "workflow"
+
+
+def _fixed(package: Path) -> dict[str, str]:
+    """What a command must not have otherwise, since the server reads it when it imports."""
+    return {"PYTHONPATH": str(package), **dict.fromkeys(THREAD_VARIABLES, "1")}
 
 
 @functools.cache
-def programs() -> Path:
-    """A folder to be the first of PATH, with `ketscale` and `snakemake`."""
+def programs(package: Path = _PACKAGE) -> Path:
+    """A folder to be the first of PATH, with `ketscale` and `snakemake` of the package in a folder."""
     folder = Path(tempfile.mkdtemp(prefix="ketscale-forks-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     # `ketscale launch` puts the folder of its Python first in the PATH of what it starts.
     python = folder / "python"
     _write(python, f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     for name in ("ketscale", "snakemake"):
-        forked(_BIN / name, folder / name, python)
+        forked(_BIN / name, folder / name, python, package)
     return folder
 
 
-def forked(script: Path, path: Path, python: Path = Path(sys.executable)) -> None:
+def forked(script: Path, path: Path, python: Path = Path(sys.executable), package: Path = _PACKAGE) -> None:
     """Write a program that runs a script of Python, whose own name is `python`, in a process forked from the server."""
-    given = _CLIENT.replace(_TO_SET, repr((_server(), str(script), str(python), _FIXED)), 1)
+    given = _CLIENT.replace(_TO_SET, repr((_server(package), str(script), str(python), _fixed(package))), 1)
     _write(path, f"#!{sys.executable} -IS\n{given}")
 
 
@@ -57,8 +61,8 @@ def _write(path: Path, text: str) -> None:
 
 
 @functools.cache
-def _server() -> str:
-    """The address of the server, which is started now and ends with this process."""
+def _server(package: Path) -> str:
+    """The address of the server of a package, which is started now and ends with this process."""
     # No path, whose length would be limited and which would be left behind.
     address = f"\0ketscale-forks-{os.getpid()}-{uuid.uuid4().hex}"
     # Nothing is written: it is closed when this process ends, however it ends.
@@ -69,7 +73,7 @@ def _server() -> str:
         server = subprocess.Popen(
             [sys.executable, "-P", "-m", "tests.forks.server", str(listener.fileno()), str(lives)],
             cwd=ROOT,
-            env={**os.environ, **_FIXED, "PYTHONPATH": f"{ROOT}:{ROOT / 'workflow'}", "MPLBACKEND": "agg"},
+            env={**os.environ, **_fixed(package), "PYTHONPATH": f"{ROOT}:{package}", "MPLBACKEND": "agg"},
             pass_fds=(listener.fileno(), lives),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,

@@ -41,6 +41,7 @@ _IMPORTS = {"train": _TRAINS, "prepare": _TRAINS, "report": _DRAWS}
 def main(listening: int, lives: int) -> None:
     """Serve until the other end of the pipe `lives` is closed."""
     sys.path.remove(str(Path(__file__).parents[2]))  # from where this file was imported
+    os.fsync = lambda descriptor: None  # as in the processes of the tests themselves
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the keepers
     listener = socket.socket(fileno=listening)
     while lives not in select.select([listener, lives], [], [])[0]:
@@ -77,7 +78,8 @@ def _import(asked: dict[str, Any]) -> None:
         problems = importlib.import_module("ketscale.problems")
         for found in pkgutil.walk_packages(problems.__path__, "ketscale.problems."):
             importlib.import_module(found.name)
-        if any('"default.qubit"' in argument for argument in asked["arguments"]):
+        # Files of users' often have QNodes.
+        if any(word in argument for argument in asked["arguments"] for word in ('"default.qubit"', '.py"')):
             importlib.import_module("pennylane")
     gc.collect()
     gc.freeze()

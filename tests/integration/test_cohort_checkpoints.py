@@ -118,15 +118,23 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return found
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
+# None: the members of the plan for more cores.
+@pytest.mark.parametrize(
+    ("moment", "cases"),
+    zip(MOMENTS, [(KILLED, (0, 1, 2, 3)), (KILLED, (0, 2), (1,), None)], strict=True),
+)
 def test_the_members_of_a_killed_cohort_go_on_with_whomever_they_find(
-    study: Study, moment: int, monkeypatch: pytest.MonkeyPatch, taken: list[int]
+    study: Study,
+    moment: int,
+    cases: tuple[tuple[int, ...] | None, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    taken: list[int],
 ) -> None:
     where, steps = killed(study, moment, monkeypatch)
     assert (len(set(steps.values())) == 1) == (moment % 3 == 0)
     (pair,) = cohorts.plan([study.settings[seed] for seed in KILLED], 2)
     on_more_cores = tuple(settings.run.seed for settings in pair)
-    for case, members in enumerate((KILLED, (0, 2), (0, 1, 2, 3), (1,), on_more_cores)):
+    for case, members in enumerate(each or on_more_cores for each in cases):
         place = f"{where}-{case}"
         shutil.copytree(study.folder / where, study.folder / place)
         taken.clear()

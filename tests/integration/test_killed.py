@@ -145,7 +145,10 @@ def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digi
     assert f"process {pids.pop()} on " in said
 
 
-@pytest.mark.parametrize("place", ["cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1"])
+@pytest.mark.parametrize(
+    "place",
+    ["cpu-n1r1t1", "mpi-n1r2t1", pytest.param("ddp-cpu-n1r2t1", marks=pytest.mark.in_full)],
+)
 def test_a_second_writer_that_is_stopped_says_nothing_about_the_first(tmp_path, digits_features, place):
     run = study.run(place, protocol="longer")
     with study.launch(tmp_path, run, digits_features) as first:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
@@ -39,11 +40,9 @@ def imports(node: ast.AST, types: bool) -> Iterator[str]:
         yield from imports(child, types)
 
 
+@functools.cache
 def imports_of_all(types: bool) -> dict[str, set[str]]:
     return {name: set(imports(ast.parse(path.read_text()), types)) - {name} for name, path in MODULES.items()}
-
-
-IMPORTS = imports_of_all(types=False)
 
 
 def room_of(module: str) -> str:
@@ -72,7 +71,7 @@ def test_imports_only_point_down() -> None:
     row = floors()
     upwards = [
         f"{module} imports {other}"
-        for module, others in IMPORTS.items()
+        for module, others in imports_of_all(False).items()
         for other in others
         if row[room_of(module)] > row[room_of(other)]
     ]
@@ -81,7 +80,10 @@ def test_imports_only_point_down() -> None:
 
 def test_circuits_in_other_libraries_look_down_on_engines_alone() -> None:
     found = {
-        room_of(other) for module in MODULES if room_of(module) == "interop" for other in IMPORTS[module]
+        room_of(other)
+        for module in MODULES
+        if room_of(module) == "interop"
+        for other in imports_of_all(False)[module]
     }
     bottom = max(number for number in floors().values() if number < 1000)
     assert found - {room for room, number in floors().items() if number >= bottom} == {"interop", "engines"}
@@ -91,7 +93,7 @@ def test_a_family_imports_no_other_family() -> None:
     assert FAMILIES
     for family in FAMILIES:
         others = tuple(f"ketscale.problems.{other}" for other in FAMILIES - {family})
-        for module, imported in IMPORTS.items():
+        for module, imported in imports_of_all(False).items():
             if module.startswith(f"ketscale.problems.{family}"):
                 assert not [name for name in imported if name.startswith(others)], module
 

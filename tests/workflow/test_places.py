@@ -66,11 +66,16 @@ def test_an_installed_package_is_taken_and_another_version_is_said(
             "of another package (/elsewhere/ketscale)",
         ),
         ("#!/bin/sh\necho ketscale 0.3.0\n", "of another package (unknown)"),
-        (f'#!/bin/sh\nexec {sys.executable} -m ketscale "$@"\n', ""),
+        (
+            f'#!/bin/sh\n[ "$1" = --version ] && exec {sys.executable} -m ketscale "$@"\nexec bin/stand-in "$@"\n',
+            "",
+        ),
     ],
 )
 def test_jobs_call_the_package_that_the_snakefile_imports(fresh: Path, script: str, said: str) -> None:
+    (fresh / "bin/ketscale").rename(fresh / "bin/stand-in")
     (fresh / "bin/ketscale").write_text(script)
+    (fresh / "bin/ketscale").chmod(0o755)
     done = run_in(fresh, *LOCAL, "results/features/digits/features.json", check=False)
     if said:
         assert said in done.stderr and "Traceback" not in done.stderr

@@ -36,7 +36,9 @@ def test_each_profile_works_as_typed(fresh: Path, profile: str) -> None:
     assert files(fresh) == before
 
 
-@pytest.mark.parametrize("failing", [None, 0, 1, 2])
+@pytest.mark.parametrize(
+    "failing", [None, 1, *(pytest.param(run, marks=pytest.mark.in_full) for run in (0, 2))]
+)
 def test_a_job_group_starts_snakemake_once_and_goes_on_after_a_run_that_fails(
     finished: Path, failing: int | None
 ) -> None:

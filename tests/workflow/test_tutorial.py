@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
@@ -13,6 +14,7 @@ import pandas
 import pytest
 import torch
 
+from tests import forks
 from tests.contract.tiny_study import ROOT, environment
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
@@ -33,13 +35,13 @@ def run(text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A copy of the workflow without edits, what the page writes beside it, and the study run."""
+    """The workflow without edits, what the page writes beside it, and the study run."""
     folder = tmp_path_factory.mktemp("tutorial") / "checkout"
     folder.mkdir()
     for file in ("Snakefile", "config.yaml"):
         shutil.copy(ROOT / file, folder / file)
-    for part in ("workflow", "profiles", "envs"):
-        shutil.copytree(ROOT / part, folder / part, ignore=shutil.ignore_patterns("__pycache__"))
+    for part in ("workflow/rules", "workflow/report", "profiles", "envs"):
+        shutil.copytree(ROOT / part, folder / part)
     first, _, model = with_words("# file: ").partition("\n")
     (folder / first.removeprefix("# file: ")).write_text(model)
     with pytest.MonkeyPatch.context() as patch:
@@ -56,7 +58,7 @@ def shell(folder: Path, *lines: str) -> list[str]:
         done = subprocess.run(
             shlex.split(line),
             cwd=folder,
-            env=environment(folder / "workflow"),
+            env=environment(ROOT / "workflow") | {"PATH": f"{forks.programs()}:{os.environ['PATH']}"},
             capture_output=True,
             text=True,
             timeout=500,

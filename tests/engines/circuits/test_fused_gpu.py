@@ -55,7 +55,8 @@ def test_an_exchange_is_a_pauli_word_on_pairs_of_reals(letters: str, power: int)
 
 @needs_triton
 @pytest.mark.slow
-def test_interpreted_kernels_agree_with_default_qubit() -> None:
+@pytest.mark.parametrize("which", ["not in_full", pytest.param("in_full", marks=pytest.mark.in_full)])
+def test_interpreted_kernels_agree_with_default_qubit(which: str) -> None:
     """In a process of its own: triton must know that it interprets before it is imported."""
     done = subprocess.run(
         [
@@ -65,6 +66,8 @@ def test_interpreted_kernels_agree_with_default_qubit() -> None:
             "-q",
             "-p",
             "no:cacheprovider",
+            "-m",
+            which,
             "tests/engines/circuits/fused_gpu_interpreted.py",
         ],
         cwd=ROOT,
@@ -170,23 +173,36 @@ def test_a_thread_holds_all_rows(
 @needs_triton
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "arch, dtype", [(80, torch.float32), (90, torch.float32), (90, torch.float64), (100, torch.float32)]
+    "arch, dtype, qubits",
+    # The largest states of several warps, and of one; in full smaller ones too, for one kind of chip.
+    [
+        *((arch, torch.float32, gpu.MOST_QUBITS) for arch in (80, 90, 100)),
+        *((90, torch.float64, qubits) for qubits in (8, gpu.MOST_QUBITS)),
+        *(
+            pytest.param(arch, dtype, qubits, marks=pytest.mark.in_full)
+            for arch, dtype, smaller in (
+                (80, torch.float32, (8,)),
+                (90, torch.float32, (2, 4, 6, 8, 9)),
+                (90, torch.float64, (2, 4, 6, 9)),
+                (100, torch.float32, (8,)),
+            )
+            for qubits in smaller
+        ),
+    ],
 )
-def test_compiled_kernels_fit_a_processor(arch: int, dtype: torch.dtype, once: None) -> None:
-    # The largest states of one warp and of several; for one kind of chip smaller ones too.
-    for qubits in (2, 4, 6, 8, 9, gpu.MOST_QUBITS) if arch == 90 else (8, gpu.MOST_QUBITS):
-        for kernel in KERNELS:
-            made = resources(kernel, qubits, dtype, arch)
-            if (kernel, qubits, dtype) == ("backward", 12, torch.float64):
-                # Two states of 16 numbers of 64 bits, one exchanged and sines are 128 registers, all that 512 threads have.
-                assert made.registers == 128 and 0 < made.spill_bytes < 4096, made
-            else:
-                assert made.spill_bytes == 0, made
-            assert made.registers * made.warps * 32 <= REGISTERS, made
-            # Never more than the states of one block pass through shared memory.
-            states = made.samples * 2 ** (qubits + 1) * dtype.itemsize
-            assert made.shared_bytes <= states <= SHARED_BYTES[arch] - 1024, made
-            assert made.occupancy >= (0.25 if dtype == torch.float32 else 0.125), made
+def test_compiled_kernels_fit_a_processor(arch: int, dtype: torch.dtype, qubits: int, once: None) -> None:
+    for kernel in KERNELS:
+        made = resources(kernel, qubits, dtype, arch)
+        if (kernel, qubits, dtype) == ("backward", 12, torch.float64):
+            # Two states of 16 numbers of 64 bits, one exchanged and sines are 128 registers, all that 512 threads have.
+            assert made.registers == 128 and 0 < made.spill_bytes < 4096, made
+        else:
+            assert made.spill_bytes == 0, made
+        assert made.registers * made.warps * 32 <= REGISTERS, made
+        # Never more than the states of one block pass through shared memory.
+        states = made.samples * 2 ** (qubits + 1) * dtype.itemsize
+        assert made.shared_bytes <= states <= SHARED_BYTES[arch] - 1024, made
+        assert made.occupancy >= (0.25 if dtype == torch.float32 else 0.125), made
 
 
 @needs_triton

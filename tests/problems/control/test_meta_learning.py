@@ -193,7 +193,7 @@ def test_the_cache_changes_no_number(spread: float, monkeypatch: pytest.MonkeyPa
     )
     found = {}
     for creation in ("once", "again"):
-        loop = PublishedLoop("rk4", 0.05, cache=creation == "once")
+        loop = PublishedLoop("rk4", 0.125, cache=creation == "once")
         problem, recorder = (
             learning("fomaml", spread=spread, simulator=loop, creation=creation),  # type: ignore[arg-type]
             spans.Recorder(torch.device("cpu")),
