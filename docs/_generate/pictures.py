@@ -20,6 +20,8 @@ from ketscale.engines.circuits.fused.program import Angle, Rotation, Word, reduc
 SIMULATORS = (
     "fused-jax",
     "fused",
+    "from_qnode",
+    "tensorcircuit",
     "default.qubit-jit",
     "kronecker",
     "qulacs",
@@ -33,7 +35,7 @@ def speed() -> Drawing:
     """Milliseconds of a call under each simulator, with the mode in which it is used."""
     cells = {"4 x 64": "4 qubits, 64 samples", "8 x 128": "8 qubits, 128 samples"}
     rows = [row for row in read("2026-11-peers.csv") if row["layers"] == "3"]
-    drawing = Drawing(860, 500, "Time of a call, value and gradient, under each simulator")
+    drawing = Drawing(860, 584, "Time of a call, value and gradient, under each simulator")
     drawing.text(24, 32, "Value and gradient of a batch of small circuits", size=17, bold=True)
     drawing.text(
         24, 54, "milliseconds a call, logarithmic axis; AMD EPYC, two threads, commit aefb4882d3", "soft", 13
@@ -44,15 +46,15 @@ def speed() -> Drawing:
         return left + (right - left) * math.log10(value / least) / math.log10(most / least)
 
     for power in range(-2, 5):
-        drawing.line(x(10.0**power), 70, x(10.0**power), 470)
-        drawing.text(x(10.0**power), 488, f"{10.0**power:,g}", "soft", 12, "middle")
+        drawing.line(x(10.0**power), 70, x(10.0**power), 554)
+        drawing.text(x(10.0**power), 572, f"{10.0**power:,g}", "soft", 12, "middle")
     y = 80
     for cell, title in cells.items():
         drawing.text(24, y + 14, title, size=13, bold=True)
         y += 22
         for name in SIMULATORS:
             (row,) = [row for row in rows if row["qubits x batch"] == cell and row["simulator"] == name]
-            own, value = name.startswith("fused"), float(row["a call, ms"])
+            own, value = name.startswith(("fused", "from_qnode")), float(row["a call, ms"])
             kind, half = ("first" if own else "second"), float(row["interquartile range, ms"] or 0) / 2
             drawing.text(left - 10, y + 13, f"{name} ({row['mode']})", size=12, at="end", bold=own)
             drawing.line(x(value - half), y + 9, x(value + half), y + 9, kind)

@@ -122,7 +122,10 @@ class SiteFile(Block, frozen=True, kw_only=True):
     node_hours: (
         Annotated[
             float,
-            Meta(ge=0, description="The node-hours that the jobs of this folder may use; null for no limit"),
+            Meta(
+                ge=0,
+                description="A budget of node-hours for `ketscale status` and `plan`; nothing stops at it; null for none",
+            ),
         ]
         | None
     ) = None
