@@ -342,7 +342,7 @@ class Reader:
         return {row["seed"]: row for row in kept}, "" if kept else f"no run with cores of its own ({shared})"
 
     def _certain(self, quantity: Quantity, found: Estimate) -> Estimate:
-        """The estimate with its value as both ends, if all seeds are equal because chance has no part in them.
+        """The estimate with its value as both ends, if seeds are equal because chance has no part in them.
 
         So it is with what simulators are like, and with the time of spans that no run enters.
         """
