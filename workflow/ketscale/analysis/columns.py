@@ -424,6 +424,7 @@ SCALING = Table("scaling", "One row per point of every study of speed. Speedups 
     Column("flag", "Why the point is not ideal, such as `busy`, `timed_out`, `untimed` or `mixed` (runs that are not comparable), or so of its reference", text=True),
     Column("why", "Why there is no median or no speedup, such as other code, packages or hosts", text=True),
     *_speedup("speedup_same", "its reference: the same simulator on one rank and one thread, in `weak` with its share of the batch, in `mistakes` one fair rank, in `changes` the first point. In `weak` it is the gain in throughput, in `changes` that of a sample", "same_reference"),
+    Column("same_step_s", "Median over seeds of the steady step of this reference", unit="s"),
     Column("verdict", "What the interval of this speedup says, all comparisons of the study together; in `mistakes`, of how much slower a step is", text=True),
     *_speedup("speedup_best_serial", "the best that one process does on at most as many cores, with any simulator", "best_serial_reference"),
     Column("efficiency", "Speedup, or gain in throughput, as a share of the number of workers"),
