@@ -568,7 +568,7 @@ CLAIMS = Table("claims", "The published claims that a study of the config tests,
 COMPARED = Table("compared", "Points that two results folders A and B have in common, and measures of them; of `ketscale compare --csv` and `--json`.", (
     *(replace(column, of=partial(lambda name, change: change.at.get(name), column.name)) for column in (*(_AXES[name] for name in POINT), HARDWARE)),
     Column("points", "Number of points that are taken together; 1 of a point alone", attrgetter("points")),
-    Column("measure", "What is compared: a column of runs.csv, or a metric on test data", attrgetter("measure")),
+    Column("measure", "What is compared: a column of runs.csv, a metric on test data, or `losses`, the largest relative difference of the first ones", attrgetter("measure")),
     Column("change_is", "`ratio` (B over A) or `difference` (B less A)", lambda change: "ratio" if change.ratio else "difference"),
     Column("seeds", "Number of pairs of the same seed; empty of several points", lambda change: change.found.n if change.points == 1 else None),
     Column("outliers", "Number of outliers among them, which below 15 pairs are left out", attrgetter("found.outliers")),
