@@ -153,6 +153,13 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
         "Undecided (too few seeds), at best 1.05 times as long",
         verdicts.FEW,
     ),
+    "nothing that is decided pays": (
+        study("strong", backend=LAYOUTS),
+        lambda run: {"step_s": {1: 1.0, 2: 1.2, 4: 3.0}[run.ranks]} | ({"quiet": factory.BUSY} if run.ranks == 4 else {}),
+        "It pays in no decided comparison, at best with two MPI ranks: a step takes 1.2 times as long as with one core.",
+        "It pays in no decided comparison, at best 1.2 times as long",
+        verdicts.PAYS_NOT,
+    ),
     "weak scaling": (
         study("weak", [{"batch": 32, "backend": "cpu-n1r1t1"}, {"batch": 128, "backend": "mpi-n1r4t1"}]),
         lambda run: {"step_s": 1.0 if run.ranks == 1 else 1.25},
@@ -176,6 +183,17 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
         "The fastest is default.qubit in one and fused in one of two cases.",
         "Fastest: default.qubit in one and fused in one of two cases",
         verdicts.SLOWER,
+    ),
+    "simulators that win at one size each, of which one may be noise": (
+        study("simulator", simulator=["fused", "default.qubit"], qubits=[4, 6], seed=FIVE),
+        lambda run: {
+            "step_s": TRUE_3_PERCENT(run.simulator != "fused", run.seed)
+            if run.size.startswith("q4")
+            else {"fused": 1.0, "default.qubit": 2.0}[run.simulator]
+        },
+        "The fastest is default.qubit in one and fused in one of two cases, not surely in each.",
+        "Fastest: default.qubit in one of two cases, not surely in each",
+        verdicts.NO_LOSS,
     ),
     "simulators within the noise": (
         study("simulator", simulator=["fused", "default.qubit"], seed=FIVE),

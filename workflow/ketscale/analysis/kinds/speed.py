@@ -118,9 +118,9 @@ class Speed(Kind):
             count = sum(each.told.verdict == self.wins for each in known)
             # That none has the verdict is not known if the best point has none.
             undecided = not count and verdict in gains.UNDECIDED
-            start = (
-                gains.said(verdict) if undecided else f"{self.begins} {share(count, len(known), self.noun)}"
-            )
+            some = any(each.told.verdict in gains.UNDECIDED for each in known)
+            noun = f"decided {self.noun}" if not count and some else self.noun
+            start = gains.said(verdict) if undecided else f"{self.begins} {share(count, len(known), noun)}"
             start = f"{capital(start)}, {'most' if count else self.least}"
             texts = [f"{start} with {name}: {is_fast}." for name in (told.point, plain(told.point))]
             short = f"{start} {times(factor)}"
