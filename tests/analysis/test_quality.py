@@ -212,9 +212,11 @@ def test_a_strong_control_is_not_exchanged_for_a_weak_one_because_a_seed_failed(
 
 
 def test_one_seed_has_the_interval_of_its_samples(tmp_path: Path) -> None:
-    _, rows = asked(analysis.of(given(seeds=1)), tmp_path, shares(vqc=175 / 180, mlp=0.9))
+    found, rows = asked(analysis.of(given(seeds=1)), tmp_path, shares(vqc=175 / 180, mlp=0.9))
     # scipy.stats.binomtest(175, 180).proportion_ci(method="wilson")
     assert rows.loc["vqc", ["value_low", "value_high"]].tolist() == pytest.approx([0.9367, 0.9881], abs=1e-4)
+    assert "Intervals are of 95 %, over test samples, of one seed alone." in found.notes
+    assert not [note for note in found.notes if "over seeds" in note]
 
 
 def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path: Path) -> None:

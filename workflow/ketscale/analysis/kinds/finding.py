@@ -242,8 +242,9 @@ class Finding:
             yield f"On {where} the {what} leaves little room to be better."
         yield from (f"Beside {where}, {clause}." for clause in self.lacking)
         over = "seeds and test samples" if self.sampled else "seeds"
-        over += "" if share else f", of the geometric mean of {self.metric.title}"
         over = f"{self.splits} splits, {over}" if self.splits > 1 else over
+        over = "test samples, of one seed alone" if self.sampled and self.n == 1 else over
+        over += "" if share else f", of the geometric mean of {self.metric.title}"
         yield f"Intervals are of 95 %, over {over}."
 
     @property
