@@ -30,7 +30,7 @@ from tests import records_factory as factory
 
 # The kinds of studies that compare models by their tests.
 KINDS = ("accuracy", "comparison")
-# Before it had a model, so that its number of parameters is not known.
+# The run had no model yet, so that its number of parameters is not known.
 FAILED = {"status": "out_of_memory", "reason": "no room", "quality": None, "parameters": None}
 NONE = {"qubits": 0, "layers": 0, "simulator": "none"}
 # The accuracy of a run on validation data, and which samples of the test it gets right; None if it failed.

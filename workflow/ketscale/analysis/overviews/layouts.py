@@ -86,7 +86,7 @@ def table(inputs: Inputs) -> pd.DataFrame:
     points = points.assign(device=points["layout"].map(device))
     # Not over another size, batch or protocol.
     several = points[(points["workers"] > 1) & ~points["same_reference"].astype(str).str.contains(" ")]
-    # Of several studies that have a point, the first by name tells its verdict, whatever their order is.
+    # The first study by name tells the verdict of a point that several have, whatever their order is.
     several = several[several[RATIO].notna()].sort_values("study", kind="stable")
     several = several.drop_duplicates([*POINT, "hardware"])
     if several.empty:
