@@ -57,7 +57,8 @@ def test_factors_are_said_as_people_say_them() -> None:
 
 def test_layouts_have_names() -> None:
     names = {
-        "cpu-n1r1t1": "one core", "cpu-n1r1t4": "four threads", "gpu-n1r1t1": "one GPU", "mpi-n1r1t1": "one MPI rank",
+        "cpu-n1r1t1": "one core", "cpu-n1r1t4": "four threads", "gpu-n1r1t1": "one GPU", "gpu-n1r1t4": "one GPU with four threads",
+        "mpi-n1r1t1": "one MPI rank",
         "mpi-n2r2t1": "two MPI ranks on two nodes", "mpi-n1r2t3": "two MPI ranks of three threads", "ddp-n1r4t1": "four GPUs (DDP)",
         "mpi-n16r16t1": "16 MPI ranks on 16 nodes",
     }  # fmt: skip
