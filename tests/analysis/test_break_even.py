@@ -255,3 +255,18 @@ def test_the_one_worker_may_be_of_another_study(tmp_path: Path) -> None:
     found = answers_of(config, tmp_path)["pays"]
     assert found.text == "Four GPUs (DDP) pay everywhere, from 500 µs of work per worker."
     assert found.rows[-1].beside == "one GPU" and not faults(found)
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (0.5, "pays everywhere, from 1 ms of work per worker."),
+        (2.0, "does not pay up to 8 ms of work per worker."),
+    ],
+)
+def test_one_rank_of_two_threads_is_one(factor: float, said: str, tmp_path: Path) -> None:
+    config = factory.small_config(study(backend=["cpu-n1r1t1", "mpi-n1r1t2"]))
+    steps = {1: 0.002, 2: 0.002 * factor}
+    factory.write_all(config, tmp_path, lambda run: {"step_s": steps[run.threads] * run.batch})
+    (found,) = answers_of(config, tmp_path).values()
+    assert found.text == f"One MPI rank of two threads {said}" and not faults(found)

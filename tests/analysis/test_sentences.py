@@ -225,6 +225,27 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
         "A step takes 729 times as long from 2 to 8 qubits",
         verdicts.MORE_THAN,
     ),
+    "layers from one": (
+        study("depth", layers=[1, 2, 4]),
+        lambda run: {"step_s": 0.2 * int(run.size.split("-l")[1])},
+        "From 1 to 4 circuit layers a step takes 4 times as long: about in proportion.",
+        "A step takes 4 times as long from 1 to 4 circuit layers",
+        verdicts.ABOUT,
+    ),
+    "simulators that are all faster with qubits": (
+        study("qubits", qubits=[2, 4], simulator=["fused", "default.qubit"]),
+        lambda run: {"step_s": 1.0 if run.size.startswith("q2") else {"fused": 0.5, "default.qubit": 0.25}[run.simulator]},
+        "From 2 to 4 qubits a step is at least 2 times as fast (fused): less than in proportion.",
+        "A step is at least 2 times as fast",
+        verdicts.LESS,
+    ),
+    "a larger batch that costs with both simulators": (
+        study("batch", batch=[16, 64], simulator=["fused", "default.qubit"]),
+        lambda run: {"step_s": 1.0 if run.batch == 16 else {"fused": 8.0, "default.qubit": 16.0}[run.simulator]},
+        "From batch 16 to 64 images are trained at least 2 times as slowly (fused): it does not pay.",
+        "Images are trained at least 2 times as slowly",
+        verdicts.PAYS_NOT,
+    ),
     "a larger batch": (
         study("batch", batch=[16, 64]),
         lambda run: {"step_s": {16: 1.0, 64: 2.0}[run.batch]},
@@ -317,6 +338,24 @@ def test_a_row_for_each_point_says_its_step_and_what_was_left_out(tmp_path: Path
     assert four.verdict == verdicts.DISTURBED and four.effect and four.effect.n == 4
     assert "left out" not in four.more, "all of them are in its median"
     assert answer.effect == two.effect and answer.of == "speed of a step with two MPI ranks beside one core"
+
+
+@pytest.mark.parametrize(
+    ("busy", "told"),
+    [
+        (1, "1 of 3 points is not as good as the others (busy)."),
+        (2, "2 of 3 points are not as good as the others (busy)."),
+        (3, "All points are flagged (busy)."),
+    ],
+)
+def test_a_note_counts_the_points_that_are_flagged(busy: int, told: str, tmp_path: Path) -> None:
+    disturbed = LAYOUTS[-busy:]
+    answer = said(
+        tmp_path,
+        study("strong", backend=LAYOUTS),
+        lambda run: {"quiet": factory.BUSY} if run.layout in disturbed else {},
+    )
+    assert told in answer.notes
 
 
 @pytest.mark.parametrize(

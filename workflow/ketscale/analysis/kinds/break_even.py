@@ -159,10 +159,12 @@ def _line(name: str, points: list[Entry]) -> _Line:
     if count and sure < len(words) and len(placed) == len(points):
         work_s, least = works[sure], duration(works[sure])
         said = f"at {least}{{}} and above" if sure else f"everywhere, from {least}{{}}"
+    # One rank may have several threads.
+    pays, does = ("pays", "does") if name.startswith("one ") else ("pay", "do")
     if count:
-        return _Line(name, work_s, capital(f"{name} pay {said}"), said, verdicts.PAYS, passed)
+        return _Line(name, work_s, capital(f"{name} {pays} {said}"), said, verdicts.PAYS, passed)
     surely = "" if words[-1] == verdicts.PAYS_NOT else "surely "
-    begins, said = capital(f"{name} do not {surely}pay up to {most}{{}}"), f"not {surely}up to {most}{{}}"
+    begins, said = capital(f"{name} {does} not {surely}pay up to {most}{{}}"), f"not {surely}up to {most}{{}}"
     return _Line(name, work_s, begins, said, words[-1], passed)
 
 
