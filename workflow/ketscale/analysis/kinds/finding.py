@@ -257,8 +257,7 @@ def amount(found: Estimate, unit: str) -> str:
     ratio = unit == "times"
     lower = found.value < (1 if ratio else 0)
     if lower:
-        low, high = (None if end is None else -end for end in (found.high, found.low))
-        found = found.inverse() if ratio else Estimate(-found.value, low, high, found.n)
+        found = found.inverse() if ratio else found.times(-1)
     words = (_number(found.value, unit), unit, "lower" if lower else "higher")
     return f"{' '.join(filter(None, words))} ({_number(found.low, unit)} to {_number(found.high, unit)})"
 
