@@ -48,13 +48,22 @@ def judged(claim: Claim, evidence: Collected, monkeypatch: pytest.MonkeyPatch) -
     return judge(claim, evidence)
 
 
-@pytest.mark.parametrize("claim", MEASURED, ids=lambda claim: claim.id)
+EQUAL = dict.fromkeys(factory.CLOSE, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("claim", "spread"),
+    [
+        *(pytest.param(claim, factory.CLOSE, id=claim.id) for claim in MEASURED),
+        pytest.param(BY_ID["4.5"], EQUAL, id="what a simulator is like, equal for all seeds"),
+    ],
+)
 def test_every_claim_can_have_every_verdict_of_its_rule(
-    claim: Claim, monkeypatch: pytest.MonkeyPatch
+    claim: Claim, spread: Mapping[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = {SUPPORTED, REFUTED} | ({MORE} if claim.rule.more else set())
     for targets in combinations(claim):
-        found = judged(claim, factory.doctored(claim, targets), monkeypatch)
+        found = judged(claim, factory.doctored(claim, targets, spread), monkeypatch)
         if found.verdict in wanted:
             assert found.reading is not None and found.hardware == factory.HOST and found.records
             assert found.reading.estimate is not None and found.reading.estimate.low is not None
