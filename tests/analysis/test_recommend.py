@@ -196,7 +196,13 @@ def test_rounds_of_trials_tell_apart_what_intervals_do_not():
 @pytest.mark.parametrize(
     ("factor", "said"),
     [
-        (0.98, ["are too close for more cores (0.98 times", "take fused on cpu-n1r1t1, which needs the fewest cores"]),
+        (
+            0.98,
+            [
+                "are too close for more cores (0.98 times",
+                "take fused on cpu-n1r1t1, which needs the fewest cores",
+            ],
+        ),
         (0.5, ["take fused on cpu-n1r1t2. By rounds it took 0.50 times"]),
     ],
 )

@@ -129,7 +129,11 @@ def test_probes_of_other_code_are_not_joined(seeds: list[int], tmp_path: Path) -
 
     def change(run: Any) -> Mapping[str, Any]:
         code = factory.record(config, run)["code"]
-        return {"code": {**code, "imported": "nameelse"}} if run.size.startswith("q8") and run.seed in seeds else {}
+        return (
+            {"code": {**code, "imported": "nameelse"}}
+            if run.size.startswith("q8") and run.seed in seeds
+            else {}
+        )
 
     factory.write_all(config, tmp_path, change)
     answer = answers_of(config, tmp_path)["asked"]
