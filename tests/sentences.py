@@ -14,7 +14,7 @@ from tests import records_factory as factory
 NUMBER = re.compile(r"(?<![\w.\-])[-+]?\d[\d.,]*(?:e[-+]?\d+)?")
 NOBODY_SAYS = (
     r"(?<![\d.])1 times\b", r"(?<!\d)0?\.\d+ times\b", r"(?<!\d)0\.\d+x\b", r"\ball 1\b", r"-0\.0\b", r"\bnan\b", r"\bNone\b(?! of)", r"\binf\b",
-    r"\b1 comparisons\b", r"takes takes", r"  ", r"\(\)", r": \.", r", \.", r"\.\.",
+    r"(?<![\d.])1 (comparisons|runs|points|qubits|circuit layers)\b", r"takes takes", r"  ", r"\(\)", r": \.", r", \.", r"\.\.",
 )  # fmt: skip
 
 

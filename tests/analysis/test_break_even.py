@@ -245,3 +245,28 @@ def test_nothing_is_said_of_work_that_is_not_known(tmp_path: Path) -> None:
     factory.write_all(config, tmp_path, change)
     (found,) = answers_of(config, tmp_path).values()
     assert found.text == "Two MPI ranks pay in three of four cases up to 8 ms of work per worker."
+
+
+def test_the_one_worker_may_be_of_another_study(tmp_path: Path) -> None:
+    asked = study(backend=["cpu-n1r1t1", "ddp-n1r4t1"])
+    alone = {**asked["pays"]["axes"], "backend": "gpu-n1r1t1"}
+    config = factory.small_config({**asked, "alone": {"kind": "batch", "question": "?", "axes": alone}})
+    factory.write_all(config, tmp_path, lambda run: {"step_s": 0.002 * run.batch / run.ranks})
+    found = answers_of(config, tmp_path)["pays"]
+    assert found.text == "Four GPUs (DDP) pay everywhere, from 500 µs of work per worker."
+    assert found.rows[-1].beside == "one GPU"
+
+
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (0.5, "pays everywhere, from 1 ms of work per worker."),
+        (2.0, "does not pay up to 8 ms of work per worker."),
+    ],
+)
+def test_one_rank_of_two_threads_is_one(factor: float, said: str, tmp_path: Path) -> None:
+    config = factory.small_config(study(backend=["cpu-n1r1t1", "mpi-n1r1t2"]))
+    steps = {1: 0.002, 2: 0.002 * factor}
+    factory.write_all(config, tmp_path, lambda run: {"step_s": steps[run.threads] * run.batch})
+    (found,) = answers_of(config, tmp_path).values()
+    assert found.text == f"One MPI rank of two threads {said}" and not faults(found)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ketscale import analysis, cli
-from ketscale.analysis import comparison, intervals
+from ketscale.analysis import intervals
 from ketscale.analysis.compare import compare
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.verdicts import APART, FEW, changes
@@ -85,14 +85,19 @@ def test_two_points_of_one_seed_decide_nothing(tmp_path):
     assert verdicts(compare(a, b, 1.05)) == {32: FEW, 64: FEW}
 
 
-def test_other_losses_are_not_called_faster(tmp_path):
-    def change(run):
+@pytest.mark.parametrize(
+    ("change", "measure"), [({}, "step_s"), ({"quiet": beside(others_share=0.5)}, "losses")]
+)
+def test_other_losses_are_not_called_faster_and_are_told_without_times(tmp_path, capsys, change, measure):
+    def other(run):
         losses = [2.3 * 0.9**step * (1.01 if run.batch == 64 else 1 + 1e-5) for step in range(20)]
-        return {"step_s": 0.005 * noise(run, 0.01), "losses": losses}
+        return {"step_s": 0.005 * noise(run, 0.01), "losses": losses, **change}
 
-    a, b = written(tmp_path, change)
-    assert verdicts(compare(a, b, 1.05)) == {32: "faster", 64: "other losses", 128: "faster"}
+    a, b = written(tmp_path, other)
+    times = {32: "faster", 128: "faster"} if measure == "step_s" else {}
+    assert verdicts(compare(a, b, 1.05), measure) == {64: "other losses", **times}
     assert cli.main(["compare", str(a), str(b)]) == 1
+    assert ("; over 2 points a step of B takes 0." in capsys.readouterr().out) == bool(times)
 
 
 def test_disturbed_runs_are_left_out_of_times(tmp_path):
@@ -251,7 +256,7 @@ def test_a_record_from_before_a_setting_counts_with_its_default_and_another_sche
 
 def changed(draws):
     """The verdicts on log ratios, a row for each point."""
-    found = [Compared(comparison.exponential(intervals.typical(list(logs)))) for logs in draws]
+    found = [Compared(intervals.typical(list(logs)).mapped(math.exp)) for logs in draws]
     return changes(found, 1.0, 1.0, "slower", "faster", "no clear change")
 
 

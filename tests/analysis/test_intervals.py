@@ -75,3 +75,10 @@ def test_the_median_of_an_even_number_is_inside() -> None:
     found = intervals.typical(values)
     assert found and found.low is not None and found.high is not None
     assert found.low <= statistics.median(values) <= found.high
+
+
+def test_a_function_that_falls_exchanges_the_ends() -> None:
+    found = Estimate(2.0, 1.0, 4.0, 5, 1)
+    assert found.inverse() == Estimate(0.5, 0.25, 1.0, 5, 1)
+    assert found.times(-2.0) == Estimate(-4.0, -8.0, -2.0, 5, 1)
+    assert Estimate(2.0, None, None, 1).mapped(math.log2) == Estimate(1.0, None, None, 1)

@@ -84,7 +84,7 @@ def test_a_cell_quotes_the_comparison_of_its_study(found: pd.DataFrame) -> None:
     cell = found.loc[("q6-l3", 64)]
     assert cell[RATIO] == pytest.approx((1.8 * 1.9 * 1.7) ** (1 / 3)) and cell["n"] == 3
     assert 1 < cell[f"{RATIO}_low"] < 1.8 < cell[f"{RATIO}_high"]
-    assert cell["alone_s"] == pytest.approx(0.02)
+    assert cell["same_step_s"] == pytest.approx(0.02)
 
 
 def cell(*rows: tuple[str, float, str]) -> str:
@@ -111,6 +111,8 @@ def test_cores_and_gpus_have_cells_of_their_own(found: pd.DataFrame) -> None:
         "qubits": 4.0,
         "layers": 3.0,
         "kind": "strong",
+        "study": "s",
+        "same_step_s": 0.1,
         "verdict": verdicts.PAYS,
     }
     usual |= {"flag": "", "code": "c", f"{RATIO}_low": 1.5, f"{RATIO}_high": 1.7, f"{RATIO}_n": 3, "n": 3}
@@ -133,6 +135,13 @@ def test_cores_and_gpus_have_cells_of_their_own(found: pd.DataFrame) -> None:
         "core": "two MPI ranks",
         "GPU": "two GPUs (DDP)",
     }
+
+
+def test_the_order_of_studies_that_share_points_changes_nothing(inputs: Inputs) -> None:
+    other = inputs.scaling.assign(study="another", verdict=verdicts.NO_GAIN)
+    orders = (inputs.scaling, other), (other, inputs.scaling)
+    one, two = (layouts.table(replace(inputs, scaling=pd.concat(order))) for order in orders)
+    pd.testing.assert_frame_equal(one, two)
 
 
 @pytest.mark.parametrize("width", style.WIDTHS.values())

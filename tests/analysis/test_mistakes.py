@@ -121,3 +121,38 @@ def test_nothing_is_drawn_without_the_fair_rank(tmp_path: Path) -> None:
     factory.write_all(config(), tmp_path, change)
     analysed = factory.draw(config(), tmp_path)
     assert "mistakes" not in analysed.figures and analysed.parts[0].answer.verdict == verdicts.OPEN
+
+
+@pytest.mark.parametrize(
+    ("unsharded", "said"),
+    [
+        (0.011, "in both misconfigured cases, most with two MPI ranks: a step takes 1.1 times as long"),
+        (0.005, "in no misconfigured case, at worst with two MPI ranks: a step is 2 times as fast"),
+    ],
+)
+def test_each_batch_has_a_fair_rank_of_its_own(unsharded: float, said: str, tmp_path: Path) -> None:
+    made = given()
+    made["studies"]["mistakes"]["axes"]["batch"] = [32, 128]
+    config = analysis.of(made)
+    times = {**STEP_S, ("mpi-n1r2t1", "unsharded"): unsharded}
+    factory.write_all(config, tmp_path, lambda run: {"step_s": run.batch * times[run.layout, run.protocol]})
+    (answer,) = answers_of(config, tmp_path).values()
+    effects = {row.point: row.effect.value for row in answer.rows if row.effect}
+    assert effects == {
+        f"two MPI ranks ({wrong}batch {batch})": pytest.approx(effect)
+        for batch in (32, 128)
+        for wrong, effect in (("", 0.6), ("unsharded, ", unsharded / 0.01))
+    }
+    assert answer.text == f"Steps are slower {said} as with one fair rank." and not faults(answer)
+
+
+def test_what_works_sample_by_sample_is_no_fair_rank() -> None:
+    made = given()
+    made["simulators"]["fused-loop"] = {**made["simulators"]["fused"], "batching": "loop"}
+    alone = made["studies"]["mistakes"]["points"][0]
+    alone["simulator"] = ["fused", "fused-loop"]
+    assert analysis.of(made).runs
+    alone["simulator"] = ["fused-loop", "fused"]
+    refusal = r"^studies\.mistakes: .*fused-loop works sample by sample; put fused before it$"
+    with pytest.raises(UserError, match=refusal):
+        analysis.of(made)

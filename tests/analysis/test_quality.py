@@ -30,7 +30,8 @@ from tests import records_factory as factory
 
 # The kinds of studies that compare models by their tests.
 KINDS = ("accuracy", "comparison")
-FAILED = {"status": "diverged", "reason": "NaN at step 3", "quality": None}
+# The run had no model yet, so that its number of parameters is not known.
+FAILED = {"status": "out_of_memory", "reason": "no room", "quality": None, "parameters": None}
 NONE = {"qubits": 0, "layers": 0, "simulator": "none"}
 # The accuracy of a run on validation data, and which samples of the test it gets right; None if it failed.
 Truth = Callable[[Run], tuple[float, np.ndarray[Any, Any]] | None]
@@ -205,14 +206,17 @@ def test_a_strong_control_is_not_exchanged_for_a_weak_one_because_a_seed_failed(
     """That seed gets nothing right: 7/8 of 0.9 are more than 0.3, and less than 0.8."""
     for weak, best in ((0.3, "strong"), (0.8, "weak")):
         of = lost(shares(vqc=0.95, strong=0.9, weak=weak), "strong", 1)
-        _, rows = asked(analysis.of(given(controls=("weak", "strong"))), tmp_path / best, of)
+        found, rows = asked(analysis.of(given(controls=("weak", "strong"))), tmp_path / best, of)
         assert rows.loc["vqc", "control"] == best
+        assert found.rows[0].more["parameters"] == "70,186 / 70,186", "those of a seed that has a model"
 
 
 def test_one_seed_has_the_interval_of_its_samples(tmp_path: Path) -> None:
-    _, rows = asked(analysis.of(given(seeds=1)), tmp_path, shares(vqc=175 / 180, mlp=0.9))
+    found, rows = asked(analysis.of(given(seeds=1)), tmp_path, shares(vqc=175 / 180, mlp=0.9))
     # scipy.stats.binomtest(175, 180).proportion_ci(method="wilson")
     assert rows.loc["vqc", ["value_low", "value_high"]].tolist() == pytest.approx([0.9367, 0.9881], abs=1e-4)
+    assert "Intervals are of 95 %, over test samples, of one seed alone." in found.notes
+    assert not [note for note in found.notes if "over seeds" in note]
 
 
 def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path: Path) -> None:

@@ -56,3 +56,8 @@ def test_agreement_is_never_rarer_than_it_is() -> None:
     agreed = [{"a": 3.0, "b": 2.0, "c": 1.0}] * 5
     assert ranks.friedman(agreed) == pytest.approx(6.0**-4)
     assert ranks.friedman([{"a": 1.0, "b": 1.0, "c": 1.0}] * 5) == 1.0
+
+
+def test_models_that_failed_and_scores_that_differ_by_rounding_tie() -> None:
+    scores = [{"a": 1.0, "b": -np.inf, "c": -np.inf}, {"a": 0.3, "b": 0.1 + 0.2, "c": 0.0}]
+    assert ranks.mean_ranks(scores) == {"a": (1 + 1.5) / 2, "b": (2.5 + 1.5) / 2, "c": (2.5 + 3) / 2}

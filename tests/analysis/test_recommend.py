@@ -193,6 +193,28 @@ def test_rounds_of_trials_tell_apart_what_intervals_do_not():
         assert Recommendation("m", two, Compared(ratio), "rounds").apart is apart
 
 
+@pytest.mark.parametrize(
+    ("factor", "said"),
+    [
+        (
+            0.98,
+            [
+                "are too close for more cores (0.98 times",
+                "take fused on cpu-n1r1t1, which needs the fewest cores",
+            ],
+        ),
+        (0.5, ["take fused on cpu-n1r1t2. By rounds it took 0.50 times"]),
+    ],
+)
+def test_a_runner_up_with_more_cores_must_pay(factor, said):
+    config = study()
+    two = (choice(config, 1, 1.0, 0.5, 2.0), choice(config, 2, 1.2, 0.6, 2.4))
+    rounds = {number: factor + 0.001 * number for number in range(3)}
+    ratio = comparison.paired(rounds, dict.fromkeys(range(3), 1.0), 0.0)
+    found = recommend._answer(Recommendation("m", two, Compared(ratio), "rounds"))
+    assert len(found) == len(said) and all(words in line for words, line in zip(said, found, strict=True))
+
+
 @pytest.mark.parametrize(("rounds", "over"), [(3, "rounds"), (2, "seeds")])
 def test_the_ratio_is_that_of_three_rounds_of_both(monkeypatch, rounds, over):
     """Both are noisy from round to round, but in every round the second takes a fifth longer."""

@@ -211,6 +211,12 @@ def test_a_page_of_no_record_says_what_is_missing(tmp_path: Path) -> None:
     assert "nothing measured yet" in page and "git checkout" not in page
 
 
+def test_a_page_of_one_run_has_no_runs(tmp_path: Path) -> None:
+    one = {"one": {"kind": "strong", "question": "?", "axes": factory.point(seed=0)}}
+    page = report.rendered([Analysed.of(factory.small_config(one, partial=True), tmp_path)]).decode()
+    assert "1 run: 1 missing" in page and "Of 1 run, 1 missing." in page and ">1 run</a>" in page
+
+
 def test_all_text_is_escaped(shown: str) -> None:
     assert "A &lt;b&gt;bold&lt;/b&gt; &amp; risky title" in shown
     assert "loss is <NaN>" not in shown and "loss is \\u003cNaN> at step 7" in shown

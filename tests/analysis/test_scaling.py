@@ -251,8 +251,9 @@ def test_on_gpus_the_workers_are_gpus() -> None:
     assert points.serial("ddp") == "gpu-n1r1t1"
 
 
-def test_a_protocol_that_shares_the_machine_is_flagged() -> None:
-    assert points_of("strong", [row(timed=False)])["cpu-n1r1t1"]["flag"] == "untimed"
+@pytest.mark.parametrize("status", ["completed", "timed_out"])
+def test_a_protocol_that_shares_the_machine_is_flagged(status: str) -> None:
+    assert points_of("strong", [row(timed=False, status=status)])["cpu-n1r1t1"]["flag"] == "untimed"
 
 
 @pytest.mark.parametrize("estimated", [(), (2,)])

@@ -9,6 +9,7 @@ import pytest
 
 from ketscale import analysis
 from ketscale.analysis.advice import plan, priority
+from ketscale.analysis.report import provenance
 from ketscale.errors import UserError
 from ketscale.jobs.status import report
 from tests import records_factory as factory
@@ -20,12 +21,15 @@ TRIALS = [run for run in CONFIG.runs if CONFIG.is_trial(run)]
 
 def test_a_report_has_the_trials_and_what_each_side_had(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
-    tables = factory.collect(CONFIG, tmp_path).written
+    found = factory.collect(CONFIG, tmp_path)
+    tables = found.written
     assert len(tables["runs"]) == len(CONFIG.runs) - len(TRIALS), "a trial is no answer"
     assert len(tables["completeness"]) == len(CONFIG.runs)
     trials, quality = tables["trials"], tables["quality"].set_index("model")
     assert len(trials) == len(TRIALS) and [*trials.groupby("model")["chosen"].sum()] == [1, 1]
     assert {*trials["node_hours"]} == {1 / 60}
+    cost = "0.1 node-hours, 0 GPU-hours; searches 0.133 node-hours"
+    assert provenance.of(found.tables)["cost"] == [cost]
     assert {*json.loads(trials[trials["model"] == "mlp"]["settings"].iloc[0])} == {
         "learning_rate", "weight_decay", "width",
     }  # fmt: skip

@@ -57,7 +57,8 @@ def test_factors_are_said_as_people_say_them() -> None:
 
 def test_layouts_have_names() -> None:
     names = {
-        "cpu-n1r1t1": "one core", "cpu-n1r1t4": "four threads", "gpu-n1r1t1": "one GPU", "mpi-n1r1t1": "one MPI rank",
+        "cpu-n1r1t1": "one core", "cpu-n1r1t4": "four threads", "gpu-n1r1t1": "one GPU", "gpu-n1r1t4": "one GPU with four threads",
+        "mpi-n1r1t1": "one MPI rank",
         "mpi-n2r2t1": "two MPI ranks on two nodes", "mpi-n1r2t3": "two MPI ranks of three threads", "ddp-n1r4t1": "four GPUs (DDP)",
         "mpi-n16r16t1": "16 MPI ranks on 16 nodes",
     }  # fmt: skip
@@ -153,6 +154,13 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
         "Undecided (too few seeds), at best 1.05 times as long",
         verdicts.FEW,
     ),
+    "nothing that is decided pays": (
+        study("strong", backend=LAYOUTS),
+        lambda run: {"step_s": {1: 1.0, 2: 1.2, 4: 3.0}[run.ranks]} | ({"quiet": factory.BUSY} if run.ranks == 4 else {}),
+        "It pays in no decided comparison, at best with two MPI ranks: a step takes 1.2 times as long as with one core.",
+        "It pays in no decided comparison, at best 1.2 times as long",
+        verdicts.PAYS_NOT,
+    ),
     "weak scaling": (
         study("weak", [{"batch": 32, "backend": "cpu-n1r1t1"}, {"batch": 128, "backend": "mpi-n1r4t1"}]),
         lambda run: {"step_s": 1.0 if run.ranks == 1 else 1.25},
@@ -176,6 +184,17 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
         "The fastest is default.qubit in one and fused in one of two cases.",
         "Fastest: default.qubit in one and fused in one of two cases",
         verdicts.SLOWER,
+    ),
+    "simulators that win at one size each, of which one may be noise": (
+        study("simulator", simulator=["fused", "default.qubit"], qubits=[4, 6], seed=FIVE),
+        lambda run: {
+            "step_s": TRUE_3_PERCENT(run.simulator != "fused", run.seed)
+            if run.size.startswith("q4")
+            else {"fused": 1.0, "default.qubit": 2.0}[run.simulator]
+        },
+        "The fastest is default.qubit in one and fused in one of two cases, not surely in each.",
+        "Fastest: default.qubit in one of two cases, not surely in each",
+        verdicts.NO_LOSS,
     ),
     "simulators within the noise": (
         study("simulator", simulator=["fused", "default.qubit"], seed=FIVE),
@@ -205,6 +224,27 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
         "From 2 to 8 qubits a step takes 729 times as long: more than in proportion.",
         "A step takes 729 times as long from 2 to 8 qubits",
         verdicts.MORE_THAN,
+    ),
+    "layers from one": (
+        study("depth", layers=[1, 2, 4]),
+        lambda run: {"step_s": 0.2 * int(run.size.split("-l")[1])},
+        "From 1 to 4 circuit layers a step takes 4 times as long: about in proportion.",
+        "A step takes 4 times as long from 1 to 4 circuit layers",
+        verdicts.ABOUT,
+    ),
+    "simulators that are all faster with qubits": (
+        study("qubits", qubits=[2, 4], simulator=["fused", "default.qubit"]),
+        lambda run: {"step_s": 1.0 if run.size.startswith("q2") else {"fused": 0.5, "default.qubit": 0.25}[run.simulator]},
+        "From 2 to 4 qubits a step is at least 2 times as fast (fused): less than in proportion.",
+        "A step is at least 2 times as fast",
+        verdicts.LESS,
+    ),
+    "a larger batch that costs with both simulators": (
+        study("batch", batch=[16, 64], simulator=["fused", "default.qubit"]),
+        lambda run: {"step_s": 1.0 if run.batch == 16 else {"fused": 8.0, "default.qubit": 16.0}[run.simulator]},
+        "From batch 16 to 64 images are trained at least 2 times as slowly (fused): it does not pay.",
+        "Images are trained at least 2 times as slowly",
+        verdicts.PAYS_NOT,
     ),
     "a larger batch": (
         study("batch", batch=[16, 64]),
@@ -298,6 +338,24 @@ def test_a_row_for_each_point_says_its_step_and_what_was_left_out(tmp_path: Path
     assert four.verdict == verdicts.DISTURBED and four.effect and four.effect.n == 4
     assert "left out" not in four.more, "all of them are in its median"
     assert answer.effect == two.effect and answer.of == "speed of a step with two MPI ranks beside one core"
+
+
+@pytest.mark.parametrize(
+    ("busy", "told"),
+    [
+        (1, "1 of 3 points is not as good as the others (busy)."),
+        (2, "2 of 3 points are not as good as the others (busy)."),
+        (3, "All points are flagged (busy)."),
+    ],
+)
+def test_a_note_counts_the_points_that_are_flagged(busy: int, told: str, tmp_path: Path) -> None:
+    disturbed = LAYOUTS[-busy:]
+    answer = said(
+        tmp_path,
+        study("strong", backend=LAYOUTS),
+        lambda run: {"quiet": factory.BUSY} if run.layout in disturbed else {},
+    )
+    assert told in answer.notes
 
 
 @pytest.mark.parametrize(

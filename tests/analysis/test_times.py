@@ -17,7 +17,7 @@ from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparability import Key
-from ketscale.analysis.comparison import RESOLUTION, Compared, Times, exponential
+from ketscale.analysis.comparison import RESOLUTION, Compared, Times
 from ketscale.analysis.intervals import Estimate, typical
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Answer
@@ -219,7 +219,7 @@ def test_verdicts_of_several_comparisons_hold_together(seeds: int) -> None:
     generator, wrong = np.random.default_rng(2), 0
     for _ in range(400):
         draws = generator.normal(0.0, 0.05, (10, seeds)).tolist()
-        found = [Compared(exponential(typical(logs))) for logs in draws]
+        found = [Compared(one and one.mapped(math.exp)) for one in map(typical, draws)]
         words = verdicts.changes(found, 1.0, 1.0, verdicts.SLOWER, verdicts.FASTER, verdicts.UNCHANGED)
         wrong += set(words) != {verdicts.UNCHANGED}
     assert wrong <= (0.05 + 0.022) * 400

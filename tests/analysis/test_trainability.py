@@ -123,18 +123,24 @@ def test_a_bend_widens_the_interval_and_is_noted(tmp_path: Path) -> None:
     assert not any("one factor" in note for note in straight.notes)
 
 
-def test_probes_of_other_code_are_not_joined(tmp_path: Path) -> None:
+@pytest.mark.parametrize("seeds", [SEEDS, [0]], ids=["all seeds of a size", "a seed"])
+def test_probes_of_other_code_are_not_joined(seeds: list[int], tmp_path: Path) -> None:
     config = analysis.of(study())
 
     def change(run: Any) -> Mapping[str, Any]:
         code = factory.record(config, run)["code"]
-        return {"code": {**code, "imported": "nameelse"}} if run.size.startswith("q8") else {}
+        return (
+            {"code": {**code, "imported": "nameelse"}}
+            if run.size.startswith("q8") and run.seed in seeds
+            else {}
+        )
 
     factory.write_all(config, tmp_path, change)
     answer = answers_of(config, tmp_path)["asked"]
     assert not faults(answer)
     assert (answer.verdict, answer.effect) == (verdicts.APART, None)
     assert "other code" in answer.text and [row.verdict for row in answer.rows] == [verdicts.APART]
+    assert ("entanglement" in answer.rows[0].more) == (seeds == SEEDS)
 
 
 def test_a_circuit_without_any_gradient_is_told_and_not_passed_over(tmp_path: Path) -> None:
@@ -173,6 +179,13 @@ def test_the_figure_has_a_panel_for_each_measure_and_the_random_ones(tmp_path: P
     table = (tmp_path / "figures" / "asked.csv").read_text().splitlines()
     assert len(table) == 5 and "gradient_square_low" in table[0]
     assert {"gradient_square", "frame_2", "entanglement"} <= set(analysed.tables["runs"])
+
+
+def test_the_figure_has_means_over_seeds(tmp_path: Path) -> None:
+    seeds = [*range(15)]
+    answered(tmp_path, lambda qubits, layers, run: 16.0 if run.seed == 0 else 1.0, seed=seeds)
+    drawn = kind._points(factory.collect(analysis.of(study(seed=seeds)), tmp_path).inputs, "asked")
+    assert drawn["gradient_square"].tolist() == pytest.approx([2.0] * 4)
 
 
 def test_a_size_that_only_models_differ_in_has_no_panel(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from ketscale.analysis.claims.readings import Finding, Reader, Reading, Spans, e
 from ketscale.analysis.claims.verdicts import judge
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import CLAIMS
-from ketscale.analysis.intervals import LEVEL
+from ketscale.analysis.intervals import FEWEST, LEVEL
 from ketscale.analysis.verdicts import MORE, REFUTED, SUPPORTED
 from ketscale.config import Config
 from ketscale.grid import Run
@@ -49,13 +49,22 @@ def judged(claim: Claim, evidence: Collected, monkeypatch: pytest.MonkeyPatch) -
     return judge(claim, evidence)
 
 
-@pytest.mark.parametrize("claim", MEASURED, ids=lambda claim: claim.id)
+EQUAL = dict.fromkeys(factory.CLOSE, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("claim", "spread"),
+    [
+        *(pytest.param(claim, factory.CLOSE, id=claim.id) for claim in MEASURED),
+        pytest.param(BY_ID["4.5"], EQUAL, id="what a simulator is like, equal for all seeds"),
+    ],
+)
 def test_every_claim_can_have_every_verdict_of_its_rule(
-    claim: Claim, monkeypatch: pytest.MonkeyPatch
+    claim: Claim, spread: Mapping[int, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = {SUPPORTED, REFUTED} | ({MORE} if claim.rule.more else set())
     for targets in combinations(claim):
-        found = judged(claim, factory.doctored(claim, targets), monkeypatch)
+        found = judged(claim, factory.doctored(claim, targets, spread), monkeypatch)
         if found.verdict in wanted:
             assert found.reading is not None and found.hardware == factory.HOST and found.records
             assert found.reading.estimate is not None and found.reading.estimate.low is not None
@@ -246,17 +255,30 @@ def test_columns_and_spans(quantity: readings.Quantity, value: float) -> None:
     assert (found.value, found.low, found.high) == pytest.approx((value, *ends), rel=1e-12)
 
 
-@pytest.mark.parametrize("reading", [
-    lambda runs: runs.of(**ONE).value("x", "test_error"),
-    lambda runs: runs.ratio("x", "test_error", ONE, TWO),
-    lambda runs: runs.of(**ONE).value("x", Spans("never")),
+@pytest.mark.parametrize(("reading", "end"), [
+    (lambda runs: runs.of(**ONE).value("x", "test_error"), None),
+    (lambda runs: runs.ratio("x", "test_error", ONE, TWO), None),
+    (lambda runs: runs.of(**ONE).value("x", "test_negativity"), 0.25),
+    (lambda runs: runs.ratio("x", "test_simulator_error", ONE, TWO), 1.0),
+    (lambda runs: runs.of(**ONE).value("x", Spans("never")), 0.0),
+    (lambda runs: runs.of(**ONE).value("x", Spans("never", over="the step")), 0.0),
 ])  # fmt: skip
-def test_equal_results_of_all_seeds_have_no_interval(reading: Callable[[Reader], Reading]) -> None:
-    equal = rows({"cpu-n1r1t1": [1.0] * 3, "mpi-n1r2t1": [1.0] * 3}, test_error=0.25)
+@pytest.mark.parametrize("seeds", [2, 3])
+def test_equal_results_of_all_seeds_have_an_interval_only_where_chance_has_no_part_in_them(
+    reading: Callable[[Reader], Reading], end: float | None, seeds: int
+) -> None:
+    results: dict[str, Any] = dict.fromkeys(("test_error", "test_negativity", "test_simulator_error"), 0.25)
+    equal = rows({"cpu-n1r1t1": [1.0] * seeds, "mpi-n1r2t1": [1.0] * seeds}, **results)
     records = {run: factory.record(a=0.3) for run in runs()}
     found = read(factory.evidence(CONFIG, equal, records), reading)
-    assert found.estimate is not None and found.estimate.low is None
-    assert found.fault == "all seeds are equal, so there is no interval"
+    assert found.estimate is not None
+    if seeds < FEWEST:
+        assert found.estimate.low is None and found.fault == "2 seeds; an interval needs 3"
+    elif end is None:
+        assert found.estimate.low is None and found.fault == "all seeds are equal, so there is no interval"
+    else:
+        assert found.fault == "" and found.ends(LEVEL) == found.ends(0.99) == (found.estimate.value,) * 2
+        assert found.estimate.value == pytest.approx(end)
 
 
 @pytest.mark.parametrize(

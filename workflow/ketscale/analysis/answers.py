@@ -68,6 +68,9 @@ def _cautions(study: Study, inputs: Inputs) -> Iterator[str]:
     flags = points["flag"].dropna()
     # The states above tell of those.
     flags = flags[~flags.str.startswith(TIMED_OUT)]
-    if len(flags):
+    count, every = len(flags), len(points)
+    if count:
         why = ", ".join(sorted(set(flags)))
-        yield f"{len(flags)} of {len(points)} points are not as good as the others ({why})."
+        some = f"{count} of {every} points {'is' if count == 1 else 'are'} not as good as the others"
+        all_ = "All points are flagged" if every > 1 else "The point is flagged"
+        yield f"{all_ if count == every else some} ({why})."

@@ -28,8 +28,12 @@ from ketscale.problems.registry import FAMILIES
 # Columns of runs.csv. The ratios of all but the first have no verdict.
 STEP = "step_s"
 MEASURED = (STEP, "first_step_s", "peak_rss_bytes", "peak_device_bytes")
+# What is told of a point with other losses and no times.
+LOSSES = "losses"
 COLUMNS = tuple(part.name for part in columns.COMPARED.parts if isinstance(part, Column))
 REGRESSIONS = (verdicts.SLOWER, verdicts.WORSE, OTHER_LOSSES)
+# The mean over points leaves step times with these verdicts out.
+UNCOUNTED = (OTHER_LOSSES, verdicts.APART)
 # Largest relative difference of the first losses of one run that was trained twice, perhaps by other code.
 SAME_LOSSES = {"fp64": parity.ACROSS_SIMULATORS, "fp32": parity.SINGLE_PRECISION}
 
@@ -53,11 +57,11 @@ class Pair:
         return "" if self.a.row["quiet"] and self.b.row["quiet"] else "busy"
 
     @property
-    def same_losses(self) -> bool:
-        """Whether both computed the same: their first losses agree within the limit of their precision."""
+    def apart(self) -> float:
+        """The largest relative difference of their first losses; 0 within the limit of their precision."""
         limit = SAME_LOSSES.get(self.a.row["precision"])
         found = parity.between((self.run, self.b.record), (self.run, self.a.record))
-        return limit is None or found is None or found <= limit
+        return 0.0 if limit is None or found is None or found <= limit else found
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,7 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
         replace(change, verdict=word or change.verdict) for change, word in zip(changes, words, strict=True)
     ]
     counted = [change for change in judged if change.measure == STEP and change.points == 1]
-    times = [each.found.value for each in counted if each.verdict not in (OTHER_LOSSES, verdicts.APART)]
+    times = [each.found.value for each in counted if each.verdict not in UNCOUNTED]
     return {
         "threshold": threshold,
         "level": LEVEL,
@@ -198,8 +202,8 @@ def _changes(found: Iterable[Pair], threshold: float) -> Iterator[Change]:
     for key, group in points.items():
         at = dict(zip((*POINT, "hardware"), key, strict=True))
         why = _hindrance(timed[key], comparability.times)
-        undecided = verdicts.APART if why else ""
-        undecided = undecided if all(pair.same_losses for pair in group) else OTHER_LOSSES
+        apart = max(pair.apart for pair in group)
+        undecided = OTHER_LOSSES if apart else verdicts.APART if why else ""
         for measure in MEASURED:
             a, b = _values(timed[key], measure)
             if a:
@@ -207,6 +211,10 @@ def _changes(found: Iterable[Pair], threshold: float) -> Iterator[Change]:
                 yield replace(change, why=why)
                 if change.verdict == FEW:
                     few.setdefault((at["workload"], at["model"], at["hardware"]), []).append(change)
+        if apart and not _values(timed[key], STEP)[0]:
+            # No step time tells it.
+            larger = Estimate(apart, None, None, len(group))
+            yield Change(at, LOSSES, 0.0, apart, larger, False, verdict=OTHER_LOSSES)
         yield from _difference(at, group)
     for shared, alike in few.items():
         if len(alike) >= FEWEST:

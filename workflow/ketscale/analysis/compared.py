@@ -71,7 +71,8 @@ def summary(result: Mapping[str, Any]) -> str:
         parts.append(f"{counted(len(result['failed']), 'run')} of A not completed in B")
     whole = "; ".join(parts)
     if result["overall"]:
-        points = counted(sum(row["points"] == 1 for row in times), "point")
+        counts = [row["points"] == 1 and row["verdict"] not in compare.UNCOUNTED for row in times]
+        points = counted(sum(counts), "point")
         whole += f"; over {points} a step of B takes {result['overall']:.3f}x as long (geometric mean)"
     return whole + "."
 

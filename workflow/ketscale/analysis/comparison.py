@@ -112,7 +112,8 @@ def paired(of: Mapping[int, float], over: Mapping[int, float], least: float) -> 
 
     least: as of `Times.least`.
     """
-    return exponential(typical(logs(of, over), least))
+    found = typical(logs(of, over), least)
+    return found and found.mapped(math.exp)
 
 
 def logs(of: Mapping[int, float], over: Mapping[int, float]) -> list[float]:
@@ -128,11 +129,3 @@ def _by_seed(rows: Group) -> dict[int, float]:
 def _varied(ours: Group, theirs: Group) -> set[str]:
     """The axes in which two points differ."""
     return {name for name in POINT if ours[0][name] != theirs[0][name]}
-
-
-def exponential(found: Estimate | None) -> Estimate | None:
-    """From the estimate of a logarithm, that of a ratio."""
-    if found is None:
-        return None
-    low, high = (None if end is None else math.exp(end) for end in (found.low, found.high))
-    return Estimate(math.exp(found.value), low, high, found.n, found.outliers)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 LEVEL = 0.95
 # With fewer seeds there is no interval, so nothing is decided.
@@ -30,15 +30,18 @@ class Estimate:
     n: int
     outliers: int = 0
 
+    def mapped(self, function: Callable[[float], float]) -> Estimate:
+        """The estimate of a function that only rises, or only falls."""
+        low, high = sorted(function(end) for end in (self.low, self.high) if end is not None) or (None, None)
+        return replace(self, value=function(self.value), low=low, high=high)
+
     def inverse(self) -> Estimate:
         """The estimate of the inverse of a ratio."""
-        low, high = (None if end is None else 1 / end for end in (self.high, self.low))
-        return Estimate(1 / self.value, low, high, self.n, self.outliers)
+        return self.mapped(lambda ratio: 1 / ratio)
 
     def times(self, factor: float) -> Estimate:
-        """The estimate of a positive multiple."""
-        low, high = (None if end is None else factor * end for end in (self.low, self.high))
-        return Estimate(factor * self.value, low, high, self.n, self.outliers)
+        """The estimate of a multiple."""
+        return self.mapped(lambda value: factor * value)
 
 
 def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:

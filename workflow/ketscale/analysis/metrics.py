@@ -258,8 +258,8 @@ def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = T
 
 def _between(mean: float, half: float | None, n: int, back: Callable[[float], float]) -> Estimate:
     """The estimate of a mean with the half width of its interval, if it has one; back: from the scale of both."""
-    low, high = (None, None) if half is None else (back(mean - half), back(mean + half))
-    return Estimate(back(mean), low, high, n)
+    low, high = (None, None) if half is None else (mean - half, mean + half)
+    return Estimate(mean, low, high, n).mapped(back)
 
 
 def _student(level: float, n: int) -> float:

@@ -59,7 +59,7 @@ def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
 
     Diverged and out-of-memory runs are never included. Runs that timed out are included only if no seed was
     completed, and busy runs only if every seed was busy: then the point is flagged `timed_out` or `busy`, shown as
-    such and left out of fits. `untimed` flags protocols whose runs share the machine.
+    such and left out of fits. `untimed` flags protocols whose runs share the machine, also where all timed out.
     """
     measured = [row for row in rows if row["step_s"]]
     completed = [row for row in measured if row["status"] == "completed"]
@@ -67,9 +67,9 @@ def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
     quiet = [row for row in finished if row["quiet"]]
     if finished and not quiet:
         return finished, BUSY
-    if quiet and not completed:
-        return quiet, TIMED_OUT
-    return quiet, "" if all(row["timed"] for row in quiet) else "untimed"
+    if not all(row["timed"] for row in quiet):
+        return quiet, "untimed"
+    return quiet, TIMED_OUT if quiet and not completed else ""
 
 
 def median(values: Iterable[float | None]) -> float | None:

@@ -9,8 +9,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from ketscale.analysis.intervals import LEVEL, Estimate
+
+if TYPE_CHECKING:
+    import numpy as np
 
 # Below this number of data sets nothing is ranked, and of fewer than three models there is no more than signed ranks say.
 FEWEST_DATA, FEWEST_MODELS = 5, 3
@@ -42,8 +46,7 @@ def mean_ranks(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
     scores: of each data set the score of every model; the models are the same.
     """
-    rows = [_ranks(row) for row in scores]
-    return {model: statistics.fmean(row[model] for row in rows) for model in sorted(rows[0])}
+    return dict(zip(sorted(scores[0]), _ranks(scores).mean(0).tolist(), strict=True))
 
 
 def friedman(scores: Sequence[Mapping[str, float]]) -> float:
@@ -52,15 +55,13 @@ def friedman(scores: Sequence[Mapping[str, float]]) -> float:
     It is never smaller than the chance that all data sets agree.
     """
     from scipy.special import fdtrc
+    from scipy.stats import friedmanchisquare
 
-    n, k = len(scores), len(scores[0])
-    rows = [_ranks(row) for row in scores]
-    squares = math.fsum(rank**2 for row in rows for rank in row.values())
-    middle = n * k * (k + 1) ** 2 / 4
-    apart = n**2 * math.fsum((rank - (k + 1) / 2) ** 2 for rank in mean_ranks(scores).values())
-    if squares - middle <= 1e-9:
+    ranked = _ranks(scores)
+    if (ranked == ranked[:, :1]).all():
         return 1.0  # all models tie on all data sets
-    chi = (k - 1) * apart / (squares - middle)
+    n, k = ranked.shape
+    chi = float(friedmanchisquare(*ranked.T).statistic)
     rest = n * (k - 1) - chi
     tail = float(fdtrc(k - 1, (k - 1) * (n - 1), (n - 1) * chi / rest)) if rest > 1e-9 else 0.0
     return max(tail, math.factorial(k) ** (1.0 - n))
@@ -86,11 +87,10 @@ def _sums(n: int) -> list[int]:
     return counts
 
 
-def _ranks(scores: Mapping[str, float]) -> dict[str, float]:
-    values = list(scores.values())
-    return {
-        name: 1
-        + sum(other > value + 1e-12 for other in values)
-        + (sum(abs(other - value) <= 1e-12 for other in values) - 1) / 2
-        for name, value in scores.items()
-    }
+def _ranks(scores: Sequence[Mapping[str, float]]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
+    """The ranks (data, models) on each data set, models by name; scores that differ by rounding tie."""
+    import numpy as np
+    from scipy.stats import rankdata
+
+    table = [[-round(row[model], 12) for model in sorted(row)] for row in scores]
+    return np.asarray(rankdata(table, axis=1))

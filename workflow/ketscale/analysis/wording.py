@@ -25,8 +25,9 @@ def where(text: str) -> str:
     backend = BACKENDS[found["backend"]]
     ranks, threads, nodes = (spelled(found[name]) for name in ("ranks", "threads", "nodes"))
     if not backend.several_ranks:
-        one = "one GPU" if backend.device == "gpu" else "one core"
-        return one if found["threads"] == 1 else f"{threads} threads"
+        if backend.device == "gpu":
+            return "one GPU" + (f" with {threads} threads" if found["threads"] > 1 else "")
+        return "one core" if found["threads"] == 1 else f"{threads} threads"
     on = f" on {nodes} nodes" if found["nodes"] > 1 else ""
     plural = "s" if found["ranks"] > 1 else ""
     if backend.device == "gpu":

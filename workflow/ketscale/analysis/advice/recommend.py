@@ -209,14 +209,17 @@ def _answer(said: Recommendation) -> list[str]:
         return [f"take {first.name}. The runner-up, {second.name}, takes {_times(said)} as long"]
     ratio = said.compared.ratio
     low, high = (ratio.low, ratio.high) if ratio and not said.undecided else (None, None)
-    if high is not None and high < 1:
+    # More cores must pay, as in `apart`.
+    if high is not None and high < (1 / verdicts.WORTH if _cores(second) > _cores(first) else 1):
         return [f"take {second.name}. By {said.over} it took {_times(said)} as long as {first.name}"]
     fewest = min((one for one in said.known if _overlap(first, one)), key=_cores)
-    close = "are too close for more cores" if low is not None and low > 1 else "cannot be told apart"
+    faster = high is not None and high < 1
+    near = faster or (low is not None and low > 1)
+    close = "are too close for more cores" if near else "cannot be told apart"
     why = said.undecided.replace("undecided", "", 1)
     reason = (
         "is the fastest as far as is known"
-        if fewest is first
+        if fewest is first and not faster
         else "needs the fewest cores of those that overlap"
     )
     return [

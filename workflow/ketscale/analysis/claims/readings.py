@@ -304,7 +304,8 @@ class Reader:
         amounts = [{seed: of_side[seed] for seed in seeds} for of_side in known]
 
         def at(level: float) -> Estimate | None:
-            return estimate(level, *amounts)
+            found = estimate(level, *amounts)
+            return found and self._certain(quantity, found)
 
         estimated = at(LEVEL) if seeds else None
         if estimated is None:
@@ -339,6 +340,18 @@ class Reader:
         kept = [row for row in found if not self.own_cores or row["shared_cores"] is False]
         shared = "shared" if found[0]["shared_cores"] else "perhaps shared"
         return {row["seed"]: row for row in kept}, "" if kept else f"no run with cores of its own ({shared})"
+
+    def _certain(self, quantity: Quantity, found: Estimate) -> Estimate:
+        """The estimate with its value as both ends, if seeds are equal because chance has no part in them.
+
+        So it is with what simulators are like, and with the time of spans that no run enters.
+        """
+        measured = (metric for family in self.collected.config.families.values() for metric in family.metrics)
+        of_simulator = {f"{UNTIMED}{metric.name}" for metric in measured if metric.about != "model"}
+        without_chance = found.value == 0 if isinstance(quantity, Spans) else quantity in of_simulator
+        if found.low is not None or found.n < FEWEST or not without_chance:
+            return found
+        return replace(found, low=found.value, high=found.value)
 
     def _fault(self, estimate: Estimate, pairs: Sequence[Sequence[Run]]) -> str:
         """Why an estimate from these runs decides nothing."""

@@ -12,6 +12,7 @@ from ketscale.analysis.points import Group, failed
 from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import POINT
+from ketscale.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +75,7 @@ class Inputs:
         states = of_studies(self.completeness, studies)["state"]
         counts = states.value_counts().drop("completed", errors="ignore").sort_index()
         told = listed(f"{count} {str(state).replace('_', ' ')}" for state, count in counts.items())
-        return f"Of {len(states)} runs, {told}" if told else ""
+        return f"Of {counted(len(states), 'run')}, {told}" if told else ""
 
     def seeds(self, point: pd.Series) -> list[float]:
         """The step times of a point's completed or timed-out runs that have one."""

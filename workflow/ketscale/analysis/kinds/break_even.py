@@ -14,10 +14,10 @@ from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.analysis.kinds.speed import Speed, one_core, several
-from ketscale.analysis.points import HOLLOW_RATIOS, serial, size_axes, variants
+from ketscale.analysis.points import HOLLOW_RATIOS, size_axes, variants
 from ketscale.analysis.wording import SHORT, capital, fitting, share, where
 from ketscale.config import Config
-from ketscale.grid import POINT, Study, layout
+from ketscale.grid import Study
 from ketscale.words import duration
 
 if TYPE_CHECKING:
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-# The columns that are equal for points that differ only in their layout.
-_WORK = [name for name in POINT if name != "layout"]
 NOTE = "Work: the step time of one worker, divided by the number of workers"
 
 
@@ -97,17 +95,13 @@ class BreakEven(Speed):
 
 def with_work(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
     """The points with their line and `work_s`, the step time on one worker over the number of workers, in seconds."""
-    # The one worker that speedups are over: a core, or a GPU.
-    same = ["study", *_WORK, "one"]
-    points = points.assign(one=points["layout"].map(lambda text: serial(layout(text)["backend"])))
-    alone = points[points["layout"] == points["one"]][[*same, "step_s"]].rename(columns={"step_s": "alone_s"})
-    found = points.merge(alone.drop_duplicates(same), on=same, how="left").drop(columns="one")
     others = variants(
-        found, inputs.config, ("layout", "workload", "batch", "simulator", *size_axes(inputs.config))
+        points, inputs.config, ("layout", "workload", "batch", "simulator", *size_axes(inputs.config))
     )
-    names = found["layout"].map(where)
-    return found.assign(
-        work_s=found["alone_s"] / found["workers"], line=names.where(others == "", names + " with " + others)
+    names = points["layout"].map(where)
+    return points.assign(
+        work_s=points["same_step_s"] / points["workers"],
+        line=names.where(others == "", names + " with " + others),
     )
 
 
@@ -165,10 +159,12 @@ def _line(name: str, points: list[Entry]) -> _Line:
     if count and sure < len(words) and len(placed) == len(points):
         work_s, least = works[sure], duration(works[sure])
         said = f"at {least}{{}} and above" if sure else f"everywhere, from {least}{{}}"
+    # One rank may have several threads.
+    pays, does = ("pays", "does") if name.startswith("one ") else ("pay", "do")
     if count:
-        return _Line(name, work_s, capital(f"{name} pay {said}"), said, verdicts.PAYS, passed)
+        return _Line(name, work_s, capital(f"{name} {pays} {said}"), said, verdicts.PAYS, passed)
     surely = "" if words[-1] == verdicts.PAYS_NOT else "surely "
-    begins, said = capital(f"{name} do not {surely}pay up to {most}{{}}"), f"not {surely}up to {most}{{}}"
+    begins, said = capital(f"{name} {does} not {surely}pay up to {most}{{}}"), f"not {surely}up to {most}{{}}"
     return _Line(name, work_s, begins, said, words[-1], passed)
 
 

@@ -155,7 +155,7 @@ def _cells(each: Finding) -> dict[str, str]:
     time = "" if each.train_s is None else duration(each.train_s, 2)
     cells = {
         _reached(each): finding.told(each.reached, each.metric) if each.reached else "",
-        "parameters": f"{each.parameters:,}",
+        "parameters": "" if each.parameters is None else f"{each.parameters:,}",
         "training": f"{time}, {each.cohort} together" if time and each.cohort > 1 else time,
         "budget": finding.spent(each.budget) if each.budget else "",
         "chosen": finding.settled(each.budget) if each.budget else "",

@@ -17,7 +17,7 @@ from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.analysis.kinds.speed import WORK, Speed
-from ketscale.analysis.points import HOLLOW, Group, usable, variants
+from ketscale.analysis.points import FOUND, HOLLOW, Group, usable, variants
 from ketscale.analysis.wording import SHORT, fitting, takes
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
 from ketscale.grid import Study
@@ -143,7 +143,10 @@ class Convergence(Speed):
         if not others:
             return answer
         found, other = inputs.compared(others[0].point, cheapest.point), others[0].point["simulator"]
-        (verdict,) = verdicts.losses([found])
+        # The verdict holds together with those of the rows, of which the comparison may be one.
+        told = ((each, each.point[FOUND]) for each in rows)
+        rest = [one for each, one in told if one and (each is not others[0] or one != found)]
+        verdict, *_ = verdicts.losses([found, *rest])
         if found.ratio is None:
             return replace(answer, text=f"{start}: {gains.said(verdict)}.", verdict=verdict)
         unsure = f"is not surely slower: {gains.said(verdict)}"

@@ -15,7 +15,7 @@ from ketscale.analysis.columns import other_metrics
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Told
 from ketscale.analysis.kinds.selection import GUESSING, Budget, Candidate, Match
-from ketscale.analysis.points import median, size_words
+from ketscale.analysis.points import Group, median, size_words
 from ketscale.analysis.wording import capital, data, digits, listed
 from ketscale.config import Config, Metric, Settings
 from ketscale.grid import Run
@@ -75,7 +75,7 @@ class Finding:
     splits: int
     n: int
     failed: int
-    parameters: int
+    parameters: int | None
     train_s: float | None
     cohort: int
     reached: Estimate | None
@@ -116,7 +116,7 @@ class Finding:
         return cls(
             study, replace(settings, run=replace(settings.run, workload=each.task[0])), each.task, data(each.task[0], config),
             each.metric, len({row["workload"] for row in each.group}), len(each.tests),
-            len(each.failed), first["parameters"], median(row["train_s"] for row in completed),
+            len(each.failed), _parameters(each.group), median(row["train_s"] for row in completed),
             max((row["cohort"] for row in completed), default=1), each.estimate(), each.chance,
             max((row["shared"] for row in completed if row["shared"] is not None), default=None),
             {name: statistics.fmean(values) if values else None for name, values in known.items()},
@@ -138,13 +138,13 @@ class Finding:
         control = match.control
         if control is None:
             return found
-        parameters = control.group[0]["parameters"] if control.group else None
         theirs = config.settings(Run.of(control.group[0])) if control.group else self.settings
         failed = bool(match.chosen.failed or control.failed)
         cautious = _effect(match, failed) if self.metric.is_share or not failed else None
         return replace(
-            found, apart=apart(self.settings, theirs), beside=control.model, theirs=control.estimate(), their_parameters=parameters,
-            their_budget=control.budget, effect=_effect(match), counted=cautious.value if cautious else None, unit=match.unit,
+            found, apart=apart(self.settings, theirs), beside=control.model, theirs=control.estimate(),
+            their_parameters=_parameters(control.group), their_budget=control.budget, effect=_effect(match),
+            counted=cautious.value if cautious else None, unit=match.unit,
         )  # fmt: skip
 
     @property
@@ -216,9 +216,9 @@ class Finding:
                 f"Careful: on {where} {model} was trained by protocol {ours} and {self.beside} by {theirs}, which differ in "
                 f"{listed(settings)}."
             )
-        both = (self.parameters, self.their_parameters or self.parameters)
-        if max(both) > UNEQUAL * min(both):
-            yield f"Careful: on {where} {model} has {both[0]:,} parameters and {self.beside} {both[1]:,}."
+        own, other = self.parameters, self.their_parameters
+        if own is not None and other and max(own, other) > UNEQUAL * min(own, other):
+            yield f"Careful: on {where} {model} has {own:,} parameters and {self.beside} {other:,}."
         if self.failed:
             yield f"{self._lost} seeds of {model} on {where} failed."
         if self.shared:
@@ -242,8 +242,9 @@ class Finding:
             yield f"On {where} the {what} leaves little room to be better."
         yield from (f"Beside {where}, {clause}." for clause in self.lacking)
         over = "seeds and test samples" if self.sampled else "seeds"
-        over += "" if share else f", of the geometric mean of {self.metric.title}"
         over = f"{self.splits} splits, {over}" if self.splits > 1 else over
+        over = "test samples, of one seed alone" if self.sampled and self.n == 1 else over
+        over += "" if share else f", of the geometric mean of {self.metric.title}"
         yield f"Intervals are of 95 %, over {over}."
 
     @property
@@ -256,8 +257,7 @@ def amount(found: Estimate, unit: str) -> str:
     ratio = unit == "times"
     lower = found.value < (1 if ratio else 0)
     if lower:
-        low, high = (None if end is None else -end for end in (found.high, found.low))
-        found = found.inverse() if ratio else Estimate(-found.value, low, high, found.n)
+        found = found.inverse() if ratio else found.times(-1)
     words = (_number(found.value, unit), unit, "lower" if lower else "higher")
     return f"{' '.join(filter(None, words))} ({_number(found.low, unit)} to {_number(found.high, unit)})"
 
@@ -371,6 +371,11 @@ def told(found: Estimate, metric: Metric) -> str:
 def value(found: float, metric: Metric) -> str:
     """A value of a metric with its unit."""
     return f"{100 * found:.1f} %" if metric.is_share else f"{found:.3g} {metric.unit}".rstrip()
+
+
+def _parameters(group: Group) -> int | None:
+    """The number of parameters of a point; None if no run of it had memory enough to have a model."""
+    return next((row["parameters"] for row in group if row["parameters"] is not None), None)
 
 
 def _both(ours: int | None, theirs: int | None) -> str:

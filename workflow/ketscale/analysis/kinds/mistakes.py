@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
-from ketscale.analysis.kinds.speed import Speed, one_core
+from ketscale.analysis.kinds.speed import WORK, Speed, one_core
 from ketscale.analysis.points import Group, Point, Row, median, serial, usable, variants
 from ketscale.analysis.wording import takes, where
 from ketscale.config import Config
-from ketscale.grid import Study
+from ketscale.grid import Run, Study
 from ketscale.words import duration
 
 if TYPE_CHECKING:
@@ -34,19 +34,29 @@ class Mistakes(Speed):
     title = "Misconfigurations"
     caption = "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without."
     axis = f"step time over that of {FAIR}"
-    wins, begins, noun, least = verdicts.SLOWER, "steps are slower with", "misconfiguration", "at worst"
+    wins, begins, noun, least = verdicts.SLOWER, "steps are slower in", "misconfigured case", "at worst"
     missing = f"no misconfiguration was timed together with {FAIR}"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
-        """Require a protocol with a misconfiguration, and a run on one core as the baseline."""
+        """Require a protocol with a misconfiguration, and on one core a fair run before any other."""
         if not any(config.protocols[run.protocol].mistake for run in study.runs):
             yield "a study of kind mistakes needs a protocol that sets mistake; give it one"
         yield from one_core(study)
+        first: dict[tuple[Any, ...], Run] = {}
+        for run in study.runs:
+            if run.layout == serial(run.backend):
+                fair = first.setdefault((run.layout, *(getattr(run, name) for name in WORK)), run)
+                if _one_by_one(config, fair.simulator) and not _one_by_one(config, run.simulator):
+                    yield (
+                        f"the first run on one core is the fair one, but {fair.simulator} works sample by "
+                        f"sample; put {run.simulator} before it"
+                    )
 
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Group | None:
-        """The study's first point on one rank and one thread, whatever the point's protocol and simulator."""
+        """The study's first point of the same work on one rank and one thread, whatever its simulator."""
+        wanted = {**{name: row[name] for name in WORK}, "layout": serial(row["backend"])}
         found = (points[key] for key in asked if key in points)
-        return next((group for group in found if group[0]["layout"] == serial(row["backend"])), None)
+        return next((group for group in found if wanted.items() <= group[0].items()), None)
 
     def judge(self, found: Sequence[Compared]) -> list[str]:
         """Whether a step is slower than that of one fair rank."""
@@ -95,10 +105,13 @@ def _arms(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
 def _wrongs(config: Config, row: pd.Series) -> list[str]:
     """What is misconfigured in an arm, in words."""
     found = [row["value"]] if isinstance(row["value"], str) and row["value"] else []
-    simulator = config.simulators.get(row["simulator"])
-    if simulator is not None and simulator.content().get("batching") == "loop":
-        found.append("sample by sample")
-    return found
+    return [*found, "sample by sample"] if _one_by_one(config, row["simulator"]) else found
+
+
+def _one_by_one(config: Config, name: str) -> bool:
+    """Whether a simulator evaluates the samples of a batch one after the other."""
+    simulator = config.simulators.get(name)
+    return simulator is not None and simulator.content().get("batching") == "loop"
 
 
 MISTAKES = Mistakes()

@@ -72,8 +72,10 @@ class SideBySide(Speed):
         if len(counts) > 1:
             told = [f"{name} in {spelled(-count)}" for count, name in counts]
             said = [f"{listed(some)} of {spelled(len(races))} cases" for some in (told, told[:1])]
-            text = fitting(*(f"The fastest is {some}." for some in said))
-            short = fitting(*(f"Fastest: {some}" for some in said), limits=SHORT)
+            unsure = "" if verdict == verdicts.SLOWER else ", not surely in each"
+            text = fitting(*(f"The fastest is {some}{unsure}." for some in said))
+            shorts = [f"Fastest: {some}{unsure}" for some in said]
+            short = fitting(*shorts, f"The fastest differs by case{unsure}", limits=SHORT)
             return Answer(text, verdict, short=short, notes=notes)
         everywhere, least = (" everywhere", "at least") if len(races) > 1 else ("", "")
         if verdict == verdicts.SLOWER:

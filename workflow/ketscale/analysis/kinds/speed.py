@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from ketscale.analysis import parity, verdicts
+from ketscale.analysis import comparability, parity, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.intervals import Estimate
@@ -118,9 +118,9 @@ class Speed(Kind):
             count = sum(each.told.verdict == self.wins for each in known)
             # That none has the verdict is not known if the best point has none.
             undecided = not count and verdict in gains.UNDECIDED
-            start = (
-                gains.said(verdict) if undecided else f"{self.begins} {share(count, len(known), self.noun)}"
-            )
+            some = any(each.told.verdict in gains.UNDECIDED for each in known)
+            noun = f"decided {self.noun}" if not count and some else self.noun
+            start = gains.said(verdict) if undecided else f"{self.begins} {share(count, len(known), noun)}"
             start = f"{capital(start)}, {'most' if count else self.least}"
             texts = [f"{start} with {name}: {is_fast}." for name in (told.point, plain(told.point))]
             short = f"{start} {times(factor)}"
@@ -167,14 +167,14 @@ class Speed(Kind):
         group = sorted(group, key=lambda row: row["seed"])
         (used, flag), first, count = usable(group), group[0], workers(group[0]["layout"])
         typical, speedup = collected.times.typical(group), collected.times.speedup
-        # No median of runs that are not comparable.
-        alike = [] if typical.why else used
+        alike = _alike(used)
         time = median(row["step_s"] for row in alike)
         same = self.reference(first, asked, collected.points)
-        same = same if same and usable(same)[0] else None
+        theirs = usable(same)[0] if same else []
+        same = same if theirs else None
         found = speedup(group, same) if same else Compared(None)
         if same and found.ratio:
-            found = replace(found, ratio=found.ratio.times(self.factor(used[0], usable(same)[0][0])))
+            found = replace(found, ratio=found.ratio.times(self.factor(used[0], theirs[0])))
         own = same is None or point(same[0]) == point(first)
         to_best, best = Compared(None), None
         for each in alone.get(_work(first), ()):
@@ -208,6 +208,7 @@ class Speed(Kind):
             FOUND: None if own else found,
             **_estimate("speedup_same", found.ratio),
             "same_reference": _named(same, first) if same else "",
+            "same_step_s": median(row["step_s"] for row in _alike(theirs)),
             **_estimate("speedup_best_serial", to_best.ratio),
             "best_serial_reference": _named(best, first) if best else "",
             **(self.shares(found.ratio.value, count) if found.ratio else {}),
@@ -216,6 +217,11 @@ class Speed(Kind):
             "hardware": "; ".join(typical.hosts) or first["hardware"],
             "code": first["code"],
         }  # fmt: skip
+
+
+def _alike(rows: Group) -> Group:
+    """Usable runs of a point; none if they are not comparable, and so have no median."""
+    return [] if comparability.hindrance(comparability.times(row) for row in rows) else rows
 
 
 def _named(reference: Group, row: Row) -> str:

@@ -87,7 +87,9 @@ class Sweep(Speed):
         points = pd.DataFrame([each.point for each in rows])
         span = f"{lead.point['first']:,.0f} to {lead.point['at']:,.0f}"
         span = f"from {span} {self.axis}" if self.varies != "batch" else f"from batch {span}"
-        says = self.says(lead.effect.value, "up to" if many else "", samples(points, inputs.config))
+        # A factor below 1 is told as its inverse, of which that of the lead is the smallest.
+        most = "up to" if lead.effect.value > 1 else "at least"
+        says = self.says(lead.effect.value, most if many else "", samples(points, inputs.config))
         lines = (f" ({lead.point['line']})", "") if many else ("",)
         text = fitting(*(f"{capital(span)} {says}{line}: {gains.said(verdict)}." for line in lines))
         short = fitting(f"{says} {span}", says, limits=SHORT)
@@ -100,11 +102,12 @@ class Sweep(Speed):
         return Answer(text, verdict, of, lead.effect, unit, capital(short), notes=tuple(notes))
 
     def says(self, factor: float, most: str, named: str) -> str:
-        """What a factor says; most: 'up to' where other lines have less. named: what samples are called."""
+        """What a factor says. most: 'up to' or 'at least' where other lines differ. named: what samples are called."""
         return f"a step {takes(factor, most)}"
 
     def _at(self, value: float) -> str:
-        return f"{value:,.0f} {self.axis}" if self.varies != "batch" else f"batch {value:,.0f}"
+        one = self.axis.removesuffix("s") if value == 1 else self.axis
+        return f"{value:,.0f} {one}" if self.varies != "batch" else f"batch {value:,.0f}"
 
     def cells(self, point: pd.Series) -> dict[str, str]:
         """Other cells of a row."""

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from ketscale.analysis import comparability, verdicts
+from ketscale.analysis import comparability, metrics, verdicts
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded, typical
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.analysis.kinds.kind import Answer, Kind, Told
 from ketscale.analysis.points import counted, size_axes, variants
 from ketscale.analysis.wording import SHORT, digits, fitting
@@ -39,6 +39,12 @@ MEASURES = {
     "frame_1": ("frame potential / Haar's, t = 1", True),
     "frame_2": ("frame potential / Haar's, t = 2", True),
     "entanglement": ("entanglement Q", False),
+}
+# The measures that a row tells, by headings, with how they are written.
+CELLS = {
+    "squared gradient": ("gradient_square", ".2g"),
+    "frame potential (t = 2)": ("frame_2", ".2g"),
+    "entanglement": ("entanglement", ".2f"),
 }
 
 
@@ -187,7 +193,8 @@ def _points(inputs: Inputs, *studies: str) -> pd.DataFrame:
             keys = {comparability.quality(row) for row in done}
             joined = [] if comparability.hindrance(keys) else done
             for name in MEASURES:
-                found = typical([row[name] for row in joined])
+                values = [row[name] for row in joined]
+                found = metrics.over_seeds(values, positive=False) if values else None
                 ends = (None, None, None) if found is None else (found.value, found.low, found.high)
                 made |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
             squares = {row["seed"]: row["gradient_square"] for row in done}
@@ -256,13 +263,12 @@ def _told(found: Decay) -> Told:
     """A line's row: the decay, and the measures at its ends."""
     first, last = found.points.iloc[0], found.points.iloc[-1]
     axis = next(axis for axis in CIRCUIT_SIZES if axis.name == found.axis)
-    more = {
-        "from": counted(first[found.axis], axis),
-        "to": counted(last[found.axis], axis),
-        "squared gradient": f"{first['gradient_square']:.2g} to {last['gradient_square']:.2g}",
-        "frame potential (t = 2)": f"{first['frame_2']:.2g} to {last['frame_2']:.2g}",
-        "entanglement": f"{first['entanglement']:.2f} to {last['entanglement']:.2f}",
-    }
+    more = {"from": counted(first[found.axis], axis), "to": counted(last[found.axis], axis)}
+    for heading, (measure, form) in CELLS.items():
+        ends = first[measure], last[measure]
+        # Runs that are not comparable have no mean.
+        if not any(map(math.isnan, ends)):
+            more[heading] = " to ".join(f"{end:{form}}" for end in ends)
     name = f"{found.line or last['model']}, with each {found.axis.removesuffix('s')}"
     return Told(name, "", found.factor, "times", found.verdict, more)
 

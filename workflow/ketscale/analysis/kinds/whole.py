@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 from ketscale.analysis import ranks, verdicts
-from ketscale.analysis.comparison import exponential
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import LEVEL, Estimate
 from ketscale.analysis.kinds import finding
@@ -275,7 +274,7 @@ class Whole:
 
     def _ranked(self, differences: Sequence[float]) -> Estimate | None:
         found = ranks.signed_rank(differences)
-        return exponential(found) if self.unit == "times" else found
+        return found.mapped(math.exp) if found and self.unit == "times" else found
 
 
 def _score(points: Sequence[Finding]) -> float | None:

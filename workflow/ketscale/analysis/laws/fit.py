@@ -171,5 +171,4 @@ def _error(law: Law, predicted: Sequence[float], measured: Array) -> Estimate | 
     seconds = [1 / value if law.inverse else value for value in predicted]
     found = paired(dict(enumerate(seconds)), dict(enumerate(measured[:, -1].tolist())), RESOLUTION)
     assert found is not None
-    low, high = (None if end is None else end - 1 for end in (found.low, found.high))
-    return Estimate(found.value - 1, low, high, found.n, found.outliers)
+    return found.mapped(lambda ratio: ratio - 1)

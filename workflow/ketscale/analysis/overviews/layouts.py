@@ -86,20 +86,17 @@ def table(inputs: Inputs) -> pd.DataFrame:
     points = points.assign(device=points["layout"].map(device))
     # Not over another size, batch or protocol.
     several = points[(points["workers"] > 1) & ~points["same_reference"].astype(str).str.contains(" ")]
-    several = several[several[RATIO].notna()].drop_duplicates([*POINT, "hardware"])
+    # The first study by name tells the verdict of a point that several have, whatever their order is.
+    several = several[several[RATIO].notna()].sort_values("study", kind="stable")
+    several = several.drop_duplicates([*POINT, "hardware"])
     if several.empty:
         return pd.DataFrame()
-    alone = points[points["workers"] == 1][[*CELL, "layout", "step_s"]].drop_duplicates([*CELL, "layout"])
-    alone = alone.rename(columns={"layout": "same_reference", "step_s": "alone_s"})
-    several = several.merge(alone, on=[*CELL, "same_reference"])
     rows = [_cell(group) for _, group in several.groupby(CELL, sort=False)]
-    if not rows:
-        return pd.DataFrame()
     sizes = list(size_axes(inputs.config))
     found = pd.DataFrame(rows)[
         [
-            *CELL, *sizes, "fastest", "layout", "workers", RATIO, f"{RATIO}_low", f"{RATIO}_high", "step_s", "alone_s",
-            "same_reference", "n", "flag", "code",
+            *CELL, *sizes, "fastest", "layout", "workers", RATIO, f"{RATIO}_low", f"{RATIO}_high", "step_s",
+            "same_step_s", "same_reference", "n", "flag", "code",
         ]
     ]  # fmt: skip
     panels = found.groupby(PANEL)
@@ -139,7 +136,7 @@ def _panel(axes: Axes, part: pd.DataFrame, colours: dict[str, str], inputs: Inpu
         )
         lines = [f"{digits(row[RATIO])}x"]
         if _cell_width(part) >= _ROOM:
-            lines = [duration(row["alone_s"]), where(row["layout"]), *lines]
+            lines = [duration(row["same_step_s"]), where(row["layout"]), *lines]
             if pd.notna(row[f"{RATIO}_low"]):
                 lines[-1] += f" ({digits(row[f'{RATIO}_low'])} to {digits(row[f'{RATIO}_high'])})"
             lines += ["(busy)"] if row["flag"] in BUSY_RATIOS else []

@@ -27,6 +27,7 @@ from ketscale.analysis.report.cells import LONG, NUMBER, RECORD, Cell, Head, Roo
 from ketscale.analysis.wording import listed, shown
 from ketscale.grid import RECORD as RECORD_FILE
 from ketscale.grid import RUNS, Run
+from ketscale.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -126,7 +127,7 @@ class Folder:
         """How many runs ended how, for example '69 runs: 66 completed and 3 timed out'."""
         states = _states(self.analysed)["state"]
         counts = [f"{count} {state.replace('_', ' ')}" for state, count in sorted(Counter(states).items())]
-        return f"{len(states)} runs: {listed(counts)}" if counts else "no runs"
+        return f"{counted(len(states), 'run')}: {listed(counts)}" if counts else "no runs"
 
     @property
     def warnings(self) -> list[str]:
@@ -176,6 +177,7 @@ def rendered(
         title=titles.pop() if len(titles) == 1 else f"Results of {len(shown)} folders",
         folders=shown,
         provenance=provenance,
+        counted=counted,
         several=len(shown) > 1,
         meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in said},
         made_from=" ".join(each.sources.digest for each in analysed),

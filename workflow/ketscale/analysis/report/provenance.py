@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import ketscale
@@ -18,8 +19,10 @@ TITLE = "KetScale: fast, honestly measured training of hybrid quantum-classical 
 LICENCE = "Apache-2.0"
 
 
-def of(runs: pd.DataFrame) -> dict[str, list[str]]:
+def of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
     """Date, machine, code and data of the runs' records, with all values if records differ."""
+    runs, searches_h = tables["runs"], tables["trials"]["node_hours"].sum()
+    cost = f"{runs['node_hours'].sum():.3g} node-hours, {runs['gpu_hours'].sum():.3g} GPU-hours"
     found = {
         "measured": _dates(runs),
         "machine": _distinct(runs, "hardware"),
@@ -28,7 +31,7 @@ def of(runs: pd.DataFrame) -> dict[str, list[str]]:
         # The version of this package, whatever trained the runs.
         "page": [f"KetScale {ketscale.__version__}"],
         "prepared data": [f"SHA-256 {value[:16]}…" for value in _distinct(runs, "features_hash")],
-        "cost": [f"{runs['node_hours'].sum():.3g} node-hours, {runs['gpu_hours'].sum():.3g} GPU-hours"],
+        "cost": [f"{cost}; searches {searches_h:.3g} node-hours" if searches_h else cost],
     }
     return {name: values for name, values in found.items() if values}
 
