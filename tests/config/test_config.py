@@ -91,7 +91,9 @@ def eeg(**settings: Any) -> Callable[[Config], None]:
     return at("workloads.eegmmidb", {**usual, **settings})
 
 
-LBFGS = {"precision": "fp64", "features": "cached", "timed": False, "epochs": 5, "optimiser": "l-bfgs"}
+LBFGS = {
+    "precision": "fp64", "features": "cached", "timed": False, "epochs": 5, "learning_rate": 0.1, "optimiser": "l-bfgs"
+}  # fmt: skip
 
 BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     # Misspelt, missing and mistyped settings.
@@ -185,7 +187,7 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "tasks of a model without": (at("protocols.timing.parallel", "tasks"), "has parallel: tasks, which are evaluations of parameter-shift, and simulator fused has none"),
     "l-bfgs in steps": (at("protocols.timing.optimiser", "l-bfgs"), "has optimiser: l-bfgs, which takes no steps"),
     "l-bfgs with dropout": (at("protocols.quality", {**LBFGS, "dropout": 0.1}), "has optimiser: l-bfgs, which takes no dropout"),
-    "l-bfgs with shots": (every(at("protocols.quality", LBFGS), at("simulators.fused.shots", 100)), "has optimiser: l-bfgs, but simulator fused draws other shots in each step; use adam"),
+    "l-bfgs with shots": (every(at("protocols.quality", LBFGS), at("simulators.fused.shots", 100), at("simulators.fused.gradient", "shift")), "has optimiser: l-bfgs, but simulator fused draws other shots in each step; use adam"),
     "held out of whole studies": (sentences(held_out=0), "workload sentences holds out no sentence; set held_out to 1 or more"),
     "sentences on five qubits": (every(sentences(), at("studies.accuracy.axes.qubits", 5)), "superposition_transformer has 4 qubits, not 5"),
     "sentences without a file": (every(sentences(), at("workloads.sentences.fiel", "a.txt")), "workloads.sentences.fiel: unknown setting"),
