@@ -267,6 +267,9 @@ def test_sparse_operators_are_sites_and_have_frames() -> None:
 def test_fidelities_take_arrays() -> None:
     assert kd.ket_fidelity(np.array([0.6, 0.8j]), [0, 1]).item() == pytest.approx(0.64)
     assert kd.process_fidelity(np.eye(2), kd.gate("x").numpy()).item() == 0
+    for mixed in (np.eye(2) / 2, torch.eye(2) / 2):
+        assert kd.fidelity(mixed, [1, 0]).item() == 0.5
+    assert kd.violations(np.eye(2)).trace.item() == 1
 
 
 def test_what_is_evolved_is_what_the_rates_say_unless_it_is_named() -> None:
@@ -632,6 +635,8 @@ def refused(**changes: Any) -> Callable[[], object]:
         (refused(parameters={"a": 1j}), "parameters.a: some are complex"),
         (refused(initial="zero"), "initial: zero is not an array of numbers"),
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): 1j}), "couplings: 1j of (0, 1) is not real"),
+        (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): 0.02 + 0j}), "couplings: (0.02+0j) of (0, 1) is not real"),
+        (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): None}), "parameters.coupling_1_2: None is not a finite number"),
         (refused(duration=-1.0), "duration: -1.0 is not a positive number"),
         (refused(duration=torch.tensor([1.0, -1.0]).double()), "duration: some are not positive"),
         (
@@ -736,6 +741,8 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.average_gate_fidelity(torch.ones(2, 3, 3) + 0j, np.ones((4, 3, 3))), "batch: there are 2 of"),
         (lambda: kd.leakage(torch.eye(2, dtype=torch.int64)), "final: is torch.int64, and must be complex"),
         (lambda: kd.fidelity(torch.ones(2) + 0j, [1, 0]), "rho: must be density matrices"),
+        (lambda: kd.fidelity(torch.ones(3, 2, 2) + 0j, np.ones((2, 2))), "batch: there are 3 of what was evolved, and 2 targets"),
+        (lambda: kd.violations(np.ones(3)), "rho: must be density matrices"),
         (lambda: kd.bare_frame(QUBIT).amplitudes(torch.eye(2) + 0j, "1"), "duration: 1 is not a number"),
     ],
 )  # fmt: skip

@@ -68,12 +68,12 @@ def chain(
         if getattr(strength, "requires_grad", False):
             raise UserError(f"couplings: that of {pair} has a gradient; give its parameter to evolve")
         name, exchanges = _coupling(pair), np.ndim(strength) == 0
-        if exchanges and (isinstance(strength, str) or not np.isreal(strength)):
+        if exchanges and (isinstance(strength, str) or np.iscomplexobj(strength)):
             raise UserError(f"couplings: {strength} of {pair} is not real; give the pair's Hermitian matrix")
         operator = _exchange(pair, levels) if exchanges else strength
         _check_new(name, pieces["drift"])
         pieces["drift"][name] = embedded(operator, pair, levels)
-        parameters[name] = float(strength) if exchanges else 1.0
+        parameters[name] = strength if exchanges else 1.0
     for pair in driven:
         name = _coupling(pair)
         operator = driven[pair] if isinstance(driven, Mapping) else _exchange(pair, levels)
