@@ -624,6 +624,10 @@ def refused(**changes: Any) -> Callable[[], object]:
         (refused(initial=OPERATOR[None]), "initial: must be a ket (6,), not (1, 6, 6)"),
         (refused(initial=KET[:5]), "initial: must be a ket (6,), not (5,)"),
         (refused(initial=KET, kind="unitary"), "initial: must be columns (6, k), not (6,)"),
+        (
+            refused(initial=KET[:5], kind="density"),
+            "initial: must be an operator (6, 6), a batch of them, or one ket (6,), not (5,)",
+        ),
         (refused(initial=KET.to(torch.complex64)), "initial: torch.complex64 on cpu does not go with torch.float64"),
         (refused(controls=CONTROLS[:, :1]), "controls: must be (segments, 2), a column for each of "),
         (refused(controls=CONTROLS[None, None]), "controls: is of shape (1, 1, 4, 2), and has one batch axis at most"),

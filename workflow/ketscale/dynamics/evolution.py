@@ -38,7 +38,7 @@ Values = Any
 _INITIAL = {
     "ket": "a ket ({d},)",
     "unitary": "columns ({d}, k)",
-    "density": "an operator ({d}, {d}) or a ket ({d},)",
+    "density": "an operator ({d}, {d}), a batch of them, or one ket ({d},)",
     "channel": "columns ({d}, k)",
 }
 
@@ -69,9 +69,9 @@ def evolve(
     duration: of all segments together, a number or a real tensor ().
     kind: what is evolved, and what `initial` and the result are; None is 'density' if there are rates, else 'ket'. 'ket':
         (d,), usually |0>; the system's rates, if it has any, are left out, also for a unitary. 'unitary': kets as columns,
-        (d, k), usually the identity. 'density': any operator (d, d), usually |0><0|; from a ket (d,) its projector is
-        made. 'channel': the images of |i><j| for kets i, j that are the columns of `initial`, (d, k), usually the system's
-        computational states; the result is (k, k, d, d).
+        (d, k), usually the identity. 'density': any operator (d, d), usually |0><0|; from one ket (d,) its projector is
+        made; several kets are given as projectors. 'channel': the images of |i><j| for kets i, j that are the columns of
+        `initial`, (d, k), usually the system's computational states; the result is (k, k, d, d).
     rates: (jumps,), 1 / time, or by name; None: the system's own, if it has any.
     parameters: (terms,) of the drift, or by name; None: the system's own.
     method: exact, whose only error is rounding, or an integrator with a longest step `dt`: rk4 or euler, which work
