@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -547,6 +548,18 @@ def test_gradients_by_the_parameters_of_circuits_are_finite_differences(
         kd.chain([kd.from_device(kd.transmon_chain(1, josephson=given[:1]), 2)])
 
 
+def followed() -> kd.System:
+    """Two transmons, whose operators are differentiated."""
+    josephson = torch.tensor([6.0], dtype=torch.float64, requires_grad=True)
+    return kd.from_device(kd.transmon_chain(2, josephson=josephson), 2)
+
+
+def test_controls_of_a_device_with_gradients_may_have_other_names() -> None:
+    system, controls = followed(), normal(3, 2)
+    renamed = replace(system, controls=dict(zip("ab", system.controls.values(), strict=True)))
+    assert torch.equal(kd.evolve(renamed, controls, 1.0), kd.evolve(system, controls, 1.0))
+
+
 def test_bare_states_do_not_rotate() -> None:
     frame = kd.bare_frame(SYSTEM)
     final = kd.evolve(SYSTEM, CONTROLS, DURATION, kind="unitary", initial=frame.states)
@@ -749,6 +762,18 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.fidelity(torch.ones(2) + 0j, [1, 0]), "rho: must be density matrices"),
         (lambda: kd.fidelity(torch.ones(3, 2, 2) + 0j, np.ones((2, 2))), "batch: there are 3 of what was evolved, and 2 targets"),
         (lambda: kd.violations(np.ones(3)), "rho: must be density matrices"),
+        *(
+            (
+                lambda change=change: replace(followed(), **change(followed())),
+                "the drift, parameters and controls of a system with gradients cannot be replaced",
+            )
+            for change in (
+                lambda system: {"controls": dict(reversed(system.controls.items()))},
+                lambda system: {"controls": {}},
+                lambda system: {"drift": {name: 2 * each for name, each in system.drift.items()}},
+                lambda system: {"parameters": dict.fromkeys(system.drift, 0.0)},
+            )
+        ),
         (lambda: kd.bare_frame(QUBIT).amplitudes(torch.eye(2) + 0j, "1"), "duration: 1 is not a number"),
     ],
 )  # fmt: skip

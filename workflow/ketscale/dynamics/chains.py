@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -119,16 +120,18 @@ def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None =
 
     terms = constant(names, drift, places)
     controls = constant(driven, list(lattice.drives), [[site] for site in lattice.drive_sites])
-    mixture = None
-    if any(each.requires_grad for each in lattice.tensors):
-        bases = [_levels(levels)] * lattice.sites + [hermitian_basis(levels**2)] * len(lattice.pairs)
-        mixture = Mixture(
-            _elements(levels, lattice.sites, lattice.pairs, lattice.drive_sites),
-            _coefficients(drift, bases),
-            _coefficients(list(lattice.drives), [hermitian_basis(levels)] * len(driven)),
-            lattice.hamiltonian(),
-        )
-    return System(terms, dict.fromkeys(terms, 1.0), controls, levels=every, mixture=mixture)
+    made = System(terms, dict.fromkeys(terms, 1.0), controls, levels=every)
+    if not any(each.requires_grad for each in lattice.tensors):
+        return made
+    bases = [_levels(levels)] * lattice.sites + [hermitian_basis(levels**2)] * len(lattice.pairs)
+    mixture = Mixture(
+        _elements(levels, lattice.sites, lattice.pairs, lattice.drive_sites),
+        _coefficients(drift, bases),
+        _coefficients(list(lattice.drives), [hermitian_basis(levels)] * len(driven)),
+        lattice.hamiltonian(),
+        made,
+    )
+    return replace(made, mixture=mixture)
 
 
 def _coefficients(operators: Sequence[torch.Tensor], bases: Sequence[Matrix]) -> torch.Tensor:

@@ -130,7 +130,7 @@ def mixed(system: System, tasks: Tasks) -> tuple[System, Tasks]:
     """A system whose operators have gradients, and its tasks, as the system of its elements (`system.Mixture`)."""
     if system.mixture is None:
         return system, tasks
-    elements, drift, controlled, _ = system.mixture
+    elements, drift, controlled, *_ = system.mixture
     if system.jumps:
         elements = replace(elements, jumps=system.jumps)
     parameters = usual_parameters(system, tasks.controls) if tasks.parameters is None else tasks.parameters
