@@ -108,6 +108,15 @@ def test_a_state_is_met_from_another() -> None:
     assert abs(target.conj() @ unitary(found)[:, 1]) ** 2 == pytest.approx(1, abs=2e-6)
 
 
+@pytest.mark.parametrize("target", [((0, 1), (1, 0)), (0, 1)])
+def test_a_gate_or_a_state_may_be_a_tuple(target: Any) -> None:
+    found, known = (
+        kd.optimise(kd.qubit(), each, kd.Cosine(segments=5), 1.0, evaluations=3, **QUIET)
+        for each in (target, np.array(target))
+    )
+    assert torch.equal(found.history, known.history)
+
+
 def test_a_duration_is_trained_within_its_range() -> None:
     narrow = kd.Piecewise(segments=8, limits=kd.Limits(amplitude=0.2))
     found = kd.optimise(kd.transmon(), "x", narrow, (5.0, 40.0), **QUIET)
@@ -122,7 +131,7 @@ def test_each_of_several_targets_is_found_by_starts_of_its_own() -> None:
     half = torch.linalg.matrix_exp(-0.25j * torch.pi * kd.gate("y"))
     for targets, ensemble in (
         (["x", half, "h"], None),
-        ([[0, 1, 0], [0.6, 0.8j, 0]], {"detuning": torch.zeros(2)}),
+        (np.array([[0, 1, 0], [0.6, 0.8j, 0]]), {"detuning": torch.zeros(2)}),
     ):
         found = kd.optimise_each(
             system, targets, pulse, (15.0, 25.0), parameters=ensemble, wanted=1e-5, **QUIET

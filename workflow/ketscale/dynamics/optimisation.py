@@ -107,7 +107,7 @@ def optimise(
         raise UserError(f"wanted: must be an infidelity, not {wanted}")
     if not (isinstance(seed, int) and 0 <= seed < 2**63):
         raise UserError(f"seed: must be a whole number from 0, not {seed}")
-    targets = target if isinstance(target, tuple) else (target,)
+    targets = target if isinstance(target, _Each) else (target,)
     goal = _Goal(system, targets, initial, frame, virtual_z, rates, parameters, method, dt)
     trained = isinstance(duration, Sequence)
     given: Any = duration if isinstance(duration, Sequence) else [duration] * 2
@@ -202,10 +202,11 @@ def optimise_each(
         >>> [each.infidelity < 1e-6 for each in found]
         [True, True, True]
     """
-    if not targets:
+    wanted = _Each(targets)
+    if not wanted:
         raise UserError("targets: give at least one")
-    found = optimise(system, tuple(targets), pulse, duration, **options)
-    starts = len(found.numbers) // len(targets)
+    found = optimise(system, wanted, pulse, duration, **options)
+    starts = len(found.numbers) // len(wanted)
     return [
         replace(
             found,
@@ -216,6 +217,10 @@ def optimise_each(
         )
         for rows in (slice(first, first + starts) for first in range(0, len(found.numbers), starts))
     ]
+
+
+class _Each(tuple[Any, ...]):
+    """The targets of one search; a gate may be a tuple itself."""
 
 
 class _Goal:
