@@ -290,11 +290,34 @@ def test_a_step_that_goes_too_far_is_shortened(monkeypatch: pytest.MonkeyPatch) 
         return kd.evolve(*given, **options)
 
     monkeypatch.setattr("ketscale.dynamics.optimisation.evolve", refusing)
-    found = kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, **QUIET)
+    found = kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, starts=1, progress=False)
     assert found.infidelity < 1e-6 and torch.equal(found.history[0], found.history[2])
     calls = 1
     with pytest.raises(UserError, match="too large"):
         kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, **QUIET)
+
+
+@pytest.mark.parametrize("optimiser", ["l-bfgs", "adam"])
+def test_a_start_that_goes_too_far_hinders_no_other(optimiser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def refusing(system: kd.System, controls: torch.Tensor, *given: Any, **options: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > 1 and (controls[:, 0, 0] < 0).any():
+            raise UserError("controls: too large")
+        return kd.evolve(system, controls, *given, **options)
+
+    def search(starts: torch.Tensor) -> torch.Tensor:
+        pulse, options = kd.Cosine(segments=5), {"optimiser": optimiser, "evaluations": 15, "progress": False}
+        return kd.optimise(kd.qubit(0.0), "x", pulse, 1.0, starts=starts, **options).history
+
+    starts = torch.tensor([[0.5, 0.1], [-0.5, 0.1], [0.3, -0.2]], dtype=torch.float64)
+    alone = search(starts[[0, 2]])
+    monkeypatch.setattr("ketscale.dynamics.optimisation.evolve", refusing)
+    found = search(starts)
+    torch.testing.assert_close(found[:, [0, 2]], alone, rtol=0, atol=1e-12)
+    assert (found[:, 1] == found[0, 1]).all()
 
 
 def test_targets_are_all_states_or_all_gates() -> None:

@@ -140,7 +140,11 @@ def optimise(
             # What could be evolved at the start, and cannot now, is a step of the search that went too far.
             if not history:
                 raise
-            return point.sum(-1) * torch.nan
+            if len(point) == 1:
+                return point.sum(-1) * torch.nan
+            # One start alone may have gone too far.
+            halves = zip(point.chunk(2), which.chunk(2), strict=True)
+            return torch.cat([losses(*half) for half in halves])
 
     bar = tqdm(total=evaluations, unit="evaluation", disable=not progress)
 
