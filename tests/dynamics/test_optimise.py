@@ -268,6 +268,37 @@ def test_what_was_found_is_exported_and_drawn(tmp_path: Path) -> None:
     assert figure._repr_png_().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"parameters": {"detuning": 0.3}},
+        {"parameters": torch.tensor([[0.3, -0.2]], dtype=torch.float64)},
+        {"rates": {"relaxation": 0.05, "dephasing": 0.0}},
+        {"parameters": {"detuning": 0.3}, "rates": [0.05, 0.02]},
+    ],
+)
+def test_what_was_found_is_of_the_parameters_and_rates_of_the_search(given: dict[str, Any]) -> None:
+    found = kd.optimise(kd.transmon(), [0, 1, 0], kd.Drag(segments=5), 20.0, evaluations=1, **given, **QUIET)
+    assert found.populations()["1"][-1] == pytest.approx(1 - found.infidelity, abs=1e-12)
+
+
+@pytest.mark.parametrize("given", [{}, {"parameters": {"energies_1": 0.9}}])
+def test_a_device_with_gradients_has_populations(given: dict[str, Any]) -> None:
+    josephson = torch.tensor([6.0], dtype=torch.float64, requires_grad=True)
+    system = kd.from_device(kd.transmon_chain(1, josephson=josephson), 3)
+    pulse = kd.Cosine(segments=5, quadratures=False)
+    found = kd.optimise(system, [0, 1, 0], pulse, 1.0, evaluations=1, **given, **QUIET)
+    assert found.populations()["1"][-1] == pytest.approx(1 - found.infidelity, abs=1e-12)
+
+
+def test_the_error_of_an_open_gate_is_that_of_its_channel() -> None:
+    system, options = kd.transmon(), {"rates": [0.05, 0.02], "method": "rk4", "dt": 0.5}
+    found = kd.optimise(system, "x", kd.Drag(segments=5), 20.0, evaluations=1, **options, **QUIET)
+    states = system.computational_states
+    error = kd.error_estimate(system, found.controls, 20.0, kind="channel", initial=states, **options)
+    assert found.error() == pytest.approx(error.item(), rel=1e-9)
+
+
 def test_a_gate_has_populations_from_its_computational_states_alone() -> None:
     found = kd.optimise(kd.qubit(), "x", kd.Cosine(segments=5), 1.0, evaluations=1, **QUIET)
     with pytest.raises(UserError, match="column: 2 is none of 2 computational states"):

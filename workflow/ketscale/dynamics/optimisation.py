@@ -174,7 +174,7 @@ def optimise(
         numbers, durations = parts(point)
         infidelities = losses(point, torch.arange(len(point)))
     return Optimised(
-        system,
+        goal.searched(),
         tuple(pulses),
         numbers,
         durations,
@@ -286,6 +286,19 @@ class _Goal:
         if self.initial is None:
             return torch.eye(self.system.dimension, dtype=torch.complex128)[0]
         return self.initial
+
+    def searched(self) -> System:
+        """The system with the parameters and rates that were given; of an ensemble it has the usual ones."""
+        own: dict[str, Any] = {}
+        for name, values, terms in (
+            ("parameters", self.parameters, self.system.drift),
+            ("rates", self.rates, self.system.jumps),
+        ):
+            if values is not None and values.numel() == len(terms):
+                own[name] = dict(zip(terms, values.detach().flatten().tolist(), strict=True))
+        if "parameters" in own:
+            own["mixture"] = None  # which has the usual ones
+        return replace(self.system, **own) if own else self.system
 
     def infidelities(self, controls: torch.Tensor, duration: Any, which: torch.Tensor) -> torch.Tensor:
         """The infidelity (starts,) of controls (starts, segments, controls), the mean over the ensemble.
