@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -267,6 +268,9 @@ def test_sparse_operators_are_sites_and_have_frames() -> None:
 def test_fidelities_take_arrays() -> None:
     assert kd.ket_fidelity(np.array([0.6, 0.8j]), [0, 1]).item() == pytest.approx(0.64)
     assert kd.process_fidelity(np.eye(2), kd.gate("x").numpy()).item() == 0
+    for mixed in (np.eye(2) / 2, torch.eye(2) / 2):
+        assert kd.fidelity(mixed, [1, 0]).item() == 0.5
+    assert kd.violations(np.eye(2)).trace.item() == 1
 
 
 def test_what_is_evolved_is_what_the_rates_say_unless_it_is_named() -> None:
@@ -544,6 +548,18 @@ def test_gradients_by_the_parameters_of_circuits_are_finite_differences(
         kd.chain([kd.from_device(kd.transmon_chain(1, josephson=given[:1]), 2)])
 
 
+def followed() -> kd.System:
+    """Two transmons, whose operators are differentiated."""
+    josephson = torch.tensor([6.0], dtype=torch.float64, requires_grad=True)
+    return kd.from_device(kd.transmon_chain(2, josephson=josephson), 2)
+
+
+def test_controls_of_a_device_with_gradients_may_have_other_names() -> None:
+    system, controls = followed(), normal(3, 2)
+    renamed = replace(system, controls=dict(zip("ab", system.controls.values(), strict=True)))
+    assert torch.equal(kd.evolve(renamed, controls, 1.0), kd.evolve(system, controls, 1.0))
+
+
 def test_bare_states_do_not_rotate() -> None:
     frame = kd.bare_frame(SYSTEM)
     final = kd.evolve(SYSTEM, CONTROLS, DURATION, kind="unitary", initial=frame.states)
@@ -621,6 +637,10 @@ def refused(**changes: Any) -> Callable[[], object]:
         (refused(initial=OPERATOR[None]), "initial: must be a ket (6,), not (1, 6, 6)"),
         (refused(initial=KET[:5]), "initial: must be a ket (6,), not (5,)"),
         (refused(initial=KET, kind="unitary"), "initial: must be columns (6, k), not (6,)"),
+        (
+            refused(initial=KET[:5], kind="density"),
+            "initial: must be an operator (6, 6), a batch of them, or one ket (6,), not (5,)",
+        ),
         (refused(initial=KET.to(torch.complex64)), "initial: torch.complex64 on cpu does not go with torch.float64"),
         (refused(controls=CONTROLS[:, :1]), "controls: must be (segments, 2), a column for each of "),
         (refused(controls=CONTROLS[None, None]), "controls: is of shape (1, 1, 4, 2), and has one batch axis at most"),
@@ -632,6 +652,8 @@ def refused(**changes: Any) -> Callable[[], object]:
         (refused(parameters={"a": 1j}), "parameters.a: some are complex"),
         (refused(initial="zero"), "initial: zero is not an array of numbers"),
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): 1j}), "couplings: 1j of (0, 1) is not real"),
+        (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): 0.02 + 0j}), "couplings: (0.02+0j) of (0, 1) is not real"),
+        (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): None}), "parameters.coupling_1_2: None is not a finite number"),
         (refused(duration=-1.0), "duration: -1.0 is not a positive number"),
         (refused(duration=torch.tensor([1.0, -1.0]).double()), "duration: some are not positive"),
         (
@@ -714,6 +736,8 @@ def refused(**changes: Any) -> Callable[[], object]:
             lambda: torch.func.vmap(lambda t: kd.evolve(QUBIT, CONTROL, t, method="rk4", dt=0.1))(torch.ones(2).double()),
             "duration: torch.func.vmap hides which is longest",
         ),
+        (lambda: kd.evolve(QUBIT, np.zeros((3, 1)), 3.0, parameters=[2.9], method="rk4", dt=1.0), "dt: 1.0 is too long a step of rk4"),
+        (lambda: kd.evolve(QUBIT, np.zeros((3, 1)), 3.0, parameters=[0.7], method="euler", dt=1.0), "dt: 1.0 is too long a step of euler"),
         (lambda: kd.chain(QUBIT), "sites: must be a list of one or more systems"),
         (lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=4), "levels: must be a whole number for each site"),  # type: ignore[arg-type]
         (lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=(2.0, 2.0)), "levels: must be a whole number"),  # type: ignore[arg-type]
@@ -736,6 +760,20 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.average_gate_fidelity(torch.ones(2, 3, 3) + 0j, np.ones((4, 3, 3))), "batch: there are 2 of"),
         (lambda: kd.leakage(torch.eye(2, dtype=torch.int64)), "final: is torch.int64, and must be complex"),
         (lambda: kd.fidelity(torch.ones(2) + 0j, [1, 0]), "rho: must be density matrices"),
+        (lambda: kd.fidelity(torch.ones(3, 2, 2) + 0j, np.ones((2, 2))), "batch: there are 3 of what was evolved, and 2 targets"),
+        (lambda: kd.violations(np.ones(3)), "rho: must be density matrices"),
+        *(
+            (
+                lambda change=change: replace(followed(), **change(followed())),
+                "the drift, parameters and controls of a system with gradients cannot be replaced",
+            )
+            for change in (
+                lambda system: {"controls": dict(reversed(system.controls.items()))},
+                lambda system: {"controls": {}},
+                lambda system: {"drift": {name: 2 * each for name, each in system.drift.items()}},
+                lambda system: {"parameters": dict.fromkeys(system.drift, 0.0)},
+            )
+        ),
         (lambda: kd.bare_frame(QUBIT).amplitudes(torch.eye(2) + 0j, "1"), "duration: 1 is not a number"),
     ],
 )  # fmt: skip

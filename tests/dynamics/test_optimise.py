@@ -108,6 +108,15 @@ def test_a_state_is_met_from_another() -> None:
     assert abs(target.conj() @ unitary(found)[:, 1]) ** 2 == pytest.approx(1, abs=2e-6)
 
 
+@pytest.mark.parametrize("target", [((0, 1), (1, 0)), (0, 1)])
+def test_a_gate_or_a_state_may_be_a_tuple(target: Any) -> None:
+    found, known = (
+        kd.optimise(kd.qubit(), each, kd.Cosine(segments=5), 1.0, evaluations=3, **QUIET)
+        for each in (target, np.array(target))
+    )
+    assert torch.equal(found.history, known.history)
+
+
 def test_a_duration_is_trained_within_its_range() -> None:
     narrow = kd.Piecewise(segments=8, limits=kd.Limits(amplitude=0.2))
     found = kd.optimise(kd.transmon(), "x", narrow, (5.0, 40.0), **QUIET)
@@ -122,7 +131,7 @@ def test_each_of_several_targets_is_found_by_starts_of_its_own() -> None:
     half = torch.linalg.matrix_exp(-0.25j * torch.pi * kd.gate("y"))
     for targets, ensemble in (
         (["x", half, "h"], None),
-        ([[0, 1, 0], [0.6, 0.8j, 0]], {"detuning": torch.zeros(2)}),
+        (np.array([[0, 1, 0], [0.6, 0.8j, 0]]), {"detuning": torch.zeros(2)}),
     ):
         found = kd.optimise_each(
             system, targets, pulse, (15.0, 25.0), parameters=ensemble, wanted=1e-5, **QUIET
@@ -259,6 +268,37 @@ def test_what_was_found_is_exported_and_drawn(tmp_path: Path) -> None:
     assert figure._repr_png_().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"parameters": {"detuning": 0.3}},
+        {"parameters": torch.tensor([[0.3, -0.2]], dtype=torch.float64)},
+        {"rates": {"relaxation": 0.05, "dephasing": 0.0}},
+        {"parameters": {"detuning": 0.3}, "rates": [0.05, 0.02]},
+    ],
+)
+def test_what_was_found_is_of_the_parameters_and_rates_of_the_search(given: dict[str, Any]) -> None:
+    found = kd.optimise(kd.transmon(), [0, 1, 0], kd.Drag(segments=5), 20.0, evaluations=1, **given, **QUIET)
+    assert found.populations()["1"][-1] == pytest.approx(1 - found.infidelity, abs=1e-12)
+
+
+@pytest.mark.parametrize("given", [{}, {"parameters": {"energies_1": 0.9}}])
+def test_a_device_with_gradients_has_populations(given: dict[str, Any]) -> None:
+    josephson = torch.tensor([6.0], dtype=torch.float64, requires_grad=True)
+    system = kd.from_device(kd.transmon_chain(1, josephson=josephson), 3)
+    pulse = kd.Cosine(segments=5, quadratures=False)
+    found = kd.optimise(system, [0, 1, 0], pulse, 1.0, evaluations=1, **given, **QUIET)
+    assert found.populations()["1"][-1] == pytest.approx(1 - found.infidelity, abs=1e-12)
+
+
+def test_the_error_of_an_open_gate_is_that_of_its_channel() -> None:
+    system, options = kd.transmon(), {"rates": [0.05, 0.02], "method": "rk4", "dt": 0.5}
+    found = kd.optimise(system, "x", kd.Drag(segments=5), 20.0, evaluations=1, **options, **QUIET)
+    states = system.computational_states
+    error = kd.error_estimate(system, found.controls, 20.0, kind="channel", initial=states, **options)
+    assert found.error() == pytest.approx(error.item(), rel=1e-9)
+
+
 def test_a_gate_has_populations_from_its_computational_states_alone() -> None:
     found = kd.optimise(kd.qubit(), "x", kd.Cosine(segments=5), 1.0, evaluations=1, **QUIET)
     with pytest.raises(UserError, match="column: 2 is none of 2 computational states"):
@@ -281,11 +321,34 @@ def test_a_step_that_goes_too_far_is_shortened(monkeypatch: pytest.MonkeyPatch) 
         return kd.evolve(*given, **options)
 
     monkeypatch.setattr("ketscale.dynamics.optimisation.evolve", refusing)
-    found = kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, **QUIET)
+    found = kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, starts=1, progress=False)
     assert found.infidelity < 1e-6 and torch.equal(found.history[0], found.history[2])
     calls = 1
     with pytest.raises(UserError, match="too large"):
         kd.optimise(kd.transmon(), "x", kd.Fourier(segments=20), 20.0, **QUIET)
+
+
+@pytest.mark.parametrize("optimiser", ["l-bfgs", "adam"])
+def test_a_start_that_goes_too_far_hinders_no_other(optimiser: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = 0
+
+    def refusing(system: kd.System, controls: torch.Tensor, *given: Any, **options: Any) -> torch.Tensor:
+        nonlocal calls
+        calls += 1
+        if calls > 1 and (controls[:, 0, 0] < 0).any():
+            raise UserError("controls: too large")
+        return kd.evolve(system, controls, *given, **options)
+
+    def search(starts: torch.Tensor) -> torch.Tensor:
+        pulse, options = kd.Cosine(segments=5), {"optimiser": optimiser, "evaluations": 15, "progress": False}
+        return kd.optimise(kd.qubit(0.0), "x", pulse, 1.0, starts=starts, **options).history
+
+    starts = torch.tensor([[0.5, 0.1], [-0.5, 0.1], [0.3, -0.2]], dtype=torch.float64)
+    alone = search(starts[[0, 2]])
+    monkeypatch.setattr("ketscale.dynamics.optimisation.evolve", refusing)
+    found = search(starts)
+    torch.testing.assert_close(found[:, [0, 2]], alone, rtol=0, atol=1e-12)
+    assert (found[:, 1] == found[0, 1]).all()
 
 
 def test_targets_are_all_states_or_all_gates() -> None:

@@ -203,6 +203,13 @@ def test_the_rate_of_a_lorentzian_is_its_integral(cutoff: float) -> None:
     assert rate == pytest.approx(integral / (2 * highest), abs=1.1 * slope * step**2 / 4.8 / (2 * highest))
 
 
+def test_rates_are_of_numbers_and_arrays_too() -> None:
+    assert noise_rates(1.0, 1e-3, 100.0) == noise_rates(*real(1.0, 1e-3, 100.0))
+    t1, t2 = 40e3, np.array([50e3, 30e3])
+    assert torch.equal(relaxation_rates(t1, t2), relaxation_rates(real(t1), torch.from_numpy(t2)))
+    assert relaxation_rates(torch.tensor([4.0, 3.0]), 5.0).dtype == torch.float32
+
+
 def test_rates_of_transitions_are_those_of_the_golden_rule() -> None:
     """A tilted qubit whose environment is in detailed balance relaxes to Gibbs' state, at the sum of the two rates."""
     gap, beta, tilt = 2.0, 0.7, 0.4
@@ -281,6 +288,7 @@ UNIT = torch.eye(2, dtype=torch.float64)
         (lambda: relaxation_rates(real(1.0), real(2.1)), "t2: is at most twice"),
         (lambda: relaxation_rates(real(-1.0), real(1.0)), "t1, t2"),
         (lambda: relaxation_rates(real(math.nan), real(1.0)), "t1, t2"),
+        (lambda: relaxation_rates("long", 1.0), "t1: long is not an array of numbers"),  # type: ignore[arg-type]
         (lambda: noise_rates(real(2.0), real(-1.0), real(1.0)), "amplitude: must be at least 0"),
         (lambda: noise_rates(real(2.0), real(1.0), real(0.0)), "cutoff: must be above 0"),
         (lambda: noise_rates(real(math.nan), real(1.0), real(1.0)), "alpha: must be at least 0 and finite"),

@@ -13,7 +13,7 @@ from msgspec.structs import astuple
 from ketscale import analysis
 from ketscale.config import Data
 from ketscale.engines.pulses import evolve
-from ketscale.engines.pulses.integrators import step_count
+from ketscale.engines.pulses.integrators import Integrator, integrator, step_count
 from ketscale.errors import UserError
 from ketscale.measure import spans
 from ketscale.problems import library, models
@@ -243,6 +243,29 @@ def test_no_integrator_is_its_own_reference() -> None:
 
     assert 0 < error(10) < 1e-9
     assert 0 < error(2000) < 1e-9
+
+
+@pytest.mark.parametrize("dt", [0.1, 0.05])
+def test_pulses_of_as_many_steps_as_there_may_be_are_judged_and_drawn(
+    dt: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of 200 here: by a reference of four times as many, and by one whose usual step would make more."""
+    for module in ("engines.pulses.integrators", "problems.pulses.deviations"):
+        monkeypatch.setattr(f"ketscale.{module}.MOST_STEPS", 200)
+    monkeypatch.setattr("ketscale.problems.pulses.curves.MOST_SAMPLES", 50)
+    steps: list[int] = []
+
+    def recorded(name: str, count: int) -> Integrator:
+        steps.append(count)
+        return integrator(name, count)
+
+    for module in ("deviations", "curves"):
+        monkeypatch.setattr(f"ketscale.problems.pulses.{module}.integrator", recorded)
+    problem = built(simulator={"dt": dt})
+    found = problem.metrics("test", problem.outputs("test", torch.arange(4)), full=True)
+    assert 0 < found["simulator_error"] < 1e-6
+    assert len(problem.curves()["time_ns"]) == 51
+    assert steps == [round(40 / dt), 4]
 
 
 def test_steps_are_never_longer_than_dt() -> None:

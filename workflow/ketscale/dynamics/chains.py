@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
@@ -68,12 +69,12 @@ def chain(
         if getattr(strength, "requires_grad", False):
             raise UserError(f"couplings: that of {pair} has a gradient; give its parameter to evolve")
         name, exchanges = _coupling(pair), np.ndim(strength) == 0
-        if exchanges and (isinstance(strength, str) or not np.isreal(strength)):
+        if exchanges and (isinstance(strength, str) or np.iscomplexobj(strength)):
             raise UserError(f"couplings: {strength} of {pair} is not real; give the pair's Hermitian matrix")
         operator = _exchange(pair, levels) if exchanges else strength
         _check_new(name, pieces["drift"])
         pieces["drift"][name] = embedded(operator, pair, levels)
-        parameters[name] = float(strength) if exchanges else 1.0
+        parameters[name] = strength if exchanges else 1.0
     for pair in driven:
         name = _coupling(pair)
         operator = driven[pair] if isinstance(driven, Mapping) else _exchange(pair, levels)
@@ -119,16 +120,18 @@ def from_device(device: Device, levels: int, drive_sites: Sequence[int] | None =
 
     terms = constant(names, drift, places)
     controls = constant(driven, list(lattice.drives), [[site] for site in lattice.drive_sites])
-    mixture = None
-    if any(each.requires_grad for each in lattice.tensors):
-        bases = [_levels(levels)] * lattice.sites + [hermitian_basis(levels**2)] * len(lattice.pairs)
-        mixture = Mixture(
-            _elements(levels, lattice.sites, lattice.pairs, lattice.drive_sites),
-            _coefficients(drift, bases),
-            _coefficients(list(lattice.drives), [hermitian_basis(levels)] * len(driven)),
-            lattice.hamiltonian(),
-        )
-    return System(terms, dict.fromkeys(terms, 1.0), controls, levels=every, mixture=mixture)
+    made = System(terms, dict.fromkeys(terms, 1.0), controls, levels=every)
+    if not any(each.requires_grad for each in lattice.tensors):
+        return made
+    bases = [_levels(levels)] * lattice.sites + [hermitian_basis(levels**2)] * len(lattice.pairs)
+    mixture = Mixture(
+        _elements(levels, lattice.sites, lattice.pairs, lattice.drive_sites),
+        _coefficients(drift, bases),
+        _coefficients(list(lattice.drives), [hermitian_basis(levels)] * len(driven)),
+        lattice.hamiltonian(),
+        made,
+    )
+    return replace(made, mixture=mixture)
 
 
 def _coefficients(operators: Sequence[torch.Tensor], bases: Sequence[Matrix]) -> torch.Tensor:

@@ -17,7 +17,14 @@ from ketscale.engines.dynamics.plain import LEAST_DENSE
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_precision, mixed, usual_parameters
+from ketscale.engines.dynamics.tasks import (
+    Tasks,
+    as_complex,
+    as_real,
+    check_precision,
+    mixed,
+    usual_parameters,
+)
 from ketscale.engines.pulses.registry import REPLACED, SIMULATORS
 from ketscale.errors import UserError
 from ketscale.measure.form import Kernel
@@ -31,7 +38,7 @@ Values = Any
 _INITIAL = {
     "ket": "a ket ({d},)",
     "unitary": "columns ({d}, k)",
-    "density": "an operator ({d}, {d}) or a ket ({d},)",
+    "density": "an operator ({d}, {d}), a batch of them, or one ket ({d},)",
     "channel": "columns ({d}, k)",
 }
 
@@ -62,9 +69,9 @@ def evolve(
     duration: of all segments together, a number or a real tensor ().
     kind: what is evolved, and what `initial` and the result are; None is 'density' if there are rates, else 'ket'. 'ket':
         (d,), usually |0>; the system's rates, if it has any, are left out, also for a unitary. 'unitary': kets as columns,
-        (d, k), usually the identity. 'density': any operator (d, d), usually |0><0|; from a ket (d,) its projector is
-        made. 'channel': the images of |i><j| for kets i, j that are the columns of `initial`, (d, k), usually the system's
-        computational states; the result is (k, k, d, d).
+        (d, k), usually the identity. 'density': any operator (d, d), usually |0><0|; from one ket (d,) its projector is
+        made; several kets are given as projectors. 'channel': the images of |i><j| for kets i, j that are the columns of
+        `initial`, (d, k), usually the system's computational states; the result is (k, k, d, d).
     rates: (jumps,), 1 / time, or by name; None: the system's own, if it has any.
     parameters: (terms,) of the drift, or by name; None: the system's own.
     method: exact, whose only error is rounding, or an integrator with a longest step `dt`: rk4 or euler, which work
@@ -99,7 +106,7 @@ def evolve(
         rates = {}
     controls = _controls(system, controls)
     if isinstance(duration, torch.Tensor) or not isinstance(duration, (int, float)):
-        duration = _real("duration", duration, controls)
+        duration = as_real("duration", duration, controls)
         if duration.ndim == 0 and not _differentiated(duration):
             duration = float(duration)
     given = {
@@ -239,7 +246,7 @@ def _controls(system: System, controls: Any) -> torch.Tensor:
     if controls is None:
         controls = torch.zeros(1, len(system.controls), dtype=torch.float64)
     if not isinstance(controls, torch.Tensor):
-        controls = _real("controls", controls, torch.empty(0, dtype=torch.float64))
+        controls = as_real("controls", controls, torch.empty(0, dtype=torch.float64))
     check_precision(controls)
     if controls.ndim < 2 or controls.shape[-2] < 1 or controls.shape[-1] != len(system.controls):
         names = ", ".join(system.controls) or "none"
@@ -247,22 +254,6 @@ def _controls(system: System, controls: Any) -> torch.Tensor:
             f"controls: must be (segments, {len(system.controls)}), a column for each of {names}, not {tuple(controls.shape)}"
         )
     return controls
-
-
-def _real(what: str, given: Any, like: torch.Tensor) -> torch.Tensor:
-    """Numbers or arrays in the precision and on the device of `like`; a tensor as it is, to be checked.
-
-    Raises:
-        UserError: they are no numbers, or complex.
-    """
-    if isinstance(given, torch.Tensor):
-        return given
-    if isinstance(given, (int, float)):
-        return torch.tensor(given, dtype=like.dtype, device=like.device)
-    made = as_complex(given, like, what)
-    if made.imag.count_nonzero():
-        raise UserError(f"{what}: some are complex; give real numbers")
-    return made.real.clone()
 
 
 def named_values(
@@ -276,14 +267,14 @@ def named_values(
     if given is None:
         return None
     if not isinstance(given, Mapping):
-        return _real(what, given, like)
+        return as_real(what, given, like)
     for name in given:
         if name not in terms:
             raise UserError(f"{what}: this system has no {name}{suggestion(name, list(terms))}")
     for name in terms:
         if name not in given and name not in usual:
             raise UserError(f"{what}: {name} is missing, and the system has no usual ones; give one for each")
-    values = [_real(f"{what}.{name}", given.get(name, usual.get(name)), like) for name in terms]
+    values = [as_real(f"{what}.{name}", given.get(name, usual.get(name)), like) for name in terms]
     if len({tuple(each.shape) for each in values} - {(), (1,)}) > 1:
         said = ", ".join(f"{name} {tuple(each.shape)}" for name, each in zip(terms, values, strict=True))
         raise UserError(f"{what}: are of different shapes ({said}); give numbers, or batches of one length")

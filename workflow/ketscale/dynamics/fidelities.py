@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.engines.derivatives import ByOperators, uncompiled
-from ketscale.engines.dynamics.tasks import as_array, as_complex
+from ketscale.engines.dynamics.tasks import as_array, as_complex, as_states, check_batches
 from ketscale.engines.pulses.frame import fidelity
 from ketscale.engines.pulses.virtual_z import best_angles
 from ketscale.errors import UserError
@@ -31,13 +31,13 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
         >>> ket_fidelity(torch.tensor([0.6, 0.8j]), [0, 1]).item()
         0.64...
     """
-    kets = _evolved("kets", kets)
+    kets = as_states("kets", kets)
     state = as_complex(target, kets)
     if not 1 <= kets.ndim <= 2:
         raise UserError(f"kets: must be (d,) or (batch, d), not {tuple(kets.shape)}")
     if not 1 <= state.ndim <= 2 or state.shape[-1] != kets.shape[-1]:
         raise UserError(f"target: must be a ket of {kets.shape[-1]} amplitudes, not {tuple(state.shape)}")
-    _check_batches(kets.shape[:-1], state.shape[:-1])
+    check_batches(kets.shape[:-1], state.shape[:-1])
     return (kets * state.conj()).sum(-1).abs().square()
 
 
@@ -107,7 +107,7 @@ def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, av
             f"target: is of shape {tuple(ideal.shape)}, and what was evolved {(size, size)} in computational "
             "states; give a target of that shape, or the computational states"
         )
-    _check_batches(final.shape[: -2 if final.ndim < 4 else -4], ideal.shape[:-2])
+    check_batches(final.shape[: -2 if final.ndim < 4 else -4], ideal.shape[:-2])
     made = _OfColumns(ideal, basis, virtual_z, averaged)
     differentiated = ideal.requires_grad or (basis is not None and basis.requires_grad)
     if differentiated or final.ndim > 3 or not final.is_cpu or transforms_active() or forward_mode():
@@ -237,7 +237,7 @@ def _unit(numbers: NDArray[np.complex128]) -> NDArray[np.complex128]:
 
 def _checked(final: Any, states: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
     """What was evolved, and the computational states, checked against each other."""
-    final = _evolved("final", final)
+    final = as_states("final", final)
     if not 2 <= final.ndim <= 5:
         raise UserError(f"final: must be a unitary or a channel, not of shape {tuple(final.shape)}")
     basis = None if states is None else as_complex(states, final)
@@ -259,21 +259,6 @@ def _block(final: torch.Tensor, basis: torch.Tensor | None) -> torch.Tensor:
         return final
     block = basis.mH @ final
     return block @ basis if final.ndim > 3 else block
-
-
-def _evolved(what: str, given: Any) -> torch.Tensor:
-    """States that somebody has evolved, perhaps as an array."""
-    if not isinstance(given, torch.Tensor):
-        return as_complex(given, torch.empty(0, dtype=torch.float64))
-    if not given.is_complex() and given.dtype not in (torch.float32, torch.float64):
-        raise UserError(f"{what}: is {given.dtype}, and must be complex")
-    return given if given.is_complex() else given.to(given.dtype.to_complex())
-
-
-def _check_batches(one: Sequence[int], other: Sequence[int]) -> None:
-    """Raise UserError unless batches () or (batch,) go together."""
-    if len({*one, *other} - {1}) > 1:
-        raise UserError(f"batch: there are {one[0]} of what was evolved, and {other[0]} targets")
 
 
 def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch.Tensor:

@@ -107,7 +107,7 @@ def optimise(
         raise UserError(f"wanted: must be an infidelity, not {wanted}")
     if not (isinstance(seed, int) and 0 <= seed < 2**63):
         raise UserError(f"seed: must be a whole number from 0, not {seed}")
-    targets = target if isinstance(target, tuple) else (target,)
+    targets = target if isinstance(target, _Each) else (target,)
     goal = _Goal(system, targets, initial, frame, virtual_z, rates, parameters, method, dt)
     trained = isinstance(duration, Sequence)
     given: Any = duration if isinstance(duration, Sequence) else [duration] * 2
@@ -140,7 +140,11 @@ def optimise(
             # What could be evolved at the start, and cannot now, is a step of the search that went too far.
             if not history:
                 raise
-            return point.sum(-1) * torch.nan
+            if len(point) == 1:
+                return point.sum(-1) * torch.nan
+            # One start alone may have gone too far.
+            halves = zip(point.chunk(2), which.chunk(2), strict=True)
+            return torch.cat([losses(*half) for half in halves])
 
     bar = tqdm(total=evaluations, unit="evaluation", disable=not progress)
 
@@ -170,7 +174,7 @@ def optimise(
         numbers, durations = parts(point)
         infidelities = losses(point, torch.arange(len(point)))
     return Optimised(
-        system,
+        goal.searched(),
         tuple(pulses),
         numbers,
         durations,
@@ -202,10 +206,11 @@ def optimise_each(
         >>> [each.infidelity < 1e-6 for each in found]
         [True, True, True]
     """
-    if not targets:
+    wanted = _Each(targets)
+    if not wanted:
         raise UserError("targets: give at least one")
-    found = optimise(system, tuple(targets), pulse, duration, **options)
-    starts = len(found.numbers) // len(targets)
+    found = optimise(system, wanted, pulse, duration, **options)
+    starts = len(found.numbers) // len(wanted)
     return [
         replace(
             found,
@@ -216,6 +221,10 @@ def optimise_each(
         )
         for rows in (slice(first, first + starts) for first in range(0, len(found.numbers), starts))
     ]
+
+
+class _Each(tuple[Any, ...]):
+    """The targets of one search; a gate may be a tuple itself."""
 
 
 class _Goal:
@@ -277,6 +286,19 @@ class _Goal:
         if self.initial is None:
             return torch.eye(self.system.dimension, dtype=torch.complex128)[0]
         return self.initial
+
+    def searched(self) -> System:
+        """The system with the parameters and rates that were given; of an ensemble it has the usual ones."""
+        own: dict[str, Any] = {}
+        for name, values, terms in (
+            ("parameters", self.parameters, self.system.drift),
+            ("rates", self.rates, self.system.jumps),
+        ):
+            if values is not None and values.numel() == len(terms):
+                own[name] = dict(zip(terms, values.detach().flatten().tolist(), strict=True))
+        if "parameters" in own:
+            own["mixture"] = None  # which has the usual ones
+        return replace(self.system, **own) if own else self.system
 
     def infidelities(self, controls: torch.Tensor, duration: Any, which: torch.Tensor) -> torch.Tensor:
         """The infidelity (starts,) of controls (starts, segments, controls), the mean over the ensemble.

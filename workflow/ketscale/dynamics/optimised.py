@@ -31,8 +31,9 @@ PADDING = 7
 class Optimised:
     """The best pulse of all starts, and what became of each.
 
-    system, pulses: what was optimised. numbers: the pulses' parameters (starts, the sum of their sizes). durations: (starts,).
-    infidelities: at the end, (starts,). history: infidelities that each start had reached, (evaluations, starts).
+    system: with the parameters and rates that were given, and the usual ones where these are an ensemble.
+    pulses: what was optimised. numbers: their parameters (starts, the sum of their sizes).
+    durations, infidelities: at the end, (starts,). history: infidelities that each start had reached, (evaluations, starts).
     initial: the ket (d,) that begins, or of a gate the computational states (d, D). method, dt: see `evolve`.
 
     Example:
@@ -102,17 +103,17 @@ class Optimised:
                 self.controls,
                 self.duration,
                 initial=self.initial,
-                kind="unitary" if self.initial.ndim == 2 else None,
+                kind=None if self.initial.ndim == 1 else "channel" if self.system.rates else "unitary",
                 method=self.method,
                 dt=self.dt,
             )
         )
 
+    @torch.no_grad()
     def populations(self, column: int = -1) -> dict[str, NDArray[np.float64]]:
         """The populations of the bare computational states over time, each (segments + 1,), by their bits, and `outside`.
 
-        The system has its usual parameters and rates. column: with which computational state a gate begins; -1, the last,
-        has each qubit in |1>, and 0 has each in |0>.
+        column: with which computational state a gate begins; -1, the last, has each qubit in |1>, and 0 has each in |0>.
 
         Raises:
             UserError: there is no such state.

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 
+from ketscale.engines.dynamics.tasks import as_real
 from ketscale.engines.operators import check_hermitian
 from ketscale.errors import UserError
 from ketscale.shapes import Complex, Float
@@ -23,9 +26,9 @@ def spectrum(
 
 
 def noise_rates(
-    alpha: Float[torch.Tensor, "*#tasks"],
-    amplitude: Float[torch.Tensor, "*#tasks"],
-    cutoff: Float[torch.Tensor, "*#tasks"],
+    alpha: Float[torch.Tensor, "*#tasks"] | NDArray[Any] | float,
+    amplitude: Float[torch.Tensor, "*#tasks"] | NDArray[Any] | float,
+    cutoff: Float[torch.Tensor, "*#tasks"] | NDArray[Any] | float,
 ) -> Float[torch.Tensor, "*tasks"]:
     """The rate of each task's environment, 1 / time, of the shape to which the arguments broadcast; differentiable.
 
@@ -39,10 +42,10 @@ def noise_rates(
         UserError: an argument is outside its range or not finite.
 
     Example:
-        >>> alpha, amplitude, cutoff = (torch.tensor(value) for value in (1.0, 1e-3, 100.0))
-        >>> bool(noise_rates(alpha, amplitude, cutoff) < 1e-5)
+        >>> bool(noise_rates(1.0, 1e-3, 100.0) < 1e-5)
         True
     """
+    alpha, amplitude, cutoff = _tensors(alpha=alpha, amplitude=amplitude, cutoff=cutoff)
     for name, values, least in (
         ("alpha", alpha, 0.0),
         ("amplitude", amplitude, 0.0),
@@ -95,7 +98,8 @@ def transition_rates(
 
 
 def relaxation_rates(
-    t1: Float[torch.Tensor, "*#tasks"], t2: Float[torch.Tensor, "*#tasks"]
+    t1: Float[torch.Tensor, "*#tasks"] | NDArray[Any] | float,
+    t2: Float[torch.Tensor, "*#tasks"] | NDArray[Any] | float,
 ) -> Float[torch.Tensor, "*tasks 2"]:
     """Rates (..., 2) of the jumps `relaxation` and `dephasing` of `systems`: 1 / T1 and 1 / T2 - 1 / (2 T1).
 
@@ -108,9 +112,17 @@ def relaxation_rates(
         >>> relaxation_rates(torch.tensor(50.0), torch.tensor(100.0))
         tensor([0.0200, 0.0000])
     """
+    t1, t2 = _tensors(t1=t1, t2=t2)
     if not bool(((t1 > 0) & (t2 > 0)).all()):
         raise UserError("t1, t2: times must be positive")
     if not bool((t2 <= 2 * t1).all()):
         raise UserError("t2: is at most twice t1, since relaxation destroys coherence too")
     relaxation = 1 / t1
     return torch.stack(torch.broadcast_tensors(relaxation, 1 / t2 - relaxation / 2), -1)
+
+
+def _tensors(**given: Any) -> list[torch.Tensor]:
+    """Tensors as they are; numbers and arrays in the precision and on the device of the first of them, or in fp64."""
+    known = [each for each in given.values() if isinstance(each, torch.Tensor) and each.is_floating_point()]
+    like = known[0] if known else torch.empty(0, dtype=torch.float64)
+    return [as_real(name, each, like) for name, each in given.items()]

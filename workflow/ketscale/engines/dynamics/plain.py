@@ -32,7 +32,8 @@ def evolve(
         return segment_ends(fixed, controls, initial, evolution)[:, -1]
     matrices = 1 + initial.shape[-1] ** 2 // 4 * initial.element_size() * 2 * len(initial)
     at_once = max(1, KEPT_BYTES // (MATRICES * matrices))
-    if controls.shape[1] > at_once and torch.is_grad_enabled():
+    # torch.func allows no hooks, by which parts are computed again.
+    if controls.shape[1] > at_once and torch.is_grad_enabled() and not transforms_active():
         for part in controls.split(at_once, 1):
             given = (_all_at_once, fixed, part, initial, evolution)
             initial = checkpoint(*given, use_reentrant=False, preserve_rng_state=False)

@@ -197,9 +197,10 @@ class Batched:
                 f"controls, parameters or rates: too large for {self.scheme} in a segment of {tasks.segment:.4g}, whose largest "
                 "angle is 200,000 radians; use shorter segments, a rotating frame, or smaller rates"
             )
-        # A norm grows by the root of the dimension at most, where a mixed state becomes pure.
+        # A norm grows by the root of the dimension at most, where a mixed state becomes pure, and without rates not at all.
         if self.scheme != "exact" and evolved.numel():
-            largest = GROWTH * math.sqrt(levels) * initial.norm(dim=-1).max()
+            growth = GROWTH * math.sqrt(1 if tasks.rates is None else levels)
+            largest = growth * initial.norm(dim=-1).max()
             if not evolved.norm(dim=-1).max() <= largest:  # NaN fails too
                 check_values(tasks)
                 raise UserError(

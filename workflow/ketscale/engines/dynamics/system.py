@@ -32,13 +32,15 @@ class Mixture(NamedTuple):
     """Operators with gradients, as sums of constant ones: of each parameter and control, the coefficients that it multiplies.
 
     elements: the system of all constant operators, without jumps. drift, controls: real (terms, elements of the drift) and
-    (controls, elements of the controls). hamiltonian: H without controls, complex (d, d).
+    (controls, elements of the controls). hamiltonian: H without controls, complex (d, d). constant: the system without
+    gradients, whose operators and parameters these are.
     """
 
     elements: System
     drift: torch.Tensor
     controls: torch.Tensor
     hamiltonian: torch.Tensor
+    constant: System
 
 
 @dataclass(frozen=True, eq=False)
@@ -121,12 +123,9 @@ class System:
             raise UserError(
                 f"levels: {self.levels} are not those of {self.dimension} states; give each site's, whose product that is"
             )
-        if self.mixture and (len(self.mixture.drift), len(self.mixture.controls)) != (
-            len(self.drift),
-            len(self.controls),
-        ):
+        if self.mixture and not _is_made_of(self, self.mixture.constant):
             raise UserError(
-                "mixture: the drift and the controls of a system with gradients cannot be replaced; detach its device"
+                "mixture: the drift, parameters and controls of a system with gradients cannot be replaced; detach its device"
             )
         for name, target in self.targets.items():
             if target.shape != (self.dimension,) or abs(np.linalg.norm(target) - 1) > TOLERANCE:
@@ -219,6 +218,15 @@ class System:
         state = self.targets[target]
         made: NDArray[np.complex128] = np.outer(state, state.conj())
         return made
+
+
+def _is_made_of(system: System, known: System) -> bool:
+    """Whether a system has the drift, parameters and controls of another, under any names."""
+    return list(system.parameters.values()) == list(known.parameters.values()) and all(
+        [each.shape for each in ours.values()] == [each.shape for each in its.values()]
+        and all(abs(one - other).max() == 0 for one, other in zip(ours.values(), its.values(), strict=True))
+        for ours, its in ((system.drift, known.drift), (system.controls, known.controls))
+    )
 
 
 def _number(place: str, value: Any) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -129,7 +130,7 @@ def mixed(system: System, tasks: Tasks) -> tuple[System, Tasks]:
     """A system whose operators have gradients, and its tasks, as the system of its elements (`system.Mixture`)."""
     if system.mixture is None:
         return system, tasks
-    elements, drift, controlled, _ = system.mixture
+    elements, drift, controlled, *_ = system.mixture
     if system.jumps:
         elements = replace(elements, jumps=system.jumps)
     parameters = usual_parameters(system, tasks.controls) if tasks.parameters is None else tasks.parameters
@@ -240,6 +241,42 @@ def as_complex(given: Any, like: torch.Tensor, what: str = "") -> torch.Tensor:
             said = f"{what}: " if what else ""
             raise UserError(f"{said}{str(given)[:60]} is not an array of numbers, nor a tensor") from None
     return given.to(like.device, like.dtype.to_complex())
+
+
+def as_real(what: str, given: Any, like: torch.Tensor) -> torch.Tensor:
+    """Numbers or arrays in the precision and on the device of `like`; a tensor as it is, to be checked.
+
+    Raises:
+        UserError: they are no numbers, or complex.
+    """
+    if isinstance(given, torch.Tensor):
+        return given
+    if isinstance(given, (int, float)):
+        return torch.tensor(given, dtype=like.dtype, device=like.device)
+    made = as_complex(given, like, what)
+    if made.imag.count_nonzero():
+        raise UserError(f"{what}: some are complex; give real numbers")
+    return made.real.clone()
+
+
+def as_states(what: str, given: Any) -> torch.Tensor:
+    """States that somebody has evolved, perhaps as an array, or real ones, as a complex tensor.
+
+    Raises:
+        UserError: they are no floating-point numbers.
+    """
+    if not isinstance(given, torch.Tensor):
+        return as_complex(given, torch.empty(0, dtype=torch.float64), what)
+    if not given.is_complex() and given.dtype not in (torch.float32, torch.float64):
+        raise UserError(f"{what}: is {given.dtype}, and must be complex")
+    return given if given.is_complex() else given.to(given.dtype.to_complex())
+
+
+def check_batches(one: Sequence[int], other: Sequence[int]) -> None:
+    """Raise UserError unless the shapes of two batches go together."""
+    if any(len({*pair} - {1}) > 1 for pair in zip(one[::-1], other[::-1], strict=False)):
+        evolved, targets = (" x ".join(map(str, shape)) for shape in (one, other))
+        raise UserError(f"batch: there are {evolved} of what was evolved, and {targets} targets")
 
 
 def as_array(tensor: torch.Tensor) -> NDArray[Any]:

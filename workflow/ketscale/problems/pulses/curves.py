@@ -9,11 +9,11 @@ import torch
 
 from ketscale.engines.pulses import Pulses, integrator
 from ketscale.engines.pulses.frame import Frame
-from ketscale.problems.pulses.deviations import REFERENCE, SHORTEST
+from ketscale.problems.pulses.deviations import REFERENCE, reference_step
 from ketscale.shapes import Float64
 
-# Time between samples, ns.
-INTERVAL = 0.1
+# Time between samples, ns; and the most samples of a trained pulse, of which a very long one has fewer.
+INTERVAL, MOST_SAMPLES = 0.1, 100_000
 
 
 @torch.no_grad()
@@ -51,8 +51,9 @@ def trained_curves(problem: Any) -> Mapping[str, torch.Tensor]:
     are none of the qubits. The column begins in the last of the problem's basis states: |1...1>, or the one state.
     """
     pulses = problem.model()
+    duration = float(pulses.duration)
     # No segment is between two samples.
-    found = samples(pulses, min(INTERVAL, float(pulses.duration) / pulses.divisions))
+    found = samples(pulses, max(min(INTERVAL, duration / pulses.divisions), duration / MOST_SAMPLES))
     times = found["time_ns"]
     lattice, frame = problem.physics()
     state = frame.states.T[problem.get_buffer("columns")[-1:]]
@@ -60,7 +61,7 @@ def trained_curves(problem: Any) -> Mapping[str, torch.Tensor]:
     places = torch.arange(qubits - 1, -1, -1, device=state.device)
     bits = torch.arange(2**qubits, device=state.device)[:, None] >> places & 1
     populations = [_populations(frame, state, bits)]
-    by = integrator(REFERENCE, max(1, round(float(times[1]) / SHORTEST)))
+    by = integrator(REFERENCE, max(1, round(float(times[1]) / reference_step(pulses))))
     length = times[1]
     for begin in times[:-1]:
         state = by.evolve(lattice, pulses.sample(begin + by.times(length)), length, state)

@@ -7,11 +7,17 @@ from typing import Any
 
 import torch
 
-from ketscale.engines.pulses import Lattice, Pulses, evolve
+from ketscale.engines.dynamics.settings import MOST_STEPS
+from ketscale.engines.pulses import Lattice, Pulses, evolve, integrator
 from ketscale.engines.pulses.integrators import step_count
 
 # What is compared with: an integrator of order 4 for any couplings, with so short steps, ns.
 REFERENCE, SHORTEST = "suzuki4", 0.005
+
+
+def reference_step(pulses: Pulses) -> float:
+    """The longest step of the reference, ns: `SHORTEST`, or of very long pulses as short a one as there may be."""
+    return max(SHORTEST, float(pulses.duration) / MOST_STEPS)
 
 
 @torch.no_grad()
@@ -24,10 +30,10 @@ def deviations(
     """
     found = evolve(lattice, pulses, initial, **method)
     # At least four steps for each of the integrator's own, of which some have a tenth of the reference's error.
-    shortest = float(pulses.duration) / max(
-        step_count(pulses, SHORTEST), 4 * step_count(pulses, method["dt"])
-    )
-    exact = evolve(lattice, pulses, initial, dt=shortest, method=REFERENCE)
+    steps = max(step_count(pulses, reference_step(pulses)), 4 * step_count(pulses, method["dt"]))
+    reference = integrator(REFERENCE, steps)
+    sampled = pulses.sample(reference.times(pulses.duration))
+    exact = reference.evolve(lattice, sampled, pulses.duration, initial)
     return {
         "simulator_error": float((found - exact).norm(dim=1).max()),
         "norm_error": float((found.norm(dim=1) - 1).abs().max()),
