@@ -229,7 +229,7 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str, str, str]] = {
         study("depth", layers=[1, 2, 4]),
         lambda run: {"step_s": 0.2 * int(run.size.split("-l")[1])},
         "From 1 to 4 circuit layers a step takes 4 times as long: about in proportion.",
-        "A step takes 4 times as long from 1 to 4 circuit layers",
+        "A step takes 4 times as long",
         verdicts.ABOUT,
     ),
     "simulators that are all faster with qubits": (
