@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from ketscale import cli
-from ketscale.jobs import launch
+from ketscale.jobs import launch, supervise
 from ketscale.problems.registry import read_config
 from tests.record_maker import ROOT
 
@@ -44,6 +44,14 @@ def test_settings_of_another_run_are_refused_in_a_line(capsys, tmp_path, command
     said = refused(capsys, command, f"results/{ONE.path}", "--settings", settings)
     assert OTHER.path in said and ONE.path in said and "--settings" in said
     assert not list(tmp_path.iterdir())
+
+
+def test_a_launch_that_fails_before_its_ranks_start_says_so_in_its_runs_folder(capsys, tmp_path):
+    """Snakemake has made the folder, and what is said is in train.log alone."""
+    (tmp_path / "results" / ONE.folder).mkdir(parents=True)
+    said = refused(capsys, "launch", f"results/{ONE.path}", "--settings", CONFIG.settings(OTHER).text)
+    note = supervise.read_note(tmp_path / "results" / ONE.folder)
+    assert said == f"ketscale: {note['reason']}\n"
 
 
 @pytest.mark.parametrize(

@@ -96,7 +96,7 @@ def test_a_full_disk_is_named_and_holds_no_part_of_a_file(capsys, one_thread, fu
 
 def test_a_note_that_cannot_be_written_is_said_and_ends_nothing(capsys, monkeypatch, tmp_path):
     (tmp_path / supervise.NOTE).mkdir()
-    supervise._leave_note_of("launch", tmp_path, "it was told to stop")
+    supervise.leave_note_of("launch", tmp_path, "it was told to stop")
     assert capsys.readouterr().err == f"ketscale: {tmp_path / supervise.NOTE}: is not a file\n"
 
 

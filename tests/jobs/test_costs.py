@@ -2,6 +2,7 @@
 
 import math
 import random
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 
 from ketscale.config import Config
-from ketscale.jobs.costs import Call, Costs, records
+from ketscale.jobs import driver
+from ketscale.jobs.costs import Call, Costs, call, records
 from ketscale.jobs.costs.law import left_out
 from ketscale.jobs.costs.records import Sample
+from ketscale.jobs.ownership import finished
 from ketscale.problems.control.specification import FAMILY
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
@@ -258,14 +261,38 @@ def test_busy_records_count_only_where_a_point_has_no_quiet_one(tmp_path):
         quiet = maker.beside(others_share=0.5 * noisy)
         took = {"timing": maker.timed(run, 8.0), "stopped": "2026-01-01T00:00:10+00:00", "quiet": quiet}
         maker.write(tmp_path, config.settings(run), **took, **maker.used(run))
-    (Path(tmp_path, "runs") / "damaged").mkdir()
-    (Path(tmp_path, "runs") / "damaged" / "metrics.json").write_text("{")
+    damaged = tmp_path / replace(config.runs[0], seed=2).path
+    damaged.parent.mkdir()
+    damaged.write_text("{")
     found = records.below([tmp_path])
     assert sorted((s.case.numbers["batch"] * 3, s.quiet) for s in found) == [
         (6, True),
         (7, False),
         (7, False),
     ]
+
+
+def test_the_copy_that_a_run_keeps_of_its_record_is_no_other_sample(tmp_path):
+    config = study()
+    run = config.runs[0]
+    took = {"timing": maker.timed(run, 8.0), "stopped": "2026-01-01T00:00:10+00:00"}
+    maker.write(tmp_path, config.settings(run), **took, **maker.used(run))
+    copy = tmp_path / run.folder / "checkpoint" / finished.KEPT
+    copy.mkdir(parents=True)
+    shutil.copy(tmp_path / run.path, copy)
+    assert len(records.below([tmp_path])) == 1
+
+
+def test_job_groups_are_those_of_the_site_file_that_the_last_call_used(tmp_path, monkeypatch):
+    monkeypatch.setattr("ketscale.jobs.slurm.queue.available", lambda folder: True)
+    monkeypatch.chdir(tmp_path)
+    config = study()
+    of_workflow = Path("checkout/profiles/slurm/site.yaml")
+    of_workflow.parent.mkdir(parents=True)
+    of_workflow.write_text("limits: [{minutes: 3, memory_mb: 100}]\n")
+    assert not call._places(config, Path())[1](config.runs[0])
+    driver._write(driver.Call(str(Path("checkout/Snakefile").absolute()), None, None, "", None))
+    assert call._places(config, Path())[1](config.runs[0])
 
 
 def test_places():

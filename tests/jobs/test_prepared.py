@@ -65,7 +65,8 @@ def test_data_that_were_prepared_with_other_settings_are_not_those_of_the_run(pr
     manifest = prepared.manifest(after, results, "own")
     started.read(before.settings(run), manifest)
     with pytest.raises(
-        UserError, match="prepared with other settings of workload own; run the rule prepare again"
+        UserError,
+        match=r"prepared with other settings of workload own; .* or `ketscale prepare own --config FILE`",
     ):
         started.read(after.settings(run), manifest)
     assert not prepared.outdated(before, results, "own") and prepared.outdated(after, results, "own")

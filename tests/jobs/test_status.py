@@ -8,13 +8,16 @@ from base64 import urlsafe_b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from ketscale import cli, process
 from ketscale.config import Config
 from ketscale.errors import UserError
-from ketscale.grid import config_hash
+from ketscale.grid import HISTORY, RECORD, config_hash
+from ketscale.jobs import driver
 from ketscale.jobs.costs import Costs
+from ketscale.jobs.ownership import finished
 from ketscale.jobs.slurm import submission
 from ketscale.jobs.slurm.queue import TRAINS, Job
 from ketscale.jobs.status.report import remainder
@@ -291,8 +294,30 @@ def test_a_run_waits_while_its_pack_is_in_the_queue(one):
         packs=packs,
     )
     assert state_of(one, several).job == "14"
+    booting = state_of(one, queue(Job("13", "CONFIGURING", "timed-n1-0", "None"), packs=packs))
+    assert (booting.state, booting.reason) == ("queued", "configuring: None")
     assert state_of(one, queue(Job("13", "PENDING", "timed-n1-1", ""), packs=packs)).state == "failed"
     assert state_of(one, queue(Job("13", "COMPLETING", "timed-n1-0", ""), packs=packs)).state == "failed"
+
+
+@pytest.mark.parametrize(
+    "since, over, state",
+    [
+        ("2026-01-01T00:00:00Z", False, "done"),
+        ("2026-01-01T00:00:00Z", True, "missing"),
+        ("2026-01-01T00:00:01Z", False, "missing"),
+    ],
+    ids=["this call", "a call that is over", "a copy of an earlier call"],
+)
+def test_a_record_that_snakemake_has_deleted_for_a_job_is_done_by_its_copy(one, since, over, state):
+    finish(*one)
+    kept = folder_of(one[1]) / "checkpoint" / finished.KEPT
+    kept.mkdir(parents=True)
+    for name in (RECORD, HISTORY):
+        (folder_of(one[1]) / name).rename(kept / name)
+    me = None if over else msgspec.convert(process.identity(), driver.Process)
+    driver._write(driver.Call("Snakefile", None, None, since, me))
+    assert state_of(one).state == state
 
 
 def test_a_run_that_nobody_has_submitted_does_not_wait_though_others_of_its_pack_do(one):
@@ -452,6 +477,14 @@ def test_used_are_records_what_interruptions_cost_and_the_last_attempts(capsys):
     assert "used: 5.5 node-hours by records\n" in call(capsys)
 
 
+def test_a_run_of_a_cohort_has_lost_its_share():
+    config = study(seed=[0, 1], protocol="quality")
+    stopped = "2026-01-01T00:30:00+00:00"
+    for run, other in zip(config.runs, reversed(config.runs), strict=True):
+        finish(config, run, stopped=stopped, lost_s=900.0, cohort=[f"{other.protocol}/seed{other.seed}"])
+    assert sum(seen.node_hours for seen in see(config)) == pytest.approx(2 * 0.5 + 0.25)
+
+
 def test_without_a_record_none_is_said_to_tell_what_is_used(capsys):
     config = study(seed=[0, 1], protocol="quality")
     write_config(config)
@@ -534,12 +567,16 @@ def test_json_says_the_same_for_scripts(capsys):
     assert len(json.loads(call(capsys, "--json", "--failed"))["runs"]) == 1
 
 
-def test_the_queue_is_asked_where_there_is_one(capsys):
+@pytest.mark.parametrize("workflow", [".", "checkout"])
+def test_the_queue_is_asked_where_there_is_one(capsys, workflow):
+    """By the site file of this folder, or of the workflow that was last called here."""
     config = study(seed=[0, 1])
     write_config(config)
-    Path("profiles/slurm").mkdir(parents=True)
-    Path("profiles/slurm/site.yaml").write_text(
-        "account: null\npartition: null\nlimits: [{minutes: 3, memory_mb: 100}]\n"
+    driver._write(driver.Call(str(Path(workflow, "Snakefile").absolute()), None, None, at(9), None))
+    site = Path(workflow, "profiles/slurm/site.yaml")
+    site.parent.mkdir(parents=True)
+    site.write_text(
+        "account: null\npartition: null\nnode_hours: 74\nlimits: [{minutes: 3, memory_mb: 100}]\n"
     )
     name = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
     line = f"7|PENDING|{name}|rule_timed-n1-0_train|Priority|{Path.cwd()}"
@@ -550,6 +587,7 @@ def test_the_queue_is_asked_where_there_is_one(capsys):
         "2 runs: 0 done, 2 queued\nqueue: 1 running, 1 pending (Priority 1); 1 not of this config's runs"
         in out
     )
+    assert "used: nothing; 74 of 74 are left\n" in out
     assert "left: 2 runs; no record tells what they take, so their time is unknown" in out
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,23 @@ def test_workloads_have_processes_of_their_own_and_each_is_tried_although_anothe
     assert done.stdout.count("on mine") == 3
     assert "ketscale: workloads.other: class '0' has" in done.stderr
     assert [file.name for file in Path("results/tried").iterdir()] == ["mine.json"]
+
+
+def test_of_several_workloads_the_worst_end_counts(
+    given: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given["workloads"]["other"] = given["workloads"]["mine"]
+    given["studies"]["s"]["axes"]["workload"] = ["mine", "other"]
+    text, ends = Config.of(given, FAMILIES).text, iter([-9, 0])
+    called: list[list[str]] = []
+
+    def run(command: list[str]) -> SimpleNamespace:
+        called.append(command[-3:])
+        return SimpleNamespace(returncode=next(ends))
+
+    monkeypatch.setattr("ketscale.commands.study.subprocess", SimpleNamespace(run=run))
+    assert cli.main(["try", "--study", text]) == 137
+    assert called == [["--study", text, name] for name in ("mine", "other")]
 
 
 def test_only_workloads_of_a_study_are_tried(

@@ -14,6 +14,7 @@ from ketscale import analysis
 from ketscale.cli import main
 from ketscale.errors import UserError
 from ketscale.problems import draft
+from tests import ROOT
 from tests.own_files import COLOUR, GREY, SIGNALS, VECTORS, pictures
 
 CLASSES = np.arange(40) % 2
@@ -214,7 +215,9 @@ def test_what_cannot_be_drafted_is_refused_and_nothing_written(
 def test_the_config_is_written_where_the_command_says(capsys: pytest.CaptureFixture[str]) -> None:
     tabled(a=NUMBERS, y=CLASSES)
     assert main(["init", "mine.csv"]) == 0
-    assert "--configfile mine.yaml" in capsys.readouterr().out
+    # There is no Snakefile here.
+    run = f"snakemake -s {ROOT}/Snakefile --configfile mine.yaml --profile {ROOT}/profiles/local"
+    assert capsys.readouterr().out == f"mine.yaml: written; next: {run}\n"
     assert analysis.read(Path("mine.yaml")).title == "vqc on mine"
     assert main(["init", "mine.csv", "--out", "my study.yaml"]) == 0
     assert "--configfile 'my study.yaml'" in capsys.readouterr().out

@@ -161,6 +161,8 @@ def test_what_sbatch_refuses_for_good_is_an_error_at_once(project):
     assert done.returncode == 1
     said = "sbatch refuses it: Invalid feature specification"
     assert f"failed: results/{run.folder}: {said}\n" in done.stderr
+    # The profile has retries, which would be refused too.
+    assert done.stderr.count(said) == 1
     assert jobs(project) == []
 
 

@@ -189,6 +189,7 @@ def start():
     ROOM.update(cluster.check(SITE, packed, submitted != {"train"}, status_command))
     together()
     submission.begin(trained_by(packed))
+    internals.give_up(workflow, submission.why_refused)
     submission.follow(
         TERMINAL.say if TERMINAL else print, lambda waiting: internals.let_submissions_wait(workflow, waiting)
     )

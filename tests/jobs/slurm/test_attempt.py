@@ -5,6 +5,8 @@ import json
 import os
 import subprocess
 import sys
+import time
+from datetime import UTC, datetime
 
 import pytest
 import torch
@@ -27,6 +29,7 @@ def job(tmp_path, monkeypatch):
         (bin_folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{bin_folder}{os.pathsep}{os.environ['PATH']}")
     monkeypatch.setattr(attempt, "_AGAIN_S", 0.0)
+    monkeypatch.setattr(attempt, "_SOON_S", 0.0)
     folder = tmp_path / "results/runs/w/m/seed0"
     folder.mkdir(parents=True)
 
@@ -95,17 +98,36 @@ def test_a_job_of_the_users_own_and_one_that_slurm_does_not_know_are_left_alone(
     assert job.look(begun, "59:31", limit="UNLIMITED") == []
 
 
-def test_another_run_that_the_job_has_finished_is_progress(job):
+@pytest.mark.parametrize(
+    "trained_by, ended_s, written_s, progress",
+    [
+        ("6", 60, 60, False),
+        ("7", 7200, 7200, False),
+        ("7", 7200, 60, False),
+        ("7", 60, 60, True),
+    ],
+    ids=["another job", "attempt before", "attempt before, given back in this one", "this attempt"],
+)
+def test_another_run_that_this_attempt_has_finished_is_progress(
+    job, trained_by, ended_s, written_s, progress
+):
+    now = time.time()
+    record = job.folder.parent / "seed1" / "metrics.json"
+    record.parent.mkdir()
+    stopped = datetime.fromtimestamp(now - ended_s, UTC).isoformat()
+    record.write_text(json.dumps({"slurm_job_id": trained_by, "stopped": stopped}))
+    os.utime(record, (now - written_s, now - written_s))
+    assert job.look(Attempt(job.folder, "7"), "59:31") == ["requeue 7"] * progress
+
+
+def test_near_the_limit_slurm_is_asked_now_and_then(job, monkeypatch):
+    monkeypatch.setattr(attempt, "_SOON_S", 60.0)
+    asked = []
+    monkeypatch.setattr(attempt.queue, "times", lambda one: asked.append(one) or (3571.0, 3600.0))
     begun = Attempt(job.folder, "7")
-    other = job.folder.parent / "seed1"
-    other.mkdir()
-    (other / "metrics.json").write_text(json.dumps({"slurm_job_id": "6"}))
-    assert job.look(begun, "59:31") == []
-    (other / "metrics.json").write_text(json.dumps({"slurm_job_id": "7"}))
-    os.utime(other / "metrics.json", (0, 0))  # of the attempt before
-    assert job.look(begun, "59:31") == []
-    os.utime(other / "metrics.json")
-    assert job.look(begun, "59:31") == ["requeue 7"]
+    begun.look()
+    begun.look()
+    assert asked == ["7"]
 
 
 def test_a_slurm_that_does_not_requeue_is_told_and_the_attempt_counts(job, capsys):

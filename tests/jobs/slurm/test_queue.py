@@ -39,12 +39,18 @@ def test_the_jobs_of_a_folder_are_those_that_its_snakemake_submitted(slurm, tmp_
                 ours
                 | {"job": 4, "state": "RUNNING", "comment": "rule_timed-n1-1_train", "name": "my-own-job"},
                 ours | {"job": 5, "state": "RUNNING", "comment": "(null)"},
+                ours | {"job": 6, "state": "PENDING", "comment": "rule_prepare_wildcards_digits.s0"},
+                ours | {"job": 7, "state": "RUNNING", "comment": "rule_try_wildcards_my-data"},
             )
         ),
     )
     found = queue.jobs(tmp_path)
-    assert [(job.id, job.state) for job in found] == [("1", "RUNNING"), ("2", "PENDING")]
-    assert found[0].pack == "timed-n1-0"
+    assert [(job.id, job.state, job.pack) for job in found] == [
+        ("1", "RUNNING", "timed-n1-0"),
+        ("2", "PENDING", "prepare"),
+        ("6", "PENDING", "prepare"),
+        ("7", "RUNNING", "try"),
+    ]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from ketscale.analysis.points import point_of
 from ketscale.analysis.verdicts import CANNOT_TELL, FEW, OTHER_LOSSES, UNCHANGED
 from ketscale.config import Settings
 from ketscale.errors import UserError
-from ketscale.grid import PATTERN, POINT, RECORD, RUNS, Run
+from ketscale.grid import POINT, RECORDS, RUNS, Run
 from ketscale.measure import parity
 from ketscale.measure.record import Checked, check_alone
 from ketscale.problems.registry import FAMILIES
@@ -139,7 +139,7 @@ def read(results: Path) -> Folder:
     Raises:
         UserError: there is none.
     """
-    places = [*results.glob("/".join([RUNS, *("*" for _ in PATTERN.split("/")), RECORD]))]
+    places = [*results.glob(RECORDS)]
     if not places:
         raise UserError(f"{results}: no records below {results / RUNS}; name a folder of results")
     return {Run.parse(str(path)): check_alone(path, FAMILIES) for path in sorted(places)}

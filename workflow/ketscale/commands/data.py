@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import shlex
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -74,6 +73,7 @@ def add(command: Add) -> None:
 
 
 def _init(options: argparse.Namespace) -> None:
+    from ketscale.jobs import driver
     from ketscale.problems import draft
 
     data: Path = options.data
@@ -85,7 +85,7 @@ def _init(options: argparse.Namespace) -> None:
             file.write(text)
     except FileExistsError:
         raise UserError(f"{out}: is there already; name another file with --out") from None
-    print(f"{out}: written; next: snakemake --profile profiles/local --configfile {shlex.quote(str(out))}")
+    print(f"{out}: written; next: {driver.command(out)}")
 
 
 def _fetch(options: argparse.Namespace) -> None:

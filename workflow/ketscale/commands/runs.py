@@ -96,6 +96,19 @@ def _train(options: argparse.Namespace) -> NoReturn:
 
 
 def _launch(options: argparse.Namespace) -> int:
+    from ketscale.jobs import supervise
+
+    _run(options)  # a path that names no run gets no note
+    try:
+        return _launched(options)
+    except UserError as error:
+        # A rule finds the folder of its run there; what is wrong with a call by hand is said on its terminal alone.
+        if _folder(options).is_dir():
+            supervise.leave_note_of("", _folder(options), str(error))
+        raise
+
+
+def _launched(options: argparse.Namespace) -> int:
     from ketscale.jobs import cohorts, launch, supervise, tried
     from ketscale.jobs.ownership import finished
     from ketscale.process import slurm_job
@@ -159,8 +172,13 @@ def _chosen(options: argparse.Namespace) -> Settings:
     results = _results(options, settings)
     chosen = choice.resolved(settings, results)
     if chosen.choice is None:
+        from ketscale.jobs.status.report import of_config
+
         path = results / settings.run.choice
-        raise UserError(f"{path}: missing, or of other trials; train these, and run `ketscale choose {path}`")
+        source = "" if options.settings else of_config(options.config)
+        raise UserError(
+            f"{path}: missing, or of other trials; train these, and run `ketscale choose {path}{source}`"
+        )
     return chosen
 
 

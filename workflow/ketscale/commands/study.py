@@ -156,8 +156,10 @@ def _try(options: argparse.Namespace) -> int:
         _try_workload(config, names[0], options)
         return 0
     # A process for each, so that none sees what the code of another one has changed.
-    command = [sys.executable, "-P", "-m", "ketscale", "try", "--config", str(options.config)]
-    return max([subprocess.run([*command, name]).returncode for name in names])
+    source = ["--study", options.study] if options.study else ["--config", str(options.config)]
+    command = [sys.executable, "-P", "-m", "ketscale", "try", *source]
+    ended = [subprocess.run([*command, name]).returncode for name in names]
+    return max(128 - status if status < 0 else status for status in ended)
 
 
 def _try_workload(config: Config, name: str, options: argparse.Namespace) -> None:

@@ -22,6 +22,7 @@ from ketscale.grid.run import (
     PREDICTIONS,
     PREPARED,
     RECORD,
+    RECORDS,
     RUNS,
     TRIED,
     Run,

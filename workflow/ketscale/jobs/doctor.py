@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import os
 import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -126,7 +127,7 @@ def _two_ranks(run: Run, probe: str) -> tuple[bool, str]:
     except UserError as error:
         return False, str(error)
     with subprocess.Popen(
-        ["sh", "-c", f'exec {start} {sys.executable} -c "{probe}"'],
+        ["sh", "-c", f'exec {start} {shlex.quote(sys.executable)} -c "{probe}"'],
         env=environment(),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,

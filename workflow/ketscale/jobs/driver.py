@@ -70,10 +70,10 @@ class Call(msgspec.Struct, frozen=True):
         return None if alive is None else not alive
 
 
-def last() -> Call | None:
-    """The last call in this folder; None if it left no note, or one that cannot be read."""
+def last(folder: Path = Path()) -> Call | None:
+    """The last call in a folder; None if it left no note, or one that cannot be read."""
     try:
-        return msgspec.json.decode(read_bytes(NOTE), type=Call)
+        return msgspec.json.decode(read_bytes(folder / NOTE), type=Call)
     except (OSError, ValueError):  # msgspec's errors are ValueErrors
         return None
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 from base64 import urlsafe_b64decode
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,25 @@ def let_submissions_wait(workflow: Any, number: int) -> None:
     pool = workflow.scheduler._executor._job_submission_executor
     pool._max_workers = _THREADS + number
     pool._adjust_thread_count()
+
+
+def give_up(workflow: Any, refused: Callable[[str], object]) -> None:
+    """Let a job that the cluster refuses for good have no further attempt, which it would refuse too.
+
+    refused: whether it has, by the name of the job group, or of the rule of a job alone.
+    """
+    executor = workflow.scheduler._executor
+    report = executor.report_job_error
+
+    def report_at_last(info: Any, *given: Any, **named: Any) -> None:
+        job = info.job
+        # A job that was submitted fails for another reason, whatever was refused of the same rule.
+        if info.external_jobid is None and refused(job.groupid if job.is_group() else job.rule.name):
+            # Not `attempt`: the resources that are given back would be worked out again.
+            job._attempt = job.restart_times + 1
+        report(info, *given, **named)
+
+    executor.report_job_error = report_at_last
 
 
 def _set(settings: Any, name: str, value: Any) -> None:

@@ -209,7 +209,7 @@ def read(settings: Settings, manifest: Path | None) -> Data:
         name = settings.run.workload
         raise UserError(
             f"{manifest}: prepared with other settings of workload {name}; run the rule prepare again, or "
-            f"`ketscale prepare {name}`"
+            f"`ketscale prepare {name} --config FILE` with the run's config"
         )
     return data
 

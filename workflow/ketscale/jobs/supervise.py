@@ -110,7 +110,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         # A short note is left at once: the sender of SIGTERM may not wait for the run's own message. It is left once, since a
         # second signal may come while it is written.
         if len(asked) == 1:
-            _leave_note_of(launch, folder, explain([], 128 + signum, signum))
+            leave_note_of(launch, folder, explain([], 128 + signum, signum))
 
     signal.signal(signal.SIGTERM, pass_on)
     orphaned = _follow(child, kept, _attempt(folder))
@@ -134,7 +134,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
             reason += "; it trained several runs together, which cohorts: false in the config does not"
         if f"ketscale: {reason}" not in kept:
             print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
-        _leave_note_of(launch, folder, reason)
+        leave_note_of(launch, folder, reason)
     return status
 
 
@@ -235,7 +235,7 @@ def _become_launcher() -> None:
     process.end_with_parent()
 
 
-def _leave_note_of(launch: str, folder: Path, reason: str) -> None:
+def leave_note_of(launch: str, folder: Path, reason: str) -> None:
     """Leave a note, unless another launch trains the run: that one has not failed."""
     from ketscale.jobs.ownership import lease, signs
 

@@ -93,7 +93,7 @@ def _places(config: Config, root: Path) -> tuple[int, Callable[[Run], str]]:
     if not queue.available(root):
         return len(os.sched_getaffinity(0)), lambda run: ""
     # Under SLURM, a job is a process of its own.
-    path = root / site.PATH
+    path = site.path_of(root)
     if not path.exists():
         return 1, lambda run: ""
     of_site = site.load_site(config.sizes, config.size_names, path)

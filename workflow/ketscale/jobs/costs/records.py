@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ketscale.grid import RECORD, RUNS, Run, canonical
+from ketscale.grid import RECORDS, Run, canonical
 from ketscale.measure import record
 from ketscale.measure.form import Host, Record
 from ketscale.words import counted
@@ -158,7 +158,7 @@ def below(folders: Iterable[Path], known: Mapping[Path, Record] | None = None) -
     Args:
         known: records that have been read, by their paths.
     """
-    paths = [path for folder in folders for path in sorted((folder / RUNS).glob(f"**/{RECORD}"))]
+    paths = [path for folder in folders for path in sorted(folder.glob(RECORDS))]
     read = ((known or {}).get(path) or record.read(path).record for path in paths)
     found = [one for each in read if each and (one := sample(each))]
     quiet = {one.case.point for one in found if one.quiet}

@@ -18,6 +18,7 @@ from ketscale.files import copy_atomic
 if TYPE_CHECKING:
     from ketscale.config import Settings
     from ketscale.measure.form import Record
+    from ketscale.measure.record import Checked
 
 # The record comes last, since it is refused without the files that it names.
 _FILES = (grid.HISTORY, grid.CURVES, grid.RECORD)
@@ -50,6 +51,13 @@ def copies(folder: Path, together: bool) -> list[Path]:
 def has_copy(folder: Path) -> bool:
     """Whether there is a copy to `restore`."""
     return (_kept(folder) / grid.RECORD).exists()
+
+
+def copied(folder: Path, settings: Settings) -> Checked:
+    """What is found of the copy, whatever call has made it."""
+    from ketscale.measure.record import check
+
+    return check(_kept(folder) / grid.RECORD, settings, None)
 
 
 def restore(folder: Path, settings: Settings, features_hash: str | None) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from ketscale import grid, strict_json
 from ketscale.errors import UserError
 from ketscale.files import read_bytes
+from ketscale.jobs.ownership.signs import time_of
 from ketscale.jobs.slurm import queue
 from ketscale.training import checkpoint
 
@@ -22,6 +23,8 @@ from ketscale.training import checkpoint
 _BEFORE_S, _LAST_PART = 30.0, 0.25
 # The limit may be changed meanwhile, and SLURM may not answer.
 _AGAIN_S = 300.0
+# Near the limit the run may still get further, but a controller that is asked once a second has much to do.
+_SOON_S = 5.0
 
 
 class Attempt:
@@ -48,6 +51,8 @@ class Attempt:
         elif step(self._folder) > self._began_at or self._has_finished_others(used):
             self._rests_until = math.inf
             self._requeue()
+        else:
+            self._rests_until = now + _SOON_S
 
     def _requeue(self) -> None:
         try:
@@ -65,10 +70,11 @@ class Attempt:
         runs = next(folder for folder in self._folder.absolute().parents if folder.name == grid.RUNS)
         for path in runs.rglob(grid.RECORD):
             try:
-                # Most are older, and need not be read.
+                # Most are older, and need not be read. One that was given back after a requeue is new, but ended before.
                 if path.stat().st_mtime > begun:
                     record = strict_json.loads(read_bytes(path))
-                    if record["slurm_job_id"] == self._job:
+                    ended = time_of(record["stopped"]).timestamp()
+                    if record["slurm_job_id"] == self._job and ended > begun:
                         return True
             except (OSError, ValueError, LookupError, TypeError):
                 continue  # it has just been deleted, or is damaged

@@ -16,7 +16,7 @@ from ketscale.jobs import snakemake_internals
 # The executor names its jobs by one UUID per call, and puts the rule or the job group in the comment; what the job trains
 # follows (see `submission`).
 SUBMITTED = re.compile(r"^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")
-_COMMENT = re.compile(r"^rule_(?P<pack>\S+?)_\w+(?: |$)")
+_COMMENT = re.compile(r"^rule_(?P<pack>\S+?)_(?:wildcards_\S+|\w+)(?: |$)")
 # What a call of Snakemake that submits keeps here, and what is there once it has begun to (see `submission`).
 OF_CALL = snakemake_internals.FOLDER / "ketscale"
 TRAINS = OF_CALL / "trains.json"

@@ -13,6 +13,7 @@ from msgspec import Meta
 from ketscale.config import Block, load, parse, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, POINT, Run
+from ketscale.jobs import driver
 
 # The site file of this folder, or the one that KETSCALE_SITE names (set by the workflow if this folder has none).
 PATH = Path(os.environ.get("KETSCALE_SITE") or "profiles/slurm/site.yaml")
@@ -186,6 +187,12 @@ class Site:
 
 
 _AXES = (*(axis for axis in POINT if axis not in ("layout", "size")), "backend")
+
+
+def path_of(folder: Path) -> Path:
+    """The site file of a folder: its own, else that of the workflow with which Snakemake was last called there."""
+    path, call = folder / PATH, driver.last(folder)
+    return path if path.exists() or call is None else Path(call.snakefile).parent / PATH
 
 
 def load_site(sizes: Callable[[Run], Mapping[str, int]], known: tuple[str, ...], path: Path = PATH) -> Site:

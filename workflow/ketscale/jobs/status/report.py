@@ -127,7 +127,7 @@ def states(config: Config, root: Path) -> tuple[Queue, tuple[Seen, ...], datetim
         UserError: the site file exists but is invalid.
     """
     now = datetime.now(UTC)
-    path = root / sites.PATH
+    path = sites.path_of(root)
     site = sites.load_site(config.sizes, config.size_names, path) if path.exists() else None
     queue = ask(config, root, site)
     return queue, tuple(survey(config, root, queue, now)), now

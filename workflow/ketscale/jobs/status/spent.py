@@ -65,7 +65,7 @@ def spent(seen: Iterable[Seen], root: Path) -> Spent:
             # Runs that were trained together have used one process's time.
             key = one.launch or one.run
             attempts[key] = max(attempts.get(key, 0.0), one.node_hours)
-    path, account, problem = root / sites.PATH, None, ""
+    path, account, problem = sites.path_of(root), None, ""
     budget = sites.read_file(path).node_hours if path.exists() else None
     try:
         account = accounting.of_folder(root)

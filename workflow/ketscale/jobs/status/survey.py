@@ -15,8 +15,8 @@ from ketscale.config import Config, Protocol, Settings
 from ketscale.errors import UserError
 from ketscale.files import opened
 from ketscale.grid import RECORD, Run
-from ketscale.jobs import records, snakemake_internals, supervise
-from ketscale.jobs.ownership import lease, signs
+from ketscale.jobs import choice, driver, records, snakemake_internals, supervise
+from ketscale.jobs.ownership import finished, lease, signs
 from ketscale.jobs.ownership.signs import shows_life, time_of
 from ketscale.jobs.slurm import queue as slurm
 from ketscale.jobs.slurm import submission
@@ -72,7 +72,7 @@ class Queue:
 
     def job_of(self, run: Run) -> Job | None:
         """The job of the run's job group; if there are several, a running one."""
-        found = [j for j in self.jobs if j.pack == self.packs.get(run) and j.state in ("RUNNING", "PENDING")]
+        found = [j for j in self.jobs if j.pack == self.packs.get(run) and j.state != "COMPLETING"]
         return max(found, key=lambda job: job.state == "RUNNING", default=None)
 
     def is_running(self, job: str | None) -> bool:
@@ -103,10 +103,17 @@ def survey(config: Config, root: Path, queue: Queue, now: datetime) -> list[Seen
         )
     checked = records.read(config, results).checked
     submitted = snakemake_internals.incomplete(root) if queue.jobs else set()
+    call = driver.last(root)
+    began = time_of(call.since) if call and not call.over else None
     seen = []
     for run in config.runs:
         job = queue.job_of(run) if f"{config.results}/{run.path}" in submitted else None
-        seen.append(_see(config.settings(run), checked[run], results, queue, job, now))
+        settings, found = config.settings(run), checked[run]
+        if began and found == Checked("missing") and finished.has_copy(results / run.folder):
+            # Snakemake has deleted the record for a job of the run, which is about to give it back.
+            copy = finished.copied(results / run.folder, choice.resolved(settings, results))
+            found = copy if copy.record and copy.record.stopped >= began else found
+        seen.append(_see(settings, found, results, queue, job, now))
     return seen
 
 
@@ -129,7 +136,7 @@ def _see(
     if found.record is not None:
         quiet = found.record.quiet
         busy = "" if quiet.quiet or not settings.protocol.timed else f"busy: {quiet.why}"
-        lost_s = found.record.lost_s / max(1, len(found.record.cohort))
+        lost_s = found.record.lost_s / (1 + len(found.record.cohort))
         hours = found.record.node_hours + lost_s * run.nodes / 3600
         why = found.why or busy
         return Seen(run, "done", why, status=found.state, node_hours=hours, record=found.record)
@@ -167,9 +174,8 @@ def _see(
     # A run that failed in a job is not queued in it, though the job still trains the rest of its job group.
     if job is not None and not (job.state == "RUNNING" and note and note.get("job") == job.id):
         running = f"waits in its job group; job {job.id} is running"
-        return seen(
-            "queued", running if job.state == "RUNNING" else f"pending: {job.reason}", {"job": job.id}
-        )
+        waits = f"{job.state.lower()}: {job.reason}"
+        return seen("queued", running if job.state == "RUNNING" else waits, {"job": job.id})
     if found.why and RECORD not in names:
         # What is missing for a reason has a search of which no trial can be chosen.
         return seen("failed" if found.state == "missing" else found.state, found.why)
