@@ -223,10 +223,9 @@ class Replay(Evaluator):
         found = None if moving.intersection(results) else entries(graph, tensors, sum(counts))
         self._inputs = self._weights = None
         if found is not None:
-            self._inputs = Picked(
-                found[: counts[0]], (1 if structure.batch is None else structure.batch,), tensors, self._dtype
-            )
-            self._weights = Picked(found[counts[0] :], (), tensors, self._dtype)
+            batch = 1 if structure.batch is None else structure.batch
+            self._inputs = Picked(found[: counts[0]], (batch,), tensors, self._dtype, self._device)
+            self._weights = Picked(found[counts[0] :], (), tensors, self._dtype, self._device)
             self._rest = [value.detach() for value in graph(*tensors)[sum(counts) :]]
             places = {"input": self._inputs.places, "weight": self._weights.places}
             gates = tuple(
