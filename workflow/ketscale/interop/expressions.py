@@ -185,7 +185,7 @@ def _value(shape: Shape | float, library: Any, parameters: Iterator[Any], consta
 
 
 class ParametrisedCircuit(nn.Module):
-    """A circuit whose angles are expressions of named parameters; what `from_qiskit` returns where there are such.
+    """A circuit whose angles are expressions of named parameters; see `from_qiskit`.
 
     `ketscale.Layer`, the estimators and the functions of `ketscale.jax` take it in a Circuit's place. Called with values
     of the inputs (batch, inputs) and of the weights (weights,) it gives the Angles of `circuit`, differentiable in both.
