@@ -46,6 +46,7 @@ from qiskit.quantum_info import Pauli, SparsePauliOp, Statevector, random_cliffo
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import Fused
 from ketscale.errors import UserError
+from ketscale.interop.expressions import ParametrisedCircuit
 from ketscale.interop.qiskit import from_qasm2, from_qasm3, from_qiskit
 from tests.interop.qasm_texts import QAOA, QASM2, QASM3, VQE, Algorithm
 
@@ -58,9 +59,15 @@ STANDARD = {
 }
 
 
-def state(circuit: Circuit, inputs: list[float] | None = None, weights: list[float] | None = None):
-    row = torch.tensor([inputs or []], dtype=torch.float64)
-    return Fused().state(circuit, Angles(row, torch.tensor(weights or [], dtype=torch.float64)))[0].numpy()
+def state(
+    circuit: Circuit | ParametrisedCircuit,
+    inputs: list[float] | None = None,
+    weights: list[float] | None = None,
+) -> np.ndarray:
+    angles = Angles(*(torch.tensor(each or [], dtype=torch.float64) for each in ([inputs or []], weights)))
+    if isinstance(circuit, ParametrisedCircuit):
+        circuit, angles = circuit.circuit, circuit(*angles)
+    return Fused().state(circuit, angles)[0].numpy()
 
 
 def assert_same(found: np.ndarray, bound: QuantumCircuit) -> None:
@@ -233,7 +240,7 @@ def two_vectors() -> tuple[QuantumCircuit, ParameterVector, Parameter]:
 def test_the_inputs_of_a_vector_keep_their_places(by_name: bool) -> None:
     circuit, x, w = two_vectors()
     translated = from_qiskit(circuit, "x" if by_name else x)
-    assert (translated.inputs, translated.weights) == (11, 1)
+    assert (translated.inputs, translated.weights) == (12, 1)
     row = list(np.linspace(0.1, 1.3, 12))
     bound = circuit.assign_parameters({x[10]: row[10], x[2]: row[2], w: 0.7})
     assert_same(state(translated, row, [0.7]), bound)

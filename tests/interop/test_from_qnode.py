@@ -336,42 +336,6 @@ def test_an_empty_batch_size_of_its_own_and_parameters() -> None:
     assert len(converted._records.ways) == 2
 
 
-@pytest.mark.parametrize(
-    "written", [lambda x: x, torch.sin, lambda x: x.flip(-1).reshape(-1).reshape(x.shape)]
-)
-def test_a_third_batch_size_is_not_recorded(
-    written: Callable[[torch.Tensor], torch.Tensor], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def function(x: Any, w: Any) -> Any:
-        layers(written(x), w)
-        return [qml.expval(qml.Z(i)) for i in range(WIRES)], qml.probs(wires=0)
-
-    converted = same(function, (4, WIRES), (1, WIRES, 3), calls=1)
-    converted(*drawn((7, WIRES), (1, WIRES, 3)))
-    monkeypatch.setattr(recording, "make_fx", None)
-    for batch in (2, 64, 1, 7):
-        for seed in range(2):
-            arguments = drawn((batch, WIRES), (1, WIRES, 3), seed=seed)
-            pairs = [
-                (results := each(*arguments), torch.autograd.grad(loss(results), arguments))
-                for each in (converted, qml.QNode(function, DEVICE))
-            ]
-            torch.testing.assert_close(*pairs, rtol=1e-9, atol=1e-10)
-
-
-def test_a_circuit_that_depends_on_the_batch_size_in_another_way_is_recorded() -> None:
-    def function(x: Any) -> Any:
-        qml.RX(x / (len(x) if len(x) < 5 else 2 * len(x)), wires=0)
-        if len(x) == 6:
-            qml.RX(0.3, wires=0)
-        return qml.expval(qml.Z(0))
-
-    converted = from_qnode(qml.QNode(function, DEVICE))
-    for batch in (2, 3, 4, 6, 8, 4):
-        (x,) = drawn((batch,), seed=batch)
-        torch.testing.assert_close(converted(x), qml.QNode(function, DEVICE)(x), rtol=1e-10, atol=1e-12)
-
-
 def test_of_many_shapes_only_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MOST_WAYS", 3)
     converted = from_qnode(QNODE)

@@ -298,6 +298,14 @@ def test_arguments_that_do_not_fit_are_refused_in_words(arguments: Any, words: s
         f(*arguments)
 
 
+@pytest.mark.parametrize("function", [on_jax.expval, on_jax.state])
+def test_what_is_no_circuit_is_refused_in_words(function: Any) -> None:
+    with pytest.raises(
+        UserError, match=r"^ketscale\.jax\.\w+ takes a ketscale\.Circuit, not QNode: .* from_qnode"
+    ):
+        function(qnode_on("default.qubit"))
+
+
 def test_threads_share_the_kernels_and_start_none_of_their_own() -> None:
     """Two threads call one executable, whose tiles are shared by XLA's pool: the results are those of one call."""
     qubits = 10

@@ -12,8 +12,9 @@ import pennylane as qml
 import pytest
 import torch
 
-from ketscale.interop import known, recording
+from ketscale.interop import known, recording, tape
 from ketscale.interop.device import FusedDevice
+from ketscale.interop.entries import Entries, Picked
 
 WIRES = 3
 ANGLE = 0.3
@@ -144,6 +145,17 @@ def test_what_is_kept_again_drops_nothing(monkeypatch: pytest.MonkeyPatch) -> No
     assert kept == {"b": 2, "c": 3}
     recording.keep(kept, "c", 4)
     assert kept == {"b": 2, "c": 4}
+
+
+@pytest.mark.parametrize("chosen", [[0], [1, 2], [0, 2]])
+def test_numbers_of_a_circuit_go_where_its_tensors_are(chosen: list[int]) -> None:
+    """In place of a GPU there is torch's device without values."""
+    there = torch.device("meta")
+    tensors = [torch.zeros(1, dtype=torch.float64), torch.empty(2, dtype=torch.float64, device=there)]
+    columns = [Entries(torch.tensor(place), torch.tensor(1.0), torch.tensor(0.0)) for place in chosen]
+    found = Picked(columns, (), tensors, torch.float64, there)(tensors)
+    assert found.device == there and found.shape == (len(chosen),)
+    assert tape.vector([tensors[0], tensors[1][:1]], torch.float64, there).device == there
 
 
 def test_trained_coefficients() -> None:

@@ -267,6 +267,9 @@ def test_samples_are_bits_or_values_and_repeat_with_torchs_seed() -> None:
         ({"measure": "sample", "shots": 3, "observables": [{"ZI": 2.0}]}, "no sums"),
         ({"measure": "probs", "wires": [0, 2]}, "different ones from 0 to 1"),
         ({"measure": "probs", "wires": [0, 0]}, "different ones"),
+        ({"measure": "probs", "wires": 0}, "a list of different ones from 0 to 1, not 0"),
+        ({"measure": "probs", "wires": ["a"]}, r"from 0 to 1, not \['a'\]"),
+        ({"measure": "probs", "wires": [0.7]}, r"from 0 to 1, not \[0.7\]"),
         ({"gradient": "exact"}, "gradient is for results from shots"),
         ({"shots": 0}, "whole number from 1, not 0"),
     ],
@@ -305,15 +308,32 @@ def test_inputs_that_do_not_fit_are_refused(inputs: Any, message: str) -> None:
         ("ZI", "must be a list"),
         ({"ZI": 1.0}, "must be a list"),
         ([], "must be a list"),
+        (5, "must be a list"),
+        ([0, 1], "observable 0: write a Pauli word such as 'ZI', or a sum"),
         (["Z"], "'Z' must have 2 letters"),
         (["ZI", {"AB": 1.0}], "'AB' must have 2 letters"),
         ([{}], "at least one Pauli word"),
-        ([{"ZI": math.nan}], "'ZI' is nan: it must be finite"),
+        ([{"ZI": math.nan}], "'ZI' is nan: it must be a finite real number"),
+        ([{"ZI": 1j}], "'ZI' is 1j: it must be"),
+        ([{"ZI": np.complex128(1j)}], "'ZI' is 1j: it must be"),
+        ([{"ZI": "0.5"}], "'ZI' is 0.5: it must be"),
     ],
 )
 def test_observables_that_do_not_fit_are_refused(observables: Any, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Layer(CIRCUIT, observables)
+
+
+@pytest.mark.parametrize("number", [torch.tensor(0.5), np.float32(0.5), np.array(0.5), np.int64(2), 2])
+def test_a_coefficient_may_be_a_number_of_any_library(number: Any) -> None:
+    layer = Layer(Circuit(1).h(0), [{"X": number}], dtype=torch.float64)
+    close(layer().item(), float(number))
+
+
+@pytest.mark.parametrize("circuit", [nn.Linear(2, 2), lambda x: x, None])
+def test_what_is_no_circuit_is_refused(circuit: Any) -> None:
+    with pytest.raises(UserError, match=rf"^Layer takes a ketscale\.Circuit, not {type(circuit).__name__}: "):
+        Layer(circuit)
 
 
 def test_half_precision_and_unknown_simulators_are_refused() -> None:

@@ -13,7 +13,7 @@ from ketscale.optional import needed_for
 with needed_for("ketscale.jax", "jax"):
     import jax.numpy as jnp
 
-    from ketscale.interop.expressions import ParametrisedCircuit
+    from ketscale.interop.expressions import ParametrisedCircuit, check_circuit
     from ketscale.interop.jax_primitive import evaluate
     from ketscale.interop.layer import read_observables
 
@@ -46,7 +46,7 @@ def expval(
     observables: as for `ketscale.Layer`; None is Z on each wire.
 
     Raises:
-        UserError: an observable does not fit; when called, the arguments do not.
+        UserError: this is no circuit, or an observable does not fit; when called, the arguments do not.
 
     Example:
         >>> values = ketscale.jax.expval(ketscale.Circuit(1).ry(0, "x0").rx(0, "w0"))
@@ -54,6 +54,7 @@ def expval(
         >>> jax.grad(lambda weights: jax.vmap(values, (0, None))(inputs, weights).sum())(weights).shape
         (1,)
     """
+    check_circuit(circuit, "ketscale.jax.expval")
     words, sums = read_observables(observables, circuit.qubits)
     table = None if sums is None else sums.numpy()
 
@@ -68,12 +69,13 @@ def state(circuit: Circuit | ParametrisedCircuit) -> Function:
     """As `expval`, but a function that gives the final states (..., 2**qubits), complex.
 
     Raises:
-        UserError: when called, the arguments do not fit.
+        UserError: this is no circuit; when called, the arguments do not fit.
 
     Example:
         >>> ketscale.jax.state(ketscale.Circuit(1).ry(0, "x0"))(jnp.zeros((5, 1))).shape
         (5, 2)
     """
+    check_circuit(circuit, "ketscale.jax.state")
 
     def function(*angles: ArrayLike, initial: ArrayLike | None = None) -> Array:
         states: Array = evaluate(_columns_only(circuit), None, *_operands(circuit, angles, initial))

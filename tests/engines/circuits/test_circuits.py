@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,21 @@ RY = Gate("RY", (0,), (Column("input", 0),))
 def test_a_wrong_circuit_is_refused(qubits: int, gate: Gate | None, message: str) -> None:
     with pytest.raises(UserError, match=message):
         Circuit(qubits, (gate,) if gate else ())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: Circuit(2).h("a"), r"Hadamard on wires \('a',\): wires are whole numbers"),
+        (lambda: Circuit(2).cnot(0, 0.5), r"CNOT on wires \(0, 0\.5\): wires are whole numbers"),
+        (lambda: Gate("Hadamard", 0), "Hadamard on wires 0: wires are whole numbers"),
+        (lambda: Circuit("2"), "qubits must be a whole number, not '2'"),
+        (lambda: Circuit(2.0), r"qubits must be a whole number, not 2\.0"),
+    ],
+)
+def test_wires_and_qubits_are_whole_numbers(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        make()
 
 
 def test_columns_are_counted_by_their_highest_index() -> None:

@@ -15,6 +15,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
@@ -300,6 +301,21 @@ def test_a_backward_pass_may_be_repeated() -> None:
     first = torch.autograd.grad(scalar, list(angles), retain_graph=True)
     second = torch.autograd.grad(scalar, list(angles))
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_tensors_of_two_gpus_are_refused_after_a_call_with_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulator, circuit = Fused(), Circuit(1).ry(0, "x0").ry(0, "w0")
+    computed = torch.zeros(1, 2, dtype=torch.complex64)
+    monkeypatch.setattr(simulator, "_way", lambda *request: lambda *tensors: computed)
+    with FakeTensorMode():  # whose tensors are on GPUs that no machine needs to have
+        (x, w, s), (_, v, t) = (
+            [torch.empty(1, 1, device=gpu), torch.empty(1, device=gpu), torch.empty(2, device=gpu).cfloat()]
+            for gpu in ("cuda:0", "cuda:1")
+        )
+    assert simulator.state(circuit, Angles(x, w), s) is computed
+    for request in ((Angles(x, v), s), (Angles(x, w), t)):
+        with pytest.raises(UserError, match="use one device"):
+            simulator.state(circuit, *request)
 
 
 def test_an_angle_that_is_not_a_number_gives_no_number() -> None:

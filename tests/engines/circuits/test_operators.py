@@ -32,7 +32,11 @@ STATE = some(4).to(torch.complex128) / some(4).norm()
 
 
 def test_a_circuit_is_read_as_it_was_written() -> None:
-    for circuit in (CIRCUIT, CIRCUIT.permuted((1, 2, 3, 0), 1, 0).controlled("RX", [0], [1], "w2")):
+    numbered = Circuit(np.int64(2))
+    for wire in np.arange(2):
+        numbered = numbered.ry(wire, "x0")
+    permuted = CIRCUIT.permuted((1, 2, 3, 0), 1, 0).controlled("RX", [0], [1], "w2")
+    for circuit in (CIRCUIT, permuted, numbered):
         again = operators.read(operators.written(circuit))
         assert again == circuit and hash(again) == hash(circuit)
 

@@ -192,6 +192,15 @@ def test_a_circuit_without_inputs_is_measured_once_for_all_samples() -> None:
     assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
 
 
+def test_a_circuit_without_weights_is_part_of_a_model_that_is_trained() -> None:
+    layer = Layer(Circuit(2).ry(0, "x0").ry(1, "x1").cnot(0, 1), shots=100)
+    model = torch.nn.Sequential(layer, torch.nn.Linear(2, 1))
+    values = layer(torch.rand(3, 2))
+    model[1](values).sum().backward()
+    torch.testing.assert_close(model[1].weight.grad, values.detach().sum(0, keepdim=True))
+    assert layer.weight.grad.shape == (0,)
+
+
 def test_single_precision_and_outcomes_without_probability() -> None:
     """An outcome of probability 0 is never drawn, also from bounds that rounding leaves below 1."""
     circuit = strongly_entangling_ansatz(3, 1).then(*Circuit(3).h(2).h(2).gates)

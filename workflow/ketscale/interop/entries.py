@@ -97,6 +97,19 @@ def _shaped(flat: torch.Tensor, tensors: Sequence[torch.Tensor]) -> list[torch.T
     return [part.reshape(tensor.shape).to(tensor.device) for part, tensor in zip(parts, tensors, strict=True)]
 
 
+def _one_stretch(index: torch.Tensor, tensors: Sequence[torch.Tensor]) -> tuple[int, int, int] | None:
+    """The argument, the first entry and the end, if the entries are neighbours in their order."""
+    count = index.numel()
+    if not count or bool((index.diff() != 1).any()):
+        return None
+    first = int(index[0])
+    for number, tensor in enumerate(tensors):
+        if first < tensor.numel():
+            return (number, first, first + count) if first + count <= tensor.numel() else None
+        first -= tensor.numel()
+    return None
+
+
 class Picked:
     """Columns of entries, (..., columns), read from the arguments at each call.
 
@@ -110,13 +123,13 @@ class Picked:
         shape: tuple[int, ...],
         tensors: Sequence[torch.Tensor],
         dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
         named = [tuple(tuple(part.reshape(-1).tolist()) for part in column) for column in columns]
         kept = sorted(set(named))
         self.places = [kept.index(name) for name in named]
         self._shape = (*shape, len(kept))
         chosen = [columns[named.index(name)] for name in kept]
-        device = tensors[0].device if tensors else torch.device("cpu")
 
         def joined(part: int) -> torch.Tensor:
             if not chosen:
@@ -124,36 +137,23 @@ class Picked:
             return torch.stack([column[part].expand(shape) for column in chosen], dim=-1)
 
         index, scale, shift = (joined(part) for part in range(3))
-        self._dtype = dtype
-        self._index = index.long().reshape(-1).to(device)
+        index = index.long().reshape(-1)
+        self._dtype, self._device = dtype, device
+        self._index = index.to(device)
         self._scale = None if bool((scale == 1).all()) else scale.to(device, dtype)
         self._shift = None if bool((shift == 0).all()) else shift.to(device, dtype)
-        self._stretch = self._one_stretch(tensors) if self._scale is None and self._shift is None else None
+        self._stretch = _one_stretch(index, tensors) if self._scale is None and self._shift is None else None
         # A batch without rows still has columns, which depend on the arguments.
         constant = not chosen or (scale.numel() > 0 and bool((scale == 0).all()))
         self._constant = shift.to(device, dtype) if constant else None
-
-    def _one_stretch(self, tensors: Sequence[torch.Tensor]) -> tuple[int, int, int] | None:
-        """The argument, the first entry and the end, if the entries are neighbours in their order."""
-        count = self._index.numel()
-        if not count or not torch.equal(
-            self._index, self._index[0] + torch.arange(count, device=self._index.device)
-        ):
-            return None
-        first = int(self._index[0])
-        for number, tensor in enumerate(tensors):
-            if first < tensor.numel():
-                return (number, first, first + count) if first + count <= tensor.numel() else None
-            first -= tensor.numel()
-        return None
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> torch.Tensor:
         """The columns of these arguments, (..., columns)."""
         if self._stretch is not None:
             number, first, end = self._stretch
             tensor = tensors[number]
-            if tensor.dtype != self._dtype:
-                tensor = tensor.to(self._dtype)
+            if tensor.dtype != self._dtype or tensor.device != self._device:
+                tensor = tensor.to(self._device, self._dtype)
             if tensor.shape == self._shape:
                 return tensor
             if tensor.numel() == end - first:
@@ -161,7 +161,8 @@ class Picked:
             return tensor.reshape(-1)[first:end].reshape(self._shape)
         if self._constant is not None:
             return self._constant
-        flat = [tensor.reshape(-1).to(self._dtype) for tensor in tensors]
+        # Numbers that are written in the circuit are on the CPU.
+        flat = [tensor.reshape(-1).to(self._device, self._dtype) for tensor in tensors]
         values = (flat[0] if len(flat) == 1 else torch.cat(flat))[self._index].reshape(self._shape)
         if self._scale is not None:
             values = values * self._scale

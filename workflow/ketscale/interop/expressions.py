@@ -185,7 +185,7 @@ def _value(shape: Shape | float, library: Any, parameters: Iterator[Any], consta
 
 
 class ParametrisedCircuit(nn.Module):
-    """A circuit whose angles are expressions of named parameters; what `from_qiskit` returns where there are such.
+    """A circuit whose angles are expressions of named parameters; see `from_qiskit`.
 
     `ketscale.Layer`, the estimators and the functions of `ketscale.jax` take it in a Circuit's place. Called with values
     of the inputs (batch, inputs) and of the weights (weights,) it gives the Angles of `circuit`, differentiable in both.
@@ -247,3 +247,12 @@ class ParametrisedCircuit(nn.Module):
             both = [library.broadcast_to(each, (*leading, each.shape[-1])) for each in (inputs, weights)]
             values = library.concatenate(both, -1)
         return Angles(self._of_inputs(values, library), self._of_weights(weights, library))
+
+
+def check_circuit(circuit: Any, taker: str) -> None:
+    """Raise UserError if what `taker` was given is no circuit."""
+    if not isinstance(circuit, Circuit | ParametrisedCircuit):
+        raise UserError(
+            f"{taker} takes a ketscale.Circuit, not {type(circuit).__name__}: convert one of Qiskit's by from_qiskit; "
+            f"for a QNode call from_qnode in place of {taker}"
+        )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+import operator
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -22,7 +23,7 @@ from ketscale.engines.circuits.shots import Shots
 from ketscale.engines.circuits.simulator import Simulator, probabilities
 from ketscale.engines.derivatives import transformed
 from ketscale.errors import UserError
-from ketscale.interop.expressions import ParametrisedCircuit
+from ketscale.interop.expressions import ParametrisedCircuit, check_circuit
 from ketscale.shapes import Float, Shaped
 
 # A full-length Pauli word such as 'ZI', or a weighted sum of them such as {'ZI': 0.5, 'IZ': 0.5}.
@@ -55,9 +56,9 @@ class Layer(nn.Module):
     device, dtype: of `weight`, as for torch's own layers; circuits take torch.float32 and torch.float64.
 
     Raises:
-        UserError: there is no such simulator, a word does not fit the circuit, a coefficient is not finite, or the
-            arguments do not go together; when called, the inputs have another width, dtype or device than the layer,
-            or a derivative is asked for that the simulator does not have.
+        UserError: this is no circuit, there is no such simulator, a word does not fit the circuit, a coefficient is no
+            finite real number, or the arguments do not go together; when called, the inputs have another width, dtype
+            or device than the layer, or a derivative is asked for that the simulator does not have.
 
     Example:
         >>> layer = ketscale.Layer(ketscale.Circuit(2).ry(0, "x0").cnot(0, 1).rx(1, "w0"), ["ZI", {"ZZ": 0.5}])
@@ -81,6 +82,7 @@ class Layer(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
+        check_circuit(circuit, "Layer")
         self.circuit, self.measure = circuit, measure
         _check(measure, observables, wires, shots, gradient)
         self._columns = circuit.inputs  # torch's compiler cannot read what is cached
@@ -232,9 +234,12 @@ def _check(
 
 
 def _wires(wires: Sequence[int] | None, qubits: int) -> tuple[int, ...]:
-    found = tuple(range(qubits)) if wires is None else tuple(map(int, wires))
+    try:
+        found = tuple(range(qubits)) if wires is None else tuple(map(operator.index, wires))
+    except TypeError:  # such as a number alone, or a name
+        found = ()
     if not found or len({*found}) < len(found) or not {*found} <= {*range(qubits)}:
-        raise UserError(f"wires must be different ones from 0 to {qubits - 1}, not {wires!r}")
+        raise UserError(f"wires must be a list of different ones from 0 to {qubits - 1}, not {wires!r}")
     return found
 
 
@@ -244,8 +249,13 @@ def read_observables(
     """The words to measure, and the coefficients (words, outputs) of the outputs, None if each is one word."""
     if observables is None:
         return pauli_words(qubits), None
-    if isinstance(observables, (str, Mapping)) or not observables:
+    if isinstance(observables, (str, Mapping)) or not isinstance(observables, Collection) or not observables:
         raise UserError(f"observables must be a list with one for each output, not {observables!r}")
+    for item in observables:
+        if not isinstance(item, (str, Mapping)):
+            raise UserError(
+                f"observable {item!r}: write a Pauli word such as 'ZI', or a sum such as {{'ZI': 0.5}}"
+            )
     sums = [{item: 1.0} if isinstance(item, str) else dict(item) for item in observables]
     words = tuple(dict.fromkeys(name for terms in sums for name in terms))
     check_words(words, qubits)
@@ -255,11 +265,15 @@ def read_observables(
     table = torch.zeros(len(words), len(sums), dtype=torch.float64, device="cpu")
     for output, terms in enumerate(sums):
         for measured, coefficient in terms.items():
-            if not math.isfinite(coefficient):
+            given: Any = coefficient
+            # A number of torch's, NumPy's or JAX's has one of Python's.
+            number = given.item() if getattr(given, "ndim", None) == 0 else given
+            if not isinstance(number, int | float) or not math.isfinite(number):
                 raise UserError(
-                    f"the coefficient of Pauli word {measured!r} is {coefficient}: it must be finite"
+                    f"the coefficient of Pauli word {measured!r} is {coefficient}: it must be a finite real number"
                 )
-            table[words.index(measured), output] = coefficient
+            # A tensor may be trained.
+            table[words.index(measured), output] = given if isinstance(given, torch.Tensor) else number
     return words, table
 
 

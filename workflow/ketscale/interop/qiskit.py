@@ -101,7 +101,8 @@ def from_qiskit(
 ) -> Circuit | ParametrisedCircuit:
     """A circuit with the state of a Qiskit circuit up to a global phase, which may depend on the parameters.
 
-    A Circuit, or where an angle is an expression, such as 2 * theta, a ParametrisedCircuit; `Layer` takes both.
+    A Circuit; or where an angle is an expression, such as 2 * theta, or a vector's last elements are unused, a
+    ParametrisedCircuit. `Layer` takes both.
 
     Angles are in radians, as in Qiskit. Final measurements, barriers and delays are ignored. A reset, or `initialize`,
     is allowed on qubits that no gate has acted on. A gate that has no counterpart is decomposed as Qiskit defines it,
@@ -148,7 +149,8 @@ def from_qiskit(
         return columns[expression]
 
     translated = translate(circuit, angle).circuit
-    if len(columns) == len(chosen) + len(others):
+    # More columns are those of expressions, fewer leave out parameters that no angle has.
+    if (translated.inputs, translated.weights) == (len(chosen), len(others)):
         return translated
     return ParametrisedCircuit(translated, chosen, others, columns)
 

@@ -17,8 +17,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.interop.reading import LOOKED
-from ketscale.interop.replay import Replay, Structure, sizes_in
-from ketscale.interop.sizes import resized, sizes_of
+from ketscale.interop.replay import Replay, Structure
 from ketscale.private_torch import TorchDispatchMode, is_recorded, pytree, unrecorded
 
 # From arguments to what is recorded.
@@ -41,8 +40,6 @@ class Records:
         self._simulator = simulator
         self._dtype = dtype
         self.ways: dict[object, Replay] = {}
-        # The first records of two sizes of everything that differs in the sizes of the tensors' dimensions alone.
-        self._sized: dict[object, list[Replay]] = {}
         # Keys with which the function looks at integers, which then are no tensors to it but values.
         self._by_value: set[object] = set()
 
@@ -61,7 +58,7 @@ class Records:
             UserError: the function cannot be recorded.
         """
         with LOCK, torch.inference_mode(False):
-            way = self.known(key, tensors) or self._resized(key, tensors, captured, run)
+            way = self.known(key, tensors)
             if way is None:
                 try:
                     way = self._recorded(tensors, captured, run)
@@ -70,11 +67,7 @@ class Records:
                         raise
                     way = self._recorded(tensors, captured, run, by_value=True)
                     self._by_value.add(key)
-                alike = _sizeless(key)
-                known = self._sized.get(alike, [])
-                if len(known) < 2:
-                    keep(self._sized, alike, [*known, way])
-            keep(self.ways, _with_values(key, tensors) if key in self._by_value else key, way)
+                keep(self.ways, _with_values(key, tensors) if key in self._by_value else key, way)
         return way
 
     def check(
@@ -94,7 +87,6 @@ class Records:
     def forget(self, key: object, tensors: Sequence[torch.Tensor]) -> None:
         """Drop a record that turned out to be wrong."""
         self.ways.pop(_with_values(key, tensors) if key in self._by_value else key, None)
-        self._sized.pop(_sizeless(key), None)
 
     def _recorded(
         self,
@@ -129,7 +121,7 @@ class Records:
                 "tensor: write from_qnode(qnode, trace='always')"
             ) from error
         _take(graph, captured)
-        way = self._replay(found[0], graph, tensors, captured)
+        way = Replay(found[0], graph, [*tensors, *captured], len(tensors), self._simulator, self._dtype)
         _compare(way, tensors, captured, run)
         moved = list(map(_moved, tensors))
         try:
@@ -142,48 +134,12 @@ class Records:
         _compare(way, moved, captured, run)
         return way
 
-    def _replay(
-        self,
-        structure: Structure,
-        graph: GraphModule,
-        tensors: Sequence[torch.Tensor],
-        captured: Sequence[torch.Tensor],
-    ) -> Replay:
-        return Replay(structure, graph, [*tensors, *captured], len(tensors), self._simulator, self._dtype)
-
-    def _resized(
-        self, key: object, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run
-    ) -> Replay | None:
-        """A record made from those of two other batch sizes, if it is what the function does."""
-        known = self._sized.get(_sizeless(key), [])
-        if len(known) < 2:
-            return None
-        first, second = known
-        sizes = sizes_of(first.sizes, second.sizes, sizes_in([*tensors, *captured]))
-        graph = None if sizes is None else resized(first.graph, second.graph, sizes)
-        batches = first.structure.batch, second.structure.batch
-        if sizes is None or graph is None or None in batches:
-            return None
-        structure = first.structure._replace(batch=sizes.number(*batches))
-        way = self._replay(structure, graph, [tensor.detach() for tensor in tensors], captured)
-        if not _agrees(way, tensors, captured, run):
-            return None
-        way.compared(range(len(tensors)))
-        return way
-
 
 def keep(kept: dict[object, Any], key: object, value: Any) -> None:
     """Put something into a dictionary that forgets the oldest."""
     if key not in kept and len(kept) >= MOST_WAYS:
         del kept[next(iter(kept))]
     kept[key] = value
-
-
-def _sizeless(key: Any) -> object:
-    """A key without the sizes of dimensions."""
-    if isinstance(key, torch.Size):
-        return len(key)
-    return tuple(map(_sizeless, key)) if type(key) is tuple else key
 
 
 def _with_values(key: object, tensors: Sequence[torch.Tensor]) -> object:
@@ -254,31 +210,27 @@ def _moved(tensor: torch.Tensor) -> torch.Tensor:
 def _compare(
     way: Replay, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run
 ) -> None:
-    """Compare the record with the function itself.
+    """Compare the record with the function itself, in values and gradients.
 
     Raises:
         UserError: they differ.
     """
-    if not _agrees(way, tensors, captured, run):
-        raise UserError(
-            "from_qnode: the circuit changes with its arguments, or with random numbers, in a way that torch cannot follow, "
-            "such as NumPy or .tolist(): use torch's functions, or write from_qnode(qnode, trace='always')"
-        )
-
-
-def _agrees(way: Replay, tensors: Sequence[torch.Tensor], captured: Sequence[torch.Tensor], run: Run) -> bool:
-    """Whether a record and the function itself give the same values and gradients."""
     with torch.inference_mode(False), torch.enable_grad():
         fresh = [tensor.detach().clone().requires_grad_(_continuous(tensor)) for tensor in tensors]
         structure, values = run(fresh)
         given = [*fresh, *captured]
         replayed = way.graph(*given)
         trainable = [tensor for tensor in given if tensor.requires_grad]
-        return structure.same(way.structure) and all(
+        if structure.same(way.structure) and all(
             torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)
             for pair in ((values, replayed), (_slopes(values, trainable), _slopes(replayed, trainable)))
             for a, b in zip(*pair, strict=True)
-        )
+        ):
+            return
+    raise UserError(
+        "from_qnode: the circuit changes with its arguments, or with random numbers, in a way that torch cannot follow, "
+        "such as NumPy or .tolist(): use torch's functions, or write from_qnode(qnode, trace='always')"
+    )
 
 
 def _slopes(values: Sequence[torch.Tensor], trainable: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

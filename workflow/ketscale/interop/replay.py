@@ -217,17 +217,15 @@ class Replay(Evaluator):
         # The values that have not been compared yet with what the quantum function makes of others.
         self._traced = {number: tensor.detach().clone() for number, tensor in enumerate(tensors)}
         self._arguments = arguments
-        self.sizes = sizes_in(tensors)
         counts = (structure.inputs, structure.weights)
         *_, output = graph.graph.nodes
         moving, results = dependent(graph), output.args[0][sum(counts) :]
         found = None if moving.intersection(results) else entries(graph, tensors, sum(counts))
         self._inputs = self._weights = None
         if found is not None:
-            self._inputs = Picked(
-                found[: counts[0]], (1 if structure.batch is None else structure.batch,), tensors, self._dtype
-            )
-            self._weights = Picked(found[counts[0] :], (), tensors, self._dtype)
+            batch = 1 if structure.batch is None else structure.batch
+            self._inputs = Picked(found[: counts[0]], (batch,), tensors, self._dtype, self._device)
+            self._weights = Picked(found[counts[0] :], (), tensors, self._dtype, self._device)
             self._rest = [value.detach() for value in graph(*tensors)[sum(counts) :]]
             places = {"input": self._inputs.places, "weight": self._weights.places}
             gates = tuple(
@@ -263,8 +261,3 @@ def precision(tensors: Sequence[torch.Tensor]) -> torch.dtype:
     """Single if there are tensors of floating-point numbers and none is double."""
     floating = [tensor.dtype for tensor in tensors if tensor.is_floating_point()]
     return torch.float32 if floating and torch.float64 not in floating else torch.float64
-
-
-def sizes_in(tensors: Sequence[torch.Tensor]) -> list[int]:
-    """The sizes of all dimensions of tensors."""
-    return [size for tensor in tensors for size in tensor.shape]

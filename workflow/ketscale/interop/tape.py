@@ -219,7 +219,9 @@ def _spelt(word: Any, qubits: int) -> str:
 
 def vector(numbers: Sequence[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """Scalars of any library as one tensor (n,), or batches of scalars as columns (batch, n); differentiable in torch's."""
-    if all(isinstance(number, torch.Tensor) for number in numbers) and len({n.dtype for n in numbers}) == 1:
+    tensors = all(isinstance(number, torch.Tensor) for number in numbers)
+    # Numbers that are written in the circuit are on the CPU.
+    if tensors and len({(number.dtype, number.is_cpu) for number in numbers}) == 1:
         return torch.stack(tuple(map(_real, numbers)), dim=-1).to(device, dtype)
     if any(isinstance(number, torch.Tensor) for number in numbers):
         return torch.stack([as_tensor(number, dtype, device) for number in numbers], dim=-1)

@@ -10,6 +10,7 @@ A circuit is written gate by gate: `Circuit(2).ry(0, "x0").ry(1, "w0").cnot(0, 1
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -93,6 +94,9 @@ class Gate:
     name: of `GATES`, or 'C(RX)' for RX under all but the last of the wires, where these are 1; so for every gate of `GATES`.
     matrix: a `QubitUnitary`'s alone, 2x2 or 4x4, the first wire the more significant; see `given`.
     order: a `Permutation`'s alone: basis state i of the wires, the first one the most significant, becomes order[i].
+
+    Raises:
+        UserError: a wire is no whole number.
     """
 
     name: str
@@ -100,6 +104,13 @@ class Gate:
     columns: tuple[Column, ...] = ()
     matrix: Matrix | None = None
     order: tuple[int, ...] | None = None
+
+    def __post_init__(self) -> None:
+        try:
+            # A compiled program has the circuit as a text, which takes Python's own numbers alone.
+            object.__setattr__(self, "wires", tuple(map(operator.index, self.wires)))
+        except TypeError:
+            raise UserError(f"{self.name} on wires {self.wires}: wires are whole numbers") from None
 
     @property
     def base(self) -> str:
@@ -167,8 +178,8 @@ class Circuit:
     """An immutable list of gates on `qubits` wires, which act on |0...0> unless told otherwise.
 
     Raises:
-        UserError: there is no qubit; or a gate has an unknown name, a wrong number of wires or angles, a wire that is
-            repeated or out of range, or an order that is no permutation.
+        UserError: there is no qubit, or no whole number of them; or a gate has an unknown name, a wrong number of wires or
+            angles, a wire that is no whole number, repeated or out of range, or an order that is no permutation.
 
     Example:
         >>> circuit = ketscale.Circuit(2).ry(0, "x0").ry(1, "x1").cnot(0, 1).rz(1, "w0").rx(0, 0.5)
@@ -187,6 +198,10 @@ class Circuit:
     gates: tuple[Gate, ...] = ()
 
     def __post_init__(self) -> None:
+        try:
+            object.__setattr__(self, "qubits", operator.index(self.qubits))
+        except TypeError:
+            raise UserError(f"qubits must be a whole number, not {self.qubits!r}") from None
         if self.qubits < 1:
             raise UserError(f"a circuit needs at least 1 qubit, not {self.qubits}")
         for gate in self.gates:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator, stacks
 from ketscale.engines.circuits.wrapper import Evaluate, Wrapper
-from ketscale.measure.spans import span
+from ketscale.measure.spans import span, with_backward_span
 
 
 class Placed(Wrapper):
@@ -27,36 +25,14 @@ class Placed(Wrapper):
         return _move(result, angles.inputs.device)
 
 
-class _Move(torch.autograd.Function):
-    """`Tensor.to`, with the gradient's transfer timed too."""
+def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """`Tensor.to`, timed there and, with the gradient, back."""
+    if torch.compiler.is_compiling():  # which has no spans
+        return tensor.to(device)
 
-    @staticmethod
-    def forward(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    def moved(tensor: torch.Tensor) -> torch.Tensor:
         with span("transfer"):
             return tensor.to(device)
 
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[torch.Tensor, torch.device], output: torch.Tensor) -> None:
-        ctx.origin, ctx.device = inputs[0].device, inputs[1]
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
-        with span("transfer"):
-            return gradient.to(ctx.origin), None
-
-    @staticmethod
-    def jvp(ctx: Any, tangent: torch.Tensor, _: None) -> torch.Tensor:
-        return _move(tangent, ctx.device)
-
-    @staticmethod
-    def vmap(
-        info: Any, in_dims: tuple[int | None, ...], tensor: torch.Tensor, device: torch.device
-    ) -> tuple[torch.Tensor, int | None]:
-        return _move(tensor, device), in_dims[0]
-
-
-def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    if torch.compiler.is_compiling():  # which has no spans
-        return tensor.to(device)
-    moved: torch.Tensor = _Move.apply(tensor, device)
-    return moved
+    # Each tensor alone, since marking several lets all of them require gradients if one does.
+    return with_backward_span("transfer", moved, tensor)

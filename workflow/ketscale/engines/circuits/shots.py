@@ -264,6 +264,8 @@ class _Experiment:
     def gradient(self, angles: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
         """The gradient (rows, uses) at angles (rows, uses), for a cotangent (rows, columns)."""
         rows = len(angles)
+        if not self.terms:  # weights are trained, but the circuit has none
+            return torch.zeros_like(angles)
         places = torch.tensor([place for place, _, _ in self.terms], device=angles.device)
         factors, shifts = angles.new_tensor([term[1:] for term in self.terms]).unbind(1)
         gradient = torch.zeros_like(angles)

@@ -172,10 +172,12 @@ class Fused:
                 values = partial(self._run, circuit, paulis)
                 derivative = Derivative(values, partial(self._along, circuit, paulis), len(given))
                 return transforms.grouped(values, *given, rows=derivative)
+        # A torch.device takes longer to make, and only GPUs may be several.
         key = (
-            circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype, inputs.is_cpu, weights.is_cpu,
+            circuit, paulis, inputs.shape, weights.shape, inputs.dtype, weights.dtype,
+            inputs.is_cpu or inputs.device, weights.is_cpu or weights.device,
             torch.is_grad_enabled(), inputs.requires_grad, weights.requires_grad,
-            initial is None or (initial.shape, initial.dtype, initial.is_cpu, initial.requires_grad),
+            initial is None or (initial.shape, initial.dtype, initial.is_cpu or initial.device, initial.requires_grad),
         )  # fmt: skip
         way = self._ways.get(key)
         if way is None:
