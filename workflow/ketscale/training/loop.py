@@ -334,7 +334,7 @@ class Trainer(Training):
             "epoch_s": seconds,
         }
         self._epoch = dict(_EPOCH)
-        steps = range(self.step - sums["steps"], self.step)
+        steps = range(self.step - int(sums["steps"]), self.step)
         # Steps that warm up or are sampled take longer than others.
         steady = steps.start >= self.clock.warmup and self.clock.sampled.isdisjoint(steps)
         if seconds is not None and self.share_s is None and steady:
