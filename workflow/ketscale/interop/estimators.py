@@ -19,6 +19,7 @@ from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.specialised import specialised_at_once
+from ketscale.interop.expressions import check_circuit
 from ketscale.interop.layer import Layer, Observable
 from ketscale.optional import needed_for
 from ketscale.shapes import Float64
@@ -107,7 +108,8 @@ class _Estimator(BaseEstimator):
             if circuit is None:
                 circuit = strongly_entangling_ansatz(min(features, self.max_qubits), self.layers)
                 before = [nn.Linear(features, circuit.inputs), nn.Tanh()]
-            elif circuit.inputs != features:
+            check_circuit(circuit, type(self).__name__)
+            if not before and circuit.inputs != features:
                 raise ValueError(f"the circuit has {circuit.inputs} inputs, but X has {features} features")
             layer = Layer(circuit, self.observables, simulator=self.simulator)
             module = nn.Sequential(*before, layer, nn.Linear(layer.outputs, outputs))
