@@ -271,7 +271,7 @@ def test_a_training_that_diverges_says_so() -> None:
 def test_what_a_layer_refuses_is_refused() -> None:
     with pytest.raises(UserError, match="unknown simulator 'none'"):
         quick(simulator="none").fit(IRIS, SPECIES)
-    with pytest.raises(UserError, match="takes a ketscale.Circuit, not str"):
+    with pytest.raises(UserError, match=r"takes a ketscale\.Circuit, not str"):
         quick(circuit="RY").fit(IRIS, SPECIES)
     with pytest.raises(UserError, match="must have 3 letters"):
         quick(observables=["ZZ"]).fit(IRIS, SPECIES)
