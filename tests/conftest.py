@@ -61,7 +61,7 @@ def pytest_collection_finish() -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_waiting_for_the_disk() -> Iterator[None]:
-    """Files are flushed where processes are killed; in this process nothing is, and each flush takes milliseconds."""
+    """No test can show what a flush is for, a machine that fails, and each takes milliseconds."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda descriptor: None)
         yield

@@ -90,9 +90,9 @@ def test_figures_for_papers_have_two_widths_their_text_and_no_font_of_type_3(
 ) -> None:
     shutil.copytree(results / "runs", tmp_path / "runs")
     shutil.copytree(results / "features", tmp_path / "features")
-    # One study is enough, whose figure of spans is among them.
-    strong = factory.small_config({"strong": CONFIG.given["studies"]["strong"]}, partial=True)
-    report.papers(strong, tmp_path)
+    # Two studies are enough; the figure of spans is among theirs.
+    some = {name: CONFIG.given["studies"][name] for name in ("strong", "depth")}
+    report.papers(factory.small_config(some, partial=True), tmp_path)
     made = {path.name for path in (tmp_path / "paper").iterdir()}
     assert {"spans.svg", "spans.pdf", "spans.narrow.svg", "spans.narrow.pdf"} <= made
     assert not (tmp_path / "report.html").exists()

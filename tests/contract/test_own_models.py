@@ -66,7 +66,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
     made.config["studies"] = {"parity": parity, "accuracy": accuracy}
     parity["points"][0]["backend"] = ["cpu-n1r1t1", "ddp-cpu-n1r2t1"]
     parity["points"].append(
-        {"model": "layered", "simulator": "none", "backend": ["cpu-n1r1t1", "mpi-n1r3t1"]}
+        {"model": list(QNODES), "simulator": "none", "backend": ["cpu-n1r1t1", "mpi-n1r3t1"]}
     )
     accuracy["points"].append({"model": "converted", "simulator": "none"})
     (folder / "config.yaml").write_text(yaml.safe_dump(made.config))
@@ -99,6 +99,7 @@ def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Pro
     assert compared >= {
         ("ring", "fused", "ddp-cpu"),
         ("layered", "none", "mpi"),
+        ("converted", "none", "mpi"),
     }
     assert any(run.simulator == "default.qubit" for run in references)
 

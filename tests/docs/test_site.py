@@ -390,6 +390,7 @@ def test_the_recorded_session_has_the_commands_of_the_tutorial_and_its_answers()
     )
     assert all(question in text[places[-1] :] for question in studies["studies"].values())
     assert "report: results-moons/report.html" in text[places[-1] :]
+    assert "busy machine" not in text
 
 
 def test_the_readme_is_short_and_begins_with_what_to_do() -> None:

@@ -4,8 +4,8 @@ They are forked from a server that has imported torch, Snakemake or what draws f
 it has one thread is checked. They have the arguments, folder, variables, streams and cores of whoever calls them, but
 another parent, session and limits, and earlier imports.
 
-So they are for tests of what commands compute and write. Tests of kills, locks, the environment, memory, launchers and
-starts call the real ones. So do, untold, ranks of mpirun and torchrun, and commands with several threads. A copy of the
+So they are for tests of what commands compute and write, and the contract's of resumed runs. Other tests of kills, and
+those of locks, the environment, memory, launchers and starts call the real ones. So do, untold, ranks of mpirun and torchrun, and commands with several threads. A copy of the
 package has a server of its own.
 """
 

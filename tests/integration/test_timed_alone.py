@@ -90,7 +90,7 @@ def test_a_run_that_waits_for_the_host_ends_at_once_when_it_is_told_to(
         start = time.monotonic()
         process.communicate(timeout=60)
         took = time.monotonic() - start
-    assert process.returncode != 0 and took < 30
+    assert process.returncode != 0 and took < 10  # ranks that do not listen are killed after that long
     said = state_of(tmp_path, run)
     assert said.state == "failed" and "told to stop" in said.reason
 

@@ -336,6 +336,19 @@ def test_an_empty_batch_size_of_its_own_and_parameters() -> None:
     assert len(converted._records.ways) == 2
 
 
+def test_a_circuit_may_depend_on_the_batch_size() -> None:
+    def function(x: Any) -> Any:
+        qml.RX(x / (len(x) if len(x) < 5 else 2 * len(x)), wires=0)
+        if len(x) == 6:
+            qml.RX(0.3, wires=0)
+        return qml.expval(qml.Z(0))
+
+    converted = from_qnode(qml.QNode(function, DEVICE))
+    for batch in (2, 3, 4, 6, 8, 4):
+        (x,) = drawn((batch,), seed=batch)
+        torch.testing.assert_close(converted(x), qml.QNode(function, DEVICE)(x), rtol=1e-10, atol=1e-12)
+
+
 def test_of_many_shapes_only_the_oldest_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(recording, "MOST_WAYS", 3)
     converted = from_qnode(QNODE)

@@ -53,8 +53,8 @@ def trained(where):
     [
         pytest.param("mpi-n1r2t1", marks=pytest.mark.in_full),
         "mpi-n1r3t1",
-        "ddp-cpu-n1r3t1",
-        pytest.param("ddp-cpu-n1r4t1", marks=pytest.mark.in_full),
+        pytest.param("ddp-cpu-n1r3t1", marks=pytest.mark.in_full),
+        "ddp-cpu-n1r4t1",
     ],
 )
 def test_ranks_compute_what_one_process_computes(where, alone):

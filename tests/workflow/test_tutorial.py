@@ -35,7 +35,7 @@ def run(text: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The workflow without edits, what the page writes beside it, and the study run."""
+    """A folder with the rules of the workflow, what the page writes beside them, and the study run."""
     folder = tmp_path_factory.mktemp("tutorial") / "checkout"
     folder.mkdir()
     for file in ("Snakefile", "config.yaml"):

@@ -460,9 +460,8 @@ def test_a_placed_simulator_gives_the_same_and_times_its_transfers_both_ways() -
         placed.state(circuit, angles).abs().sum().backward()
         placed.state(circuit, Angles(angles.inputs.detach(), angles.weights)).abs().sum().backward()
     transfers = [event.name for event in recorder.events].count("transfer")
-    assert (
-        transfers == 6 + 5
-    )  # two angles and one result, there and back; inputs without a gradient do not come back
+    # Two angles and one result go there and back; inputs without a gradient do not come back.
+    assert transfers == 6 + 5
 
 
 def test_the_catalogue_is_read_without_heavy_imports() -> None:
