@@ -46,9 +46,12 @@ def test_settings_of_another_run_are_refused_in_a_line(capsys, tmp_path, command
     assert not list(tmp_path.iterdir())
 
 
-def test_a_launch_that_fails_before_its_ranks_start_says_so_in_its_runs_folder(capsys, tmp_path):
-    """Snakemake has made the folder, and what is said is in train.log alone."""
+def test_a_launch_that_fails_before_its_ranks_start_says_so_in_its_runs_folder(capsys, tmp_path, monkeypatch):
+    """Snakemake has made the folder, and what is said is in train.log alone; a call by hand leaves no note."""
     (tmp_path / "results" / ONE.folder).mkdir(parents=True)
+    refused(capsys, "launch", f"results/{ONE.path}", "--settings", CONFIG.settings(OTHER).text)
+    assert supervise.read_note(tmp_path / "results" / ONE.folder) is None
+    monkeypatch.setenv("KETSCALE_CALL", "a-call")
     said = refused(capsys, "launch", f"results/{ONE.path}", "--settings", CONFIG.settings(OTHER).text)
     note = supervise.read_note(tmp_path / "results" / ONE.folder)
     assert said == f"ketscale: {note['reason']}\n"

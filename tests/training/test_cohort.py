@@ -350,8 +350,7 @@ def test_a_checkpoint_at_which_a_run_leaves_has_all_losses_of_the_others():
     assert state["step"] == 5 and state["losses"] == pytest.approx(single.losses[:5], rel=1e-10)
 
 
-def test_who_is_left_at_the_end_of_an_epoch_is_validated_before_it_is_saved(monkeypatch):
-    monkeypatch.setattr(pace, "SAVING_SHARE", math.inf)
+def test_all_that_are_left_at_the_end_of_an_epoch_are_validated_and_then_saved():
     made = Together(perceptron, [{}, {}, {"learning_rate": 1e308, "clip_norm": None}], epochs=4).train()
     assert isinstance(made.ends[2], Diverged)
     saved = {seed: next(state for state in made.saved[seed] if state["step"] == 5) for seed in range(2)}

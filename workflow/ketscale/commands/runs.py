@@ -97,13 +97,14 @@ def _train(options: argparse.Namespace) -> NoReturn:
 
 def _launch(options: argparse.Namespace) -> int:
     from ketscale.jobs import supervise
+    from ketscale.jobs.ownership import finished
 
     _run(options)  # a path that names no run gets no note
     try:
         return _launched(options)
     except UserError as error:
-        # A rule finds the folder of its run there; what is wrong with a call by hand is said on its terminal alone.
-        if _folder(options).is_dir():
+        # What is wrong with a call by hand is said on its terminal alone.
+        if finished.call() is not None and _folder(options).is_dir():
             supervise.leave_note_of("", _folder(options), str(error))
         raise
 

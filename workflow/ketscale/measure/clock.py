@@ -81,6 +81,7 @@ class Clock:
     On a GPU, events in the stream time the steps; they are read only when the loop synchronises anyway.
 
     Attributes:
+        taken: the number of steps that this process has taken.
         steps_s: all steps together, with the first, warm-up and sampled ones.
         aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
         loop_s, cpu_s: wall time of the whole loop, and processor seconds in it; None until it has ended. alone: see `loop`.
@@ -101,7 +102,7 @@ class Clock:
         self.validations_s = Durations()
         self.spans_s: dict[str, list[float]] = {}
         self.events: list[Event] = []
-        self._taken = 0
+        self.taken = 0
         self._pending: list[tuple[int, bool, torch.cuda.Event, torch.cuda.Event]] = []
         self._start: Any = None
         self._recorder: Recorder | None = None
@@ -120,7 +121,7 @@ class Clock:
 
     def stop_step(self, preparing: bool = False) -> None:
         """End the step that was begun. preparing: whether it prepared later ones, so that its time is no steady one."""
-        taken, self._taken = self._taken, self._taken + 1
+        taken, self.taken = self.taken, self.taken + 1
         steady = taken >= self.warmup and not preparing
         if self._recorder is not None:
             self.sampled_s.append(self._recorder.now() - self._start)

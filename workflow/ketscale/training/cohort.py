@@ -50,13 +50,14 @@ def train(trainers: Mapping[int, Trainer], ended: Callable[[int, Exception | Non
         # Steps that are taken again without those that leave would be equal to rounding only. A checkpoint in the middle
         # of an epoch's end would leave out its validation, so it waits for that.
         unsaved = (unsaved | answers.keys() if gone else unsaved) - gone.keys()
-        for number in [one for one in answers if one in unsaved and not isinstance(asked.get(one, ""), str)]:
-            unsaved.discard(number)
-            if trainers[number].pace.affordable:
-                try:
-                    trainers[number].save()
-                except UserError as why:
-                    gone[number] = why
+        ready = [one for one in answers if one in unsaved and not isinstance(asked.get(one, ""), str)]
+        unsaved -= set(ready)
+        # They share a pace, by which the others are too expensive once one is saved.
+        for number in ready if ready and trainers[ready[0]].pace.affordable else ():
+            try:
+                trainers[number].save()
+            except UserError as why:
+                gone[number] = why
         for number, error in gone.items():
             ended(number, error)
             asked.pop(number, None)

@@ -334,9 +334,11 @@ class Trainer(Training):
             "epoch_s": seconds,
         }
         self._epoch = dict(_EPOCH)
-        steps = range(self.step - int(sums["steps"]), self.step)
-        # Steps that warm up or are sampled take longer than others.
-        steady = steps.start >= self.clock.warmup and self.clock.sampled.isdisjoint(steps)
+        count = int(sums["steps"])
+        # Steps that warm up this process, or are sampled, take longer than others.
+        steady = self.clock.taken - count >= self.clock.warmup and self.clock.sampled.isdisjoint(
+            range(self.step - count, self.step)
+        )
         if seconds is not None and self.share_s is None and steady:
             self.clock.epochs_s.append(seconds)
         if self.tested and not self._validated:

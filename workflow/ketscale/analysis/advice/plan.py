@@ -109,7 +109,7 @@ def make(
     so_far = spent(seen, root)
     if node_hours is None and so_far.budget is not None and so_far.left is None:
         raise UserError(
-            f"{so_far.problem}, so nothing tells what is left of node_hours in {sites.PATH}: give --node-hours"
+            f"{so_far.problem}, so nothing tells what is left of node_hours in {sites.path_of(root)}: give --node-hours"
         )
     budget = so_far.left if node_hours is None else node_hours
     coming = {one.run for one in seen if one.state in _COMING}

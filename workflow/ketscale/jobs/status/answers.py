@@ -18,7 +18,7 @@ def told(results: Path) -> list[str]:
     Raises:
         OSError: there are no such tables.
     """
-    with (results / TABLE).open(newline="") as file:
+    with (results / TABLE).open(newline="", encoding="utf-8") as file:
         rows = {(row.get("study"), row.get("on")): row for row in csv.DictReader(file) if row.get("answer")}
     lines = []
     for row in list(rows.values())[:MOST]:
