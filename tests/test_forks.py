@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests import forks
+from tests import ROOT, forks
 
 TELLS = """
 import os, sys, tempfile, threading
@@ -125,7 +125,7 @@ def test_a_command_whose_caller_is_killed_ends(program: Any) -> None:
 def test_a_caller_that_is_gone_before_it_has_asked_costs_nobody_else(program: Any) -> None:
     command = program("print('here')")
     with socket.socket(socket.AF_UNIX) as caller:
-        caller.connect(forks._server())
+        caller.connect(forks._server(ROOT / "workflow"))
         caller.send(b"12")
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "here\n"
 

@@ -126,8 +126,8 @@ def test_nothing_is_drawn_without_the_fair_rank(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("unsharded", "said"),
     [
-        (0.011, "in both misconfigured cases, most with two MPI ranks: a step takes 1.1 times as long"),
-        (0.005, "in no misconfigured case, at worst with two MPI ranks: a step is 2 times as fast"),
+        (0.011, "in both cases, most with two MPI ranks: a step takes 1.1 times as long"),
+        (0.005, "in no case, at worst with two MPI ranks: a step is 2 times as fast"),
     ],
 )
 def test_each_batch_has_a_fair_rank_of_its_own(unsharded: float, said: str, tmp_path: Path) -> None:

@@ -28,7 +28,6 @@ ELSEWHERE = {
     "ketscale bench": "tests/benchmarks",
     "ketscale schema": "tests/docs/test_site.py",
     "--profile slurm": "tests/slurm",
-    "--profile profiles/mpi": "tests/workflow",
     "workflow/studies/": "tests/config",
     "--software-deployment-method conda": "needs conda, and a network",
 }

@@ -121,7 +121,7 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # None: the members of the plan for more cores.
 @pytest.mark.parametrize(
     ("moment", "cases"),
-    zip(MOMENTS, [(KILLED, (0, 1, 2, 3)), (KILLED, (0, 2), (1,), None)], strict=True),
+    list(zip(MOMENTS, [(KILLED, (0, 1, 2, 3)), (KILLED, (0, 2), (1,), None)], strict=True)),
 )
 def test_the_members_of_a_killed_cohort_go_on_with_whomever_they_find(
     study: Study,

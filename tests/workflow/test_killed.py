@@ -14,30 +14,28 @@ import pytest
 
 from ketscale.jobs import driver
 from ketscale.jobs.slurm import queue
-from tests import ROOT, forks
+from tests import ROOT
 from tests.conftest import NO_CLUSTER, SLURM
 from tests.workflow.project import LOCAL, RUNS, record
 
 PATIENCE_S = 120
 
 
-def start(
-    project: Path, *command: str, seconds: int = 0, program: list[str] | None = None
-) -> subprocess.Popen[str]:
-    """A program itself, no fork of one unless it is named, whose jobs take so long."""
+def start(project: Path, *command: str, seconds: int = 0) -> subprocess.Popen[str]:
+    """A program itself, no fork of one, whose jobs take so long."""
     variables = {
         **os.environ,
         "PATH": f"{project / 'bin'}:{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT / "workflow"),
         "STAND_IN_SECONDS": str(seconds),
     }
-    program = program or [sys.executable, "-m", *command]
+    program = [sys.executable, "-m", *command]
     piped = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
     return subprocess.Popen(program, cwd=project, env=variables, start_new_session=True, **piped)
 
 
 def run(project: Path, *command: str, status: int = 0) -> str:
-    process = start(project, *command, program=[str(forks.programs() / command[0]), *command[1:]])
+    process = start(project, *command)
     said = process.communicate(timeout=PATIENCE_S)[0]
     assert process.returncode == status, said
     return said

@@ -34,7 +34,7 @@ class Mistakes(Speed):
     title = "Misconfigurations"
     caption = "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without."
     axis = f"step time over that of {FAIR}"
-    wins, begins, noun, least = verdicts.SLOWER, "steps are slower in", "misconfigured case", "at worst"
+    wins, begins, noun, least = verdicts.SLOWER, "steps are slower in", "case", "at worst"
     missing = f"no misconfiguration was timed together with {FAIR}"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:

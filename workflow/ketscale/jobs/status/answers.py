@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import io
 from pathlib import Path
 
+from ketscale.files import read_bytes
 from ketscale.words import counted
 
 TABLE = "tables/answers.csv"
@@ -18,8 +20,8 @@ def told(results: Path) -> list[str]:
     Raises:
         OSError: there are no such tables.
     """
-    with (results / TABLE).open(newline="", encoding="utf-8") as file:
-        rows = {(row.get("study"), row.get("on")): row for row in csv.DictReader(file) if row.get("answer")}
+    table = csv.DictReader(io.StringIO(read_bytes(results / TABLE).decode(), newline=""))
+    rows = {(row.get("study"), row.get("on")): row for row in table if row.get("answer")}
     lines = []
     for row in list(rows.values())[:MOST]:
         host = f" (on {row['on']})" if row["on"] else ""
