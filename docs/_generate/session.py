@@ -1,6 +1,6 @@
 """The recorded terminal session. `python -m docs._generate.session` runs the tutorial's commands and draws what they print.
 
-It takes two minutes. The pages show docs/images/session.svg.
+It takes some minutes. The pages show docs/images/session.svg.
 """
 
 from __future__ import annotations

@@ -82,7 +82,7 @@ def test_its_study_ends_in_answers_and_a_report(
     assert "ring" in answers["answer"]["quality"]
     runs = pandas.read_csv("results-moons/tables/runs.csv")
     assert set(runs["status"]) == {"completed"}
-    (stated,) = re.findall(r"(\d+) runs in about a minute", PAGE)
+    (stated,) = re.findall(r"(\d+) runs in a few minutes", PAGE)
     assert len(runs) == int(stated)
     # Seeds of one model are trained by the job of the first, so that the others find their records.
     (log,) = (checkout / ".snakemake" / "log").glob("*.log")
