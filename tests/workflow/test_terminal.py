@@ -18,13 +18,14 @@ import pytest
 import yaml
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from ketscale.analysis import terminal
 from ketscale.config import Config
 from ketscale.files import write_atomic, write_csv
 from ketscale.grid import Run
 from ketscale.jobs import supervise
 from ketscale.jobs.costs import Interval
 from ketscale.jobs.slurm import submission
-from ketscale.jobs.status import answers, progress
+from ketscale.jobs.status import progress
 from ketscale.jobs.status.progress import Progress
 from snakemake_logger_plugin_ketscale import FAILURES, LINES, WIDTH, LogHandler
 from tests import record_maker as maker
@@ -385,22 +386,22 @@ def test_the_answers_of_a_new_report_are_told_above_its_name(call: Config, handl
     head = ("study", "on", "question", "answer", "point")
     # A study has a row for each point, and an answer for each class of hosts.
     rows = [
-        ("fast", host, "Is it, or not?", f"It is {host}.", point) for host in ("A", "B") for point in "12"
+        ("fast", host, "=Is it, or not?", f"It is {host}.", point) for host in ("A", "B") for point in "12"
     ]
-    rows += [(f"slow-{number}", "", "How slow?", "Slow.", "1") for number in range(answers.MOST)]
+    rows += [(f"slow-{number}", "", "How slow?", "Slow.", "1") for number in range(terminal.MOST)]
     table = [dict(zip(head, row, strict=True)) for row in rows]
-    write_csv(Path(call.results, answers.TABLE), table, head)
+    write_csv(Path(call.results, terminal.TABLE), table, head)
     page = f"{call.results}/report.html"
     about = {"rule_name": "write_report", "wildcards": {}, "shellcmd": "ketscale report", "log": []}
     event(handler, LogEvent.JOB_INFO, jobid=9, output=[page], **about)
     event(handler, LogEvent.JOB_FINISHED, job_id=9)
     handler.close()
     told = [line.rstrip() for line in handler._stream.rows()]
-    at = told.index("Is it, or not? (on A)")
+    at = told.index("=Is it, or not? (on A)")
     assert told[at : at + 4] == [
-        "Is it, or not? (on A)", "    It is A.", "Is it, or not? (on B)", "    It is B."
+        "=Is it, or not? (on A)", "    It is A.", "=Is it, or not? (on B)", "    It is B."
     ]  # fmt: skip
-    assert told.count("How slow?") == answers.MOST - 2
+    assert told.count("How slow?") == terminal.MOST - 2
     assert told[-2:] == ["... and 2 more answers in the report", f"report: {page}"]
 
 

@@ -267,12 +267,22 @@ class LogHandler(LogHandlerBase):
             complete, text = ended
             self._print(text, _GREEN if complete else _RED)
         if self._page:
-            if answers := _answers(self._page):
-                columns = shutil.get_terminal_size().columns - 1 if self._live else WIDTH
-                self._print("\n".join(answers), wrap=min(WIDTH, columns))
+            self._answer()
             self._print(f"report: {self._page}")
         if self._log:
             self._print(f"log: {self._log}")
+
+    def _answer(self) -> None:
+        """Print what the new report says to each question."""
+        from ketscale.analysis import terminal
+
+        try:
+            answers = terminal.answers(Path(self._page).parent)
+        except OSError as error:
+            answers = [f"its answers cannot be read: {error}"]
+        columns = shutil.get_terminal_size().columns - 1 if self._live else WIDTH
+        if answers:
+            self._print("\n".join(answers), wrap=min(WIDTH, columns))
 
     def _refresh(self, now: bool = False) -> None:
         """Tell how far the studies are: on a terminal all of them, in a log those of which another part is over.
@@ -343,16 +353,6 @@ class LogHandler(LogHandlerBase):
 def _colour(line: Line) -> str:
     """The colour of a study: red if runs failed, green if all have a result, however they ended."""
     return _RED if line.failed else _GREEN if line.over == line.runs else ""
-
-
-def _answers(page: str) -> list[str]:
-    """What the report says to each question, where its tables can be read."""
-    from ketscale.jobs.status import answers
-
-    try:
-        return answers.told(Path(page).parent)
-    except OSError:
-        return []
 
 
 def _taken_for_config(path: str) -> str:

@@ -249,7 +249,7 @@ def test_no_integrator_is_its_own_reference() -> None:
 def test_pulses_of_as_many_steps_as_there_may_be_are_judged_and_drawn(
     dt: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of 200 here: by a reference of four times as many, and by one whose usual step would make more."""
+    """There may be 200 here; the reference takes four times as many, or its usual step would make more."""
     for module in ("engines.pulses.integrators", "problems.pulses.deviations"):
         monkeypatch.setattr(f"ketscale.{module}.MOST_STEPS", 200)
     monkeypatch.setattr("ketscale.problems.pulses.curves.MOST_SAMPLES", 50)

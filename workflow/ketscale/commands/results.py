@@ -108,15 +108,14 @@ def _report(options: argparse.Namespace) -> None:
     # Figures are files. The variable, which matplotlib reads on import, may name a window, or a notebook's backend that
     # is not installed here.
     os.environ["MPLBACKEND"] = "agg"
-    from ketscale.analysis import report, stamp
-    from ketscale.jobs.status import answers
+    from ketscale.analysis import report, stamp, terminal
 
     config, results = study(options)
     if options.style == "paper":
         report.papers(config, results)
         return
     report.build(config, results, zipped=options.zip)
-    print("\n".join([*answers.told(results), f"report: {results / stamp.PAGE}"]))
+    print("\n".join([*terminal.answers(results), f"report: {results / stamp.PAGE}"]))
 
 
 def _merge(options: argparse.Namespace) -> None:
