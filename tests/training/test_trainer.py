@@ -10,7 +10,7 @@ import torch
 from ketscale.config import Metric
 from ketscale.errors import UserError
 from ketscale.jobs import outcome, results
-from ketscale.measure.clock import quartiles, sampled_steps
+from ketscale.measure.clock import Clock, quartiles, sampled_steps
 from ketscale.parallel.single import Single
 from ketscale.training.loop import Diverged
 from ketscale.training.pace import Pace
@@ -294,6 +294,15 @@ def test_an_epochs_time_is_measured_or_else_estimated_by_the_mean_step(steps):
         assert timing["epoch_s"] == pytest.approx(5 * timing["step"]["mean_s"]) and timing["epoch_s"] > 0.25
     else:
         assert timing["epoch_s"] == timing["epoch"]["median_s"] > 0.1
+
+
+def test_steps_that_warm_up_are_sampled_or_prepare_others_are_no_steady_ones():
+    clock, unsteady = Clock(torch.device("cpu"), 2, frozenset({4})), []
+    for step in range(8):
+        clock.start_step(step)
+        clock.stop_step(preparing=step == 6)
+        unsteady.append(clock.unsteady)
+    assert unsteady == [1, 2, 2, 2, 5, 5, 7, 7] and clock.taken == 8 and len(clock.steady_s) == 4
 
 
 def test_durations_are_summed_up_by_median_and_quartiles():

@@ -323,7 +323,7 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("validation_s", "Median of a validation pass", lambda run: run.record.timing.validation_s, unit="s"),
     Column("steps", "All steps", lambda run: run.record.timing.steps),
     Column("steps_per_epoch", "Steps in an epoch", lambda run: run.record.timing.steps_per_epoch),
-    Column("epoch_s", "Median wall time of whole epochs without warm-up and sampled steps, validation left out; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
+    Column("epoch_s", "Median wall time of whole epochs of steady steps, validation left out; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
     Column("epoch_estimated", "Whether it is such an estimate", lambda run: run.record.timing.epoch_s is not None and not run.record.timing.epoch.count),
     Column("samples_per_s", "Throughput at the median step", lambda run: run.record.timing.samples_per_s, "samples/s", shown=True),
     Column("sample_work", "Arithmetic of a sample relative to other sizes, in families where a larger batch needs a larger model", lambda run: run.settings.family.work and run.settings.family.work(run.settings.sizes)),

@@ -81,7 +81,8 @@ class Clock:
     On a GPU, events in the stream time the steps; they are read only when the loop synchronises anyway.
 
     Attributes:
-        taken: the number of steps that this process has taken.
+        taken, unsteady: the number of steps that this process has taken, and of those up to the last that warmed up,
+            was sampled or prepared later ones.
         steps_s: all steps together, with the first, warm-up and sampled ones.
         aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
         loop_s, cpu_s: wall time of the whole loop, and processor seconds in it; None until it has ended. alone: see `loop`.
@@ -102,7 +103,7 @@ class Clock:
         self.validations_s = Durations()
         self.spans_s: dict[str, list[float]] = {}
         self.events: list[Event] = []
-        self.taken = 0
+        self.taken = self.unsteady = 0
         self._pending: list[tuple[int, bool, torch.cuda.Event, torch.cuda.Event]] = []
         self._start: Any = None
         self._recorder: Recorder | None = None
@@ -123,6 +124,8 @@ class Clock:
         """End the step that was begun. preparing: whether it prepared later ones, so that its time is no steady one."""
         taken, self.taken = self.taken, self.taken + 1
         steady = taken >= self.warmup and not preparing
+        if not steady or self._recorder is not None:
+            self.unsteady = self.taken
         if self._recorder is not None:
             self.sampled_s.append(self._recorder.now() - self._start)
             self.steps_s += self.sampled_s[-1]

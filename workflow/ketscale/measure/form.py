@@ -48,15 +48,16 @@ class Quartiles(_Part, frozen=True):
 class Timing(_Part, frozen=True):
     """What the clock measured.
 
-    startup_s: from the start of the process until data are read. data_s: opening and verifying the data. first_step_s:
-    the first step, with compiling. step: steady steps, that is without warm-up, sampled steps and those that prepare a
-    CUDA graph. spans: exclusive time of each part of a sampled step. sampled_step: whole sampled steps. validation_s:
-    median of a validation pass. epoch: wall time of whole epochs without warm-up and sampled steps, validation
-    left out. steps: their total number. steps_per_epoch: in an epoch. epoch_s: the median of these epochs; if there was
-    none, an estimate: steps_per_epoch times the mean steady step. samples_per_s: the throughput at the median steady step. steps_s: all steps together,
-    with the first, warm-up and sampled ones. aside_s: what the loop did between steps: agreeing, validating, reporting and saving. train_s: wall time of the
-    training loop, or of the fit. fit_s: the one phase of a model that is fitted, with all that it tried; None for a model
-    that is trained by steps, of which a fitted one has none.
+    startup_s: from the start of the process until data are read. data_s: opening and verifying the data.
+    first_step_s: the first step, with compiling. step: steady steps, that is without warm-up, sampled steps and
+    those that prepare a CUDA graph. spans: exclusive time of each part of a sampled step. sampled_step: whole
+    sampled steps. validation_s: median of a validation pass. epoch: wall time of whole epochs of steady steps,
+    validation left out. steps: their total number. steps_per_epoch: in an epoch. epoch_s: the median of these
+    epochs; if there was none, an estimate: steps_per_epoch times the mean steady step. samples_per_s: the
+    throughput at the median steady step. steps_s: all steps together, with the first, warm-up and sampled ones.
+    aside_s: what the loop did between steps: agreeing, validating, reporting and saving. train_s: wall time of the
+    training loop, or of the fit. fit_s: the one phase of a model that is fitted, with all that it tried; None for a
+    model that is trained by steps, of which a fitted one has none.
     """
 
     startup_s: Seconds

@@ -334,11 +334,7 @@ class Trainer(Training):
             "epoch_s": seconds,
         }
         self._epoch = dict(_EPOCH)
-        count = int(sums["steps"])
-        # Steps that warm up this process, or are sampled, take longer than others.
-        steady = self.clock.taken - count >= self.clock.warmup and self.clock.sampled.isdisjoint(
-            range(self.step - count, self.step)
-        )
+        steady = self.clock.unsteady <= self.clock.taken - sums["steps"]
         if seconds is not None and self.share_s is None and steady:
             self.clock.epochs_s.append(seconds)
         if self.tested and not self._validated:
