@@ -496,7 +496,7 @@ def test_open_chains_relax_and_dephase_and_have_gradients(sites: int) -> None:
     "device", [pulses.fluxonium_chain(2), pulses.transmon_chain(2)], ids=["fluxonium", "transmon"]
 )
 def test_a_device_is_its_lattice_and_has_its_dressed_states(device: pulses.Device) -> None:
-    lattice, made = device.lattice(3), kd.from_device(device, 3)
+    lattice, made = device.lattice(3), device.system(3)
     np.testing.assert_allclose(made.hamiltonian(), lattice.hamiltonian(), atol=1e-12)
     np.testing.assert_allclose(
         made.controls["drive_2"], lattice.embedded(lattice.drives[1], (1,)), atol=1e-14
@@ -532,7 +532,7 @@ def test_gradients_by_the_parameters_of_circuits_are_finite_differences(
             device = kd.transmon_chain(2, width=0.02, **numbers)
         else:
             device = kd.fluxonium_chain(2, **numbers)
-        system = kd.from_device(device, 3)
+        system = device.system(3)
         frame = kd.dressed_frame(system)
         initial = frame.states if kind == "unitary" else frame.states[:, 1]
         final = kd.evolve(system, controls, 3.0, kind=kind, initial=initial, method=method, dt=dt)
@@ -544,20 +544,77 @@ def test_gradients_by_the_parameters_of_circuits_are_finite_differences(
     with torch.no_grad():
         expected = torch.stack([(value(given + step) - value(given - step)) / 2e-5 for step in steps])
     torch.testing.assert_close(gradient, expected, rtol=1e-5, atol=1e-5 * float(expected.abs().max()))
-    with pytest.raises(UserError, match="sites: the operators of site 1 have gradients"):
-        kd.chain([kd.from_device(kd.transmon_chain(1, josephson=given[:1]), 2)])
 
 
-def followed() -> kd.System:
+def followed(josephson: torch.Tensor) -> kd.System:
     """Two transmons, whose operators are differentiated."""
-    josephson = torch.tensor([6.0], dtype=torch.float64, requires_grad=True)
-    return kd.from_device(kd.transmon_chain(2, josephson=josephson), 2)
+    return kd.transmon_chain(2, josephson=josephson[None]).system(2)
 
 
-def test_controls_of_a_device_with_gradients_may_have_other_names() -> None:
-    system, controls = followed(), normal(3, 2)
-    renamed = replace(system, controls=dict(zip("ab", system.controls.values(), strict=True)))
-    assert torch.equal(kd.evolve(renamed, controls, 1.0), kd.evolve(system, controls, 1.0))
+CHANGES = {
+    "renamed": lambda system: {"controls": dict(zip("ab", system.controls.values(), strict=True))},
+    "another order": lambda system: {"controls": {name: system.controls[name] for name in reversed(list(system.controls))}},
+    "a multiple": lambda system: {"drift": {name: 2 * each for name, each in system.drift.items()}},
+    "parameters": lambda system: {"parameters": dict.fromkeys(system.drift, 0.5)},
+    "jumps": lambda system: {"jumps": {"down": kd.Term([1], [[0, 1], [0, 0]])}, "rates": {"down": 0.3}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
+def test_what_replaces_parts_of_a_system_with_gradients_has_them(change: Callable[[kd.System], Any]) -> None:
+    controls, weights = normal(3, 2), torch.complex(normal(4, 4), normal(4, 4))
+
+    def value(josephson: torch.Tensor) -> torch.Tensor:
+        system = followed(josephson)
+        final = kd.evolve(replace(system, **change(system)), controls, 1.0)
+        return (weights[: len(final)] * final).sum().abs()
+
+    at = torch.tensor(6.0, dtype=torch.float64, requires_grad=True)
+    with torch.no_grad():
+        expected = (value(at + 1e-5) - value(at - 1e-5)) / 2e-5
+    (gradient,) = torch.autograd.grad(value(at), at)
+    assert gradient.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("place", ["drift", "controls"])
+@pytest.mark.parametrize(
+    "kind, method, dt", [("unitary", "exact", None), ("unitary", "suzuki4", 0.05), ("density", "rk4", 0.01)]
+)
+def test_operators_of_ones_own_have_gradients(place: str, kind: Kind, method: str, dt: float | None) -> None:
+    """By each entry of a Hermitian matrix, on one site of two."""
+    controls, weights = 0.3 * normal(3, 2), torch.complex(normal(4, 4), normal(4, 4))
+
+    def value(entries: torch.Tensor) -> torch.Tensor:
+        matrix = torch.complex(entries, entries * entries)
+        own = {"own": kd.Term([1], matrix + matrix.mH)}
+        drift = {"j": kd.Term([0, 1], np.diag([0, 0, 0, 1.0])), **(own if place == "drift" else {})}
+        driven = {
+            "x": kd.Term([0], [[0, 1], [1, 0]]),
+            **(own if place == "controls" else {"z": kd.Term([0], [1, -1])}),
+        }
+        system = kd.System(drift, dict.fromkeys(drift, 0.7), driven, levels=(2, 2))
+        final = kd.evolve(system, controls, 2.0, kind=kind, method=method, dt=dt)
+        return (weights * final).sum().abs()
+
+    assert torch.autograd.gradcheck(value, 0.3 * normal(2, 2).requires_grad_())
+
+
+def test_a_term_is_its_embedded_matrix() -> None:
+    pair, line = normal(6, 6) + 0j, np.array([1.0, -2, 3])
+    terms = {"pair": kd.Term([2, 0], pair + pair.mH), "line": kd.Term([0], line)}
+    system = kd.System(terms, {"pair": 0.2, "line": 1.1}, {}, levels=(3, 2, 2))
+    known = (
+        operators.embedded((pair + pair.mH).numpy(), [2, 0], (3, 2, 2)),
+        operators.embedded(np.diag(line), [0], (3, 2, 2)),
+    )
+    np.testing.assert_array_equal(system.drift["pair"], known[0])
+    np.testing.assert_array_equal(system.drift["line"], known[1])
+    np.testing.assert_allclose(system.hamiltonian(), 0.2 * known[0] + 1.1 * known[1], atol=1e-15)
+    whole = kd.System(dict(zip(terms, known, strict=True)), system.parameters, {}, levels=(3, 2, 2))
+    for other in (whole, replace(system)):
+        torch.testing.assert_close(
+            kd.evolve(other, None, 1.3), kd.evolve(system, None, 1.3), rtol=0, atol=1e-14
+        )
 
 
 def test_bare_states_do_not_rotate() -> None:
@@ -675,8 +732,8 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.chain([]), "sites: must be a list of one or more systems"),
         (lambda: kd.chain([kd.qubit()] * 2, driven=(0, 1)), "couplings: 0 is no pair of sites; give pairs, as in driven=[(0, 1)]"),
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 2): 0.1}), "couplings: (0, 2) are not two sites from 0 to 1"),
-        (lambda: kd.embedded(np.eye(3), [0], (2, 2)), "operator: on sites [0] it must be 2 x 2, not of shape (3, 3)"),
-        (lambda: kd.embedded(np.eye(4), [0, 0], (2, 2)), "sites: [0, 0] are not different sites"),
+        (lambda: operators.embedded(np.eye(3), [0], (2, 2)), "operator: on sites [0] it must be 2 x 2, not of shape (3, 3)"),
+        (lambda: operators.embedded(np.eye(4), [0, 0], (2, 2)), "sites: [0, 0] are not different sites"),
         (lambda: kd.bare_frame(SYSTEM).amplitudes(OPERATOR[:5], 1.0), "final: must be columns of 6 amplitudes, such as (6, 4)"),
         (lambda: kd.transmon(t1=10.0, t2=30.0), "t2: is at most twice t1"),
         (lambda: kd.transmon(t1=10.0, jumps=("x",)), "t1, t2: are those of the jumps relaxation, dephasing"),
@@ -742,7 +799,7 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=4), "levels: must be a whole number for each site"),  # type: ignore[arg-type]
         (lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=(2.0, 2.0)), "levels: must be a whole number"),  # type: ignore[arg-type]
         (lambda: kd.transmon(levels=2.5), "levels: 2.5 is no qubit"),  # type: ignore[arg-type]
-        (lambda: kd.from_device(kd.transmon_chain(1), 2.5), "levels: 2.5 makes no qubit"),  # type: ignore[arg-type]
+        (lambda: kd.transmon_chain(1).system(2.5), "levels: 2.5 makes no qubit"),  # type: ignore[arg-type]
         (lambda: kd.transmon_chain(2.0), "sites: 2.0 is no chain"),  # type: ignore[arg-type]
         (lambda: kd.chain([QUBIT] * 2, [(0, 1)]), "couplings: must be strengths by pair"),
         (lambda: kd.chain([QUBIT] * 3, {(0, 1, 2): 0.1}), "couplings: (0, 1, 2) is no pair of sites"),
@@ -755,24 +812,21 @@ def refused(**changes: Any) -> Callable[[], object]:
             lambda: kd.chain([QUBIT] * 2, {(0, 1): torch.ones((), requires_grad=True)}),
             "couplings: that of (0, 1) has a gradient",
         ),
-        (lambda: kd.from_device(kd.transmon_chain(2), 3, [0, 0]), "drive_sites: [0, 0] has a site twice"),
         (lambda: kd.ket_fidelity(torch.ones(2, 3) + 0j, np.ones((4, 3))), "batch: there are 2 of what was evolved"),
         (lambda: kd.average_gate_fidelity(torch.ones(2, 3, 3) + 0j, np.ones((4, 3, 3))), "batch: there are 2 of"),
         (lambda: kd.leakage(torch.eye(2, dtype=torch.int64)), "final: is torch.int64, and must be complex"),
         (lambda: kd.fidelity(torch.ones(2) + 0j, [1, 0]), "rho: must be density matrices"),
         (lambda: kd.fidelity(torch.ones(3, 2, 2) + 0j, np.ones((2, 2))), "batch: there are 3 of what was evolved, and 2 targets"),
         (lambda: kd.violations(np.ones(3)), "rho: must be density matrices"),
-        *(
-            (
-                lambda change=change: replace(followed(), **change(followed())),
-                "the drift, parameters and controls of a system with gradients cannot be replaced",
-            )
-            for change in (
-                lambda system: {"controls": dict(reversed(system.controls.items()))},
-                lambda system: {"controls": {}},
-                lambda system: {"drift": {name: 2 * each for name, each in system.drift.items()}},
-                lambda system: {"parameters": dict.fromkeys(system.drift, 0.0)},
-            )
+        (lambda: kd.System({"z": kd.Term([0], [1, -1])}, {"z": 1.0}, {}), "levels: give each site's"),
+        (lambda: kd.System({"z": kd.Term([2], [1, -1])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: sites: [2] are not different"),
+        (lambda: kd.System({"z": kd.Term(0, [1, -1])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: sites: 0 are no list"),  # type: ignore[arg-type]
+        (lambda: kd.System({"z": kd.Term([0], [1, -1, 0])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: on sites [0] it must be 2 x 2"),
+        (lambda: kd.System({"z": kd.Term([0], [1, 1j])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: is not Hermitian"),
+        (lambda: kd.System({}, {}, {"a": kd.Term([0], [[0, 1], [0, 0]])}, levels=(2,)), "instead of an operator a, give a + a^+"),
+        (
+            lambda: kd.evolve(kd.System({"x": torch.eye(65, dtype=torch.complex128).requires_grad_()}, {"x": 1.0}, {}), None, 1.0),
+            "each may be on 64 states, and one is on 65",
         ),
         (lambda: kd.bare_frame(QUBIT).amplitudes(torch.eye(2) + 0j, "1"), "duration: 1 is not a number"),
     ],

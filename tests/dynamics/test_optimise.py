@@ -285,7 +285,7 @@ def test_what_was_found_is_of_the_parameters_and_rates_of_the_search(given: dict
 @pytest.mark.parametrize("given", [{}, {"parameters": {"energies_1": 0.9}}])
 def test_a_device_with_gradients_has_populations(given: dict[str, Any]) -> None:
     josephson = torch.tensor([6.0], dtype=torch.float64, requires_grad=True)
-    system = kd.from_device(kd.transmon_chain(1, josephson=josephson), 3)
+    system = kd.transmon_chain(1, josephson=josephson).system(3)
     pulse = kd.Cosine(segments=5, quadratures=False)
     found = kd.optimise(system, [0, 1, 0], pulse, 1.0, evaluations=1, **given, **QUIET)
     assert found.populations()["1"][-1] == pytest.approx(1 - found.infidelity, abs=1e-12)

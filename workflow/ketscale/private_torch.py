@@ -41,6 +41,7 @@ __all__ = [
     "is_grad_batched",
     "is_mapped",
     "is_recorded",
+    "is_transformed",
     "mapped",
     "only_mapped",
     "pull_back",
@@ -93,6 +94,11 @@ def is_mapped(tensor: torch.Tensor) -> bool:
             return True
         tensor = _functorch.get_unwrapped(tensor)
     return False
+
+
+def is_transformed(tensor: torch.Tensor) -> bool:
+    """Whether a transformation of torch.func knows a tensor, so that derivatives by it may be asked for."""
+    return bool(_functorch.is_functorch_wrapped_tensor(tensor))
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:

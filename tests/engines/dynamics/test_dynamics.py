@@ -267,7 +267,7 @@ UNIT = torch.eye(2, dtype=torch.float64)
         (lambda: System({}, {}, {"x": [[0, math.nan], [math.nan, 0]]}), r"controls\.x: has entries"),
         (lambda: System({}, {}, {"x": "X"}), r"controls\.x: is not an array"),
         (lambda: System({}, {}, {"x": 1.0}), r"controls\.x: is a number"),
-        (lambda: System({}, {}, {"x": UNIT.clone().requires_grad_()}), r"controls\.x: has a gradient"),
+        (lambda: System({}, {}, {}, {"x": UNIT.clone().requires_grad_()}), r"jumps\.x: has a gradient"),
         (lambda: System({}, {}, {}), "at least one operator"),
         (lambda: System({"z": Z}, {}, {"x": X}), r"parameters: .*\['z'\]"),
         (lambda: System({"z": Z}, {"z": math.inf}, {}), r"parameters\.z: inf"),

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 from ketscale.lazy import on_first_use
 
 if TYPE_CHECKING:
-    from ketscale.dynamics.chains import chain, from_device
+    from ketscale.dynamics.chains import chain
     from ketscale.dynamics.evolution import error_estimate, evolve
     from ketscale.dynamics.fidelities import average_gate_fidelity, ket_fidelity, leakage, process_fidelity
     from ketscale.dynamics.gates import gate
@@ -33,15 +33,15 @@ if TYPE_CHECKING:
     from ketscale.engines.dynamics.states import fidelity, violations
     from ketscale.engines.dynamics.system import System
     from ketscale.engines.dynamics.systems import coupled_qubits, qubit, transmon
-    from ketscale.engines.operators import embedded
+    from ketscale.engines.operators import Term
     from ketscale.engines.pulses.devices import fluxonium_chain, transmon_chain
     from ketscale.engines.pulses.frame import Frame, bare_frame, dressed_frame
     from ketscale.engines.pulses.limits import Limits
 
 __all__ = [
-    "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System",
-    "average_gate_fidelity", "bare_frame", "chain", "coupled_qubits", "dressed_frame", "embedded",
-    "error_estimate", "evolve", "fidelity", "fluxonium_chain", "from_device", "gate", "ket_fidelity", "leakage", "noise_rates",
+    "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System", "Term",
+    "average_gate_fidelity", "bare_frame", "chain", "coupled_qubits", "dressed_frame",
+    "error_estimate", "evolve", "fidelity", "fluxonium_chain", "gate", "ket_fidelity", "leakage", "noise_rates",
     "optimise", "optimise_each", "process_fidelity", "qubit", "relaxation_rates", "transition_rates", "transmon", "transmon_chain",
     "violations",
 ]  # fmt: skip
@@ -49,7 +49,7 @@ __all__ = [
 __getattr__ = on_first_use(
     __name__,
     {
-        "ketscale.dynamics.chains": "chain from_device",
+        "ketscale.dynamics.chains": "chain",
         "ketscale.dynamics.evolution": "error_estimate evolve",
         "ketscale.dynamics.fidelities": "average_gate_fidelity ket_fidelity leakage process_fidelity",
         "ketscale.dynamics.gates": "gate",
@@ -61,7 +61,7 @@ __getattr__ = on_first_use(
         "ketscale.engines.dynamics.system": "System",
         "ketscale.engines.dynamics.systems": "coupled_qubits qubit transmon",
         "ketscale.engines.pulses.devices": "fluxonium_chain transmon_chain",
-        "ketscale.engines.operators": "embedded",
+        "ketscale.engines.operators": "Term",
         "ketscale.engines.pulses.frame": "Frame bare_frame dressed_frame",
         "ketscale.engines.pulses.limits": "Limits",
     },

@@ -22,7 +22,6 @@ from ketscale.engines.dynamics.tasks import (
     as_complex,
     as_real,
     check_precision,
-    mixed,
     usual_parameters,
 )
 from ketscale.engines.pulses.registry import REPLACED, SIMULATORS
@@ -127,11 +126,11 @@ def evolve(
             for name, (each, axes) in given.items()
             for each in (new.get(name, each),)
         }
-        evolved, tasks = mixed(system, Tasks(**tensors))
+        tasks = Tasks(**tensors)
         if columns:
-            made = propagator.columns(evolved, tasks, trajectory)
+            made = propagator.columns(system, tasks, trajectory)
         else:
-            made = propagator.state(evolved, tasks, trajectory)
+            made = propagator.state(system, tasks, trajectory)
             made = _images(made) if kind == "channel" else made
         return made if batch is not None else made.squeeze(0)
 
@@ -163,7 +162,13 @@ def _without_operators(
     given = controls, initial, parameters
     fits = initial.dtype == controls.dtype.to_complex() and parameters.dtype == controls.dtype
     fits = fits and parameters.shape[-1] == len(system.drift) and initial.is_cpu and parameters.is_cpu
-    if not fits or system.dimension >= LEAST_DENSE or system.mixture or transforms_active() or forward_mode():
+    if (
+        not fits
+        or system.dimension >= LEAST_DENSE
+        or system.differentiated
+        or transforms_active()
+        or forward_mode()
+    ):
         return None
     from ketscale.engines.dynamics import cpu
 

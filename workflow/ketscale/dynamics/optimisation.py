@@ -296,8 +296,6 @@ class _Goal:
         ):
             if values is not None and values.numel() == len(terms):
                 own[name] = dict(zip(terms, values.detach().flatten().tolist(), strict=True))
-        if "parameters" in own:
-            own["mixture"] = None  # which has the usual ones
         return replace(self.system, **own) if own else self.system
 
     def infidelities(self, controls: torch.Tensor, duration: Any, which: torch.Tensor) -> torch.Tensor:

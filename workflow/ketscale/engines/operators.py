@@ -6,20 +6,125 @@ operator acts on.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from math import prod
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
+from ketscale.private_torch import is_transformed
 
 # Largest deviation of an operator from its adjoint, relative to its largest entry.
 TOLERANCE = 1e-12
 # Arrays on more states are made sparse.
 MOST_DENSE = 512
+# What rounding leaves of an operator on the sites that it does not act on, relative to its largest entry.
+ROUNDING = 1e-13
+
+
+class Term(NamedTuple):
+    """An operator on some sites of a system.
+
+    sites: their numbers from 0; the first is the operator's slowest index. operator: a matrix of these sites' states,
+    (m, m), or of a diagonal one its diagonal (m,): an array, a sparse array of SciPy's, or a tensor, which is differentiated.
+
+    Example:
+        >>> from ketscale import dynamics as kd
+        >>> kd.System({"z_2": kd.Term([1], [1, -1])}, {"z_2": 0.5}, {}, levels=(3, 2)).dimension
+        6
+    """
+
+    sites: Sequence[int]
+    operator: Any
+
+    @property
+    def is_diagonal(self) -> bool:
+        """Whether the operator is given by its diagonal."""
+        return len(self.operator.shape) == 1
+
+    @property
+    def matrix(self) -> Any:
+        """The operator as a matrix (m, m), of the same kind."""
+        if not self.is_diagonal:
+            return self.operator
+        return (
+            torch.diag(self.operator) if isinstance(self.operator, torch.Tensor) else np.diag(self.operator)
+        )
+
+
+class Terms(Mapping[str, Any]):
+    """Terms by name, read as matrices of all sites, complex (d, d): arrays, sparse ones above 512 states, or of a term that is
+    differentiated a tensor. own: the terms themselves.
+    """
+
+    def __init__(self, own: Mapping[str, Term], levels: Sequence[int]) -> None:
+        self.own, self._levels = dict(own), tuple(levels)
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            sites, operator = self.own[name].sites, self.own[name].matrix
+            if isinstance(operator, torch.Tensor) and not is_differentiated(operator):
+                operator = operator.numpy(force=True)
+            if list(sites) != list(range(len(self._levels))):
+                operator = embedded(operator, sites, self._levels)
+            if isinstance(operator, np.ndarray):
+                operator.flags.writeable = False
+            self._made[name] = operator
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.own)
+
+    def __len__(self) -> int:
+        return len(self.own)
+
+
+def is_differentiated(operator: Any) -> bool:
+    """Whether it is a tensor with a gradient, or one of torch.func's."""
+    return isinstance(operator, torch.Tensor) and (operator.requires_grad or is_transformed(operator))
+
+
+def placed(term: Term, levels: Sequence[int]) -> Term:
+    """The same on the fewest sites that it acts on, at least one, in ascending order.
+
+    A term of one site, and a tensor, stay as they are. levels: of all sites.
+    """
+    if len(term.sites) == 1 or isinstance(term.operator, torch.Tensor):
+        return term
+    named = dict(enumerate(term.sites))
+    levels = [levels[site] for site in term.sites]
+    rows, columns, values = nonzero(term.matrix)
+    most = np.abs(values).max(initial=0)
+    rows, columns, values = (each[np.abs(values) > ROUNDING * most] for each in (rows, columns, values))
+    sites = list(range(len(levels)))
+    for site in range(len(levels)):
+        own, stride = levels[site], prod(levels[site + 1 :])
+        level = rows // stride % own
+        if len(sites) == 1 or len(rows) % own or (level != columns // stride % own).any():
+            continue
+        # It acts on this site only if what it does there depends on the site's level.
+        first, second = rows - level * stride, columns - level * stride
+        order = np.lexsort((level, second, first))
+        first, second, found = (each[order].reshape(-1, own) for each in (first, second, values))
+        alike = (first == first[:, :1]).all() and (second == second[:, :1]).all()
+        if alike and np.abs(found - found[:, :1]).max(initial=0) <= ROUNDING * most:
+            sites.remove(site)
+            rows, columns, values = first[:, 0], second[:, 0], found[:, 0]
+    made = np.zeros((prod(levels[site] for site in sites),) * 2, dtype=complex)
+    made[_within(rows, sites, levels), _within(columns, sites, levels)] = values
+    return Term(tuple(named[site] for site in sites), made)
+
+
+def _within(states: NDArray[np.int64], sites: Sequence[int], levels: Sequence[int]) -> NDArray[np.int64]:
+    """The numbers of states of all sites among those of some."""
+    made = np.zeros_like(states)
+    for site in sites:
+        made = made * levels[site] + states // prod(levels[site + 1 :]) % levels[site]
+    return made
 
 
 def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Any:
@@ -36,9 +141,7 @@ def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Any:
         array([0, 1, 0, 0])
     """
     given = operator if hasattr(operator, "shape") else np.asarray(operator, dtype=complex)
-    if len(set(sites)) != len(sites) or not set(sites) <= set(range(len(levels))):
-        raise UserError(f"sites: {list(sites)} are not different sites from 0 to {len(levels) - 1}")
-    size = prod(levels[site] for site in sites)
+    size = states_of(sites, levels)
     if tuple(given.shape) != (size, size):
         raise UserError(
             f"operator: on sites {list(sites)} it must be {size} x {size}, not of shape {tuple(given.shape)}"
@@ -61,6 +164,19 @@ def embedded(operator: Any, sites: Sequence[int], levels: Sequence[int]) -> Any:
     made = np.zeros((d, d), dtype=complex)
     made[rows, columns] = values
     return made
+
+
+def states_of(sites: Sequence[int], levels: Sequence[int]) -> int:
+    """How many states some sites have together.
+
+    Raises:
+        UserError: a site does not exist or is named twice.
+    """
+    if not isinstance(sites, Sequence) or not all(isinstance(site, (int, np.integer)) for site in sites):
+        raise UserError(f"sites: {sites} are no list of numbers, such as [0, 1]")
+    if len(set(sites)) != len(sites) or not set(sites) <= set(range(len(levels))):
+        raise UserError(f"sites: {list(sites)} are not different sites from 0 to {len(levels) - 1}")
+    return prod(levels[site] for site in sites)
 
 
 def nonzero(operator: Any) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.complex128]]:

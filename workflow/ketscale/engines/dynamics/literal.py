@@ -64,6 +64,10 @@ class PublishedLoop:
             check_values(tasks)
         if isinstance(tasks.duration, torch.Tensor):
             raise UserError("duration: the published loop takes a number; use another propagator")
+        if system.differentiated:
+            raise UserError(
+                "system: the published loop does not follow operators with gradients; use another propagator"
+            )
         if len(tasks.controls) == 0:
             dtype = tasks.controls.dtype.to_complex()
             return tasks.controls.sum().to(dtype).expand(0, system.dimension, system.dimension)

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 
 from ketscale.engines.dynamics import plain
 from ketscale.engines.dynamics.basis import is_written_out
+from ketscale.engines.dynamics.elements import by_elements
 from ketscale.engines.dynamics.evolution import DEGREES, EXACT, Division, Evolution, Scheme, substeps
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
@@ -173,6 +174,7 @@ class Batched:
         check_tasks(system, tasks, self.strict, columns)
         if columns and tasks.rates is not None:
             raise UserError("rates: kets have none; evolve density matrices, or leave them out")
+        system, tasks = by_elements(system, tasks)
         fixed, controls, initial, tau = coefficients(system, tasks, columns)
         if columns:
             generators = system.ket_generators

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,26 +21,21 @@ from ketscale.engines.dynamics.basis import (
     von_neumann,
 )
 from ketscale.engines.dynamics.generators import Generators
-from ketscale.engines.operators import TOLERANCE, check_hermitian, computational_places
+from ketscale.engines.operators import (
+    TOLERANCE,
+    Term,
+    Terms,
+    check_hermitian,
+    computational_places,
+    is_differentiated,
+    states_of,
+)
 from ketscale.errors import UserError
+from ketscale.private_torch import is_mapped
 
-# Array-likes, kept as complex arrays that cannot be written to; or sparse arrays of SciPy's, kept as such, for kets alone.
+# By name array-likes, kept as complex arrays that cannot be written to, sparse arrays of SciPy's, for kets alone, or terms.
 Operators = Mapping[str, Any]
-
-
-class Mixture(NamedTuple):
-    """Operators with gradients, as sums of constant ones: of each parameter and control, the coefficients that it multiplies.
-
-    elements: the system of all constant operators, without jumps. drift, controls: real (terms, elements of the drift) and
-    (controls, elements of the controls). hamiltonian: H without controls, complex (d, d). constant: the system without
-    gradients, whose operators and parameters these are.
-    """
-
-    elements: System
-    drift: torch.Tensor
-    controls: torch.Tensor
-    hamiltonian: torch.Tensor
-    constant: System
+KINDS = ("drift", "controls", "jumps")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,8 +44,8 @@ class System:
 
     Its state obeys drho/dt = -i [H, rho] + sum_j rate_j (L_j rho L_j^+ - (L_j^+ L_j rho + rho L_j^+ L_j) / 2)
     (Lindblad, Commun. Math. Phys. 48, 119, 1976). The controls u_k are constant over each of a pulse's segments.
-    All operators are d x d matrices by name, of the same d; their order is that of the columns of a pulse, of
-    rates and of parameters.
+    All operators are by name matrices of all sites, d x d, or a `Term` on some; their order is that of the columns of a pulse,
+    of rates and of parameters. Drift and controls that are tensors with gradients are followed.
 
     drift: Hermitian; times its parameter it is an angular frequency, so hbar is 1.
     controls: Hermitian. jumps: any matrices; a rate is 1 / time.
@@ -58,10 +53,11 @@ class System:
     targets: pure states (d,) of norm 1 that a pulse may aim at.
     rates: the usual rates of the jumps, one for each; without them the system is closed unless rates are given.
     levels: those of each site, whose product is d, the first site the slowest index; without them there is one site.
-    mixture: what makes the operators differentiable, see `Mixture`; None: they are constant.
+
+    The attributes `drift`, `controls` and `jumps` are `operators.Terms`, which read as matrices of all sites.
 
     Raises:
-        UserError: an operator has a wrong shape, is not finite or not Hermitian; a parameter or rate is missing; a target is
+        UserError: an operator has a wrong shape or sites that do not exist, is not finite or not Hermitian; a parameter or rate is missing; a target is
             not normalised; or the sites have other levels.
 
     Example:
@@ -79,26 +75,39 @@ class System:
     targets: Operators = field(default_factory=dict)
     rates: Mapping[str, float] = field(default_factory=dict)
     levels: tuple[int, ...] = ()
-    mixture: Mixture | None = None
 
     def __post_init__(self) -> None:
-        for kind in ("drift", "controls", "jumps", "targets"):
-            made = {name: _array(f"{kind}.{name}", each) for name, each in getattr(self, kind).items()}
-            object.__setattr__(self, kind, made)
+        if not (isinstance(self.levels, Sequence) and all(isinstance(each, int) for each in self.levels)):
+            raise UserError(
+                f"levels: must be a whole number for each site, such as (3, 3), not {self.levels}"
+            )
+        given = {kind: getattr(self, kind) for kind in KINDS}
         operators = {
-            f"{kind}.{name}": each
-            for kind in ("drift", "controls", "jumps")
-            for name, each in getattr(self, kind).items()
+            f"{kind}.{name}": _operator(f"{kind}.{name}", each, followed=kind != "jumps")
+            for kind, each_kind in given.items()
+            for name, each in (each_kind.own if isinstance(each_kind, Terms) else each_kind).items()
         }
+        whole = [each for each in operators.values() if not isinstance(each, Term)]
         if not operators:
             raise UserError("a system needs at least one operator: give drift, controls or jumps")
-        for place, operator in operators.items():
-            if operator.shape != (self.dimension, self.dimension) or self.dimension < 2:
+        if not whole and not self.levels:
+            raise UserError("levels: give each site's, since no operator is a matrix of all sites")
+        d = whole[0].shape[0] if whole else prod(self.levels)
+        for place, each in operators.items():
+            if not isinstance(each, Term) and (tuple(each.shape) != (d, d) or d < 2):
                 raise UserError(
-                    f"{place}: its shape is {operator.shape}; all operators must be matrices of one size, at least 2x2"
+                    f"{place}: its shape is {tuple(each.shape)}; all operators must be matrices of one size, at least 2x2"
                 )
-            if not place.startswith("jumps"):
-                check_hermitian(place, operator)
+        object.__setattr__(self, "levels", tuple(self.levels) or (d,))
+        if prod(self.levels) != d or min(self.levels) < 2:
+            raise UserError(
+                f"levels: {self.levels} are not those of {d} states; give each site's, whose product that is"
+            )
+        for kind in KINDS:
+            own = {name: self._term(f"{kind}.{name}", operators[f"{kind}.{name}"]) for name in given[kind]}
+            object.__setattr__(self, kind, Terms(own, self.levels))
+        targets = {name: _array(f"targets.{name}", each) for name, each in self.targets.items()}
+        object.__setattr__(self, "targets", targets)
         if list(self.parameters) != list(self.drift):
             raise UserError(
                 f"parameters: these are for {list(self.parameters)}; give one for each term of the drift, "
@@ -114,22 +123,32 @@ class System:
         for name, value in self.rates.items():
             if value < 0:
                 raise UserError(f"rates.{name}: {value} is no rate; use a finite one of at least 0")
-        if not (isinstance(self.levels, Sequence) and all(isinstance(each, int) for each in self.levels)):
-            raise UserError(
-                f"levels: must be a whole number for each site, such as (3, 3), not {self.levels}"
-            )
-        object.__setattr__(self, "levels", tuple(self.levels) or (self.dimension,))
-        if prod(self.levels) != self.dimension or min(self.levels) < 2:
-            raise UserError(
-                f"levels: {self.levels} are not those of {self.dimension} states; give each site's, whose product that is"
-            )
-        if self.mixture and not _is_made_of(self, self.mixture.constant):
-            raise UserError(
-                "mixture: the drift, parameters and controls of a system with gradients cannot be replaced; detach its device"
-            )
         for name, target in self.targets.items():
             if target.shape != (self.dimension,) or abs(np.linalg.norm(target) - 1) > TOLERANCE:
                 raise UserError(f"targets.{name}: must be a state of {self.dimension} amplitudes and norm 1")
+
+    def _term(self, place: str, given: Any) -> Term:
+        """An operator as a term that fits the sites.
+
+        Raises:
+            UserError: it does not, or is of drift or controls and not Hermitian.
+        """
+        sites, operator = given if isinstance(given, Term) else (range(len(self.levels)), given)
+        try:
+            size = states_of(sites, self.levels)
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from None
+        if tuple(operator.shape) not in ((size,), (size, size)):
+            raise UserError(
+                f"{place}: on sites {list(sites)} it must be {size} x {size}, or a diagonal of {size}, not {tuple(operator.shape)}"
+            )
+        term, is_tensor = Term(tuple(sites), operator), isinstance(operator, torch.Tensor)
+        # A tensor that is not a number passes: if a trained device diverges, its results say so.
+        if not place.startswith("jumps") and not (
+            is_tensor and (is_mapped(operator) or not operator.isfinite().all())
+        ):
+            check_hermitian(place, term.matrix, instead="; instead of an operator a, give a + a^+")
+        return term
 
     def __repr__(self) -> str:
         """What it has, by name: matrices would fill the screen."""
@@ -142,8 +161,18 @@ class System:
     @cached_property
     def dimension(self) -> int:
         """Number d of basis states."""
-        found: int = next(iter({**self.drift, **self.controls, **self.jumps}.values())).shape[0]
-        return found
+        return prod(self.levels)
+
+    @cached_property
+    def differentiated(self) -> bool:
+        """Whether operators have gradients."""
+        terms = (*self.terms("drift").values(), *self.terms("controls").values())
+        return any(is_differentiated(term.operator) for term in terms)
+
+    def terms(self, kind: str) -> Mapping[str, Term]:
+        """The operators of a kind (drift, controls or jumps) on the sites that they were given for."""
+        made: Terms = getattr(self, kind)
+        return made.own
 
     @cached_property
     def parameter_values(self) -> NDArray[np.float64]:
@@ -198,12 +227,14 @@ class System:
         made.flags.writeable = False
         return made
 
-    def hamiltonian(self) -> NDArray[np.complex128]:
-        """H without controls at the usual parameters, (d, d)."""
-        made = np.zeros((self.dimension, self.dimension), dtype=complex)
-        for name, term in self.drift.items():
-            made += self.parameters[name] * (term if isinstance(term, np.ndarray) else term.toarray())
-        return made
+    def hamiltonian(self) -> Any:
+        """H without controls at the usual parameters, complex (d, d): an array or, if operators have gradients, a tensor."""
+        terms = (each.toarray() if hasattr(each, "toarray") else each for each in self.drift.values())
+        parts = [value * term for value, term in zip(self.parameters.values(), terms, strict=True)]
+        made: Any = np.zeros((self.dimension, self.dimension), dtype=complex)
+        if self.differentiated:
+            parts, made = [*map(torch.as_tensor, parts)], torch.from_numpy(made)
+        return sum(parts, start=made)
 
     def projector(self, target: str) -> NDArray[np.complex128]:
         """|t><t| of a target, d x d.
@@ -220,15 +251,6 @@ class System:
         return made
 
 
-def _is_made_of(system: System, known: System) -> bool:
-    """Whether a system has the drift, parameters and controls of another, under any names."""
-    return list(system.parameters.values()) == list(known.parameters.values()) and all(
-        [each.shape for each in ours.values()] == [each.shape for each in its.values()]
-        and all(abs(one - other).max() == 0 for one, other in zip(ours.values(), its.values(), strict=True))
-        for ours, its in ((system.drift, known.drift), (system.controls, known.controls))
-    )
-
-
 def _number(place: str, value: Any) -> float:
     if getattr(value, "requires_grad", False):
         raise UserError(f"{place}: has a gradient; give the usual value here, and the tensor to evolve")
@@ -241,6 +263,22 @@ def _number(place: str, value: Any) -> float:
     return made
 
 
+def _operator(place: str, given: Any, followed: bool) -> Any:
+    """An operator as an array, a sparse array, or a tensor if it is one that is `followed`; a term with such a one."""
+    operator = given.operator if isinstance(given, Term) else given
+    if (
+        followed
+        and isinstance(operator, torch.Tensor)
+        and (isinstance(given, Term) or is_differentiated(operator))
+    ):
+        operator = operator.to(
+            torch.float64 if operator.ndim == 1 and not operator.is_complex() else torch.complex128
+        )
+    else:
+        operator = _array(place, operator)
+    return given._replace(operator=operator) if isinstance(given, Term) else operator
+
+
 def _array(place: str, value: Any) -> Any:
     if hasattr(value, "tocsr"):
         sparse = value.tocsr().astype(np.complex128)
@@ -249,7 +287,9 @@ def _array(place: str, value: Any) -> Any:
         return sparse
     if isinstance(value, torch.Tensor):
         if value.requires_grad:
-            raise UserError(f"{place}: has a gradient, which operators cannot have; give a parameter one")
+            raise UserError(
+                f"{place}: has a gradient, which drift and controls may have, parameters and rates; not this"
+            )
         value = value.resolve_conj().resolve_neg().cpu().numpy()
     try:
         made = np.array(value, dtype=np.complex128)

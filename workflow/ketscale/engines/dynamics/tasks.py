@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -67,8 +66,6 @@ def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = Fals
 
     columns: whether the initial states are kets as columns, of any number.
     """
-    if system.mixture is not None:
-        raise UserError("system: its operators have gradients, which kd.evolve follows")
     controls = tasks.controls
     if controls.ndim != 3 or controls.shape[1] < 1 or controls.shape[2] != len(system.controls):
         raise UserError(
@@ -124,18 +121,6 @@ def check_values(tasks: Tasks) -> None:
 def _check_finite(name: str, tensor: torch.Tensor) -> None:
     if not tensor.detach().isfinite().all():
         raise UserError(f"{name}: some are not finite; give numbers")
-
-
-def mixed(system: System, tasks: Tasks) -> tuple[System, Tasks]:
-    """A system whose operators have gradients, and its tasks, as the system of its elements (`system.Mixture`)."""
-    if system.mixture is None:
-        return system, tasks
-    elements, drift, controlled, *_ = system.mixture
-    if system.jumps:
-        elements = replace(elements, jumps=system.jumps)
-    parameters = usual_parameters(system, tasks.controls) if tasks.parameters is None else tasks.parameters
-    drift, controlled = (each.to(tasks.controls) for each in (drift, controlled))
-    return elements, tasks._replace(parameters=parameters @ drift, controls=tasks.controls @ controlled)
 
 
 def check_precision(controls: torch.Tensor) -> None:

@@ -13,7 +13,8 @@ A column of the unitary is one evolved state, and a row of tensors that are evol
 their amplitudes (columns, 2**n). Any of them may be left to others: `frame.states.T[indices]` and `x_gate(2).T[indices]`.
 
 Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
-circuits (`eigenstates` has the derivatives), `devices` couples them, and a `lattice` is the result. `envelopes` and
+circuits (`eigenstates` has the derivatives), `devices` couples them to a `System`, and a `lattice` is that as integrators
+read it. `envelopes` and
 `drives` make pulses, `starts` the published ones and their targets. `integrators` evolve, in steps that meet the segments
 of pulses. `frame` and `virtual_z` compare.
 """
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
         row_overlaps,
     )
     from ketscale.engines.pulses.integrators import Integrator, error_estimate, evolve, integrator
-    from ketscale.engines.pulses.lattice import Lattice
+    from ketscale.engines.pulses.lattice import Chain, Lattice
     from ketscale.engines.pulses.starts import (
         cnot_gate,
         cross_resonance,
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses.virtual_z import best_angles
 
 __all__ = [
-    "Bounds", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "bare_frame", "best_angles",
+    "Bounds", "Chain", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "bare_frame", "best_angles",
     "cnot_gate", "cross_resonance", "dressed_frame", "error_estimate", "evolve", "fidelity", "fluxonium_chain", "fluxonium_lattice", "hadamard_gate",
     "integrator", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together",
     "transmon_chain", "x_gate",
@@ -64,7 +65,7 @@ __getattr__ = on_first_use(
         "ketscale.engines.pulses.envelopes": "Cosine Segments segmented",
         "ketscale.engines.pulses.frame": "bare_frame dressed_frame fidelity leakage row_overlaps",
         "ketscale.engines.pulses.integrators": "Integrator error_estimate evolve integrator",
-        "ketscale.engines.pulses.lattice": "Lattice",
+        "ketscale.engines.pulses.lattice": "Chain Lattice",
         "ketscale.engines.pulses.starts": "cnot_gate cross_resonance hadamard_gate rotations together x_gate",
         "ketscale.engines.pulses.virtual_z": "best_angles",
     },

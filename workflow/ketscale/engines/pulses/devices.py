@@ -13,9 +13,10 @@ from dataclasses import dataclass
 
 import torch
 
-from ketscale.engines.operators import check_pairs
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.operators import Term, check_pairs
 from ketscale.engines.pulses.circuits import TWO_PI, Circuits, Fluxoniums, Levels, Transmons, spread
-from ketscale.engines.pulses.lattice import Lattice
+from ketscale.engines.pulses.lattice import Chain, Lattice
 from ketscale.engines.pulses.published import (
     CHAIN,
     CHAIN_COUPLINGS,
@@ -77,15 +78,22 @@ class Device:
             made.append((TWO_PI * self.inductive, levels.phase))
         return made
 
-    def lattice(self, levels: int, drive_sites: Sequence[int] | None = None) -> Lattice:
+    def system(self, levels: int, drive_sites: Sequence[int] | None = None) -> System:
         """The lowest levels of each circuit, differentiable in all parameters of the device once.
 
-        A drive acts on the phase of a fluxonium, and on the charge of a transmon.
+        It is in the laboratory frame; angular frequencies in rad/ns, times in ns. Each site's energies are the term energies_i,
+        and each coupling is coupling_i_j, with parameters 1. A control drive_i acts on the phase of a fluxonium, and on the
+        charge of a transmon, of site i (from 1); the n-th of several there is drive_i_n.
 
-        levels: d, from 2. drive_sites: the sites that are driven; None: each site.
+        levels: d, from 2. drive_sites: the sites that are driven (from 0), in the order of the controls; None: each site.
 
         Raises:
-            UserError: there are fewer than 2 levels, a site does not exist, or the levels have no derivatives.
+            UserError: there are fewer than 2 levels, a site does not exist, a pair is coupled twice, or the levels have no
+                derivatives.
+
+        Example:
+            >>> transmon_chain(2).system(levels=3)
+            System(levels=(3, 3), parameters={'energies_1': 1.0, 'energies_2': 1.0, 'coupling_1_2': 1.0}, controls=['drive_1', 'drive_2'], jumps=[], targets=[])
         """
         if not (isinstance(levels, int) and levels >= 2):
             raise UserError(f"levels: {levels} makes no qubit; use a whole number from 2")
@@ -99,10 +107,33 @@ class Device:
                 for strength, operators in self.terms(found)
             ]
         ).sum(0)
-        drives = found.charge if found.phase is None else found.phase
-        return Lattice(
-            levels, self.sites, found.energies, self.pairs, couplings, driven, drives[list(driven)]
-        )
+        drift = {
+            f"energies_{site + 1}": Term((site,), each) for site, each in enumerate(found.energies.unbind())
+        }
+        for (i, j), coupling in zip(self.pairs, couplings.unbind(), strict=True):
+            drift[f"coupling_{i + 1}_{j + 1}"] = Term((i, j), coupling)
+        if len(drift) != self.sites + len(self.pairs):
+            raise UserError(f"pairs: one of {list(self.pairs)} is there twice; add its couplings")
+        controls: dict[str, Term] = {}
+        operators = (found.charge if found.phase is None else found.phase).unbind()
+        for number, site in enumerate(driven):
+            before = driven[:number].count(site)
+            controls[f"drive_{site + 1}" + (f"_{before + 1}" if before else "")] = Term(
+                (site,), operators[site]
+            )
+        return System(drift, dict.fromkeys(drift, 1.0), controls, levels=(levels,) * self.sites)
+
+    def lattice(self, levels: int, drive_sites: Sequence[int] | None = None) -> Lattice:
+        """The `system` as integrators read it, without a Hamiltonian of all states.
+
+        Raises:
+            UserError: as for `system`.
+
+        Example:
+            >>> transmon_chain(2).lattice(levels=3).dimension
+            9
+        """
+        return Chain(self.system(levels, drive_sites)).lattice()
 
 
 def fluxonium_chain(
@@ -199,8 +230,8 @@ def transmon_chain(
         UserError: there is no site, or an energy is missing or not positive.
 
     Example:
-        >>> transmon_chain(2).lattice(levels=3).dimension
-        9
+        >>> transmon_chain(2).pairs
+        ((0, 1),)
     """
     _check_sites(sites)
     alike = Transmons(

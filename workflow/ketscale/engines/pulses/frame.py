@@ -97,8 +97,7 @@ def bare_frame(system: System | Lattice) -> Frame:
 def dressed_frame(system: System | Lattice) -> Frame:
     """The eigenstates of the undriven system at its usual parameters that have most of each computational product state.
 
-    They rotate at their energies, and are differentiable in what a lattice's or a device's system is made of. As more than half
-    of a product state is needed (`SHARE`), no two have the same name. Their amplitude there is positive.
+    They rotate at their energies, and are differentiable in what the operators are made of. As more than half of a product state is needed (`SHARE`), no two have the same name. Their amplitude there is positive.
 
     Raises:
         UserError: a product state is shared by several eigenstates so evenly that none has enough of it, or there are too
@@ -114,8 +113,7 @@ def dressed_frame(system: System | Lattice) -> Frame:
             f"frame: {system.dimension} product states are too many to diagonalise (at most {MOST_DRESSED}); use fewer levels, "
             "or bare states (bare_frame; in a config frame: laboratory)"
         )
-    mixture = None if isinstance(system, Lattice) else system.mixture
-    undriven = torch.as_tensor(system.hamiltonian()) if mixture is None else mixture.hamiltonian
+    undriven = torch.as_tensor(system.hamiltonian())
     places = torch.as_tensor(system.computational)
     found = eigensystem(undriven)
     share, which = found.states[places].abs().square().max(-1)

@@ -77,7 +77,7 @@ class GateProblem(Problem):
         self._fixed = not any(parameter.requires_grad for parameter in model.device.parameters())
         with torch.no_grad():
             lattice, frame = self._diagonalised()
-        self._pairs, self._sites, self._qubits = lattice.pairs, model.sites, qubits
+        self._like, self._qubits = lattice, qubits
         for name, tensor in zip(BEGIN, (*lattice.tensors, frame.states, frame.energies), strict=True):
             self.register_buffer(name, tensor, persistent=False)
         # What is impossible or has no derivatives at the start is the settings' fault; what becomes so later has diverged.
@@ -103,12 +103,12 @@ class GateProblem(Problem):
             return device.lattice(self.levels, self.model.sites).tensors
 
         def dressed(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-            found = dressed_frame(self._lattice(*tensors))
+            found = dressed_frame(self._like.with_tensors(*tensors))
             return found.states, found.energies
 
         with span("pulses.hamiltonian"):
             tensors = with_backward_span("pulses.hamiltonian", hamiltonian, *parameters)
-        lattice = self._lattice(*tensors)
+        lattice = self._like.with_tensors(*tensors)
         if self.workload.frame == "laboratory":
             return lattice, bare_frame(lattice)
         with span("pulses.eigenstates"):
@@ -117,11 +117,7 @@ class GateProblem(Problem):
     def begin(self) -> tuple[Lattice, Frame]:
         """`physics` with the parameters of the device that training begins with."""
         *tensors, states, energies = (self.get_buffer(name) for name in BEGIN)
-        return self._lattice(*tensors), Frame(states, energies)
-
-    def _lattice(self, *tensors: torch.Tensor) -> Lattice:
-        energies, couplings, drives = tensors
-        return Lattice(self.levels, self._qubits, energies, self._pairs, couplings, self._sites, drives)
+        return self._like.with_tensors(*tensors), Frame(states, energies)
 
     def evolved(self, indices: torch.Tensor) -> torch.Tensor:
         """The amplitudes (columns, 2**n) of these columns after the pulses, in the frame.
