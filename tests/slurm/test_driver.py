@@ -60,7 +60,9 @@ def test_after_the_driver_was_killed_the_same_command_goes_on(project, tmp_path)
 @pytest.mark.long
 def test_a_second_writer_waits_and_takes_the_result(project):
     """A second call knows nothing of the first one: it submits the run again, while the first call's job trains it."""
-    run = one_run(project)
+    project.site(limits=[{"minutes": 30, "memory_mb": 1500}])
+    # It must still train when the second job has begun.
+    (run,) = ready(project, config(["cpu-n1r1t1"], steps=5 * STEPS))
     job = kill_the_driver(project, run)
     (project.folder / NOTE).unlink()
     project.snakemake("--unlock")
