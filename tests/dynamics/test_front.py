@@ -12,6 +12,7 @@ import pennylane as qml
 import pytest
 import scipy.sparse
 import torch
+from torch.autograd import forward_ad
 
 from ketscale import dynamics as kd
 from ketscale.dynamics import fidelities
@@ -599,6 +600,92 @@ def test_operators_of_ones_own_have_gradients(place: str, kind: Kind, method: st
     assert torch.autograd.gradcheck(value, 0.3 * normal(2, 2).requires_grad_())
 
 
+def diagonal(entries: torch.Tensor) -> kd.System:
+    """A qubit beside another, with energies that are differentiated."""
+    drift = {"z": kd.Term([1], entries), "j": kd.Term([0, 1], [0, 0, 2, 3.0])}
+    controls = {"x": kd.Term([0], [[0, 1], [1, 0]])}
+    return kd.System(
+        drift, {"z": 1.0, "j": 0.5}, controls, {"down": kd.Term([0], [[0, 1], [0, 0]])}, levels=(2, 2)
+    )
+
+
+def test_who_looks_at_operators_leaves_their_gradients_as_they_are() -> None:
+    """Also a look without gradients, after a step of an optimiser, and of two backward passes."""
+    entries = torch.tensor([0.0, 5.0], dtype=torch.float64, requires_grad=True)
+    system = diagonal(entries)
+    with torch.no_grad():
+        assert system.hamiltonian()[1, 1] == 5
+    for energy in (5.0, 4.0):
+        found = kd.dressed_frame(system).energies[1]
+        assert found.item() == energy
+        (gradient,) = torch.autograd.grad(found, entries)
+        assert gradient.tolist() == [0, 1]
+        with torch.no_grad():
+            entries -= gradient
+            entries[0] = 0
+
+
+def test_constant_tensors_are_copied() -> None:
+    entries = torch.tensor([0.0, 5.0], dtype=torch.float64)
+    system, controls = diagonal(entries), normal(2, 1)
+    before = [
+        kd.evolve(system, controls, 1.0, method=name, dt=dt)
+        for name, dt in (("exact", None), ("suzuki4", 0.1))
+    ]
+    entries *= 3
+    after = [
+        kd.evolve(system, controls, 1.0, method=name, dt=dt)
+        for name, dt in (("exact", None), ("suzuki4", 0.1))
+    ]
+    assert all(map(torch.equal, before, after))
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
+@pytest.mark.parametrize(
+    "kind, method, dt", [("ket", "exact", None), ("density", "exact", None), ("density", "rk4", 0.01)]
+)
+def test_operators_have_tangents_and_second_derivatives(kind: Kind, method: str, dt: float | None) -> None:
+    controls, rates = normal(2, 1), None if kind == "ket" else [0.2]
+
+    def value(entries: torch.Tensor) -> torch.Tensor:
+        final = kd.evolve(
+            diagonal(entries),
+            controls,
+            1.0,
+            kind=kind,
+            rates=rates,
+            initial=[0.6, 0.8, 0, 0],
+            method=method,
+            dt=dt,
+        )
+        return torch.view_as_real(final).flatten()[:5]
+
+    at = torch.tensor([0.1, 1.7], dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(value, at.clone().requires_grad_())
+    jacobian, along = torch.func.jacrev(value)(at), normal(2)
+    with forward_ad.dual_level():
+        tangent = forward_ad.unpack_dual(value(forward_ad.make_dual(at, along))).tangent
+    torch.testing.assert_close(tangent, jacobian @ along, rtol=0, atol=1e-12)
+    torch.testing.assert_close(torch.func.jacfwd(value)(at), jacobian, rtol=0, atol=1e-12)
+
+
+def test_circuits_have_second_derivatives() -> None:
+    controls = 0.1 * normal(2, 2)
+
+    def slope(given: torch.Tensor) -> torch.Tensor:
+        system = kd.fluxonium_chain(2, josephson=given[0], flux=given[1]).system(2)
+        loss = (
+            kd.evolve(system, controls, 1.0, initial=kd.dressed_frame(system).states[:, 1])[0].abs().square()
+        )
+        return torch.autograd.grad(loss, given, create_graph=True)[0]
+
+    at = torch.tensor([4.0, 3.0], dtype=torch.float64, requires_grad=True)
+    found = torch.stack([torch.autograd.grad(slope(at)[row], at)[0] for row in (0, 1)])
+    steps = 1e-5 * torch.eye(2, dtype=torch.float64)
+    expected = torch.stack([(slope(at + step) - slope(at - step)).detach() / 2e-5 for step in steps])
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
+
+
 def test_a_term_is_its_embedded_matrix() -> None:
     pair, line = normal(6, 6) + 0j, np.array([1.0, -2, 3])
     terms = {"pair": kd.Term([2, 0], pair + pair.mH), "line": kd.Term([0], line)}
@@ -820,7 +907,17 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.violations(np.ones(3)), "rho: must be density matrices"),
         (lambda: kd.System({"z": kd.Term([0], [1, -1])}, {"z": 1.0}, {}), "levels: give each site's"),
         (lambda: kd.System({"z": kd.Term([2], [1, -1])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: sites: [2] are not different"),
-        (lambda: kd.System({"z": kd.Term(0, [1, -1])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: sites: 0 are no list"),  # type: ignore[arg-type]
+        (lambda: kd.System({"z": kd.Term(0, [1, -1])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: sites: 0 must be a list"),  # type: ignore[arg-type]
+        (lambda: kd.System({"z": kd.Term([], [1])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: sites: [] must be a list"),
+        (lambda: kd.System({"z": kd.Term([0], torch.eye(2).to_sparse())}, {"z": 1.0}, {}, levels=(2,)), "drift.z: must be a dense tensor"),
+        (lambda: kd.System({"z": kd.Term([0], torch.tensor([1, math.nan]))}, {"z": 1.0}, {}, levels=(2,)), "drift.z: has entries that are not"),
+        (lambda: kd.System({"z": torch.ones((), requires_grad=True)}, {"z": 1.0}, {}), "drift.z: must be a dense tensor of one or two axes"),
+        (lambda: kd.System([np.eye(2)], {"z": 1.0}, {}), "drift: must be operators by name"),  # type: ignore[arg-type]
+        (lambda: kd.System({}, {}, {}, {"a": torch.eye(2).requires_grad_()}), "jumps.a: has a gradient"),
+        (lambda: kd.System({"z": [torch.ones(2, requires_grad=True)] * 2}, {"z": 1.0}, {}), "drift.z: is not an array of numbers"),
+        (lambda: kd.chain([QUBIT] * 2, {(0, 1): [[1], [1, 2]]}), "drift.coupling_1_2: is not an array"),
+        (lambda: kd.chain([QUBIT] * 2, driven=3), "driven: must be pairs"),  # type: ignore[arg-type]
+        (lambda: kd.transmon_chain(2).system(2, 0), "drive_sites: 0 are not sites"),  # type: ignore[arg-type]
         (lambda: kd.System({"z": kd.Term([0], [1, -1, 0])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: on sites [0] it must be 2 x 2"),
         (lambda: kd.System({"z": kd.Term([0], [1, 1j])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: is not Hermitian"),
         (lambda: kd.System({}, {}, {"a": kd.Term([0], [[0, 1], [0, 0]])}, levels=(2,)), "instead of an operator a, give a + a^+"),

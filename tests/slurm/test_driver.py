@@ -10,7 +10,7 @@ import pytest
 from ketscale.grid import Run
 from ketscale.jobs.driver import NOTE
 from ketscale.jobs.slurm import queue
-from tests.slurm.disturbed import STEPS, config, one_run, ready
+from tests.slurm.disturbed import STEPS, config, ready
 from tests.slurm.project import DRIVER, Project, target, wait_for
 
 

@@ -38,10 +38,10 @@ __all__ = [
     "differentiates",
     "forward_mode",
     "fused_adam_step",
+    "is_differentiated",
     "is_grad_batched",
     "is_mapped",
     "is_recorded",
-    "is_transformed",
     "mapped",
     "only_mapped",
     "pull_back",
@@ -96,9 +96,11 @@ def is_mapped(tensor: torch.Tensor) -> bool:
     return False
 
 
-def is_transformed(tensor: torch.Tensor) -> bool:
-    """Whether a transformation of torch.func knows a tensor, so that derivatives by it may be asked for."""
-    return bool(_functorch.is_functorch_wrapped_tensor(tensor))
+def is_differentiated(tensor: torch.Tensor) -> bool:
+    """Whether derivatives by a tensor may be asked for: it has a gradient or a tangent, or torch.func transforms it."""
+    if tensor.requires_grad or _functorch.is_functorch_wrapped_tensor(tensor):
+        return True
+    return forward_mode() and forward_ad.unpack_dual(tensor).tangent is not None
 
 
 def is_recorded(tensor: torch.Tensor) -> bool:

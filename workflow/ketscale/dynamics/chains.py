@@ -9,7 +9,7 @@ import numpy as np
 
 from ketscale.engines.dynamics.basis import Matrix
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.operators import Term
+from ketscale.engines.operators import Term, is_followed
 from ketscale.errors import UserError
 
 Pair = tuple[int, int]
@@ -45,6 +45,8 @@ def chain(
         )
     if not isinstance(couplings or {}, Mapping):
         raise UserError("couplings: must be strengths by pair, such as {(0, 1): 0.02}")
+    if not isinstance(driven, (Mapping, Sequence)):
+        raise UserError("driven: must be pairs, such as [(0, 1)], or matrices by pair")
     levels = tuple(level for site in sites for level in site.levels)
     starts = np.cumsum([0, *(len(site.levels) for site in sites)]).tolist()
     pieces: dict[str, dict[str, Any]] = {kind: {} for kind in ("drift", "controls", "jumps")}
@@ -57,8 +59,11 @@ def chain(
         parameters |= {f"{name}_{number}": value for name, value in site.parameters.items()}
         rates |= {f"{name}_{number}": site.rates.get(name, 0.0) for name in site.jumps}
     for pair, strength in (couplings or {}).items():
-        name, exchanges = _coupling(pair), len(np.shape(strength)) == 0
-        if exchanges and getattr(strength, "requires_grad", False):
+        name = _coupling(pair)
+        exchanges = isinstance(strength, str) or (
+            not isinstance(strength, Sequence) and getattr(strength, "ndim", 0) == 0
+        )
+        if exchanges and is_followed(strength):
             raise UserError(f"couplings: that of {pair} has a gradient; give its parameter to evolve")
         if exchanges and (isinstance(strength, str) or np.iscomplexobj(strength)):
             raise UserError(f"couplings: {strength} of {pair} is not real; give the pair's Hermitian matrix")

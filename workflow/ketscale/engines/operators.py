@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
-from ketscale.private_torch import is_transformed
+from ketscale.private_torch import is_differentiated
 
 # Largest deviation of an operator from its adjoint, relative to its largest entry.
 TOLERANCE = 1e-12
@@ -29,7 +29,7 @@ class Term(NamedTuple):
     """An operator on some sites of a system.
 
     sites: their numbers from 0; the first is the operator's slowest index. operator: a matrix of these sites' states,
-    (m, m), or of a diagonal one its diagonal (m,): an array, a sparse array of SciPy's, or a tensor, which is differentiated.
+    (m, m), or of a diagonal one its diagonal (m,): an array, a sparse array of SciPy's, or a tensor, whose gradients count.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -43,7 +43,7 @@ class Term(NamedTuple):
     @property
     def is_diagonal(self) -> bool:
         """Whether the operator is given by its diagonal."""
-        return len(self.operator.shape) == 1
+        return np.ndim(self.operator) == 1
 
     @property
     def matrix(self) -> Any:
@@ -56,8 +56,9 @@ class Term(NamedTuple):
 
 
 class Terms(Mapping[str, Any]):
-    """Terms by name, read as matrices of all sites, complex (d, d): arrays, sparse ones above 512 states, or of a term that is
-    differentiated a tensor. own: the terms themselves.
+    """Terms by name, read as matrices of all sites, complex (d, d): arrays, above 512 states sparse ones, or tensors with gradients.
+
+    own: the terms themselves.
     """
 
     def __init__(self, own: Mapping[str, Term], levels: Sequence[int]) -> None:
@@ -65,16 +66,21 @@ class Terms(Mapping[str, Any]):
         self._made: dict[str, Any] = {}
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            sites, operator = self.own[name].sites, self.own[name].matrix
-            if isinstance(operator, torch.Tensor) and not is_differentiated(operator):
-                operator = operator.numpy(force=True)
-            if list(sites) != list(range(len(self._levels))):
-                operator = embedded(operator, sites, self._levels)
-            if isinstance(operator, np.ndarray):
-                operator.flags.writeable = False
-            self._made[name] = operator
-        return self._made[name]
+        if name in self._made:
+            return self._made[name]
+        sites, operator = self.own[name].sites, self.own[name].matrix
+        followed = is_followed(self.own[name].operator)
+        if isinstance(operator, torch.Tensor) and not followed:
+            operator = operator.numpy(force=True)
+        if list(sites) != list(range(len(self._levels))):
+            operator = embedded(operator, sites, self._levels)
+        if isinstance(operator, np.ndarray):
+            operator.flags.writeable = False
+        # A tensor's graph may be gone, or its values others, when somebody looks again.
+        return operator if followed else self._made.setdefault(name, operator)
+
+    def __repr__(self) -> str:
+        return f"Terms({', '.join(self.own)})"
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.own)
@@ -83,21 +89,21 @@ class Terms(Mapping[str, Any]):
         return len(self.own)
 
 
-def is_differentiated(operator: Any) -> bool:
-    """Whether it is a tensor with a gradient, or one of torch.func's."""
-    return isinstance(operator, torch.Tensor) and (operator.requires_grad or is_transformed(operator))
+def is_followed(operator: Any) -> bool:
+    """Whether it is a tensor by which derivatives may be asked for."""
+    return isinstance(operator, torch.Tensor) and is_differentiated(operator)
 
 
 def placed(term: Term, levels: Sequence[int]) -> Term:
-    """The same on the fewest sites that it acts on, at least one, in ascending order.
+    """The same on the fewest sites that it acts on, at least one. levels: of all sites.
 
-    A term of one site, and a tensor, stay as they are. levels: of all sites.
+    With gradients it stays as it is, and so does any tensor on a pair, since a device's couplings may be trained from 0 on.
     """
-    if len(term.sites) == 1 or isinstance(term.operator, torch.Tensor):
+    is_tensor = isinstance(term.operator, torch.Tensor)
+    if len(term.sites) == 1 or is_followed(term.operator) or (is_tensor and len(term.sites) == 2):
         return term
-    named = dict(enumerate(term.sites))
-    levels = [levels[site] for site in term.sites]
-    rows, columns, values = nonzero(term.matrix)
+    levels, matrix = [levels[site] for site in term.sites], term.matrix
+    rows, columns, values = nonzero(matrix.numpy(force=True) if is_tensor else matrix)
     most = np.abs(values).max(initial=0)
     rows, columns, values = (each[np.abs(values) > ROUNDING * most] for each in (rows, columns, values))
     sites = list(range(len(levels)))
@@ -114,9 +120,11 @@ def placed(term: Term, levels: Sequence[int]) -> Term:
         if alike and np.abs(found - found[:, :1]).max(initial=0) <= ROUNDING * most:
             sites.remove(site)
             rows, columns, values = first[:, 0], second[:, 0], found[:, 0]
+    if len(sites) == len(levels):
+        return term
     made = np.zeros((prod(levels[site] for site in sites),) * 2, dtype=complex)
     made[_within(rows, sites, levels), _within(columns, sites, levels)] = values
-    return Term(tuple(named[site] for site in sites), made)
+    return Term([term.sites[site] for site in sites], made)
 
 
 def _within(states: NDArray[np.int64], sites: Sequence[int], levels: Sequence[int]) -> NDArray[np.int64]:
@@ -172,8 +180,9 @@ def states_of(sites: Sequence[int], levels: Sequence[int]) -> int:
     Raises:
         UserError: a site does not exist or is named twice.
     """
-    if not isinstance(sites, Sequence) or not all(isinstance(site, (int, np.integer)) for site in sites):
-        raise UserError(f"sites: {sites} are no list of numbers, such as [0, 1]")
+    listed = isinstance(sites, Sequence) and all(isinstance(site, (int, np.integer)) for site in sites)
+    if not listed or not len(sites):
+        raise UserError(f"sites: {sites!r} must be a list of one or more numbers, such as [0, 1]")
     if len(set(sites)) != len(sites) or not set(sites) <= set(range(len(levels))):
         raise UserError(f"sites: {list(sites)} are not different sites from 0 to {len(levels) - 1}")
     return prod(levels[site] for site in sites)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -13,7 +12,7 @@ import torch
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, usual_parameters
-from ketscale.engines.operators import Term, is_differentiated, states_of
+from ketscale.engines.operators import Term, is_followed, states_of
 from ketscale.errors import UserError
 
 # States of a term, whose elements are as many as its square.
@@ -40,9 +39,10 @@ def by_elements(system: System, tasks: Tasks) -> tuple[System, Tasks]:
                 "sites that they act on (kd.Term), or parameters with gradients"
             )
     places = (tuple((tuple(term.sites), term.is_diagonal) for term in terms) for terms in kinds)
-    elements = _elements(system.levels, *places)
-    if system.jumps:
-        elements = replace(elements, jumps=system.jumps)
+    jumps = ((name, tuple(term.sites), _array(term.matrix)) for name, term in system.terms("jumps").items())
+    elements = _elements(
+        system.levels, *places, tuple((name, sites, each.tobytes()) for name, sites, each in jumps)
+    )
     parameters = usual_parameters(system, tasks.controls) if tasks.parameters is None else tasks.parameters
     drift, controlled = (_coefficients(terms).to(tasks.controls) for terms in kinds)
     return elements, tasks._replace(parameters=parameters @ drift, controls=tasks.controls @ controlled)
@@ -52,7 +52,7 @@ def _coefficients(terms: Iterable[Term]) -> torch.Tensor:
     """Those of the elements of each term, real (terms, elements of all terms); each term has its own columns."""
     found = []
     for term in terms:
-        operator = term.operator if is_differentiated(term.operator) else torch.tensor(_array(term.operator))
+        operator = term.operator if is_followed(term.operator) else torch.tensor(_array(term.operator))
         if not term.is_diagonal:
             basis = torch.from_numpy(hermitian_basis(operator.shape[-1])).to(operator)
             operator = torch.einsum("kab,ba->k", basis, operator)
@@ -67,8 +67,16 @@ def _array(operator: Any) -> Any:
 
 
 @lru_cache(maxsize=16)
-def _elements(levels: tuple[int, ...], drift: tuple[Place, ...], controls: tuple[Place, ...]) -> System:
-    """The elements of the terms in these places: projectors on levels of a diagonal one, otherwise `hermitian_basis`."""
+def _elements(
+    levels: tuple[int, ...],
+    drift: tuple[Place, ...],
+    controls: tuple[Place, ...],
+    jumps: tuple[tuple[str, tuple[int, ...], bytes], ...],
+) -> System:
+    """The elements of the terms in these places: projectors on levels of a diagonal one, otherwise `hermitian_basis`.
+
+    jumps: names, sites and matrices, which stay as they are.
+    """
 
     def named(places: tuple[Place, ...]) -> dict[str, Term]:
         return {
@@ -79,4 +87,8 @@ def _elements(levels: tuple[int, ...], drift: tuple[Place, ...], controls: tuple
         }
 
     terms = named(drift)
-    return System(terms, dict.fromkeys(terms, 1.0), named(controls), levels=levels)
+    kept = {
+        name: Term(sites, np.frombuffer(each, complex).reshape((states_of(sites, levels),) * 2))
+        for name, sites, each in jumps
+    }
+    return System(terms, dict.fromkeys(terms, 1.0), named(controls), kept, levels=levels)

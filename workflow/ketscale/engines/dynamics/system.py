@@ -27,7 +27,7 @@ from ketscale.engines.operators import (
     Terms,
     check_hermitian,
     computational_places,
-    is_differentiated,
+    is_followed,
     states_of,
 )
 from ketscale.errors import UserError
@@ -44,8 +44,8 @@ class System:
 
     Its state obeys drho/dt = -i [H, rho] + sum_j rate_j (L_j rho L_j^+ - (L_j^+ L_j rho + rho L_j^+ L_j) / 2)
     (Lindblad, Commun. Math. Phys. 48, 119, 1976). The controls u_k are constant over each of a pulse's segments.
-    All operators are by name matrices of all sites, d x d, or a `Term` on some; their order is that of the columns of a pulse,
-    of rates and of parameters. Drift and controls that are tensors with gradients are followed.
+    Operators have names, and are matrices of all sites, d x d, or a `Term` on some; their order is that of the columns of a
+    pulse, of rates and of parameters. Drift and controls may be tensors with gradients.
 
     drift: Hermitian; times its parameter it is an angular frequency, so hbar is 1.
     controls: Hermitian. jumps: any matrices; a rate is 1 / time.
@@ -54,11 +54,11 @@ class System:
     rates: the usual rates of the jumps, one for each; without them the system is closed unless rates are given.
     levels: those of each site, whose product is d, the first site the slowest index; without them there is one site.
 
-    The attributes `drift`, `controls` and `jumps` are `operators.Terms`, which read as matrices of all sites.
+    The attributes `drift`, `controls` and `jumps` read as matrices of all sites; what was given for some is in `terms`.
 
     Raises:
-        UserError: an operator has a wrong shape or sites that do not exist, is not finite or not Hermitian; a parameter or rate is missing; a target is
-            not normalised; or the sites have other levels.
+        UserError: an operator has a wrong shape or sites that do not exist; it is not finite or not Hermitian, where it is not
+            one of torch.func's; a parameter or rate is missing; a target is not normalised; or the sites have other levels.
 
     Example:
         >>> system = System({"z": [[1, 0], [0, -1]]}, {"z": 0.3}, {"x": [[0, 1], [1, 0]]}, {"decay": [[0, 1], [0, 0]]})
@@ -82,10 +82,13 @@ class System:
                 f"levels: must be a whole number for each site, such as (3, 3), not {self.levels}"
             )
         given = {kind: getattr(self, kind) for kind in KINDS}
+        for kind, each in given.items():
+            if not isinstance(each, Mapping):
+                raise UserError(f"{kind}: must be operators by name, such as {{'z': [[1, 0], [0, -1]]}}")
         operators = {
-            f"{kind}.{name}": _operator(f"{kind}.{name}", each, followed=kind != "jumps")
-            for kind, each_kind in given.items()
-            for name, each in (each_kind.own if isinstance(each_kind, Terms) else each_kind).items()
+            f"{kind}.{name}": _operator(f"{kind}.{name}", one, followed=kind != "jumps")
+            for kind, each in given.items()
+            for name, one in (each.own if isinstance(each, Terms) else each).items()
         }
         whole = [each for each in operators.values() if not isinstance(each, Term)]
         if not operators:
@@ -142,11 +145,10 @@ class System:
             raise UserError(
                 f"{place}: on sites {list(sites)} it must be {size} x {size}, or a diagonal of {size}, not {tuple(operator.shape)}"
             )
-        term, is_tensor = Term(tuple(sites), operator), isinstance(operator, torch.Tensor)
-        # A tensor that is not a number passes: if a trained device diverges, its results say so.
-        if not place.startswith("jumps") and not (
-            is_tensor and (is_mapped(operator) or not operator.isfinite().all())
-        ):
+        term = Term(tuple(sites), operator)
+        # Within torch.func nothing is looked at; and if a trained device diverges, its results say so.
+        unknown = is_followed(operator) and (is_mapped(operator) or not operator.isfinite().all())
+        if not place.startswith("jumps") and not unknown:
             check_hermitian(place, term.matrix, instead="; instead of an operator a, give a + a^+")
         return term
 
@@ -163,11 +165,11 @@ class System:
         """Number d of basis states."""
         return prod(self.levels)
 
-    @cached_property
+    @property
     def differentiated(self) -> bool:
-        """Whether operators have gradients."""
+        """Whether derivatives by operators may be asked for."""
         terms = (*self.terms("drift").values(), *self.terms("controls").values())
-        return any(is_differentiated(term.operator) for term in terms)
+        return any(is_followed(term.operator) for term in terms)
 
     def terms(self, kind: str) -> Mapping[str, Term]:
         """The operators of a kind (drift, controls or jumps) on the sites that they were given for."""
@@ -264,37 +266,41 @@ def _number(place: str, value: Any) -> float:
 
 
 def _operator(place: str, given: Any, followed: bool) -> Any:
-    """An operator as an array, a sparse array, or a tensor if it is one that is `followed`; a term with such a one."""
+    """An operator as an array, a sparse array, or a tensor if it is `followed` and one with gradients; or a term with such a one.
+
+    A term's tensor stays one on its device, of which a constant one is copied.
+    """
     operator = given.operator if isinstance(given, Term) else given
-    if (
-        followed
-        and isinstance(operator, torch.Tensor)
-        and (isinstance(given, Term) or is_differentiated(operator))
-    ):
-        operator = operator.to(
-            torch.float64 if operator.ndim == 1 and not operator.is_complex() else torch.complex128
-        )
-    else:
+    stays = (
+        isinstance(operator, torch.Tensor) and followed and (isinstance(given, Term) or is_followed(operator))
+    )
+    if not stays:
         operator = _array(place, operator)
+    elif operator.layout != torch.strided or not operator.ndim:
+        raise UserError(f"{place}: must be a dense tensor of one or two axes")
+    else:
+        real = operator.ndim == 1 and not operator.is_complex()
+        operator = operator.to(torch.float64 if real else torch.complex128)
+        if not is_followed(operator):
+            operator = operator.detach().clone()
+            _check_finite(place, operator.numpy(force=True))
     return given._replace(operator=operator) if isinstance(given, Term) else operator
 
 
 def _array(place: str, value: Any) -> Any:
-    if hasattr(value, "tocsr"):
+    if hasattr(value, "tocsr") and len(value.shape) == 2:
         sparse = value.tocsr().astype(np.complex128)
         sparse.sum_duplicates()
         _check_finite(place, sparse.data)
         return sparse
-    if isinstance(value, torch.Tensor):
-        if value.requires_grad:
-            raise UserError(
-                f"{place}: has a gradient, which drift and controls may have, parameters and rates; not this"
-            )
-        value = value.resolve_conj().resolve_neg().cpu().numpy()
+    if isinstance(value, torch.Tensor) and is_followed(value):
+        raise UserError(f"{place}: has a gradient; give one to drift, controls, parameters or rates")
     try:
-        made = np.array(value, dtype=np.complex128)
-    except (TypeError, ValueError):
-        raise UserError(f"{place}: is not an array of numbers") from None
+        if isinstance(value, torch.Tensor):
+            value = value.resolve_conj().resolve_neg().to_dense().cpu().numpy()
+        made = np.array(value.toarray() if hasattr(value, "toarray") else value, dtype=np.complex128)
+    except (TypeError, ValueError, RuntimeError):
+        raise UserError(f"{place}: is not an array of numbers, nor a tensor") from None
     if made.ndim == 0:
         raise UserError(f"{place}: is a number, not an array")
     _check_finite(place, made)

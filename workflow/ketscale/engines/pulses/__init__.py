@@ -38,7 +38,7 @@ if TYPE_CHECKING:
         row_overlaps,
     )
     from ketscale.engines.pulses.integrators import Integrator, error_estimate, evolve, integrator
-    from ketscale.engines.pulses.lattice import Chain, Lattice
+    from ketscale.engines.pulses.lattice import Lattice
     from ketscale.engines.pulses.starts import (
         cnot_gate,
         cross_resonance,
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses.virtual_z import best_angles
 
 __all__ = [
-    "Bounds", "Chain", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "bare_frame", "best_angles",
+    "Bounds", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "bare_frame", "best_angles",
     "cnot_gate", "cross_resonance", "dressed_frame", "error_estimate", "evolve", "fidelity", "fluxonium_chain", "fluxonium_lattice", "hadamard_gate",
     "integrator", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together",
     "transmon_chain", "x_gate",
@@ -65,7 +65,7 @@ __getattr__ = on_first_use(
         "ketscale.engines.pulses.envelopes": "Cosine Segments segmented",
         "ketscale.engines.pulses.frame": "bare_frame dressed_frame fidelity leakage row_overlaps",
         "ketscale.engines.pulses.integrators": "Integrator error_estimate evolve integrator",
-        "ketscale.engines.pulses.lattice": "Chain Lattice",
+        "ketscale.engines.pulses.lattice": "Lattice",
         "ketscale.engines.pulses.starts": "cnot_gate cross_resonance hadamard_gate rotations together x_gate",
         "ketscale.engines.pulses.virtual_z": "best_angles",
     },

@@ -71,7 +71,7 @@ class Fluxoniums:
         _check(self)
 
     def levels(self, count: int) -> Levels:
-        """The lowest `count` levels of each, differentiable in all parameters once.
+        """The lowest `count` levels of each, differentiable in all parameters.
 
         Raises:
             UserError: a state's phase cannot be fixed, levels are degenerate and derivatives are needed, or states reach
@@ -123,7 +123,7 @@ class Transmons:
         _check(self)
 
     def levels(self, count: int) -> Levels:
-        """The lowest `count` levels of each, differentiable in all parameters once.
+        """The lowest `count` levels of each, differentiable in all parameters.
 
         Raises:
             UserError: a state's phase cannot be fixed, levels are degenerate and derivatives are needed, or states reach

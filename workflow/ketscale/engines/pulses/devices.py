@@ -79,7 +79,7 @@ class Device:
         return made
 
     def system(self, levels: int, drive_sites: Sequence[int] | None = None) -> System:
-        """The lowest levels of each circuit, differentiable in all parameters of the device once.
+        """The lowest levels of each circuit, differentiable in all parameters of the device.
 
         It is in the laboratory frame; angular frequencies in rad/ns, times in ns. Each site's energies are the term energies_i,
         and each coupling is coupling_i_j, with parameters 1. A control drive_i acts on the phase of a fluxonium, and on the
@@ -92,14 +92,14 @@ class Device:
                 derivatives.
 
         Example:
-            >>> transmon_chain(2).system(levels=3)
-            System(levels=(3, 3), parameters={'energies_1': 1.0, 'energies_2': 1.0, 'coupling_1_2': 1.0}, controls=['drive_1', 'drive_2'], jumps=[], targets=[])
+            >>> list(transmon_chain(2).system(levels=3).parameters)
+            ['energies_1', 'energies_2', 'coupling_1_2']
         """
         if not (isinstance(levels, int) and levels >= 2):
             raise UserError(f"levels: {levels} makes no qubit; use a whole number from 2")
-        driven = tuple(range(self.sites) if drive_sites is None else drive_sites)
-        if not set(driven) <= set(range(self.sites)):
-            raise UserError(f"drive_sites: {list(driven)} are not sites from 0 to {self.sites - 1}")
+        driven = range(self.sites) if drive_sites is None else drive_sites
+        if not isinstance(driven, Sequence) or not set(driven) <= set(range(self.sites)):
+            raise UserError(f"drive_sites: {driven} are not sites from 0 to {self.sites - 1}")
         found = self.circuits.levels(levels)
         couplings = torch.stack(
             [

@@ -97,7 +97,8 @@ def bare_frame(system: System | Lattice) -> Frame:
 def dressed_frame(system: System | Lattice) -> Frame:
     """The eigenstates of the undriven system at its usual parameters that have most of each computational product state.
 
-    They rotate at their energies, and are differentiable in what the operators are made of. As more than half of a product state is needed (`SHARE`), no two have the same name. Their amplitude there is positive.
+    They rotate at their energies, and are differentiable in what the operators are made of. As more than half of a product
+    state is needed (`SHARE`), no two have the same name. Their amplitude there is positive.
 
     Raises:
         UserError: a product state is shared by several eigenstates so evenly that none has enough of it, or there are too

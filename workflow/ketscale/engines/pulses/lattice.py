@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.operators import Term, computational_places, embedded, nonzero, placed
+from ketscale.engines.operators import Term, computational_places, embedded, is_followed, nonzero, placed
 from ketscale.errors import UserError
 
 
@@ -132,10 +132,14 @@ class Chain:
         self._pair_drives = [driven[place] for place in self._driven[1]]
 
     def lattice(self, parameters: torch.Tensor | None = None) -> Lattice:
-        """The lattice at these parameters (terms,), on their device and differentiable in them; None: all are 1."""
+        """The lattice at these parameters (terms,), on their device and differentiable in them; None: at the usual ones.
+
+        Drift terms that are always on are drives, and so not in the lattice's Hamiltonian.
+        """
         levels, count = self._system.levels[0], len(self._system.levels)
-        own = [*self._undriven.values(), *self._drives, *self._pair_drives]
-        device = own[0].operator.device if parameters is None else parameters.device
+        factors: Any = list(self._system.parameters.values()) if parameters is None else parameters
+        own = [parameters] if parameters is not None else [term.operator for term in self._undriven.values()]
+        device = own[0].device if own else torch.device("cpu")
 
         def zeros(*shape: int) -> torch.Tensor:
             return torch.zeros(
@@ -151,7 +155,9 @@ class Chain:
         }
         for place, term in self._undriven.items():
             sites, made = term.sites, term.matrix if len(term.sites) == 2 else _energies(term)
-            made = made if parameters is None else parameters[place] * made.to(device)
+            # A device's parameters are 1, and so many products would take longer than the rest.
+            if parameters is not None or factors[place] != 1:
+                made = factors[place] * made.to(device)
             sums[sites] = sums[sites] + made if sites in sums else made
         pairs = {sites: each for sites, each in sums.items() if len(sites) == 2}
         return Lattice(
@@ -173,10 +179,11 @@ class Chain:
 
 
 def _is_diagonal(term: Term) -> bool:
-    """Whether it is; a matrix that is differentiated may become another."""
-    if term.is_diagonal or isinstance(term.operator, torch.Tensor):
+    """Whether it is; a matrix with gradients may become another."""
+    if term.is_diagonal or is_followed(term.operator):
         return term.is_diagonal
-    rows, columns, _ = nonzero(term.operator)
+    operator = term.operator.numpy(force=True) if isinstance(term.operator, torch.Tensor) else term.operator
+    rows, columns, _ = nonzero(operator)
     return bool((rows == columns).all())
 
 
