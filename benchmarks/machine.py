@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import metadata
 from pathlib import Path
 from typing import Any, TypeVar
@@ -49,13 +49,24 @@ def prepared(threads: int) -> Iterator[list[int]]:
             torch.set_num_threads(threads)
             # No simulator may round to TF32.
             torch.set_float32_matmul_precision("highest")
-            yield host.bind(0, 1, threads)
+            # NumPy's BLAS has started its threads already, which would take turns with others on these cores.
+            with blas_threads(threads):
+                yield host.bind(0, 1, threads)
         finally:
             os.environ.clear()
             os.environ.update(environment)
             host.bind_to(cores)
             torch.set_num_threads(torch_threads)
             torch.set_float32_matmul_precision(precision)
+
+
+def blas_threads(threads: int) -> AbstractContextManager[object]:
+    """NumPy's and SciPy's linear algebra on so many threads; as it is where there is nothing but torch and NumPy."""
+    try:
+        from threadpoolctl import threadpool_limits
+    except ImportError:
+        return nullcontext()
+    return threadpool_limits(threads, "blas")
 
 
 def child(module: str, *words: object) -> list[str]:

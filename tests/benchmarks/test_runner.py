@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
-from benchmarks import ceiling, command, output, stopwatch
+from benchmarks import ceiling, command, machine, output, stopwatch
 from benchmarks.options import numbers, option
 from benchmarks.runner import GRAPH, ON_A_GPU, WRONG, Benchmark, Column, Untimed, best_s, declared
 from ketscale import cli
@@ -413,3 +414,13 @@ def test_a_quantity_that_tables_have_too_is_their_column() -> None:
 def test_a_result_names_its_command_without_the_files_that_it_wrote() -> None:
     given = ["gates", "--json", "/home/me/gates.json", "--threads", "1", "--csv=gates.csv", "--batch", "1,64"]
     assert command._measuring(given) == "ketscale bench gates --threads 1 --batch 1,64"
+
+
+def test_numpys_linear_algebra_has_no_more_threads_than_were_asked_for() -> None:
+    def threads() -> set[int]:
+        return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
+
+    before = threads()
+    with machine.prepared(1):
+        assert threads() == {1}
+    assert threads() == before

@@ -686,6 +686,15 @@ def test_circuits_have_second_derivatives() -> None:
     torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
 
 
+def test_a_large_gate_is_compared_without_threads_of_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
+    unitary = torch.linalg.qr(torch.complex(normal(64, 64), normal(64, 64)))[0]
+    expected = kd.process_fidelity(unitary[:32, :32], torch.eye(32)), (unitary.trace().abs() / 64) ** 2
+    monkeypatch.setattr("numpy.vecdot", None)
+    with pytest.raises(TypeError):
+        kd.process_fidelity(unitary[:32, :32], torch.eye(32))
+    torch.testing.assert_close(kd.process_fidelity(unitary, torch.eye(64)), expected[1], rtol=1e-12, atol=0)
+
+
 def test_a_term_is_its_embedded_matrix() -> None:
     pair, line = normal(6, 6) + 0j, np.array([1.0, -2, 3])
     terms = {"pair": kd.Term([2, 0], pair + pair.mH), "line": kd.Term([0], line)}

@@ -97,6 +97,10 @@ def leakage(final: torch.Tensor, states: Any = None) -> torch.Tensor:
     return 1 - _kept(block) / block.shape[-1]
 
 
+# Multiplications of larger products are torch's: NumPy would take threads of its own, which then spin beside torch's.
+MOST_BY_NUMPY = 32**3
+
+
 @uncompiled
 def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, averaged: bool) -> torch.Tensor:
     """The process or, `averaged`, the average gate fidelity."""
@@ -110,7 +114,15 @@ def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, av
     check_batches(final.shape[: -2 if final.ndim < 4 else -4], ideal.shape[:-2])
     made = _OfColumns(ideal, basis, virtual_z, averaged)
     differentiated = ideal.requires_grad or (basis is not None and basis.requires_grad)
-    if differentiated or final.ndim > 3 or not final.is_cpu or transforms_active() or forward_mode():
+    is_large = final.shape[-2] * size**2 > MOST_BY_NUMPY
+    if (
+        differentiated
+        or is_large
+        or final.ndim > 3
+        or not final.is_cpu
+        or transforms_active()
+        or forward_mode()
+    ):
         return made.plainly(final)[0]
     return applied(made, final)[0]
 
