@@ -32,7 +32,7 @@ PACKAGES = (
 def prepared(threads: int) -> Iterator[list[int]]:
     """Threads and cores as asked, and an empty cache of compiled circuits; all as before afterwards. Yields the cores.
 
-    As in training, freed memory is kept, which stays so. Binding to cores is what limits JAX, which has no setting for its threads.
+    As in training, freed memory is kept, which stays so. Binding to cores limits JAX, which has no setting for its threads.
 
     Raises:
         UserError: there are not that many cores.

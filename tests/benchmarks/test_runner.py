@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import torch
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from benchmarks import ceiling, command, machine, output, stopwatch
 from benchmarks.options import numbers, option
@@ -420,7 +420,7 @@ def test_numpys_linear_algebra_has_no_more_threads_than_were_asked_for() -> None
     def threads() -> set[int]:
         return {pool["num_threads"] for pool in threadpool_info() if pool["user_api"] == "blas"}
 
-    before = threads()
-    with machine.prepared(1):
-        assert threads() == {1}
-    assert threads() == before
+    with threadpool_limits(2, "blas"):
+        with machine.prepared(1):
+            assert threads() == {1}
+        assert threads() == {2}

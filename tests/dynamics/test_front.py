@@ -19,6 +19,8 @@ from ketscale.dynamics import fidelities
 from ketscale.dynamics.evolution import Kind
 from ketscale.engines import operators, pulses
 from ketscale.engines.dynamics import cpu
+from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.errors import UserError
 from ketscale.private_torch import TorchDispatchMode
@@ -498,6 +500,17 @@ def test_open_chains_relax_and_dephase_and_have_gradients(sites: int) -> None:
 )
 def test_a_device_is_its_lattice_and_has_its_dressed_states(device: pulses.Device) -> None:
     lattice, made = device.lattice(3), device.system(3)
+    found, total = device.circuits.levels(3), np.zeros((9, 9), complex)
+    for energies, beside in zip(
+        found.energies.numpy(),
+        (lambda x: np.kron(x, np.eye(3)), lambda x: np.kron(np.eye(3), x)),
+        strict=True,
+    ):
+        total += beside(np.diag(energies))
+    for strength, each in ((device.capacitive, found.charge), (device.inductive, found.phase)):
+        if strength is not None and each is not None:
+            total += 2 * math.pi * float(strength) * np.kron(each[0].numpy(), each[1].numpy())
+    np.testing.assert_allclose(made.hamiltonian(), total, atol=1e-12)
     np.testing.assert_allclose(made.hamiltonian(), lattice.hamiltonian(), atol=1e-12)
     np.testing.assert_allclose(
         made.controls["drive_2"], lattice.embedded(lattice.drives[1], (1,)), atol=1e-14
@@ -609,6 +622,36 @@ def diagonal(entries: torch.Tensor) -> kd.System:
     )
 
 
+def test_states_may_be_divided_among_other_sites() -> None:
+    made = kd.System(
+        {"zz": np.diag([1, -1, -1, 1])}, {"zz": 0.5}, {"x": np.kron([[0, 1], [1, 0]], np.eye(2))}
+    )
+    divided = replace(made, levels=(2, 2))
+    assert divided.levels == (2, 2)
+    controls = normal(3, 1)
+    torch.testing.assert_close(
+        kd.evolve(divided, controls, 1.0), kd.evolve(made, controls, 1.0), rtol=0, atol=0
+    )
+
+
+def test_a_diagonal_of_many_states_is_sparse() -> None:
+    made = kd.System({"e": kd.Term(range(10), np.arange(1024))}, {"e": 1.0}, {}, levels=(2,) * 10)
+    assert made.drift["e"].nnz == 1023
+    assert kd.evolve(made, None, 1.0, initial=np.eye(1024)[5])[5].angle().item() == pytest.approx(
+        2 * math.pi - 5
+    )
+
+
+def test_the_published_loop_does_not_lose_gradients() -> None:
+    tasks = Tasks(torch.zeros(1, 2, 1, dtype=torch.float64), 1.0)
+    with pytest.raises(
+        UserError, match="system: the published loop does not follow operators with gradients"
+    ):
+        propagator("literal", dt=0.1).state(
+            diagonal(torch.tensor([0.0, 5.0], dtype=torch.float64, requires_grad=True)), tasks
+        )
+
+
 def test_who_looks_at_operators_leaves_their_gradients_as_they_are() -> None:
     """Also a look without gradients, after a step of an optimiser, and of two backward passes."""
     entries = torch.tensor([0.0, 5.0], dtype=torch.float64, requires_grad=True)
@@ -687,12 +730,14 @@ def test_circuits_have_second_derivatives() -> None:
 
 
 def test_a_large_gate_is_compared_without_threads_of_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
-    unitary = torch.linalg.qr(torch.complex(normal(64, 64), normal(64, 64)))[0]
-    expected = kd.process_fidelity(unitary[:32, :32], torch.eye(32)), (unitary.trace().abs() / 64) ** 2
+    basis, unitary = (torch.linalg.qr(torch.complex(normal(64, 64), normal(64, 64)))[0] for _ in range(2))
+    expected = ((basis.mH @ unitary).trace().abs() / 64) ** 2
     monkeypatch.setattr("numpy.vecdot", None)
     with pytest.raises(TypeError):
-        kd.process_fidelity(unitary[:32, :32], torch.eye(32))
-    torch.testing.assert_close(kd.process_fidelity(unitary, torch.eye(64)), expected[1], rtol=1e-12, atol=0)
+        kd.process_fidelity(unitary[:16, :8], torch.eye(8), torch.eye(16, 8))
+    torch.testing.assert_close(
+        kd.process_fidelity(unitary, torch.eye(64), basis), expected, rtol=1e-12, atol=0
+    )
 
 
 def test_a_term_is_its_embedded_matrix() -> None:
@@ -932,7 +977,7 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.System({}, {}, {"a": kd.Term([0], [[0, 1], [0, 0]])}, levels=(2,)), "instead of an operator a, give a + a^+"),
         (
             lambda: kd.evolve(kd.System({"x": torch.eye(65, dtype=torch.complex128).requires_grad_()}, {"x": 1.0}, {}), None, 1.0),
-            "each may be on 64 states, and one is on 65",
+            "may be on 64 states, and one is on 65",
         ),
         (lambda: kd.bare_frame(QUBIT).amplitudes(torch.eye(2) + 0j, "1"), "duration: 1 is not a number"),
     ],

@@ -281,7 +281,7 @@ def test_driven_couplings_converge_with_their_derivatives(where: str) -> None:
         for ours, theirs in zip(found, pulled or found, strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-3, atol=1e-3)
         pulled = found
-    with pytest.raises(UserError, match="driven_pairs: this integrator samples nothing where"):
+    with pytest.raises(UserError, match="controls: this integrator samples nothing where"):
         evolved("interaction4", 4, given)
 
 

@@ -26,7 +26,7 @@ def chain(
     A site without usual rates has none if another one has.
 
     couplings: for each pair of sites (from 0) the angular frequency g of an exchange g (a^+ b + a b^+), where a lowers a
-        site's level, a sqrt(n)|n - 1><n|; or a Hermitian matrix of the pair's states. Its parameter is called coupling_i_j
+        site's level, a sqrt(n)|n - 1><n|; or a Hermitian matrix of the pair's states, as in `Term`. Its parameter is called coupling_i_j
         and is g, or 1.
     driven: couplings that are controls, called coupling_i_j too: pairs with that exchange, or matrices by pair.
 

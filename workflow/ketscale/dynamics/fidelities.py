@@ -114,7 +114,7 @@ def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, av
     check_batches(final.shape[: -2 if final.ndim < 4 else -4], ideal.shape[:-2])
     made = _OfColumns(ideal, basis, virtual_z, averaged)
     differentiated = ideal.requires_grad or (basis is not None and basis.requires_grad)
-    is_large = final.shape[-2] * size**2 > MOST_BY_NUMPY
+    is_large = basis is not None and basis.numel() * size > MOST_BY_NUMPY
     if (
         differentiated
         or is_large
@@ -128,7 +128,7 @@ def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, av
 
 
 class _OfColumns(ByOperators):
-    """A fidelity of columns (..., d, D), of which few are so large that torch's operators would take less time than NumPy's."""
+    """A fidelity of few columns (..., d, D), for which NumPy takes less time than torch's operators."""
 
     def __init__(
         self, ideal: torch.Tensor, basis: torch.Tensor | None, virtual_z: bool, averaged: bool

@@ -21,7 +21,7 @@ from ketscale.private_torch import is_differentiated
 TOLERANCE = 1e-12
 # Arrays on more states are made sparse.
 MOST_DENSE = 512
-# What rounding leaves of an operator on the sites that it does not act on, relative to its largest entry.
+# An operator's largest deviation from the identity on sites on which it does not act, relative to its largest entry.
 ROUNDING = 1e-13
 
 
@@ -29,7 +29,7 @@ class Term(NamedTuple):
     """An operator on some sites of a system.
 
     sites: their numbers from 0; the first is the operator's slowest index. operator: a matrix of these sites' states,
-    (m, m), or of a diagonal one its diagonal (m,): an array, a sparse array of SciPy's, or a tensor, whose gradients count.
+    (m, m), or its diagonal (m,) if the rest is 0: an array, a sparse array of SciPy's, or a tensor, whose gradients count.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -50,15 +50,19 @@ class Term(NamedTuple):
         """The operator as a matrix (m, m), of the same kind."""
         if not self.is_diagonal:
             return self.operator
-        return (
-            torch.diag(self.operator) if isinstance(self.operator, torch.Tensor) else np.diag(self.operator)
-        )
+        if isinstance(self.operator, torch.Tensor):
+            return torch.diag(self.operator)
+        if len(self.operator) <= MOST_DENSE:
+            return np.diag(self.operator)
+        from scipy.sparse import diags_array
+
+        return diags_array(self.operator).tocsr()
 
 
 class Terms(Mapping[str, Any]):
-    """Terms by name, read as matrices of all sites, complex (d, d): arrays, above 512 states sparse ones, or tensors with gradients.
+    """Terms by name, read as matrices of all sites, complex (d, d).
 
-    own: the terms themselves.
+    These are arrays, sparse ones above 512 states, or tensors with gradients. own: the terms themselves.
     """
 
     def __init__(self, own: Mapping[str, Term], levels: Sequence[int]) -> None:
@@ -70,14 +74,24 @@ class Terms(Mapping[str, Any]):
             return self._made[name]
         sites, operator = self.own[name].sites, self.own[name].matrix
         followed = is_followed(self.own[name].operator)
-        if isinstance(operator, torch.Tensor) and not followed:
-            operator = operator.numpy(force=True)
+        if followed:
+            operator = operator.to(torch.complex128)
+        elif isinstance(operator, torch.Tensor):
+            operator = operator.numpy(force=True).astype(complex)
         if list(sites) != list(range(len(self._levels))):
             operator = embedded(operator, sites, self._levels)
         if isinstance(operator, np.ndarray):
             operator.flags.writeable = False
         # A tensor's graph may be gone, or its values others, when somebody looks again.
         return operator if followed else self._made.setdefault(name, operator)
+
+    def given(self) -> dict[str, Any]:
+        """What makes the same terms of a system with the same states, also if they are divided among other sites."""
+        every = tuple(range(len(self._levels)))
+        return {
+            name: each if each.is_diagonal or tuple(each.sites) != every else each.operator
+            for name, each in self.own.items()
+        }
 
     def __repr__(self) -> str:
         return f"Terms({', '.join(self.own)})"

@@ -57,8 +57,8 @@ class System:
     The attributes `drift`, `controls` and `jumps` read as matrices of all sites; what was given for some is in `terms`.
 
     Raises:
-        UserError: an operator has a wrong shape or sites that do not exist; it is not finite or not Hermitian, where it is not
-            one of torch.func's; a parameter or rate is missing; a target is not normalised; or the sites have other levels.
+        UserError: an operator has a wrong shape or sites that do not exist; it is not finite or not Hermitian, which is not
+            looked at within torch.func; a parameter or rate is missing; a target is not normalised; or the sites have other levels.
 
     Example:
         >>> system = System({"z": [[1, 0], [0, -1]]}, {"z": 0.3}, {"x": [[0, 1], [1, 0]]}, {"decay": [[0, 1], [0, 0]]})
@@ -77,7 +77,10 @@ class System:
     levels: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if not (isinstance(self.levels, Sequence) and all(isinstance(each, int) for each in self.levels)):
+        if not (
+            isinstance(self.levels, Sequence)
+            and all(isinstance(each, (int, np.integer)) for each in self.levels)
+        ):
             raise UserError(
                 f"levels: must be a whole number for each site, such as (3, 3), not {self.levels}"
             )
@@ -88,7 +91,7 @@ class System:
         operators = {
             f"{kind}.{name}": _operator(f"{kind}.{name}", one, followed=kind != "jumps")
             for kind, each in given.items()
-            for name, one in (each.own if isinstance(each, Terms) else each).items()
+            for name, one in (each.given() if isinstance(each, Terms) else each).items()
         }
         whole = [each for each in operators.values() if not isinstance(each, Term)]
         if not operators:
@@ -149,7 +152,8 @@ class System:
         # Within torch.func nothing is looked at; and if a trained device diverges, its results say so.
         unknown = is_followed(operator) and (is_mapped(operator) or not operator.isfinite().all())
         if not place.startswith("jumps") and not unknown:
-            check_hermitian(place, term.matrix, instead="; instead of an operator a, give a + a^+")
+            matrices = operator[:, None, None] if term.is_diagonal else operator
+            check_hermitian(place, matrices, instead="; instead of an operator a, give a + a^+")
         return term
 
     def __repr__(self) -> str:
@@ -188,8 +192,10 @@ class System:
         The coordinates are those of `tasks.coordinates`.
 
         Raises:
-            UserError: operators are sparse.
+            UserError: operators are sparse, or have gradients.
         """
+        if self.differentiated:
+            raise UserError("system: its operators have gradients, which kd.evolve follows")
         operators = (*self.drift.values(), *self.controls.values(), *self.jumps.values())
         if any(not isinstance(each, np.ndarray) for each in operators):
             raise UserError(
@@ -235,7 +241,11 @@ class System:
         parts = [value * term for value, term in zip(self.parameters.values(), terms, strict=True)]
         made: Any = np.zeros((self.dimension, self.dimension), dtype=complex)
         if self.differentiated:
-            parts, made = [*map(torch.as_tensor, parts)], torch.from_numpy(made)
+            device = next(
+                (each.device for each in parts if isinstance(each, torch.Tensor)), torch.device("cpu")
+            )
+            parts = [torch.as_tensor(each, device=device) for each in parts]
+            made = torch.from_numpy(made).to(device)
         return sum(parts, start=made)
 
     def projector(self, target: str) -> NDArray[np.complex128]:

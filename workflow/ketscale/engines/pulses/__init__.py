@@ -13,10 +13,9 @@ A column of the unitary is one evolved state, and a row of tensors that are evol
 their amplitudes (columns, 2**n). Any of them may be left to others: `frame.states.T[indices]` and `x_gate(2).T[indices]`.
 
 Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
-circuits (`eigenstates` has the derivatives), `devices` couples them to a `System`, and a `lattice` is that as integrators
-read it. `envelopes` and
-`drives` make pulses, `starts` the published ones and their targets. `integrators` evolve, in steps that meet the segments
-of pulses. `frame` and `virtual_z` compare.
+circuits (`eigenstates` has the derivatives), `devices` couples them to a `System`, which integrators read as a `lattice`.
+`envelopes` and `drives` make pulses, `starts` the published ones and their targets. `integrators` evolve, in steps that
+meet the segments of pulses. `frame` and `virtual_z` compare.
 """
 
 from __future__ import annotations

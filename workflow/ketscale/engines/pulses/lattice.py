@@ -18,7 +18,7 @@ from ketscale.errors import UserError
 class Lattice:
     """H(t) = sum_i energies[i] + sum_p couplings[p] + sum_k f_k(t) drives[k] + sum_l g_l(t) pair_drives[l].
 
-    Each acts on its sites. `Chain` makes it of a `System`, which is checked.
+    Each acts on its sites. `Device.lattice` makes it, of a `System`, which is checked; here nothing is.
 
     Angular frequencies in rad/ns, times in ns, and hbar is 1. The f_k and g_l are real. All tensors are in fp64 and may have
     gradients. In the product basis the first site is the slowest index (leftmost in a Kronecker product), and so is
@@ -149,7 +149,7 @@ class Chain:
         def stacked(operators: Sequence[torch.Tensor], size: int) -> torch.Tensor:
             return torch.stack([each.to(device) for each in operators]) if operators else zeros(0, size, size)
 
-        # By their sites; the couplings that are driven come first.
+        # Terms on the same sites are added up; the couplings that are driven come first.
         sums: dict[Any, torch.Tensor] = {
             term.sites: zeros(levels**2, levels**2) for term in self._pair_drives
         }

@@ -138,7 +138,7 @@ class Gates:
         """
         if self.scheme.kick_samples is None or lattice.pair_drives is None:
             raise UserError(
-                "driven_pairs: this integrator samples nothing where couplings act; use suzuki4 or magnus6"
+                "controls: this integrator samples nothing where couplings act, so none may be on two sites; use suzuki4 or magnus6"
             )
         samples = amplitudes[:, self.scheme.kick_samples].to(lattice.couplings.dtype)
         driven = torch.zeros_like(lattice.couplings).expand(*samples.shape[:2], *lattice.couplings.shape)
