@@ -61,7 +61,10 @@ def prepared(threads: int) -> Iterator[list[int]]:
 
 
 def blas_threads(threads: int) -> AbstractContextManager[object]:
-    """NumPy's and SciPy's linear algebra on so many threads; as it is where there is nothing but torch and NumPy."""
+    """NumPy's and SciPy's linear algebra on so many threads.
+
+    A machine with torch and NumPy alone has no threadpoolctl: there the threads of NumPy's stay as the variables set them.
+    """
     try:
         from threadpoolctl import threadpool_limits
     except ImportError:

@@ -96,8 +96,10 @@ def is_mapped(tensor: torch.Tensor) -> bool:
     return False
 
 
-def is_differentiated(tensor: torch.Tensor) -> bool:
-    """Whether derivatives by a tensor may be asked for: it has a gradient or a tangent, or torch.func transforms it."""
+def is_differentiated(tensor: Any) -> bool:
+    """Whether it is a tensor by which derivatives may be asked for: with a gradient, a tangent, or one of torch.func's."""
+    if not isinstance(tensor, torch.Tensor):
+        return False
     if tensor.requires_grad or _functorch.is_functorch_wrapped_tensor(tensor):
         return True
     return forward_mode() and forward_ad.unpack_dual(tensor).tangent is not None

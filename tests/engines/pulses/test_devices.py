@@ -18,6 +18,7 @@ import torch
 from ketscale.engines.pulses import (
     Device,
     Fluxoniums,
+    Lattice,
     Transmons,
     fluxonium_chain,
     fluxonium_lattice,
@@ -292,6 +293,7 @@ def test_computational_states_are_ordered_as_bits() -> None:
 
 
 ONE = numbers(1.0)
+CHAIN = fluxonium_chain(2).lattice(2)
 
 
 @pytest.mark.parametrize(
@@ -310,6 +312,17 @@ ONE = numbers(1.0)
         (lambda: fluxonium_chain(2).lattice(1), "levels: 1 makes no qubit"),
         (lambda: fluxonium_chain(2).lattice(2, [2]), "drive_sites: "),
         (lambda: replace(fluxonium_chain(2), pairs=((0, 1),) * 2, capacitive=numbers(1, 1), inductive=numbers(1, 1)).system(2), "is there twice"),
+        (lambda: Lattice(2, 1, ONE, (), ONE, (), ONE), "energies: must be of shape"),
+        (
+            lambda: replace(CHAIN, drives=CHAIN.drives.triu()),
+            "drives: is not Hermitian .*; instead of an operator a, give",
+        ),
+        (lambda: replace(CHAIN, driven_pairs=(0,)), r"pair_drives: must be of shape \(1, 4, 4\), not \(\)"),
+        (
+            lambda: replace(CHAIN, driven_pairs=(1,), pair_drives=CHAIN.couplings),
+            "driven_pairs: are numbers from 0 to 0, not",
+        ),
+        (lambda: replace(CHAIN, couplings=1j * CHAIN.couplings), "couplings: is not Hermitian"),
         (lambda: Transmons(ONE, ONE, 29 * ONE).levels(3), "charges from -30 to 30 Cooper pairs"),
         (
             lambda: Transmons(ONE, (0 * ONE + 1e-300).requires_grad_(), numbers(0.5)).levels(2),

@@ -9,8 +9,9 @@ import numpy as np
 
 from ketscale.engines.dynamics.basis import Matrix
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.operators import Term, is_followed
+from ketscale.engines.operators import Term
 from ketscale.errors import UserError
+from ketscale.private_torch import is_differentiated
 
 Pair = tuple[int, int]
 
@@ -26,8 +27,8 @@ def chain(
     A site without usual rates has none if another one has.
 
     couplings: for each pair of sites (from 0) the angular frequency g of an exchange g (a^+ b + a b^+), where a lowers a
-        site's level, a sqrt(n)|n - 1><n|; or a Hermitian matrix of the pair's states, as in `Term`. Its parameter is called coupling_i_j
-        and is g, or 1.
+        site's level, a sqrt(n)|n - 1><n|; or a Hermitian matrix of the pair's states, as in `Term`. Its parameter is called
+        coupling_i_j and is g, or 1.
     driven: couplings that are controls, called coupling_i_j too: pairs with that exchange, or matrices by pair.
 
     Raises:
@@ -63,7 +64,7 @@ def chain(
         exchanges = isinstance(strength, str) or (
             not isinstance(strength, Sequence) and getattr(strength, "ndim", 0) == 0
         )
-        if exchanges and is_followed(strength):
+        if exchanges and is_differentiated(strength):
             raise UserError(f"couplings: that of {pair} has a gradient; give its parameter to evolve")
         if exchanges and (isinstance(strength, str) or np.iscomplexobj(strength)):
             raise UserError(f"couplings: {strength} of {pair} is not real; give the pair's Hermitian matrix")

@@ -73,7 +73,7 @@ class Terms(Mapping[str, Any]):
         if name in self._made:
             return self._made[name]
         sites, operator = self.own[name].sites, self.own[name].matrix
-        followed = is_followed(self.own[name].operator)
+        followed = is_differentiated(self.own[name].operator)
         if followed:
             operator = operator.to(torch.complex128)
         elif isinstance(operator, torch.Tensor):
@@ -103,18 +103,13 @@ class Terms(Mapping[str, Any]):
         return len(self.own)
 
 
-def is_followed(operator: Any) -> bool:
-    """Whether it is a tensor by which derivatives may be asked for."""
-    return isinstance(operator, torch.Tensor) and is_differentiated(operator)
-
-
 def placed(term: Term, levels: Sequence[int]) -> Term:
     """The same on the fewest sites that it acts on, at least one. levels: of all sites.
 
     With gradients it stays as it is, and so does any tensor on a pair, since a device's couplings may be trained from 0 on.
     """
     is_tensor = isinstance(term.operator, torch.Tensor)
-    if len(term.sites) == 1 or is_followed(term.operator) or (is_tensor and len(term.sites) == 2):
+    if len(term.sites) == 1 or is_differentiated(term.operator) or (is_tensor and len(term.sites) == 2):
         return term
     levels, matrix = [levels[site] for site in term.sites], term.matrix
     rows, columns, values = nonzero(matrix.numpy(force=True) if is_tensor else matrix)

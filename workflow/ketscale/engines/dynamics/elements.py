@@ -12,8 +12,9 @@ import torch
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks, usual_parameters
-from ketscale.engines.operators import MOST_DENSE, Term, is_followed, states_of
+from ketscale.engines.operators import MOST_DENSE, Term, states_of
 from ketscale.errors import UserError
+from ketscale.private_torch import is_differentiated
 
 # The most states of a term with gradients: its elements are as many as their square.
 MOST = 64
@@ -49,7 +50,7 @@ def by_elements(system: System, tasks: Tasks) -> tuple[System, Tasks]:
 
 def _place(term: Term, levels: tuple[int, ...]) -> _Place:
     size, numbers = states_of(term.sites, levels), None
-    if is_followed(term.operator):
+    if is_differentiated(term.operator):
         if size > MOST and not term.is_diagonal:
             raise UserError(
                 f"system: an operator with gradients may be on {MOST} states, and one is on {size}; give terms on the sites that "
@@ -72,11 +73,11 @@ def _array(operator: Any) -> Any:
 
 
 def _coefficients(terms: Iterable[Term], like: torch.Tensor) -> torch.Tensor:
-    """Those of the elements of each term, real (terms, elements of all terms); each term has its own columns."""
+    """The coefficients of the elements of each term, real (terms, elements of all terms); each term has its own columns."""
     found = []
     for term in terms:
         operator = term.operator
-        if not is_followed(operator):
+        if not is_differentiated(operator):
             operator = torch.ones(1)
         elif not term.is_diagonal:
             basis = torch.from_numpy(hermitian_basis(operator.shape[-1])).to(operator)

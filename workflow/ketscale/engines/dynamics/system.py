@@ -27,11 +27,10 @@ from ketscale.engines.operators import (
     Terms,
     check_hermitian,
     computational_places,
-    is_followed,
     states_of,
 )
 from ketscale.errors import UserError
-from ketscale.private_torch import is_mapped
+from ketscale.private_torch import is_differentiated, is_mapped
 
 # By name array-likes, kept as complex arrays that cannot be written to, sparse arrays of SciPy's, for kets alone, or terms.
 Operators = Mapping[str, Any]
@@ -150,7 +149,7 @@ class System:
             )
         term = Term(tuple(sites), operator)
         # Within torch.func nothing is looked at; and if a trained device diverges, its results say so.
-        unknown = is_followed(operator) and (is_mapped(operator) or not operator.isfinite().all())
+        unknown = is_differentiated(operator) and (is_mapped(operator) or not operator.isfinite().all())
         if not place.startswith("jumps") and not unknown:
             matrices = operator[:, None, None] if term.is_diagonal else operator
             check_hermitian(place, matrices, instead="; instead of an operator a, give a + a^+")
@@ -173,7 +172,7 @@ class System:
     def differentiated(self) -> bool:
         """Whether derivatives by operators may be asked for."""
         terms = (*self.terms("drift").values(), *self.terms("controls").values())
-        return any(is_followed(term.operator) for term in terms)
+        return any(is_differentiated(term.operator) for term in terms)
 
     def terms(self, kind: str) -> Mapping[str, Term]:
         """The operators of a kind (drift, controls or jumps) on the sites that they were given for."""
@@ -282,7 +281,9 @@ def _operator(place: str, given: Any, followed: bool) -> Any:
     """
     operator = given.operator if isinstance(given, Term) else given
     stays = (
-        isinstance(operator, torch.Tensor) and followed and (isinstance(given, Term) or is_followed(operator))
+        isinstance(operator, torch.Tensor)
+        and followed
+        and (isinstance(given, Term) or is_differentiated(operator))
     )
     if not stays:
         operator = _array(place, operator)
@@ -291,7 +292,7 @@ def _operator(place: str, given: Any, followed: bool) -> Any:
     else:
         real = operator.ndim == 1 and not operator.is_complex()
         operator = operator.to(torch.float64 if real else torch.complex128)
-        if not is_followed(operator):
+        if not is_differentiated(operator):
             operator = operator.detach().clone()
             _check_finite(place, operator.numpy(force=True))
     return given._replace(operator=operator) if isinstance(given, Term) else operator
@@ -303,7 +304,7 @@ def _array(place: str, value: Any) -> Any:
         sparse.sum_duplicates()
         _check_finite(place, sparse.data)
         return sparse
-    if isinstance(value, torch.Tensor) and is_followed(value):
+    if isinstance(value, torch.Tensor) and is_differentiated(value):
         raise UserError(f"{place}: has a gradient; give one to drift, controls, parameters or rates")
     try:
         if isinstance(value, torch.Tensor):

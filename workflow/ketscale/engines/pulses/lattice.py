@@ -10,15 +10,24 @@ from typing import Any
 import torch
 
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.operators import Term, computational_places, embedded, is_followed, nonzero, placed
+from ketscale.engines.operators import (
+    Term,
+    check_hermitian,
+    check_pairs,
+    computational_places,
+    embedded,
+    nonzero,
+    placed,
+)
 from ketscale.errors import UserError
+from ketscale.private_torch import is_differentiated, is_mapped
 
 
 @dataclass(frozen=True, eq=False)
 class Lattice:
     """H(t) = sum_i energies[i] + sum_p couplings[p] + sum_k f_k(t) drives[k] + sum_l g_l(t) pair_drives[l].
 
-    Each acts on its sites. `Device.lattice` makes it, of a `System`, which is checked; here nothing is.
+    Each acts on its sites. `Device.lattice` makes it, of a `System`.
 
     Angular frequencies in rad/ns, times in ns, and hbar is 1. The f_k and g_l are real. All tensors are in fp64 and may have
     gradients. In the product basis the first site is the slowest index (leftmost in a Kronecker product), and so is
@@ -30,6 +39,9 @@ class Lattice:
     drive_sites: the site of each drive. drives: complex Hermitian (drives, d, d).
     driven_pairs: for each coupling that is driven, the number of its pair; None, or pair_drives: complex Hermitian
         (driven pairs, d*d, d*d). Amplitudes have columns for the drives, and then for these.
+
+    Raises:
+        UserError: the shapes do not fit one another, a site does not exist, or an operator is not Hermitian.
     """
 
     levels: int
@@ -41,6 +53,30 @@ class Lattice:
     drives: torch.Tensor
     driven_pairs: tuple[int, ...] = ()
     pair_drives: torch.Tensor | None = None
+
+    def __post_init__(self) -> None:
+        d = self.levels
+        wanted = {
+            "energies": (self.sites, d),
+            "couplings": (len(self.pairs), d * d, d * d),
+            "drives": (len(self.drive_sites), d, d),
+            "pair_drives": (len(self.driven_pairs), d * d, d * d),
+        }
+        if self.pair_drives is None and not self.driven_pairs:
+            del wanted["pair_drives"]
+        for name, shape in wanted.items():
+            found = tuple(getattr(getattr(self, name), "shape", ()))
+            if found != shape:
+                raise UserError(f"{name}: must be of shape {shape}, not {found}")
+        for name in list(wanted)[1:]:
+            given = getattr(self, name).detach()
+            # What is not a number passes: if a trained device diverges, its results say so.
+            if not is_mapped(given) and given.isfinite().all():
+                check_hermitian(name, given, instead="; instead of an operator a, give a + a^+")
+        check_pairs(self.pairs, self.sites)
+        for name, count in (("drive_sites", self.sites), ("driven_pairs", len(self.pairs))):
+            if not set(getattr(self, name)) <= set(range(count)):
+                raise UserError(f"{name}: are numbers from 0 to {count - 1}, not {getattr(self, name)}")
 
     @property
     def dimension(self) -> int:
@@ -180,7 +216,7 @@ class Chain:
 
 def _is_diagonal(term: Term) -> bool:
     """Whether it is; a matrix with gradients may become another."""
-    if term.is_diagonal or is_followed(term.operator):
+    if term.is_diagonal or is_differentiated(term.operator):
         return term.is_diagonal
     operator = term.operator.numpy(force=True) if isinstance(term.operator, torch.Tensor) else term.operator
     rows, columns, _ = nonzero(operator)
