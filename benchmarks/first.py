@@ -78,6 +78,8 @@ def counter(qubits: int) -> Circuit:
 
 # What is not made of rotations and Clifford gates alone.
 OTHERS = {"Fourier transform": fourier, "Grover": grover, "counter": counter}
+# Their qubits.
+SIZES = (6, 12)
 
 Clock = Callable[[], float]
 
@@ -121,7 +123,7 @@ def main() -> None:
                 circuits = [drawn(qubits, layers, rng) for _ in range(STRUCTURES)]
                 _case(f"{layers} layers", circuits, batch, dtype, options.repeats, clock)
         for name, made in OTHERS.items():
-            for qubits in (6, 12):
+            for qubits in SIZES:
                 _case(name, [made(qubits)], 32, torch.float64, options.repeats, clock)
         _search(options.structures, rng)
 

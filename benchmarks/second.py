@@ -67,7 +67,7 @@ def ways(qubits: int, batch: int) -> dict[str, Callable[[], Any]]:
     return {GRADIENT: lambda: of(False), SQUARED: lambda: of(True), **dict(zip(WAYS, called, strict=True))}
 
 
-def measured(qubits: int, batch: int, turns: int = TURNS) -> dict[str, np.ndarray]:
+def measured(qubits: int, batch: int, turns: int) -> dict[str, np.ndarray]:
     """The seconds of each way in each turn; of the Hessian, those of a direction."""
     calls = ways(qubits, batch)
     for call in calls.values():
@@ -91,7 +91,7 @@ def main() -> None:
     specialise("always")
     print("| qubits x batch | way | us | over the gradient | more, us |\n| --- | --- | ---: | ---: | ---: |")
     for qubits, batch in CASES:
-        found = measured(qubits, batch)
+        found = measured(qubits, batch, TURNS)
         for name, times in found.items():
             base = found[WAYS.get(name, name)]
             low, middle, high = np.quantile(times / base, (0.25, 0.5, 0.75))

@@ -7,6 +7,7 @@ seeds and new samples.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -85,13 +86,13 @@ def coverage(
     return tuple(Covered(*pair) for pair in zip(held / repeats, widths / repeats, strict=True))  # type: ignore[return-value]
 
 
-def main(repeats: int = 1000) -> None:
+def main(repeats: int) -> None:
     """Print a table: for each number of seeds and samples the least and the mean coverage, and the mean width."""
     print("| seeds | samples | accuracy: least | mean | width | difference: least | mean | width |")
     print("|---|---|---|---|---|---|---|---|")
     for seeds in SEEDS:
         for samples in SAMPLES:
-            few = repeats if seeds * samples < 9000 else repeats // 2
+            few = repeats if seeds * samples < 9000 else (repeats + 1) // 2
             found = np.array(
                 [coverage(seeds, samples, shares, effects, few) for shares in SHARES for effects in EFFECTS]
             )
@@ -103,4 +104,4 @@ def main(repeats: int = 1000) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else 1000)

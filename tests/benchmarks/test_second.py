@@ -17,6 +17,16 @@ def test_every_way_is_timed_in_every_turn() -> None:
     assert all(times.shape == (2,) and (times > 0).all() for times in found.values())
 
 
+def test_a_row_is_printed_for_every_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(second, "CASES", [(2, 3)])
+    monkeypatch.setattr(second, "TURNS", 2)
+    second.main()
+    rows = [line.split(" | ")[1] for line in capsys.readouterr().out.splitlines()[2:]]
+    assert rows == [second.GRADIENT, second.SQUARED, *second.WAYS]
+
+
 def test_the_ways_to_a_direction_agree() -> None:
     torch.manual_seed(0)
     calls = second.ways(2, 3)

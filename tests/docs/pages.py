@@ -47,7 +47,7 @@ def prose(page: Path) -> str:
 
 
 def commands() -> dict[str, str]:
-    """Every command of a block of shell, and every one in a sentence that has arguments, with a page that has it."""
+    """Every command of a block of shell, and every one in a sentence that has arguments or is a module, with a page that has it."""
     found: dict[str, str] = {}
     for page in PAGES:
         for block in blocks(page):
@@ -56,7 +56,9 @@ def commands() -> dict[str, str]:
                     if command.strip():
                         found.setdefault(command.strip(), named(page))
         if page not in OLD:
-            for command in re.findall(r"`((?:ketscale|snakemake|python -m) [^`\n]* [^`\n]+)`", prose(page)):
+            for command in re.findall(
+                r"`((?:(?:ketscale|snakemake) [^`\n]* |python -m )[^`\n]+)`", prose(page)
+            ):
                 if not re.search(r"\b(NAME|CHECKOUT)\b", command):  # a reader's own
                     found.setdefault(command, named(page))
     return found

@@ -1,6 +1,6 @@
 """The commands of the pages run as printed, in a folder with a small study whose runs have the names that the pages show.
 
-What a page shows of `ketscale` and `snakemake` runs here, unless a line below says where else it runs, or why nowhere.
+What a page shows of `ketscale`, `snakemake` and `python` runs here, unless a line below says where else it runs, or why nowhere.
 """
 
 from __future__ import annotations
@@ -30,6 +30,20 @@ ELSEWHERE = {
     "--profile slurm": "tests/slurm",
     "workflow/studies/": "tests/config",
     "--software-deployment-method conda": "needs conda, and a network",
+    "-m pytest": "tests/docs/test_site.py",
+    "-m docs._generate": "tests/docs/test_site.py",
+    "-m benchmarks.readers": "tests/benchmarks/test_readers.py",
+    "-m tests.jobs.judged_costs": "tests/jobs/test_costs.py",
+    "-m benchmarks.first": "tests/benchmarks/test_first.py",
+    "-m benchmarks.second": "tests/benchmarks/test_second.py",
+    "-m build": "tests/packaging",
+    "-m twine": "needs twine, and an account",
+}
+# What takes minutes as printed, and a short call of it.
+SHORT = {
+    "python -m tests.analysis.coverage": "python -m tests.analysis.coverage 1",
+    "python -m tests.analysis.planted": "python -m tests.analysis.planted 1",
+    "python -m tests.analysis.simulated_times 6000": "python -m tests.analysis.simulated_times 5",
 }
 # A reader's own names, and what they are here.
 THEIRS = {"WORKLOAD": "digits", "A": "results", "B": "results-new", "FILE": "out.csv"}
@@ -41,7 +55,7 @@ FIRST = ("snakemake --profile profiles/local -n", "snakemake --profile profiles/
 
 def own() -> list[str]:
     """The commands that run here, in their order."""
-    shown = [text for text in COMMANDS if text.split()[0] in ("ketscale", "snakemake")]
+    shown = [text for text in COMMANDS if text.split()[0] in ("ketscale", "snakemake", "python")]
     here = [text for text in shown if text not in FIRST and not any(part in text for part in ELSEWHERE)]
     # What needs two folders of results comes after what makes the second.
     return [*FIRST, *sorted(here, key=lambda text: " A B" in text)]
@@ -51,7 +65,7 @@ def test_what_is_said_to_run_elsewhere_is_shown_and_has_tests() -> None:
     for part, where in ELSEWHERE.items():
         assert any(part in text for text in COMMANDS), part
         assert (ROOT / where).exists() or where.startswith("needs "), where
-    assert set(FIRST) <= set(COMMANDS) and len(own()) > 15
+    assert {*FIRST, *SHORT} <= set(COMMANDS) and len(own()) > 15
 
 
 def study() -> dict[str, Any]:
@@ -92,13 +106,15 @@ def test_the_commands_run_as_printed(tmp_path: Path) -> None:
     variables = {
         **kept,
         "PATH": f"{forks.programs()}:{os.environ['PATH']}",
-        "PYTHONPATH": str(ROOT / "workflow"),
+        "PYTHONPATH": f"{ROOT / 'workflow'}:{ROOT}",
         "XDG_CACHE_HOME": str(tmp_path / ".cache"),
     }
     for command in own():
         if "results-costs" in command:
             shutil.copytree(tmp_path / "results", tmp_path / "results-costs")
-        words = [THEIRS.get(word, word) for word in shlex.split(command.removesuffix(" ..."))]
+        words = [
+            THEIRS.get(word, word) for word in shlex.split(SHORT.get(command, command).removesuffix(" ..."))
+        ]
         missing = tmp_path / RECORD if words[1] == "plan" or words[-1] == RECORD else None
         if missing:
             shutil.move(missing, tmp_path / "kept.json")

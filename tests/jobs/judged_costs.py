@@ -125,8 +125,8 @@ def as_text(verdicts: Sequence[Verdict]) -> str:
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))
 
 
-if __name__ == "__main__":
-    known = below(map(Path, sys.argv[1:]))
+def main(known: Sequence[Sample]) -> None:
+    """Print what forecasts are worth, of runs and of budgets."""
     print(f"{len(known)} records, {sum(one.quiet for one in known)} of them of a quiet machine", flush=True)
     totals = budgets(known)
     print(
@@ -134,3 +134,7 @@ if __name__ == "__main__":
         flush=True,
     )
     print(as_text(judge(known)))
+
+
+if __name__ == "__main__":
+    main(below(map(Path, sys.argv[1:])))

@@ -2,6 +2,7 @@
 
 import math
 import random
+import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -370,5 +371,9 @@ def test_a_cohort_is_learned_beside_runs_alone(tmp_path):
     assert found.step_s.middle == pytest.approx(0.01, rel=0.3) and found.step_s.low < 0.01 < found.step_s.high
 
 
-def test_half_of_the_records_tell_what_a_budget_takes():
-    assert all(0.8 < one < 1.2 for one in judge.budgets(drawn(grid(), 0.1)))
+def test_half_of_the_records_tell_what_a_budget_takes(capsys):
+    judge.main(drawn(grid(), 0.1))
+    said = capsys.readouterr().out
+    totals = re.search(r"60 budgets: forecast (\S+) to (\S+) times", said)
+    assert 0.8 < float(totals[1]) <= float(totals[2]) < 1.2
+    assert re.findall(r"^\| (\w+) the records \| (\d+)", said, re.MULTILINE)[0] == ("within", "36")
