@@ -16,15 +16,13 @@ from numpy.typing import NDArray
 from benchmarks.ceiling import product
 from benchmarks.options import SECONDS, names, number, numbers, option
 from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case, declared
-from ketscale.engines.dynamics import registry
-from ketscale.engines.dynamics.evolution import Division
-from ketscale.engines.dynamics.factory import propagator
-from ketscale.engines.dynamics.noise import noise_rates, relaxation_rates
+from ketscale.engines.dynamics.generators import Division
 from ketscale.engines.dynamics.plan import BLOCK, Forms
-from ketscale.engines.dynamics.propagators import Batched, Propagator
+from ketscale.engines.dynamics.propagators import Batched, Propagator, propagator
+from ketscale.engines.dynamics.settings import SIMULATORS as PROPAGATORS
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.dynamics.systems import T1, T2, coupled_qubits, qubit
+from ketscale.engines.dynamics.systems import T1, T2, coupled_qubits, noise_rates, qubit, relaxation_rates
 from ketscale.engines.dynamics.tasks import Tasks, coefficients
 from ketscale.errors import UserError
 from ketscale.words import duration
@@ -151,7 +149,7 @@ class Own:
     def __init__(self, name: str) -> None:
         self.own = OWN[name]
         self.most = LOOPED if self.own.name.startswith("literal") else None
-        self.exact = registry.SIMULATORS[self.own.name].exact
+        self.exact = PROPAGATORS[self.own.name].exact
 
     def propagator(self, duration: float) -> Propagator:
         """Its propagator for pulses of this duration."""

@@ -21,9 +21,9 @@ from ketscale import shapes
 
 CHECKED = {
     "ketscale.engines.circuits.fused": ("Fused.state", "Fused.expval"),
-    "ketscale.engines.dynamics.noise": ("noise_rates", "relaxation_rates"),
+    "ketscale.engines.dynamics.systems": ("noise_rates", "relaxation_rates"),
     "ketscale.engines.dynamics.propagators": ("Batched.state", "Batched.expval"),
-    "ketscale.engines.dynamics.states": ("fidelity",),
+    "ketscale.dynamics.fidelities": ("fidelity",),
     "ketscale.engines.pulses.drives": ("Pulses.sample",),
     "ketscale.engines.pulses.frame": ("Frame.amplitudes", "row_overlaps", "fidelity", "leakage"),
     "ketscale.engines.pulses.starts": ("x_gate", "hadamard_gate", "cnot_gate"),

@@ -11,16 +11,15 @@ from torch import nn
 
 from ketscale.config import Protocol
 from ketscale.engines import randomness
-from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.propagators import propagator
 from ketscale.grid import Run, layout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
-from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.grape import Grape, TaskPulses
-from ketscale.problems.control.meta_learning import MetaLearning
-from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy
+from ketscale.problems.control.problem import Objective
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.images.specification import FAMILY
 from ketscale.problems.problem import Problem

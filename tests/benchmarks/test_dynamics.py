@@ -24,7 +24,7 @@ from benchmarks.dynamics import (
 )
 from benchmarks.runner import Call, Row
 from ketscale import cli
-from ketscale.engines.dynamics.evolution import Division
+from ketscale.engines.dynamics.generators import Division
 from ketscale.errors import UserError
 
 SMALL = ControlCase("control", 1, 4, 3)

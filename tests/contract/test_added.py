@@ -235,12 +235,12 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     imported = "\nfrom ketscale.problems.control.raman import Raman"
     and_ring = "from ketscale.problems.pulses.ring import TransmonRing\n"
     for file, before, text in (
-        ("problems/control/workloads.py", "\n\nif TYPE_CHECKING:", imported),
-        ("problems/control/workloads.py", '    "qubit-spectrum":', f"    {raman}\n"),
-        ("problems/pulses/workloads.py", "from ketscale.problems.pulses.workload import", and_ring),
-        ("problems/pulses/workloads.py", '    "fluxonium-chain":', f"    {ring}\n"),
-        ("engines/dynamics/registry.py", '        DynamicsMethod("rk4"', block_with('Method("liouville"')),
-        ("engines/pulses/registry.py", '        PulseMethod("magnus6"', block_with('Method("pade4"')),
+        ("problems/control/specification.py", "\n\nif TYPE_CHECKING:", imported),
+        ("problems/control/specification.py", '    "qubit-spectrum": Q', f"    {raman}\n"),
+        ("problems/pulses/specification.py", "from ketscale.problems.pulses.workloads import", and_ring),
+        ("problems/pulses/specification.py", '    "fluxonium-chain": F', f"    {ring}\n"),
+        ("engines/dynamics/settings.py", '        DynamicsMethod("rk4"', block_with('Method("liouville"')),
+        ("engines/pulses/schemes.py", '        PulseMethod("magnus6"', block_with('Method("pade4"')),
     ):
         inserted(checkout, file, before, text)
     control, pulses = FAMILIES["control"].tiny, FAMILIES["pulses"].tiny

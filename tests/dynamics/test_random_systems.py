@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from ketscale import dynamics as kd
-from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.tasks import Tasks
 from tests.engines.dynamics.reference import Array, Operators, Values, derivative, evolved

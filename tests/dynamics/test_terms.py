@@ -15,7 +15,7 @@ from torch.autograd import forward_ad
 from ketscale import dynamics as kd
 from ketscale.dynamics.evolution import Kind
 from ketscale.engines import operators, pulses
-from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
 

@@ -12,14 +12,14 @@ from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.placement import Placed
-from ketscale.engines.pulses.exponential import unitary
+from ketscale.engines.pulses.plain import unitary
 from ketscale.errors import UserError
 from ketscale.problems.eeg.scan import linear_scan
 
 FUNCTIONS = {
     "engines.circuits.fused.gpu": "_SweepOnGpu",
     "engines.circuits.qiskit": "_ParameterShift",
-    "engines.pulses.exponential": "_Unitary",
+    "engines.pulses.plain": "_Unitary",
     "engines.pulses.exponential_cpu": "_TaylorExponential",
     "engines.pulses.merging_cpu": "_Merged",
     "engines.pulses.two_level_cpu": "_Evolutions",

@@ -10,7 +10,7 @@ import torch
 from ketscale.dynamics import coupled_qubits, qubit, transmon
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import Fused
-from ketscale.engines.dynamics.evolution import Scheme
+from ketscale.engines.dynamics.generators import Scheme
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.tasks import Tasks
 from tests.gpu import reference

@@ -25,7 +25,7 @@ from ketscale.engines.pulses import (
 )
 from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.registry import SIMULATORS
+from ketscale.engines.pulses.schemes import SIMULATORS
 
 START, LATTICE, TARGET = rotations(fluxonium_chain(2)), fluxonium_chain(2).lattice(3), x_gate(2).T
 FRAMES = {"dressed": dressed_frame, "laboratory": bare_frame}

@@ -18,11 +18,10 @@ from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.graphs import Refused, captured
 from ketscale.measure.spans import Recorder, recording
 from ketscale.parallel.single import Single
-from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.grape import Grape, TaskPulses
-from ketscale.problems.control.meta_learning import MetaLearning
-from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy
+from ketscale.problems.control.problem import Objective
 from ketscale.problems.control.settings import Adaptation
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.problem import Problem

@@ -11,15 +11,14 @@ import torch
 from torch import nn
 
 from benchmarks import steps
-from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.propagators import propagator
 from ketscale.layers.dropout import SampleDropout
 from ketscale.measure.clock import Clock
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
-from ketscale.problems.control.adaptation import Inner
-from ketscale.problems.control.meta_learning import MetaLearning
-from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
+from ketscale.problems.control.problem import Objective
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.library import construct
 from ketscale.problems.registry import FAMILIES

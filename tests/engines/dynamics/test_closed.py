@@ -11,7 +11,7 @@ from scipy.linalg import expm
 
 from ketscale.dynamics import System
 from ketscale.engines.dynamics import basis, plain
-from ketscale.engines.dynamics.evolution import EXACT, Evolution
+from ketscale.engines.dynamics.generators import EXACT, Evolution
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.tasks import Tasks

@@ -8,9 +8,8 @@ import torch
 from ketscale.dynamics import coupled_qubits, transmon
 from ketscale.engines import specialised
 from ketscale.engines.compiled import background
-from ketscale.engines.dynamics import code, cpu
-from ketscale.engines.dynamics.evolution import EXACT, Division, Evolution
-from ketscale.engines.dynamics.generators import Generators
+from ketscale.engines.dynamics import cpu
+from ketscale.engines.dynamics.generators import EXACT, Division, Evolution, Generators
 
 Results = tuple[torch.Tensor, ...]
 
@@ -38,7 +37,7 @@ def test_code_of_any_system_and_a_systems_own_give_the_same_bits(
     generators = transmon().generators
     found = [evolved(generators, dtype, division, strength)]
     for lanes in (1, 8):
-        monkeypatch.setattr(code, "_lanes", lambda *_, lanes=lanes: lanes)
+        monkeypatch.setattr(cpu, "_lanes", lambda *_, lanes=lanes: lanes)
         found.append(evolved(generators, dtype, division, strength))
     with specialised.specialised_at_once():
         found.append(evolved(generators, dtype, division, strength))
@@ -48,7 +47,7 @@ def test_code_of_any_system_and_a_systems_own_give_the_same_bits(
 
 def test_a_system_that_is_evolved_again_gets_code_of_its_own() -> None:
     generators, division = coupled_qubits(0.3, -0.2).generators, Division((3,), steps=2)
-    choice = code._choice(code._Needed(generators, *division[:2], torch.float64))
+    choice = cpu._choice(cpu._Needed(generators, *division[:2], torch.float64))
 
     def evolve() -> None:
         evolved(generators, torch.float64, division, 1.0)
@@ -74,13 +73,13 @@ def test_a_system_that_is_evolved_again_gets_code_of_its_own() -> None:
 def test_a_system_with_many_entries_is_read_from_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
     generators = transmon(levels=4).generators
     monkeypatch.setattr(
-        code,
+        cpu,
         "MOST_WRITTEN",
         generators.entry_count - 1,
     )
     with specialised.specialised_at_once():
         evolved(generators, torch.float64, Division((4,), steps=2), 1.0)
-    assert code._choice(code._Needed(generators, (4,), (), torch.float64)).own is None
+    assert cpu._choice(cpu._Needed(generators, (4,), (), torch.float64)).own is None
 
 
 def test_long_pulses_keep_parts_of_their_states_and_give_the_same_bits(
@@ -90,13 +89,13 @@ def test_long_pulses_keep_parts_of_their_states_and_give_the_same_bits(
     whole = evolved(*given)
     kept = []
     monkeypatch.setattr(cpu, "KEPT_BYTES", 2 * 19 * 9 * 8)
-    saved = code.Code.saved
+    saved = cpu.Code.saved
 
-    def counted(self: code.Code, groups: int, segments: int, dtype: torch.dtype) -> torch.Tensor:
+    def counted(self: cpu.Code, groups: int, segments: int, dtype: torch.dtype) -> torch.Tensor:
         kept.append(segments)
         return saved(self, groups, segments, dtype)
 
-    monkeypatch.setattr(code.Code, "saved", counted)
+    monkeypatch.setattr(cpu.Code, "saved", counted)
     parts = evolved(*given)
     assert kept == [1, 2]  # the last part first
     for number, (one, other) in enumerate(zip(whole, parts, strict=True)):

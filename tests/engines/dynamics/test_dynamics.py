@@ -23,7 +23,7 @@ from ketscale.dynamics import (
     violations,
 )
 from ketscale.engines.dynamics.basis import PAULI, Matrix
-from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.systems import PAULI_JUMPS, RELAXATION_JUMPS, T1, T2
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError

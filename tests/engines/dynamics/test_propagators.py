@@ -15,12 +15,10 @@ import torch
 from ketscale.config import parse
 from ketscale.dynamics import qubit
 from ketscale.engines.dynamics import literal
-from ketscale.engines.dynamics.evolution import substeps
-from ketscale.engines.dynamics.factory import build_propagator, propagator
+from ketscale.engines.dynamics.generators import substeps
 from ketscale.engines.dynamics.literal import PublishedLoop
-from ketscale.engines.dynamics.propagators import Batched, Propagator
-from ketscale.engines.dynamics.registry import SIMULATORS
-from ketscale.engines.dynamics.settings import DynamicsSimulator
+from ketscale.engines.dynamics.propagators import Batched, Propagator, build_propagator, propagator
+from ketscale.engines.dynamics.settings import SIMULATORS, DynamicsSimulator
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
@@ -379,7 +377,7 @@ def test_names_and_steps_are_checked(name: str, dt: float | None, route: str, sa
     ],
 )
 def test_settings_make_propagators(given: dict[str, object], made: Propagator) -> None:
-    assert build_propagator("mine", parse(DynamicsSimulator, given, "simulators.mine")) == made
+    assert build_propagator(parse(DynamicsSimulator, given, "simulators.mine")) == made
 
 
 @pytest.mark.parametrize(

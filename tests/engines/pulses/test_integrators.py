@@ -15,11 +15,11 @@ import torch
 from torch.autograd import forward_ad
 
 from ketscale.engines.pulses import Pulses, Segments, error_estimate, evolve
-from ketscale.engines.pulses.exponential import unitary
 from ketscale.engines.pulses.exponential_cpu import unitary as small_unitary
 from ketscale.engines.pulses.integrators import Integrator, integrator, step_count
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.registry import SIMULATORS
+from ketscale.engines.pulses.plain import unitary
+from ketscale.engines.pulses.schemes import SIMULATORS
 from ketscale.errors import UserError
 from tests.pairs import pairs
 
@@ -408,11 +408,11 @@ def test_gradients_may_be_asked_for_twice() -> None:
 def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from ketscale.engines.pulses import magnus, splitting
+    from ketscale.engines.pulses import evolution, splitting
 
     given = LATTICES["chain"]
     kept, chunks = [], []
-    for module in (splitting, magnus):
+    for module in (splitting, evolution):
         monkeypatch.setattr(module, "CHUNK", 500)
     for steps in (30, 90):
         made = integrator(name, steps)

@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 import torch
 
-from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.propagators import propagator
 from ketscale.errors import UserError
-from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.adapted import adapted
 from ketscale.problems.control.grape import TaskPulses
-from ketscale.problems.control.meta_learning import MetaLearning
-from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Network, Policy, RobustPulse
+from ketscale.problems.control.problem import Objective
 from ketscale.problems.control.workloads import CoupledQubitsRelaxation, QubitSpectrum
 
 # Two of a task's four values vary, and they are not neighbours.

@@ -13,15 +13,13 @@ from ketscale import analysis
 from ketscale.config import Data
 from ketscale.dynamics import fidelity, noise_rates, violations
 from ketscale.engines import specialised
-from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
 from ketscale.problems import library, registry
-from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.specification import FAMILY
-from ketscale.problems.control.tasks import Distribution
+from ketscale.problems.control.problem import Distribution, Objective
+from ketscale.problems.control.specification import FAMILY, WORKLOADS
 from ketscale.problems.control.workloads import (
-    WORKLOADS,
     CoupledQubitsRelaxation,
     CoupledQubitsSpectrum,
     QubitRelaxation,

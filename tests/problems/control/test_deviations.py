@@ -11,13 +11,10 @@ import qutip
 import torch
 
 from ketscale.engines import randomness
-from ketscale.engines.dynamics.factory import propagator
-from ketscale.problems.control.deviations import PULSES, deviations
-from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.specification import FAMILY
-from ketscale.problems.control.tasks import SPLIT_KEYS, Distribution
-from ketscale.problems.control.workload import Rates
-from ketscale.problems.control.workloads import WORKLOADS, QubitRelaxation
+from ketscale.engines.dynamics.propagators import propagator
+from ketscale.problems.control.problem import PULSES, SPLIT_KEYS, Distribution, Objective, deviations
+from ketscale.problems.control.specification import FAMILY, WORKLOADS
+from ketscale.problems.control.workloads import QubitRelaxation, Rates
 
 WORKLOAD = QubitRelaxation(t1=(2.0, 5.0), t2=(1.0, 3.0), detuning=(-1.0, 1.0), test=3, seed=4)
 SEGMENTS = 6

@@ -7,13 +7,11 @@ from typing import Any
 import pytest
 import torch
 
-from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.propagators import propagator
 from ketscale.problems.control.grape import Grape, TaskPulses
-from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.problem import Outputs
-from ketscale.problems.control.tasks import Distribution
-from ketscale.problems.control.workload import ControlWorkload
-from ketscale.problems.control.workloads import WORKLOADS, QubitSpectrum
+from ketscale.problems.control.problem import Distribution, Objective, Outputs
+from ketscale.problems.control.specification import WORKLOADS
+from ketscale.problems.control.workloads import ControlWorkload, QubitSpectrum
 from tests.toys import trainer
 
 LBFGS = {"optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}

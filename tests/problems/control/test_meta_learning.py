@@ -9,17 +9,13 @@ import pytest
 import torch
 from torch.func import functional_call
 
-from ketscale.engines.dynamics.factory import propagator
 from ketscale.engines.dynamics.literal import PublishedLoop
-from ketscale.engines.dynamics.propagators import Propagator
+from ketscale.engines.dynamics.propagators import Propagator, propagator
 from ketscale.engines.dynamics.settings import Creation
 from ketscale.measure import spans
-from ketscale.problems.control.adaptation import Inner
-from ketscale.problems.control.meta_learning import MetaLearning
-from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
-from ketscale.problems.control.problem import Outputs
-from ketscale.problems.control.tasks import Drawn
+from ketscale.problems.control.problem import Drawn, Objective, Outputs
 from ketscale.problems.control.workloads import QubitSpectrum
 from tests.toys import trainer
 

@@ -8,15 +8,13 @@ from typing import Any
 import pytest
 import torch
 
-from ketscale.engines.dynamics.factory import propagator
+from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.tasks import Tasks
-from ketscale.problems.control.adaptation import Inner
 from ketscale.problems.control.grape import Grape, TaskPulses
-from ketscale.problems.control.meta_learning import MetaLearning
-from ketscale.problems.control.metrics import METRICS
-from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
-from ketscale.problems.control.tasks import Distribution
+from ketscale.problems.control.problem import Distribution, Objective
+from ketscale.problems.control.settings import METRICS
 from ketscale.problems.control.workloads import QubitRelaxation, QubitSpectrum, TransmonRelaxation
 from ketscale.problems.problem import Problem
 from tests.toys import trainer

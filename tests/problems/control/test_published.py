@@ -11,12 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.engines.dynamics.literal import PublishedLoop
-from ketscale.problems.control.adaptation import Inner
-from ketscale.problems.control.meta_learning import MetaLearning
-from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy
-from ketscale.problems.control.workload import Rates
-from ketscale.problems.control.workloads import QubitSpectrum
+from ketscale.problems.control.problem import Objective
+from ketscale.problems.control.workloads import QubitSpectrum, Rates
 
 Scheme = Literal["rk4", "euler"]
 X, Y, Z = np.array([[[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]]])

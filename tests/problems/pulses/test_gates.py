@@ -250,7 +250,7 @@ def test_pulses_of_as_many_steps_as_there_may_be_are_judged_and_drawn(
     dt: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There may be 200 here; the reference takes four times as many, or its usual step would make more."""
-    for module in ("engines.pulses.integrators", "problems.pulses.deviations"):
+    for module in ("engines.pulses.integrators", "problems.pulses.curves"):
         monkeypatch.setattr(f"ketscale.{module}.MOST_STEPS", 200)
     monkeypatch.setattr("ketscale.problems.pulses.curves.MOST_SAMPLES", 50)
     steps: list[int] = []
@@ -259,8 +259,7 @@ def test_pulses_of_as_many_steps_as_there_may_be_are_judged_and_drawn(
         steps.append(count)
         return integrator(name, count)
 
-    for module in ("deviations", "curves"):
-        monkeypatch.setattr(f"ketscale.problems.pulses.{module}.integrator", recorded)
+    monkeypatch.setattr("ketscale.problems.pulses.curves.integrator", recorded)
     problem = built(simulator={"dt": dt})
     found = problem.metrics("test", problem.outputs("test", torch.arange(4)), full=True)
     assert 0 < found["simulator_error"] < 1e-6

@@ -9,9 +9,9 @@
     loss = 1 - kd.average_gate_fidelity(final, kd.gate("x"), qubit).mean()
     loss.backward()
 
-`chains` makes systems of sites, `evolution` evolves them, `gates` says what is aimed at, and `fidelities` how well it was
-met. `pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and kernels are those of
-`engines.dynamics`, and of `engines.pulses` for chains (`splitting`). Units are the caller's: hbar is 1, and an angular
+`chains` makes systems of sites, `evolution` evolves them, and `fidelities` says what is aimed at and how well it was met.
+`pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and kernels are those of `engines.dynamics`,
+and of `engines.pulses` for chains (`evolution.Split`). Units are the caller's: hbar is 1, and an angular
 frequency times a duration is an angle; the ready-made systems have rad/ns and ns.
 """
 
@@ -24,19 +24,31 @@ from ketscale.lazy import on_first_use
 if TYPE_CHECKING:
     from ketscale.dynamics.chains import chain
     from ketscale.dynamics.evolution import error_estimate, evolve
-    from ketscale.dynamics.fidelities import average_gate_fidelity, ket_fidelity, leakage, process_fidelity
-    from ketscale.dynamics.gates import gate
+    from ketscale.dynamics.fidelities import (
+        average_gate_fidelity,
+        fidelity,
+        gate,
+        ket_fidelity,
+        leakage,
+        process_fidelity,
+        violations,
+    )
     from ketscale.dynamics.optimisation import optimise, optimise_each
     from ketscale.dynamics.optimised import Optimised
     from ketscale.dynamics.pulses import Cosine, Drag, Fourier, Gaussian, Piecewise, Pulse
-    from ketscale.engines.dynamics.noise import noise_rates, relaxation_rates, transition_rates
-    from ketscale.engines.dynamics.states import fidelity, violations
     from ketscale.engines.dynamics.system import System
-    from ketscale.engines.dynamics.systems import coupled_qubits, qubit, transmon
+    from ketscale.engines.dynamics.systems import (
+        coupled_qubits,
+        noise_rates,
+        qubit,
+        relaxation_rates,
+        transition_rates,
+        transmon,
+    )
     from ketscale.engines.operators import Term
     from ketscale.engines.pulses.devices import fluxonium_chain, transmon_chain
+    from ketscale.engines.pulses.drives import Limits
     from ketscale.engines.pulses.frame import Frame, bare_frame, dressed_frame
-    from ketscale.engines.pulses.limits import Limits
 
 __all__ = [
     "Cosine", "Drag", "Fourier", "Frame", "Gaussian", "Limits", "Optimised", "Piecewise", "Pulse", "System", "Term",
@@ -51,18 +63,15 @@ __getattr__ = on_first_use(
     {
         "ketscale.dynamics.chains": "chain",
         "ketscale.dynamics.evolution": "error_estimate evolve",
-        "ketscale.dynamics.fidelities": "average_gate_fidelity ket_fidelity leakage process_fidelity",
-        "ketscale.dynamics.gates": "gate",
+        "ketscale.dynamics.fidelities": "average_gate_fidelity fidelity gate ket_fidelity leakage process_fidelity violations",
         "ketscale.dynamics.optimisation": "optimise optimise_each",
         "ketscale.dynamics.optimised": "Optimised",
         "ketscale.dynamics.pulses": "Cosine Drag Fourier Gaussian Piecewise Pulse",
-        "ketscale.engines.dynamics.noise": "noise_rates relaxation_rates transition_rates",
-        "ketscale.engines.dynamics.states": "fidelity violations",
         "ketscale.engines.dynamics.system": "System",
-        "ketscale.engines.dynamics.systems": "coupled_qubits qubit transmon",
+        "ketscale.engines.dynamics.systems": "coupled_qubits noise_rates qubit relaxation_rates transition_rates transmon",
         "ketscale.engines.pulses.devices": "fluxonium_chain transmon_chain",
         "ketscale.engines.operators": "Term",
         "ketscale.engines.pulses.frame": "Frame bare_frame dressed_frame",
-        "ketscale.engines.pulses.limits": "Limits",
+        "ketscale.engines.pulses.drives": "Limits",
     },
 )

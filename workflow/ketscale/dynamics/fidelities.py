@@ -1,4 +1,4 @@
-"""How well a gate or state was met. All results are real, () or (batch,); infidelity is 1 minus a fidelity.
+"""Gates to aim at, and how well a gate or state was met. All results are real, () or (batch,); infidelity is 1 minus a fidelity.
 
 A gate's matrix M has the amplitudes <i|U|j> of D computational states, and T those of its target. Leakage, what M lost
 to other states, lowers all fidelities of gates. A channel is given by its images of |i><j| instead.
@@ -6,19 +6,57 @@ to other states, lowers all fidelities of gates. A channel is given by its image
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from math import pi, sqrt
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ketscale.config import suggestion
 from ketscale.engines.derivatives import ByOperators, uncompiled
+from ketscale.engines.dynamics.settings import Form
 from ketscale.engines.dynamics.tasks import as_array, as_complex, as_states, check_batches
-from ketscale.engines.pulses.frame import fidelity
-from ketscale.engines.pulses.virtual_z import best_angles
+from ketscale.engines.pulses.frame import fidelity as fidelity_of_rows
+from ketscale.engines.pulses.virtual_z import best_angles, phases
 from ketscale.errors import UserError
 from ketscale.private_torch import applied, forward_mode, transforms_active
+from ketscale.shapes import Float, Shaped
+
+_HALF = 1 / sqrt(2)
+# In the order of bits, the first qubit's the slower; entry (i, j) is <i|U|j>.
+_GATES = {
+    "x": [[0, 1], [1, 0]],
+    "y": [[0, -1j], [1j, 0]],
+    "z": [[1, 0], [0, -1]],
+    "h": [[_HALF, _HALF], [_HALF, -_HALF]],
+    "s": [[1, 0], [0, 1j]],
+    "t": [[1, 0], [0, np.exp(1j * pi / 4)]],
+    "sqrt_x": [[0.5 + 0.5j, 0.5 - 0.5j], [0.5 - 0.5j, 0.5 + 0.5j]],
+    "cz": np.diag([1, 1, 1, -1]),
+    "cnot": [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]],
+    "swap": [[1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1]],
+    "iswap": [[1, 0, 0, 0], [0, 0, 1j, 0], [0, 1j, 0, 0], [0, 0, 0, 1]],
+    "sqrt_iswap": [[1, 0, 0, 0], [0, _HALF, 1j * _HALF, 0], [0, 1j * _HALF, _HALF, 0], [0, 0, 0, 1]],
+}
+
+
+def gate(name: str) -> torch.Tensor:
+    """A gate on one qubit, complex128 (2, 2), or on two, (4, 4): x, y, z, h, s, t, sqrt_x; cz, cnot, swap, iswap, sqrt_iswap.
+
+    Others are matrices of one's own; `torch.kron` puts gates side by side.
+
+    Raises:
+        UserError: there is no such gate.
+
+    Example:
+        >>> gate("cz").diagonal().real
+        tensor([ 1.,  1.,  1., -1.], dtype=torch.float64)
+    """
+    if name not in _GATES:
+        raise UserError(f"gate: no gate is called {name}{suggestion(name, list(_GATES))}")
+    return torch.tensor(np.array(_GATES[name]), dtype=torch.complex128)
 
 
 def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
@@ -145,7 +183,6 @@ class _OfColumns(ByOperators):
         return (made + of_kept * _kept(block) if of_kept else made,)
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.__call__`."""
         adjoint = None if self._basis is None else as_array(self._basis).conj().T
         block, ideal = as_array(tensors[0]), as_array(self._ideal).copy()
         block = block if adjoint is None else adjoint @ block
@@ -196,11 +233,7 @@ def _phases(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
         return made
     if rows.shape[-1] != 4:
         angles = best_angles(torch.from_numpy(np.asarray(rows))).numpy()
-        phases = np.ones((*rows.shape[:-1], 1), dtype=rows.dtype)
-        for angle in np.moveaxis(angles, -1, 0):
-            pair = np.stack([np.ones_like(angle), np.exp(1j * angle)], -1)
-            phases = (phases[..., :, None] * pair[..., None, :]).reshape(*rows.shape[:-1], -1)
-        return phases
+        return phases(angles.reshape(-1, angles.shape[-1])).reshape(rows.shape)
     pairs = rows.reshape(-1, 2, 2).astype(np.complex128)
     turn = np.exp(1j * _best_angle(pairs))[:, None]
     first, second = (pairs[:, :, 0] + turn * pairs[:, :, 1]).T
@@ -279,7 +312,7 @@ def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch
         if virtual_z:
             raise UserError("virtual_z: a channel's fidelity has none; leave it out, or evolve the unitary")
         return torch.einsum("...pi,...ijpq,...qj->...", ideal.conj(), block, ideal).real
-    return fidelity((ideal.conj() * block).sum(-1), 1, virtual_z)
+    return fidelity_of_rows((ideal.conj() * block).sum(-1), 1, virtual_z)
 
 
 def _kept(block: torch.Tensor) -> torch.Tensor:
@@ -288,3 +321,77 @@ def _kept(block: torch.Tensor) -> torch.Tensor:
         return torch.einsum("...iipp->...", block).real
     # Its derivative takes half of the time of that of `abs`.
     return torch.view_as_real(block.resolve_conj()).square().sum((-3, -2, -1))
+
+
+# From the overlap Tr(rho sigma) with a pure target. The published loss is 1 - `squared`.
+FORMS: dict[Form, Callable[[torch.Tensor], torch.Tensor]] = {
+    "overlap": lambda overlap: overlap,
+    "squared": lambda overlap: overlap.square().clamp(0, 1),
+}
+
+
+def fidelity(
+    rho: Shaped[torch.Tensor, "*states d d"] | NDArray[Any], target: Any, form: Form = "overlap"
+) -> Float[torch.Tensor, "*states"]:
+    """The fidelity of density matrices (..., d, d) with pure targets (d,) or (..., d), real (...).
+
+    form: overlap: <t|rho|t> = Tr(rho sigma), which is the fidelity; squared: its square between 0 and 1, as the
+        published code has it. Where a state is not physical, overlap may be above 1 and squared has no gradient.
+
+    Raises:
+        UserError: there is no such form, these are no density matrices, or the targets have another dimension or number.
+
+    Example:
+        >>> fidelity(torch.eye(2, dtype=torch.complex128) / 2, [1, 0]).item()
+        0.5
+    """
+    if form not in FORMS:
+        raise UserError(f"form: {form!r} is not one of {', '.join(FORMS)}")
+    rho = _density_matrices(rho)
+    state = as_complex(target, rho.real)
+    if not state.ndim or state.shape[-1] != rho.shape[-1]:
+        raise UserError(f"target must be a state of {rho.shape[-1]} amplitudes, not {tuple(state.shape)}")
+    check_batches(rho.shape[:-2], state.shape[:-1])
+    terms = "i,...ij,j->..." if state.ndim == 1 else "...i,...ij,...j->..."
+    return FORMS[form](torch.einsum(terms, state.conj(), rho, state).real)
+
+
+class Violations(NamedTuple):
+    """How far density matrices are from physical ones; each is (...) and at least 0.
+
+    trace: |Tr rho - 1|. hermiticity: largest |rho - rho^+|. negativity: minus the smallest eigenvalue, if that is
+    negative, else 0.
+    """
+
+    trace: torch.Tensor
+    hermiticity: torch.Tensor
+    negativity: torch.Tensor
+
+
+@torch.no_grad()
+def violations(rho: Any) -> Violations:
+    """How far density matrices (..., d, d) are from physical ones: `trace`, `hermiticity`, `negativity`, each (...), ideally 0.
+
+    `trace` is |Tr rho - 1|, `hermiticity` the largest |rho - rho^+|, and `negativity` minus the smallest eigenvalue where that
+    is negative.
+
+    Raises:
+        UserError: these are no density matrices.
+
+    Example:
+        >>> violations(torch.eye(2, dtype=torch.complex128)).trace.item()
+        1.0
+    """
+    rho = _density_matrices(rho)
+    trace = (rho.diagonal(dim1=-2, dim2=-1).sum(-1) - 1).abs()
+    eigenvalues = torch.linalg.eigvalsh((rho + rho.mH) / 2)
+    return Violations(trace, (rho - rho.mH).abs().amax((-2, -1)), (-eigenvalues[..., 0]).clamp(min=0))
+
+
+def _density_matrices(given: Any) -> torch.Tensor:
+    rho = as_states("rho", given)
+    if rho.ndim < 2 or rho.shape[-2] != rho.shape[-1]:
+        raise UserError(
+            f"rho: must be density matrices (..., d, d), not {tuple(rho.shape)}; of kets use ket_fidelity"
+        )
+    return rho

@@ -11,16 +11,14 @@ import torch
 from tqdm import tqdm
 
 from ketscale.dynamics.evolution import Kind, Values, evolve, named_values
-from ketscale.dynamics.fidelities import average_gate_fidelity, ket_fidelity
-from ketscale.dynamics.gates import gate
+from ketscale.dynamics.fidelities import average_gate_fidelity, fidelity, gate, ket_fidelity
 from ketscale.dynamics.minimising import adam, lbfgs
 from ketscale.dynamics.optimised import Optimised
 from ketscale.dynamics.pulses import Pulse, split
-from ketscale.engines.dynamics.states import fidelity
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_complex
+from ketscale.engines.pulses.drives import between
 from ketscale.engines.pulses.frame import Frame, bare_frame
-from ketscale.engines.pulses.limits import between
 from ketscale.errors import UserError, is_positive
 
 # The spread of starts of a trained duration, in half widths of its range.

@@ -19,8 +19,7 @@ from typing import Any
 import torch
 
 from ketscale.engines.dynamics.tasks import as_complex
-from ketscale.engines.pulses.envelopes import ROUNDING
-from ketscale.engines.pulses.limits import Limits, filtered, limited
+from ketscale.engines.pulses.drives import ROUNDING, Limits, filtered, limited
 from ketscale.errors import UserError, is_positive
 from ketscale.private_torch import is_mapped
 from ketscale.shapes import Float

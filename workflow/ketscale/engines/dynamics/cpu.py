@@ -9,19 +9,112 @@ from __future__ import annotations
 
 import cmath
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.compiled.kernel import threads_for
+from ketscale.engines.choice import CodeChoice
+from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import ByOperators, Rows
-from ketscale.engines.dynamics.code import Code, code_of
-from ketscale.engines.dynamics.evolution import Evolution
+from ketscale.engines.dynamics import kernels, universal
+from ketscale.engines.dynamics import plan as plan_module
+from ketscale.engines.dynamics.generators import Evolution, Generators
+from ketscale.engines.dynamics.plan import EvolutionPlan, Table
 from ketscale.engines.dynamics.tasks import as_array
 from ketscale.measure.spans import span
 from ketscale.private_torch import applied, forward_mode, transforms_active
+
+# Up to this many coordinates two vectors are interleaved, since one alone waits for its own results.
+FEW_COORDINATES = 4
+# A system with more entries has no code of its own, which would take many seconds to compile.
+MOST_WRITTEN = 1_000
+
+
+class Code(NamedTuple):
+    """Code that evolves a system in one precision, so many tasks in a vector.
+
+    plan: what the code is written for, or, with `arguments` that say the same, what code of any system reads.
+    """
+
+    plan: EvolutionPlan
+    lanes: int
+    kernel: Kernel
+    arguments: Mapping[str, Any]
+
+    def saved(self, groups: int, segments: int, dtype: torch.dtype) -> torch.Tensor:
+        """Memory for the states before each segment (groups, segments, kept coordinates, lanes)."""
+        return torch.empty(groups, segments, self.plan.changing, self.lanes, dtype=dtype)
+
+
+class _Needed(NamedTuple):
+    """What code is for."""
+
+    generators: Generators
+    degrees: tuple[int, ...]
+    reaches: tuple[float, ...]
+    dtype: torch.dtype
+
+
+def code_of(evolution: Evolution, dtype: torch.dtype, tasks: int) -> Code:
+    """The code of the next call with so many tasks of one state each. Both kinds give the same bits."""
+    degrees, reaches, _ = evolution.division
+    needed = _Needed(evolution.generators, degrees, reaches, dtype)
+    if evolution.generators.entry_count > MOST_WRITTEN:
+        return _reading(needed, tasks)
+    choice = _choice(needed)
+    return choice.own or choice.now(tasks)
+
+
+@lru_cache(maxsize=256)
+def _choice(needed: _Needed) -> CodeChoice[Code]:
+    what = f"a linear system of {needed.generators.size} coordinates"
+    return CodeChoice(what, partial(_own_kernel, needed), partial(_own, needed), partial(_reading, needed))
+
+
+def _own_kernel(needed: _Needed) -> Kernel:
+    return _own(needed).kernel
+
+
+@lru_cache(maxsize=64)
+def _own(needed: _Needed) -> Code:
+    plan = EvolutionPlan(*needed[:3])
+    lanes = (2 if plan.size <= FEW_COORDINATES else 1) * lanes_of(needed.dtype)
+    functions = (kernels.forward, kernels.backward)
+    return Code(
+        plan, lanes, Kernel(functions, kernels.ARGUMENTS, needed.dtype, lanes, plan, (plan_module,)), {}
+    )
+
+
+@lru_cache(maxsize=32)
+def _table(needed: _Needed) -> tuple[Table, Mapping[str, Any]]:
+    table = Table(*needed[:3])
+    return table, table.arguments(needed.dtype)
+
+
+def _reading(needed: _Needed, tasks: int) -> Code:
+    return _reading_lanes(needed, _lanes(tasks, needed.dtype))
+
+
+@lru_cache(maxsize=32)
+def _reading_lanes(needed: _Needed, lanes: int) -> Code:
+    table, arguments = _table(needed)
+    return Code(table, lanes, _reader(needed.dtype, lanes), arguments)
+
+
+@lru_cache(maxsize=8)
+def _reader(dtype: torch.dtype, lanes: int) -> Kernel:
+    functions = (universal.forward, universal.backward)
+    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(kernels, plan_module))
+
+
+def _lanes(tasks: int, dtype: torch.dtype) -> int:
+    """Tasks in a vector of the code that reads tables: two vectors side by side share what is looked up."""
+    usual = lanes_of(dtype)
+    return 1 if tasks == 1 else 2 * usual if tasks > usual else usual
+
 
 # Bytes of states before segments that one backward pass keeps; of longer pulses it computes parts again, from their starts.
 KEPT_BYTES = 1 << 28
@@ -97,7 +190,6 @@ class _Final(Rows):
         self.kept: tuple[_Call, torch.Tensor] | None = None
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.__call__`."""
         call = _call(*_each_a_task(*tensors), self.evolution)
         saved = call.saved() if self.keeps else None
         self.kept = None if saved is None else (call, saved)
@@ -106,7 +198,6 @@ class _Final(Rows):
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`."""
         kept, self.kept = self.kept, None
         gradient = _Gradient(self.evolution, kept)
         if torch.is_grad_enabled() or transforms_active():
@@ -116,7 +207,6 @@ class _Final(Rows):
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.push`."""
         (final,) = applied(_Final(_with_tangent(self.evolution), False), *_beside(tensors, tangents))
         return (final[..., final.shape[-1] // 2 :],)
 
@@ -131,7 +221,6 @@ class _Gradient(Rows):
         self.evolution, self.kept = evolution, kept
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.__call__`."""
         cotangent, *given = tensors
         if self.kept is None:
             call = _call(*_each_a_task(*given), self.evolution)
@@ -278,7 +367,6 @@ class _Call(NamedTuple):
     arguments: Mapping[str, Any]
 
     def saved(self) -> torch.Tensor:
-        """See `Code.saved`."""
         return self.code.saved(self.arguments["groups"], self.shape[1], self.dtype)
 
     def forward(self, final: torch.Tensor, saved: torch.Tensor | None) -> torch.Tensor:

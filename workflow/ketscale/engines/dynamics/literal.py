@@ -12,10 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import torch
-from numpy.typing import ArrayLike
 
-from ketscale.engines.dynamics.evolution import Scheme, substeps
-from ketscale.engines.dynamics.propagators import as_observables, check_step
+from ketscale.engines.dynamics.generators import Scheme, substeps
+from ketscale.engines.dynamics.propagators import Propagator, check_step
 from ketscale.engines.dynamics.system import Operators, System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, check_values, usual_parameters
 from ketscale.errors import UserError
@@ -28,7 +27,7 @@ Slope = Callable[[torch.Tensor], torch.Tensor]
 
 
 @dataclass(frozen=True)
-class PublishedLoop:
+class PublishedLoop(Propagator):
     """A loop over tasks, segments and steps of length `dt`, differentiated by backpropagation.
 
     It was published in single precision (complex64); here the precision is the controls'.
@@ -73,11 +72,6 @@ class PublishedLoop:
             return tasks.controls.sum().to(dtype).expand(0, system.dimension, system.dimension)
         created = self._created(system, tasks)
         return torch.stack([self._one(tasks, task, each) for task, each in enumerate(created)])
-
-    def expval(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
-        """See `Propagator.expval`."""
-        given = as_observables(system, tasks, observables, self.strict)
-        return torch.einsum("tij,oji->to", self.state(system, tasks), given).real
 
     def evolution(self, system: System, tasks: Tasks) -> Evolved:
         """See `Batched.evolution`."""

@@ -11,7 +11,7 @@ import math
 import torch
 from torch.utils.checkpoint import checkpoint
 
-from ketscale.engines.dynamics.evolution import Division, Evolution
+from ketscale.engines.dynamics.generators import Division, Evolution
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 from ketscale.private_torch import transforms_active
 
@@ -119,7 +119,7 @@ def _exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
     return torch.linalg.matrix_power(identity + made, division.steps)
 
 
-# Up to this norm the Taylor polynomial of degree 16 has a backward error below rounding; see `evolution.EXACT`.
+# Up to this norm the Taylor polynomial of degree 16 has a backward error below rounding; see `generators.EXACT`.
 REACH = {torch.complex128: 0.78, torch.complex64: 2.4}
 
 

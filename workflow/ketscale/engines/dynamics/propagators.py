@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
-from typing import Any, Protocol, get_args, runtime_checkable
+from typing import Any, get_args
 
 import torch
+from msgspec.structs import asdict
 from numpy.typing import ArrayLike
 
+from ketscale.config import suggestion
+from ketscale.engines import registered
 from ketscale.engines.dynamics import plain
 from ketscale.engines.dynamics.basis import is_written_out
 from ketscale.engines.dynamics.elements import by_elements
-from ketscale.engines.dynamics.evolution import DEGREES, EXACT, Division, Evolution, Scheme, substeps
-from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.generators import DEGREES, EXACT, Division, Evolution, Scheme, substeps
+from ketscale.engines.dynamics.settings import SIMULATORS, DynamicsSimulator, Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
@@ -40,8 +44,7 @@ _WHEN = ("evolve", "segment_ends")
 GROWTH = 1.5
 
 
-@runtime_checkable
-class Propagator(Protocol):
+class Propagator(ABC):
     """Evolves the tasks of a batch, differentiably, in the controls' precision and on their device.
 
     A strict propagator, as users make them, refuses impossible values. The one of a training does not look at them: its
@@ -51,6 +54,9 @@ class Propagator(Protocol):
     copied and pickled.
     """
 
+    strict: bool
+
+    @abstractmethod
     def state(
         self, system: System, tasks: Tasks
     ) -> Complex[torch.Tensor, "{len(tasks.controls)} {system.dimension} {system.dimension}"]:
@@ -60,7 +66,6 @@ class Propagator(Protocol):
             UserError: the tensors do not fit the system, or, of a strict propagator,
                 a value is not finite or a rate negative.
         """
-        ...
 
     def expval(
         self, system: System, tasks: Tasks, observables: ArrayLike
@@ -72,11 +77,23 @@ class Propagator(Protocol):
         Raises:
             UserError: as for `state`, or the observables have another shape or, of a strict propagator, are not Hermitian.
         """
-        ...
+        given = self.observables(system, tasks, observables)
+        return torch.einsum("tij,oji->to", self.state(system, tasks), given).real
+
+    def observables(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
+        """Observables as a tensor of the tasks' precision and device; see `expval`."""
+        given = as_complex(observables, tasks.controls)
+        if given.ndim != 3 or tuple(given.shape[1:]) != (system.dimension, system.dimension):
+            raise UserError(
+                f"observables must be (observables, {system.dimension}, {system.dimension}), not {tuple(given.shape)}"
+            )
+        if self.strict:
+            check_hermitian("observables", given, 1e-5)
+        return given
 
 
 @dataclass(frozen=True)
-class Batched:
+class Batched(Propagator):
     """Evolves all tasks at once, as real linear systems of d**2 coordinates.
 
     An initial operator that is not Hermitian is evolved as its two Hermitian parts, and no integrator divides by a trace,
@@ -116,7 +133,7 @@ class Batched:
         self, system: System, tasks: Tasks, observables: ArrayLike
     ) -> Float[torch.Tensor, "{len(tasks.controls)} {len(observables)}"]:
         """See `Propagator.expval`."""
-        given = as_observables(system, tasks, observables, self.strict)
+        given = self.observables(system, tasks, observables)
         return times(self._evolved("evolve", system, tasks), coordinates(given))
 
     def columns(
@@ -153,7 +170,7 @@ class Batched:
         fixed, controls, initial, evolution = self._linear(system, tasks, columns)
         code: CodeKind = "torch"
         if self._module(fixed, controls, initial, evolution) is not plain:
-            from ketscale.engines.dynamics.code import code_of
+            from ketscale.engines.dynamics.cpu import code_of
 
             # What reads a table has it among its arguments.
             code = (
@@ -248,17 +265,28 @@ def check_route(route: str) -> None:
         raise UserError(f"route: {route!r} is none of {', '.join(get_args(Route))}")
 
 
-def as_observables(system: System, tasks: Tasks, observables: ArrayLike, strict: bool) -> torch.Tensor:
-    """The observables as a tensor of the tasks' precision and device.
+def propagator(name: str, dt: float | None = None, route: Route = "auto", strict: bool = True) -> Propagator:
+    """The propagator of a usual name (`settings.SIMULATORS`).
+
+    dt: step of an integrator, a time in the same unit as the tasks' duration. route: of those that evolve a whole batch at
+        once, see `Batched`. strict: whether impossible values are refused, see `Propagator`.
 
     Raises:
-        UserError: the shape is not (observables, d, d), or, if `strict`, some are not Hermitian.
+        UserError: there is no such name, an integrator has no step, `exact` has one, or the propagator has no routes and is
+            given one.
     """
-    given = as_complex(observables, tasks.controls)
-    if given.ndim != 3 or tuple(given.shape[1:]) != (system.dimension, system.dimension):
-        raise UserError(
-            f"observables must be (observables, {system.dimension}, {system.dimension}), not {tuple(given.shape)}"
-        )
-    if strict:
-        check_hermitian("observables", given, 1e-5)
-    return given
+    if name not in SIMULATORS:
+        raise UserError(f"no propagator is called {name}{suggestion(name, list(SIMULATORS))}")
+    method = SIMULATORS[name]
+    if not method.routes and route != "auto":
+        raise UserError(f"route: the propagator {name} has none; leave it out")
+    settings = DynamicsSimulator(device=method.device, batching=method.batching, dt=dt, route=route)
+    return build_propagator(settings, strict)
+
+
+def build_propagator(settings: DynamicsSimulator, strict: bool = False) -> Propagator:
+    """The propagator of settings that have been checked, for training: see `Propagator` on impossible values."""
+    assert settings.method is not None  # checked
+    known = {**asdict(settings), "scheme": settings.device, "strict": strict}
+    made: Propagator = registered.build(settings.method.implementation, known)
+    return made

@@ -50,15 +50,6 @@ class Tasks(NamedTuple):
         return longest / self.controls.shape[1]
 
 
-class LinearTasks(NamedTuple):
-    """Tasks as linear systems: the tensors that `cpu.evolve` and `plain.evolve` take, and the time of a segment."""
-
-    fixed: torch.Tensor
-    controls: torch.Tensor
-    initial: torch.Tensor
-    tau: float
-
-
 def check_tasks(system: System, tasks: Tasks, strict: bool, columns: bool = False) -> None:
     """Raise UserError unless the tensors fit the system and each other, and `strict` no rate or duration is negative.
 
@@ -131,8 +122,12 @@ def check_precision(controls: torch.Tensor) -> None:
         raise UserError(f"controls are {controls.layout}: propagators take dense tensors; use to_dense()")
 
 
-def coefficients(system: System, tasks: Tasks, columns: bool = False) -> LinearTasks:
-    """The coefficients of the system's generators and the initial coordinates; tensors without tasks are repeated.
+def coefficients(
+    system: System, tasks: Tasks, columns: bool = False
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor, float]:
+    """The fixed coefficients of the system's generators, their controls, the initial coordinates, and the time of a segment.
+
+    They are what `cpu.evolve` and `plain.evolve` take; tensors without tasks are repeated.
 
     A duration that is a tensor is a factor of all coefficients, and its segments take the time 1.
 
@@ -157,10 +152,10 @@ def coefficients(system: System, tasks: Tasks, columns: bool = False) -> LinearT
         if not columns:
             initial[1:] = 0
     if columns:
-        rows = ket_coordinates(initial.mT)
-        return LinearTasks(fixed, controls, rows.expand(count, -1, -1), tau)
+        rows = torch.view_as_real(initial.mT.resolve_conj()).flatten(-2)
+        return fixed, controls, rows.expand(count, -1, -1), tau
     rows = coordinates(initial)
-    return LinearTasks(fixed, controls, rows if initial.ndim > 3 else rows.expand(count, -1), tau)
+    return fixed, controls, rows if initial.ndim > 3 else rows.expand(count, -1), tau
 
 
 def usual_parameters(system: System, like: torch.Tensor) -> torch.Tensor:
@@ -190,13 +185,8 @@ def matrices(coordinates: torch.Tensor) -> torch.Tensor:
     return torch.view_as_complex(flat.unflatten(-1, (levels, levels, 2)))
 
 
-def ket_coordinates(kets: torch.Tensor) -> torch.Tensor:
-    """The real and imaginary parts (..., 2 d), in turn, of complex kets (..., d)."""
-    return torch.view_as_real(kets.resolve_conj()).flatten(-2)
-
-
 def kets(coordinates: torch.Tensor) -> torch.Tensor:
-    """The complex kets (..., d) of these coordinates."""
+    """The complex kets (..., d) of these coordinates, the real and imaginary parts (..., 2 d) in turn."""
     *states, size = coordinates.shape
     return torch.view_as_complex(coordinates.reshape(*states, size // 2, 2))
 

@@ -1,7 +1,7 @@
 """Kernels of any real linear system, which read it from a table: compiled once for a processor, before any is known.
 
 They have the functions and the first arguments of `kernels`, and do the same operations in the same order, so that their
-results have the same bits; but states lie in memory, and entries are looked up in the lists of `table.Table`.
+results have the same bits; but states lie in memory, and entries are looked up in the lists of `plan.Table`.
 """
 
 from __future__ import annotations

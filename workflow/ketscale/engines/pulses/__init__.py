@@ -14,7 +14,7 @@ their amplitudes (columns, 2**n). Any of them may be left to others: `frame.stat
 
 Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
 circuits (`eigenstates` has the derivatives), `devices` couples them to a `System`, which integrators read as a `lattice`.
-`envelopes` and `drives` make pulses, `starts` the published ones and their targets. `integrators` evolve, in steps that
+`drives` makes pulses, `starts` the published ones and their targets. `integrators` evolve, in steps that
 meet the segments of pulses. `frame` and `virtual_z` compare.
 """
 
@@ -27,8 +27,7 @@ from ketscale.lazy import on_first_use
 if TYPE_CHECKING:
     from ketscale.engines.pulses.circuits import Fluxoniums, Transmons, spread
     from ketscale.engines.pulses.devices import Device, fluxonium_chain, fluxonium_lattice, transmon_chain
-    from ketscale.engines.pulses.drives import Bounds, Pulses
-    from ketscale.engines.pulses.envelopes import Cosine, Segments, segmented
+    from ketscale.engines.pulses.drives import Bounds, Cosine, Pulses, Segments, segmented
     from ketscale.engines.pulses.frame import (
         bare_frame,
         dressed_frame,
@@ -60,8 +59,7 @@ __getattr__ = on_first_use(
     {
         "ketscale.engines.pulses.circuits": "Fluxoniums Transmons spread",
         "ketscale.engines.pulses.devices": "Device fluxonium_chain fluxonium_lattice transmon_chain",
-        "ketscale.engines.pulses.drives": "Bounds Pulses",
-        "ketscale.engines.pulses.envelopes": "Cosine Segments segmented",
+        "ketscale.engines.pulses.drives": "Bounds Cosine Pulses Segments segmented",
         "ketscale.engines.pulses.frame": "bare_frame dressed_frame fidelity leakage row_overlaps",
         "ketscale.engines.pulses.integrators": "Integrator error_estimate evolve integrator",
         "ketscale.engines.pulses.lattice": "Lattice",

@@ -74,7 +74,6 @@ class _Eigenstates(ByOperators):
     """Some energies and states, by a matrix, all of them, and which."""
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.__call__`."""
         _, energies, states, which = tensors
         return energies[..., which], states[..., which]
 
@@ -103,7 +102,6 @@ class _Eigenstates(ByOperators):
     def push(
         self, tensors: Sequence[torch.Tensor], tangents: Sequence[torch.Tensor | None]
     ) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.push`."""
         values, vectors = applied(self, *tensors)
         tangent = tangents[0]
         assert tangent is not None

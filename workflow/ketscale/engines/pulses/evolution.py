@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import ModuleType
 from typing import ClassVar, NamedTuple
 
@@ -23,7 +23,8 @@ import torch
 from ketscale.engines.derivatives import ByOperators, paired
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.plain import GateSequence
+from ketscale.engines.pulses.plain import GateSequence, unitary
+from ketscale.engines.pulses.schemes import MagnusScheme
 from ketscale.errors import UserError
 from ketscale.measure.form import Kernel
 from ketscale.measure.spans import span
@@ -81,7 +82,7 @@ def evolve_columns(
     tensors = (columns, amplitudes, duration, *lattice.tensors)
     recorded = torch.is_grad_enabled() or transforms_active()
     needed = tuple(recorded and tensor.requires_grad for tensor in tensors)
-    (final,) = applied(_Final(_Evolution(stepper, lattice, needed)), *tensors)
+    (final,) = applied(_Final(stepper, lattice, needed), *tensors)
     return final
 
 
@@ -116,23 +117,16 @@ class _Chunk(NamedTuple):
         return found
 
 
-class _Kept(NamedTuple):
-    """What a backward pass begins with: the final state, and the last chunk."""
-
-    state: torch.Tensor
-    chunk: _Chunk
+# What a backward pass begins with: the final state, and the last chunk.
+_Kept = tuple[torch.Tensor, _Chunk]
 
 
-@dataclass(frozen=True, eq=False)
-class _Evolution:
-    """A stepper on a lattice, and which gradients are needed.
+class _Final(ByOperators):
+    """The final columns, by columns, amplitudes, duration and the lattice's tensors. needed: by which there are gradients."""
 
-    Tensors are given to each method: columns, amplitudes, duration, and the lattice's.
-    """
-
-    stepper: SteppingMethod
-    lattice: Lattice
-    needed: tuple[bool, ...]
+    def __init__(self, stepper: SteppingMethod, lattice: Lattice, needed: tuple[bool, ...]) -> None:
+        self.stepper, self.lattice, self.needed = stepper, lattice, needed
+        self.kept: _Kept | None = None
 
     def _chunk(self, inputs: Sequence[torch.Tensor], first: int, size: int, needed: Sequence[bool]) -> _Chunk:
         """The chunk that begins with step `first`, differentiable in those of all tensors but the columns that need it."""
@@ -160,7 +154,7 @@ class _Evolution:
             with span("pulses.forward"):
                 gates, _ = self.stepper.gates(lattice, chunk.steps)
                 state = machine.forward(gates, chunk.made.detach().flatten(), state)
-        return _Kept(state, chunk)
+        return state, chunk
 
     def left(self, tensors: Sequence[torch.Tensor], state: torch.Tensor) -> torch.Tensor:
         """The columns of a state."""
@@ -168,7 +162,7 @@ class _Evolution:
         columns: torch.Tensor = machine.leave(state, len(tensors[0]))
         return columns
 
-    def pull(
+    def gradients(
         self, cotangent: torch.Tensor, tensors: Sequence[torch.Tensor], kept: _Kept
     ) -> Iterator[torch.Tensor]:
         """The gradients that are needed."""
@@ -177,14 +171,14 @@ class _Evolution:
         size = self.stepper.chunk(lattice, len(tensors[0]))
         # What is kept serves further backward passes too.
         machine = self.stepper.machine(lattice)
-        state, cotangent = kept.state.clone(), machine.enter(cotangent, self.stepper.gates(lattice, 1)[0])
+        state, cotangent = kept[0].clone(), machine.enter(cotangent, self.stepper.gates(lattice, 1)[0])
         totals = [
             torch.zeros_like(tensor) if wanted else None
             for tensor, wanted in zip(inputs, self.needed[1:], strict=True)
         ]
         for first in reversed(range(0, len(inputs[0]), size)):
             last = first + size >= len(inputs[0])
-            chunk = kept.chunk if last else self._chunk(inputs, first, size, self.needed[1:])
+            chunk = kept[1] if last else self._chunk(inputs, first, size, self.needed[1:])
             with span("pulses.backward"):
                 gates, changing = self.stepper.gates(lattice, chunk.steps)
                 made = chunk.made.detach().flatten()
@@ -201,7 +195,7 @@ class _Evolution:
             yield self.left(tensors, cotangent)
         yield from (total for total in totals if total is not None)
 
-    def plainly(self, *tensors: torch.Tensor) -> torch.Tensor:
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """Final columns by torch's operators, all steps at once; under torch.func.
 
         Raises:
@@ -218,48 +212,91 @@ class _Evolution:
         while len(made) > 1:
             pairs = made[1::2] @ made[: len(made) // 2 * 2 : 2]
             made = torch.cat([pairs, made[-1:]]) if len(made) % 2 else pairs
-        return columns @ made[0].mT
-
-
-class _Final(ByOperators):
-    """The final columns, by columns, amplitudes, duration and the lattice's tensors."""
-
-    def __init__(self, evolution: _Evolution) -> None:
-        self.evolution = evolution
-        self.kept: _Kept | None = None
+        return (columns @ made[0].mT,)
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.__call__`."""
-        kept = self.evolution.forward(tensors)
-        self.kept = kept if any(self.evolution.needed) else None
-        return (self.evolution.left(tensors, kept.state),)
-
-    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `ByOperators.plainly`."""
-        return (self.evolution.plainly(*tensors),)
+        kept = self.forward(tensors)
+        self.kept = kept if any(self.needed) else None
+        return (self.left(tensors, kept[0]),)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`."""
-        evolution = replace(self.evolution, needed=tuple(needed))
-        found = iter(applied(_Gradient(evolution, self.kept), *cotangents, *tensors))
+        asked = _Final(self.stepper, self.lattice, tuple(needed))
+        found = iter(applied(_Gradient(asked, self.kept), *cotangents, *tensors))
         return [next(found) if wanted else None for wanted in needed]
 
 
 class _Gradient(ByOperators):
     """The gradients by the tensors of `_Final` that are needed, by its cotangent and its tensors. kept: by its call."""
 
-    def __init__(self, evolution: _Evolution, kept: _Kept | None) -> None:
-        self.evolution, self.kept = evolution, kept
+    def __init__(self, final: _Final, kept: _Kept | None) -> None:
+        self.final, self.kept = final, kept
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.__call__`."""
         cotangent, *given = tensors
-        return tuple(self.evolution.pull(cotangent, given, self.kept or self.evolution.forward(given)))
+        return tuple(self.final.gradients(cotangent, given, self.kept or self.final.forward(given)))
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `ByOperators.plainly`."""
         cotangent, *given = tensors
-        found = torch.func.vjp(self.evolution.plainly, *given)[1](cotangent)
-        return tuple(each for each, wanted in zip(found, self.evolution.needed, strict=True) if wanted)
+        found = torch.func.vjp(self.final.plainly, *given)[1]((cotangent,))
+        return tuple(each for each, wanted in zip(found, self.final.needed, strict=True) if wanted)
+
+
+# Complex numbers of the matrices of a chunk of steps.
+CHUNK = 2**20
+
+
+@dataclass(frozen=True)
+class DenseMagnus(SteppingMethod):
+    """Commutator-free Magnus steps: products of exponentials of the whole Hamiltonian, as matrices (d**n, d**n).
+
+    Each is exp(-i h sum_m w_m H(t_m)) with t_m the nodes of a Gauss quadrature.
+    """
+
+    kernel = "dense"
+
+    scheme: MagnusScheme
+
+    @property
+    def nodes(self) -> tuple[float, ...]:
+        """See `SteppingMethod`."""
+        return self.scheme.nodes
+
+    def chunk(self, lattice: Lattice, columns: int) -> int:
+        """See `SteppingMethod`."""
+        return max(1, CHUNK // (lattice.levels ** (2 * lattice.sites) * len(self.scheme.weights)))
+
+    def made(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """The exponentials (steps * exponentials, d**n, d**n)."""
+        return unitary(self.generators(lattice, amplitudes, step))
+
+    def unitaries(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """See `SteppingMethod`."""
+        return self.made(lattice, amplitudes, step)
+
+    def gates(self, lattice: Lattice, steps: int) -> tuple[GateSequence, int]:
+        """See `SteppingMethod`: each on all sites."""
+        size = lattice.dimension**2
+        starts = torch.arange(steps * len(self.scheme.weights), device="cpu") * size
+        items = torch.stack([torch.zeros_like(starts), starts], 1)
+        places = (tuple(range(lattice.sites)),)
+        return GateSequence(lattice.levels, lattice.sites, places, items), len(items) * size
+
+    def generators(self, lattice: Lattice, amplitudes: torch.Tensor, step: torch.Tensor) -> torch.Tensor:
+        """The Hermitian matrices H of the exponentials exp(-i H), (steps * exponentials, d**n, d**n)."""
+        weights = amplitudes.new_tensor(self.scheme.weights)
+        durations = weights.sum(1).repeat(len(amplitudes))
+        strengths = torch.einsum("em,smk->sek", weights, amplitudes).flatten(0, 1)
+        driven = (
+            lattice.embedded(drive, (site,))
+            for site, drive in zip(lattice.drive_sites, lattice.drives, strict=True)
+        )
+        of_pairs = () if lattice.pair_drives is None else lattice.pair_drives
+        coupled = (
+            lattice.embedded(drive, lattice.pairs[pair])
+            for pair, drive in zip(lattice.driven_pairs, of_pairs, strict=True)
+        )
+        terms = torch.stack([lattice.hamiltonian(), *driven, *coupled])
+        factors = step * torch.cat([durations[:, None], strengths], 1)
+        return torch.einsum("ek,kab->eab", factors.to(terms.dtype), terms)

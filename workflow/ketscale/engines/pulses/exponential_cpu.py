@@ -1,11 +1,12 @@
 """Exponentials exp(-i H) of many small Hermitian matrices and their gradients by machine code, with a matrix a lane.
 
 X is -i times the given matrix. Its exponential is R_0 of Horner's rule R_(k-1) = 1 + X R_k / k, which starts from
-R_degree = 1. The function is that of `exponential`.
+R_degree = 1. The function is `plain.unitary`.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
@@ -27,7 +28,9 @@ from ketscale.engines.compiled.language import (
     fma,
 )
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.engines.pulses.exponential import HIGHEST_DEGREE, taylor
+
+# The highest degree of a Taylor polynomial, enough for matrices of norm 1, and what its remainder is below.
+HIGHEST_DEGREE, REMAINDER = 18, 1e-17
 
 ARGUMENTS = {"count degree": INTEGER, "given cotangents result": complexes("count", "size", "size")}
 
@@ -129,8 +132,19 @@ def _put(array: Buffer, matrix: Matrix) -> None:
             array[i, j] = entry
 
 
+def taylor(largest: float) -> tuple[int, int]:
+    """How often matrices of at most this norm are halved, and the degree of the Taylor polynomial that then serves."""
+    # Beyond a norm of 1 halving is cheaper than more terms.
+    halvings = max(0, math.ceil(math.log2(largest))) if 0 < largest < math.inf else 0
+    norm, degree, remainder = largest / 2**halvings, 1, math.inf
+    while remainder > REMAINDER and degree < HIGHEST_DEGREE:
+        degree += 1
+        remainder = norm ** (degree + 1) / math.factorial(degree + 1)
+    return halvings, degree
+
+
 def unitary(hermitian: torch.Tensor) -> torch.Tensor:
-    """exp(-i H) of many small Hermitian matrices (..., d, d) on the CPU, in fp64; see `exponential.unitary`."""
+    """exp(-i H) of many small Hermitian matrices (..., d, d) on the CPU, in fp64; see `plain.unitary`."""
     largest = float(torch.view_as_real(hermitian.detach()).square().sum((-1, -2, -3)).max().sqrt())
     halvings, degree = taylor(largest)
     made: torch.Tensor = _TaylorExponential.apply(hermitian / 2**halvings if halvings else hermitian, degree)

@@ -16,7 +16,7 @@ from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.drives import Pulses
 from ketscale.engines.pulses.evolution import SteppingMethod, evolve_columns
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.registry import REPLACED, SIMULATORS
+from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
 from ketscale.measure.form import CodeKind, Evolved
 from ketscale.private_torch import is_mapped
@@ -175,7 +175,7 @@ def evolution(lattice: Lattice, method: str, route: Route, steps: int | None) ->
 
 
 def integrator(name: str, steps: int, route: Route = "auto") -> Integrator:
-    """The integrator of a name (`registry.SIMULATORS`).
+    """The integrator of a name (`schemes.SIMULATORS`).
 
     steps: how many. route: of splittings: compiled: with machine code for this processor, for CPU tensors only; torch:
     with torch's operators; auto: compiled for CPU tensors, else torch.

@@ -1,4 +1,4 @@
-"""The coefficients of integrators: commutator-free Magnus steps, and splittings."""
+"""The integrators, one line each, and their coefficients. Imports nothing heavy, since configs are checked with it."""
 
 from __future__ import annotations
 
@@ -151,3 +151,51 @@ BLANES_MOAN = (
     _mirrored((0.0792036964311957, 0.353172906049774, -0.0420650803577195), even=False),
     _mirrored((0.209515106613362, -0.143851773179818), even=True),
 )
+
+
+@dataclass(frozen=True)
+class PulseMethod:
+    """A way to evolve columns under pulses.
+
+    name: in configs (`device`) and in Python. implementation: what builds an `evolution.SteppingMethod`, as 'package.module:Name';
+    it takes those of `scheme` and `route` that it names as arguments. scheme: its coefficients. compiled: whether there is
+    machine code for it, so that it takes `route: compiled`.
+    """
+
+    name: str
+    implementation: str
+    scheme: Scheme | MagnusScheme
+    compiled: bool = False
+
+
+_ROOM = "ketscale.engines.pulses"
+_SPLIT = f"{_ROOM}.splitting:SplitSteps"
+
+# published: SuperGrad's own, exponential midpoint with circuits, couplings and drives split from one another, of order 1 or 2.
+# trotter: the same with only the couplings split from the driven circuits. suzuki4: of order 4, in time too.
+# interaction: the driven sites are evolved nearly exactly, so that the error is that of the couplings; interaction4 is of
+# order 4 where its layers of couplings commute, otherwise of order 2 with a small error.
+# magnus6: commutator-free, with exponentials of the whole Hamiltonian as matrices: slower, and an independent reference.
+SIMULATORS: dict[str, PulseMethod] = {
+    method.name: method
+    for method in (
+        PulseMethod("published1", _SPLIT, published(1), compiled=True),
+        PulseMethod("published2", _SPLIT, published(2), compiled=True),
+        PulseMethod("trotter1", _SPLIT, sequential(), compiled=True),
+        PulseMethod("trotter2", _SPLIT, midpoint(), compiled=True),
+        PulseMethod("suzuki4", _SPLIT, midpoint(SUZUKI), compiled=True),
+        PulseMethod("interaction2", _SPLIT, interaction((0.5, 0.5), (1.0,), 4), compiled=True),
+        PulseMethod("interaction4", _SPLIT, interaction(*BLANES_MOAN, 4), compiled=True),
+        PulseMethod("magnus6", f"{_ROOM}.evolution:DenseMagnus", SIXTH),
+    )
+}
+
+DEVICES = tuple(SIMULATORS)
+
+# Names of earlier versions, and what has a smaller error in less time.
+REPLACED = {
+    "trotter4": "suzuki4",
+    "magnus4": "interaction4",
+    "magnus4-chebyshev": "interaction4",
+    "magnus6-chebyshev": "interaction4",
+}

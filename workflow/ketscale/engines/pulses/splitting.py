@@ -19,7 +19,7 @@ from typing import NamedTuple
 import torch
 
 from ketscale.engines.dynamics.settings import Route
-from ketscale.engines.pulses import exponential, plain
+from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.evolution import SteppingMethod
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.plain import GateSequence, Meets, Place, layers
@@ -160,7 +160,7 @@ class Gates:
         pairs = [*self.merged, *self.rest]
         durations = [[kick * self.fraction(pair) if both else kick for pair in pairs] for kick, both in kicks]
         weights = step * torch.tensor(durations, dtype=step.dtype, device=step.device)
-        return exponential.unitary(weights[..., None, None] * couplings[..., pairs, :, :])
+        return plain.unitary(weights[..., None, None] * couplings[..., pairs, :, :])
 
 
 def evolutions(
@@ -168,9 +168,9 @@ def evolutions(
     lattice: Lattice,
     amplitudes: torch.Tensor,
     step: torch.Tensor,
-    unitary: Callable[[torch.Tensor], torch.Tensor] = exponential.unitary,
+    unitary: Callable[[torch.Tensor], torch.Tensor] = plain.unitary,
 ) -> torch.Tensor:
-    """Each A of the steps by site, (steps * s + 1, n, d, d). unitary: see `exponential`."""
+    """Each A of the steps by site, (steps * s + 1, n, d, d). unitary: see `plain.unitary`."""
     d = lattice.levels
     weights = step * amplitudes.new_tensor(scheme.parts)
     durations = (step * amplitudes.new_tensor(scheme.durations)).expand(len(amplitudes), 1, -1)

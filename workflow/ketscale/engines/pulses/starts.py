@@ -14,11 +14,10 @@ import torch
 from ketscale.engines.operators import check_pairs
 from ketscale.engines.pulses.circuits import TWO_PI
 from ketscale.engines.pulses.devices import Device
-from ketscale.engines.pulses.drives import Pulses
-from ketscale.engines.pulses.envelopes import Cosine
+from ketscale.engines.pulses.drives import Cosine, Pulses
 from ketscale.engines.pulses.frame import Frame, dressed_frame
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.published import CROSS_RESONANCE, ONE_QUBIT
+from ketscale.engines.pulses.settings import CROSS_RESONANCE, ONE_QUBIT
 from ketscale.errors import UserError
 from ketscale.shapes import Complex128
 

@@ -9,7 +9,6 @@ angles of several qubits matter only together, it creeps: Newton's method ends w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -99,16 +98,13 @@ class _LargestOverlap(_OfRows):
     """See `largest_overlap`."""
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.__call__`."""
         (rows,) = tensors
         found = best_angles(rows).cpu().numpy()
-        count = rows.shape[-1]
-        phases = _turned(np.ones(count), found.reshape(rows.numel() // count, found.shape[-1]))
-        self._phases = torch.from_numpy(phases).reshape(rows.shape).to(rows)
+        turned = phases(found.reshape(rows.numel() // rows.shape[-1], found.shape[-1]))
+        self._phases = torch.from_numpy(turned).reshape(rows.shape).to(rows)
         return ((rows * self._phases).sum(-1).abs().square(),)
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `ByOperators.plainly`."""
         (rows,), (angles,) = tensors, applied(_BestAngles(), *tensors)
         return (_at(rows, angles).sum(-1).abs().square(),)
 
@@ -118,21 +114,19 @@ class _LargestOverlap(_OfRows):
         """See `Differentiable.pull`: by the envelope theorem, which says nothing of second derivatives."""
         if torch.is_grad_enabled() or transforms_active():
             return super().pull(tensors, cotangents, needed)
-        phases = self._phases
-        return ((cotangents[0] * 2 * (tensors[0] * phases).sum(-1))[..., None] * phases.conj(),)
+        turned = self._phases
+        return ((cotangents[0] * 2 * (tensors[0] * turned).sum(-1))[..., None] * turned.conj(),)
 
 
 class _BestAngles(_OfRows):
     """`best_angles`, whose derivatives are those of the equation that all slopes of |S|^2 are 0."""
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `Differentiable.__call__`."""
         return (best_angles(*tensors),)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: object
     ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`."""
         (rows,), (angles,) = tensors, applied(self, *tensors)
         found: tuple[torch.Tensor]
         found = torch.func.vjp(lambda given: _slopes(_at(given, angles)), rows)[1](
@@ -220,11 +214,16 @@ def _stepped(rows: Amplitudes, angles: Angles) -> Angles:
     return made
 
 
-def _turned(rows: NDArray[Any], angles: Angles) -> Amplitudes:
+def _turned(rows: Amplitudes, angles: Angles) -> Amplitudes:
     """The terms of S for each start, (starts, 2**n)."""
-    phases = np.ones((len(angles), 1), dtype=np.complex128)
+    made: Amplitudes = rows * phases(angles)
+    return made
+
+
+def phases(angles: Angles) -> Amplitudes:
+    """exp(i sum_q angles_q b_q(i)) of angles (starts, n), (starts, 2**n)."""
+    made = np.ones((len(angles), 1), dtype=np.complex128)
     for qubit in angles.T:
         pair = np.stack([np.ones_like(qubit), np.exp(1j * qubit)], -1)
-        phases = (phases[:, :, None] * pair[:, None, :]).reshape(len(angles), 2 * phases.shape[1])
-    made: Amplitudes = rows * phases
+        made = (made[:, :, None] * pair[:, None, :]).reshape(len(angles), 2 * made.shape[1])
     return made

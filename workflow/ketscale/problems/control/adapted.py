@@ -5,14 +5,12 @@ from __future__ import annotations
 import torch
 from numpy.typing import ArrayLike
 
-from ketscale.engines.dynamics.factory import propagator
-from ketscale.engines.dynamics.propagators import Propagator
+from ketscale.engines.dynamics.propagators import Propagator, propagator
 from ketscale.errors import UserError
-from ketscale.problems.control.adaptation import Inner, course
-from ketscale.problems.control.objective import Objective
+from ketscale.problems.control.meta_learning import Inner, course
 from ketscale.problems.control.policy import Network
-from ketscale.problems.control.problem import Outputs
-from ketscale.problems.control.workload import ControlWorkload, Rates
+from ketscale.problems.control.problem import Objective, Outputs
+from ketscale.problems.control.workloads import ControlWorkload, Rates
 
 
 def adapted(

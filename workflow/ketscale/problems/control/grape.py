@@ -9,10 +9,8 @@ from torch import nn
 
 from ketscale.engines import randomness
 from ketscale.engines.randomness import Step
-from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.problem import ControlProblem, Outputs
-from ketscale.problems.control.tasks import SPLIT_KEYS
-from ketscale.problems.control.workload import Rates
+from ketscale.problems.control.problem import SPLIT_KEYS, ControlProblem, Objective, Outputs
+from ketscale.problems.control.workloads import Rates
 from ketscale.problems.samplers import All
 
 STARTS = randomness.RandomStream("control.starts")

@@ -1,22 +1,139 @@
-"""The base of the problems of `control`: their tasks, the outputs for them, and how these are judged."""
+"""What the problems of `control` have in common: their tasks, objective, and outputs, and how these are judged.
+
+A task is a function of a seed, a step or split, and its number.
+"""
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from math import prod
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import nn
 
+from ketscale.dynamics import fidelity, violations
+from ketscale.dynamics.fidelities import FORMS
+from ketscale.engines import randomness
+from ketscale.engines.dynamics.propagators import Propagator, propagator
+from ketscale.engines.dynamics.settings import Creation
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.measure.form import Evolved
-from ketscale.problems.control.deviations import deviations
-from ketscale.problems.control.metrics import all_measures, measures
-from ketscale.problems.control.objective import Objective
-from ketscale.problems.control.tasks import Distribution
-from ketscale.problems.control.workload import Rates
+from ketscale.measure.spans import span, with_backward_span
+from ketscale.problems.control.settings import DEVIATIONS, SHOWN
+from ketscale.problems.control.workloads import ControlWorkload, Rates
 from ketscale.problems.problem import Problem
+
+# FRESH draws the training tasks of a step; FIXED draws fixed sets, which belong to the workload.
+FRESH = randomness.RandomStream("control.fresh")
+FIXED = randomness.RandomStream("control.fixed")
+SPLIT_KEYS = {"train": 0, "validation": 1, "test": 2}
+
+
+class Drawn(NamedTuple):
+    """Tasks: what a model sees of them (n, inputs), and their environments for adaptation and for judgement.
+
+    values: the quantities of these two environments, fp64 (n, quantities) each.
+    """
+
+    inputs: torch.Tensor
+    support: Rates
+    query: Rates
+    values: tuple[torch.Tensor, torch.Tensor]
+
+
+class Distribution:
+    """The tasks of a workload, whose environments are created for all at once, or `singly`."""
+
+    def __init__(self, workload: ControlWorkload, singly: bool = False) -> None:
+        self.workload = workload
+        self._environment = self.created if singly else self._of_all
+        quantities = workload.quantities
+        self._low = torch.tensor([each.low for each in quantities], dtype=torch.float64)
+        self._width = torch.tensor([each.high for each in quantities], dtype=torch.float64) - self._low
+        self._seen = [quantities.index(each) for each in workload.varied]
+
+    def fresh(
+        self, seeds: Sequence[int], step: randomness.Step, numbers: torch.Tensor, dtype: torch.dtype
+    ) -> Drawn:
+        """The training tasks of a step with these numbers, int64 (n,); each seed in turn has as many of them."""
+        keys = [FRESH.key(seed, step) for seed in seeds]
+        key = keys[0] if len(keys) == 1 else randomness.each(keys, numbers)
+        return self._drawn(key, numbers, dtype)
+
+    def fixed(self, split: str, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
+        """The tasks of a split (train, validation or test) with these numbers, int64 (n,)."""
+        return self._drawn(FIXED.key(self.workload.seed, 0, SPLIT_KEYS[split]), numbers, dtype)
+
+    def _drawn(self, key: randomness.Key, numbers: torch.Tensor, dtype: torch.dtype) -> Drawn:
+        """The tasks as `dtype`, on the device of the numbers; drawn in fp64."""
+        low, width = self._low.to(numbers.device), self._width.to(numbers.device)
+        task, support, query = randomness.uniform(key, numbers, 3 * len(low)).chunk(3, 1)
+        values = low + width * task
+        spread = self.workload.environment_spread
+        own = [values * (1 + spread * (2 * part - 1)) for part in (support, query)] if spread else [values]
+        environments = [self._environment(each, dtype) for each in own]
+        return Drawn(values[:, self._seen].to(dtype), environments[0], environments[-1], (own[0], own[-1]))
+
+    def created(self, values: torch.Tensor, dtype: torch.dtype) -> Rates:
+        """The environments of tasks with these values (n, quantities), one after the other, as published."""
+        with span("dynamics.creation"):
+            parts = [self._of_all(task, dtype) for task in values.split(1)]
+            return Rates(*map(torch.cat, zip(*parts, strict=True)))
+
+    def _of_all(self, values: torch.Tensor, dtype: torch.dtype) -> Rates:
+        return Rates(*(part.to(dtype) for part in self.workload.environment(values)))
+
+
+class Objective:
+    """The overlaps and losses of pulses for a workload's system and target, by a propagator.
+
+    creation: when its problem creates the environments of tasks.
+    """
+
+    def __init__(
+        self, workload: ControlWorkload, propagator: Propagator, creation: Creation = "batch"
+    ) -> None:
+        self.workload, self.propagator, self.creation = workload, propagator, creation
+        self.system = workload.system()
+        self.projector = self.system.projector(workload.target)[None]
+        self._above = np.diag(np.arange(self.system.dimension) >= 2**workload.qubits).astype(complex)[None]
+
+    @property
+    def chance(self) -> float:
+        """The mean infidelity of a random pure state."""
+        return 1 - 1 / self.system.dimension
+
+    def overlaps(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor:
+        """Tr(rho sigma) of tasks, real (n,): the state after the controls (n, segments, controls), and the target."""
+        return self._expval(controls, environment, self.projector)
+
+    def leakage(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor | None:
+        """The population of levels above the qubits' after the controls, (n,); None if there are no such levels."""
+        return self._expval(controls, environment, self._above) if self._above.any() else None
+
+    def loss(self, overlaps: torch.Tensor) -> torch.Tensor:
+        """1 - F of each overlap, in the workload's form of F."""
+        return 1 - FORMS[self.workload.fidelity](overlaps)
+
+    def losses(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor:
+        """1 - F of tasks, real (n,)."""
+        return self.loss(self.overlaps(controls, environment))
+
+    def _expval(
+        self, controls: torch.Tensor, environment: Rates, observable: NDArray[np.complex128]
+    ) -> torch.Tensor:
+        def forward(*tensors: torch.Tensor) -> torch.Tensor:
+            with span("dynamics.forward"):
+                tasks = Tasks(tensors[0], self.workload.duration, *tensors[1:])
+                return self.propagator.expval(self.system, tasks, observable)
+
+        # A gradient's own derivatives, of any order, count as backward too.
+        return with_backward_span("dynamics.backward", forward, controls, *environment)[:, 0]
 
 
 class Outputs(NamedTuple):
@@ -65,15 +182,37 @@ class ControlProblem(Problem):
         """The environments in which the first `count` tasks of a split are judged."""
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
-        """The loss and the infidelity of the overlaps that count, and when full all other metrics."""
-        overlaps, pulses = self._parts(outputs)
+        """The loss and the mean infidelity 1 - Tr(rho sigma) of the overlaps that count; when full all metrics.
+
+        leakage: the mean population of levels above the qubit's, after the pulses; None without levels to leak into.
+        lowest_rate, highest_rate: the extremes over all jumps and environments, 1 / time. pulse_spread: the root mean square
+        difference of the pulses' amplitudes from those of their mean pulse, in units of the workload's `amplitude`; pulses
+        from starts of their own differ even if one is best for all. exchanged_infidelity: the mean infidelity of each
+        task's pulse in the next task's environment (the last one's in the first's). If it equals the infidelity, the
+        tasks share one best pulse. These two are None for a single task.
+        """
+        objective, (overlaps, pulses) = self.objective, self._parts(outputs)
         final, course = self.judged(overlaps)
+        found: dict[str, Any]
+        found = {"loss": float(objective.loss(final).mean()), "infidelity": float((1 - final).mean())}
         if not full:
-            return measures(self.objective, final)
+            return found
         environment = self.environment(split, len(outputs))
-        found = all_measures(self.objective, final, course, pulses, environment)
+        found["worst_infidelity"] = float((1 - final).max())
+        for steps in SHOWN:
+            defined = course.shape[1] > steps
+            found[f"infidelity_{steps}"] = float((1 - course[:, steps]).mean()) if defined else None
+        leakage = objective.leakage(pulses, environment)
+        found["leakage"] = None if leakage is None else float(leakage.mean())
+        found["lowest_rate"], found["highest_rate"] = (float(end) for end in environment.rates.aminmax())
+        alone = len(final) == 1
+        apart = (pulses - pulses.mean(0)) / objective.workload.amplitude
+        found["pulse_spread"] = None if alone else float(apart.square().mean().sqrt())
+        exchanged = 1 - objective.overlaps(pulses.roll(1, 0), environment)
+        found["exchanged_infidelity"] = None if alone else float(exchanged.mean())
+        found |= {"chance": objective.chance, "count": len(final)}
         like = next(self.model.parameters())
-        return found | deviations(self.objective, pulses, environment, like, split)
+        return found | deviations(objective, pulses, environment, like, split)
 
     def evolution(self) -> Evolved | None:
         """See `Problem.evolution`: that of one validation task."""
@@ -94,3 +233,46 @@ class ControlProblem(Problem):
     def _parts(self, outputs: torch.Tensor) -> Outputs:
         shape: Any = self.model.shape
         return Outputs.of_rows(outputs, shape)
+
+
+PULSES = randomness.RandomStream("control.random_pulses")
+
+
+def deviations(
+    objective: Objective, pulses: torch.Tensor, environment: Rates, like: torch.Tensor, split: str
+) -> dict[str, float | None]:
+    """The metrics `DEVIATIONS` of the objective's propagator, in the precision and on the device of `like`.
+
+    exact_infidelity is the mean infidelity of the tasks' own pulses (n, segments, controls), in the environments in which
+    they are judged. For the other two, each test task has one pulse, drawn by the workload's seed and the task's number and
+    uniform within the amplitude. simulator_error is the largest |Tr(rho sigma) - exact| of a task, and negativity that of
+    the least physical state; see `violations`. Exact is `exact` in fp64 by torch's operators, so that for compiled exact
+    code simulator_error is the rounding. All are None for other splits, since training depends on none, and NaN if a state
+    has NaN.
+    """
+    if split != "test":
+        return dict.fromkeys((metric.name for metric in DEVIATIONS), None)
+    workload, system = objective.workload, objective.system
+    target = system.targets[workload.target]
+    numbers = torch.arange(workload.test, device=like.device)
+    drawn = randomness.uniform(PULSES.key(workload.seed, 0, SPLIT_KEYS[split]), numbers, pulses[0].numel())
+    controls = (workload.amplitude * (2 * drawn - 1)).unflatten(1, pulses.shape[1:])
+    exact = propagator("exact", route="torch", strict=False)
+
+    def states(by: Propagator, dtype: torch.dtype) -> torch.Tensor:
+        environment = Distribution(workload).fixed(split, numbers, dtype).query
+        return by.state(system, Tasks(controls.to(dtype), workload.duration, *environment))
+
+    with torch.no_grad():
+        found = states(objective.propagator, like.dtype)
+        reference = fidelity(states(exact, torch.float64), target)
+        error = float((fidelity(found, target) - reference).abs().max())
+        given = Rates(*(each.to(like.device, torch.float64) for each in environment))
+        overlaps = Objective(workload, exact).overlaps(pulses.double(), given)
+    # Computing eigenvalues of NaN raises an error.
+    negativity = float(violations(found).negativity.max()) if math.isfinite(error) else error
+    return {
+        "exact_infidelity": float((1 - overlaps).mean()),
+        "simulator_error": error,
+        "negativity": negativity,
+    }

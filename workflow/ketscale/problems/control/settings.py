@@ -1,4 +1,4 @@
-"""The settings of the models of `control`. Imports nothing heavy."""
+"""The settings of the models of `control`, and the metrics of their tasks. Imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -7,10 +7,38 @@ from typing import Annotated, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Model, Sampling, Settings
-from ketscale.problems.control.workload import ControlWorkload
+from ketscale.config import Metric, Model, Sampling, Settings
+from ketscale.problems.control.workloads import ControlWorkload
 
-# The aims of a policy's training; see `adaptation.meta_loss`.
+# Numbers of adaptation steps whose infidelity is always measured.
+SHOWN = (0, 1, 5, 20)
+
+# The deviations of the run's propagator; see `problem.deviations`.
+DEVIATIONS = (
+    Metric("exact_infidelity", "infidelity of the pulses by exact propagation", "", "down"),
+    Metric(
+        "simulator_error", "largest error of a random pulse's fidelity", "", "down", least=0, about="error"
+    ),
+    Metric("negativity", "negativity of a random pulse's state", "", "down", least=0, about="unphysical"),
+)
+
+METRICS = (
+    Metric("infidelity", "infidelity", "", "down", chance="data"),
+    Metric("worst_infidelity", "largest infidelity of a task", "", "down"),
+    *(
+        Metric(f"infidelity_{steps}", f"infidelity after {steps} adaptation steps", "", "down", after=steps)
+        for steps in SHOWN
+    ),
+    Metric("leakage", "population above the qubit's levels", "", "down"),
+    # These say how much the tasks differ.
+    Metric("lowest_rate", "lowest rate of a jump", "1 / time", None),
+    Metric("highest_rate", "highest rate of a jump", "1 / time", None),
+    Metric("pulse_spread", "spread of the tasks' pulses", "amplitudes", None),
+    Metric("exchanged_infidelity", "infidelity with another task's pulse", "", None),
+    *DEVIATIONS,
+)
+
+# The aims of a policy's training; see `meta_learning.meta_loss`.
 Adaptation = Literal["fomaml", "maml", "reptile", "multi-task"]
 
 

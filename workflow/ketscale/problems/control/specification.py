@@ -7,10 +7,16 @@ from typing import TYPE_CHECKING, Any
 from ketscale.config import Data, Family, Settings, SizeAxis
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES
 from ketscale.engines.dynamics.settings import DynamicsSimulator
-from ketscale.problems.control.metrics import METRICS
-from ketscale.problems.control.settings import GrapeSettings, PolicySettings, RobustSettings
-from ketscale.problems.control.workload import ControlWorkload
-from ketscale.problems.control.workloads import WORKLOADS
+from ketscale.problems.control.settings import METRICS, GrapeSettings, PolicySettings, RobustSettings
+from ketscale.problems.control.workloads import (
+    ControlWorkload,
+    CoupledQubitsRelaxation,
+    CoupledQubitsSpectrum,
+    QubitRelaxation,
+    QubitSpectrum,
+    TransmonRelaxation,
+    TransmonSpectrum,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -19,22 +25,17 @@ if TYPE_CHECKING:
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
-    """The control problem of a run, whose model and propagator are those of its settings.
-
-    Raises:
-        UserError: as for `build_propagator`.
-    """
-    from ketscale.engines.dynamics.factory import build_propagator
+    """The control problem of a run, whose model and propagator are those of its settings."""
+    from ketscale.engines.dynamics.propagators import build_propagator
     from ketscale.problems import models
-    from ketscale.problems.control.adaptation import Inner
     from ketscale.problems.control.grape import Grape, TaskPulses
-    from ketscale.problems.control.meta_learning import MetaLearning
-    from ketscale.problems.control.objective import Objective
+    from ketscale.problems.control.meta_learning import Inner, MetaLearning
     from ketscale.problems.control.policy import Network
+    from ketscale.problems.control.problem import Objective
 
     workload, model, simulator = settings.workload, settings.model, settings.simulator
     assert isinstance(workload, ControlWorkload) and isinstance(simulator, DynamicsSimulator)
-    propagator = build_propagator(settings.run.simulator, simulator)
+    propagator = build_propagator(simulator)
     objective = Objective(workload, propagator, simulator.creation)
     arguments: dict[str, Any] = {
         "controls": len(objective.system.controls),
@@ -59,6 +60,15 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
         loop=isinstance(model, PolicySettings) and model.batching == "loop",
     )
 
+
+WORKLOADS: dict[str, type[ControlWorkload]] = {
+    "qubit-spectrum": QubitSpectrum,
+    "qubit-relaxation": QubitRelaxation,
+    "transmon-spectrum": TransmonSpectrum,
+    "transmon-relaxation": TransmonRelaxation,
+    "coupled-qubits-spectrum": CoupledQubitsSpectrum,
+    "coupled-qubits-relaxation": CoupledQubitsRelaxation,
+}
 
 FAMILY = Family(
     name="control",

@@ -1,4 +1,4 @@
-"""A trained pulse over time: what a generator has to play, and what the qubits do."""
+"""A trained pulse over time: what a generator has to play, what the qubits do, and how far an integrator is from that."""
 
 from __future__ import annotations
 
@@ -7,10 +7,40 @@ from typing import Any
 
 import torch
 
-from ketscale.engines.pulses import Pulses, integrator
+from ketscale.engines.dynamics.settings import MOST_STEPS
+from ketscale.engines.pulses import Lattice, Pulses, evolve, integrator
 from ketscale.engines.pulses.frame import Frame
-from ketscale.problems.pulses.deviations import REFERENCE, reference_step
+from ketscale.engines.pulses.integrators import step_count
 from ketscale.shapes import Float64
+
+# What is compared with: an integrator of order 4 for any couplings, with so short steps, ns.
+REFERENCE, SHORTEST = "suzuki4", 0.005
+
+
+def reference_step(pulses: Pulses) -> float:
+    """The longest step of the reference, ns: `SHORTEST`, or of very long pulses as short a one as there may be."""
+    return max(SHORTEST, float(pulses.duration) / MOST_STEPS)
+
+
+@torch.no_grad()
+def deviations(
+    lattice: Lattice, pulses: Pulses, initial: torch.Tensor, method: Mapping[str, Any]
+) -> dict[str, float]:
+    """The metrics `DEVIATIONS` of an integrator, which `method` names to `evolve`, for initial states (columns, dimension).
+
+    simulator_error: the largest norm of a column's difference from an exact one. norm_error: | |psi| - 1 |.
+    """
+    found = evolve(lattice, pulses, initial, **method)
+    # At least four steps for each of the integrator's own, of which some have a tenth of the reference's error.
+    steps = max(step_count(pulses, reference_step(pulses)), 4 * step_count(pulses, method["dt"]))
+    reference = integrator(REFERENCE, steps)
+    sampled = pulses.sample(reference.times(pulses.duration))
+    exact = reference.evolve(lattice, sampled, pulses.duration, initial)
+    return {
+        "simulator_error": float((found - exact).norm(dim=1).max()),
+        "norm_error": float((found.norm(dim=1) - 1).abs().max()),
+    }
+
 
 # Time between samples, ns; and the most samples of a trained pulse, of which a very long one has fewer.
 INTERVAL, MOST_SAMPLES = 0.1, 100_000
@@ -44,6 +74,7 @@ def samples(pulses: Pulses, interval: float = INTERVAL) -> dict[str, Float64[tor
     return found
 
 
+@torch.no_grad()
 def trained_curves(problem: Any) -> Mapping[str, torch.Tensor]:
     """`samples` of the trained pulses, and what one column does under them.
 

@@ -31,11 +31,10 @@ from ketscale.errors import UserError
 from ketscale.measure.form import Evolved
 from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
-from ketscale.problems.pulses.curves import trained_curves
-from ketscale.problems.pulses.deviations import deviations
-from ketscale.problems.pulses.metrics import DEVIATIONS
+from ketscale.problems.pulses.curves import deviations, trained_curves
 from ketscale.problems.pulses.shapes import PulseModel
-from ketscale.problems.pulses.workload import PulseWorkload
+from ketscale.problems.pulses.specification import DEVIATIONS
+from ketscale.problems.pulses.workloads import PulseWorkload
 from ketscale.problems.samplers import All
 
 # Buffers with the lattice and the frame that training begins with.
@@ -66,8 +65,7 @@ class GateProblem(Problem):
     ) -> None:
         super().__init__()
         self.model, self.workload, self.arguments = model, workload, arguments
-        self.levels = levels
-        self.simulator = simulator
+        self.levels, self.simulator = levels, simulator
         columns = workload.samples(qubits)
         self.sampler = All(columns)
         self.splits = {"validation": columns, "test": columns}
@@ -76,7 +74,8 @@ class GateProblem(Problem):
         self.register_buffer("columns", torch.arange(2**qubits)[self.wanted], persistent=False)
         self._fixed = not any(parameter.requires_grad for parameter in model.device.parameters())
         with torch.no_grad():
-            lattice, frame = self._diagonalised()
+            lattice = model.device().lattice(levels, model.sites)
+            frame = (dressed_frame if workload.frame == "dressed" else bare_frame)(lattice)
         self._like, self._qubits = lattice, qubits
         for name, tensor in zip(BEGIN, (*lattice.tensors, frame.states, frame.energies), strict=True):
             self.register_buffer(name, tensor, persistent=False)
@@ -87,10 +86,6 @@ class GateProblem(Problem):
         target = {"x": x_gate, "hadamard": hadamard_gate}.get(workload.gate)
         unitary = target(qubits) if target else cnot_gate(qubits, workload.pairs)
         self.register_buffer("target", unitary.T[self.wanted].contiguous(), persistent=False)
-
-    def _diagonalised(self) -> tuple[Lattice, Frame]:
-        lattice = self.model.device().lattice(self.levels, self.model.sites)
-        return lattice, (dressed_frame if self.workload.frame == "dressed" else bare_frame)(lattice)
 
     def physics(self) -> tuple[Lattice, Frame]:
         """The device as its pulses drive it, and the frame in which its gate is judged."""
@@ -233,8 +228,7 @@ class GateProblem(Problem):
 
     def curves(self) -> Mapping[str, torch.Tensor]:
         """See `trained_curves`."""
-        with torch.no_grad():
-            return trained_curves(self)
+        return trained_curves(self)
 
 
 def _complex(outputs: torch.Tensor) -> torch.Tensor:

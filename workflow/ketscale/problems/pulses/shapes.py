@@ -25,9 +25,9 @@ from ketscale.engines.pulses import (
     segmented,
     together,
 )
-from ketscale.engines.pulses.published import ONE_QUBIT
+from ketscale.engines.pulses.settings import ONE_QUBIT
 from ketscale.engines.pulses.starts import HADAMARD_TURN, X_TURN
-from ketscale.problems.pulses.workload import GateName
+from ketscale.problems.pulses.workloads import GateName
 
 START = randomness.RandomStream("pulses.start")
 

@@ -7,17 +7,34 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Curves, Data, Family, Model, Settings, SizeAxis
+from ketscale.config import Curves, Data, Family, Metric, Model, Settings, SizeAxis
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES
 from ketscale.engines.pulses.settings import PulseSimulator
-from ketscale.problems.pulses.metrics import METRICS
-from ketscale.problems.pulses.workload import PulseWorkload
-from ketscale.problems.pulses.workloads import WORKLOADS
+from ketscale.problems.pulses.workloads import FluxoniumChain, FluxoniumLattice, PulseWorkload, TransmonChain
 
 if TYPE_CHECKING:
     import torch
 
     from ketscale.problems.problem import Problem
+
+
+# Errors of the run's integrator; see `curves.deviations`.
+DEVIATIONS = (
+    Metric("simulator_error", "largest error of a column", "", "down", least=0, about="error"),
+    Metric(
+        "norm_error", "largest deviation of a column's norm from 1", "", "down", least=0, about="unphysical"
+    ),
+)
+
+METRICS = (
+    Metric("infidelity", "infidelity", "", "down", chance="data"),
+    Metric("leakage", "population outside the qubits' states", "", "down"),
+    Metric("infidelity_without_z", "infidelity without virtual Z", "", "down"),
+    Metric("bounds_exceeded", "largest excess over a bound of the hardware, relative", "", "down", least=0),
+    Metric("error_estimate", "estimated error of a trained column", "", "down", least=0),
+    *DEVIATIONS,
+)
+
 
 # amplitude, frequency, phase, length: of the pulses. device: all parameters of circuits and couplings.
 Trained = Annotated[
@@ -110,6 +127,12 @@ def work(sizes: Mapping[str, int]) -> float:
     """Amplitudes of a column."""
     return float(sizes["levels"] ** sizes["qubits"])
 
+
+WORKLOADS: dict[str, type[PulseWorkload]] = {
+    "fluxonium-chain": FluxoniumChain,
+    "fluxonium-lattice": FluxoniumLattice,
+    "transmon-chain": TransmonChain,
+}
 
 FAMILY = Family(
     name="pulses",

@@ -1,32 +1,269 @@
-"""The kinds of workloads of pulses: chains and a lattice. Imports nothing heavy."""
+"""The workloads of pulses: a device, a chain or a lattice, and the gate that pulses have to make of it. Imports nothing heavy."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from math import pi
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Seed, Settings
-from ketscale.engines.pulses.published import (
+from ketscale.config import Seed, Settings, Workload
+from ketscale.engines.dynamics.settings import MOST_STEPS
+from ketscale.engines.pulses.settings import (
     CHAIN,
     CHAIN_COUPLINGS,
     CHARGING,
+    CROSS_RESONANCE,
     FLUXONIUM,
     JOSEPHSON,
     LATTICE_COUPLINGS,
     LATTICE_SEED,
+    MOST_DRESSED,
+    ONE_QUBIT,
     ROW,
     SEED,
     SPREAD,
     TRANSMON_COUPLING,
+    PulseSimulator,
 )
-from ketscale.engines.quantities import Coupling, Energy
-from ketscale.problems.pulses.workload import PulseWorkload
+from ketscale.engines.quantities import AngularFrequency, Bandwidth, Coupling, Energy, Slope, Time
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
+
+
+GateName = Literal["x", "hadamard", "cnot"]
+
+# Columns and their cotangents are in memory twice; more is a mistake in the sizes.
+MOST_AMPLITUDES = 2**30
+# More levels do not fit the basis in which circuits are diagonalised; see `engines.pulses.circuits`.
+MOST_LEVELS = 10
+
+
+class PulseWorkload(Workload, frozen=True, kw_only=True):
+    """A gate on a device. A sample is a computational basis state: a column of the gate's unitary."""
+
+    # Subclasses have them with defaults of their own.
+    seed: Seed
+    spread: float
+
+    gate: Annotated[
+        GateName,
+        Meta(
+            description="x, hadamard: on each qubit at once; cnot: on each of `pairs`; all drives play at once"
+        ),
+    ] = "x"
+    pairs: Annotated[
+        tuple[tuple[int, int], ...],
+        Meta(
+            description="With cnot: control and target of each, from 0, coupled neighbours; where pairs share a qubit, the target is the product of their CNOTs, the first acting first"
+        ),
+    ] = ((0, 1),)
+    target: Annotated[
+        Literal["unitary", "state"],
+        Meta(
+            description="unitary: all columns, up to a common phase; state: the one that begins in `initial`"
+        ),
+    ] = "unitary"
+    initial: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="With state: the number of a basis state, whose bits are the qubits, the first the highest",
+        ),
+    ] = 0
+    frame: Annotated[
+        Literal["dressed", "laboratory"],
+        Meta(
+            description="dressed: the rotating eigenstates of the undriven device; laboratory: bare product states, as in "
+            "the published benchmark"
+        ),
+    ] = "dressed"
+    virtual_z: Annotated[
+        bool,
+        Meta(description="Z rotations of each qubit after the pulse, which cost no time, are the best ones"),
+    ] = True
+    length: (
+        Annotated[
+            Time,
+            Meta(
+                description="Length of the pulses at the start, ns; published, and if left out: 50, for cnot 100",
+            ),
+        ]
+        | None
+    ) = None
+    amplitude_bound: Annotated[
+        AngularFrequency | Annotated[tuple[AngularFrequency, ...], Meta(min_length=1)] | None,
+        Meta(
+            description="The hardware's largest modulus of an envelope, rad/ns; or one for each drive, with cnot the controls' first"
+        ),
+    ] = None
+    frequency_bounds: (
+        Annotated[
+            tuple[AngularFrequency, AngularFrequency],
+            Meta(description="The hardware's lowest and highest frequency of a carrier, rad/ns"),
+        ]
+        | None
+    ) = None
+    length_bounds: (
+        Annotated[tuple[Time, Time], Meta(description="The hardware's shortest and longest pulse, ns")] | None
+    ) = None
+    slope_bound: (
+        Annotated[
+            Slope,
+            Meta(
+                description="With bounds: hard, the hardware's largest slope of an envelope, rad/ns per ns",
+            ),
+        ]
+        | None
+    ) = None
+    bandwidth_bound: (
+        Annotated[
+            Bandwidth,
+            Meta(
+                description="With bounds: hard, the bandwidth of the hardware's filter of envelopes, -3 dB, GHz",
+            ),
+        ]
+        | None
+    ) = None
+    bounds: Annotated[
+        Literal["penalty", "hard"],
+        Meta(
+            description="penalty: what is out of bounds adds to the loss, as published; hard: pulses are mapped and filtered so "
+            "that no parameters are out of bounds"
+        ),
+    ] = "penalty"
+    bounds_weight: Annotated[
+        float,
+        Meta(
+            gt=0,
+            le=1e9,
+            description="Factor of the loss's penalty: the sum of squares of what is out of bounds, relative to the bound",
+        ),
+    ] = 1.0
+
+    def device(self, qubits: int) -> Device:
+        """The device, with its spread.
+
+        Raises:
+            UserError: its parameters make none.
+        """
+        raise NotImplementedError
+
+    def content(self) -> dict[str, Any]:
+        """See `Block.content`; without the settings of hard bounds where there are none, as in older records."""
+        unset = {"slope_bound": None, "bandwidth_bound": None, "bounds": "penalty"}
+        return {
+            name: value
+            for name, value in super().content().items()
+            if name not in unset or unset[name] != value
+        }
+
+    @property
+    def start_length(self) -> float:
+        """The length of the pulses at the start, ns."""
+        return self.length or (CROSS_RESONANCE if self.gate == "cnot" else ONE_QUBIT)
+
+    @property
+    def hardware(self) -> dict[str, Any]:
+        """The hardware's bounds by name: arguments of `engines.pulses.Bounds`; none: it has no bounds."""
+        given = {
+            "amplitude": self.amplitude_bound,
+            "frequency": self.frequency_bounds,
+            "length": self.length_bounds,
+            "slope": self.slope_bound,
+            "bandwidth": self.bandwidth_bound,
+        }
+        return {name: bound for name, bound in given.items() if bound is not None}
+
+    def samples(self, qubits: int) -> int:
+        """The number of columns."""
+        return 2**qubits if self.target == "unitary" else 1
+
+    def faults(self) -> Iterator[str]:
+        """Bounds ascend and admit the start, and settings that belong to another choice are left out."""
+        for name in ("frequency_bounds", "length_bounds"):
+            bounds = getattr(self, name)
+            if bounds is not None and bounds[0] > bounds[1]:
+                yield f"{name}: must be in ascending order, not {bounds[0]:g} to {bounds[1]:g}"
+        bounds = self.length_bounds
+        if bounds is not None and not bounds[0] <= self.start_length <= bounds[1]:
+            yield f"length_bounds: pulses begin with {self.start_length:g} ns, out of bounds; change them or length"
+        for name in ("slope_bound", "bandwidth_bound"):
+            if self.bounds == "penalty" and getattr(self, name) is not None:
+                yield f"{name}: only a filter keeps it; use bounds: hard, or leave it out"
+        if self.slope_bound is not None and self.amplitude_bound is None:
+            yield "slope_bound: is kept only together with a largest amplitude; give amplitude_bound"
+        if self.bounds == "hard" and not self.hardware:
+            yield "bounds: there are none to keep; leave it out, or give amplitude_bound, frequency_bounds, length_bounds or bandwidth_bound"
+        if self.bounds_weight != 1 and (self.bounds == "hard" or not self.hardware):
+            yield "bounds_weight: is the factor of a penalty, and there is none; leave it out, or give amplitude_bound, frequency_bounds or length_bounds"
+        if self.gate == "cnot" and not self.pairs:
+            yield "pairs: cnot needs at least one; give control and target, such as [0, 1]"
+        if self.gate != "cnot" and self.pairs != ((0, 1),):
+            yield f"pairs: gate {self.gate} has none; leave it out"
+        if self.target == "unitary" and self.initial:
+            yield "initial: only one state begins somewhere; leave it out, or use target: state"
+
+    def conflicts(self, settings: Settings) -> Iterator[str]:
+        """The sizes fit the device and the memory, every step takes all columns, and one column cannot be shared."""
+        run, sizes, protocol = settings.run, settings.sizes, settings.protocol
+        qubits, levels = sizes["qubits"], sizes["levels"]
+        if protocol.precision != "fp64":
+            yield (
+                f"protocol {run.protocol} has precision: {protocol.precision}, too coarse for carriers and many steps of "
+                f"{run.workload}; use fp64"
+            )
+        if protocol.clip_norm is not None and protocol.optimiser == "l-bfgs":
+            yield f"protocol {run.protocol} has clip_norm, which l-bfgs does not use; leave it out"
+        if levels < 2:
+            yield f"levels: {levels} make no qubit; use 2 or more"
+            return
+        if levels > MOST_LEVELS:
+            yield f"levels: {levels} of a circuit are not computed accurately; use at most {MOST_LEVELS}"
+            return
+        columns, dimension = self.samples(qubits), levels**qubits
+        if columns * dimension > MOST_AMPLITUDES:
+            yield f"{qubits} qubits of {levels} levels have {columns:,} columns of {dimension:,} amplitudes; use fewer"
+        if 2**qubits > MOST_DRESSED:
+            yield (
+                f"workload {run.workload} begins with pulses for dressed states, of which {qubits} qubits have too many; use "
+                f"at most {MOST_DRESSED.bit_length() - 1} qubits"
+            )
+        elif self.frame == "dressed" and dimension > MOST_DRESSED:
+            yield (
+                f"{qubits} qubits of {levels} levels are {dimension:,} product states, too many for the dressed states of "
+                f"{run.workload} (at most {MOST_DRESSED:,}); use fewer, or frame: laboratory"
+            )
+        if self.target == "state" and self.initial >= 2**qubits:
+            yield f"workload {run.workload} begins in state {self.initial}, of which {qubits} qubits have {2**qubits}"
+        if self.target == "state" and run.ranks > 1:
+            yield (
+                f"workload {run.workload} has one column (target: state), which {run.ranks} ranks cannot share: time steps "
+                "follow one another; use one rank, or target: unitary"
+            )
+        if run.batch != columns:
+            yield (
+                f"every step takes all columns of {run.workload}; with {qubits} qubits use batch {columns}, not {run.batch}"
+            )
+        if self.gate == "cnot":
+            for control, target in self.pairs:
+                if control == target or not {control, target} <= set(range(qubits)):
+                    yield f"pairs: {control}, {target} of {run.workload} are not two of {qubits} qubits"
+        simulator = settings.simulator
+        if isinstance(simulator, PulseSimulator):
+            if simulator.dt > self.start_length:
+                yield (
+                    f"simulator {run.simulator} has dt: {simulator.dt:g}, longer than the pulses of {run.workload}, "
+                    f"{self.start_length:g} ns; use at most that"
+                )
+            if simulator.dt < self.start_length / MOST_STEPS:
+                yield (
+                    f"simulator {run.simulator} has dt: {simulator.dt:g}, more than {MOST_STEPS:,} steps in the pulses of "
+                    f"{run.workload}, {self.start_length:g} ns; use a longer one"
+                )
+
 
 Energies = Annotated[tuple[Energy, ...], Meta(min_length=1)]
 Spread = Annotated[
@@ -145,10 +382,3 @@ class TransmonChain(PulseWorkload, frozen=True, kw_only=True):
             offset=self.offset,
             capacitive_coupling=self.capacitive_coupling,
         )
-
-
-WORKLOADS: dict[str, type[PulseWorkload]] = {
-    "fluxonium-chain": FluxoniumChain,
-    "fluxonium-lattice": FluxoniumLattice,
-    "transmon-chain": TransmonChain,
-}

@@ -3,9 +3,8 @@
 from collections.abc import Callable
 
 import torch
-from numpy.typing import ArrayLike
 
-from ketscale.engines.dynamics.propagators import as_observables
+from ketscale.engines.dynamics.propagators import Propagator
 from ketscale.engines.dynamics.system import Operators, System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, usual_parameters
 
@@ -35,7 +34,7 @@ def weighted(
     return sum(terms, torch.zeros((), dtype=weights.dtype.to_complex(), device=weights.device))
 
 
-class Liouville:
+class Liouville(Propagator):
     """See `Propagator` for the contract."""
 
     def __init__(self, strict: bool = True) -> None:
@@ -58,7 +57,3 @@ class Liouville:
         for segment in torch.linalg.matrix_exp(tasks.segment * generators).unbind(1):
             states = (segment @ states[..., None])[..., 0]
         return states.unflatten(1, (system.dimension, system.dimension))
-
-    def expval(self, system: System, tasks: Tasks, observables: ArrayLike) -> torch.Tensor:
-        given = as_observables(system, tasks, observables, self.strict)
-        return torch.einsum("tij,oji->to", self.state(system, tasks), given).real

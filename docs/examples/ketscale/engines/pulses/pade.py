@@ -2,8 +2,8 @@
 
 import torch
 
+from ketscale.engines.pulses.evolution import DenseMagnus
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.magnus import DenseMagnus
 
 
 class Pade(DenseMagnus):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.engines import quantities
-from ketscale.problems.control.workload import Amplitude, ControlWorkload, Duration, Limit
+from ketscale.problems.control.workloads import Amplitude, ControlWorkload, Duration, Limit
 
 if TYPE_CHECKING:
     import torch

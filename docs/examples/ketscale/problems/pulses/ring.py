@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 from msgspec import Meta
 
 from ketscale.config import Seed
-from ketscale.problems.pulses.workload import PulseWorkload
+from ketscale.problems.pulses.workloads import PulseWorkload
 
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
