@@ -5,20 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.circuits.checks import (
-    check_request,
-    no_rows,
-    one_first_derivative,
-    refuse_gradient,
-)
-from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, given_matrix
-from ketscale.engines.circuits.shifts import Rule, gathered, separated
+from ketscale.engines.circuits.checks import check_request, no_rows, refuse_gradient
+from ketscale.engines.circuits.circuit import Angles, Circuit, Gate, given_matrix
+from ketscale.engines.circuits.shifts import Shifted, Term, gathered, separated, wanted_terms
 from ketscale.optional import needed_for
 
 # What cannot be scaled up to 2^27 without overflow counts as 0.
@@ -32,20 +28,6 @@ METHODS = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class TranslatedCircuit:
-    """A circuit in Qiskit's form: every use of an input or a weight is a parameter of its own.
-
-    circuit: the parametrised QuantumCircuit; its parameters are in the order of `columns`.
-    columns: the angle of each parameter.
-    rules: the parameter-shift rule of each parameter.
-    """
-
-    circuit: Any
-    columns: tuple[Column, ...]
-    rules: tuple[Rule, ...]
-
-
 class Qiskit:
     """Qiskit's exact estimator primitive, always on the CPU and in double precision.
 
@@ -57,10 +39,6 @@ class Qiskit:
         with needed_for("simulator qiskit"):
             from qiskit.primitives import StatevectorEstimator
         self._estimator: Any = StatevectorEstimator()
-        self._programs: dict[Circuit, TranslatedCircuit] = {}
-
-    def __reduce__(self) -> tuple[type[Qiskit], tuple[()]]:
-        return Qiskit, ()
 
     def state(self, circuit: Circuit, angles: Angles, initial: torch.Tensor | None = None) -> torch.Tensor:
         """See `Simulator.state`."""
@@ -71,11 +49,10 @@ class Qiskit:
         dtype = angles.inputs.dtype.to_complex()
         if angles.inputs.shape[0] == 0:
             return no_rows(angles, initial, 2**circuit.qubits, dtype)
-        program = self._program(circuit)
-        values = gathered(program.columns, angles).double().numpy()
-        starts = _starts(initial)
+        translated, starts = _translated(circuit), _starts(initial)
+        values = gathered(circuit, angles).double().numpy()
         rows = [
-            Statevector(_prepared(program.circuit, start).assign_parameters(row)).data
+            Statevector(_prepared(translated, start).assign_parameters(row)).data
             for start, row in zip(starts * (len(values) // len(starts)), values, strict=True)
         ]
         return torch.as_tensor(np.stack(rows)).to(dtype)
@@ -88,31 +65,28 @@ class Qiskit:
         refuse_gradient("qiskit", "an initial state", initial)
         if angles.inputs.shape[0] == 0:
             return no_rows(angles, initial, len(paulis), angles.inputs.dtype)
-        program = self._program(circuit)
-        shifted = [
-            (p, coefficient, shift)
-            for p, column in enumerate(program.columns)
-            if (angles.inputs if column.kind == "input" else angles.weights).requires_grad
-            for coefficient, shift in program.rules[p]
-        ]
-        experiment = _Experiment(self._estimator, program.circuit, tuple(paulis), _starts(initial), shifted)
-        values: torch.Tensor = _ParameterShift.apply(gathered(program.columns, angles), experiment)
+        terms = wanted_terms(circuit, angles)
+        experiment = _Experiment(
+            self._estimator, _translated(circuit), tuple(paulis), _starts(initial), terms
+        )
+        at = gathered(circuit, angles)
+        values: torch.Tensor = Shifted.apply(
+            at, experiment.expvals(at.detach()), experiment.gradient, "simulator 'qiskit'"
+        )
         return values
 
-    def _program(self, circuit: Circuit) -> TranslatedCircuit:
-        if circuit not in self._programs:
-            self._programs[circuit] = _translate(circuit)
-        return self._programs[circuit]
 
+@lru_cache(maxsize=256)
+def _translated(circuit: Circuit) -> Any:
+    """Qiskit's circuit, in which every use of an input or a weight is a parameter of its own, as in `separated`.
 
-def _translate(circuit: Circuit) -> TranslatedCircuit:
-    """Build the parametrised Qiskit circuit; wire 0 becomes Qiskit's last, most significant qubit."""
+    Wire 0 becomes Qiskit's last, most significant qubit.
+    """
     from qiskit import QuantumCircuit
     from qiskit.circuit import ParameterVector
 
     gates = [part for gate in circuit.gates for part in _parts(gate)]
-    _, uses, rules = separated(circuit)
-    parameters = iter(ParameterVector("angle", len(uses)))
+    parameters = iter(ParameterVector("angle", len(separated(circuit)[1])))
     translated = QuantumCircuit(circuit.qubits)
     for gate in gates:
         qubits = [circuit.qubits - 1 - wire for wire in gate.wires]
@@ -126,7 +100,7 @@ def _translate(circuit: Circuit) -> TranslatedCircuit:
             getattr(alone, METHODS[gate.base])(*angles, *alone.qubits)
             operation = alone.data[0].operation
             translated.append(operation.control(controls, annotated=False) if controls else operation, qubits)
-    return TranslatedCircuit(translated, uses, rules)
+    return translated
 
 
 def _parts(gate: Gate) -> tuple[Gate, ...]:
@@ -157,32 +131,34 @@ def _prepared(circuit: Any, start: NDArray[np.complex128] | None) -> Any:
 class _Experiment:
     """A measurement on a batch: its Pauli words, initial states, and the shifts for the gradient.
 
-    shifted: (parameter, coefficient, shift) of every term of every rule that a gradient needs.
+    terms: see `wanted_terms`.
     """
 
     estimator: Any
     circuit: Any
     paulis: tuple[str, ...]
     starts: list[NDArray[np.complex128] | None]
-    shifted: list[tuple[int, float, float]]
+    terms: list[Term]
 
-    def expvals(self, values: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Expectation values (batch, paulis) at parameter values (batch, parameters)."""
-        return self._estimate(values[:, None], [list(self.paulis)], self.starts)
+    def expvals(self, angles: torch.Tensor) -> torch.Tensor:
+        """Expectation values (batch, paulis) at angles (batch, parameters)."""
+        values = angles.double().numpy()[:, None]
+        return torch.as_tensor(self._estimate(values, [list(self.paulis)], self.starts)).to(angles.dtype)
 
-    def gradient(self, values: NDArray[np.float64], cotangents: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Gradient (batch, parameters) of sum(cotangents * expvals).
+    def gradient(self, angles: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
+        """Gradient (batch, parameters) of sum(cotangent * expvals).
 
         The cotangents of a sample combine its Pauli words into one observable, so each shifted circuit is run only
         once, whatever the number of words. Qiskit drops terms below 1e-8 and refuses an observable without any, as on
         a rank without samples. So the largest term is scaled to 2^27, about 1e8, and a gradient without terms is 0.
         """
-        shifts = np.zeros((len(self.shifted), values.shape[1]))
+        values = angles.double().numpy()
+        shifts = np.zeros((len(self.terms), values.shape[1]))
         coefficients = np.zeros_like(shifts)
-        for term, (parameter, coefficient, shift) in enumerate(self.shifted):
+        for term, (parameter, coefficient, shift) in enumerate(self.terms):
             shifts[term, parameter] = shift
             coefficients[term, parameter] = coefficient
-        weighted = [_weighted(self.paulis, row) for row in cotangents]
+        weighted = [_weighted(self.paulis, row) for row in cotangent.double().numpy()]
         largest = [np.abs(list(words.values())).max() for words in weighted]
         rows = [row for row, weight in enumerate(largest) if not weight <= _NO_WEIGHT]
         gradient = np.zeros_like(values)
@@ -195,7 +171,7 @@ class _Experiment:
             ]
             scaled = self._estimate(values[rows, None] + shifts, observables, starts) @ coefficients
             gradient[rows] = scaled / np.array(scales)[:, None]
-        return gradient
+        return torch.as_tensor(gradient).to(angles.dtype)
 
     def _estimate(
         self,
@@ -222,20 +198,3 @@ def _weighted(paulis: tuple[str, ...], weights: NDArray[np.float64]) -> dict[str
     for word, weight in zip(paulis, weights, strict=True):
         observable[word] += float(weight)
     return observable
-
-
-class _ParameterShift(torch.autograd.Function):
-    """Expectation values of an experiment, with gradients to its parameter values."""
-
-    @staticmethod
-    def forward(ctx: Any, values: torch.Tensor, experiment: _Experiment) -> torch.Tensor:
-        ctx.experiment = experiment
-        ctx.save_for_backward(values)
-        return torch.as_tensor(experiment.expvals(values.double().numpy())).to(values.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, cotangents: torch.Tensor) -> tuple[torch.Tensor, None]:
-        one_first_derivative("simulator 'qiskit'", cotangents)
-        (values,) = ctx.saved_tensors
-        gradient = ctx.experiment.gradient(values.double().numpy(), cotangents.double().numpy())
-        return torch.as_tensor(gradient).to(values.dtype), None

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import lru_cache
+from typing import Any
 
 import torch
 
+from ketscale.engines.circuits.checks import one_first_derivative
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 
-# The terms of an angle's rule.
+# The terms of an angle's rule; and a term of a circuit's: (use, coefficient, shift).
 Rule = tuple[tuple[float, float], ...]
+Term = tuple[int, float, float]
 
 # (coefficient, shift) pairs: f'(x) = sum of coefficient * f(x + shift), exact for gates whose generator
 # has two eigenvalues one apart, and for controlled rotations, which have a third (Wierichs et al.,
@@ -27,30 +30,64 @@ FOUR_TERMS = (
 )
 
 
-def _rule(gate: str) -> Rule:
-    """The rule of a gate's angle, by the gate's name."""
-    # Without a control, and for phases with any controls, there are two eigenvalues.
-    return FOUR_TERMS if gate.startswith("C") and "PhaseShift" not in gate else TWO_TERMS
-
-
 @lru_cache(maxsize=256)
 def separated(circuit: Circuit) -> tuple[Circuit, tuple[Column, ...], tuple[Rule, ...]]:
     """The circuit with an input for each use of an angle; what each use is of, and its parameter-shift rule."""
     uses, rules, gates = [], [], []
     for gate in circuit.gates:
+        # Without a control, and for phases with any controls, there are two eigenvalues.
+        rule = FOUR_TERMS if gate.name.startswith("C") and "PhaseShift" not in gate.name else TWO_TERMS
         columns = []
         for column in gate.columns:
             if column.kind != "constant":
                 uses.append(column)
-                rules.append(_rule(gate.name))
+                rules.append(rule)
                 column = Column("input", len(uses) - 1)
             columns.append(column)
         gates.append(replace(gate, columns=tuple(columns)))
     return Circuit(circuit.qubits, tuple(gates)), tuple(uses), tuple(rules)
 
 
-def gathered(uses: Sequence[Column], angles: Angles) -> torch.Tensor:
+def gathered(circuit: Circuit, angles: Angles) -> torch.Tensor:
     """The angle of each use, (batch, uses)."""
     inputs, weights = angles
     every = torch.cat([inputs, weights.expand(len(inputs), -1)], dim=1)
+    _, uses, _ = separated(circuit)
     return every[:, [use.index if use.kind == "input" else inputs.shape[1] + use.index for use in uses]]
+
+
+def wanted_terms(circuit: Circuit, angles: Angles) -> list[Term]:
+    """Every term of the rules that the gradients by `angles` need."""
+    inputs, weights = angles
+    _, uses, rules = separated(circuit)
+    return [
+        (place, *term)
+        for place, (use, rule) in enumerate(zip(uses, rules, strict=True))
+        if (inputs if use.kind == "input" else weights).requires_grad
+        for term in rule
+    ]
+
+
+class Shifted(torch.autograd.Function):
+    """Values that were measured at angles (rows, uses), with the gradient by these that `measured` gives for a cotangent.
+
+    name: of what measures.
+    """
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        angles: torch.Tensor,
+        values: torch.Tensor,
+        measured: Callable[[torch.Tensor, torch.Tensor], torch.Tensor],
+        name: str,
+    ) -> torch.Tensor:
+        ctx.measured, ctx.name = measured, name
+        ctx.save_for_backward(angles)
+        return values.clone()
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None, None, None]:
+        one_first_derivative(ctx.name, cotangent)
+        (angles,) = ctx.saved_tensors
+        return ctx.measured(angles, cotangent), None, None, None

@@ -9,18 +9,18 @@ generator gives the seed.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import lru_cache
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import torch
 
 from ketscale.engines import randomness
-from ketscale.engines.circuits.checks import check_request, no_rows, one_first_derivative
+from ketscale.engines.circuits.checks import check_request, no_rows
 from ketscale.engines.circuits.circuit import Angles, Circuit, Gate
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.fused.frame import Pauli, word
-from ketscale.engines.circuits.shifts import gathered, separated
+from ketscale.engines.circuits.shifts import Shifted, Term, gathered, separated, wanted_terms
 from ketscale.engines.circuits.simulator import Simulator, probabilities
 from ketscale.engines.circuits.superposition import Superposition, measured, mixed
 from ketscale.engines.derivatives import uncompiled
@@ -86,7 +86,7 @@ class Shots:
     ) -> torch.Tensor:
         """The frequencies of outcomes, see `probabilities`."""
         check_request(circuit, angles, initial)
-        return self._estimated(circuit, angles, (_bits(tuple(wires)),), 2 ** len(wires), initial, None)
+        return self._estimated(circuit, angles, (Readout((), tuple(wires)),), 2 ** len(wires), initial, None)
 
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
@@ -109,7 +109,7 @@ class Shots:
             if words is None:
                 assert wires is not None
                 outcomes = self._outcomes(
-                    self._bounds(circuit, angles, _bits(tuple(wires)), None), drawing, 0
+                    self._bounds(circuit, angles, Readout((), tuple(wires)), None), drawing, 0
                 )
                 places = torch.arange(len(wires) - 1, -1, -1, device=outcomes.device)
                 return outcomes[..., None] >> places & 1
@@ -138,9 +138,9 @@ class Shots:
         if alike and batch > 1:
             one = self._estimated(circuit, Angles(inputs[:1], weights), asked, columns, initial, words)
             return one.expand(batch, -1)
-        drawing = self._drawing(angles, alike)
+        experiment = _Experiment(self, circuit, asked, columns, initial, self._drawing(angles, alike))
         with torch.no_grad():
-            values = self._means(circuit, angles, asked, columns, initial, drawing)
+            values = experiment.means(angles)
         differentiated = any(
             tensor is not None and tensor.requires_grad for tensor in (inputs, weights, initial)
         )
@@ -157,11 +157,12 @@ class Shots:
             raise UserError(
                 "gradient 'shift' has none by an initial state or a superposition: use gradient 'exact'"
             )
-        alone, uses, rules = separated(circuit)
-        wanted = [(inputs if use.kind == "input" else weights).requires_grad for use in uses]
-        terms = tuple((place, *term) for place, pairs in enumerate(rules) if wanted[place] for term in pairs)
-        experiment = _Experiment(self, alone, asked, columns, initial, drawing, terms)
-        shifted: torch.Tensor = _Shifted.apply(gathered(uses, angles), values, experiment)
+        gradient = partial(
+            replace(experiment, circuit=separated(circuit)[0]).gradient, wanted_terms(circuit, angles)
+        )
+        shifted: torch.Tensor = Shifted.apply(
+            gathered(circuit, angles), values, gradient, "gradient 'shift' of shots"
+        )
         return shifted
 
     def _drawing(self, angles: Angles, alike: bool = False) -> _Drawing:
@@ -196,40 +197,6 @@ class Shots:
         # Rounding may make a product with the last bound equal to it.
         return torch.searchsorted(bounds, uniform, right=True).clamp_(max=bounds.shape[1] - 1)
 
-    def _means(
-        self,
-        circuit: Circuit,
-        angles: Angles,
-        asked: tuple[Readout, ...],
-        columns: int,
-        initial: torch.Tensor | None,
-        drawing: _Drawing,
-    ) -> torch.Tensor:
-        """Frequencies, or the means of words, (batch, columns)."""
-        inputs = angles.inputs
-        batch = len(inputs)
-        values = inputs.new_empty(batch, columns)
-        for number, readout in enumerate(asked):
-            bounds = self._bounds(circuit, angles, readout, initial)
-            size = bounds.shape[1]
-            counted = not readout.words or size <= self.shots
-            counts = values.new_zeros(batch, size) if counted else None
-            some = max(1, _MOST // self.shots)
-            for rows in (slice(first, first + some) for first in range(0, batch, some)):
-                outcomes = self._outcomes(bounds, drawing, number, rows)
-                if counts is None:
-                    values[rows, readout.words] = readout.values(outcomes, values.dtype).mean(1)
-                else:
-                    counts[rows].scatter_add_(1, outcomes, counts.new_ones(()).expand_as(outcomes))
-            if counts is None:
-                continue
-            counts /= self.shots
-            if not readout.words:
-                return counts
-            outcomes = torch.arange(size, device=inputs.device)
-            values[:, readout.words] = counts @ readout.values(outcomes, values.dtype)
-        return values
-
 
 def fused(shots: int, gradient: str, route: str = "auto") -> Shots:
     """`fused` with shots."""
@@ -248,10 +215,7 @@ class _Drawing(NamedTuple):
 
 @dataclass(frozen=True)
 class _Experiment:
-    """The measurements of a gradient.
-
-    circuit: has an input for each use of an angle. terms: (use, coefficient, shift) of each rule.
-    """
+    """What is measured. columns: of the results."""
 
     shots: Shots
     circuit: Circuit
@@ -259,63 +223,66 @@ class _Experiment:
     columns: int
     initial: torch.Tensor | None
     drawing: _Drawing
-    terms: tuple[tuple[int, float, float], ...]
 
-    def gradient(self, angles: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
-        """The gradient (rows, uses) at angles (rows, uses), for a cotangent (rows, columns)."""
+    def means(self, angles: Angles) -> torch.Tensor:
+        """Frequencies, or the means of words, (batch, columns)."""
+        inputs = angles.inputs
+        batch = len(inputs)
+        values = inputs.new_empty(batch, self.columns)
+        for number, readout in enumerate(self.asked):
+            bounds = self.shots._bounds(self.circuit, angles, readout, self.initial)
+            size = bounds.shape[1]
+            counted = not readout.words or size <= self.shots.shots
+            counts = values.new_zeros(batch, size) if counted else None
+            some = max(1, _MOST // self.shots.shots)
+            for rows in (slice(first, first + some) for first in range(0, batch, some)):
+                outcomes = self.shots._outcomes(bounds, self.drawing, number, rows)
+                if counts is None:
+                    values[rows, readout.words] = readout.values(outcomes, values.dtype).mean(1)
+                else:
+                    counts[rows].scatter_add_(1, outcomes, counts.new_ones(()).expand_as(outcomes))
+            if counts is None:
+                continue
+            counts /= self.shots.shots
+            if not readout.words:
+                return counts
+            outcomes = torch.arange(size, device=inputs.device)
+            values[:, readout.words] = counts @ readout.values(outcomes, values.dtype)
+        return values
+
+    def gradient(self, terms: Sequence[Term], angles: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:
+        """The gradient (rows, uses) at angles (rows, uses), for a cotangent (rows, columns).
+
+        The circuit has an input for each use of an angle. terms: see `wanted_terms`.
+        """
         rows = len(angles)
-        if not self.terms:  # weights are trained, but the circuit has none
+        if not terms:  # weights are trained, but the circuit has none
             return torch.zeros_like(angles)
-        places = torch.tensor([place for place, _, _ in self.terms], device=angles.device)
-        factors, shifts = angles.new_tensor([term[1:] for term in self.terms]).unbind(1)
+        places = torch.tensor([place for place, _, _ in terms], device=angles.device)
+        factors, shifts = angles.new_tensor([term[1:] for term in terms]).unbind(1)
         gradient = torch.zeros_like(angles)
         most = _MOST // (max(self.shots.shots, 2**self.circuit.qubits) * rows)
         # Equal parts, so that a simulator has one batch to compile for.
-        size = max((size for size in range(1, most + 1) if len(self.terms) % size == 0), default=1)
-        for part in torch.arange(len(self.terms), device=angles.device).split(size):
+        size = max((size for size in range(1, most + 1) if len(terms) % size == 0), default=1)
+        for part in torch.arange(len(terms), device=angles.device).split(size):
             at = angles.repeat(len(part), 1, 1)
             at[torch.arange(len(part)), :, places[part]] += shifts[part, None]
-            ids = self.drawing.ids * len(self.terms) + part[:, None]
+            ids = self.drawing.ids * len(terms) + part[:, None]
             initial = self.initial
             if initial is not None and initial.ndim == 2:
                 initial = initial.repeat(len(part), 1)
-            means = self.shots._means(
-                self.circuit,
-                Angles(at.flatten(0, 1), angles.new_empty(0)),
-                self.asked,
-                self.columns,
-                initial,
-                self.drawing._replace(ids=ids.flatten(), purpose=1),
-            )
+            drawing = self.drawing._replace(ids=ids.flatten(), purpose=1)
+            shifted = replace(self, initial=initial, drawing=drawing)
+            means = shifted.means(Angles(at.flatten(0, 1), angles.new_empty(0)))
             each = (means.unflatten(0, (len(part), rows)) * cotangent).sum(-1) * factors[part, None]
             gradient.index_add_(1, places[part], each.T)
         return gradient
-
-
-class _Shifted(torch.autograd.Function):
-    """The values that were drawn, with a gradient by the angles (rows, uses) from measurements of its own."""
-
-    @staticmethod
-    def forward(ctx: Any, angles: torch.Tensor, drawn: torch.Tensor, experiment: _Experiment) -> torch.Tensor:
-        ctx.experiment = experiment
-        ctx.save_for_backward(angles)
-        return drawn.clone()
-
-    @staticmethod
-    def backward(ctx: Any, cotangent: torch.Tensor) -> tuple[torch.Tensor, None, None]:
-        one_first_derivative("gradient 'shift' of shots", cotangent)
-        (angles,) = ctx.saved_tensors
-        return ctx.experiment.gradient(angles, cotangent), None, None
 
 
 @lru_cache(maxsize=256)
 def _measured(circuit: Circuit, gates: tuple[Gate, ...]) -> Circuit:
     """The circuit followed by gates; the same object each time, whose hash is known."""
     return circuit.then(*gates) if gates else circuit
-
-
-def _bits(wires: tuple[int, ...]) -> Readout:
-    return Readout((), wires)
 
 
 @lru_cache(maxsize=256)
