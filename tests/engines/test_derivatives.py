@@ -24,7 +24,7 @@ FUNCTIONS = {
     "engines.pulses.exponential_cpu": "_TaylorExponential",
     "engines.pulses.merging_cpu": "_Merged",
     "engines.pulses.two_level_cpu": "_Evolutions",
-    "layers.cross_entropy": "_Summed",
+    "layers.losses": "_Summed",
     "layers.dense": "_Dense",
     "problems.eeg.scan": "_Scan",
     "problems.eeg.selective_scan": "_SelectiveScan",

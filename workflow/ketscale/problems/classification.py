@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from ketscale.engines.vjp import VJP
-from ketscale.layers import cross_entropy
+from ketscale.layers import losses
 from ketscale.problems import scores
 from ketscale.problems.supervised import Supervised
 
@@ -37,11 +37,11 @@ class Classification(Supervised):
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The summed cross-entropy, shape (1,)."""
-        return cross_entropy.summed(outputs, targets, self.classes)
+        return losses.cross_entropy(outputs, targets, self.classes)
 
     def loss_vjp(self, outputs: torch.Tensor, targets: torch.Tensor) -> VJP | None:
         """`loss`, see `engines.vjp`."""
-        return cross_entropy.vjp(outputs, targets, self.classes)
+        return losses.cross_entropy_vjp(outputs, targets, self.classes)
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Loss and accuracy of the logits `outputs` (n, classes) of a whole split.

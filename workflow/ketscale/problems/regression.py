@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from ketscale.engines.vjp import VJP
-from ketscale.layers import squared_error
+from ketscale.layers import losses
 from ketscale.measure.right import influence_on_rmse
 from ketscale.problems import scores
 from ketscale.problems.supervised import Supervised
@@ -36,7 +36,7 @@ class Regression(Supervised):
 
     def loss_vjp(self, outputs: torch.Tensor, targets: torch.Tensor) -> VJP:
         """`loss`, see `engines.vjp`."""
-        return squared_error.vjp(outputs, targets)
+        return losses.squared_error_vjp(outputs, targets)
 
     def metrics(self, split: str, outputs: torch.Tensor, *, full: bool) -> dict[str, Any]:
         """Loss and RMSE of the outputs (n, columns) of a whole split.

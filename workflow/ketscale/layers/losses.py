@@ -1,4 +1,4 @@
-"""The summed cross-entropy of logits: one compiled operator with its gradient in a training step on a CPU."""
+"""Summed losses with their gradients: one compiled call in a training step on a CPU."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ketscale.engines.compiled.functions import exp, log
 from ketscale.engines.compiled.kernel import Kernel
 from ketscale.engines.compiled.language import (
     INTEGER,
+    REAL,
     Arguments,
     FunctionCode,
     ceil_divided,
@@ -29,18 +30,20 @@ from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP
 from ketscale.private_torch import transforms_active
 
-# The lanes of a vector hold samples.
+# The lanes of a vector hold samples of the cross-entropy.
 LANES = 16
 INFINITY, NAN = float("inf"), float("nan")
+# columns: classes, or the numbers of a sample. share: one over these.
 ARGUMENTS = {
-    "runs rows classes": INTEGER,
-    "logits gradient": reals("runs", "rows", "classes"),
+    "runs rows columns": INTEGER,
+    "outputs targets gradient": reals("runs", "rows", "columns"),
     "labels": integers("runs", "rows"),
+    "share": REAL,
     "sums": reals("runs"),
 }
 
 
-def write_losses(k: FunctionCode, args: Arguments) -> None:
+def write_entropies(k: FunctionCode, args: Arguments) -> None:
     """sums <- sum of log(sum(exp(logits))) - the label's logit; gradient <- softmax(logits) - 1 at the label."""
     zero = k.vector(0.0)
     total, highest, weight, own, spoilt = (k.variable(zero) for _ in range(5))
@@ -49,29 +52,46 @@ def write_losses(k: FunctionCode, args: Arguments) -> None:
         with k.loop(ceil_divided(args.rows, LANES)) as group:
             # Lanes beyond the last row repeat it, and do not count.
             rows, counted = k.lanes_of(group, args.rows)
-            logits, gradient, label = args.logits[run, rows], args.gradient[run, rows], args.labels[run, rows]
+            logits, gradient, label = (
+                args.outputs[run, rows],
+                args.gradient[run, rows],
+                args.labels[run, rows],
+            )
             highest.value, weight.value, own.value, spoilt.value = k.vector(-INFINITY), zero, zero, zero
-            with k.loop(args.classes) as index:
+            with k.loop(args.columns) as index:
                 value = logits[index]
                 highest.value = maximum(value, highest.value)
                 # `exp` and `maximum` do not pass these on.
                 spoilt.value = select(is_nan(value) | (value == INFINITY), NAN, spoilt.value)
             spoilt.value = select(highest.value == -INFINITY, NAN, spoilt.value)
-            with k.loop(args.classes) as index:
+            with k.loop(args.columns) as index:
                 value = logits[index] - highest.value
                 weight.value += exp(value)
                 own.value = select(label == index, value, own.value)
             loss = log(weight.value) - own.value + spoilt.value
             total.value += select(counted, loss, 0.0)
             share = 1.0 / weight.value
-            with k.loop(args.classes) as index:
+            with k.loop(args.columns) as index:
                 value = exp(logits[index] - highest.value)
                 at_label = select(label == index, spoilt.value - 1.0, spoilt.value)
                 gradient[index] = fma(value, share, at_label)
         args.sums[run] = lane_sum(total.value).lane(0)
 
 
-def summed(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Tensor:
+def write_squares(k: FunctionCode, args: Arguments) -> None:
+    """sums <- share times the sum of (outputs - targets)^2; gradient <- 2 share (outputs - targets)."""
+    total = k.variable(k.zero_of(k.real))
+    with k.loop(args.runs) as run:
+        total.value = k.zero_of(k.real)
+        outputs, targets, gradient = (each[run].flat for each in (args.outputs, args.targets, args.gradient))
+        with k.loop(args.rows * args.columns) as number:
+            wrong = outputs[number] - targets[number]
+            gradient[number] = wrong * (args.share * 2.0)
+            total.value += wrong * wrong
+        args.sums[run] = total.value * args.share
+
+
+def cross_entropy(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Tensor:
     """The sum (1,) over logits (n, columns) of the cross-entropy with labels int64 (n,), which are below `classes`.
 
     Raises:
@@ -86,11 +106,25 @@ def summed(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> torch.Te
     return made
 
 
-def vjp(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> VJP | None:
-    """`summed`, see `engines.vjp`; None where it is not compiled."""
+def cross_entropy_vjp(logits: torch.Tensor, labels: torch.Tensor, classes: int) -> VJP | None:
+    """`cross_entropy`, see `engines.vjp`; None where it is not compiled."""
     if not _compiled(logits, classes):
         return None
     sums, gradient = _summed(logits, labels)
+    return VJP(sums, lambda cotangent, slots: scaled(gradient, cotangent))
+
+
+def squared_error_vjp(outputs: torch.Tensor, targets: torch.Tensor) -> VJP:
+    """The squared errors of outputs (n, columns), their mean over columns summed over samples, (1,); see `engines.vjp`."""
+    outputs, targets = outputs.contiguous(), targets.contiguous()
+    *runs, samples, columns = outputs.shape
+    gradient, sums = torch.empty_like(outputs), outputs.new_empty((*runs, 1))
+    # fmt: off
+    _kernel(outputs.dtype).run(
+        "write_squares", runs=sums.numel(), rows=samples, columns=columns, share=1 / columns,
+        outputs=outputs, targets=targets, gradient=gradient, sums=sums,
+    )
+    # fmt: on
     return VJP(sums, lambda cotangent, slots: scaled(gradient, cotangent))
 
 
@@ -127,8 +161,8 @@ def _summed(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, t
     gradient, sums = torch.empty_like(logits), logits.new_empty((*runs, 1))
     # fmt: off
     _kernel(logits.dtype).run(
-        "write_losses", runs=sums.numel(), rows=rows, classes=classes,
-        logits=logits, gradient=gradient, labels=labels, sums=sums,
+        "write_entropies", runs=sums.numel(), rows=rows, columns=classes,
+        outputs=logits, gradient=gradient, labels=labels, sums=sums,
     )
     # fmt: on
     return sums, gradient
@@ -136,4 +170,4 @@ def _summed(logits: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, t
 
 @cache
 def _kernel(dtype: torch.dtype) -> Kernel:
-    return Kernel((write_losses,), ARGUMENTS, dtype, LANES)
+    return Kernel((write_entropies, write_squares), ARGUMENTS, dtype, LANES)

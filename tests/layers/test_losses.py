@@ -2,22 +2,22 @@
 
 import pytest
 import torch
-from torch.nn.functional import cross_entropy
+from torch.nn import functional
 
-from ketscale.layers.cross_entropy import summed, vjp
+from ketscale.layers.losses import cross_entropy, cross_entropy_vjp
 
 
 def reference(logits, labels):
     """Sum and gradient by torch's own operators."""
     logits = logits.clone().requires_grad_()
-    loss = cross_entropy(logits, labels, reduction="sum")
+    loss = functional.cross_entropy(logits, labels, reduction="sum")
     return loss.detach().reshape(1), *torch.autograd.grad(loss, logits)
 
 
 def compiled(logits, labels, classes):
     """Sum and gradient, which must come from the compiled operator."""
     logits = logits.clone().requires_grad_()
-    loss = summed(logits, labels, classes)
+    loss = cross_entropy(logits, labels, classes)
     assert loss.grad_fn.name() == "_SummedBackward"
     return loss.detach(), *torch.autograd.grad(loss, logits, torch.ones(1, dtype=loss.dtype))
 
@@ -49,9 +49,9 @@ def test_what_is_not_finite_is_passed_on_as_torch_does(dtype, wrong, at):
 def test_members_under_vmap_have_their_own():
     logits = torch.randn(3, 20, 4, dtype=torch.float64, requires_grad=True)
     labels = torch.randint(0, 4, (3, 20))
-    sums = torch.func.vmap(lambda x, y: summed(x, y, 4))(logits, labels)
+    sums = torch.func.vmap(lambda x, y: cross_entropy(x, y, 4))(logits, labels)
     (gradient,) = torch.autograd.grad(sums.sum(), logits)
-    direct = vjp(logits.detach(), labels, 4)
+    direct = cross_entropy_vjp(logits.detach(), labels, 4)
     assert torch.equal(direct.value, sums)
     assert torch.equal(direct.back(torch.ones(3, 1, dtype=torch.float64), None), gradient)
     for member in range(3):
@@ -62,17 +62,19 @@ def test_members_under_vmap_have_their_own():
 def test_a_label_beyond_the_logits_is_an_error():
     """As of a model that was made for fewer classes than the data have."""
     with pytest.raises(IndexError):
-        summed(torch.randn(4, 3), torch.full((4,), 3), 4)
+        cross_entropy(torch.randn(4, 3), torch.full((4,), 3), 4)
 
 
 def test_second_derivatives_are_refused():
     logits = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
     with pytest.raises(Exception, match="cross-entropy has first derivatives only"):
-        torch.autograd.grad(summed(logits, torch.zeros(4, dtype=torch.int64), 3), logits, create_graph=True)
+        torch.autograd.grad(
+            cross_entropy(logits, torch.zeros(4, dtype=torch.int64), 3), logits, create_graph=True
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_torchs(dtype):
     logits, labels = torch.randn(5, 3).to(dtype), torch.tensor([0, 1, 2, 0, 1])
-    assert torch.equal(summed(logits, labels, 3), reference(logits, labels)[0])
-    assert vjp(logits, labels, 3) is None
+    assert torch.equal(cross_entropy(logits, labels, 3), reference(logits, labels)[0])
+    assert cross_entropy_vjp(logits, labels, 3) is None
