@@ -19,11 +19,10 @@ ARGUMENTS = {
     "chosen": integers("rows"),
     "table out": reals("all", "width"),
     "factors": reals("rows"),
-    "integer_table integer_out": integers("all", "width"),
 }
 
 
-def write_reals(k: FunctionCode, args: Arguments) -> None:
+def write_rows(k: FunctionCode, args: Arguments) -> None:
     """out <- the chosen rows of the table."""
     whole = args.width // LANES
     with k.loop(args.rows) as row:
@@ -33,12 +32,6 @@ def write_reals(k: FunctionCode, args: Arguments) -> None:
             out.part((place,), 1, element="vector")[0] = source.part((place,), 1, element="vector")[0]
         with k.when(whole * LANES < args.width), k.loop(args.width - whole * LANES) as number:
             out[whole * LANES + number] = source[whole * LANES + number]
-
-
-def write_integers(k: FunctionCode, args: Arguments) -> None:
-    """integer_out <- the chosen rows of the integer_table."""
-    with k.loop(args.rows) as row, k.loop(args.width) as number:
-        args.integer_out[row, number] = args.integer_table[args.chosen[row], number]
 
 
 def write_copy(k: FunctionCode, args: Arguments) -> None:
@@ -78,22 +71,13 @@ def gathered(table: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
     """table[chosen] of a contiguous table (n, ...) of floats or of int64, for int64 indices (...) below n, on a CPU."""
     made = table.new_empty((*chosen.shape, *table.shape[1:]))
     width = table.numel() // len(table)
-    if table.dtype == torch.int64:
-        _kernel(torch.float64).run(
-            "write_integers",
-            rows=chosen.numel(),
-            width=width,
-            chosen=chosen,
-            integer_table=table,
-            integer_out=made,
-        )
-    else:
-        _kernel(table.dtype).run(
-            "write_reals", rows=chosen.numel(), width=width, chosen=chosen, table=table, out=made
-        )
+    # A copy of 64 bits is that of a float.
+    _kernel(torch.float64 if table.dtype == torch.int64 else table.dtype).run(
+        "write_rows", rows=chosen.numel(), width=width, chosen=chosen, table=table, out=made
+    )
     return made
 
 
 @cache
 def _kernel(dtype: torch.dtype) -> Kernel:
-    return Kernel((write_reals, write_integers, write_copy, write_scaled), ARGUMENTS, dtype, LANES)
+    return Kernel((write_rows, write_copy, write_scaled), ARGUMENTS, dtype, LANES)
