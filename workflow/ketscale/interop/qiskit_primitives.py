@@ -326,20 +326,13 @@ def _sample(pub: SamplerPub, program: _Program, seed: Seed) -> SamplerPubResult:
 
 def _probabilities(program: _Program, qubits: list[int]) -> Iterator[NDArray[np.float64]]:
     """For each binding the probabilities of the 2**m outcomes of m qubits, the first the least significant bit."""
-    n = program.circuit.qubits
+    n, (inputs, weights), simulator = program.circuit.qubits, program.angles, Fused()
     others = tuple(1 + n - 1 - qubit for qubit in range(n) if qubit not in qubits)
-    for states in _states(program):
+    for some in inputs.split(max(1, AMPLITUDES >> n)):
+        states = simulator.state(program.circuit, Angles(some, weights)).numpy()
         squares = (states.real**2 + states.imag**2).reshape(len(states), *[2] * n)
         for row in squares.sum(axis=others).reshape(len(states), 2 ** len(qubits)):
             yield row / row.sum()
-
-
-def _states(program: _Program) -> Iterator[NDArray[np.complex128]]:
-    """The states (rows, 2**n) for all bindings, some rows at a time."""
-    inputs, weights = program.angles
-    simulator = Fused()
-    for some in inputs.split(max(1, AMPLITUDES >> program.circuit.qubits)):
-        yield simulator.state(program.circuit, Angles(some, weights)).numpy()
 
 
 class _Program(NamedTuple):
