@@ -98,8 +98,8 @@ def divided(circuit: Circuit, sizes: tuple[int, ...], weights: tuple[bool, ...])
 
 def arranged(
     circuit: Circuit, words: tuple[str, ...] | None, terms: Any, wanted: Sequence[bool] | None
-) -> Any:
-    """The value of a primitive in JAX's functions, around one call of a kernel; see `jax_primitive`."""
+) -> list[Any]:
+    """The results of the primitive in JAX's functions, around one call of a kernel; see `jax_primitive`."""
     primals, tangents, cotangent = terms
     if len(tangents) > MOST - (wanted is not None):
         raise UserError(
@@ -115,11 +115,9 @@ def arranged(
         if wanted is not None:
             return [jnp.zeros_like(primal) for primal, there in zip(primals, wanted, strict=True) if there]
         real = primals[0].dtype
-        return (
-            jnp.zeros((*leading, 2**circuit.qubits), jnp.result_type(real, jnp.complex64))
-            if words is None
-            else jnp.zeros((*leading, len(words)), real)
-        )
+        if words is None:
+            return [jnp.zeros((*leading, 2**circuit.qubits), jnp.result_type(real, jnp.complex64))]
+        return [jnp.zeros((*leading, len(words)), real)]
     prepared = jnp.iscomplexobj(primals[-1])
     if tangents and not prepared:
         # Kernels along tangents start from a given state.
@@ -163,7 +161,7 @@ def arranged(
     settings = {"circuit": swept, "words": words, "groups": layout.groups, "order": len(tangents)}
     if wanted is None:
         value, *_ = kernel_p.bind(*given, **settings, prepared=prepared, wanted=None)
-        return layout.back(value, leading)
+        return [layout.back(value, leading)]
     kinds = [
         "weight" if number < count and layout.weights[number] else "input" if number < count else "initial"
         for number in range(len(primals))
@@ -223,25 +221,24 @@ def compiled(
     plan = sweeps.Request(circuit, words, kind, batch, not prepared, wanted or (), order=order).plan()
     arguments = TANGENTS if order else ARGUMENTS
     slots = {name: COUNTERS + number for number, name in enumerate(" ".join(arguments).split())}
-    group_tiles = -(-batch // plan.samples)
-    tiles = groups * group_tiles
-    work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * tiles
+    sweep = (push if order else forward) if wanted is None else bend if order else pull
+    # Each function, and whether threads share it.
+    functions: dict[Callable[..., None], bool] = {prepare: False}
+    functions |= {prepare_tangents: False} if order else {}
+    functions |= {sweep: True} | ({collect: False} if wanted else {})
+    kernel = Kernel(tuple(functions), arguments, kind, plan.lanes, plan, sweeps.SOURCES)
+    made = sweeps.Compiled(plan, kernel, batch, groups)
+    several = made.group_tiles > 1
     # macOS binds no process to cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    threads = max(1, min(cores, tiles, work // WORK_PER_THREAD))
+    threads = max(1, min(cores, made.tiles, made.work // WORK_PER_THREAD))
     point = ["inputs", "weights"] + ["initial"] * prepared
     names = point + [f"{name}{number}" for number in range(order) for name in point]
-    functions: dict[Callable[..., None], bool] = {prepare: False}
-    if order:
-        functions[prepare_tangents] = False
     results: dict[str, tuple[int, ...]] = {}
     if wanted is None:
-        functions[push if order else forward] = True
         results["out"] = (rows, plan.columns)
         results["states"] = (threads * plan.state_vectors * plan.lanes,)
     else:
-        functions[bend if order else pull] = True
-        functions |= {collect: False} if group_tiles > 1 else {}
         names.append("cotangent")
         sizes = {
             "input": (rows, circuit.inputs),
@@ -249,26 +246,17 @@ def compiled(
             "initial": (rows, plan.amplitude_floats),
         }
         results |= {f"{kind}_gradient": sizes[kind] for kind in wanted}
-        if group_tiles > 1 and "weight" in wanted:
-            results["weight_rows"] = (tiles, plan.weight_columns)
+        if several and "weight" in wanted:
+            results["weight_rows"] = (made.tiles, plan.weight_columns)
     results["scratch"] = (threads * plan.scratch_vectors * plan.lanes,)
     results["shared"] = (groups * plan.shared_stride,)
     if isinstance(plan, TangentPlan):
         results |= {f"moved{number}": (groups * plan.moved_stride,) for number in range(order)}
-    kernel = Kernel(tuple(functions), arguments, kind, plan.lanes, plan, sweeps.SOURCES)
-    sources = np.argsort(np.array(plan.program.order or (), dtype=np.int64))
-    powers = np.array(plan.program.powers or (), dtype=np.int8)[sources]
-    fixed = {
-        "batch": batch,
-        "groups": groups,
-        "group_tiles": group_tiles,
-        "tiles": tiles,
+    fixed = made.fixed | {
         "input_stride": circuit.inputs,
         "input_gradient_stride": circuit.inputs,
         "initial_stride": plan.amplitude_floats if prepared and shapes[2][0] > 1 else 0,
         "states_per_worker": plan.state_vectors,
-        "sources": sources.ctypes.data,
-        "powers": powers.ctypes.data,
     }
     places = [Place(number, slots[name]) for number, name in enumerate([*names, *results])]
     if "weight_gradient" in results and "weight_rows" not in results:
@@ -276,11 +264,15 @@ def compiled(
         at = len(names) + list(results).index("weight_gradient")
         places.append(Place(at, slots["weight_rows"]))
     table = Table(
-        [(kernel.library.address(function.__name__), shared) for function, shared in functions.items()],
+        [
+            (kernel.library.address(function.__name__), shared)
+            for function, shared in functions.items()
+            if several or function is not collect
+        ],
         threads,
         [0] * COUNTERS + [fixed.get(name, 0) for name in slots],
         places,
-        (kernel, sources, powers),
+        made,
     )
     complex_ = np.result_type(real, np.complex64)
     amplitudes = {"initial_gradient"} | ({"out"} if words is None else set())

@@ -132,7 +132,8 @@ class Listing(SweepPlan):
     def listed(self) -> tuple[dict[str, int], dict[str, torch.Tensor]]:
         """How many passes there are, and the tables, by the names of the arguments."""
         table = _Table(self.lane_bits, self._bits, self._dimensions)
-        first = -1 if "initial" in self.wanted else self._first_wanted()
+        wanted = (number for number, r in enumerate(self.steps) if r.angle.kind in self.wanted)
+        first = -1 if "initial" in self.wanted else next(wanted, len(self.steps))
         passes = self._passes()
 
         def rotations(basis: tuple[int, ...], members: Sequence[int]) -> None:
@@ -177,10 +178,6 @@ class Listing(SweepPlan):
             **{f"orbit_{name}": (found, torch.int64) for name, found in orbits.items()},
         }
         return counts, {name: torch.from_numpy(np.array(v)).to(kind) for name, (v, kind) in tables.items()}
-
-    def _first_wanted(self) -> int:
-        wanted = (i for i, r in enumerate(self.steps) if r.angle.kind in self.wanted)
-        return next(wanted, len(self.steps))
 
     def _passes(self) -> list[tuple[tuple[int, ...] | Move, list[int]]]:
         """The basis of each pass and the numbers of its rotations, in the order of the program; or a move."""

@@ -13,7 +13,7 @@ controls are 1 (Barenco et al., Phys. Rev. A 52, 3457 (1995), lemma 7.9).
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
@@ -178,8 +178,9 @@ class Program:
         return all(r.ys % 2 == 1 if isinstance(r, Rotation) else r.real for r in self.rotations)
 
 
+@lru_cache(maxsize=256)
 def reduce(
-    circuit: Circuit, paulis: Sequence[str] | None, literal: bool = False, mixed: bool = False
+    circuit: Circuit, paulis: tuple[str, ...] | None, literal: bool = False, mixed: bool = False
 ) -> Program:
     """The program of a circuit that measures `paulis`, or, without any, gives its state.
 

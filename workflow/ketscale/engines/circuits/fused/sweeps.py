@@ -13,7 +13,7 @@ import torch
 
 from ketscale.engines.choice import CodeChoice
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused import kernels, tangents, universal, universal_tangents
+from ketscale.engines.circuits.fused import kernels, tangents, universal
 from ketscale.engines.circuits.fused.kernels import ARGUMENTS, backward, forward
 from ketscale.engines.circuits.fused.listing import Listing
 from ketscale.engines.circuits.fused.once import collect, prepare, prepare_and_forward
@@ -48,7 +48,7 @@ class Compiled:
     """Compiled functions for one circuit, one set of wanted gradients, one batch size and one number of groups.
 
     plan: of code that was written for the circuit, or the circuit that code reads. batch: samples in each group.
-    fixed: the arguments that all calls have.
+    fixed: the arguments that all calls have. work: multiply-adds of a state's sweep there and back.
     """
 
     def __init__(self, plan: SweepPlan, kernel: Kernel, batch: int, groups: int) -> None:
@@ -57,6 +57,7 @@ class Compiled:
         self.groups = groups
         self.group_tiles = -(-batch // plan.samples)
         self.tiles = groups * self.group_tiles
+        self.work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
         self.real = torch.float64 if plan.double else torch.float32
         self.reads = isinstance(plan, Listing)
         self._tables: dict[str, torch.Tensor] = {}
@@ -98,8 +99,7 @@ class CompiledSweep(Compiled):
         self.shared_floats = groups * plan.shared_stride
         self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
         self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
-        work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
-        self._most_threads = max(1, min(self.tiles, work // WORK_PER_THREAD))
+        self._most_threads = max(1, min(self.tiles, self.work // WORK_PER_THREAD))
         self._free: list[Workspace] = []
 
     def borrow(self) -> Workspace:
@@ -142,13 +142,10 @@ def _reader(dtype: torch.dtype, lanes: int, order: int, bends: bool) -> Kernel:
     functions: tuple[Callable[..., None], ...] = (
         universal.prepare, universal.forward, universal.prepare_and_forward, universal.backward, universal.collect,
     )  # fmt: skip
-    if not order:
-        return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(*SOURCES, kernels))
-    functions = (universal_tangents.push1 if order == 1 else universal_tangents.push2,)
-    if bends:
-        functions = (universal_tangents.bend, universal.collect)
-    sources = (*SOURCES, kernels, tangents, universal)
-    return Kernel(functions, universal_tangents.ARGUMENTS, dtype, lanes, sources=sources)
+    if order:
+        pushed = universal.push1 if order == 1 else universal.push2
+        functions = (universal.bend, universal.collect) if bends else (pushed,)
+    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(*SOURCES, kernels, tangents))
 
 
 C = TypeVar("C", bound=Compiled)
@@ -204,7 +201,7 @@ class Request(NamedTuple):
 
     @property
     def _program(self) -> Program:
-        return reduced(self.circuit, self.paulis, self.literal, self.partners is not None)
+        return reduce(self.circuit, self.paulis, self.literal, self.partners is not None)
 
     def _laid_out(self, kind: type[Plan], lanes: int, real: bool) -> Plan:
         bits = lane_bits(lanes, self.circuit.qubits, self.batch, self._double, real)
@@ -245,12 +242,6 @@ class Sweep(CodeChoice[C]):
 def kernel(request: Request) -> Sweep[CompiledSweep]:
     """The code for a circuit, the wanted result and the wanted gradients, without tangents."""
     return Sweep(request, CompiledSweep)
-
-
-@lru_cache(maxsize=256)
-def reduced(circuit: Circuit, paulis: tuple[str, ...] | None, literal: bool, mixed: bool) -> Program:
-    """`program.reduce`, cached."""
-    return reduce(circuit, paulis, literal, mixed)
 
 
 def _lanes(amplitudes: int, double: bool) -> int:

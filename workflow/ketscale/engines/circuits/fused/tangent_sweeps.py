@@ -85,7 +85,7 @@ KINDS: tuple[Wanted, ...] = ("input", "weight", "initial")
 
 
 class CompiledTangents(Compiled):
-    """The functions of `tangents` or `universal_tangents`.
+    """The functions of `tangents` or `universal`.
 
     zero, nothing: |0...0>, and a tangent of 0, (1, 2**n).
     """
@@ -107,14 +107,14 @@ class CompiledTangents(Compiled):
             self._alone, states = f"{self._sweep}_at_once", len(plan.states)
             strides = {"shared": plan.shared_stride}
             strides |= {f"moved{number}": plan.moved_stride for number in range(plan.order)}
-        self._work = 14 * len(plan.steps) * states // 2 * plan.state_vectors * plan.lanes * self.tiles
+        self.work = self.work * states // 2
         # What groups share comes first, and then each thread's scratch.
         ends = list(accumulate((groups * size for size in strides.values()), initial=0))
         self._starts = dict(zip([*strides, "scratch"], ends, strict=True))
 
     def run(self, arguments: dict[str, Any]) -> None:
         """Fill the results among a kernel's arguments."""
-        threads = threads_for(self.tiles, self._work)
+        threads = threads_for(self.tiles, self.work)
         scratch = threads * self.plan.scratch_vectors * self.plan.lanes
         own = torch.empty(self._starts["scratch"] + scratch, dtype=self.real)
         address, size = own.data_ptr(), self.real.itemsize

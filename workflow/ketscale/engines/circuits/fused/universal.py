@@ -1,6 +1,7 @@
 """Kernels of any circuit, which read it from a table: compiled once for a processor, before any circuit is known.
 
-They have the functions and the first arguments of `kernels`, and the table of `listing` besides. A *step* is a rotation,
+They have the functions and the first arguments of `kernels`, and the table of `listing` besides; and they differentiate
+along tangents as the functions of `tangents` do. A *step* is a rotation,
 or a word that is measured or applied; a *pass* is steps on blocks of vectors that are closed under their flips. A block
 is copied to a place of its own, so its steps find it in the cache; a state that fits the cache is one block. A pass
 without steps is a move (`moves`).
@@ -16,10 +17,12 @@ from dataclasses import dataclass
 from functools import partial
 
 from ketscale.engines.circuits.fused.block import of_amplitudes, parity
+from ketscale.engines.circuits.fused.higher import MOST
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS, to_rows
 from ketscale.engines.circuits.fused.mixing import mix, undo_mix
 from ketscale.engines.circuits.fused.moves import MoveTable, move
 from ketscale.engines.circuits.fused.rows import Places, Rows
+from ketscale.engines.circuits.fused.tangents import OPERANDS
 from ketscale.engines.compiled.functions import sincos
 from ketscale.engines.compiled.language import (
     I64,
@@ -74,6 +77,8 @@ ARGUMENTS = CALL_ARGUMENTS | {
     "angle_columns": integers("angles"),
     "half_factors": reals("angles"),
     "factors": reals("steps"),  # of the gradients
+    **OPERANDS,
+    "valued": INTEGER,
 }
 
 
@@ -268,6 +273,49 @@ def collect(k: FunctionCode, args: Arguments) -> None:
             with k.loop(args.group_tiles) as tile:
                 total.value = total.value + rows[group * args.group_tiles + tile, i]
             sums[group, i] = total.value
+
+
+# --- tangents ---
+
+
+def _push(k: FunctionCode, args: Arguments, order: int) -> None:
+    with tiles(k, args, order, 2**order) as tile:
+        _moved(tile, tile.states)
+        measure(tile, tile.states)
+        write_results(tile, tile.states[-1])
+
+
+def push1(k: FunctionCode, args: Arguments) -> None:
+    """The result's derivative along a tangent."""
+    _push(k, args, 1)
+
+
+def push2(k: FunctionCode, args: Arguments) -> None:
+    """The result's derivative along two tangents."""
+    _push(k, args, MOST)
+
+
+def bend(k: FunctionCode, args: Arguments) -> None:
+    """The derivative of the gradients along a tangent, for cotangents that stay; and of the result if `valued`."""
+    with tiles(k, args, 1, 4) as tile:
+        psi = tile.states[:2]
+        _moved(tile, psi)
+        with k.when(args.valued != 0):
+            measure(tile, psi)
+            write_results(tile, psi[1])
+        begin_adjoint(tile)
+        undo(tile)
+
+
+def _moved(tile: Tile, states: list[Buffer]) -> None:
+    """A state and its tangents after all rotations."""
+    args = tile.args
+    starts = [args.initial, *(getattr(args, f"initial{number}") for number in range(len(tile.halves)))]
+    for start, state in zip(starts, states, strict=False):
+        rows(tile, start, True, lambda rows, state=state: rows.read(state, 1.0))  # type: ignore[misc]
+    for state in states[len(starts) :]:
+        state.zero(args.vectors)
+    evolve(tile, states)
 
 
 # --- superpositions ---
