@@ -10,7 +10,6 @@ from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, sweeps
-from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.spanned import Spanned
@@ -18,9 +17,8 @@ from ketscale.engines.circuits.superposition import (
     Superposition,
     reversal,
     superposed,
-    through_states,
 )
-from ketscale.engines.circuits.wrapper import Looped
+from ketscale.engines.circuits.wrapper import Looped, Placed
 from ketscale.errors import UserError
 
 REFERENCE: Simulator = build_simulator(
@@ -165,7 +163,7 @@ def test_only_what_needs_a_gradient_gets_one(wanted: int) -> None:
         leaf.requires_grad_(i == wanted)
     values = [
         way(circuit, angles, pauli_words(6), superposition)
-        for way in (Fused().superposed, lambda *request: through_states(REFERENCE, *request))
+        for way in (Fused().superposed, lambda *request: superposed(REFERENCE, *request))
     ]
     found, expected = (torch.autograd.grad((v**3).sum(), leaves[wanted]) for v in values)
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)
