@@ -157,7 +157,7 @@ class FusedDevice(Device):
         return tuple(
             _one_or_all(tape.way(tape.tensors))
             if isinstance(tape, Known)
-            else self._executed(_standard(tape), through)
+            else self._executed(tape.map_to_standard_wires(), through)
             for tape in circuits
         )
 
@@ -172,8 +172,11 @@ class FusedDevice(Device):
         ):
             evaluator, numbers = self._evaluator(tape)
             if not tape.shots:
-                results = evaluator.evaluate(numbers)
-                return _one_or_all(results if through == Interface.TORCH else list(map(_in_numpy, results)))
+                results: Sequence[Any] = evaluator.evaluate(numbers)
+                if through != Interface.TORCH:
+                    # Some of PennyLane's own measurements are NumPy's already.
+                    results = [x.cpu().numpy() if isinstance(x, torch.Tensor) else x for x in results]
+                return _one_or_all(results)
             batched = evaluator.structure.batch is not None
             state = tapes.unflattened(evaluator.state(numbers), tape.num_wires, batched)
         return measure_final_state(tape, state.cpu().numpy(), batched, rng=self._rng)
@@ -194,7 +197,7 @@ class FusedDevice(Device):
     ) -> Any:
         """The products of cotangents with each circuit's Jacobian, one for each trainable parameter."""
         return tuple(
-            self._vjp(_standard(tape), cotangent if len(tape.measurements) > 1 else (cotangent,))
+            self._vjp(tape.map_to_standard_wires(), cotangent if len(tape.measurements) > 1 else (cotangent,))
             for tape, cotangent in zip(circuits, cotangents, strict=True)
         )
 
@@ -247,18 +250,8 @@ def _gradients(
     return tuple(gradient.conj().resolve_conj() for gradient in gradients)
 
 
-def _in_numpy(result: Any) -> Any:
-    """Some of PennyLane's own measurements are NumPy's already."""
-    return result.cpu().numpy() if isinstance(result, torch.Tensor) else result
-
-
 def _one_or_all(results: Sequence[Any]) -> Any:
     return results[0] if len(results) == 1 else tuple(results)
-
-
-def _standard(tape: QuantumScript) -> QuantumScript:
-    """The tape on wires 0..n-1."""
-    return tape.map_to_standard_wires()
 
 
 @qml.transform

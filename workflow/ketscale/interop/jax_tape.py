@@ -38,13 +38,13 @@ def results(tape: QuantumScript) -> tuple[Any, ...]:
         if tapes.native(operation):
             gates.append(operation)
             continue
-        whole = _tensor(_state(gates, qubits, state, batched), qubits)
+        whole = tapes.unflattened(_state(gates, qubits, state, batched), qubits, batched)
         state = apply_operation(operation, whole, is_state_batched=batched)
         state = state.reshape((-1, 2**qubits) if batched else (2**qubits,))
         gates = []
     asked = tapes.expectations(tape.measurements, qubits)
     if asked is None:
-        whole = _tensor(_state(gates, qubits, state, batched), qubits)
+        whole = tapes.unflattened(_state(gates, qubits, state, batched), qubits, batched)
         return tuple(measure(each, whole, is_state_batched=batched) for each in tape.measurements)
     written, numbers = tapes.read(gates)
     # A sum of no words is zero.
@@ -65,10 +65,6 @@ def _state(gates: Sequence[Operator], qubits: int, state: Any, batched: bool) ->
     for phase in numbers.phases:
         after = after * jnp.exp(-1j * jnp.asarray(phase))[..., None]
     return after
-
-
-def _tensor(state: Any, qubits: int) -> Any:
-    return state.reshape(*state.shape[:-1], *[2] * qubits)
 
 
 def _evaluated(

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given, order_of
+from ketscale.engines.circuits.qiskit import METHODS
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import read_text
 from ketscale.interop.expressions import Expression, ParametrisedCircuit
@@ -35,12 +36,8 @@ class PlacedGate(NamedTuple):
 
 
 # Gates with one counterpart: its name, for the same qubits and parameters in the same order.
-SAME = {
-    "h": "Hadamard", "x": "PauliX", "y": "PauliY", "z": "PauliZ", "s": "S", "t": "T",
-    "rx": "RX", "ry": "RY", "rz": "RZ", "p": "PhaseShift", "u1": "PhaseShift",
-    "cx": "CNOT", "cz": "CZ", "swap": "SWAP", "crx": "CRX", "cry": "CRY", "crz": "CRZ",
-    "cp": "ControlledPhaseShift", "cu1": "ControlledPhaseShift", "rxx": "IsingXX", "ryy": "IsingYY", "rzz": "IsingZZ",
-}  # fmt: skip
+SAME = {method: name for name, method in METHODS.items()}
+SAME |= {"u1": "PhaseShift", "cu1": "ControlledPhaseShift"}
 
 # U(theta, phi, lambda) = P(phi) RY(theta) P(lambda), which is a Rot up to a global phase. RZ(-b) = X RZ(b) X, so that
 # no angle needs arithmetic.

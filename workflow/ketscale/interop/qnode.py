@@ -133,7 +133,8 @@ class Converted:
         kind = tensors[0].device.type if tensors else "cpu"
         with torch.autocast(kind, enabled=False) if torch.is_autocast_enabled(kind) else nullcontext():
             results = self._answer(key, tensors, args, kwargs)
-        return pytree.tree_map(_to_numpy, results) if in_numpy else results
+        # As PennyLane gives it: scalars are numbers.
+        return pytree.tree_map(lambda x: x.detach().numpy()[()], results) if in_numpy else results
 
     def _in_jax(self, args: Any, kwargs: Any) -> Any:
         """The results as arrays of JAX, whose transformations see through the call; nothing is kept, for jit keeps it."""
@@ -166,11 +167,6 @@ class Converted:
                 way = self._records.record((key, outside), tensors, captured, run)
         self._records.check(way, tensors, captured, run)
         return way.nested(way([*tensors, *captured]))
-
-
-def _to_numpy(result: torch.Tensor) -> Any:
-    """As PennyLane gives it: scalars are numbers."""
-    return result.detach().numpy()[()]
 
 
 def _key(leaf: Any) -> object:

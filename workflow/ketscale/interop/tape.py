@@ -269,8 +269,8 @@ def batch_of(tape: QuantumScript) -> int | None:
     return None
 
 
-def unflattened(state: torch.Tensor, qubits: int, batched: bool) -> torch.Tensor:
-    """States (batch, 2**qubits) as PennyLane has them, ((batch,) 2, 2, ..., 2)."""
+def unflattened(state: Any, qubits: int, batched: bool) -> Any:
+    """States (batch, 2**qubits), of any library, as PennyLane has them, ((batch,) 2, 2, ..., 2)."""
     return state.reshape([-1, *[2] * qubits] if batched else [2] * qubits)
 
 

@@ -261,7 +261,8 @@ class _Memory:
         sizes, (seeds, step, samples) = self._sizes, drawn
         x, samples = x.contiguous(), samples.contiguous()
         made = torch.empty((*x.shape[:-1], sizes.widths[-1]), dtype=sizes.dtype)
-        weights = [_in_rows(weight) for weight in parameters[::2]]
+        # Rows must be side by side in each run.
+        weights = [w if w.stride()[-2:] == (w.shape[-1], 1) else w.contiguous() for w in parameters[::2]]
         table, size = self._table, 8 * len(FIELDS)
         for number, (weight, bias) in enumerate(zip(weights, parameters[1::2], strict=True)):
             _pack_weights(
@@ -325,11 +326,6 @@ WEIGHTS, GRADIENTS = (8 * FIELDS.index(name) for name in ("weight", "to_weight")
 _NAMES = [name for names in ARGUMENTS for name in names.split()]
 STEP, SAMPLES, COTANGENT = (COUNTERS + _NAMES.index(name) for name in ("step", "samples", "cotangent"))
 _pack_weights = struct.Struct("4q").pack_into
-
-
-def _in_rows(weight: torch.Tensor) -> torch.Tensor:
-    """Weights whose rows are side by side in each run."""
-    return weight if weight.stride()[-2:] == (weight.shape[-1], 1) else weight.contiguous()
 
 
 # Memory that no pass uses, by what it was made for: of the sizes that were used last.

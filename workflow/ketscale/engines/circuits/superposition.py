@@ -42,7 +42,7 @@ def superposed(
     """
     own = getattr(simulator, "superposed", None)
     if own is None:
-        return through_states(simulator, circuit, angles, paulis, superposition)
+        return measured(simulator, mixed(simulator, circuit, angles, superposition), paulis)
     values: torch.Tensor = own(circuit, angles, paulis, superposition)
     return values
 
@@ -68,21 +68,6 @@ def check_superposition(circuit: Circuit, angles: Angles, superposition: Superpo
                 f"a superposition's {name} must be ({size},) of {dtype} on {device}, "
                 f"not {tuple(tensor.shape)} of {tensor.dtype} on {tensor.device}"
             )
-
-
-def through_states(
-    simulator: Simulator,
-    circuit: Circuit,
-    angles: Angles,
-    paulis: Sequence[str],
-    superposition: Superposition,
-) -> torch.Tensor:
-    """Expectation values of the normalised superposition (batch, len(paulis)), whose state is computed first.
-
-    Raises:
-        UserError: as for `superposed`.
-    """
-    return measured(simulator, mixed(simulator, circuit, angles, superposition), paulis)
 
 
 def mixed(

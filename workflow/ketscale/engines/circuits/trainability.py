@@ -54,35 +54,27 @@ def gradients(
     Raises:
         UserError: as for `Simulator.expval`.
     """
+
+    def derivatives(angles: torch.Tensor) -> Sequence[torch.Tensor]:
+        """For each Pauli word its derivatives (draws, columns - first), in double precision on the CPU."""
+        angles = angles.detach().requires_grad_()
+        with torch.enable_grad():
+            values = simulator.expval(circuit, Angles(angles, angles.new_empty(0)), paulis, initial)
+            found = [
+                torch.autograd.grad(column.sum(), angles, retain_graph=True)[0] for column in values.unbind(1)
+            ]
+        return [each[:, first:].detach().to("cpu", torch.float64) for each in found]
+
     floor = (_ROUNDING * torch.finfo(drawn.dtype).eps) ** 2
     pairs, square, variance = 0, 0.0, 0.0
-    at_drawn = at_uniform = _derivatives(simulator, circuit, drawn, first, paulis, initial)
-    if uniform is not drawn:
-        at_uniform = _derivatives(simulator, circuit, uniform, first, paulis, initial)
+    at_drawn = derivatives(drawn)
+    at_uniform = at_drawn if uniform is drawn else derivatives(uniform)
     for here, anywhere in zip(at_drawn, at_uniform, strict=True):
         depends = (anywhere.square() > floor).any(0)
         pairs += int(depends.sum())
         square += float(here.square().mean(0)[depends].sum())
         variance += float(here.var(0)[depends].sum())
     return Gradients(pairs, square / max(1, pairs), variance / max(1, pairs))
-
-
-def _derivatives(
-    simulator: Simulator,
-    circuit: Circuit,
-    angles: torch.Tensor,
-    first: int,
-    paulis: Sequence[str],
-    initial: torch.Tensor | None,
-) -> Sequence[torch.Tensor]:
-    """For each Pauli word its derivatives (draws, columns - first), in double precision on the CPU."""
-    angles = angles.detach().requires_grad_()
-    with torch.enable_grad():
-        values = simulator.expval(circuit, Angles(angles, angles.new_empty(0)), paulis, initial)
-        found = [
-            torch.autograd.grad(column.sum(), angles, retain_graph=True)[0] for column in values.unbind(1)
-        ]
-    return [each[:, first:].detach().to("cpu", torch.float64) for each in found]
 
 
 def frame_potential(states: Complex[torch.Tensor, "draws amplitudes"], t: int) -> float:

@@ -4,7 +4,7 @@
 state, and `plan` lays out the buffers. `block`, `rows`, `words`, `mixing`, `once` and `kernels` write the machine
 code that `engines.compiled` compiles, caches and loads, and `cpu` calls it from torch. `higher` has the rules of second
 derivatives and forward mode, `tangents` their kernels, and `tangent_sweeps` calls these. Until a circuit has code of
-its own, `universal` and `universal_tangents` read it from the table of `listing`. On a GPU `tables` puts the
+its own, `universal` reads it from the table of `listing`. On a GPU `tables` puts the
 program into device memory, and `gpu` launches the two kernels of `triton_kernels`, or beyond 12 qubits lets `stepwise`
 take one rotation after the other. `route` compares the costs of one matrix product and of a sweep.
 """
@@ -32,8 +32,9 @@ from ketscale.engines.circuits.superposition import (
     TINY,
     Superposition,
     check_superposition,
+    measured,
+    mixed,
     reversal,
-    through_states,
 )
 from ketscale.engines.circuits.wrapper import Looped
 from ketscale.engines.derivatives import transformed
@@ -136,7 +137,7 @@ class Fused:
         swept = inputs.is_cpu and len(inputs) > 0 and self.route != "matrix"
         places = _places(circuit, literal) if swept else None
         if places is None:
-            return through_states(self, circuit, angles, paulis, superposition)
+            return measured(self, mixed(self, circuit, angles, superposition), paulis)
         words = (*paulis, "I" * circuit.qubits)
         check_request(circuit, angles, None, words)
         check_superposition(circuit, angles, superposition)
