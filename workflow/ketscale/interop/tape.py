@@ -52,14 +52,9 @@ def native(operation: Operator) -> bool:
         name in GATES
         or name in NOTHING
         or name == PHASE
-        or is_controlled_gate(operation)
+        or (isinstance(operation, qml.ops.Controlled) and operation.base.name in GATES)
         or permutes(operation)
     )
-
-
-def is_controlled_gate(operation: Operator) -> bool:
-    """Whether it is a gate of `fused` under controls, and not one of its gates itself."""
-    return isinstance(operation, qml.ops.Controlled) and operation.base.name in GATES
 
 
 def permutes(operation: Operator) -> bool:
@@ -175,7 +170,8 @@ def expectations(measurements: Sequence[Any], qubits: int) -> Expectations | Non
         terms = sentence(measurement.obs) if asked else None
         if terms is None or any(map(imaginary, terms.values())):
             return None
-        places.append(tuple(words.setdefault(_spelt(word, qubits), len(words)) for word in terms))
+        spelt = ("".join(word.get(wire, "I") for wire in range(qubits)) for word in terms)
+        places.append(tuple(words.setdefault(each, len(words)) for each in spelt))
         coefficients.append([qml.math.real(factor) for factor in terms.values()])
     return Expectations(tuple(words), tuple(places), coefficients)
 
@@ -208,13 +204,6 @@ def imaginary(factor: Any) -> bool:
     return qml.math.get_dtype_name(factor).startswith("complex") and bool(
         np.any(qml.math.unwrap([qml.math.imag(factor)])[0])
     )
-
-
-def _spelt(word: Any, qubits: int) -> str:
-    letters = ["I"] * qubits
-    for wire, letter in word.items():
-        letters[wire] = letter
-    return "".join(letters)
 
 
 def vector(numbers: Sequence[Any], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
