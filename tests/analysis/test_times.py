@@ -16,7 +16,6 @@ import pytest
 from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.comparability import Key
 from ketscale.analysis.comparison import RESOLUTION, Compared, Times
 from ketscale.analysis.intervals import Estimate, typical
 from ketscale.analysis.kinds import kinds
@@ -391,7 +390,7 @@ def test_a_control_that_was_trained_on_other_data_is_none() -> None:
     known = {"split": "labels", "folds": None, "fold": None, "test_samples": 180}
     found = [comparability.quality({**row(**changes), **known}) for changes in ({}, {"data_hash": "e"})]
     assert comparability.hindrance(found) == "other data"
-    assert Key().against(Key(hosts=frozenset({("", "a")}))) == ""
+    assert comparability.hindrance([(), (("hosts", frozenset({("", "a")})),)]) == ""
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any
 
 from ketscale.jobs.provenance import NAME, TREE
 from ketscale.measure.form import Host
@@ -18,6 +17,11 @@ from ketscale.measure.form import Host
 Row = Mapping[str, Any]
 # Names with their content, such as packages with their versions; '' names what is alone.
 Versions = frozenset[tuple[str, str]]
+# What runs must share, by its parts: code (the modules that were imported, with hashes), packages (those that compute, with
+# versions), hosts (the class of host), cores (whether threads shared physical ones), data (hashes of the data and of the
+# prepared data), splits (how they were split, with the number of test samples of each fold) and precision (of numbers). A
+# name that a part has not is unknown, or is what is compared.
+Key = tuple[tuple[str, Versions], ...]
 # Snakemake starts runs and computes nothing.
 _NOT_COMPUTING = "snakemake"
 SHARED = ("a core for each thread", "threads that share cores")
@@ -27,33 +31,6 @@ _HASHED = ("code", "data")
 _STEPS = 14
 
 
-@dataclass(frozen=True)
-class Key:
-    """What runs must share. A name that a part has not is unknown, or is what is compared.
-
-    code: the modules that were imported, with hashes. packages: those that compute, with versions. hosts: the class of
-    host. cores: whether threads shared physical cores. data: hashes of the data and of the prepared data. splits: how they
-    were split, with the number of test samples of each fold. precision: of numbers.
-    """
-
-    code: Versions = frozenset()
-    packages: Versions = frozenset()
-    hosts: Versions = frozenset()
-    cores: Versions = frozenset()
-    data: Versions = frozenset()
-    splits: Versions = frozenset()
-    precision: Versions = frozenset()
-
-    def against(self, other: Self) -> str:
-        """What stands in the way of comparing runs of these two keys, in words such as 'other code'; '' if nothing does."""
-        pairs = ((name, ours, getattr(other, name)) for name, ours in vars(self).items())
-        return "; ".join(filter(None, (_apart(*pair) for pair in pairs)))
-
-    def joined(self, other: Self) -> Self:
-        """The key of both together; they must agree."""
-        return type(self)(**{name: ours | getattr(other, name) for name, ours in vars(self).items()})
-
-
 def times(row: Row, varied: Collection[str] = ()) -> Key:
     """The key of a run's times.
 
@@ -61,12 +38,12 @@ def times(row: Row, varied: Collection[str] = ()) -> Key:
     'device'. A layout decides how cores are shared, a protocol the precision, a workload the data.
     """
     shared = "" if row["shared_cores"] is None else SHARED[bool(row["shared_cores"])]
-    return Key(
+    return (
         *_software(row),
-        hosts=_known({"": "device" not in varied and row["hardware"]}),
-        cores=_known({"": "layout" not in varied and shared}),
-        data=frozenset() if "workload" in varied else _data(row),
-        precision=_known({"": "protocol" not in varied and row["precision"]}),
+        ("hosts", _known({"": "device" not in varied and row["hardware"]})),
+        ("cores", _known({"": "layout" not in varied and shared})),
+        ("data", frozenset() if "workload" in varied else _data(row)),
+        ("precision", _known({"": "protocol" not in varied and row["precision"]})),
     )
 
 
@@ -75,28 +52,28 @@ def quality(row: Row, of: str = "") -> Key:
 
     of: the split that the run is of, where several of the same data are joined.
     """
-    found = tested(row)
-    data, splits = (
-        frozenset((f"{name} of {of}".strip() if of else name, value) for name, value in part)
-        for part in (found.data, found.splits)
+    named = (
+        (part, frozenset((f"{name} of {of}".strip() if of else name, value) for name, value in found))
+        for part, found in tested(row)
     )
-    return Key(*_software(row), data=data, splits=splits)
+    return (*_software(row), *named)
 
 
 def tested(row: Row) -> Key:
     """The key of what a run was trained and tested on."""
     samples = "samples" if row["fold"] is None else f"samples of fold {row['fold']}"
     split = {"": row["split"], "folds": row["folds"], samples: row["test_samples"]}
-    return Key(data=_data(row), splits=_known(split))
+    return ("data", _data(row)), ("splits", _known(split))
 
 
 def hindrance(keys: Iterable[Key]) -> str:
     """Why runs of these keys can be neither compared nor joined, in words; '' if they can."""
-    known = Key()
+    known: dict[str, dict[str, str]] = {}
     for key in dict.fromkeys(keys):
-        if why := known.against(key):
+        if why := "; ".join(filter(None, (_apart(part, known.get(part, {}), dict(of)) for part, of in key))):
             return why
-        known = known.joined(key)
+        for part, of in key:
+            known.setdefault(part, {}).update(of)
     return ""
 
 
@@ -119,9 +96,8 @@ def modules(imported: str) -> Versions:
     return frozenset((part[:NAME], part[NAME:]) for part in parts)
 
 
-def _apart(part: str, ours: Versions, theirs: Versions) -> str:
+def _apart(part: str, first: Mapping[str, str], second: Mapping[str, str]) -> str:
     """That two parts of a key differ, and how if that is short; '' if they agree in all that both know."""
-    first, second = dict(ours), dict(theirs)
     differing = sorted(name for name in first.keys() & second.keys() if first[name] != second[name])
     told = ", ".join(f"{name} {first[name]} and {second[name]}".strip() for name in differing)
     return (f"other {part}" if part in _HASHED else f"other {part} ({told})") if differing else ""
@@ -131,8 +107,9 @@ def _known(named: Mapping[str, Any]) -> Versions:
     return frozenset((name, str(value)) for name, value in named.items() if value)
 
 
-def _software(row: Row) -> tuple[Versions, Versions]:
-    return modules(row["imported"] or ""), _packages(row["packages"] or "", row["mpi_library"] or "")
+def _software(row: Row) -> Key:
+    packages = _packages(row["packages"] or "", row["mpi_library"] or "")
+    return ("code", modules(row["imported"] or "")), ("packages", packages)
 
 
 def _data(row: Row) -> Versions:

@@ -78,7 +78,7 @@ def warning(findings: Iterable[Finding]) -> str:
     """
     records = [finding.record for finding in findings if finding.record]
     imported = sorted({record.code.imported for record in records})
-    if not comparability.hindrance(comparability.Key(code=comparability.modules(each)) for each in imported):
+    if not comparability.hindrance((("code", comparability.modules(each)),) for each in imported):
         return ""
     versions = sorted(Counter(map(code, records)).items())
     listed = ", ".join(f"{version} ({counted(count, 'run')})" for version, count in versions)
