@@ -1,7 +1,8 @@
-"""Compares two results folders: which points became faster, slower, better or worse beyond noise."""
+"""`ketscale compare`: which points of two results folders became faster, slower, better or worse beyond noise."""
 
 from __future__ import annotations
 
+import json
 import math
 import statistics
 from collections import Counter
@@ -16,14 +17,17 @@ from ketscale.analysis.columns import Column, Trained
 from ketscale.analysis.comparability import hindrance, host_class
 from ketscale.analysis.completeness import code
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
+from ketscale.analysis.kinds.selection import side
 from ketscale.analysis.points import point_of
 from ketscale.analysis.verdicts import CANNOT_TELL, FEW, OTHER_LOSSES, UNCHANGED
 from ketscale.config import Settings
 from ketscale.errors import UserError
+from ketscale.files import write_atomic, write_csv
 from ketscale.grid import POINT, RECORDS, RUNS, Run
 from ketscale.measure import parity
 from ketscale.measure.record import Checked, check_alone
 from ketscale.problems.registry import FAMILIES
+from ketscale.words import aligned, counted, duration
 
 # Columns of runs.csv. The ratios of all but the first have no verdict.
 STEP = "step_s"
@@ -32,6 +36,9 @@ MEASURED = (STEP, "first_step_s", "peak_rss_bytes", "peak_device_bytes")
 LOSSES = "losses"
 COLUMNS = tuple(part.name for part in columns.COMPARED.parts if isinstance(part, Column))
 REGRESSIONS = (verdicts.SLOWER, verdicts.WORSE, OTHER_LOSSES)
+# Points of each printed table without a clear change that are shown; those with one are all shown.
+SHOWN = 10
+PLAIN = (UNCHANGED, CANNOT_TELL, FEW, verdicts.APART)
 # The mean over points leaves step times with these verdicts out.
 UNCOUNTED = (OTHER_LOSSES, verdicts.APART)
 # Largest relative difference of the first losses of one run that was trained twice, perhaps by other code.
@@ -85,6 +92,23 @@ class Change:
     verdict: str | None = None
 
 
+def run(a: Path, b: Path, threshold: float, as_json: Path | None, as_csv: Path | None) -> int:
+    """Compare, print, and write what was asked for; 1 if something is slower or worse, has other losses or fails.
+
+    Raises:
+        UserError: nothing can be compared.
+    """
+    result = compare(a, b, threshold)
+    if as_json:
+        write_atomic(as_json, (json.dumps(result, indent=1, allow_nan=False) + "\n").encode())
+    if as_csv:
+        write_csv(as_csv, result["rows"], COLUMNS)
+    for line in lines(result):
+        print(line)
+    worse = any(row["verdict"] in REGRESSIONS for row in result["rows"])
+    return int(worse or bool(result["failed"]))
+
+
 def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
     """The comparison of two results folders as plain values; `rows` has the columns `COLUMNS`, largest changes first.
 
@@ -112,8 +136,8 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
     judged = [
         replace(change, verdict=word or change.verdict) for change, word in zip(changes, words, strict=True)
     ]
-    counted = [change for change in judged if change.measure == STEP and change.points == 1]
-    times = [each.found.value for each in counted if each.verdict not in UNCOUNTED]
+    steps = [change for change in judged if change.measure == STEP and change.points == 1]
+    times = [each.found.value for each in steps if each.verdict not in UNCOUNTED]
     return {
         "threshold": threshold,
         "level": LEVEL,
@@ -126,11 +150,6 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
         "overall": statistics.geometric_mean(times) if times else None,
         "rows": [columns.taken(columns.COMPARED, change) for change in sorted(judged, key=_by_effect)],
     }
-
-
-def regressed(result: Mapping[str, Any]) -> bool:
-    """Whether something is slower or worse, has other losses, or completes no longer."""
-    return bool(result["failed"]) or any(row["verdict"] in REGRESSIONS for row in result["rows"])
 
 
 def read(results: Path) -> Folder:
@@ -272,13 +291,9 @@ def _difference(at: Mapping[str, Any], pairs: Sequence[Pair]) -> Iterator[Change
         yield Change(at, metric.name, a, b, apart, False, why=why, verdict=verdicts.APART)
         return
     ratio = metrics.is_ratio(theirs, ours, metric)
-    up, down = (verdicts.BETTER, verdicts.WORSE)[:: 1 if metric.better == "up" else -1]
 
     def decide(level: float) -> str | None:
-        wide = metrics.difference(theirs, ours, metric, level)
-        if wide is None or wide.low is None or wide.high is None:
-            return None
-        return up if wide.low > ratio else down if wide.high < ratio else None
+        return side(metrics.difference(theirs, ours, metric, level), "times" if ratio else "", metric)
 
     found = metrics.difference(theirs, ours, metric)
     first, second = (metrics.estimate(side, metric) for side in (ours, theirs))
@@ -301,3 +316,96 @@ def _by_effect(change: Change) -> tuple[Any, ...]:
     size = abs(math.log(change.found.value) if change.ratio else change.found.value)
     at = tuple(str(change.at.get(name)) for name in (*POINT, "hardware"))
     return change.measure != STEP, not change.verdict, change.measure, change.points > 1, -size, at
+
+
+def lines(result: Mapping[str, Any]) -> Iterator[str]:
+    """The comparison for a terminal."""
+    for name in "ab":
+        about = result[name]
+        of = [f"{about['folder']}: {counted(about['records'], 'record')}", *about["code"], *about["hardware"]]
+        yield f"{name.upper()}  {'; '.join(of)}"
+    packages = list(_packages(result["a"]["packages"], result["b"]["packages"]))
+    if packages:
+        yield f"packages differ: {', '.join(packages)}"
+    yield f"{counted(result['pairs'], 'run')} compared" + _listed("; left out: ", result["left_out"])
+    if result["not_timed"]:
+        yield _listed("without times: ", result["not_timed"])
+    for times in (True, False):
+        rows = [row for row in result["rows"] if row["verdict"] and (row["measure"] == STEP) == times]
+        if rows:
+            yield from ("", *_table(rows, times))
+    if result["failed"]:
+        yield from ("", *(f"completes in A and not in B: {name}" for name in result["failed"]))
+    yield from ("", summary(result))
+
+
+def summary(result: Mapping[str, Any]) -> str:
+    """The comparison in a sentence."""
+    times = [row for row in result["rows"] if row["measure"] == STEP]
+    others = [row for row in result["rows"] if row["verdict"] and row["measure"] != STEP]
+    parts = []
+    for rows, noun, beyond in (
+        (times, "step time", f" (beyond {100 * (result['threshold'] - 1):.3g} %)"),
+        (others, "metric", ""),
+    ):
+        found = Counter(row["verdict"] for row in rows)
+        words = ", ".join(f"{found[word]} {word}" for word in verdicts.MEANINGS if found[word])
+        parts += [f"{counted(len(rows), noun)}: {words}{beyond}"] if rows else []
+    if result["failed"]:
+        parts.append(f"{counted(len(result['failed']), 'run')} of A not completed in B")
+    whole = "; ".join(parts)
+    if result["overall"]:
+        counts = [row["points"] == 1 and row["verdict"] not in UNCOUNTED for row in times]
+        points = counted(sum(counts), "point")
+        whole += f"; over {points} a step of B takes {result['overall']:.3f}x as long (geometric mean)"
+    return whole + "."
+
+
+def _table(rows: Sequence[Mapping[str, Any]], times: bool) -> Iterator[str]:
+    plain = [row for row in rows if row["verdict"] in PLAIN and row["points"] == 1]
+    several = len({row["hardware"] for row in rows}) > 1
+    head = (
+        "point",
+        *(() if times else ("metric",)),
+        "A",
+        "B",
+        "B / A" if times else "change",
+        "interval",
+        "n",
+        "verdict",
+    )
+    yield from aligned([head, *(_cells(row, several, times) for row in rows if row not in plain[SHOWN:])])
+    if plain[SHOWN:]:
+        yield f"and {len(plain[SHOWN:])} more without a clear change or undecided (--csv writes all)"
+
+
+def _cells(row: Mapping[str, Any], several: bool, times: bool) -> tuple[str, ...]:
+    # A row of several points has only the axes that they share.
+    axes = {**row, "size": row["size"] and f"{row['size']}-b{row['batch']}", "batch": None}
+    point = "/".join(str(axes[name]) for name in POINT if axes[name] is not None)
+    point = f"{row['points']} points of {point} together" if row["points"] > 1 else point
+    change = "{:.3f}x" if row["change_is"] == "ratio" else "{:+.3g}"
+    ends = [change.format(row[end]).rstrip("x") for end in ("low", "high") if row[end] is not None]
+    return (
+        f"{point} on {row['hardware']}" if several else point,
+        *(
+            map(duration, (row["a"], row["b"]))
+            if times
+            else (row["measure"], f"{row['a']:.4g}", f"{row['b']:.4g}")
+        ),
+        change.format(row["change"]),
+        " to ".join(ends),
+        str(row["points"] if row["points"] > 1 else row["seeds"]),
+        row["verdict"] + (f" ({row['why']})" if row["why"] else ""),
+    )
+
+
+def _packages(a: Mapping[str, Sequence[str]], b: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for name in {**a, **b}:
+        first, second = (" or ".join(side.get(name, ["none"])) for side in (a, b))
+        if first != second:
+            yield f"{name} {first} -> {second}"
+
+
+def _listed(what: str, counts: Mapping[str, int]) -> str:
+    return what + ", ".join(f"{count} {why}" for why, count in counts.items()) if counts else ""

@@ -126,9 +126,9 @@ def _merge(options: argparse.Namespace) -> None:
 
 
 def _compare(options: argparse.Namespace) -> int:
-    from ketscale.analysis import compared
+    from ketscale.analysis import compare
 
-    return compared.run(options.a, options.b, options.threshold, options.json, options.csv)
+    return compare.run(options.a, options.b, options.threshold, options.json, options.csv)
 
 
 def _export(options: argparse.Namespace) -> None:
