@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import binom
 
-from ketscale.analysis.laws import known, messages
+from ketscale.analysis.laws import known
 from ketscale.analysis.laws.fit import Fit, Law, fit
 from ketscale.grid import BACKENDS
 
@@ -30,7 +30,7 @@ CASES: dict[str, tuple[Law, list[Sequence[float]], list[float], tuple[float, ...
     ),
     "alpha-beta": (
         known.ALPHA_BETA,
-        list(zip(*(messages.terms("mpi", *pair) for pair in PAIRS), strict=True)),
+        list(zip(*(known.all_reduce("mpi", *pair) for pair in PAIRS), strict=True)),
         [2e-5 * np.log2(ranks) + 1e-9 * 2 * (ranks - 1) / ranks * size for ranks, size in PAIRS],
         (2e-5, 1e-9),
     ),
@@ -169,5 +169,5 @@ def test_the_closed_forms_are_those_of_their_authors() -> None:
 def test_every_backend_has_a_number_of_rounds():
     for name, backend in BACKENDS.items():
         if backend.several_ranks:
-            assert messages.terms(name, 2, 100) == (1.0, 100.0)
-            assert messages.terms(name, 64, 100)[0] == (63.0 if name == "ddp-cpu" else 6.0)
+            assert known.all_reduce(name, 2, 100) == (1.0, 100.0)
+            assert known.all_reduce(name, 64, 100)[0] == (63.0 if name == "ddp-cpu" else 6.0)

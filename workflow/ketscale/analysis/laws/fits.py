@@ -13,14 +13,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.laws import messages
 from ketscale.analysis.laws.fit import Fit, Law
-from ketscale.analysis.laws.known import ALPHA_BETA, AMDAHL, GUSTAFSON, USL, cost
+from ketscale.analysis.laws.known import ALPHA_BETA, AMDAHL, GUSTAFSON, USL, all_reduce, cost
 from ketscale.analysis.laws.series import Place, common_size, fitted, grows, size_of, sound
 from ketscale.analysis.points import Group, Row, point, serial, workers
 from ketscale.analysis.verdicts import ACCEPTED, REFUSED
 from ketscale.config import Family
-from ketscale.grid import BACKENDS, POINT, Run, Study
+from ketscale.grid import BACKENDS, ONE_MESSAGE, POINT, Run, Study
 
 # By the kind of study.
 LAWS: dict[str, tuple[Law, ...]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFSON,)}
@@ -30,6 +29,8 @@ SAME = (*SWEPT, "size")
 # What all runs of a fit share.
 HOST = ("hardware", "code")
 OF_FIT = ("verdict", "reason", "n", "points", "p_value", "residual", "spread")
+# The spans of an all-reduce. If it overlaps the backward pass, the first is the whole of it, and the second its exposed part.
+ALL_REDUCE = ("communication.total", "communication")
 # Bytes of a complex amplitude.
 COMPLEX = {"fp32": 8, "amp": 8, "fp64": 16}
 
@@ -102,17 +103,15 @@ def _of_workers(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
 def _of_messages(collected: Collected) -> Iterator[dict[str, Any]]:
     """The time of an all-reduce, of each layout whose ranks summed gradients of several sizes, from all studies.
 
-    A sampled step times its all-reduce after a barrier, so waiting for the slowest rank is not part of it.
+    A sampled step times its all-reduce after a barrier, so waiting for the slowest rank is not part of it. Torch sends a
+    large gradient in several messages, while the backward pass goes on; such an all-reduce is not told.
     """
     series: dict[tuple[str, str], dict[tuple[int, int], list[Row]]] = {}
     for row in itertools.chain(*collected.points.values()):
         spans, size = collected.records[Run.of(row)].timing.spans, row["gradient_bytes"]
-        seconds = (
-            messages.seconds(spans, row["backend"], size)
-            if row["ranks"] > 1 and row["timed"] and size
-            else None
-        )
-        if seconds is not None:
+        whole = BACKENDS[row["backend"]].launcher != "torchrun" or (size or 0) <= ONE_MESSAGE
+        seconds = next((spans[name].median_s for name in ALL_REDUCE if name in spans), None)
+        if row["ranks"] > 1 and row["timed"] and size and whole and seconds is not None:
             found = series.setdefault((grows(row["layout"]), row["hardware"]), {})
             found.setdefault((row["ranks"], size), []).append({**row, "step_s": seconds})
     for (name, _), timed in series.items():
@@ -123,7 +122,7 @@ def _of_messages(collected: Collected) -> Iterator[dict[str, Any]]:
         named = {"study": " ".join(studies), "series": name, **{x: every[0][x] for x in HOST}}
         places, left_out = sound(
             (
-                Place(f"{ranks} ranks, {size} B", messages.terms(group[0]["backend"], ranks, size), group)
+                Place(f"{ranks} ranks, {size} B", all_reduce(group[0]["backend"], ranks, size), group)
                 for (ranks, size), group in timed.items()
             ),
             own_cores=True,

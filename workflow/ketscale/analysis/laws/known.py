@@ -5,6 +5,8 @@ p workers take t(p); the speedup is S(p) = t(1) / t(p) at fixed work, p t(1) / t
 
 from __future__ import annotations
 
+import math
+
 from ketscale.analysis.laws.fit import Law, Parameter
 
 SERIAL, TIME = Parameter("serial fraction", largest=1.0), Parameter("time of one worker", "s")
@@ -62,12 +64,25 @@ USL = Law(
     lambda c: ((c[0] + c[2]) / sum(c), c[2] / sum(c), sum(c)),
     speedup=usl,
 )
-# t = alpha rounds + beta bytes (Hockney, Parallel Computing 20, 389, 1994), as `messages.terms` counts them.
+# t = alpha rounds + beta bytes (Hockney, Parallel Computing 20, 389, 1994), as `all_reduce` counts them.
 ALPHA_BETA = Law(
     "alpha-beta",
     (Parameter("alpha (latency of a round)", "s"), Parameter("beta (time per byte sent)", "s/B")),
     lambda rounds, size: (rounds, size),
 )
+
+# Gloo's all-reduce is a ring whatever its size (gloo/allreduce.cc), so that its rounds grow with the ranks.
+RINGS = ("ddp-cpu",)
+
+
+def all_reduce(backend: str, ranks: int, size: int) -> tuple[float, float]:
+    """What alpha and beta are multiplied by: the rounds of an all-reduce, and the bytes that each rank sends.
+
+    R. Thakur, R. Rabenseifner and W. Gropp, Int. J. High Perform. Comput. Appl. 19, 49 (2005): log2(p) rounds, or twice
+    as many, and 2 (p - 1) / p n bytes; a ring has 2 (p - 1) rounds. A factor of two of the rounds is part of alpha.
+    """
+    rounds = ranks - 1 if backend in RINGS else math.ceil(math.log2(ranks))
+    return float(rounds), 2 * (ranks - 1) / ranks * size
 
 
 def cost(limit: float | None) -> Law:
