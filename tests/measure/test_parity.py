@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 import pytest
 
-from ketscale.analysis.parity import held, subject
+from ketscale.analysis.collected import SUBJECT, Collected
 from ketscale.grid import Run
 from ketscale.measure import parity
 from ketscale.measure.record import Checked
@@ -181,10 +183,15 @@ def test_a_refusal_says_what_differed_from_what_and_by_how_much() -> None:
 
 def test_a_point_says_in_which_precisions_parity_held() -> None:
     serial, other = replace(RUN, protocol="timing"), replace(LIGHTNING, protocol="timing")
-    words = held(compare(found(RUN), found(LIGHTNING), found(serial), found(other)))
+
+    def held(*findings: Any) -> Mapping[Any, str]:
+        return Collected.of(CONFIG, (), compare(*findings), {}).held
+
+    subject = attrgetter(*SUBJECT)
+    words = held(found(RUN), found(LIGHTNING), found(serial), found(other))
     assert words[subject(LIGHTNING)] == words[subject(RUN)] == "held fp64+fp32"
-    assert held(compare(found(serial), found(other)))[subject(other)] == "held fp32"
-    assert held(compare(found(RUN), found(LIGHTNING, 1.0))) == {}
+    assert held(found(serial), found(other))[subject(other)] == "held fp32"
+    assert held(found(RUN), found(LIGHTNING, 1.0)) == {}
 
 
 def test_settings_of_another_version_are_typed() -> None:

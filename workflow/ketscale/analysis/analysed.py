@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import asdict
 
-from ketscale.analysis import answers, catalogue, claims, columns, completeness, parity, stamp
+from ketscale.analysis import answers, catalogue, claims, columns, completeness, stamp
 from ketscale.analysis.answers import Part
 from ketscale.analysis.collected import Collected, Searched
 from ketscale.analysis.columns import Trained, Tried
@@ -117,7 +117,7 @@ def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[
     usable = {run.settings.run: run.record for run in runs}
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
     beside = baselines.of(config, results)
-    collected = Collected.of(config, rows, parity.held(found.comparisons), usable, why, beside, searches)
+    collected = Collected.of(config, rows, found.comparisons, usable, why, beside, searches)
     by_epochs = {run for study in config.studies if known[study.kind].history for run in study.runs}
     by_epoch = [run for run in runs if run.settings.run in by_epochs]
     swept = {kind.name: kind.varies for kind in known.values() if isinstance(kind, Sweep)}

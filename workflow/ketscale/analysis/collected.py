@@ -5,14 +5,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from operator import attrgetter
 
 from ketscale.analysis.comparison import Times
 from ketscale.analysis.points import Group, Point, Row, point, point_of
 from ketscale.config import Config
-from ketscale.grid import Run, Study
+from ketscale.grid import POINT, Run, Study
 from ketscale.jobs.baselines import Baselines
 from ketscale.jobs.choice import Choice
 from ketscale.measure.form import Record
+from ketscale.measure.parity import Comparison
+
+# What parity is about: the workload, the model and its size, the simulator and the layout. The batch is left out on purpose:
+# fp64 parity is tested at a small batch, and other batches run the same code.
+SUBJECT = tuple(name for name in POINT if name not in ("batch", "protocol"))
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,7 @@ class Searched:
 class Collected:
     """What the tables of studies are made from.
 
-    points: the rows of runs.csv by point. held: the precisions in which parity held, by `parity.subject`. records: those
+    points: the rows of runs.csv by point. held: the precisions in which parity held, by values of `SUBJECT`. records: those
     of the rows. times: those of all points of the results folder. why: the state of every run without a record, with the
     reason. baselines: of each workload that has a file of them. searches: by the paths of `Run.choice`.
     """
@@ -55,16 +61,21 @@ class Collected:
         cls,
         config: Config,
         rows: Iterable[Row],
-        held: Mapping[Point, str],
+        comparisons: Iterable[Comparison],
         records: Mapping[Run, Record],
         why: Mapping[Run, str] | None = None,
         baselines: Mapping[str, Baselines] | None = None,
         searches: Mapping[str, Searched] | None = None,
     ) -> Collected:
-        """The rows of runs.csv, grouped."""
+        """The rows of runs.csv, grouped; comparisons: of runs that must train alike."""
         points: dict[Point, list[Row]] = {}
         for row in rows:
             points.setdefault(point(row), []).append(row)
+        precisions: dict[Point, set[str]] = {}
+        for each in comparisons:
+            for run in (each.run, each.reference) if each.held else ():
+                precisions.setdefault(attrgetter(*SUBJECT)(run), set()).add(each.precision)
+        held = {of: "held " + "+".join(sorted(found, reverse=True)) for of, found in precisions.items()}
         return cls(config, points, held, records, Times(points), why or {}, baselines or {}, searches or {})
 
     def groups(self, study: Study) -> list[Group]:

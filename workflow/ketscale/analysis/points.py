@@ -134,6 +134,11 @@ def size_axes(config: Config) -> dict[str, SizeAxis]:
     return {axis.name: axis for name in config.studied for axis in config.family(name).sizes}
 
 
+def axis_of(config: Config, run: Run, name: str) -> Any:
+    """A run's value of an axis, of its layout or of a size; None if its family has no such size."""
+    return getattr(run, name) if hasattr(run, name) else config.sizes(run).get(name)
+
+
 def metrics(config: Config) -> tuple[str, ...]:
     """The metrics of the families in the config's studies, the loss last. Each is a column."""
     names = [metric.name for name in config.studied for metric in config.family(name).metrics]

@@ -19,7 +19,7 @@ from ketscale.analysis import comparability, comparison, metrics, verdicts
 from ketscale.analysis.claims.ledger import Claim
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
-from ketscale.analysis.points import Row, mostly_failed, point_of, usable, workers
+from ketscale.analysis.points import Row, axis_of, mostly_failed, point_of, usable, workers
 from ketscale.config import Config
 from ketscale.grid import Run
 from ketscale.measure import parity
@@ -161,13 +161,8 @@ class Reading:
 def planned(config: Config, studies: Collection[str], wanted: Filter) -> list[Run]:
     """The runs of these studies that pass a filter, in the studies' order."""
     runs = [run for study in config.studies if study.name in studies for run in study.runs]
-    passing = (run for run in runs if all(_axis(config, run, name) == wanted[name] for name in wanted))
+    passing = (run for run in runs if all(axis_of(config, run, name) == wanted[name] for name in wanted))
     return list(dict.fromkeys(passing))
-
-
-def _axis(config: Config, run: Run, name: str) -> Any:
-    """A run's value of an axis, of its layout or of a size; None if its family has no such size."""
-    return getattr(run, name) if hasattr(run, name) else config.sizes(run).get(name)
 
 
 def rows_of(collected: Collected, runs: Collection[Run]) -> list[Row]:
@@ -196,7 +191,7 @@ class Reader:
 
     def each(self, name: str, *values: Any, **among: Any) -> list[Reader]:
         """A reader for each value of an axis: the given ones, or those that are planned, where runs have the values `among`."""
-        found = {_axis(self.collected.config, run, name) for run in self._planned(among)}
+        found = {axis_of(self.collected.config, run, name) for run in self._planned(among)}
         known = values or sorted(found, key=lambda value: (isinstance(value, str), value)) or ["?"]
         comma = ", " * bool(self.group)
         return [

@@ -153,17 +153,17 @@ def width() -> float:
     return float(mpl.rcParams["figure.figsize"][0])
 
 
-def panels(count: int, height: float = 2.3, least: float = 2.2, **more: Any) -> tuple[Figure, list[Axes]]:
+def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Figure, list[Axes]]:
     """A figure of so many panels: as many side by side as have the `least` width in inches, and the others below them.
 
-    height: of a panel, in inches. more: for `matplotlib.pyplot.subplots`, such as sharey.
+    height: of a panel, in inches.
     """
     import matplotlib.pyplot as plt
 
     columns = min(count, max(1, int(width() / least)))
     rows = -(-count // columns)
     size = (width(), rows * height)
-    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained", **more)
+    figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False, layout="constrained")
     for axes in grid.flat[count:]:
         axes.remove()
     return figure, list(grid.flat[:count])

@@ -103,8 +103,7 @@ class Convergence(Speed):
                 "states": f"unphysical by {worst:.1e}" if (worst := point["negativity"]) > PHYSICAL else "",
             }
 
-        points = gains.compared(points, others, inputs, gains.LONGER, verdicts.losses)
-        return gains.entries(points, gains.LONGER, more)
+        return gains.compared(points, others, inputs, verdicts.losses, more=more)
 
     def known(self, rows: Sequence[Entry]) -> list[Entry]:
         """The cheapest may be the only one, with nothing to compare it with."""

@@ -44,10 +44,10 @@ SENTENCES = {
     verdicts.NO_CONTROL: "{model} reaches {metric} {reached}, with nothing to compare it with",
 }
 _SHORT = {
-    verdicts.BETTER: "{model} better than {beside} on {data}",
-    verdicts.WORSE: "{model} worse than {beside} on {data}",
-    verdicts.EQUAL: "{model} equal to {beside} on {data}",
-    verdicts.NO_CONTROL: "{model} has no control on {data}",
+    verdicts.BETTER: "{} better than {}",
+    verdicts.WORSE: "{} worse than {}",
+    verdicts.EQUAL: "{} equal to {}",
+    verdicts.NO_CONTROL: "{} has no control",
 }
 
 
@@ -173,9 +173,9 @@ class Finding:
             "failed": f"{self._lost} seeds of {self.model}" if self.failed else f"seeds of {self.beside}",
             "reached": value(self.reached.value, self.metric) if self.reached else "",
         }  # fmt: skip
-        short = _SHORT.get(self.verdict, "cannot tell {model} from {beside} on {data}")
         text, with_care = SENTENCES[self.verdict].format(**words), care([self])
-        return f"On {self.data}, {text}{with_care}.", capital(short.format(**words)) + with_care
+        short = f"{briefly(self.verdict, self.model, self.beside)} on {self.data}{with_care}"
+        return f"On {self.data}, {text}{with_care}.", short
 
     def told(self, config: Config, variant: str, more: Mapping[str, str]) -> Told:
         """The row of the chapter's table; variant: what tells the configuration from the model's others. more: further cells."""
@@ -250,6 +250,11 @@ class Finding:
     @property
     def _lost(self) -> str:
         return f"{self.failed} of {self.failed + self.n}"
+
+
+def briefly(verdict: str, model: str, beside: str) -> str:
+    """A verdict on a model and what it is compared with."""
+    return capital(_SHORT.get(verdict, "cannot tell {} from {}").format(model, beside))
 
 
 def amount(found: Estimate, unit: str) -> str:

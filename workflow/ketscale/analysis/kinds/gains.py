@@ -92,9 +92,14 @@ def entries(points: pd.DataFrame, unit: str, more: Cells = lambda point: {}) -> 
 
 
 def compared(
-    points: pd.DataFrame, others: Sequence[pd.Series | None], inputs: Inputs, unit: str, judge: Judge
-) -> pd.DataFrame:
-    """The points with what was `found` of each and its verdict, each beside another one of its study.
+    points: pd.DataFrame,
+    others: Sequence[pd.Series | None],
+    inputs: Inputs,
+    judge: Judge,
+    unit: str = LONGER,
+    more: Cells = lambda point: {},
+) -> list[Entry]:
+    """The points as rows, as `entries` makes them, each beside another one of its study.
 
     others: what each is compared with, None where that says nothing. judge: of speeds at the same work, which `FASTER` tells
     of; `LONGER` tells of whole steps. A column `growth` is how many times as much a step does as that of the other.
@@ -111,7 +116,8 @@ def compared(
     ]
     words = iter(judge([each for each in able if each]))
     shown = pd.Series(able if unit == FASTER else found, points.index, dtype=object)
-    return points.assign(**{FOUND: shown}, verdict=[next(words) if each else "" for each in able])
+    points = points.assign(**{FOUND: shown}, verdict=[next(words) if each else "" for each in able])
+    return entries(points, unit, more)
 
 
 def left_out(point: pd.Series) -> str:

@@ -74,13 +74,11 @@ class Answer:
 class Kind(ABC):
     """A kind of study: what it compares, and how its runs are checked, tabulated, drawn and answered.
 
-    name: used in configs. varies: the column of runs.csv whose values it compares, if it is always the same. title, caption:
-    of its figure, as of `Figure`; without a title it has none. table: where its rows go; None if it has no rows. history:
-    whether the epochs of its runs are tabulated too.
+    name: used in configs. title, caption: of its figure, as of `Figure`; without a title it has none. table: where its rows
+    go; None if it has no rows. history: whether the epochs of its runs are tabulated too.
     """
 
     name: str
-    varies: str
     title: str = ""
     caption: str = ""
     table: ClassVar[Literal["scaling", "quality"] | None] = None

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ketscale.analysis import verdicts
-from ketscale.analysis.comparison import Compared
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
@@ -34,6 +33,7 @@ class Mistakes(Speed):
     title = "Misconfigurations"
     caption = "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without."
     axis = f"step time over that of {FAIR}"
+    judge = staticmethod(verdicts.losses)
     wins, begins, noun, least = verdicts.SLOWER, "steps are slower in", "case", "at worst"
     missing = f"no misconfiguration was timed together with {FAIR}"
 
@@ -57,10 +57,6 @@ class Mistakes(Speed):
         wanted = {**{name: row[name] for name in WORK}, "layout": serial(row["backend"])}
         found = (points[key] for key in asked if key in points)
         return next((group for group in found if wanted.items() <= group[0].items()), None)
-
-    def judge(self, found: Sequence[Compared]) -> list[str]:
-        """Whether a step is slower than that of one fair rank."""
-        return verdicts.losses(found)
 
     def known(self, rows: Sequence[Entry]) -> list[Entry]:
         """Misconfigurations; the others are in the notes."""

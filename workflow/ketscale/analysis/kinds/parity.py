@@ -1,4 +1,4 @@
-"""Studies of parity: the first losses of runs that must train alike. `analysis.parity` compares all studies' runs."""
+"""Studies of parity: the first losses of runs that must train alike. `measure.parity` compares all studies' runs."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ class Parity(Kind):
     """The same training with several simulators, backends and numbers of ranks, in fp64."""
 
     name = "parity"
-    varies = "layout"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require fp64 and protocols with steps: the losses of the first steps are compared."""

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from ketscale import words
 from ketscale.analysis import verdicts
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.kinds.baselines import lacking, standard
 from ketscale.analysis.kinds.finding import Finding, summary
 from ketscale.analysis.kinds.kind import Answer, Kind
-from ketscale.analysis.kinds.selection import Candidate, Match, matches, together
+from ketscale.analysis.kinds.selection import Candidate, Match, lacking, matches, together
 from ketscale.analysis.points import FOUND, Point, Row, point_of, size_axes, variants
 from ketscale.analysis.wording import listed
 from ketscale.config import Config
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 class Quality(Kind):
     """A kind of study that compares models trained by epochs, or fitted."""
 
-    varies = "model"
     table = "quality"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
@@ -49,14 +47,7 @@ class Quality(Kind):
             if key in collected.points:
                 groups.setdefault((config.data(key[0]), *key[1:]), []).extend(collected.points[key])
         found = [Candidate.of(key, group, collected) for key, group in groups.items()]
-        asked = {(config.data(run.workload), run.model) for run in study.runs}
-        made = matches(
-            found,
-            config,
-            lambda name: self.eligible(config, name),
-            asked,
-            lambda each: standard(each, collected),
-        )
+        made = matches(found, study, collected, self.eligible)
         chosen = {match.chosen.point: match for match in self.judged(made, study, config)}
         for each in found:
             finding = Finding.of(study.name, each, config)

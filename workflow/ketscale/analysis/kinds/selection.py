@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,7 +19,8 @@ from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
 from ketscale.analysis.points import Group, Point, Row
 from ketscale.config import Config, Metric
-from ketscale.grid import Run
+from ketscale.grid import Run, Study
+from ketscale.jobs.baselines import Baselines
 
 # Shares whose difference is smaller by all of its interval are equal.
 EQUAL_WITHIN = 0.02
@@ -232,17 +233,17 @@ def together(made: Sequence[Match]) -> list[Match]:
 
 def matches(
     candidates: Iterable[Candidate],
-    config: Config,
-    eligible: Callable[[str], bool],
-    asked: Collection[tuple[str, str]],
-    standard: Callable[[Candidate], Candidate | None],
+    study: Study,
+    collected: Collected,
+    eligible: Callable[[Config, str], bool],
 ) -> list[Match]:
     """Each model of each task at its best configuration, with the best of its controls, and why no interval can decide.
 
     eligible: whether a model of this name is compared; a control need not be. The others have no verdict, and neither has
-    what is nothing but a control, even if nothing that it controls has a result. asked: the data sets and models of the study.
-    standard: the best baseline beside a configuration.
+    what is nothing but a control, even if nothing that it controls has a result.
     """
+    config = collected.config
+    asked = {(config.data(run.workload), run.model) for run in study.runs}
     tried: dict[tuple[tuple[str, str], str], list[Candidate]] = {}
     for each in candidates:
         if each.tests:
@@ -257,9 +258,9 @@ def matches(
     def control(each: Candidate) -> Candidate | None:
         alike = (other for other in models if other.task == each.task)
         able = [other for other in alike if controls(config, other.model, each.model)]
-        return best(able) if eligible(each.model) else None
+        return best(able) if eligible(config, each.model) else None
 
-    made = [Match(each, control(each), standard(each)) for each in models]
+    made = [Match(each, control(each), standard(each, collected)) for each in models]
     controlled = {match.chosen.task for match in made if match.control}
 
     def alone(match: Match) -> bool:
@@ -272,7 +273,7 @@ def matches(
     compared = [
         match if match.control else replace(match, control=match.standard or match.chosen.guessing())
         for match in made
-        if match.control or (alone(match) and eligible(match.chosen.model))
+        if match.control or (alone(match) and eligible(config, match.chosen.model))
     ]
     compared = [replace(match, verdict=match.undecided()) for match in compared]
     found = {match.chosen.point: match for match in (*made, *compared)}
@@ -304,3 +305,59 @@ def controls(config: Config, other: str, model: str) -> bool:
     """
     (kind, control), (_, of) = config.models[other], config.models[model]
     return other != model and (of.control in (other, kind) or (control.classical and not of.classical))
+
+
+def standard(each: Candidate, collected: Collected) -> Candidate | None:
+    """The baseline that is best on validation data, with its test beside each seed of a configuration; None without one.
+
+    It is the one that its family names last, if several are equally good or there are no validation data.
+    """
+    known = _known(each, collected)
+    if None in known.values():
+        return None
+    fitted = {
+        (one.name, workload, one.fold): one
+        for workload, found in known.items()
+        for one in (found.results if found else ())
+        if one.test is not None
+    }
+    made, ratios = [], {split: test.ratio for (split, _), test in each.tests.items()}
+    for name in dict.fromkeys(name for name, _, _ in fitted):
+        parts = {seed_of(row): (name, row["workload"], row["fold"]) for row in each.group}
+        if not fitted.keys() >= {*parts.values()}:
+            continue
+        found = {seed: fitted[part] for seed, part in parts.items()}
+        validated = [one.validation for one in found.values() if one.validation is not None]
+        made.append(
+            replace(
+                each, group=(), model=name, failed=(), budget=None,
+                tests={seed: metrics.of_baseline(one, ratios.get(seed[0], 0.0)) for seed, one in found.items()},
+                validation=statistics.fmean(validated) if validated else None,
+            )
+        )  # fmt: skip
+    sign = -1 if each.metric.better == "up" else 1
+    return min(reversed(made), key=lambda one: sign * (one.validation or 0), default=None)
+
+
+def lacking(each: Candidate, collected: Collected) -> Iterator[str]:
+    """Why some baseline, or all, are not beside a configuration, in words."""
+    for workload, found in _known(each, collected).items():
+        if collected.config.family(workload).baselines is None:
+            return
+        if found is not None:
+            yield from dict.fromkeys(f"there is no {one.name}: {one.why}" for one in found.results if one.why)
+        elif workload in collected.baselines:
+            yield f"its baselines are of other data: run `ketscale baseline {workload}`"
+        else:
+            yield f"no baseline has been fitted to it: run `ketscale baseline {workload}`"
+
+
+def _known(each: Candidate, collected: Collected) -> dict[str, Baselines | None]:
+    """The baselines of a configuration's data, or of each of its splits; None if there are none of the data of its runs."""
+    known: dict[str, Baselines | None] = {}
+    for workload in dict.fromkeys(row["workload"] for row in each.group):
+        found = collected.baselines.get(workload)
+        completed = (row for row in each.group if row["status"] == "completed")
+        features = {row["features_hash"] for row in completed if row["workload"] == workload}
+        known[workload] = found if found is not None and features <= {found.features} else None
+    return known

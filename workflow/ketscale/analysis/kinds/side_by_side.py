@@ -54,8 +54,7 @@ class SideBySide(Speed):
             first if beside and not late else None
             for first, beside, late in zip(others, points["beside"], points["late"], strict=True)
         ]
-        points = gains.compared(points, fair, inputs, gains.LONGER, verdicts.losses)
-        return gains.entries(points, gains.LONGER, _cells)
+        return gains.compared(points, fair, inputs, verdicts.losses, more=_cells)
 
     def tell(self, known: Sequence[Entry], rows: Sequence[Entry], inputs: Inputs) -> Answer:
         """Which is the fastest at each work, and how much longer the next takes."""

@@ -6,10 +6,11 @@ import statistics
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from ketscale.analysis import comparability, parity, verdicts
-from ketscale.analysis.collected import Collected
+from ketscale.analysis import comparability, verdicts
+from ketscale.analysis.collected import SUBJECT, Collected
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
@@ -50,20 +51,18 @@ WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "prot
 class Speed(Kind):
     """A kind of study that compares step times.
 
-    what: it is a speed of this. wins: the verdict that is counted. begins, noun: how a sentence counts it, such as 'it pays in'
-    two 'comparison's. least: how it tells the best point if none has this verdict. missing, empty: what a study is without if
+    varies: the column of runs.csv whose values it compares, if it is always the same. what: it is a speed of this. wins: the verdict that is counted. begins, noun: how a sentence counts it, such as 'it pays in'
+    two 'comparison's. least: how it tells the best point if none has this verdict. judge: gives verdicts on speedups. missing, empty: what a study is without if
     no point is compared, and if there is none. axis: what the figure's axis has.
     """
 
+    varies: str
     table = "scaling"
     what = "a step"
     wins, begins, noun, least = verdicts.PAYS, "it pays in", "comparison", "at best"
+    judge: ClassVar[gains.Judge] = staticmethod(verdicts.gains)
     missing, empty = "no point was timed together with its baseline", "no run has finished"
     axis = ""
-
-    def judge(self, found: Sequence[Compared]) -> list[str]:
-        """The verdicts on the speedups of one study."""
-        return verdicts.gains(found)
 
     def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Group | None:
         """A point's baseline: the same simulator on one rank and one thread, or on one GPU."""
@@ -213,7 +212,7 @@ class Speed(Kind):
             "best_serial_reference": _named(best, first) if best else "",
             **(self.shares(found.ratio.value, count) if found.ratio else {}),
             **self.compared(study, group, collected),
-            "parity": collected.held.get(parity.subject(first), "not run"),
+            "parity": collected.held.get(itemgetter(*SUBJECT)(first), "not run"),
             "hardware": "; ".join(typical.hosts) or first["hardware"],
             "code": first["code"],
         }  # fmt: skip

@@ -14,10 +14,10 @@ from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.analysis.kinds.speed import Speed, several
 from ketscale.analysis.laws.drawing import regimes
-from ketscale.analysis.points import HOLLOW, variants
+from ketscale.analysis.points import HOLLOW, axis_of, variants
 from ketscale.analysis.wording import SHORT, capital, digits, even, fitting, samples, takes, times, where
 from ketscale.config import Config, SizeAxis
-from ketscale.grid import Run, Study
+from ketscale.grid import Study
 from ketscale.words import duration
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ class Sweep(Speed):
 
     # The unit of the factor by which time grows, and what it is a factor of.
     unit, of = gains.LONGER, "step time"
-    grows: gains.Judge = staticmethod(verdicts.proportions)
+    judge = staticmethod(verdicts.proportions)
 
     def __init__(self, name: str, varies: str, axis: str, caption: str) -> None:
         """name: of the kind and its figure. varies: the column on the axis. axis: its title."""
@@ -44,13 +44,9 @@ class Sweep(Speed):
         self.title, self.caption = f"Time against {axis}", caption
         self.missing = self.empty = f"fewer than two values of {axis} were timed"
 
-    def value(self, config: Config, run: Run) -> int | None:
-        """The run's value on the axis; None if its family has no such axis."""
-        return config.sizes(run).get(self.varies)
-
     def check(self, study: Study, config: Config) -> Iterator[str]:
         """Require at least two values, and that every run has one."""
-        values = {self.value(config, run): run for run in study.runs}
+        values = {axis_of(config, run, self.varies): run for run in study.runs}
         if None in values:
             yield f"models of {values[None].workload} have no {self.varies}; give them a study of their own"
         else:
@@ -72,9 +68,7 @@ class Sweep(Speed):
             for at, line in zip(points["at"], points["line"], strict=True)
         ]
         others = [firsts[line] if more else None for line, more in zip(points["line"], grown, strict=True)]
-        return gains.entries(
-            gains.compared(points, others, inputs, self.unit, self.grows), self.unit, self.cells
-        )
+        return gains.compared(points, others, inputs, self.judge, self.unit, self.cells)
 
     def tell(self, known: Sequence[Entry], rows: Sequence[Entry], inputs: Inputs) -> Answer:
         """How much longer a step takes at the largest value than at the smallest, and by which law it grows."""
@@ -152,11 +146,7 @@ class Batch(Sweep):
     """The time of a sample against the batch."""
 
     unit, of = gains.FASTER, "samples a second"
-    grows = staticmethod(verdicts.gains)
-
-    def value(self, config: Config, run: Run) -> int:
-        """The global batch."""
-        return run.batch
+    judge = staticmethod(verdicts.gains)
 
     def cells(self, point: pd.Series) -> dict[str, str]:
         """The time of an epoch, where it is known."""

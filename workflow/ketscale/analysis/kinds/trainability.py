@@ -33,12 +33,13 @@ SAID = {
     verdicts.NO_FALL: "there is no clear fall",
     verdicts.FEW: verdicts.FEW,
 }
-# Columns of runs.csv, with the label of their axis, and whether it is logarithmic.
-MEASURES = {
-    "gradient_square": ("mean squared gradient", True),
-    "frame_1": ("frame potential / Haar's, t = 1", True),
-    "frame_2": ("frame potential / Haar's, t = 2", True),
-    "entanglement": ("entanglement Q", False),
+# Columns of runs.csv, with the label of their axis, whether it is logarithmic, and what random unitaries and states of some
+# qubits have.
+MEASURES: Mapping[str, tuple[str, bool, Callable[[int], float]]] = {
+    "gradient_square": ("mean squared gradient", True, haar.gradient),
+    "frame_1": ("frame potential / Haar's, t = 1", True, lambda qubits: 1.0),
+    "frame_2": ("frame potential / Haar's, t = 2", True, lambda qubits: 1.0),
+    "entanglement": ("entanglement Q", False, haar.meyer_wallach),
 }
 # The measures that a row tells, by headings, with how they are written.
 CELLS = {
@@ -85,7 +86,6 @@ class Trainability(Kind):
     """Probes of several numbers of qubits or layers."""
 
     name = "trainability"
-    varies = "size"
     title = "Gradients, states and entanglement over random weights"
     caption = (
         "The mean squared derivative of an expectation value by an angle that it depends on (with uniform weights its "
@@ -289,11 +289,11 @@ def _notes(found: Sequence[Decay]) -> Iterator[str]:
 
 def _panel(axes: Axes, axis: str, title: str, measure: str, part: pd.DataFrame) -> None:
     """One measure against one size, with what random unitaries have."""
-    label, logarithmic = MEASURES[measure]
+    label, logarithmic, random = MEASURES[measure]
     ends = plots.curves(axes, part, axis, measure, (f"{measure}_low", f"{measure}_high"))
     reference = part.drop_duplicates(axis).sort_values(axis)
     if axis == "qubits" or part["circuit_qubits"].nunique() == 1:
-        heights = [RANDOM[measure](int(qubits)) for qubits in reference["circuit_qubits"]]
+        heights = [random(int(qubits)) for qubits in reference["circuit_qubits"]]
         axes.plot(reference[axis], heights, color=style.SOFT, lw=1, ls=(0, (1, 2)), zorder=1)
     axes.set(xlabel=title, ylabel=label, xticks=sorted(set(part[axis])))
     axes.xaxis.set_major_formatter("{x:g}")
@@ -302,12 +302,3 @@ def _panel(axes: Axes, axis: str, title: str, measure: str, part: pd.DataFrame) 
     else:
         axes.set_ylim(-0.03, 1.03)
     style.name_lines(axes, ends)
-
-
-# What random unitaries and states of some qubits have of each measure.
-RANDOM: Mapping[str, Callable[[int], float]] = {
-    "gradient_square": haar.gradient,
-    "frame_1": lambda qubits: 1.0,
-    "frame_2": lambda qubits: 1.0,
-    "entanglement": haar.meyer_wallach,
-}

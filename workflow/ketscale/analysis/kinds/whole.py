@@ -14,7 +14,7 @@ from ketscale.analysis.kinds import finding
 from ketscale.analysis.kinds.finding import Finding
 from ketscale.analysis.kinds.selection import GUESSING, controls, side
 from ketscale.analysis.points import FOUND
-from ketscale.analysis.wording import capital, fitting, listed
+from ketscale.analysis.wording import fitting, listed
 from ketscale.config import Config, Metric
 from ketscale.grid import Study
 from ketscale.words import counted, spelled
@@ -194,12 +194,7 @@ class Whole:
             }  # fmt: skip
             over = f"Over {spelled(len(self.plain))} data sets"
             text = f"{over}, {finding.SENTENCES[word].format(**words)}{care}."
-        short = {
-            verdicts.BETTER: "{} better than {}",
-            verdicts.WORSE: "{} worse than {}",
-            verdicts.EQUAL: "{} equal to {}",
-        }
-        return text, capital(short.get(word, "cannot tell {} from {}").format(model, control)) + care  # fmt: skip
+        return text, finding.briefly(word, model, control) + care
 
     def budget(self, task: Task) -> tuple[int, int]:
         """The number of settings that validation chose from on a data set: of all models that have a control, and of all controls."""
