@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec.structs import asdict
 
@@ -18,6 +18,7 @@ from ketscale.analysis.collected import Collected, Searched
 from ketscale.analysis.columns import Trained, Tried
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import pd
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.sweep import Sweep
 from ketscale.analysis.laws import fits as laws
@@ -27,9 +28,6 @@ from ketscale.files import read_csv
 from ketscale.grid import CURVES, HISTORY
 from ketscale.jobs import baselines, records
 from ketscale.jobs.records import Records
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)

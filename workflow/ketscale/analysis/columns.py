@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from ketscale.analysis.comparability import host_class
 from ketscale.analysis.completeness import code
+from ketscale.analysis.heavy import pd
 from ketscale.analysis.points import FOUND, Row, metrics, size_axes
 from ketscale.config import Config, Settings
 from ketscale.config.family import LOSS
@@ -21,9 +22,6 @@ from ketscale.grid import AXES, POINT, Run, canonical
 from ketscale.grid.run import INTEGERS
 from ketscale.jobs.choice import Choice, Trial
 from ketscale.measure.form import Record, Trainability
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 class Tried(NamedTuple):
@@ -152,8 +150,6 @@ class Table:
         Raises:
             ValueError: a row has a value of no column.
         """
-        import pandas as pd
-
         names = [column.name for column in self.columns(config)] + [FOUND] * self.compares
         if self is HISTORY:
             rows = list(rows)

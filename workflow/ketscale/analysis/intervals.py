@@ -10,6 +10,8 @@ import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
+from ketscale.analysis.heavy import special
+
 LEVEL = 0.95
 # With fewer seeds there is no interval, so nothing is decided.
 FEWEST = 3
@@ -70,9 +72,7 @@ def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:
 
 def _below(n: int) -> int:
     """How many of n values lie below the interval of their median, as many as the sign test allows."""
-    from scipy.special import bdtrik
-
-    return math.floor(float(bdtrik((1 - LEVEL) / 2, n, 0.5)))
+    return math.floor(float(special.bdtrik((1 - LEVEL) / 2, n, 0.5)))
 
 
 def spread(values: Sequence[float]) -> float:
@@ -106,6 +106,4 @@ def inliers(values: Sequence[float], tail: float | None = None) -> list[float]:
 def exceeded(tail: float, freedom: float) -> float:
     """The value that Student's t with so many degrees of freedom exceeds with probability `tail`."""
     # Not scipy.stats, whose import takes four times as long.
-    from scipy.special import stdtrit
-
-    return -float(stdtrit(freedom, tail))
+    return -float(special.stdtrit(freedom, tail))

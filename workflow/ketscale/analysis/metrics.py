@@ -22,18 +22,16 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TypeAlias
 
+from ketscale.analysis.heavy import np
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.config import Metric
-from ketscale.measure.form import Record
+from ketscale.measure.form import Quality, Record
 from ketscale.measure.right import unpacked, unpacked_numbers
 from ketscale.problems.baselines import Baseline
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Table = np.ndarray[tuple[int, ...], np.dtype[np.float64]]
+Table: TypeAlias = "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,22 +65,17 @@ def scored(records: Iterable[Record], metric: Metric) -> dict[Seed, Scored]:
         quality = record.quality
         value = quality.test.get(metric.name) if quality else None
         if quality and isinstance(value, (int, float)):
-            row = None if quality.right is None else _row(unpacked(quality.right))
-            if quality.influence is not None and value > 0:
-                row = _moved(value, quality.influence)
             trained, tested = record.samples.get("train", 0), record.samples.get("test", 0)
             seed = str(record.run["workload"]), int(record.run["seed"])
-            found[seed] = Scored(float(value), row, record.split.fold, tested / trained if trained else 0.0)
+            ratio = tested / trained if trained else 0.0
+            found[seed] = Scored(float(value), _added(value, quality), record.split.fold, ratio)
     return dict(sorted(found.items()))
 
 
 def of_baseline(found: Baseline, ratio: float) -> Scored:
     """The test of a baseline that was fitted; ratio: see `Scored`."""
     assert found.test is not None
-    row = None if found.right is None else _row(unpacked(found.right))
-    if found.influence is not None and found.test > 0:
-        row = _moved(found.test, found.influence)
-    return Scored(found.test, row, found.fold, ratio)
+    return Scored(found.test, _added(found.test, found), found.fold, ratio)
 
 
 def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | None:
@@ -157,8 +150,6 @@ def _spread(tests: Tests, rows: Mapping[Seed, Table], level: float) -> tuple[flo
 
     rows: of each test what each of its samples adds.
     """
-    import numpy as np
-
     parts: dict[tuple[str, int], list[Table]] = {}
     for seed, row in rows.items():
         parts.setdefault((seed[0], tests[seed].fold or 0), []).append(row)
@@ -189,18 +180,16 @@ def _spread(tests: Tests, rows: Mapping[Seed, Table], level: float) -> tuple[flo
     return mean, math.sqrt(squared / (seeds * samples)), samples
 
 
-def _moved(value: float, influence: str) -> Table:
-    """What each sample adds to the logarithm of a metric of this value."""
-    import numpy as np
-
-    moved = np.array(unpacked_numbers(influence))
-    return math.log(value) + moved - moved.mean()
+def _added(value: float, of: Quality | Baseline) -> Table | None:
+    """What each sample adds to a metric of this value, or to its logarithm, as `Scored` has it."""
+    if of.influence is not None and value > 0:
+        moved = np.array(unpacked_numbers(of.influence))
+        return math.log(value) + moved - moved.mean()
+    return None if of.right is None else _row(unpacked(of.right))
 
 
 def _row(cases: Sequence[tuple[int, int]]) -> Table:
     """What each sample adds to the share: of cases (right, all) of each, so that the mean over samples is the share."""
-    import numpy as np
-
     right, counts = np.array(cases, float).T
     return right / counts.mean()
 
@@ -226,8 +215,6 @@ def _over(tests: Tests, values: Mapping[Seed, float], level: float, positive: bo
 
 def _over_splits(tests: Tests, values: Mapping[Seed, float], level: float) -> tuple[float, float]:
     """The mean over splits, and the half width of its interval, from the values of tests of several seeds in each."""
-    import numpy as np
-
     of_split: dict[str, dict[int, float]] = {}
     for (split, seed), value in values.items():
         of_split.setdefault(split, {})[seed] = value

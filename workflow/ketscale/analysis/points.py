@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from ketscale.analysis.heavy import pd
 from ketscale.config import Config, SizeAxis
 from ketscale.config.family import LOSS
 from ketscale.grid import BACKENDS, POINT, Run, decode, layout
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # A row of runs.csv; the key that all rows of one point share, their values of `grid.POINT`; and these rows.
 Row = Mapping[str, Any]
@@ -106,8 +104,6 @@ def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> p
 
     Where the model is among them, it stands for whatever every model has one value of.
     """
-    import pandas as pd
-
     axes = size_axes(config)
     names = [part for name in POINT for part in (axes if name == "size" else [name]) if part not in set(but)]
     # A classical model has the simulator none, which its name implies.

@@ -9,12 +9,9 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
 
+from ketscale.analysis.heavy import np, special, stats
 from ketscale.analysis.intervals import LEVEL, Estimate
-
-if TYPE_CHECKING:
-    import numpy as np
 
 # Below this number of data sets nothing is ranked, and of fewer than three models there is no more than signed ranks say.
 FEWEST_DATA, FEWEST_MODELS = 5, 3
@@ -54,24 +51,19 @@ def friedman(scores: Sequence[Mapping[str, float]]) -> float:
 
     It is never smaller than the chance that all data sets agree.
     """
-    from scipy.special import fdtrc
-    from scipy.stats import friedmanchisquare
-
     ranked = _ranks(scores)
     if (ranked == ranked[:, :1]).all():
         return 1.0  # all models tie on all data sets
     n, k = ranked.shape
-    chi = float(friedmanchisquare(*ranked.T).statistic)
+    chi = float(stats.friedmanchisquare(*ranked.T).statistic)
     rest = n * (k - 1) - chi
-    tail = float(fdtrc(k - 1, (k - 1) * (n - 1), (n - 1) * chi / rest)) if rest > 1e-9 else 0.0
+    tail = float(special.fdtrc(k - 1, (k - 1) * (n - 1), (n - 1) * chi / rest)) if rest > 1e-9 else 0.0
     return max(tail, math.factorial(k) ** (1.0 - n))
 
 
 def critical_difference(models: int, data: int) -> float:
     """The difference from which on mean ranks are told apart, all pairs together (Nemenyi, 1963)."""
-    from scipy.stats import studentized_range
-
-    return float(studentized_range.ppf(LEVEL, models, math.inf)) * math.sqrt(
+    return float(stats.studentized_range.ppf(LEVEL, models, math.inf)) * math.sqrt(
         models * (models + 1) / (12 * data)
     )
 
@@ -89,8 +81,5 @@ def _sums(n: int) -> list[int]:
 
 def _ranks(scores: Sequence[Mapping[str, float]]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
     """The ranks (data, models) on each data set, models by name; scores that differ by rounding tie."""
-    import numpy as np
-    from scipy.stats import rankdata
-
     table = [[-round(row[model], 12) for model in sorted(row)] for row in scores]
-    return np.asarray(rankdata(table, axis=1))
+    return np.asarray(stats.rankdata(table, axis=1))

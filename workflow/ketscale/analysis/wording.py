@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
 
+from ketscale.analysis.heavy import pd
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, layout
 from ketscale.words import spelled
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # The most words and numbers of a sentence, and of its short form.
 SENTENCE, SHORT = (25, 3), (12, 3)

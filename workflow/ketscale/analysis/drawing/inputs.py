@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Mapping
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.comparison import Compared
+from ketscale.analysis.heavy import pd
 from ketscale.analysis.points import Group, failed
 from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import POINT
 from ketscale.words import counted
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 @dataclass(frozen=True)

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.wording import data
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 # The height of a row in inches.
 ROW = 0.36
@@ -23,7 +19,7 @@ RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 
 
 def rows(
     points: pd.DataFrame, inputs: Inputs, label: str, factors: bool = True, note: str = RATIOS
-) -> tuple[Figure, pd.DataFrame] | None:
+) -> tuple[Drawing, pd.DataFrame] | None:
     """A row for each point, in their order, on a logarithmic axis of factors or seconds; None of too many.
 
     points: with the columns `name`, `said` (words about the value), `middle`, `low` and `high`, `hollow`, and, if there are
@@ -61,7 +57,7 @@ def lines(
     ends: tuple[str, str],
     finish: Callable[[Axes, pd.DataFrame], None],
     note: str = RATIOS,
-) -> tuple[Figure, pd.DataFrame]:
+) -> tuple[Drawing, pd.DataFrame]:
     """A line for each value of the column `line`, at most six in a panel; hollow where `hollow` is true.
 
     x, y, ends: columns of the values and of the ends of their intervals. finish: adds labels and scales to a panel, whose
@@ -110,6 +106,6 @@ def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, 
             )
 
 
-def _noted(figure: Figure, points: pd.DataFrame, inputs: Inputs, note: str) -> tuple[Figure, pd.DataFrame]:
+def _noted(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str) -> tuple[Drawing, pd.DataFrame]:
     style.footnote(figure, points, inputs, sorted(set(points["study"])), note)
     return figure, points

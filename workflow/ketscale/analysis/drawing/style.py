@@ -6,21 +6,17 @@ import io
 import re
 import textwrap
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, mpl, pd, plt
 from ketscale.analysis.points import FOUND
 from ketscale.analysis.wording import listed, modes
 from ketscale.config import Metric
 from ketscale.files import as_cell
 from ketscale.words import duration
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-    Draw = Callable[[Inputs], tuple[Figure, pd.DataFrame] | None]
+Draw: TypeAlias = "Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None]"
 
 # Seaborn's "colorblind".
 PALETTE = (
@@ -51,7 +47,6 @@ def colour(number: int) -> str:
 
 def theme() -> None:
     """Configure matplotlib and seaborn, so that equal figures give equal SVG files."""
-    import matplotlib as mpl
     import seaborn as sns
 
     mpl.use("Agg")  # needs no screen
@@ -89,8 +84,6 @@ def files(draw: Draw, inputs: Inputs, paper: bool = False) -> dict[str, bytes]:
     The files of a paper are vector graphics, and have their note (what was measured where, by which code) only in their
     metadata; the others also show it. Nothing if there is nothing to draw.
     """
-    import matplotlib as mpl
-
     made: dict[str, bytes] = {}
     for ending, width in WIDTHS.items():
         with mpl.rc_context({"figure.figsize": (width, 2.4)}):
@@ -103,8 +96,7 @@ def files(draw: Draw, inputs: Inputs, paper: bool = False) -> dict[str, bytes]:
     return made if paper else {**made, "csv": _csv(data)}
 
 
-def _saved(figure: Figure, forms: Sequence[str], paper: bool) -> dict[str, bytes]:
-    import matplotlib.pyplot as plt
+def _saved(figure: Drawing, forms: Sequence[str], paper: bool) -> dict[str, bytes]:
     from matplotlib.transforms import Bbox
 
     note = str(figure.get_label())
@@ -148,18 +140,14 @@ def _csv(data: pd.DataFrame) -> bytes:
 
 def width() -> float:
     """The width of the figure that is drawn, in inches."""
-    import matplotlib as mpl
-
     return float(mpl.rcParams["figure.figsize"][0])
 
 
-def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Figure, list[Axes]]:
+def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Drawing, list[Axes]]:
     """A figure of so many panels: as many side by side as have the `least` width in inches, and the others below them.
 
     height: of a panel, in inches.
     """
-    import matplotlib.pyplot as plt
-
     columns = min(count, max(1, int(width() / least)))
     rows = -(-count // columns)
     size = (width(), rows * height)
@@ -214,7 +202,7 @@ def name_rows(axes: Axes, names: Iterable[str], said: Iterable[str] = ()) -> Non
 
 
 def footnote(
-    figure: Figure, points: pd.DataFrame, inputs: Inputs, studies: Iterable[str], note: str = ""
+    figure: Drawing, points: pd.DataFrame, inputs: Inputs, studies: Iterable[str], note: str = ""
 ) -> None:
     """The note of a figure, which `files` saves with it: what simulators draw, n, hardware, commit, and how many runs are not in it."""
     studies = [*studies]

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.kinds.quality import Quality
 from ketscale.analysis.points import variants
 from ketscale.config import Config, Metric
 from ketscale.grid import POINT
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 
 class Accuracy(Quality):
@@ -31,8 +25,6 @@ class Accuracy(Quality):
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """Two panels for each data set: test results, and each seed's validation metric by epoch."""
-        import pandas as pd
-
         models = chosen(inputs, self.name)
         if models.empty:
             return None
@@ -58,8 +50,6 @@ ACCURACY = Accuracy()
 
 def chosen(inputs: Inputs, kind: str) -> pd.DataFrame:
     """The chosen configurations of a kind's studies with a test result, with the name of each as `line`, and what ran them."""
-    import pandas as pd
-
     rows = inputs.quality[inputs.quality["study"].isin(inputs.asked(kind)) & inputs.quality["value"].notna()]
     rows = rows[rows["chosen"].astype(bool)].reset_index(drop=True)
     names = [variants(part, inputs.config, ("workload",)) for _, part in rows.groupby("workload")]

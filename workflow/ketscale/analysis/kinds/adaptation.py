@@ -6,22 +6,16 @@ A model that does not adapt is trained on the test's own samples, and so is the 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ketscale.analysis import metrics
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.kinds.accuracy import chosen
 from ketscale.analysis.kinds.finding import Finding, value
 from ketscale.analysis.kinds.quality import Quality
 from ketscale.config import Config
 from ketscale.grid import Study
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
-
 
 # What is said of each model.
 OF = ["study", "workload", "line", "hollow", "hardware", "code"]
@@ -89,8 +83,6 @@ ADAPTATION = Adaptation()
 
 def _course(models: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:
     """The metric of each model over seeds `after` numbers of steps, the number `at` of all; `after` is empty for one that does not adapt."""
-    import pandas as pd
-
     rows = []
     for _, point in models.iterrows():
         runs = [row for row in inputs.rows(point) if row["status"] == "completed"]

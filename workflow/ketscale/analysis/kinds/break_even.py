@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, np, pd
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
@@ -19,11 +20,6 @@ from ketscale.analysis.wording import SHORT, capital, fitting, share, where
 from ketscale.config import Config
 from ketscale.grid import Study
 from ketscale.words import duration
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 NOTE = "Work: the step time of one worker, divided by the number of workers"
 
@@ -111,8 +107,6 @@ def crossing(line: pd.DataFrame, column: str) -> float | None:
 
     Interpolated between points, on a logarithmic scale of work.
     """
-    import numpy as np
-
     ordered = line.sort_values(["work_s", column])
     work, speedup = ordered["work_s"].to_numpy(), ordered[column].to_numpy()
     below = np.flatnonzero(~(speedup > 1))
@@ -142,8 +136,6 @@ class _Line(NamedTuple):
 
 def _line(name: str, points: list[Entry]) -> _Line:
     """A layout from its points, some of which have a speedup. Where that or the work of one is not known, nothing is said."""
-    import pandas as pd
-
     placed = [each for each in points if each.point["work_s"] > 0]
     placed.sort(key=lambda each: (each.point["work_s"], each.told.effect.value if each.told.effect else 0.0))
     words, works = [each.told.verdict for each in placed], [each.point["work_s"] for each in placed]

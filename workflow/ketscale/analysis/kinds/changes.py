@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import pd
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.speed import Speed
@@ -14,9 +15,6 @@ from ketscale.analysis.points import Group, Point, Row, point_of, usable
 from ketscale.config import TOLERANCE, Config
 from ketscale.grid import POINT, Run, Study
 from ketscale.measure import parity
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 BASELINE = "baseline"
 

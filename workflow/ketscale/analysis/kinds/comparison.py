@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import plots, style
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import finding
 from ketscale.analysis.kinds.accuracy import chosen
@@ -25,13 +27,6 @@ from ketscale.analysis.points import FOUND
 from ketscale.config import Config
 from ketscale.grid import Study
 from ketscale.words import duration, spelled
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
-
-    from ketscale.analysis.drawing.inputs import Inputs
 
 
 class Comparison(Quality):
@@ -103,8 +98,6 @@ class Comparison(Quality):
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         """The differences of the data sets with what is typical of them, and mean ranks with their critical difference."""
-        import pandas as pd
-
         (study,) = inputs.config.studies
         whole = Whole.of(study, inputs)
         points = chosen(inputs, self.name)

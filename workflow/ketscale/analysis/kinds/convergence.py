@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import msgspec
 
@@ -13,6 +13,7 @@ from ketscale.analysis import verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, np, pd
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.kind import Answer
@@ -21,11 +22,6 @@ from ketscale.analysis.points import FOUND, HOLLOW, Group, usable, variants
 from ketscale.analysis.wording import SHORT, fitting, takes
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
 from ketscale.grid import Study
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 # States that are further than this from physical ones are marked.
 PHYSICAL = 1e-9
@@ -210,8 +206,6 @@ def method(simulator: Simulator) -> str:
 
 def order(points: pd.DataFrame) -> float:
     """The order of a method: the median slope of log error against log dt between neighbouring steps; NaN for one."""
-    import numpy as np
-
     stepped = points[points["dt"].notna() & (points["error"] > 0)].sort_values("dt")
     slopes = np.diff(np.log(stepped["error"])) / np.diff(np.log(stepped["dt"]))
     return float(np.median(slopes)) if len(slopes) else float("nan")
@@ -219,8 +213,6 @@ def order(points: pd.DataFrame) -> float:
 
 def on_frontier(points: pd.DataFrame) -> pd.Series[bool]:
     """Whether no other point that does the same work is as good in time and error, and better in one of them."""
-    import pandas as pd
-
     rivals = fastest_as_exact(points)
     return pd.Series([rivals[at] == at for at in points.index], index=points.index, dtype=bool)
 

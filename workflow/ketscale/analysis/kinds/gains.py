@@ -6,23 +6,19 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import repeat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.drawing import plots
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Drawing, pd
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds.kind import Answer, Told
 from ketscale.analysis.points import FOUND, HOLLOW_RATIOS, MIXED, Group, failed, size_axes, variants
 from ketscale.analysis.wording import capital, device, fitting, listed, times, where
 from ketscale.grid import POINT
 from ketscale.words import counted, duration
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure
-
-    from ketscale.analysis.drawing.inputs import Inputs
 
 RATIO = "speedup_same"
 ENDS = (f"{RATIO}_low", f"{RATIO}_high")
@@ -104,8 +100,6 @@ def compared(
     others: what each is compared with, None where that says nothing. judge: of speeds at the same work, which `FASTER` tells
     of; `LONGER` tells of whole steps. A column `growth` is how many times as much a step does as that of the other.
     """
-    import pandas as pd
-
     found = [
         None if other is None else inputs.compared(point, other)
         for other, (_, point) in zip(others, points.iterrows(), strict=True)
@@ -177,10 +171,8 @@ def said(verdict: str) -> str:
     return f"{word} ({why})" if why else word
 
 
-def draw(rows: Sequence[Entry], inputs: Inputs, label: str) -> tuple[Figure, pd.DataFrame] | None:
+def draw(rows: Sequence[Entry], inputs: Inputs, label: str) -> tuple[Drawing, pd.DataFrame] | None:
     """The effects of the rows with their intervals, as the table has them; None of fewer than two. label: of the axis."""
-    import pandas as pd
-
     known = [each for each in rows if each.told.effect is not None]
     if len(known) < 2:
         return None

@@ -5,18 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
+from ketscale.analysis.collected import Collected
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Drawing, pd
 from ketscale.analysis.intervals import Estimate
 from ketscale.config import Config
 from ketscale.grid import Run, Study
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure as Drawing
-
-    from ketscale.analysis.collected import Collected
-    from ketscale.analysis.drawing.inputs import Inputs
 
 
 @dataclass(frozen=True)

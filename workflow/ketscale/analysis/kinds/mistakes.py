@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import pd
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.speed import WORK, Speed, one_core
@@ -15,9 +16,6 @@ from ketscale.analysis.wording import takes, where
 from ketscale.config import Config
 from ketscale.grid import Run, Study
 from ketscale.words import duration
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Step times in runs.csv that include more than steady steps, and what.
 ACCOUNTS = {"step_with_first_s": "with the first step", "step_with_start_s": "with start and data"}

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
+from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.kind import Answer, Kind, Told
@@ -14,9 +14,6 @@ from ketscale.analysis.wording import capital, fitting, share, where
 from ketscale.config import Config
 from ketscale.grid import Run, Study
 from ketscale.measure.parity import Comparison
-
-if TYPE_CHECKING:
-    from ketscale.analysis.drawing.inputs import Inputs
 
 
 class Parity(Kind):

@@ -7,11 +7,11 @@ for each point; each data set and model has one verdict, of the point that `sele
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from ketscale import words
 from ketscale.analysis import verdicts
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.kinds.finding import Finding, summary
 from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.kinds.selection import Candidate, Match, lacking, matches, together
@@ -19,9 +19,6 @@ from ketscale.analysis.points import FOUND, Point, Row, point_of, size_axes, var
 from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import Study
-
-if TYPE_CHECKING:
-    from ketscale.analysis.drawing.inputs import Inputs
 
 
 class Quality(Kind):

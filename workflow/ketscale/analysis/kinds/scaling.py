@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.speed import Speed, one_core
@@ -28,11 +29,6 @@ from ketscale.analysis.wording import device, digits, listed, samples
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, LAYOUT, Run, Study, layout
 from ketscale.words import duration
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 # From this number of workers on, the axes are logarithmic to base 2.
 DOUBLING = 8

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import plots
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Drawing, pd
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.kind import Answer
@@ -17,10 +17,6 @@ from ketscale.analysis.wording import SHORT, fitting, listed, takes, where
 from ketscale.config import Config
 from ketscale.grid import Study
 from ketscale.words import duration, spelled
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure as Drawing
 
 
 class SideBySide(Speed):

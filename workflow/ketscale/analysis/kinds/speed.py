@@ -5,13 +5,15 @@ from __future__ import annotations
 import statistics
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import astuple, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any
 
 from ketscale.analysis import comparability, verdicts
 from ketscale.analysis.collected import SUBJECT, Collected
 from ketscale.analysis.comparison import Compared
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Drawing, pd
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
@@ -35,12 +37,6 @@ from ketscale.analysis.points import (
 from ketscale.analysis.wording import SHORT, capital, fast, fitting, plain, share, times
 from ketscale.grid import BACKENDS, POINT, Study
 
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure as Drawing
-
-    from ketscale.analysis.drawing.inputs import Inputs
-
 # The columns of an estimate, after its name.
 PARTS = ("", "_low", "_high", "_n", "_outliers")
 UNTIMED = "times are compared, and no protocol of the study has timed: true"
@@ -60,7 +56,7 @@ class Speed(Kind):
     table = "scaling"
     what = "a step"
     wins, begins, noun, least = verdicts.PAYS, "it pays in", "comparison", "at best"
-    judge: ClassVar[gains.Judge] = staticmethod(verdicts.gains)
+    judge: gains.Judge = staticmethod(verdicts.gains)
     missing, empty = "no point was timed together with its baseline", "no run has finished"
     axis = ""
 
@@ -253,9 +249,7 @@ def _single_processes(points: Mapping[Point, Group]) -> dict[tuple[Any, ...], li
 
 
 def _estimate(name: str, found: Estimate | None) -> dict[str, Any]:
-    values = (
-        (found.value, found.low, found.high, found.n, found.outliers) if found else (None, None, None, 0, 0)
-    )
+    values = astuple(found) if found else (None, None, None, 0, 0)
     return {f"{name}{part}": value for part, value in zip(PARTS, values, strict=True)}
 
 

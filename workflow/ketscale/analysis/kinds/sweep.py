@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.kind import Answer
@@ -19,11 +19,6 @@ from ketscale.analysis.wording import SHORT, capital, digits, even, fitting, sam
 from ketscale.config import Config, SizeAxis
 from ketscale.grid import Study
 from ketscale.words import duration
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 # If the slowest point takes this many times as long as the fastest, the time axis is logarithmic.
 WIDE = 10.0
@@ -72,8 +67,6 @@ class Sweep(Speed):
 
     def tell(self, known: Sequence[Entry], rows: Sequence[Entry], inputs: Inputs) -> Answer:
         """How much longer a step takes at the largest value than at the smallest, and by which law it grows."""
-        import pandas as pd
-
         # Each line is told by its largest value; the longest time, or the largest gain, leads.
         ends = {each.point["line"]: each for each in known}
         lead = max(ends.values(), key=lambda each: each.effect.value)

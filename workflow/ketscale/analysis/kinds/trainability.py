@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from ketscale.analysis import comparability, metrics, verdicts
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, np, pd, special
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.analysis.kinds.kind import Answer, Kind, Told
 from ketscale.analysis.points import counted, size_axes, variants
@@ -18,11 +18,6 @@ from ketscale.config import Config
 from ketscale.engines.circuits import haar
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.grid import POINT, Study
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 # A factor per qubit or layer that is nearer to 1 counts as none.
 LEVELLED = 1 / verdicts.WORTH
@@ -178,8 +173,6 @@ TRAINABILITY = Trainability()
 
 def _points(inputs: Inputs, *studies: str) -> pd.DataFrame:
     """The probed points of some studies, each with the means of its measures over seeds, and their seeds' squares."""
-    import pandas as pd
-
     rows = []
     for study in inputs.config.studies:
         for group in inputs.collected.groups(study) if study.name in studies else ():
@@ -229,9 +222,6 @@ def _decay(line: str, axis: str, points: pd.DataFrame) -> Decay | None:
     sample in common with all sizes say nothing of how far the points are from a line. The test of lack of fit is that of
     `laws.fit`.
     """
-    import numpy as np
-    from scipy.special import fdtrc
-
     if why := comparability.hindrance(key for keys in points["keys"] for key in keys):
         return Decay(line, axis, points, None, None, why)
     seeds = sorted(set.intersection(*map(set, points["squares"])))
@@ -254,7 +244,9 @@ def _decay(line: str, axis: str, points: pd.DataFrame) -> Decay | None:
         half = max(half, exceeded(tail, m - 2) * math.sqrt(missed / float(apart @ apart)))
         pure = logs - centre - logs.mean(1, keepdims=True) + logs.mean()
         variance = float((pure**2).sum()) / ((m - 1) * (n - 1))
-        p_value = float(fdtrc(m - 2, (m - 1) * (n - 1), n * missed / variance)) if variance > 0 else None
+        p_value = (
+            float(special.fdtrc(m - 2, (m - 1) * (n - 1), n * missed / variance)) if variance > 0 else None
+        )
     ends = math.exp(slope - half), math.exp(slope + half)
     return Decay(line, axis, points, Estimate(math.exp(slope), *ends, n), p_value)
 

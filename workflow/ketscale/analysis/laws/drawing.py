@@ -5,14 +5,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from ketscale.analysis.heavy import pd
 from ketscale.analysis.laws.known import AMDAHL, COST, GUSTAFSON, USL
 from ketscale.analysis.laws.series import common_size, grows, size_of
 from ketscale.analysis.verdicts import ACCEPTED
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 ALIKE = ["study", "workload", "model", "simulator", "protocol", "hardware"]
 # The simplest first: one is drawn.

@@ -9,17 +9,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 from ketscale.analysis.comparison import RESOLUTION, paired
+from ketscale.analysis.heavy import np, special
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, typical
 from ketscale.analysis.verdicts import ACCEPTED, REFUSED, REJECTED
 from ketscale.words import counted
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    Array = np.ndarray[Any, np.dtype[np.float64]]
+Array: TypeAlias = "np.ndarray[Any, np.dtype[np.float64]]"
 
 
 @dataclass(frozen=True)
@@ -91,9 +89,6 @@ def fit(
         times: seconds, one row (m,) for each seed.
         names: the m points in words.
     """
-    import numpy as np
-    from scipy.special import fdtrc
-
     n, m = len(times), len(names)
     if m < law.fewest:
         why = f"{counted(m, 'point')}; the fewest that can contradict this law are {law.fewest}"
@@ -118,7 +113,7 @@ def fit(
     free, free_pure = m - terms.shape[1], (m - 1) * (n - 1)
     # Equal times of all seeds do not show that there is no noise.
     variance = max(float((pure**2).sum()) / free_pure, RESOLUTION**2)
-    p_value = float(fdtrc(free, free_pure, n * float((residuals**2).sum()) / free / variance))
+    p_value = float(special.fdtrc(free, free_pure, n * float((residuals**2).sum()) / free / variance))
     worst = int(np.abs(residuals).argmax())
     residual, spread = float(abs(residuals[worst])), math.sqrt(variance)
     why = _impossible(law, estimates)
@@ -138,15 +133,11 @@ def fit(
 
 def _apart(terms: Array) -> bool:
     """Whether the points tell all terms apart."""
-    import numpy as np
-
     return bool(np.linalg.matrix_rank(terms / np.abs(terms).max(axis=0)) == terms.shape[1])
 
 
 def _coefficients(terms: Array, values: Array) -> Array:
     """The coefficients (k,) with the least sum of squares of relative residuals."""
-    import numpy as np
-
     # Terms may differ by many orders of magnitude, such as one and a number of bytes.
     scale = np.abs(terms).max(axis=0)
     found, *_ = np.linalg.lstsq(terms / scale / values[:, None], np.ones(len(values)), rcond=None)

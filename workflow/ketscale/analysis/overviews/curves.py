@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING
 
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.kinds import Figure
 from ketscale.analysis.points import size_axes, size_words, variants
 from ketscale.config import Config
 from ketscale.grid import POINT, Run
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 KINDS = ("accuracy",)
 LINES = ("-", "--", ":", "-.")

@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, pd, plt
 from ketscale.analysis.kinds import Figure
 from ketscale.analysis.points import BUSY_RATIOS, serial, size_axes, size_words, workers
 from ketscale.analysis.wording import device, digits, where
 from ketscale.config import Config
 from ketscale.grid import POINT, Run, layout
 from ketscale.words import duration
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 RATIO = "speedup_same"
 PANEL = ["workload", "model", "simulator", "protocol", "device", "hardware"]
@@ -39,7 +35,6 @@ _ROOM = 0.85
 
 def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """A panel for each model and simulator: sizes against batches, each cell in the colour of its fastest layout."""
-    import matplotlib.pyplot as plt
     from matplotlib.patches import Patch
 
     drawn = table(inputs)
@@ -80,8 +75,6 @@ def table(inputs: Inputs) -> pd.DataFrame:
     layout: the fastest of several workers, with its speedup. fastest: it or the one worker in words, or `UNSURE`. A panel
     has more cells than a row, a column or a diagonal, which is the figure of a study.
     """
-    import pandas as pd
-
     points = inputs.scaling[inputs.scaling["step_s"].notna() & ~inputs.scaling["kind"].isin(OTHERS)]
     points = points.assign(device=points["layout"].map(device))
     # Not over another size, batch or protocol.
@@ -124,7 +117,6 @@ def _cell(group: pd.DataFrame) -> dict[str, Any]:
 
 def _panel(axes: Axes, part: pd.DataFrame, colours: dict[str, str], inputs: Inputs) -> None:
     """The cells of one panel, with the speedup and, where there is room, the layout and the time of one worker in words."""
-    import pandas as pd
     from matplotlib.patches import Rectangle
 
     workload = str(part["workload"].iloc[0])

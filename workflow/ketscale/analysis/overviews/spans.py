@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Collection
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs, of_studies
+from ketscale.analysis.heavy import Drawing, pd, plt
 from ketscale.analysis.kinds import Figure
 from ketscale.analysis.points import size_axes, variants
 from ketscale.analysis.wording import where
 from ketscale.grid import POINT
 from ketscale.words import duration
-
-if TYPE_CHECKING:
-    import pandas as pd
-    from matplotlib.figure import Figure as Drawing
 
 # In the order of a step. Other spans are drawn after them, except *.total, which overlap with other spans.
 ORDER = (
@@ -34,8 +31,6 @@ MOST = 20
 
 def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """The share of each span in a step, one bar per point, with the time of the whole step above it."""
-    import matplotlib.pyplot as plt
-    import pandas as pd
     from matplotlib.ticker import PercentFormatter
 
     asked = inputs.asked(*KINDS)
@@ -86,8 +81,6 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
 
 def table(inputs: Inputs, studies: Collection[str]) -> pd.DataFrame:
     """One row per point and span: seconds (median over seeds) and share of the step; also the time outside spans."""
-    import pandas as pd
-
     runs = inputs.runs[[*BAR, "seed"]].drop_duplicates()
     rows = inputs.spans.merge(runs, on=[*POINT, "seed"])
     if rows.empty:

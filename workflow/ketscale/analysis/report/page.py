@@ -11,14 +11,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import quote
 
 import jinja2
 
 from ketscale.analysis import catalogue, columns, verdicts
+from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.answers import Part
 from ketscale.analysis.completeness import FAULTS
+from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Figure, Told
@@ -28,11 +30,6 @@ from ketscale.analysis.wording import listed, shown
 from ketscale.grid import RECORD as RECORD_FILE
 from ketscale.grid import RUNS, Run
 from ketscale.words import counted
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-    from ketscale.analysis.analysed import Analysed
 
 PAGE = "page.html.j2"
 # What figures, and rows beyond the first ones of each table, may take of a page, which stays below 5 MB with them. Others

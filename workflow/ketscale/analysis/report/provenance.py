@@ -5,13 +5,10 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import ketscale
+from ketscale.analysis.heavy import pd
 from ketscale.config import Config
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # As in CITATION.cff, which an installed package does not have.
 AUTHOR = "The KetScale developers"

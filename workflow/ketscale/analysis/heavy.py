@@ -1,0 +1,34 @@
+"""Libraries that take long to import, on first use, and their types: Snakemake imports the kinds of studies at every start."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import matplotlib as mpl
+    import matplotlib.pyplot as plt
+    import numpy as np
+    import pandas as pd
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+    from scipy import special, stats
+else:
+
+    class _Library(ModuleType):
+        """A module that is imported when something of it is used."""
+
+        def __getattr__(self, name: str) -> Any:
+            found = getattr(import_module(self.__name__), name)
+            # The next use does not come here.
+            setattr(self, name, found)
+            return found
+
+    mpl, plt, np, pd, special, stats = map(
+        _Library, ("matplotlib", "matplotlib.pyplot", "numpy", "pandas", "scipy.special", "scipy.stats")
+    )
+    # These are but the types of arguments and results.
+    Axes = Drawing = object
+
+__all__ = ["Axes", "Drawing", "mpl", "np", "pd", "plt", "special", "stats"]
