@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ketscale.analysis.heavy import pd
+from ketscale.analysis.laws.fits import common_size, grows, size_of
 from ketscale.analysis.laws.known import AMDAHL, COST, GUSTAFSON, USL
-from ketscale.analysis.laws.series import common_size, grows, size_of
 from ketscale.analysis.verdicts import ACCEPTED
 
 ALIKE = ["study", "workload", "model", "simulator", "protocol", "hardware"]
