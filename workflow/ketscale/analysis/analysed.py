@@ -8,26 +8,55 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
-from ketscale.analysis import answers, catalogue, claims, columns, completeness, stamp
-from ketscale.analysis.answers import Part
+from ketscale.analysis import catalogue, claims, columns, completeness, stamp
 from ketscale.analysis.collected import Collected, Searched
 from ketscale.analysis.columns import Trained, Tried
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.kinds import kinds
+from ketscale.analysis.kinds.kind import Answer, Told
 from ketscale.analysis.kinds.sweep import Sweep
 from ketscale.analysis.laws import fits as laws
-from ketscale.analysis.points import Point, Row, point_of
+from ketscale.analysis.points import TIMED_OUT, Point, Row, point_of
+from ketscale.analysis.wording import modes
 from ketscale.config import Config
 from ketscale.files import read_csv
-from ketscale.grid import CURVES, HISTORY
+from ketscale.grid import CURVES, HISTORY, Study
 from ketscale.jobs import baselines, records
 from ketscale.jobs.records import Records
+
+
+class Line(NamedTuple):
+    """A row of answers.csv: a point that an answer tells."""
+
+    part: Part
+    told: Told
+
+
+@dataclass(frozen=True)
+class Part:
+    """The answer of a study on one class of hosts.
+
+    host: '' where all of the study's points are of one class. figure: its key in `Analysed.figures`, which has none
+    where nothing was drawn.
+    """
+
+    study: Study
+    host: str
+    answer: Answer
+    figure: str
+
+    @property
+    def lines(self) -> list[Line]:
+        """Its rows of answers.csv; one with the comparison that leads it if it tells no point."""
+        answer = self.answer
+        lead = Told(answer.of, "", answer.effect, answer.unit, answer.verdict)
+        return [Line(self, told) for told in answer.rows or (lead,)]
 
 
 @dataclass(frozen=True)
@@ -58,7 +87,7 @@ class Analysed:
         typed = {name: columns.TABLES[name].typed(frame, config) for name, frame in written.items()}
         # Records take much memory, and all that is read of them is in the rows.
         inputs = Inputs(config, replace(collected, records={}), **typed)
-        parts = tuple(answers.given(inputs))
+        parts = tuple(_answered(inputs))
         lines = columns.ANSWERS.of((line for part in parts for line in part.lines), config)
         written["answers"] = columns.ANSWERS.frame(lines, config)
         return cls(config, sources, written, typed, inputs, parts)
@@ -92,6 +121,40 @@ class Analysed:
         for name, files in self.figures.items():
             made |= {f"{stamp.FIGURES}/{name}.{ending}": content for ending, content in files.items()}
         return made
+
+
+def _answered(inputs: Inputs) -> Iterator[Part]:
+    """The answers in the order of their kinds, with a note where runs are missing or points were disturbed.
+
+    Snakemake hands the studies over by name, so the config's order is not known everywhere.
+    """
+    known = kinds(inputs.config.families)
+    order = {name: number for number, name in enumerate(known)}
+    for study in sorted(inputs.config.studies, key=lambda study: (order[study.kind], study.name)):
+        kind = known[study.kind]
+        hosts = inputs.collected.hosts(study) if kind.table == "scaling" else ("",)
+        for number, host in enumerate(hosts, 1):
+            own = inputs.only(study.name, host)
+            answer = kind.answer(study, own)
+            noted = replace(answer, notes=(*answer.notes, *_cautions(study, own)))
+            yield Part(study, host, noted, f"{study.name}@{number}" if host else study.name)
+
+
+def _cautions(study: Study, inputs: Inputs) -> Iterator[str]:
+    """What of the study's runs has not completed, whose numbers are noisy, and which points a busy machine disturbed."""
+    if states := inputs.states([study.name]):
+        yield f"{states}."
+    yield from (f"{mode}." for mode in modes(inputs.config, study.name))
+    points = inputs.points(study.name)
+    flags = points["flag"].dropna()
+    # The states above tell of those.
+    flags = flags[~flags.str.startswith(TIMED_OUT)]
+    count, every = len(flags), len(points)
+    if count:
+        why = ", ".join(sorted(set(flags)))
+        some = f"{count} of {every} points {'is' if count == 1 else 'are'} not as good as the others"
+        all_ = "All points are flagged" if every > 1 else "The point is flagged"
+        yield f"{all_ if count == every else some} ({why})."
 
 
 def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[Row]]]:

@@ -17,8 +17,7 @@ from urllib.parse import quote
 import jinja2
 
 from ketscale.analysis import catalogue, columns, verdicts
-from ketscale.analysis.analysed import Analysed
-from ketscale.analysis.answers import Part
+from ketscale.analysis.analysed import Analysed, Part
 from ketscale.analysis.completeness import FAULTS
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import Estimate
