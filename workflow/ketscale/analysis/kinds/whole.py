@@ -104,7 +104,8 @@ class Whole:
         words = {head.verdict for head in self.heads.values()}
         if not words:
             return verdicts.OPEN
-        if not self.decisive:
+        # Data sets are too few for an interval of signed ranks.
+        if self.typical is None or self.typical.low is None:
             alike = len(words) == 1 and len(self.heads) == len(self.tasks)
             return words.pop() if alike else verdicts.CANNOT_TELL
         plain = side(self.typical, self.unit, self.metric)
@@ -115,11 +116,6 @@ class Whole:
         if plain and (plain == verdicts.EQUAL or not kept):
             return verdicts.FAILED
         return plain or verdicts.CANNOT_TELL
-
-    @property
-    def decisive(self) -> bool:
-        """Whether there are data sets enough for an interval of signed ranks."""
-        return self.typical is not None and self.typical.low is not None
 
     @cached_property
     def scores(self) -> list[dict[str, float]]:
@@ -183,7 +179,12 @@ class Whole:
         heads, model, control, metric = [*self.heads.values()], self.model, self.control, self.metric.title
         if len(self.tasks) == 1:
             return heads[0].said()
-        care, word, effect = self._care(), self.verdict, self.effect
+        of_sides = {task: self.budget(task) for task in self.heads}
+        care = finding.care(
+            replace(head, uneven=0 not in of_sides[task] and len({*of_sides[task]}) > 1)
+            for task, head in self.heads.items()
+        )
+        word, effect = self.verdict, self.effect
         if effect is None or effect.low is None:
             text = self._few(care)
         else:
@@ -204,13 +205,6 @@ class Whole:
             if each.task == task and each.budget
         ]
         return sum(tried for of, tried in spent if not of), sum(tried for of, tried in spent if of)
-
-    def _care(self) -> str:
-        of_sides = {task: self.budget(task) for task in self.heads}
-        return finding.care(
-            replace(head, uneven=0 not in of_sides[task] and len({*of_sides[task]}) > 1)
-            for task, head in self.heads.items()
-        )
 
     def _few(self, care: str) -> str:
         """What is said where data sets are too few for signed ranks: how many have which verdict, and why there are no ranks."""
