@@ -13,7 +13,7 @@ import pytest
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import LAWS
-from ketscale.analysis.laws import drawing, fits
+from ketscale.analysis.laws import fits
 from ketscale.analysis.points import Row
 from ketscale.config import Config
 from ketscale.grid import Run, Study, layout
@@ -135,7 +135,7 @@ def test_each_class_of_hosts_has_laws_of_its_own() -> None:
     amdahl = laws[(laws["law"] == "Amdahl") & (laws["parameter"] == "serial fraction")].set_index("hardware")
     assert list(amdahl.index) == ["B", "CPU, 8 cores"] and set(amdahl["n"]) == {3}
     assert amdahl.loc["B", "estimate"] == pytest.approx(0.6 / 2.6, rel=0.1)
-    found = drawing.of_line(laws, line().assign(hardware="B"))
+    found = fits.of_line(laws, line().assign(hardware="B"))
     assert found is not None and found.words.endswith("with serial fraction 0.23")
 
 
@@ -279,7 +279,7 @@ def line(counts: Iterable[int] = RANKS, scale: float = 1.0) -> pd.DataFrame:
 @pytest.mark.parametrize("scale", [1.0, 0.8])
 def test_an_accepted_law_goes_through_its_points(scale: float) -> None:
     laws = laws_of("strong", [row for count in RANKS for row in ranks(count, noise=1e-4)])
-    found = drawing.of_line(laws, line(scale=scale))
+    found = fits.of_line(laws, line(scale=scale))
     assert found is not None and found.words == "Amdahl's law with serial fraction 0.1"
     assert (found.workers[0], found.workers[-1]) == (pytest.approx(1), pytest.approx(8))
     assert found.speedups == pytest.approx([scale / (0.1 + 0.9 / p) for p in found.workers], rel=0.01)
@@ -287,16 +287,16 @@ def test_an_accepted_law_goes_through_its_points(scale: float) -> None:
 
 def test_a_law_that_was_not_accepted_is_not_drawn() -> None:
     laws = laws_of("strong", [row for count in RANKS[:2] for row in ranks(count)])
-    assert drawing.of_line(laws, line(RANKS[:2])) is None
-    assert drawing.of_line(laws.head(0), line()) is None
+    assert fits.of_line(laws, line(RANKS[:2])) is None
+    assert fits.of_line(laws.head(0), line()) is None
 
 
 def test_the_lines_of_a_sweep_name_their_regimes() -> None:
     rows = batches(cache_bytes=64 * KIB)
     laws = laws_of("batch", rows)
     points = pd.DataFrame([{**row, "study": "s"} for row in rows if row["seed"] == 0])
-    assert drawing.regimes(laws, points) == "dispatch: 8 to 128; cache: 512; memory: 2048 to 32768"
-    assert drawing.regimes(laws.head(0), points) == ""
+    assert fits.regimes(laws, points) == "dispatch: 8 to 128; cache: 512; memory: 2048 to 32768"
+    assert fits.regimes(laws.head(0), points) == ""
 
 
 def test_the_table_is_collected(tmp_path: Path) -> None:

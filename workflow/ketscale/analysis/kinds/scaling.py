@@ -11,7 +11,7 @@ from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.speed import Speed, one_core
-from ketscale.analysis.laws.drawing import of_line
+from ketscale.analysis.laws.fits import of_line
 from ketscale.analysis.laws.known import karp_flatt
 from ketscale.analysis.points import (
     HOLLOW,

@@ -13,7 +13,7 @@ from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.analysis.kinds.speed import Speed, several
-from ketscale.analysis.laws.drawing import regimes
+from ketscale.analysis.laws.fits import regimes
 from ketscale.analysis.points import HOLLOW, axis_of, variants
 from ketscale.analysis.wording import SHORT, capital, digits, even, fitting, samples, takes, times, where
 from ketscale.config import Config, SizeAxis

@@ -1,4 +1,4 @@
-"""The rows of laws.csv: which runs each law is fitted to, and a row for each of its parameters, or one with a refusal.
+"""The table laws: which runs each law is fitted to, a row for each of its parameters, or one with a refusal; and what it says.
 
 The regime of a point of a sweep says what its cost is. dispatch: the fixed time is the larger part, so that more work
 costs little. cache: the states fit into the last-level cache, and each update of an amplitude costs the same time.
@@ -17,8 +17,9 @@ from typing import Any
 
 from ketscale.analysis import comparability
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.heavy import pd
 from ketscale.analysis.laws.fit import Fit, Law, fit
-from ketscale.analysis.laws.known import ALPHA_BETA, AMDAHL, GUSTAFSON, USL, all_reduce, cost
+from ketscale.analysis.laws.known import ALPHA_BETA, AMDAHL, COST, GUSTAFSON, USL, all_reduce, cost
 from ketscale.analysis.points import Group, Row, point, serial, usable, workers
 from ketscale.analysis.verdicts import ACCEPTED, REFUSED
 from ketscale.config import Family
@@ -36,6 +37,19 @@ OF_FIT = ("verdict", "reason", "n", "points", "p_value", "residual", "spread")
 ALL_REDUCE = ("communication.total", "communication")
 # Bytes of a complex amplitude.
 COMPLEX = {"fp32": 8, "amp": 8, "fp64": 16}
+# What a line of points has in common with the rows of its laws.
+ALIKE = ["study", "workload", "model", "simulator", "protocol", "hardware"]
+# The simplest first: one is drawn.
+CURVES = (AMDAHL, USL, GUSTAFSON)
+
+
+@dataclass(frozen=True)
+class Accepted:
+    """The law of a line of workers: its name with its parameters, and its curve, speedups by workers."""
+
+    words: str
+    workers: Sequence[float]
+    speedups: Sequence[float]
 
 
 @dataclass(frozen=True)
@@ -275,3 +289,48 @@ def common_size(sizes: Iterable[str]) -> str:
     """The parts that some sizes share, with a star for the others, such as 'q4-l*'."""
     parts = zip(*(size.split("-") for size in sizes), strict=True)
     return "-".join(found[0] if len(set(found)) == 1 else re.sub(r"\d+", "*", found[0]) for found in parts)
+
+
+def of_line(laws: pd.DataFrame, points: pd.DataFrame) -> Accepted | None:
+    """The accepted law of a line of workers, through its ratios to one worker; None without one.
+
+    laws: the table laws. points: the line's rows of scaling.csv.
+    """
+    points = points.sort_values("workers")
+    last = points.iloc[-1]
+    own = _accepted(laws, last, grows(last["layout"]), last["size"])
+    law = next((law for law in CURVES if law.name in set(own["law"])), None)
+    known = points[points["speedup_same"].notna() & points["flag"].fillna("").eq("")]
+    if law is None or known.empty:
+        return None
+    estimates = own[own["law"] == law.name].set_index("parameter")["estimate"]
+    values = {parameter.name: float(estimates[parameter.name]) for parameter in law.parameters[:-1]}
+    # The ratios are to a run that may be of another series, such as one process without MPI, so the law is scaled.
+    ratios = zip(known["speedup_same"], map(size_of, known["layout"]), strict=True)
+    scale = statistics.geometric_mean(ratio / law.speedup(size, *values.values()) for ratio, size in ratios)
+    start, end = size_of(points.iloc[0]["layout"]), size_of(last["layout"])
+    steps = [end ** (i / 50) * start ** (1 - i / 50) for i in range(51)]
+    name = law.name if law is USL else f"{law.name}'s law"
+    return Accepted(
+        f"{name} with {', '.join(f'{parameter} {value:.2g}' for parameter, value in values.items())}",
+        [last["workers"] / end * size for size in steps],
+        [scale * law.speedup(size, *values.values()) for size in steps],
+    )
+
+
+def regimes(laws: pd.DataFrame, points: pd.DataFrame) -> str:
+    """The regimes of one line of a sweep, such as 'dispatch: 16 to 64; cache: 256'; '' where they are unknown.
+
+    points: rows of scaling.csv. laws: the table laws.
+    """
+    first = points.iloc[0]
+    own = _accepted(laws, first, first["layout"], common_size(points["size"]))
+    found = own.loc[own["law"] == COST, "regimes"]
+    return str(found.iloc[0]) if len(found) else ""
+
+
+def _accepted(laws: pd.DataFrame, point: pd.Series, series: str, size: str) -> pd.DataFrame:
+    """The rows of accepted laws of the line that a point is of."""
+    own = laws[(laws[ALIKE] == point[ALIKE]).all(axis="columns")]
+    own = own[(own["verdict"] == ACCEPTED) & (own["series"] == series) & (own["size"] == size)]
+    return own[own["batch"].isna() | (own["batch"] == point["batch"])]
