@@ -208,7 +208,7 @@ ALLOWED = {
         "problems/arrays.py: read_npz", "problems/arrays.py: shapes", "problems/images/idx.py: read", "problems/images/own.py: _opened",
     ),
     "makes the file": (
-        "analysis/report/files.py: archive", "commands/data.py: _init", "analysis/advice/trials.py: _try", "jobs/ownership/lease.py: _create", "problems/store.py: _sync",
+        "analysis/report/__init__.py: archive", "commands/data.py: _init", "analysis/advice/trials.py: _try", "jobs/ownership/lease.py: _create", "problems/store.py: _sync",
     ),
     "never waits": ("analysis/stamp.py: _lock",),
 }  # fmt: skip
