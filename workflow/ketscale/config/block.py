@@ -18,6 +18,9 @@ Name = Annotated[str, Meta(extra_json_schema={"pattern": NAME_PATTERN})]
 MOST = 2**31 - 1
 Count = Annotated[int, Meta(ge=0, le=MOST)]
 Positive = Annotated[int, Meta(ge=1, le=MOST)]
+# A real number above 0, and text that is not empty.
+Above0 = Annotated[float, Meta(gt=0)]
+Text = Annotated[str, Meta(min_length=1)]
 SEEDS = 2**32
 Seed = Annotated[int, Meta(ge=0, lt=SEEDS)]
 

@@ -24,9 +24,9 @@ class FileBlock(Model, frozen=True, kw_only=True):
 
     file: Annotated[str, Meta(min_length=1, description="The Python file, relative to where Snakemake runs")]
     class_: Annotated[str, Meta(min_length=1, description="The class in it")] = msgspec.field(name="class")
-    control: (  # type: ignore[misc]  # models of the package have it in common
-        Annotated[Name, Meta(description="The model, or kind of models, that it is compared with")] | None
-    ) = None
+    control: Annotated[  # type: ignore[misc]  # models of the package have it in common
+        Name | None, Meta(description="The model, or kind of models, that it is compared with")
+    ] = None
 
 
 class FileModel(FileBlock, frozen=True, kw_only=True):

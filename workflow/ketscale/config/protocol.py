@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 import msgspec
 from msgspec import Meta
 
-from ketscale.config.block import MOST, Block, Name, Positive
+from ketscale.config.block import Above0, Block, Name, Positive
 from ketscale.config.search import Search
 
 
@@ -54,34 +54,23 @@ class Protocol(Block, frozen=True, kw_only=True):
             description="cached: embeddings are read from disk; inline: the feature network runs in every step"
         ),
     ] = "cached"
-    epochs: (
-        Annotated[
-            int,
-            Meta(ge=1, le=MOST, description="Train for at most this many epochs, with validation and test"),
-        ]
-        | None
-    ) = None
-    steps: (
-        Annotated[
-            int, Meta(ge=1, le=MOST, description="Train for exactly this many steps, without validation")
-        ]
-        | None
-    ) = None
+    epochs: Annotated[
+        Positive | None, Meta(description="Train for at most this many epochs, with validation and test")
+    ] = None
+    steps: Annotated[
+        Positive | None, Meta(description="Train for exactly this many steps, without validation")
+    ] = None
     steps_for: Annotated[
         dict[Name, Positive],
         Meta(description="Other numbers of steps for slow simulators, by name (none: classical models)"),
     ] = msgspec.field(default_factory=dict)
-    limit_s: (
-        Annotated[
-            float,
-            Meta(
-                gt=0,
-                description="End training after so many seconds; a run that has not finished by then has the status "
-                "timed_out. Every rank ends after the same step, the first one at the earliest",
-            ),
-        ]
-        | None
-    ) = None
+    limit_s: Annotated[
+        Above0 | None,
+        Meta(
+            description="End training after so many seconds; a run that has not finished by then has the status "
+            "timed_out. Every rank ends after the same step, the first one at the earliest",
+        ),
+    ] = None
     timed: Annotated[
         bool,
         Meta(
@@ -103,17 +92,14 @@ class Protocol(Block, frozen=True, kw_only=True):
             "warm-up)",
         ),
     ] = 0
-    mistake: (
-        Annotated[
-            Literal["one-device", "oversubscribed", "unsharded"],
-            Meta(
-                description="A misconfiguration on purpose, to measure its cost. one-device: all ranks run on the "
-                "cores of the first rank; oversubscribed: each rank starts as many threads as there are cores; "
-                "unsharded: each rank computes every sample"
-            ),
-        ]
-        | None
-    ) = None
+    mistake: Annotated[
+        Literal["one-device", "oversubscribed", "unsharded"] | None,
+        Meta(
+            description="A misconfiguration on purpose, to measure its cost. one-device: all ranks run on the "
+            "cores of the first rank; oversubscribed: each rank starts as many threads as there are cores; "
+            "unsharded: each rank computes every sample"
+        ),
+    ] = None
     optimiser: Annotated[
         Literal["adam", "gradient-descent", "l-bfgs"],
         Meta(description="l-bfgs: SciPy's, with all samples at once; each iteration counts as an epoch"),
@@ -126,29 +112,22 @@ class Protocol(Block, frozen=True, kw_only=True):
         Literal["samples", "tasks"],
         Meta(description="What ranks share: samples, or parameter-shift evaluations (sample, angle, sign)"),
     ] = "samples"
-    learning_rate: (
-        Annotated[
-            float,
-            Meta(
-                gt=0,
-                description="For Adam and gradient descent; l-bfgs finds its own step lengths. Only models that are "
-                "fitted take a protocol without it",
-            ),
-        ]
-        | None
-    ) = None
+    learning_rate: Annotated[
+        Above0 | None,
+        Meta(
+            description="For Adam and gradient descent; l-bfgs finds its own step lengths. Only models that are "
+            "fitted take a protocol without it",
+        ),
+    ] = None
     weight_decay: Annotated[
         float,
         Meta(
             ge=0, description="For Adam and gradient descent: this times a parameter is added to its gradient"
         ),
     ] = 0.0
-    clip_norm: (
-        Annotated[
-            float, Meta(gt=0, description="Largest gradient norm; if left out, gradients are not clipped")
-        ]
-        | None
-    ) = None
+    clip_norm: Annotated[
+        Above0 | None, Meta(description="Largest gradient norm; if left out, gradients are not clipped")
+    ] = None
     dropout: Annotated[
         float, Meta(ge=0, lt=1, description="Rate of the dropouts of models that have some")
     ] = 0.0

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from ketscale.config import Block, load, parse, suggestion
+from ketscale.config.block import Text
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, POINT, Run
 from ketscale.jobs import driver
@@ -43,55 +44,31 @@ class Preparation(Block, frozen=True, kw_only=True):
 class SiteFile(Block, frozen=True, kw_only=True):
     """A cluster as its users see it."""
 
-    account: (
-        Annotated[
-            str,
-            Meta(min_length=1, description="The account that jobs are charged to; null if you have only one"),
-        ]
-        | None
-    ) = None
-    partition: (
-        Annotated[
-            str, Meta(min_length=1, description="Partition for runs on CPUs; null for the cluster's default")
-        ]
-        | None
-    ) = None
-    gpu_partition: (
-        Annotated[
-            str, Meta(min_length=1, description="Partition for runs on GPUs; null for the same as partition")
-        ]
-        | None
-    ) = None
-    gpu_type: (
-        Annotated[
-            str,
-            Meta(
-                extra_json_schema={"pattern": r"^[A-Za-z0-9_.]+$"},
-                description="Type of GPU, e.g. h200; null for any (`sinfo -o %G` lists them)",
-            ),
-        ]
-        | None
-    ) = None
-    qos: Annotated[str, Meta(min_length=1, description="Quality of service; null for the default")] | None = (
+    account: Annotated[
+        Text | None, Meta(description="The account that jobs are charged to; null if you have only one")
+    ] = None
+    partition: Annotated[
+        Text | None, Meta(description="Partition for runs on CPUs; null for the cluster's default")
+    ] = None
+    gpu_partition: Annotated[
+        Text | None, Meta(description="Partition for runs on GPUs; null for the same as partition")
+    ] = None
+    gpu_type: Annotated[
+        Annotated[str, Meta(extra_json_schema={"pattern": r"^[A-Za-z0-9_.]+$"})] | None,
+        Meta(description="Type of GPU, e.g. h200; null for any (`sinfo -o %G` lists them)"),
+    ] = None
+    qos: Annotated[Text | None, Meta(description="Quality of service; null for the default")] = None
+    constraint: Annotated[Text | None, Meta(description="Features that nodes must have; null for none")] = (
         None
     )
-    constraint: (
-        Annotated[str, Meta(min_length=1, description="Features that nodes must have; null for none")] | None
-    ) = None
-    node_type: (
-        Annotated[
-            str,
-            Meta(
-                min_length=1,
-                description="What you call the nodes of the partition for CPUs, if all are alike, e.g. icelake: times on "
-                "nodes of one type are compared; null: each node is a host of its own",
-            ),
-        ]
-        | None
-    ) = None
-    gpu_node_type: (
-        Annotated[str, Meta(min_length=1, description="The same of the partition for GPUs")] | None
-    ) = None
+    node_type: Annotated[
+        Text | None,
+        Meta(
+            description="What you call the nodes of the partition for CPUs, if all are alike, e.g. icelake: times on "
+            "nodes of one type are compared; null: each node is a host of its own",
+        ),
+    ] = None
+    gpu_node_type: Annotated[Text | None, Meta(description="The same of the partition for GPUs")] = None
     setup: Annotated[
         str,
         Meta(
@@ -120,16 +97,12 @@ class SiteFile(Block, frozen=True, kw_only=True):
             description="How many seconds before its time limit a run is told to save a checkpoint (SIGUSR1)",
         ),
     ] = 120
-    node_hours: (
-        Annotated[
-            float,
-            Meta(
-                ge=0,
-                description="A budget of node-hours for `ketscale status` and `plan`; nothing stops at it; null for none",
-            ),
-        ]
-        | None
-    ) = None
+    node_hours: Annotated[
+        Annotated[float, Meta(ge=0)] | None,
+        Meta(
+            description="A budget of node-hours for `ketscale status` and `plan`; nothing stops at it; null for none"
+        ),
+    ] = None
     pack: Pack = Pack(minutes=60, runs=30)
     features: Preparation = Preparation(minutes=30, memory_mb=4000)
     limits: Annotated[
