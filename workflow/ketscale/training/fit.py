@@ -79,10 +79,6 @@ class Fit(Training):
                 torch.cuda.synchronize(self.world.device)
             self.fit_s = time.perf_counter() - start
 
-    def outputs(self, split: str) -> torch.Tensor:
-        """The model's outputs for the samples of a split, all in one call."""
-        return self.problem.outputs(split, torch.arange(self.problem.splits[split]))
-
     def metrics(self, split: str, outputs: torch.Tensor) -> dict[str, Any]:
         """All metrics of a split but the loss: the model minimises one of its own, for which its outputs are made."""
         return {**super().metrics(split, outputs), "loss": None}

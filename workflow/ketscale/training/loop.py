@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -400,10 +400,6 @@ class Trainer(Training):
     def summary(self) -> Mapping[str, Any]:
         """How many epochs it took, and which was the best."""
         return {"epochs": len(self.history), "best_epoch": self.best["epoch"], "chosen": {}, "tried": 1}
-
-    def weights(self) -> Iterable[torch.Tensor]:
-        """The trainable parameters."""
-        return (parameter for parameter in self.problem.parameters() if parameter.requires_grad)
 
     @property
     def evaluated(self) -> Problem:

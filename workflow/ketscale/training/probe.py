@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar
+from collections.abc import Iterable, Sequence
+from typing import ClassVar
 
 import torch
 
@@ -134,14 +134,6 @@ class Probe(Training):
                 "ketscale.Layer, ketscale.from_qnode or its argument simulator"
             )
         return asked
-
-    def outputs(self, split: str) -> torch.Tensor:
-        """The model's outputs for the samples of a split, all in one call."""
-        return self.problem.outputs(split, torch.arange(self.problem.splits[split]))
-
-    def summary(self) -> Mapping[str, Any]:
-        """Nothing is trained."""
-        return {}
 
     def weights(self) -> Iterable[torch.Tensor]:
         """The parameters as the run's seed has drawn them."""

@@ -47,9 +47,9 @@ class Training(ABC):
     def run(self) -> None:
         """Train to the end; see the subclasses for errors."""
 
-    @abstractmethod
     def outputs(self, split: str) -> torch.Tensor:
-        """The model's outputs for the samples of a split; the same rows on every rank."""
+        """The model's outputs for the samples of a split, by default all in one call; the same rows on every rank."""
+        return self.problem.outputs(split, torch.arange(self.problem.splits[split]))
 
     @property
     def evaluated(self) -> Problem:
@@ -61,13 +61,13 @@ class Training(ABC):
         """How many steps were replays of CUDA graphs."""
         return 0
 
-    @abstractmethod
     def summary(self) -> Mapping[str, Any]:
-        """What the quality in a record says of how it was reached: `epochs`, `best_epoch` and `chosen`."""
+        """What the quality in a record says of how it was reached: `epochs`, `best_epoch` and `chosen`; if it is tested."""
+        return {}
 
-    @abstractmethod
     def weights(self) -> Iterable[torch.Tensor]:
-        """The numbers that were learned."""
+        """The numbers that were learned, by default the trainable parameters."""
+        return (parameter for parameter in self.problem.parameters() if parameter.requires_grad)
 
     def metrics(self, split: str, outputs: torch.Tensor) -> dict[str, Any]:
         """All metrics of the outputs of a split."""
