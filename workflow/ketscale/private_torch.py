@@ -21,35 +21,11 @@ from torch._functorch.pyfunctorch import (
     retrieve_current_functorch_interpreter,
 )
 from torch._functorch.utils import enable_single_level_autograd_function
-from torch._ops import OpOverload
+from torch._ops import OpOverload as OpOverload
 from torch.autograd import forward_ad
 from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, has_proxy_slot
-from torch.utils import _pytree as pytree
-from torch.utils._python_dispatch import TorchDispatchMode
-
-__all__ = [
-    "Differentiable",
-    "OpOverload",
-    "TorchDispatchMode",
-    "applied",
-    "at_once",
-    "constant_when_traced",
-    "copy_all",
-    "differentiates",
-    "forward_mode",
-    "fused_adam_step",
-    "is_differentiated",
-    "is_grad_batched",
-    "is_mapped",
-    "is_recorded",
-    "mapped",
-    "only_mapped",
-    "pull_back",
-    "pytree",
-    "release_capture",
-    "transforms_active",
-    "unrecorded",
-]
+from torch.utils import _pytree as pytree  # noqa: F401
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 M = TypeVar("M", bound=nn.Module)
 F = TypeVar("F", bound=Callable[..., object])
