@@ -17,6 +17,7 @@ from ketscale import __version__
 from ketscale.commands import Command, data, results, runs, study
 from ketscale.errors import UserError, in_words
 from ketscale.optional import missing_in_words
+from ketscale.words import say
 
 EPILOG = """\
 examples:
@@ -54,7 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             said = missing_in_words(error, "this command")
         if said is None:
             raise
-        print(f"ketscale: {said}", file=sys.stderr)
+        say(said)
         return 2
 
 

@@ -1,7 +1,8 @@
-"""Numbers, durations, counted things and tables as text for people. Imports nothing."""
+"""Numbers, durations, counted things, tables and messages as text for people. Imports next to nothing."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Sequence
 
 # The length of each unit in seconds, and the least time that is told in it. Days begin at two, since a day has no plural
@@ -69,3 +70,8 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
         ).rstrip()
         for row in rows
     ]
+
+
+def say(message: object) -> None:
+    """Tell people on stderr what happens, in a line by itself."""
+    print(f"ketscale: {message}", file=sys.stderr, flush=True)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ketscale import grid
 from ketscale.commands import Add, add_source, checked_config, json_object
 from ketscale.errors import UserError
+from ketscale.words import say
 
 if TYPE_CHECKING:
     from ketscale.config import Workload
@@ -131,10 +131,9 @@ def prepare(name: str, workload: Workload, out: Path, fetched: Path) -> None:
     prepared.note(out, sources)
     shared = prepared.shared(out)
     if shared:
-        print(
-            f"ketscale: {name}: {shared:,} samples of validation and test have something in common with a part "
-            "before theirs (docs/own-data.md)",
-            file=sys.stderr,
+        say(
+            f"{name}: {shared:,} samples of validation and test have something in common with a part before theirs "
+            "(docs/own-data.md)"
         )
 
 

@@ -6,13 +6,13 @@ import argparse
 import dataclasses
 import os
 import shlex
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from ketscale import grid
 from ketscale.commands import Add, add_source, checked_config, json_object
 from ketscale.errors import UserError
+from ketscale.words import say
 
 if TYPE_CHECKING:
     from ketscale.config import Settings
@@ -88,7 +88,7 @@ def _train(options: argparse.Namespace) -> NoReturn:
         manifest = _manifest(options, settings)
         status = train(settings, _folder(options), manifest, options.trace, options.cohort)
     except Stopped as stopped:
-        print(f"ketscale: {stopped}", file=sys.stderr)
+        say(stopped)
         end(143)
     else:
         print(f"{settings.run.folder}: {status}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from ketscale import grid
 from ketscale.commands import Add, add_config, add_source, amount, checked_config, json_object, span
 from ketscale.errors import UserError, in_words
+from ketscale.words import say
 
 if TYPE_CHECKING:
     from ketscale.config import Config
@@ -250,7 +251,7 @@ def _recommend(options: argparse.Namespace) -> None:
         only,
         msgspec.convert(host.describe(), form.Host),
         Path(),
-        lambda line: print(f"ketscale: {line}", file=sys.stderr),
+        say,
     )
     print(recommend.as_text(said))
 

@@ -26,6 +26,7 @@ from ketscale.training import checkpoint, cohort
 from ketscale.training.loop import Stopped, Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.stack import fits, share
+from ketscale.words import say
 
 
 def train(
@@ -97,16 +98,14 @@ def _together(
         except UserError as error:
             if other is run:
                 raise
-            print(f"ketscale: {error}", file=sys.stderr)
+            say(error)
             continue
         runs.append(other)
     started.demand_one_code(world)
     names = [f"{other.settings.run.protocol}/seed{other.settings.run.seed}" for other in runs]
     steps = [other.trainer.step if other.trainer else 0 for other in runs]
     if any(steps):
-        print(
-            f"ketscale: trains {len(runs)} runs together: {_begun(names, steps)}", file=sys.stderr, flush=True
-        )
+        say(f"trains {len(runs)} runs together: {_begun(names, steps)}")
     for name, other in zip(names, runs, strict=True):
         other.cohort |= {*names} - {name}
     pace.begin(min(steps))

@@ -26,7 +26,7 @@ from ketscale.files import read_bytes, write_atomic
 from ketscale.jobs.ownership import signs
 from ketscale.jobs.slurm import queue
 from ketscale.jobs.snakemake_internals import FOLDER
-from ketscale.words import counted
+from ketscale.words import counted, say
 
 NOTE = FOLDER / "ketscale.json"
 # The end of a call waits no longer for a command of the user's.
@@ -137,7 +137,7 @@ def notify(command: str, where: str, succeeded: bool, done: int, runs: int) -> N
         if why:
             spoken.seek(0)
             last = "".join(f": {line.strip()}" for line in spoken.readlines()[-1:])
-            print(f"ketscale: notify in {where} failed ({why}{last})", file=sys.stderr, flush=True)
+            say(f"notify in {where} failed ({why}{last})")
 
 
 def _write(call: Call) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,6 +19,7 @@ from ketscale import grid, strict_json
 from ketscale.config import Config, Workload, sources
 from ketscale.errors import UserError
 from ketscale.files import sha256, write_atomic
+from ketscale.words import say
 
 # The files beside the manifest: the digest of the sources that it was made from, and what was read of them so far.
 _MADE_FROM = "made_from.json"
@@ -124,5 +124,5 @@ def _contents(paths: Sequence[str], known: dict[str, Any]) -> dict[str, str]:
         sizes[f"{stat.st_size} {stat.st_mtime_ns} {path}"] = stat.st_size
     size = sum(size for key, size in sizes.items() if key not in known)
     if size > _MUCH:
-        print(f"ketscale: reading {size / 2**30:.0f} GiB of new or changed source files", file=sys.stderr)
+        say(f"reading {size / 2**30:.0f} GiB of new or changed source files")
     return {key: str(known.get(key) or sha256(Path(key.split(" ", 2)[2]))) for key in sizes}

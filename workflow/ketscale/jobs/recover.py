@@ -20,7 +20,7 @@ from ketscale.errors import UserError
 from ketscale.jobs import cohorts, driver, records, snakemake_internals
 from ketscale.jobs.slurm import queue
 from ketscale.jobs.slurm.queue import Job
-from ketscale.words import counted
+from ketscale.words import counted, say
 
 # The two files of a run that are declared outputs, and marked as such.
 _OUTPUTS = (grid.RECORD, grid.HISTORY)
@@ -77,7 +77,7 @@ def after_kill(config: Config, dry: bool) -> None:
         kept = f", and kept {counted(marked, 'run')} that finished since" if marked else ""
         said = f"the last Snakemake here ({who}) was killed: removed its lock{kept}"
     if said:
-        print(f"ketscale: {said}", file=sys.stderr, flush=True)
+        say(said)
 
 
 def begin(config: Config, workflow: Any) -> None:

@@ -30,6 +30,7 @@ from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
 from ketscale.training import checkpoint
 from ketscale.training.loop import Stopped
+from ketscale.words import say
 
 
 @specialised_at_once(must_keep=True)
@@ -112,7 +113,11 @@ def _ended_together(world: World) -> Iterator[None]:
     except BaseException:
         if world.ranks > 1:
             # The other ranks wait for this one in a collective; with some launchers they would wait for ever.
-            _say_why(world.rank)
+            if (said := in_words(sys.exception())) is not None:
+                say(said)
+            else:
+                say(f"rank {world.rank} failed and ends the run")
+                traceback.print_exc()
             world.abort()
         raise
 
@@ -153,16 +158,6 @@ def _finished_meanwhile(run: StartedRun, world: World, in_this_call: bool) -> st
             found = finished.of_this_code(*about)
             status = found.status if found else None
     return world.gather(status)[0]
-
-
-def _say_why(rank: int) -> None:
-    said = in_words(sys.exception())
-    if said is not None:
-        print(f"ketscale: {said}", file=sys.stderr, flush=True)
-    else:
-        print(f"ketscale: rank {rank} failed and ends the run", file=sys.stderr)
-        traceback.print_exc()
-        sys.stderr.flush()
 
 
 def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, trace: Path | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
 import time
 from datetime import datetime
 from pathlib import Path
@@ -29,6 +28,7 @@ from ketscale.training.loop import Trainer
 from ketscale.training.pace import Pace
 from ketscale.training.probe import Probe
 from ketscale.training.training import Training
+from ketscale.words import say
 
 
 @dataclasses.dataclass
@@ -142,16 +142,13 @@ class StartedRun:
             return
         checkpoint.history_of(self.folder, self.key).unlink(missing_ok=True)
         if checkpoint.others(self.folder, self.key):
-            print(
-                f"ketscale: the checkpoint in {self.folder} belongs to other settings, features or code: starting from "
-                "the beginning",
-                file=sys.stderr,
+            say(
+                f"the checkpoint in {self.folder} belongs to other settings, features or code: starting from the beginning"
             )
         if trainer.no_checkpoints and self.lease.former is not None:
-            print(
-                f"ketscale: this run was stopped before it had ended ({self.interruptions['lost_s']:.0f} s are lost); "
-                f"{trainer.no_checkpoints} has no checkpoints: starting from the beginning",
-                file=sys.stderr,
+            say(
+                f"this run was stopped before it had ended ({self.interruptions['lost_s']:.0f} s are lost); "
+                f"{trainer.no_checkpoints} has no checkpoints: starting from the beginning"
             )
 
     def _restore(self, saved: dict[str, Any], path: Path) -> None:

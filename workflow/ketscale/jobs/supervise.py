@@ -28,6 +28,7 @@ from ketscale import process, strict_json
 from ketscale.errors import in_words
 from ketscale.files import read_bytes, write_atomic
 from ketscale.grid import RECORD
+from ketscale.words import say
 
 if TYPE_CHECKING:
     from ketscale.jobs.slurm.attempt import Attempt
@@ -121,11 +122,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         _remove_session(child.pid, started_s)
     status = 128 - status if status < 0 else status
     if status and _written(folder / RECORD) not in (None, before):
-        print(
-            f"ketscale: the record is written; what ended afterwards with status {status} changes nothing",
-            file=sys.stderr,
-            flush=True,
-        )
+        say(f"the record is written; what ended afterwards with status {status} changes nothing")
         (folder / NOTE).unlink(missing_ok=True)
         return 0
     if status and not watched:
@@ -133,7 +130,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         if "memory" in reason and " --cohort " in command and "cohorts: false" not in reason:
             reason += "; it trained several runs together, which cohorts: false in the config does not"
         if f"ketscale: {reason}" not in kept:
-            print(f"ketscale: failed: {reason}", file=sys.stderr, flush=True)
+            say(f"failed: {reason}")
         leave_note_of(launch, folder, reason)
     return status
 
@@ -192,7 +189,7 @@ def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str], attemp
     while _any_left():
         left = process.descendants(os.getpid())
         if time.monotonic() > end + _GONE_S:
-            print(f"ketscale: going on without processes that cannot be killed: {left}", file=sys.stderr)
+            say(f"going on without processes that cannot be killed: {left}")
             break
         for pid in left:
             with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -247,7 +244,7 @@ def leave_note_of(launch: str, folder: Path, reason: str) -> None:
         leave_note(folder, reason)
     except OSError as error:
         # A run that cannot write a note has failed of just that, and ranks may still be saving something.
-        print(f"ketscale: {in_words(error) or error}", file=sys.stderr, flush=True)
+        say(in_words(error) or error)
 
 
 def leave_note(folder: Path, reason: str) -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
@@ -19,6 +18,7 @@ from msgspec import Meta
 
 from ketscale import process, strict_json
 from ketscale.files import read_bytes, write_atomic
+from ketscale.words import say
 
 # The file in which a process says that it waits for its host, and how often it does.
 WAITING = "waiting.json"
@@ -123,7 +123,7 @@ class Notice:
         now = time.monotonic()
         if self._told is None or now - self._told >= _AGAIN_S:
             again = "" if self._told is None else f" (since {self.since})"
-            print(f"ketscale: {wait}{again}", file=sys.stderr, flush=True)
+            say(f"{wait}{again}")
             self._told = now
 
 

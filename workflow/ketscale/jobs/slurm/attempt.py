@@ -7,7 +7,6 @@ partition. An attempt that got no further ends at its time limit, and is tried a
 from __future__ import annotations
 
 import math
-import sys
 import time
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from ketscale.files import read_bytes
 from ketscale.jobs.ownership.signs import time_of
 from ketscale.jobs.slurm import queue
 from ketscale.training import checkpoint
+from ketscale.words import say
 
 # So long before its time limit a job is requeued, or at the last part of a short one; the controller of a busy cluster
 # takes seconds to answer.
@@ -62,7 +62,7 @@ class Attempt:
             )
         except UserError as error:
             said = f"its job cannot be requeued before its time limit, so this attempt counts: {error}"
-        print(f"ketscale: {said}", file=sys.stderr, flush=True)
+        say(said)
 
     def _has_finished_others(self, used_s: float) -> bool:
         """Whether another run of the job has ended since this attempt began."""
