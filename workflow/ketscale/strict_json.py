@@ -1,4 +1,4 @@
-"""Reads JSON from files that may be damaged: what is not JSON is an error of one type, whatever is wrong."""
+"""JSON in files that may be damaged: what is not JSON is an error of one type, whatever is wrong."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ketscale.files import read_text
+from ketscale.files import read_text, write_atomic
 
 
 def loads(text: str | bytes) -> Any:
@@ -28,6 +28,11 @@ def of_note(path: Path) -> dict[str, Any]:
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def write(path: Path, value: Any) -> None:
+    """Replace the content of `path` with a value, one part a line, as `files.write_atomic` does."""
+    write_atomic(path, (json.dumps(value, indent=1) + "\n").encode())
 
 
 def _refuse(constant: str) -> None:

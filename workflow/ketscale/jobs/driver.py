@@ -15,15 +15,15 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from msgspec import Meta
 from msgspec.structs import asdict, replace
 
 from ketscale import process
 from ketscale.files import read_bytes, write_atomic
 from ketscale.jobs.ownership import signs
+from ketscale.jobs.ownership.signs import Process
 from ketscale.jobs.slurm import queue
 from ketscale.jobs.snakemake_internals import FOLDER
 from ketscale.words import counted, say
@@ -33,16 +33,6 @@ NOTE = FOLDER / "ketscale.json"
 _NOTIFY_S = 60
 # The Snakefile of the checkout that this package is in, if it is in one.
 _OWN = Path(__file__).resolve().parents[3] / "Snakefile"
-
-
-class Process(msgspec.Struct, frozen=True):
-    """What distinguishes a process from every other; see `process.identity`."""
-
-    host: str
-    pid: Annotated[int, Meta(ge=1, lt=2**31)]
-    started: float
-    boot: str | None
-    pid_namespace: str | None
 
 
 class Call(msgspec.Struct, frozen=True):

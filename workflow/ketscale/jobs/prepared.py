@@ -53,7 +53,7 @@ def shared(manifest: Path) -> int:
 def note(manifest: Path, digest: str) -> None:
     """Note the digest of the sources that the data of a manifest were made from."""
     made = {"features": features_hash(manifest), "sources": digest}
-    write_atomic(manifest.with_name(_MADE_FROM), (json.dumps(made, indent=1) + "\n").encode())
+    strict_json.write(manifest.with_name(_MADE_FROM), made)
 
 
 def of_other_settings(manifest: Path, workload: Workload) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import collections
 import contextlib
-import json
 import os
 import re
 import select
@@ -26,7 +25,6 @@ from typing import IO, TYPE_CHECKING, Any
 
 from ketscale import process, strict_json
 from ketscale.errors import in_words
-from ketscale.files import read_bytes, write_atomic
 from ketscale.grid import RECORD
 from ketscale.words import say
 
@@ -255,18 +253,12 @@ def leave_note(folder: Path, reason: str) -> None:
         "job": process.slurm_job(),
         "call": os.environ.get("KETSCALE_CALL"),
     }
-    write_atomic(folder / NOTE, (json.dumps(note, indent=1) + "\n").encode())
+    strict_json.write(folder / NOTE, note)
 
 
 def read_note(folder: Path) -> dict[str, Any] | None:
     """The note in a run's folder; None if there is none, empty if it cannot be read."""
-    try:
-        note = strict_json.loads(read_bytes(folder / NOTE))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        return {}
-    return note if isinstance(note, dict) else {}
+    return strict_json.of_note(folder / NOTE) or ({} if (folder / NOTE).exists() else None)
 
 
 def _remove_session(pid: int, started_s: float) -> None:

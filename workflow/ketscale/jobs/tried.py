@@ -5,14 +5,12 @@ Imports next to nothing: `ketscale launch` and the Snakefile ask here.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ketscale import grid, strict_json
-from ketscale.files import write_atomic
 from ketscale.words import duration
 
 if TYPE_CHECKING:
@@ -94,7 +92,7 @@ def _work(settings: Settings) -> tuple[Any, ...]:
 def write(note: Path, features: str | None, tried: Mapping[str, Tried]) -> None:
     """Write the note: the hash of the prepared data, and what was tried by `key`."""
     content = {"features": features, "tried": {name: asdict(one) for name, one in tried.items()}}
-    write_atomic(note, (json.dumps(content, indent=1) + "\n").encode())
+    strict_json.write(note, content)
 
 
 def covers(note: Path, settings: Settings, features: str | None) -> bool:

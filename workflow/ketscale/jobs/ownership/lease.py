@@ -8,7 +8,6 @@ a process that takes over deletes the lower files, and one that releases the lea
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import secrets
@@ -18,9 +17,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ketscale import process
+from ketscale import process, strict_json
 from ketscale.errors import UserError
-from ketscale.files import read_bytes, write_atomic
+from ketscale.files import read_bytes
 from ketscale.jobs.ownership.signs import Holder, in_words, is_alive, parse, utc
 
 # The file of a generation.
@@ -260,8 +259,7 @@ class Lease:
         return self._me | state
 
     def _write(self, released: bool = False) -> None:
-        data = json.dumps(self._content(released), indent=1) + "\n"
-        write_atomic(_path(self.folder, self._generation), data.encode())
+        strict_json.write(_path(self.folder, self._generation), self._content(released))
 
 
 def read(folder: Path) -> dict[str, Any] | None:

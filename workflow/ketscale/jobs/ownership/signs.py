@@ -5,7 +5,6 @@ People are told whether it seems to be alive; only a lease decides who may write
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ import msgspec
 from msgspec import Meta
 
 from ketscale import process, strict_json
-from ketscale.files import read_bytes, write_atomic
+from ketscale.files import read_bytes
 from ketscale.words import say
 
 # The file in which a process says that it waits for its host, and how often it does.
@@ -31,17 +30,22 @@ _INTERVALS = 5
 _LONG_AGO = datetime.min.replace(tzinfo=UTC)
 
 
-class Holder(msgspec.Struct, kw_only=True):
-    """The process that holds a lease or waits; see `process.identity`.
-
-    since: when it began to. at: its last sign of life. interval_s: how often it gives one.
-    """
+class Process(msgspec.Struct, kw_only=True, frozen=True):
+    """What distinguishes a process from every other; see `process.identity`."""
 
     host: str
     pid: Annotated[int, Meta(ge=1, lt=2**31)]
     started: float
     boot: str | None
     pid_namespace: str | None
+
+
+class Holder(Process, kw_only=True):
+    """The process that holds a lease or waits.
+
+    since: when it began to. at: its last sign of life. interval_s: how often it gives one.
+    """
+
     job: str | None
     restarts: int
     cluster: str | None
@@ -146,7 +150,7 @@ class Sign:
         now = time.monotonic()
         if whom != self._whom or now - self._renewed >= _INTERVAL_S:
             about = {"since": self._notice.since, "at": utc(), "interval_s": _INTERVAL_S, "whom": whom}
-            write_atomic(self._path, (json.dumps(process.identity() | about, indent=1) + "\n").encode())
+            strict_json.write(self._path, process.identity() | about)
             self._whom, self._renewed = whom, now
 
     def remove(self) -> None:

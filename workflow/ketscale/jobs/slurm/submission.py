@@ -150,10 +150,7 @@ def ending() -> bool:
 
 def trained_by(pack: str) -> str:
     """What a job group of this call trains, in words; its name if that is not known."""
-    try:
-        return str(strict_json.loads(read_bytes(queue.TRAINS))[pack])
-    except (OSError, ValueError, LookupError):
-        return pack
+    return str(strict_json.of_note(queue.TRAINS).get(pack, pack))
 
 
 def why_refused(pack: str) -> str | None:
@@ -262,10 +259,7 @@ def _there(name: str, comment: str) -> str | None:
 
 
 def _note(path: Path, job: str, said: str, for_good: bool) -> None:
-    try:
-        since = strict_json.loads(read_bytes(path))["since"]
-    except (OSError, ValueError, LookupError):
-        since = datetime.now(UTC).isoformat(timespec="seconds")
+    since = strict_json.of_note(path).get("since") or datetime.now(UTC).isoformat(timespec="seconds")
     about = {"job": job, "said": short(said, 300), "since": since, "final": for_good}
     driver = {"driver": int(os.environ[_DRIVER]), "host": process.node_name()}
     write_atomic(path, json.dumps(about | driver).encode())
