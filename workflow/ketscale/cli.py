@@ -125,7 +125,3 @@ def _doctor(options: argparse.Namespace) -> int:
     from ketscale.jobs.doctor import diagnose
 
     return diagnose()
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -82,8 +82,8 @@ try:
     # Read the files again: Snakemake's own reader takes the last of duplicate keys, and knows no `over`.
     whole = {}
     for path in workflow.configfiles:
-        whole = settings.laid(settings.load(path), over=whole)
-    CONFIG = analysis.of(settings.laid(config, over=whole) if "over" in config else config)
+        whole = settings.laid(settings.load(path), whole)
+    CONFIG = analysis.of(settings.laid(config, whole) if "over" in config else config)
     RUNS = CONFIG.runs
     # Files that no run reads need not be there.
     for name in CONFIG.studied:

@@ -1,6 +1,6 @@
 """Configs: typed settings, and the specification of families. Imports nothing heavy, as Snakemake starts with it."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -35,16 +35,6 @@ from ketscale.config.protocol import Plateau, Protocol
 from ketscale.config.published import published_schema, schema
 from ketscale.grid import SizeAxis
 
-
-def load(path: Path | str) -> dict[str, Any]:
-    """See `yaml.load`. PyYAML is needed only to read a file, not to use settings."""
-    from ketscale.config.yaml import load as read
-
-    return read(path)
-
-
-def laid(settings: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    """See `yaml.laid`."""
-    from ketscale.config.yaml import laid as lay
-
-    return lay(settings, over)
+# PyYAML is needed only to read a file, not to use settings.
+load: Callable[[Path | str], dict[str, Any]] = lazily("ketscale.config.yaml:load")
+laid: Callable[[Mapping[str, Any], Mapping[str, Any]], dict[str, Any]] = lazily("ketscale.config.yaml:laid")

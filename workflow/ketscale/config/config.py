@@ -143,7 +143,8 @@ class Config:
     def family(self, workload: str) -> Family:
         """The family of a workload of this config, or of data with several splits, with the metrics of its task."""
         kind, block = self.block(workload)
-        return _family_of(self.families, kind).for_task(block)
+        family = next(family for family in self.families.values() if kind in family.workloads)
+        return family.for_task(block)
 
     def samples(self, workload: str) -> str:
         """What the samples of a workload are called, such as 'images'."""
@@ -430,10 +431,6 @@ def _count_trials(
                 rest = {axis: value for axis, value in point.items() if axis not in ("seed", "protocol")}
                 found += count([rest], axes) * search.trials * len(search.seeds)
     return found
-
-
-def _family_of(families: Families, kind: str) -> Family:
-    return next(family for family in families.values() if kind in family.workloads)
 
 
 def _of_kind(

@@ -87,7 +87,7 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
     axes: dict[str, tuple[Any, str]] = {
         "workload": (Name, "Names from workloads"),
         "model": (Name, "Names from models, or kinds of models"),
-        **{axis.name: (_values_of(axis), _meaning_of(axis)) for axis in sizes},
+        **dict(map(_size, sizes)),
         "batch": (Positive, "The global batch size, whatever the number of ranks"),
         "simulator": (Name, "Names from simulators; none for a classical model"),
         "backend": (_Layout, "The layout, where ranks run: NAME-n<nodes>r<ranks>t<threads>, e.g. mpi-n1r2t1"),
@@ -103,11 +103,10 @@ def axes_block(sizes: tuple[SizeAxis, ...]) -> type[Block]:
     return cast(type[Block], made)
 
 
-def _values_of(axis: SizeAxis) -> Any:
-    number = Annotated[int, Meta(ge=0, le=axis.most)]
-    return number | Literal[FOLLOWING] if axis.follows else number
-
-
-def _meaning_of(axis: SizeAxis) -> str:
-    following = f"; {FOLLOWING}: as many as the workload has features" if axis.follows else ""
-    return f"{axis.title}; 0 for a classical model{following}"
+def _size(axis: SizeAxis) -> tuple[str, tuple[Any, str]]:
+    """The name of a size, its values and its meaning."""
+    number, meaning = Annotated[int, Meta(ge=0, le=axis.most)], f"{axis.title}; 0 for a classical model"
+    if not axis.follows:
+        return axis.name, (number, meaning)
+    followed = f"{meaning}; {FOLLOWING}: as many as the workload has features"
+    return axis.name, (number | Literal[FOLLOWING], followed)

@@ -129,9 +129,7 @@ class _Fault(NamedTuple):
     unknown: bool = False
 
 
-@functools.cache
-def _inspected(kind: Any) -> inspect.Type:
-    return inspect.type_info(kind)
+_inspected = functools.cache(inspect.type_info)
 
 
 def _is_whole(value: Any) -> bool:

@@ -99,13 +99,13 @@ def _partial(node: Any) -> Any:
         return [part for part in map(_partial, node) if part]
     if not isinstance(node, dict):
         return node
-    made = {name: _partial(part) for name, part in node.items() if not _names_settings(name, part)}
+    # A setting may be called `required` too.
+    made = {
+        name: _partial(part)
+        for name, part in node.items()
+        if name != "required" or not isinstance(part, list)
+    }
     return {name: part for name, part in made.items() if name != "anyOf" or part}
-
-
-def _names_settings(name: str, part: Any) -> bool:
-    """Whether a part of a schema says which settings must be there; a setting may be called so too."""
-    return name == "required" and isinstance(part, list)
 
 
 def _needed(node: Mapping[str, Any], definitions: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -66,10 +67,8 @@ def fit(where: str, family: Family, manifest: Path, out: Path) -> Sequence[Basel
 
 def write(file: Path, features: str, results: Sequence[Baseline]) -> None:
     """Write the baselines of the data with this features hash."""
-    packages = versions(PACKAGES)
-    made = Baselines(
-        VERSION, features, packages, _hash(VERSION, features, packages), tuple(results), _digest(results)
-    )
+    about: dict[str, Any] = {"version": VERSION, "features": features, "packages": versions(PACKAGES)}
+    made = Baselines(**about, hash=grid.config_hash(about), results=tuple(results), digest=_digest(results))
     clear(file.parent)
     write_atomic(file, msgspec.json.format(msgspec.json.encode(made), indent=1) + b"\n")
 
@@ -125,10 +124,6 @@ def outdated(config: Config, results: Path, workload: str) -> bool:
 
 
 _REMEDY = "delete it, and run the rule baseline again"
-
-
-def _hash(version: int, features: str, packages: dict[str, str]) -> str:
-    return grid.config_hash({"version": version, "features": features, "packages": packages})
 
 
 def _digest(found: Sequence[Baseline]) -> str:

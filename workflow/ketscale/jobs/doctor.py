@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from ketscale import process
@@ -48,7 +48,7 @@ class Capability:
 def diagnose() -> int:
     """Print every finding; 0 if a run in one CPU process can work here, else 1."""
     essential = True
-    for check in CHECKS:
+    for check in (_environment, _cores, _gpus, _worlds, _slurm, _weights):
         for found in check():
             mark = "ok     " if found.present else "missing"
             print(f"{mark}  {found.name}: {found.detail}")
@@ -188,13 +188,3 @@ def _version(package: str) -> str | None:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return None
-
-
-CHECKS: tuple[Callable[[], Iterator[Capability]], ...] = (
-    _environment,
-    _cores,
-    _gpus,
-    _worlds,
-    _slurm,
-    _weights,
-)

@@ -67,6 +67,7 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
     per_node = run.ranks // run.nodes
     launcher = BACKENDS[run.backend].launcher
     torchrun = launcher == "torchrun"
+    here = f"{_PYTHON} {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python" if torchrun else ""
     if srun_mpi is not None:
         mpi = srun_mpi if launcher == "mpirun" else "none"
         tasks = 1 if torchrun else per_node
@@ -76,14 +77,10 @@ def prefix(run: Run, srun_mpi: str | None = None) -> str:
         )
         if torchrun and run.nodes > 1:
             return f"{srun} {_RENDEZVOUS} --nnodes={run.nodes} --nproc-per-node={per_node} --no-python"
-        return f"{srun} {_DEAF}" + (
-            f" {_PYTHON} {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python" if torchrun else ""
-        )
+        return f"{srun} {_DEAF} {here}".rstrip()
     if launcher == "mpirun":
         return f"env {variables} {' '.join(_ROOT)} {_CARRIERS} {_NO_SSH} mpirun -n {run.ranks} --bind-to none"
-    if torchrun:
-        return f"env {variables} {_PYTHON} {_TORCHRUN} {_HERE} --nproc-per-node={per_node} --no-python"
-    return f"env {variables}"
+    return f"env {variables} {here}".rstrip()
 
 
 def environment() -> dict[str, str]:

@@ -59,32 +59,27 @@ def run(trainer: Training) -> Outcome:
 
 def ended(trainer: Training, start: float, train: Callable[[], None]) -> Outcome:
     """How a training ended that `train` finishes, or whose error it raises; it began at `start` (perf_counter)."""
+    status, reason = "out_of_memory", None
     with Memory() as memory:
-        return _ended(trainer, start, train)
-    return Outcome("out_of_memory", time.perf_counter() - start, memory.ran_out)
-
-
-def _ended(trainer: Training, start: float, train: Callable[[], None]) -> Outcome:
-    try:
-        train()
-        train_s = time.perf_counter() - start
-        if not trainer.tested:
-            return Outcome("completed", train_s)
-        splits = [split for split in trainer.measured if split in trainer.problem.splits]
-        outputs = {split: trainer.outputs(split) for split in splits}
-        quality = {
-            **trainer.summary(),
-            "validation": {},
-            "test": {},
-            **{split: _finite(split, trainer.metrics(split, rows)) for split, rows in outputs.items()},
-            "right": _right(trainer.problem, outputs.get("test")),
-            "influence": _influence(trainer.problem, outputs.get("test")),
-        }
-        return Outcome("completed", train_s, quality=quality, outputs=outputs.get("test"))
-    except Diverged as error:
-        return Outcome("diverged", time.perf_counter() - start, str(error))
-    except TimedOut as error:
-        return Outcome("timed_out", time.perf_counter() - start, str(error))
+        try:
+            train()
+            train_s = time.perf_counter() - start
+            if not trainer.tested:
+                return Outcome("completed", train_s)
+            splits = [split for split in trainer.measured if split in trainer.problem.splits]
+            outputs = {split: trainer.outputs(split) for split in splits}
+            quality = {
+                **trainer.summary(),
+                "validation": {},
+                "test": {},
+                **{split: _finite(split, trainer.metrics(split, rows)) for split, rows in outputs.items()},
+                "right": _right(trainer.problem, outputs.get("test")),
+                "influence": _influence(trainer.problem, outputs.get("test")),
+            }
+            return Outcome("completed", train_s, quality=quality, outputs=outputs.get("test"))
+        except (Diverged, TimedOut) as error:
+            status, reason = "diverged" if isinstance(error, Diverged) else "timed_out", str(error)
+    return Outcome(status, time.perf_counter() - start, reason or memory.ran_out)
 
 
 def _right(problem: Problem, outputs: torch.Tensor | None) -> dict[str, Any] | None:

@@ -55,12 +55,13 @@ def write(
     hashes = [history.finish(place / HISTORY) for place in places]
     trained = trainer and trainer.trainability is None and ended.status == "completed"
     model = trainer.problem if trainer and trained else None
+    evolution = trainer.problem.evolution() if trainer else None
     measured = {
         **run.interruptions,
         "cohort": sorted(run.cohort),
         "routes": routes_taken(trainer.evaluated) if trainer else [],
         "replayed": trainer.replayed if trainer else 0,
-        "evolution": _evolution(trainer.problem) if trainer else None,
+        "evolution": None if evolution is None else msgspec.structs.asdict(evolution),
         "mpi_library": surroundings.world.library,
         "machine": {**surroundings.machine, "ranks": ranks},
         "quiet": judged(ranks),
@@ -90,11 +91,6 @@ def write(
     (folder / supervise.NOTE).unlink(missing_ok=True)
     checkpoint.clear(folder)
     run.lease.finished = True
-
-
-def _evolution(problem: Problem) -> dict[str, Any] | None:
-    found = problem.evolution()
-    return None if found is None else msgspec.structs.asdict(found)
 
 
 def _keep_code(settings: Settings, folder: Path) -> dict[str, str]:

@@ -112,7 +112,12 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
             leave_note_of(launch, folder, explain([], 128 + signum, signum))
 
     signal.signal(signal.SIGTERM, pass_on)
-    orphaned = _follow(child, kept, _attempt(folder))
+    attempt = None
+    if job := process.slurm_job():
+        from ketscale.jobs.slurm.attempt import Attempt
+
+        attempt = Attempt(folder, job)
+    orphaned = _follow(child, kept, attempt)
     status = child.wait()
     # Ranks that a failed launcher left have nothing to do with why it failed; if it was killed, they do.
     orphaned = orphaned and status < 0
@@ -155,16 +160,6 @@ class _Echo:
                 lines = [self._begun] if self._begun else []
             self._kept.extend(line.decode(errors="replace").rstrip() for line in lines)
         return self._said is not None
-
-
-def _attempt(folder: Path) -> Attempt | None:
-    """The attempt of the SLURM job that this process is in."""
-    job = process.slurm_job()
-    if not job:
-        return None
-    from ketscale.jobs.slurm.attempt import Attempt
-
-    return Attempt(folder, job)
 
 
 def _follow(child: subprocess.Popen[bytes], kept: collections.deque[str], attempt: Attempt | None) -> bool:

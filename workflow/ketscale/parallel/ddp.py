@@ -49,7 +49,8 @@ class Ddp(World):
         else:
             if run.nodes == 1:
                 # Ranks of one host communicate over loopback; the host's name may not resolve to an address.
-                os.environ["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME") or _loopback()
+                loopback = next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")
+                os.environ["GLOO_SOCKET_IFNAME"] = os.environ.get("GLOO_SOCKET_IFNAME") or loopback
             _connect(run, "gloo")
             _let_gloo_wait()
             self.library = f"Gloo of torch {torch.__version__}"
@@ -224,7 +225,3 @@ def _let_gloo_wait() -> None:
                         "Gloo's messages may take milliseconds",
                         stacklevel=2,
                     )
-
-
-def _loopback() -> str:
-    return next((name for _, name in socket.if_nameindex() if name.startswith("lo")), "lo")

@@ -39,10 +39,6 @@ class LeaseContent(Holder):
     finished: bool
 
 
-def _unknown(job: str) -> bool | None:
-    return None
-
-
 class Lease:
     """The right to write into the folder of a run, kept by a heartbeat.
 
@@ -56,7 +52,7 @@ class Lease:
         folder: Path,
         interval_s: float = 10.0,
         patience_s: float = 60.0,
-        job_over: Callable[[str], bool | None] = _unknown,
+        job_over: Callable[[str], bool | None] = lambda job: None,
     ) -> None:
         """Do not take the lease yet.
 

@@ -79,7 +79,8 @@ def check(
         packed[pack] = packed.get(pack, 0) + site.minutes(run)
     room: dict[Run | None, Room] = {None: Room(where.minutes / site.file.features.minutes, where.memory_mb)}
     for run, pack in runs.items():
-        partition = _partition_of(site, run, found)
+        key = "gpu_partition" if gpus_per_node(run) and site.file.gpu_partition else "partition"
+        partition = _named(site.partition_of(run), key, found)
         _check_run(site, run, partition, packed[pack])
         room[run] = Room(partition.minutes / packed[pack], partition.memory_mb)
     return room
@@ -148,11 +149,6 @@ def partitions() -> dict[str, Partition]:
             seconds(limit) / 60,
         )
     return found
-
-
-def _partition_of(site: Site, run: Run, found: Mapping[str, Partition]) -> Partition:
-    key = "gpu_partition" if gpus_per_node(run) and site.file.gpu_partition else "partition"
-    return _named(site.partition_of(run), key, found)
 
 
 def _named(name: str | None, key: str, found: Mapping[str, Partition]) -> Partition:
