@@ -33,12 +33,7 @@ def describe() -> dict[str, Any]:
         "cpu": cpu_model(),
         "cores": len(allowed),
         "topology": found
-        and {
-            "sockets": found.sockets,
-            "physical_cores": found.physical_cores,
-            "threads_per_core": found.threads_per_core,
-            "core_of": {str(cpu): found.core_of.get(cpu) for cpu in allowed},
-        },
+        and {**vars(found), "core_of": {str(cpu): found.core_of.get(cpu) for cpu in allowed}},
         "cache_bytes": topology.last_cache(allowed[0]),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "gpus": [

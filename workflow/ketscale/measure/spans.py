@@ -116,45 +116,35 @@ class _Mark:
         self.name, self.inside = name, False
 
 
-class _Identity(torch.autograd.Function):
-    """Identity on several tensors, also under torch.func.vmap, where all copies are one call."""
+class _End(torch.autograd.Function):
+    """Identity on several tensors, also under torch.func.vmap, where all copies are one call.
+
+    Its backward opens a span or closes it; it runs when all gradients of the tensors are known. When gradients are
+    differentiated, some of the second ones come from outside the call alone, and no span is open.
+    """
 
     @staticmethod
-    def forward(mark: _Mark, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def forward(mark: _Mark, opens: bool, *values: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return tuple(value.view_as(value) for value in values)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        ctx.mark = inputs[0]
+        ctx.mark, ctx.opens = inputs[:2]
 
     @classmethod
-    def vmap(cls, info: Any, in_dims: tuple[Any, ...], mark: _Mark, *values: torch.Tensor) -> tuple[Any, Any]:
-        return cls.apply(mark, *values), in_dims[1:]
-
-
-class _Enter(_Identity):
-    """Its backward opens a span; it runs when all gradients of the tensors are known."""
+    def vmap(cls, info: Any, in_dims: tuple[Any, ...], *inputs: Any) -> tuple[Any, Any]:
+        return cls.apply(*inputs), in_dims[2:]
 
     @staticmethod
     def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        if _active is not None:
-            _active.enter(ctx.mark.name)
-            ctx.mark.inside = True
-        return None, *gradients
-
-
-class _Leave(_Identity):
-    """Its backward closes the span; it runs when all gradients of the tensors are known.
-
-    When gradients are differentiated, some of the second ones come from outside the call alone, and no span is open.
-    """
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
-        if _active is not None and ctx.mark.inside:
-            _active.leave()
-            ctx.mark.inside = False
-        return None, *gradients
+        mark, opens = ctx.mark, ctx.opens
+        if _active is not None and (opens or mark.inside):
+            if opens:
+                _active.enter(mark.name)
+            else:
+                _active.leave()
+            mark.inside = opens
+        return None, None, *gradients
 
 
 Made = TypeVar("Made", torch.Tensor, tuple[torch.Tensor, ...])
@@ -169,10 +159,10 @@ def with_backward_span(name: str, function: Callable[..., Made], *tensors: torch
     if _active is None or not marked or not torch.is_grad_enabled():
         return function(*tensors)
     arguments, mark = list(tensors), _Mark(name)
-    for i, tensor in zip(marked, _Leave.apply(mark, *(tensors[i] for i in marked)), strict=True):
+    for i, tensor in zip(marked, _End.apply(mark, False, *(tensors[i] for i in marked)), strict=True):
         arguments[i] = tensor
     made = function(*arguments)
     if isinstance(made, torch.Tensor):
-        (entered,) = _Enter.apply(mark, made)
+        (entered,) = _End.apply(mark, True, made)
         return entered
-    return tuple(_Enter.apply(mark, *made))
+    return tuple(_End.apply(mark, True, *made))

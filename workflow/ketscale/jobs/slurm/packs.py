@@ -8,24 +8,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
 
 from ketscale.grid import LAYOUT, Run
 from ketscale.jobs.slurm.site import Site, cores_per_node, gpus_per_node
-
-
-class _Allocation(NamedTuple):
-    """What the runs of a job group share; the allocation asks for the cores and memory of its largest run."""
-
-    kind: str
-    nodes: int
-    gpus: int
-    cores: int
-
-    def __str__(self) -> str:
-        gpus = f"g{self.gpus}" if self.gpus else ""
-        cores = f"c{self.cores}" if self.cores else ""
-        return f"{self.kind}-n{self.nodes}{gpus}{cores}"
 
 
 def packs(
@@ -43,15 +28,14 @@ def packs(
             runs with different numbers of cores; other groups may not.
         is_trial: whether a run is a trial of a search, for which others wait: none of these is in its job group.
     """
-    blocks: dict[_Allocation, dict[tuple[object, ...], list[Run]]] = {}
+    # By what the runs of a job group share; the allocation asks for the cores and memory of its largest run.
+    blocks: dict[str, dict[tuple[object, ...], list[Run]]] = {}
     for run in runs:
         alone = timed(run)
-        allocation = _Allocation(
-            "timed" if alone else "trials" if is_trial(run) else "shared",
-            run.nodes,
-            gpus_per_node(run),
-            0 if alone else cores_per_node(run),
-        )
+        kind = "timed" if alone else "trials" if is_trial(run) else "shared"
+        gpus = f"g{gpus_per_node(run)}" if gpus_per_node(run) else ""
+        cores = "" if alone else f"c{cores_per_node(run)}"
+        allocation = f"{kind}-n{run.nodes}{gpus}{cores}"
         key = run.without("batch", "simulator", *LAYOUT) if alone else (run,)
         blocks.setdefault(allocation, {}).setdefault(key, []).append(run)
     names: dict[Run, str] = {}

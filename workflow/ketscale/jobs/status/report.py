@@ -251,24 +251,18 @@ def _running(report: Report) -> list[str]:
         (duration(one.age_s(report.now), 2), _where(one), one.progress or "-", one.run.name)
         for one in running[:_RUNNING]
     ]
-    return [
-        "running (for how long, where, how far):",
-        *(f"  {line}" for line in aligned(rows)),
-        *([f"  ... and {len(running) - _RUNNING} more"] if len(running) > _RUNNING else []),
-    ]
+    rest = [f"  ... and {len(running) - _RUNNING} more"] if len(running) > _RUNNING else []
+    return ["running (for how long, where, how far):", *(f"  {line}" for line in aligned(rows)), *rest]
 
 
 def _trouble(report: Report) -> list[str]:
     """Failed, interrupted, stale and refused runs, grouped by reason."""
     lines = _by_reason(report, TROUBLE)
-    return (
-        [
-            *lines,
-            f"all of them, each with the command that runs it again: ketscale status{report.options} --failed",
-        ]
-        if lines
-        else []
-    )
+    if lines:
+        lines.append(
+            f"all of them, each with the command that runs it again: ketscale status{report.options} --failed"
+        )
+    return lines
 
 
 def _by_reason(report: Report, states: Iterable[str]) -> list[str]:
@@ -312,14 +306,12 @@ def _left(report: Report) -> list[str]:
     hours, unknown = left.node_hours, left.runs - left.known
     known = f"{left.known} of {counted(left.runs, 'run')}" if unknown else counted(left.runs, "run")
     lines = [
-        f"left: about {rounded(hours.middle)} node-hours ({rounded(hours.low)} to {rounded(hours.high)}) for {known}",
-        *(
-            [f"      unknown: {counted(unknown, 'run')} of models or simulators without a record"]
-            if unknown
-            else []
-        ),
-        *([f"      at most, for {counted(left.at_most, 'run')} that may stop early"] if left.at_most else []),
+        f"left: about {rounded(hours.middle)} node-hours ({rounded(hours.low)} to {rounded(hours.high)}) for {known}"
     ]
+    if unknown:
+        lines.append(f"      unknown: {counted(unknown, 'run')} of models or simulators without a record")
+    if left.at_most:
+        lines.append(f"      at most, for {counted(left.at_most, 'run')} that may stop early")
     if left.at_once:
         those = f"the {left.at_once} runs that are" if left.at_once > 1 else "the one run that is"
         lines.append(f"      about {duration(left.wall_s.middle / left.at_once, 2)} at {those} running now")
