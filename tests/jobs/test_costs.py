@@ -327,6 +327,12 @@ def quality(seeds, **axes):
     return study(protocol="quality", seed=list(range(seeds)), **axes)
 
 
+def of_a_cohort(costs, settings):
+    """The forecasts of runs that one process trains."""
+    known = costs.parts((one, len(settings)) for one in settings)
+    return {one.run: made.of(one.run) for one, made in zip(settings, known, strict=True)}
+
+
 def test_runs_of_a_cohort_teach_and_are_planned_as_one(tmp_path, monkeypatch):
     """One point in a cohort of 8, another one in a cohort of 8 is planned by it, and a missing seed alone costs more."""
     monkeypatch.setattr("ketscale.jobs.slurm.queue.available", lambda folder: True)
@@ -340,7 +346,7 @@ def test_runs_of_a_cohort_teach_and_are_planned_as_one(tmp_path, monkeypatch):
     assert of_all.members == 8 and of_all.wall_s.middle == pytest.approx(8 * of_all.seconds.middle)
     assert of_all.node_hours.middle == pytest.approx(of_all.seconds.middle / 3600)
     # The same point, as if the records were of other seeds.
-    again = costs.forecast(map(config.settings, first), [[config.settings(run) for run in first]])
+    again = of_a_cohort(costs, [config.settings(run) for run in first])
     assert {one.place for one in again.values()} == {"repeat"}
     # 40 steps took 20 s of a run.
     assert again[first[0]].step_s.middle == pytest.approx(0.5, rel=0.05)
@@ -366,7 +372,7 @@ def test_a_cohort_is_learned_beside_runs_alone(tmp_path):
         return replace(at, costs={name: cost for name, cost in at.costs.items() if name != "step_s"})
 
     known = [sample(of[64][0], 0.08), *(shared(one, 8, 0.01) for one in of[64][1:]), sample(of[128][0], 0.08)]
-    found = Costs(known).forecast(of[128][1:], [of[128][1:]])[of[128][1].run]
+    found = of_a_cohort(Costs(known), of[128][1:])[of[128][1].run]
     # A step of all is as long as one: nothing is left of the half that is expected before there are records.
     assert found.step_s.middle == pytest.approx(0.01, rel=0.3) and found.step_s.low < 0.01 < found.step_s.high
 

@@ -7,6 +7,6 @@ simulator and backend no record has: no number is made up.
 
 from ketscale.jobs.costs.call import Call, longest
 from ketscale.jobs.costs.forecast import Costs, Forecast
-from ketscale.jobs.costs.interval import Interval, between, total
+from ketscale.jobs.costs.law import Interval, between, total
 
 __all__ = ["Call", "Costs", "Forecast", "Interval", "between", "longest", "total"]

@@ -12,7 +12,7 @@ from ketscale.config import Config, Settings
 from ketscale.grid import BACKENDS, Run
 from ketscale.jobs import choice, cohorts, prepared
 from ketscale.jobs.costs.forecast import Costs, Forecast, Parts
-from ketscale.jobs.costs.interval import total
+from ketscale.jobs.costs.law import total
 from ketscale.jobs.provenance import code_hash
 from ketscale.jobs.slurm import packs, queue, site
 from ketscale.training import checkpoint

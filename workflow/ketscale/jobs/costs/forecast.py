@@ -15,8 +15,7 @@ from threadpoolctl import threadpool_limits
 from ketscale.config import Protocol, Settings
 from ketscale.grid import BACKENDS, Run, canonical
 from ketscale.jobs.costs import records
-from ketscale.jobs.costs.interval import NOTHING, Interval, between
-from ketscale.jobs.costs.law import Law
+from ketscale.jobs.costs.law import NOTHING, Interval, Law, between
 from ketscale.jobs.costs.records import Case, Sample, case
 from ketscale.measure.form import Record
 
@@ -183,18 +182,11 @@ class Costs:
                     at[name] = interval.times(_shared(name, one))
         return found
 
-    def forecast(
-        self, runs: Iterable[Settings], together: Iterable[Sequence[Settings]] = ()
-    ) -> dict[Run, Forecast]:
-        """The forecasts of all runs of which anything is known.
-
-        Args:
-            together: those that one process trains, as `cohorts.plan` has them; the others train alone.
-        """
-        members = {one.run: len(cohort) for cohort in together for one in cohort}
-        parts = {one.run: (one, members.get(one.run, 1)) for one in runs}
-        known = self.parts(parts.values())
-        return {run: made.of(run) for (run, _), made in zip(parts.items(), known, strict=True) if made}
+    def forecast(self, runs: Iterable[Settings]) -> dict[Run, Forecast]:
+        """The forecasts of all runs of which anything is known, each as if it trains alone."""
+        asked = {one.run: one for one in runs}
+        known = self.parts((one, 1) for one in asked.values())
+        return {run: made.of(run) for run, made in zip(asked, known, strict=True) if made}
 
     def parts(self, asked: Iterable[tuple[Settings, int]]) -> list[Parts | None]:
         """What the costs of runs are made of, each in a cohort of so many; None where nothing is known."""

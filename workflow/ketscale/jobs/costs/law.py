@@ -1,4 +1,4 @@
-"""A power law of sizes, fitted to what runs cost.
+"""A power law of sizes, fitted to what runs cost, and the intervals that it gives.
 
 The logarithm of a cost is regressed on the cases with a fixed covariance (C. E. Rasmussen and C. K. I. Williams, Gaussian
 Processes for Machine Learning, 2006, eqs. 2.25 and 2.26; eq. 5.12 for what is left out). The records calibrate its
@@ -9,14 +9,15 @@ and an interval is as many standard deviations wide as 90 % of the groups needed
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.jobs.costs.interval import Interval
 from ketscale.jobs.costs.records import Case
+from ketscale.words import duration
 
 Array = NDArray[np.float64]
 
@@ -30,6 +31,45 @@ _LEVEL, _NAME, _ALL, _OWN, _WHERE = 9.0, 0.25, 0.5, 0.3, 0.15
 # The variance between runs of one point, and how many differences between such runs it counts for; and that between a
 # point and the law.
 _NOISE, _SEEN, _OFF = 0.01, 3, 0.04
+
+
+@dataclass(frozen=True)
+class Interval:
+    """An expected value, and the ends of its 90 % interval."""
+
+    middle: float
+    low: float
+    high: float
+
+    def __add__(self, other: Interval) -> Interval:
+        """The sum, whose ends are those of values that err together."""
+        return Interval(self.middle + other.middle, self.low + other.low, self.high + other.high)
+
+    def minus(self, part: Interval) -> Interval:
+        """What is left without a part, whose values err together with these."""
+        return Interval(self.middle - part.middle, self.low - part.low, self.high - part.high)
+
+    def less(self, amount: float) -> Interval:
+        """What is left of a value of which an amount is spent."""
+        return Interval(*(max(0.0, value - amount) for value in (self.middle, self.low, self.high)))
+
+    def times(self, factor: float) -> Interval:
+        """A multiple."""
+        return Interval(self.middle * factor, self.low * factor, self.high * factor)
+
+
+NOTHING = Interval(0.0, 0.0, 0.0)
+
+
+def total(intervals: Iterable[Interval]) -> Interval:
+    """The sum of all, as an interval for the case that all err to the same side."""
+    return sum(intervals, NOTHING)
+
+
+def between(time: Interval) -> str:
+    """A time in seconds with its interval, in words."""
+    middle, low, high = (duration(seconds, 2) for seconds in (time.middle, time.low, time.high))
+    return f"{middle} ({low} to {high})"
 
 
 class Law:
