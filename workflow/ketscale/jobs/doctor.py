@@ -176,9 +176,7 @@ def _weights() -> Iterator[Capability]:
     yield Capability(
         "ImageNet weights",
         cached,
-        "microsoft/resnet-18 is in the hub's cache"
-        if cached
-        else "microsoft/resnet-18 is not in the hub's cache",
+        f"microsoft/resnet-18 is {'' if cached else 'not '}in the hub's cache",
         "`weights: imagenet` without network (or name a weights_folder)",
     )
 

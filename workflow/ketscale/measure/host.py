@@ -28,6 +28,7 @@ def cpu_model() -> str:
 def describe() -> dict[str, Any]:
     """Host, processor, memory, GPUs, and the logical CPUs that this process may use, with cores (see `topology.Processors`)."""
     allowed, found = sorted(os.sched_getaffinity(0)), topology.read()
+    gpus = map(torch.cuda.get_device_properties, range(torch.cuda.device_count()))
     return {
         "host": node_name(),
         "cpu": cpu_model(),
@@ -36,13 +37,7 @@ def describe() -> dict[str, Any]:
         and {**vars(found), "core_of": {str(cpu): found.core_of.get(cpu) for cpu in allowed}},
         "cache_bytes": topology.last_cache(allowed[0]),
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
-        "gpus": [
-            {
-                "name": torch.cuda.get_device_properties(i).name,
-                "uuid": str(torch.cuda.get_device_properties(i).uuid),
-            }
-            for i in range(torch.cuda.device_count())
-        ],
+        "gpus": [{"name": gpu.name, "uuid": str(gpu.uuid)} for gpu in gpus],
     }
 
 

@@ -69,7 +69,10 @@ def train(trainers: Mapping[int, Trainer], ended: Callable[[int, Exception | Non
             return
         group = _behind(trainers, asked)
         if group != stacked:
-            stack, stacked = _gathered([trainers[number] for number in group]), group
+            members, stacked = [trainers[number] for number in group], group
+            stack = Stack([one.problem for one in members], [one.protocol for one in members])
+            for place, trainer in enumerate(members):
+                trainer.join(stack, place)
         answers = dict(
             zip(group, _answers(stack, [asked[number] for number in group], trainers[group[0]]), strict=True)
         )
@@ -84,13 +87,6 @@ def _behind(trainers: Mapping[int, Trainer], asked: Mapping[int, torch.Tensor | 
     at = {number: (trainers[number].step, not isinstance(one, str)) for number, one in asked.items()}
     least = min(at.values())
     return [number for number, place in at.items() if place == least]
-
-
-def _gathered(trainers: Sequence[Trainer]) -> Stack:
-    stack = Stack([trainer.problem for trainer in trainers], [trainer.protocol for trainer in trainers])
-    for place, trainer in enumerate(trainers):
-        trainer.join(stack, place)
-    return stack
 
 
 def _answers(stack: Stack, asked: Sequence[torch.Tensor | str], leader: Trainer) -> Sequence[Any]:
