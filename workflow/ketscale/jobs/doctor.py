@@ -18,6 +18,7 @@ from ketscale import process
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs.launch import environment, prefix_here
+from ketscale.jobs.provenance import versions
 from ketscale.jobs.slurm import queue
 from ketscale.optional import EXTRAS, remedy
 from ketscale.process import THREAD_VARIABLES
@@ -70,8 +71,8 @@ def _environment() -> Iterator[Capability]:
 
 def _installed(name: str, packages: Sequence[str], remedy: str, enables: str) -> Capability:
     absent = [package for package in packages if not _version(package)]
-    versions = ", ".join(f"{package} {_version(package)}" for package in packages)
-    return Capability(name, not absent, f"no {', '.join(absent)}; {remedy}" if absent else versions, enables)
+    found = ", ".join(f"{package} {_version(package)}" for package in packages)
+    return Capability(name, not absent, f"no {', '.join(absent)}; {remedy}" if absent else found, enables)
 
 
 def _cores() -> Iterator[Capability]:
@@ -182,7 +183,4 @@ def _weights() -> Iterator[Capability]:
 
 
 def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    return versions([package]).get(package)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import os
+import pkgutil
 from typing import Any
 
 import torch
@@ -124,8 +124,7 @@ def open_world(run: Run) -> World:
         UserError: the launcher started another number of ranks, or the GPU or library that is needed is missing.
     """
     check_variables(run)
-    module, _, name = BACKENDS[run.backend].world.partition(":")
-    world: World = getattr(importlib.import_module(module), name)(run)
+    world: World = pkgutil.resolve_name(BACKENDS[run.backend].world)(run)
     return world
 
 

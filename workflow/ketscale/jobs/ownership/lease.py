@@ -223,12 +223,10 @@ class Lease:
         return {} if lower else None
 
     def _delete_lower(self) -> None:
-        folder = _path(self.folder, self._generation).parent
         with contextlib.suppress(OSError):  # a file that remains is harmless, since a higher one exists
-            for name in os.listdir(folder):
-                match = _NAME.fullmatch(name)
-                if match and int(match[1]) < self._generation:
-                    (folder / name).unlink(missing_ok=True)
+            for generation in _generations(self.folder):
+                if generation < self._generation:
+                    _path(self.folder, generation).unlink(missing_ok=True)
 
     def _keep(self) -> None:
         while not self._stop.wait(self.interval_s):
