@@ -58,15 +58,13 @@ class Pace:
         # With one run of one rank on a CPU an agreement costs nothing.
         alone = world.ranks == 1 and world.device.type == "cpu" and not together
         self._most_steps = 1 if alone else AGREE_STEPS
-        # Training before this process resumed the run counts too.
-        self._before_s, self._began = 0.0, time.perf_counter()
-        self._looked, self._saved_s = self._began, self._began
-        self._step, self._saved_step, self._saving_s = 0, 0, 0.0
         self._together = together
-        self._look = Look()
+        self._look, self._saving_s = Look(), 0.0
+        self.begin()
 
     def begin(self, step: int = 0, trained_s: float = 0.0) -> None:
         """Training begins, or goes on from a checkpoint of this step after so many seconds of training."""
+        # Training before this process resumed the run counts too.
         self._before_s, self._step, self._saved_step = trained_s, step, step
         self._began = self._looked = self._saved_s = time.perf_counter()
 
