@@ -30,7 +30,7 @@ _LONGEST_LOOK = 1 / 3
 _BEATS = 3
 
 
-class LeaseContent(Holder):
+class LeaseContent(Holder, frozen=True):
     """The content of a lease's file."""
 
     token: str

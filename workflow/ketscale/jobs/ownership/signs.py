@@ -40,7 +40,7 @@ class Process(msgspec.Struct, kw_only=True, frozen=True):
     pid_namespace: str | None
 
 
-class Holder(Process, kw_only=True):
+class Holder(Process, kw_only=True, frozen=True):
     """The process that holds a lease or waits.
 
     since: when it began to. at: its last sign of life. interval_s: how often it gives one.
@@ -109,7 +109,7 @@ def utc() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Waiting(Holder):
+class Waiting(Holder, frozen=True):
     """A process that waits for its host. whom: who holds that."""
 
     whom: str
