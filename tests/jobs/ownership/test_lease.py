@@ -12,7 +12,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ketscale import process
+from ketscale import process, strict_json
 from ketscale.errors import UserError
 from ketscale.jobs.ownership import lease
 from ketscale.jobs.ownership.lease import Lease
@@ -443,7 +443,7 @@ def test_a_full_disk_at_the_start_holds_nothing_and_blocks_nobody(tmp_path, make
 
     mine = make()
     with monkeypatch.context() as disk:
-        disk.setattr(lease, "write_atomic", full)
+        disk.setattr(strict_json, "write_atomic", full)
         with pytest.raises(OSError, match=r"No space"):
             mine.try_acquire()
     assert files(tmp_path) == ["1.json"]
@@ -555,7 +555,7 @@ def test_the_heartbeat_survives_failing_writes(tmp_path, make, monkeypatch):
         raise OSError(errno.ESTALE, "Stale file handle")
 
     with monkeypatch.context() as server:
-        server.setattr(lease, "write_atomic", stale)
+        server.setattr(strict_json, "write_atomic", stale)
         assert failed.wait(DEADLINE_S)
     beat = lease.read(tmp_path)["beat"]
     wait_for(lambda: lease.read(tmp_path)["beat"] > beat + 1)
@@ -566,7 +566,7 @@ def test_the_heartbeat_survives_failing_writes(tmp_path, make, monkeypatch):
 def test_no_beat_follows_the_tombstone(tmp_path, make, monkeypatch):
     mine = make()
     assert mine.try_acquire()
-    writing, real = threading.Event(), lease.write_atomic
+    writing, real = threading.Event(), strict_json.write_atomic
 
     def slow(path, data):
         if threading.current_thread().name == "lease":
@@ -574,7 +574,7 @@ def test_no_beat_follows_the_tombstone(tmp_path, make, monkeypatch):
             time.sleep(0.2)
         real(path, data)
 
-    monkeypatch.setattr(lease, "write_atomic", slow)
+    monkeypatch.setattr(strict_json, "write_atomic", slow)
     assert writing.wait(DEADLINE_S)
     mine.release()
     assert not mine._thread.is_alive() and lease.read(tmp_path)["released"] is True
@@ -598,7 +598,7 @@ def test_release_survives_a_full_disk(tmp_path, make, monkeypatch):
     def full(path, data):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(lease, "write_atomic", full)
+    monkeypatch.setattr(strict_json, "write_atomic", full)
     mine.release()
     assert lease.read(tmp_path)["released"] is False
 
