@@ -133,7 +133,12 @@ class LogHandler(LogHandlerBase):
             if not self.common_settings.dryrun:
                 self._start(given)
         elif event == LogEvent.JOB_FINISHED:
-            self._finish(self._jobs.get(given["job_id"]))
+            job = self._jobs.get(given["job_id"])
+            if job and job.run and self._progress:
+                self._progress.finish(job.run)
+                self._refresh()
+            elif job and job.page:
+                self._page = job.page
         elif event == LogEvent.JOB_ERROR:
             self._fail(given)
         elif event == LogEvent.GROUP_ERROR:
@@ -171,13 +176,6 @@ class LogHandler(LogHandlerBase):
         counted = run is not None or "protocol" in wildcards
         if not counted and given["shellcmd"] and not self.common_settings.quiet:
             self._print(" ".join([given["rule_name"], *map(str, wildcards.values())]))
-
-    def _finish(self, job: _Job | None) -> None:
-        if job and job.run and self._progress:
-            self._progress.finish(job.run)
-            self._refresh()
-        elif job and job.page:
-            self._page = job.page
 
     def _fail(self, given: dict[str, Any]) -> None:
         from ketscale.jobs.slurm import submission

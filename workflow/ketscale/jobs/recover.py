@@ -7,6 +7,7 @@ being trained again. Results, checkpoints and logs stay as they are.
 from __future__ import annotations
 
 import contextlib
+import math
 import shutil
 import sys
 import time
@@ -141,30 +142,19 @@ def _cancel(folder: Path, wait: bool) -> None:
         queue.cancel(ended)
         save = "" if wait else "; their runs save a checkpoint"
         _say(f"cancelled {_jobs(ended)}{save}")
-    if not wait:
-        left = _wait(folder, time.monotonic() + _PATIENCE_S)
-        if left:
+    said, end = -math.inf, math.inf if wait else time.monotonic() + _PATIENCE_S
+    while left := queue.jobs(folder):
+        now = time.monotonic()
+        if now >= end:
             raise UserError(
                 f"{_jobs(left)} still in the queue {_PATIENCE_S / 60:g} min after scancel; "
                 "check `squeue --me`, and run ketscale recover again when they are gone"
             )
-        return
-    _wait(folder, None)
-
-
-def _wait(folder: Path, end: float | None) -> list[Job]:
-    """Wait until no job is in the queue, or until `end` on the monotonic clock; returns the jobs that remain."""
-    said = float("-inf")
-    while left := queue.jobs(folder):
-        now = time.monotonic()
-        if end is not None and now >= end:
-            return left
         if now - said >= _MESSAGE_S:
             _say(f"waiting for {_jobs(left)} to end")
             said = now
         time.sleep(_POLL_S)
     _say("no job of this folder is left in the queue")
-    return []
 
 
 def _jobs(jobs: Sequence[Job]) -> str:

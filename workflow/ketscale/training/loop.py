@@ -255,11 +255,10 @@ class Trainer(Training):
         self.clock.start_step(self.step)
         if self.problem.separable:
             parts.minimise(stepper.parameters, sums, iterated_parts, self.total_steps, self.world)
-            self._finished = True
-            return
-        ended = lbfgs.minimise(stepper.parameters, evaluate, iterated, self.total_steps, self.world)
-        if not self.step:
-            raise Diverged(f"l-bfgs found no better point than the start: SciPy says {ended}")
+        else:
+            ended = lbfgs.minimise(stepper.parameters, evaluate, iterated, self.total_steps, self.world)
+            if not self.step:
+                raise Diverged(f"l-bfgs found no better point than the start: SciPy says {ended}")
         self._finished = True
 
     def _note(self, step: StepSums) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import getpass
 import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from ketscale.errors import UserError
@@ -81,7 +81,8 @@ def check(
     for run, pack in runs.items():
         key = "gpu_partition" if gpus_per_node(run) and site.file.gpu_partition else "partition"
         partition = _named(site.partition_of(run), key, found)
-        _check_run(site, run, partition, packed[pack])
+        for why in _misfits(site, run, partition, packed[pack]):
+            raise UserError(f"{run.path}: {why}")
         room[run] = Room(partition.minutes / packed[pack], partition.memory_mb)
     return room
 
@@ -164,31 +165,30 @@ def _named(name: str | None, key: str, found: Mapping[str, Partition]) -> Partit
     return found[name]
 
 
-def _check_run(site: Site, run: Run, partition: Partition, pack_minutes: int) -> None:
+def _misfits(site: Site, run: Run, partition: Partition, pack_minutes: int) -> Iterator[str]:
+    """What a run asks for that its partition has not."""
     where = f"partition {partition.name}"
     cores, gpus, memory = cores_per_node(run), gpus_per_node(run), site.memory_mb(run)
     if run.nodes > partition.nodes:
-        raise UserError(
-            f"{run.path}: {run.layout} needs {run.nodes} nodes, but {where} has {partition.nodes}"
-        )
+        yield f"{run.layout} needs {run.nodes} nodes, but {where} has {partition.nodes}"
     if cores > partition.cores:
-        raise UserError(
-            f"{run.path}: {run.layout} puts {run.ranks // run.nodes} rank(s) of {run.threads} thread(s) on a node, "
+        yield (
+            f"{run.layout} puts {run.ranks // run.nodes} rank(s) of {run.threads} thread(s) on a node, "
             f"but the nodes of {where} have {partition.cores} cores; ask for more nodes or fewer ranks"
         )
     if gpus > partition.gpus:
-        raise UserError(
-            f"{run.path}: {run.layout} needs {gpus} GPU(s) per node, but the nodes of {where} have {partition.gpus}; "
+        yield (
+            f"{run.layout} needs {gpus} GPU(s) per node, but the nodes of {where} have {partition.gpus}; "
             f"set gpu_partition in {PATH}, or ask for fewer ranks per node"
         )
     if memory > partition.memory_mb:
-        raise UserError(
-            f"{run.path}: needs {memory} MB per node by the limits of {PATH}, but the nodes of {where} have "
+        yield (
+            f"needs {memory} MB per node by the limits of {PATH}, but the nodes of {where} have "
             f"{partition.memory_mb} MB; ask for more nodes, or lower memory_mb"
         )
     if pack_minutes > partition.minutes:
-        raise UserError(
-            f"{run.path}: its job group needs {pack_minutes} min by the limits of {PATH}, but {where} allows "
+        yield (
+            f"its job group needs {pack_minutes} min by the limits of {PATH}, but {where} allows "
             f"{partition.minutes:g}; lower minutes (or pack, unless the group is one block of timed runs), or set a "
             "longer partition"
         )
