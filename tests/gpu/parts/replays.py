@@ -11,7 +11,8 @@ from benchmarks import machine, steps, stopwatch
 from benchmarks.steps import ModelCase
 from ketscale.parallel.single import Single
 from ketscale.training.replayed import BEFORE
-from ketscale.training.step import Stepper, StepSums
+from ketscale.training.step import Stepper
+from ketscale.training.step_sums import StepSums
 from tests.gpu.measure import Part
 
 CELLS = (

@@ -28,7 +28,8 @@ from ketscale.training.flat import state_of
 from ketscale.training.history import History
 from ketscale.training.pace import Look, Pace
 from ketscale.training.stack import Stack
-from ketscale.training.step import Stepper, StepSums
+from ketscale.training.step import Stepper
+from ketscale.training.step_sums import StepSums
 from ketscale.training.training import Training
 
 # What a training asks for and what it is sent: the indices of a step's global batch for the step's `StepSums`, or the

@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
 
 import torch
 
@@ -20,9 +19,7 @@ from ketscale.engines.randomness import DeviceStep, Step
 from ketscale.engines.vjp import watchers
 from ketscale.measure.spans import active
 from ketscale.problems.problem import Problem
-
-if TYPE_CHECKING:
-    from ketscale.training.step import StepSums
+from ketscale.training.step_sums import StepSums
 
 _LOG = logging.getLogger("ketscale")
 
@@ -31,7 +28,7 @@ BEFORE = 2
 # A graph keeps as much memory as a step needs, and the sampled steps beside it need as much again.
 SHARES = 2
 
-Take = Callable[[torch.Tensor, Step], "StepSums"]
+Take = Callable[[torch.Tensor, Step], StepSums]
 
 
 def may_replay(problem: Problem) -> bool:

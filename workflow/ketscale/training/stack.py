@@ -19,7 +19,8 @@ from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
 from ketscale.training.repeated import Repeated
-from ketscale.training.step import StepSums, cotangent, placed
+from ketscale.training.step import cotangent, placed
+from ketscale.training.step_sums import StepSums
 
 
 class Stack:
