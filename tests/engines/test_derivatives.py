@@ -15,7 +15,7 @@ from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.wrapper import Placed
 from ketscale.engines.pulses.plain import unitary
 from ketscale.errors import UserError
-from ketscale.problems.eeg.scan import linear_scan
+from ketscale.problems.eeg.state_space import linear_scan
 
 FUNCTIONS = {
     "engines.circuits.fused.gpu": "_SweepOnGpu",

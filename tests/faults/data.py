@@ -23,7 +23,7 @@ import torch
 from PIL import Image
 
 from ketscale.errors import UserError
-from ketscale.problems.eeg.edf import eeg_file
+from ketscale.problems.eeg.workloads import eeg_file
 from ketscale.problems.images.resnet import read_weights, write_weights
 from ketscale.problems.registry import workload_of
 from ketscale.problems.sentences.sentences import Sentences

@@ -13,7 +13,7 @@ import torch
 
 from ketscale.config import Workload, workload_kinds
 from ketscale.jobs import started
-from ketscale.problems.eeg.edf import eeg_file
+from ketscale.problems.eeg.workloads import eeg_file
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.splits import SPLITS
 from ketscale.training.loop import Stopped

@@ -16,8 +16,7 @@ from ketscale.errors import UserError
 from ketscale.jobs import prepared
 from ketscale.problems import splits
 from ketscale.problems.eeg import eegmmidb, overlaps
-from ketscale.problems.eeg.edf import eeg_file
-from ketscale.problems.eeg.workloads import Eegmmidb
+from ketscale.problems.eeg.workloads import Eegmmidb, eeg_file
 from ketscale.problems.splits import SPLITS
 from tests.own_files import (
     ANIMALS,

@@ -31,9 +31,8 @@ from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, Mam
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
 from ketscale.problems.sentences.likelihood import Likelihood
 from ketscale.problems.sentences.next_word import build_likelihood
-from ketscale.problems.sentences.settings import LikelihoodSimulator
-from ketscale.problems.sentences.transformer import SuperpositionTransformer
-from ketscale.problems.sentences.transitions import Transitions
+from ketscale.problems.sentences.specification import LikelihoodSimulator
+from ketscale.problems.sentences.transformer import SuperpositionTransformer, Transitions
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
 

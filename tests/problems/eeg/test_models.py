@@ -19,8 +19,7 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.layers.complex_weights import parameter_count
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
-from ketscale.problems.eeg.scan import linear_scan
-from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
+from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba, linear_scan
 
 Array = NDArray[Any]
 QUANTUM: dict[str, Any] = {

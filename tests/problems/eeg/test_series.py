@@ -12,10 +12,9 @@ import pytest
 from ketscale.config import Split
 from ketscale.errors import UserError
 from ketscale.problems.eeg import eegmmidb, prepared, synthetic
-from ketscale.problems.eeg.edf import CHANNELS, eeg_file
 from ketscale.problems.eeg.prepared import PreparedTrials
 from ketscale.problems.eeg.trials import Trials, by_subject, leaving_one_run_out
-from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic
+from ketscale.problems.eeg.workloads import CHANNELS, Eegmmidb, EegSynthetic, eeg_file
 from ketscale.problems.splits import SPLITS
 from tests import ROOT
 from tests.problems.eeg.edf_factory import RATE, write_edf

@@ -17,16 +17,16 @@ from ketscale.errors import UserError
 from ketscale.problems.sentences.likelihood import Likelihood, ShiftedClosedForm, Shifts
 from ketscale.problems.sentences.next_word import build_likelihood
 from ketscale.problems.sentences.sentences import BUILT_IN, embed
-from ketscale.problems.sentences.settings import LikelihoodSimulator
+from ketscale.problems.sentences.specification import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import (
     TINY,
     SuperpositionTransformer,
+    Transitions,
     loss,
     pair_unitary,
     whole_circuit,
     whole_unitary,
 )
-from ketscale.problems.sentences.transitions import Transitions
 
 CPU = torch.device("cpu")
 FUSED = CircuitSimulator.usual("fused")

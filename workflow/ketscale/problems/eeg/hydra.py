@@ -18,8 +18,15 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import Superposition, measured, superposed
 from ketscale.layers.complex_weights import ComplexWeights
 from ketscale.problems.eeg.circuits import flip, shift, skip_circuit
-from ketscale.problems.eeg.per_step import AngleHead, AnglesPerStep, Core, OverTime
-from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
+from ketscale.problems.eeg.per_step import (
+    AngleHead,
+    AnglesPerStep,
+    ComplexSum,
+    Core,
+    Mixture,
+    OverTime,
+    SoftmaxSum,
+)
 
 # The published code's value of 2 pi.
 PUBLISHED_TURN = 2 * 3.14159

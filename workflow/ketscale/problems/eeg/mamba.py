@@ -17,8 +17,16 @@ from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.layers.dropout import SampleDropout
 from ketscale.problems.eeg.circuits import amplitude_circuits, angle_circuits
-from ketscale.problems.eeg.per_step import AngleHead, AnglesPerStep, Core, OverTime, PerStep
-from ketscale.problems.eeg.weighted_sums import ComplexSum, Mixture, SoftmaxSum
+from ketscale.problems.eeg.per_step import (
+    AngleHead,
+    AnglesPerStep,
+    ComplexSum,
+    Core,
+    Mixture,
+    OverTime,
+    PerStep,
+    SoftmaxSum,
+)
 from ketscale.problems.shapes import check_inputs
 
 

@@ -14,7 +14,7 @@ from ketscale.problems.eeg.trials import Trials, standardised
 from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:
-    from ketscale.problems.eeg.own_workloads import OwnSeries
+    from ketscale.problems.eeg.workloads import OwnSeries
 
 WANTED = {"signals": ("signals", "x"), "labels": ("labels", "y")}
 

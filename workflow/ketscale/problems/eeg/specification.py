@@ -9,8 +9,7 @@ from msgspec import Meta
 from ketscale.config import Family, FileModel, Model, lazily
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.datasets import CLASSIFICATION, build
-from ketscale.problems.eeg.own_workloads import OwnSeries
-from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic
+from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries
 
 
 class Classifier(Model, frozen=True, kw_only=True):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.problems.eeg.edf import TASKS
 from ketscale.problems.eeg.trials import Trials, folds
+from ketscale.problems.eeg.workloads import TASKS
 from ketscale.problems.splits import Parts
 
 if TYPE_CHECKING:

@@ -3,20 +3,55 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 
+import msgspec
 from msgspec import Meta
 
-from ketscale.config import MOST, Positive, Seed, Workload
+from ketscale.config import MOST, Draft, Positive, Seed, Workload
 from ketscale.errors import UserError
 from ketscale.files import expanded
-from ketscale.problems.eeg.edf import CHANNELS, LONGEST_WINDOW_S, SUBJECTS, TASKS, eeg_file
+from ketscale.problems.own_data import File, Function, FunctionArguments, OwnArrays, Share, ValidationShare
 
 if TYPE_CHECKING:
     from ketscale.problems.eeg.trials import Trials
     from ketscale.problems.splits import Parts
+
+# The files, tasks and channels of https://physionet.org/content/eegmmidb/1.0.0/ (Schalk et al., IEEE Trans. Biomed. Eng. 51, 1034
+# (2004)).
+SUBJECTS = 109
+# The sampling rate of the recordings, in Hz.
+RATE = 160.0
+# A cue lasts 4.1 to 4.2 s, a rest as long, and then comes the next cue.
+LONGEST_WINDOW_S = 8.2
+# The channels in the order of the files, which pad each name with dots.
+CHANNELS = (
+    "Fc5", "Fc3", "Fc1", "Fcz", "Fc2", "Fc4", "Fc6", "C5", "C3", "C1", "Cz", "C2", "C4", "C6", "Cp5", "Cp3", "Cp1", "Cpz",
+    "Cp2", "Cp4", "Cp6", "Fp1", "Fpz", "Fp2", "Af7", "Af3", "Afz", "Af4", "Af8", "F7", "F5", "F3", "F1", "Fz", "F2", "F4",
+    "F6", "F8", "Ft7", "Ft8", "T7", "T8", "T9", "T10", "Tp7", "Tp8", "P7", "P5", "P3", "P1", "Pz", "P2", "P4", "P6", "P8",
+    "Po7", "Po3", "Poz", "Po4", "Po8", "O1", "Oz", "O2", "Iz",
+)  # fmt: skip
+
+
+class Task(NamedTuple):
+    """The movements that the cues T1 and T2 ask for, and the runs in which they are executed or imagined."""
+
+    classes: tuple[str, str]
+    executed: tuple[int, ...]
+    imagined: tuple[int, ...]
+
+
+TASKS = {
+    "fists": Task(("left fist", "right fist"), (3, 7, 11), (4, 8, 12)),
+    "fists-feet": Task(("both fists", "both feet"), (5, 9, 13), (6, 10, 14)),
+}
+
+
+def eeg_file(subject: int, run: int) -> str:
+    """The file of a subject's run (a recording) in eegmmidb, e.g. S001/S001R04.edf."""
+    return f"S{subject:03d}/S{subject:03d}R{run:02d}.edf"
 
 
 # Fewer steps of a trial are no time series.
@@ -153,9 +188,9 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
 
     def fetch(self, folder: Path) -> list[Path]:
         """Fetch the EDF files through MNE."""
-        from ketscale.problems.eeg import physionet
+        from ketscale.problems.eeg import eegmmidb
 
-        return physionet.fetch(folder, self.subjects, self.runs)
+        return eegmmidb.fetch(folder, self.subjects, self.runs)
 
     def sources(self) -> list[Path]:
         """The EDF files in the folder."""
@@ -203,3 +238,50 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
             )
         if self.window_s * self.rate < FEWEST_STEPS:
             yield f"window_s: {self.window_s:g} s has fewer than {FEWEST_STEPS} steps at {self.rate:g} Hz"
+
+
+class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
+    """A user's own trials, in an .npz file or in .npy files."""
+
+    loader: ClassVar[str] = "ketscale.problems.eeg.own:load"
+    FILES: ClassVar[tuple[str, ...]] = ("file", "signals", "labels", "groups")
+    SAMPLES: ClassVar[tuple[str, ...]] = ("signals",)
+    DIMENSIONS: ClassVar[tuple[int, ...]] = (3,)
+    machine: ClassVar[frozenset[str]] = frozenset(FILES)
+
+    file: (
+        Annotated[
+            File,
+            Meta(description="An .npz file with signals or x (trials x channels x steps), and labels or y"),
+        ]
+        | None
+    ) = None
+    function: Function | None = None
+    arguments: FunctionArguments = msgspec.field(default_factory=dict)
+    signals: (
+        Annotated[File, Meta(description="An .npy file of signals (trials x channels x steps); needs labels")]
+        | None
+    ) = None
+    labels: Annotated[File, Meta(description="An .npy file of labels")] | None = None
+    groups: Annotated[File, Meta(description="An .npy file of groups, for split: groups")] | None = None
+    split: Annotated[
+        Literal["trials", "groups", "given"],
+        Meta(
+            description="trials: a share of each class is drawn; groups: whole groups are drawn (such as subjects), "
+            "each in one part only; given: the array split in the file gives the parts"
+        ),
+    ]
+    validation: ValidationShare | None = None
+    test: Share | None = None
+    standardise: Annotated[
+        bool,
+        Meta(
+            description="Give each channel of a trial mean 0 and standard deviation 1; a constant channel becomes 0"
+        ),
+    ] = False
+
+    @classmethod
+    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
+        """The settings of an .npz file of trials."""
+        found = super().draft(path, targets)
+        return found and found._replace(settings={"split": "trials", **found.settings})

@@ -23,7 +23,7 @@ from ketscale.problems.vectors.vectors import Vectors
 if TYPE_CHECKING:
     from PIL import Image
 
-    from ketscale.problems.images.own_workloads import Arrays, Idx, ImageFolder
+    from ketscale.problems.images.workloads import Arrays, Idx, ImageFolder
 
 # Pillow's names of the formats with these suffixes. Pillow must not guess others, such as PostScript.
 FORMATS = ("BMP", "GIF", "JPEG", "PNG", "PPM", "TIFF", "WEBP")

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
+import msgspec
 from msgspec import Meta
 
-from ketscale.config import Workload
+from ketscale.config import Draft, Workload
 from ketscale.errors import UserError
 from ketscale.files import expanded
-from ketscale.problems.own_data import SplitSeed
+from ketscale.problems.own_data import (
+    FeatureCount,
+    File,
+    Function,
+    FunctionArguments,
+    OwnArrays,
+    OwnFiles,
+    Share,
+    SplitSeed,
+    ValidationShare,
+)
 
 if TYPE_CHECKING:
     from ketscale.problems.images.images import Images
@@ -21,6 +32,10 @@ if TYPE_CHECKING:
 # The name of the converted ImageNet weights among the fetched files.
 IMAGENET_FILE = "resnet18-imagenet.safetensors"
 PRETRAIN_STEPS = 64
+# The usual image formats that Pillow reads.
+IMAGE_SUFFIXES = (".bmp", ".gif", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp")
+# The network of a first config.
+NETWORK: dict[str, Any] = {"weights": "selfsupervised", "image_size": 32}
 _TEST = ("t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte")
 _TRAIN = ("train-images-idx3-ubyte", "train-labels-idx1-ubyte")
 
@@ -185,3 +200,180 @@ class Mnist(ImageWorkload, frozen=True, kw_only=True):
         if folder is None:
             raise UserError("workloads: mnist needs its idx files; run the rule fetch, or set folder")
         return mnist.load(self._files(folder), self.split_seed)
+
+
+class Arrays(OwnArrays, ImageWorkload, frozen=True, kw_only=True):
+    """A user's own images or features, in an .npz file or a pair of .npy files.
+
+    With `weights` and `image_size` they are images, which are embedded; without, they are features.
+    """
+
+    loader: ClassVar[str] = "ketscale.problems.images.own:from_arrays"
+    FILES: ClassVar[tuple[str, ...]] = ("file", "images", "features", "labels")
+    SAMPLES: ClassVar[tuple[str, ...]] = ("images", "features")
+    DIMENSIONS: ClassVar[tuple[int, ...]] = (3, 4)
+    machine: ClassVar[frozenset[str]] = frozenset({*FILES, "weights_folder"})
+
+    file: (
+        Annotated[File, Meta(description="An .npz file with images, features or x, and labels or y")] | None
+    ) = None
+    function: Function | None = None
+    arguments: FunctionArguments = msgspec.field(default_factory=dict)
+    feature_count: FeatureCount | None = None
+    images: Annotated[File, Meta(description="An .npy file of images; needs labels")] | None = None
+    features: Annotated[File, Meta(description="An .npy file of features; needs labels")] | None = None
+    labels: Annotated[File, Meta(description="An .npy file of labels")] | None = None
+    split: Annotated[
+        Literal["samples", "given"],
+        Meta(
+            description="samples: a share of each class is drawn; given: the array split in the file gives the parts"
+        ),
+    ] = "samples"
+    validation: ValidationShare | None = None
+    test: Share | None = None
+
+    @classmethod
+    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
+        """The settings of an .npz file of images; features are better off as rows."""
+        found = super().draft(path, targets)
+        return found and found._replace(settings={**found.settings, **NETWORK})
+
+    def faults(self) -> Iterator[str]:
+        """A network needs both of its settings."""
+        yield from super().faults()
+        if (self.weights is None) != (self.image_size is None):
+            missing = "weights" if self.weights is None else "image_size"
+            yield f"{missing} is missing: images need weights and image_size, features neither"
+
+    def misplaced(self) -> Iterator[str]:
+        """There must be one source of data, with a network for images and none for features."""
+        yield from super().misplaced()
+        if self.images is not None and self.weights is None:
+            yield "images: need weights and image_size of the network that embeds them"
+        if self.features is not None and self.weights is not None:
+            yield "features: need no network; leave weights and image_size out"
+
+    @property
+    def sample_name(self) -> str:
+        """Rows of a table where no network makes features of images."""
+        return "rows" if self.weights is None else ""
+
+    def count_features(self) -> int:
+        """See `OwnArrays`; a network makes more features than any circuit has qubits."""
+        if self.weights is not None:
+            raise UserError("a network makes hundreds of features; give a number")
+        return super().count_features()
+
+    @property
+    def split_by(self) -> str:
+        """`labels`, or `given` if the file gives the split."""
+        return "given" if self.split == "given" else "labels"
+
+
+class ImageFolder(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
+    """A user's own image files, in one folder for each class."""
+
+    loader: ClassVar[str] = "ketscale.problems.images.own:from_folder"
+    machine: ClassVar[frozenset[str]] = frozenset({"folder", "weights_folder"})
+
+    weights: Weights
+    image_size: Side
+    folder: (
+        Annotated[
+            File,
+            Meta(
+                description="Folder with one folder for each class, which has the class's name and its images"
+            ),
+        ]
+        | None
+    ) = None
+    validation: ValidationShare | None = None
+    test: Share | None = None
+
+    @classmethod
+    def draft(cls, path: Path, targets: Sequence[str]) -> Draft | None:
+        """The settings of a folder of images."""
+        if targets or not path.is_dir():
+            return None
+        settings = {"folder": str(path), **NETWORK}
+        return Draft(settings, sum(map(len, cls(**settings).files().values())))
+
+    def faults(self) -> Iterator[str]:
+        """The shares must leave samples to train on."""
+        yield from super().faults()
+        yield from self.share_faults()
+
+    def misplaced(self) -> Iterator[str]:
+        """The folder must be given."""
+        yield from super().misplaced()
+        if self.folder is None:
+            yield "folder is missing (one with a folder for each class, which has the class's name and its images)"
+
+    def sources(self) -> list[Path]:
+        """All image files."""
+        return [path for paths in self.files().values() for path in paths]
+
+    def files(self) -> dict[str, list[Path]]:
+        """The image files of each class; hidden files and files beside the classes' folders are ignored."""
+        folder = expanded(self.folder or "")
+        if not folder.is_dir():
+            raise UserError(f"folder: there is no folder {folder}; name another")
+        classes = sorted(path for path in folder.iterdir() if path.is_dir() and not path.name.startswith("."))
+        if len(classes) < 2:
+            raise UserError(
+                f"folder: {folder} has {len(classes)} folders; at least 2 are needed, one for each class"
+            )
+        found = {
+            path.name: sorted(p for p in path.iterdir() if not p.name.startswith(".")) for path in classes
+        }
+        for name, paths in found.items():
+            if not paths:
+                raise UserError(
+                    f"folder: {folder / name} is empty; add the images of class {name}, or delete it"
+                )
+            for path in paths:
+                if path.is_dir():
+                    raise UserError(
+                        f"folder: {path} is a folder in a class's folder; name the folder of the classes' folders"
+                    )
+                if path.suffix.lower() not in IMAGE_SUFFIXES:
+                    raise UserError(
+                        f"folder: {path} is not an image ({', '.join(IMAGE_SUFFIXES)}); move it away"
+                    )
+        return found
+
+
+class Idx(OwnFiles, ImageWorkload, frozen=True, kw_only=True):
+    """A user's own images in idx files, the format of MNIST and of data sets modelled on it."""
+
+    loader: ClassVar[str] = "ketscale.problems.images.own:from_idx"
+    FILES: ClassVar[tuple[str, ...]] = ("images", "labels", "test_images", "test_labels")
+    machine: ClassVar[frozenset[str]] = frozenset({*FILES, "weights_folder"})
+
+    weights: Weights
+    image_size: Side
+    images: Annotated[File, Meta(description="Idx file of the images, gzipped or not")] | None = None
+    labels: Annotated[File, Meta(description="Idx file of the images' labels")] | None = None
+    test_images: (
+        Annotated[
+            File,
+            Meta(description="Idx file of the test images; without it the test set is drawn from images"),
+        ]
+        | None
+    ) = None
+    test_labels: Annotated[File, Meta(description="Idx file of the test images' labels")] | None = None
+    validation: ValidationShare | None = None
+    test: Share | None = None
+
+    def misplaced(self) -> Iterator[str]:
+        """Files are given in pairs, and the shares must leave samples to train on."""
+        yield from super().misplaced()
+        for name in ("images", "labels"):
+            if getattr(self, name) is None:
+                yield f"{name} is missing (an idx file)"
+        if (self.test_images is None) != (self.test_labels is None):
+            yield "test_images and test_labels go together; give both or none"
+        if self.test_images is None:
+            yield from self.share_faults()
+        elif self.test is not None:
+            yield "test: test_images are the test set; leave it out"

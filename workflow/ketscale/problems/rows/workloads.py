@@ -164,7 +164,7 @@ class Table(RowsWorkload, frozen=True, kw_only=True):
 class SampleTable(RowsWorkload, frozen=True, kw_only=True):
     """A small real table that comes with scikit-learn."""
 
-    loader: ClassVar[str] = "ketscale.problems.rows.samples:load"
+    loader: ClassVar[str] = "ketscale.problems.rows.generated:sample_table"
 
     table: Annotated[
         Literal["breast-cancer", "diabetes", "iris", "wine"],

@@ -19,8 +19,14 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import together
 from ketscale.measure.spans import active, span, with_backward_span
-from ketscale.problems.sentences.transformer import TINY, loss, whole_circuit, whole_unitary
-from ketscale.problems.sentences.transitions import PAIR, Transitions
+from ketscale.problems.sentences.transformer import (
+    PAIR,
+    TINY,
+    Transitions,
+    loss,
+    whole_circuit,
+    whole_unitary,
+)
 
 
 class Likelihood(nn.Module, ABC):

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.problems.sentences.likelihood import Shifted, Shifts
-from ketscale.problems.sentences.transformer import whole_circuit
-from ketscale.problems.sentences.transitions import Transitions
+from ketscale.problems.sentences.transformer import Transitions, whole_circuit
 
 COUNTS = (2, 4, 8, 16)
 COMPLETION_SEED = 0
