@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import count
+from typing import Literal
 
 from ketscale.engines.circuits.circuit import Circuit, Column, Gate
 
@@ -19,91 +21,72 @@ def flip(qubits: int) -> list[Gate]:
 
 def skip_circuit(qubits: int) -> Circuit:
     """RX on all wires, then RY on all, then RZ on all, with 3n weights."""
+    wires, weights = _wires(qubits), _columns("weight", 0)
     return Circuit(
-        qubits,
-        tuple(
-            Gate(name, (w,), (Column("weight", i * qubits + w),))
-            for i, name in enumerate(("RX", "RY", "RZ"))
-            for w in range(qubits)
-        ),
+        qubits, tuple(gate for name in ("RX", "RY", "RZ") for gate in _rotations(name, wires, weights))
     )
 
 
-def _on_all(name: str, qubits: int, columns: Iterator[Column]) -> list[Gate]:
-    return [Gate(name, (w,), (next(columns),)) for w in range(qubits)]
-
-
-def _columns(kind: str, first: int, count: int) -> Iterator[Column]:
-    return iter([Column(kind, first + i) for i in range(count)])  # type: ignore[arg-type]
-
-
-def amplitude_ssm(qubits: int, layers: int) -> Circuit:
-    """The state-space circuit of `mamba`: its weights are layers * 4n angles, then b (n), then c (n).
-
-    Each layer has RY and RZ on each wire in turn, a chain of CRX, then RY(b), RX and RZ(c) on all wires. It uses
-    4n - 1 angles, so the last `layers` angles are unused.
-    """
-    n = qubits
-    columns = _columns("weight", 0, 4 * n * layers)
-    gates = []
-    for _ in range(layers):
-        for w in range(n):
-            gates += [Gate(name, (w,), (next(columns),)) for name in ("RY", "RZ")]
-        gates += [Gate("CRX", (w, w + 1), (next(columns),)) for w in range(n - 1)]
-        gates += _on_all("RY", n, _columns("weight", 4 * n * layers, n))
-        gates += _on_all("RX", n, columns)
-        gates += _on_all("RZ", n, _columns("weight", 4 * n * layers + n, n))
-    return Circuit(n, tuple(gates))
-
-
-def amplitude_gate(qubits: int) -> Circuit:
-    """The gate circuit of `mamba`: RY on all wires, a chain of CNOT."""
-    chain = [Gate("CNOT", (w, w + 1)) for w in range(qubits - 1)]
-    return Circuit(qubits, (*_on_all("RY", qubits, _columns("weight", 0, qubits)), *chain))
-
-
-def amplitude_skip(qubits: int) -> Circuit:
-    """The skip circuit of `mamba`: RZ on all wires."""
-    return Circuit(qubits, tuple(_on_all("RZ", qubits, _columns("weight", 0, qubits))))
-
-
-def angle_ssm(qubits: int, layers: int) -> Circuit:
-    """The state-space circuit of `mamba_hybrid`: its inputs are 4n angles a layer, its weights b, c and dt (n each).
-
-    Each layer has RY on all wires, IsingXX on the ring, RY(b), RY on all wires, IsingYY on the ring, RZ(c), RX(dt).
-    """
-    n = qubits
-    inputs = _columns("input", 0, 4 * n * layers)
-    gates = []
-    for _ in range(layers):
-        gates += _on_all("RY", n, inputs)
-        gates += [Gate("IsingXX", (w, (w + 1) % n), (next(inputs),)) for w in range(n)]
-        gates += _on_all("RY", n, _columns("weight", 0, n))
-        gates += _on_all("RY", n, inputs)
-        gates += [Gate("IsingYY", (w, (w + 1) % n), (next(inputs),)) for w in range(n)]
-        gates += _on_all("RZ", n, _columns("weight", n, n))
-        gates += _on_all("RX", n, _columns("weight", 2 * n, n))
-    return Circuit(n, tuple(gates))
-
-
-def angle_gate(qubits: int, layers: int) -> Circuit:
-    """The gate circuit of `mamba_hybrid`: in each layer RX on all wires, a chain of CRZ, RY on all, CRZ(n-1 -> 0)."""
-    n = qubits
-    columns = _columns("weight", 0, 3 * n * layers)
-    gates = []
-    for _ in range(layers):
-        gates += _on_all("RX", n, columns)
-        gates += [Gate("CRZ", (w, w + 1), (next(columns),)) for w in range(n - 1)]
-        gates += _on_all("RY", n, columns)
-        gates += [Gate("CRZ", (n - 1, 0), (next(columns),))]
-    return Circuit(n, tuple(gates))
-
-
 def amplitude_circuits(qubits: int, layers: int) -> tuple[Circuit, Circuit, Circuit]:
-    """The state-space, gate and skip circuits of `mamba`."""
-    return amplitude_ssm(qubits, layers), amplitude_gate(qubits), amplitude_skip(qubits)
+    """The state-space, gate and skip circuits of `mamba`.
+
+    State-space: its weights are layers * 4n angles, then b (n), then c (n). Each layer has RY and RZ on each wire in turn,
+    a chain of CRX, then RY(b), RX and RZ(c) on all wires. It uses 4n - 1 angles, so the last `layers` angles are unused.
+    Gate: RY on all wires, a chain of CNOT. Skip: RZ on all wires.
+    """
+    n, wires, chain = qubits, _wires(qubits), _ring(qubits)[:-1]
+    angles = _columns("weight", 0)
+    gates = []
+    for _ in range(layers):
+        for wire in wires:
+            gates += [gate for name in ("RY", "RZ") for gate in _rotations(name, [wire], angles)]
+        gates += _rotations("CRX", chain, angles)
+        gates += _rotations("RY", wires, _columns("weight", 4 * n * layers))
+        gates += _rotations("RX", wires, angles)
+        gates += _rotations("RZ", wires, _columns("weight", 4 * n * layers + n))
+    gate = [*_rotations("RY", wires, _columns("weight", 0)), *(Gate("CNOT", pair) for pair in chain)]
+    skip = _rotations("RZ", wires, _columns("weight", 0))
+    return Circuit(n, tuple(gates)), Circuit(n, tuple(gate)), Circuit(n, tuple(skip))
 
 
 def angle_circuits(qubits: int, layers: int) -> tuple[Circuit, Circuit, Circuit]:
-    """The state-space, gate and skip circuits of `mamba_hybrid`."""
-    return angle_ssm(qubits, layers), angle_gate(qubits, layers), skip_circuit(qubits)
+    """The state-space, gate and skip circuits of `mamba_hybrid`; the last one is `skip_circuit`.
+
+    State-space: its inputs are 4n angles a layer, its weights b, c and dt (n each). Each layer has RY on all wires, IsingXX
+    on the ring, RY(b), RY on all wires, IsingYY on the ring, RZ(c), RX(dt). Gate: in each layer RX on all wires, a chain of
+    CRZ, RY on all, CRZ(n-1 -> 0).
+    """
+    n, wires, ring = qubits, _wires(qubits), _ring(qubits)
+    inputs, angles = _columns("input", 0), _columns("weight", 0)
+    gates, gate = [], []
+    for _ in range(layers):
+        gates += _rotations("RY", wires, inputs)
+        gates += _rotations("IsingXX", ring, inputs)
+        gates += _rotations("RY", wires, _columns("weight", 0))
+        gates += _rotations("RY", wires, inputs)
+        gates += _rotations("IsingYY", ring, inputs)
+        gates += _rotations("RZ", wires, _columns("weight", n))
+        gates += _rotations("RX", wires, _columns("weight", 2 * n))
+        gate += _rotations("RX", wires, angles)
+        gate += _rotations("CRZ", ring[:-1], angles)
+        gate += _rotations("RY", wires, angles)
+        gate += _rotations("CRZ", ring[-1:], angles)
+    return Circuit(n, tuple(gates)), Circuit(n, tuple(gate)), skip_circuit(n)
+
+
+def _wires(qubits: int) -> list[tuple[int, ...]]:
+    return [(w,) for w in range(qubits)]
+
+
+def _ring(qubits: int) -> list[tuple[int, ...]]:
+    """A chain of neighbours, and then the last wire with the first."""
+    return [(w, (w + 1) % qubits) for w in range(qubits)]
+
+
+def _columns(kind: Literal["input", "weight"], first: int) -> Iterator[Column]:
+    return (Column(kind, number) for number in count(first))
+
+
+def _rotations(name: str, places: Iterable[tuple[int, ...]], columns: Iterator[Column]) -> list[Gate]:
+    """A gate on each of these wires, or pairs of wires, with the next angle."""
+    return [Gate(name, wires, (next(columns),)) for wires in places]
