@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,23 +16,13 @@ from ketscale.problems.supervised import Supervised
 class Classification(Supervised):
     """Mean cross-entropy of `model`, whose outputs are logits (batch, classes), over labelled samples.
 
-    Args:
-        labels: int64 (n,), classes 0, 1, ...
-        model, inputs, splits, seed, backbone, arguments: as for `Supervised`.
+    targets: the labels, int64 (n,), classes 0, 1, ...
     """
 
-    def __init__(
-        self,
-        model: nn.Module,
-        inputs: torch.Tensor,
-        labels: torch.Tensor,
-        splits: Mapping[str, torch.Tensor],
-        seed: int,
-        backbone: nn.Module | None = None,
-        arguments: Mapping[str, Any] | None = None,
-    ) -> None:
-        super().__init__(model, inputs, labels, splits, seed, backbone, arguments)
-        self.classes = int(labels.max()) + 1
+    def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
+        """The labels as they are."""
+        self.classes = int(targets.max()) + 1
+        return targets
 
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The summed cross-entropy, shape (1,)."""

@@ -62,9 +62,9 @@ class Supervised(Problem):
         for name, rows in splits.items():
             self.register_buffer(f"rows_{name}", rows, persistent=False)
 
+    @abstractmethod
     def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:
         """The targets as `loss` takes them; train: indices of the training samples."""
-        return targets
 
     @property
     def replays(self) -> bool:
@@ -76,9 +76,9 @@ class Supervised(Problem):
     def loss(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         """The loss of outputs (n, width), summed over the samples: shape (1,)."""
 
+    @abstractmethod
     def loss_vjp(self, outputs: torch.Tensor, targets: torch.Tensor) -> VJP | None:
         """`loss`, see `engines.vjp`; None if there is no such way."""
-        return None
 
     def train(self, mode: bool = True) -> Supervised:
         """Switch the model's mode. A frozen backbone stays in evaluation mode: its statistics must not drift."""

@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,8 +123,13 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
         weights = manifest.parent / "weights-selfsupervised.safetensors"
         size, steps = workload.image_size, workload.pretrain_steps or PRETRAIN_STEPS
         if not _trained_for(weights, images, size, steps):
-            with tqdm(unit="step", mininterval=2) as bar:
-                pretrain(images, size, weights, steps, progress=_shown_by(bar))
+            with tqdm(total=steps, unit="step", mininterval=2) as bar:
+
+                def progress(step: int, steps: int, loss: float) -> None:
+                    bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+                    bar.update()
+
+                pretrain(images, size, weights, steps, progress)
     compute(workload, images, weights, manifest)
 
 
@@ -148,15 +153,6 @@ def compute(workload: ImageWorkload, images: Images, weights: Path, manifest: Pa
     )
     files = FILES + NETWORK_FILES
     store.publish(manifest, identity, files, lambda folder: _fill(folder, images, scaling, weights))
-
-
-def _shown_by(bar: tqdm[NoReturn]) -> Callable[[int, int, float], None]:
-    def progress(step: int, steps: int, loss: float) -> None:
-        bar.total = steps
-        bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
-        bar.update()
-
-    return progress
 
 
 def _fill(folder: Path, images: Images, scaling: resnet.PixelScaling, weights: Path) -> dict[str, Any]:

@@ -46,6 +46,11 @@ class RowsWorkload(OwnSamples, Workload, frozen=True, kw_only=True):
     test: Share | None = None
 
     @property
+    def split(self) -> str:
+        """Rows are drawn one by one, unless a kind says otherwise; see `OwnSamples`."""
+        return "rows"
+
+    @property
     def split_by(self) -> str:
         """How rows are split, for records: `rows`, `labels` (a share of each is drawn), `groups` or `given`."""
         drawn = "rows" if self.task == REGRESSION else "labels"
@@ -177,11 +182,6 @@ class SampleTable(RowsWorkload, frozen=True, kw_only=True):
         """A regression for one of them; see `Workload.task`."""
         return REGRESSION if self.table == "diabetes" else ""
 
-    @property
-    def split(self) -> str:
-        """Rows are drawn one by one; see `OwnSamples`."""
-        return "rows"
-
 
 # 800 MB for each array of float64.
 _MOST_NUMBERS = 10**8
@@ -195,11 +195,6 @@ class GeneratedRows(RowsWorkload, frozen=True, kw_only=True):
     samples: Annotated[int, Meta(ge=20, description="How many rows there are")] = 300
     seed: Annotated[Seed, Meta(description="Seed of the rows, which all splits share")] = 0
     split_seed: SplitSeed
-
-    @property
-    def split(self) -> str:
-        """Rows are drawn one by one; see `OwnSamples`."""
-        return "rows"
 
     @property
     def largest(self) -> int:
