@@ -54,11 +54,6 @@ class HydraCircuits(Core):
         self.angles = AngleHead(self.width, PUBLISHED_TURN, torch.rand(self.width))
         self.skip_angles = nn.Parameter(torch.rand(self.skip.weights))
 
-    @property
-    def entrance(self) -> nn.Linear:
-        """The layer before the angles."""
-        return self.angles.linear
-
     def skip_of(self, angles: torch.Tensor) -> Angles:
         """The skip's angles: for every row if `literal`, else for one row, since the data do not change them."""
         rows = len(angles) if self.literal else 1

@@ -129,11 +129,6 @@ class AngleCore(Core):
         self.skip_angles = _weights(3 * qubits)
         self.mixture = Mixture(len(self.words))
 
-    @property
-    def entrance(self) -> nn.Linear:
-        """The layer before the angles."""
-        return self.angles.linear
-
     def forward(self, entered: torch.Tensor, over_time: OverTime) -> torch.Tensor:
         """The mixture of the three circuits' values."""
         ssm, gate, skip = self.circuits

@@ -21,19 +21,6 @@ from ketscale.problems.shapes import check_inputs
 OverTime = Callable[..., torch.Tensor]
 
 
-class Core(nn.Module):
-    """Circuits for every row, and what follows them."""
-
-    @property
-    def entrance(self) -> nn.Linear:
-        """The first layer, (rows, width) -> (rows, P), which the caller evaluates."""
-        raise NotImplementedError
-
-    def forward(self, entered: torch.Tensor, over_time: OverTime) -> torch.Tensor:
-        """(batch, values) of rows (rows, P) that have passed the entrance."""
-        raise NotImplementedError
-
-
 class AngleHead(nn.Module):
     """Rows of numbers as a circuit's angles: (rows, P) -> (rows, P) angles in radians: sigmoid(x) * turn plus P learned offsets.
 
@@ -49,6 +36,20 @@ class AngleHead(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The angles."""
         return torch.add(self.offsets, torch.sigmoid(x), alpha=self.turn)
+
+
+class Core(nn.Module):
+    """Circuits for every row, and what follows them; its `forward(entered, over_time)` gives (batch, values).
+
+    entered: rows (rows, P) that have passed the entrance. over_time: see `OverTime`.
+    """
+
+    angles: AngleHead
+
+    @property
+    def entrance(self) -> nn.Linear:
+        """The first layer, (rows, width) -> (rows, P), which the caller evaluates: the one before the angles."""
+        return self.angles.linear
 
 
 class PerStep(nn.Module):

@@ -129,7 +129,7 @@ def prepare(workload: ImageWorkload, manifest: Path, fetched: Path | None) -> No
                     bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
                     bar.update()
 
-                pretrain(images, size, weights, steps, progress)
+                pretrain(images, size, weights, steps, progress=progress)
     compute(workload, images, weights, manifest)
 
 
