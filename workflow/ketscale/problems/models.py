@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import copy
 import hashlib
-import importlib
 import inspect
 import json
+import pkgutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -64,8 +64,7 @@ def takes(settings: Settings, argument: str) -> bool:
 
 def implementation(settings: type[Model]) -> type[nn.Module]:
     """The torch module of a kind of model."""
-    module, _, name = settings.implementation.partition(":")
-    found: type[nn.Module] = getattr(importlib.import_module(module), name)
+    found: type[nn.Module] = pkgutil.resolve_name(settings.implementation)
     return found
 
 

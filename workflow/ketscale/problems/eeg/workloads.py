@@ -19,8 +19,7 @@ if TYPE_CHECKING:
     from ketscale.problems.eeg.trials import Trials
     from ketscale.problems.splits import Parts
 
-# The files, tasks and channels of https://physionet.org/content/eegmmidb/1.0.0/ (Schalk et al., IEEE Trans. Biomed. Eng. 51, 1034
-# (2004)).
+# The database eegmmidb: https://physionet.org/content/eegmmidb/1.0.0/ (Schalk et al., IEEE Trans. Biomed. Eng. 51, 1034 (2004)).
 SUBJECTS = 109
 # The sampling rate of the recordings, in Hz.
 RATE = 160.0
@@ -243,7 +242,7 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
 class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     """A user's own trials, in an .npz file or in .npy files."""
 
-    loader: ClassVar[str] = "ketscale.problems.eeg.own:load"
+    loader: ClassVar[str] = "ketscale.problems.eeg.trials:brought"
     FILES: ClassVar[tuple[str, ...]] = ("file", "signals", "labels", "groups")
     SAMPLES: ClassVar[tuple[str, ...]] = ("signals",)
     DIMENSIONS: ClassVar[tuple[int, ...]] = (3,)
