@@ -15,12 +15,12 @@ from ketscale.problems.registry import FAMILIES
 MEASURED = {
     "convergence": {
         "control-convergence.png": "2026-11-claims.md",
-        "pulses-convergence.png": "archive/2026-11-pulses.md",
+        "pulses-convergence.png": "2026-11-claims.md",
     },
     "changes": {"control-changes.png": "2026-11-claims.md"},
-    "adaptation": {"adaptation.png": "archive/2026-11-control.md"},
+    "adaptation": {"adaptation.png": "2026-11-claims.md"},
     "trainability": {"trainability.png": "2026-11-trainability.md"},
-    "curves": {"pulses-cnot.png": "archive/2026-11-pulses.md"},
+    "curves": {"pulses-cnot.png": "2026-11-claims.md"},
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.heavy import Axes, Drawing, pd
+from ketscale.analysis.heavy import Axes, Drawing, np, pd
 from ketscale.analysis.wording import data
 
 # The height of a row in inches.
@@ -58,17 +58,25 @@ def lines(
     finish: Callable[[Axes, pd.DataFrame], None],
     note: str = RATIOS,
 ) -> tuple[Drawing, pd.DataFrame]:
-    """A line for each value of the column `line`, at most six in a panel; hollow where `hollow` is true.
+    """A line for each value of the column `line`, at most six in a panel; hollow where `hollow` is true. Panels of the same
+    data have the same limits.
 
     x, y, ends: columns of the values and of the ends of their intervals. finish: adds labels and scales to a panel, whose
     points it is given.
     """
     panels = list(parts(points, inputs, "line"))
     figure, grid = style.panels(len(panels))
+    drawn = []
     for axes, (title, part) in zip(grid, panels, strict=True):
         axes.set_title(title)
-        named = curves(axes, part, x, y, ends)
+        drawn.append(curves(axes, part, x, y, ends))
+        for other, (_, its) in zip(grid, panels[: len(drawn) - 1], strict=False):
+            if set(its["workload"]) == set(part["workload"]):
+                axes.sharex(other)
+                axes.sharey(other)
+                break
         finish(axes, part)
+    for axes, named in zip(grid, drawn, strict=True):
         style.name_lines(axes, named)
     return _noted(figure, points, inputs, note)
 
@@ -97,7 +105,8 @@ def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, 
     """The points of each panel with its title: those of one data set, and at most six values of the column `by`."""
     for workload, group in points.groupby("workload", sort=True):
         names = sorted(group[by].unique())
-        chunks = [names[at : at + style.SERIES] for at in range(0, len(names), style.SERIES)]
+        # As many in each as in the others, so that none stands alone.
+        chunks = np.array_split(names, -(-len(names) // style.SERIES))
         for number, chunk in enumerate(chunks, 1):
             title = data(str(workload), inputs.config)
             yield (
