@@ -26,7 +26,7 @@ FUNCTIONS = {
     "engines.pulses.two_level_cpu": "_Evolutions",
     "layers.losses": "_Summed",
     "layers.dense": "_Dense",
-    "problems.eeg.scan": "_Scan",
+    "problems.eeg.state_space": "_Scan",
     "problems.eeg.selective_scan": "_SelectiveScan",
     "problems.sentences.likelihood": "_ByShift",
 }
