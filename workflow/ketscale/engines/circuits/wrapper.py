@@ -11,7 +11,6 @@ import torch
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator, of_state, probabilities, stacks
 from ketscale.engines.circuits.superposition import Superposition, superposed
-from ketscale.measure.spans import span, with_backward_span
 
 # Evaluates the wrapped simulator; its tensors after the angles are the initial state or a superposition.
 Evaluate: TypeAlias = Callable[..., torch.Tensor]
@@ -108,6 +107,8 @@ def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
     """`Tensor.to`, timed there and, with the gradient, back."""
     if torch.compiler.is_compiling():  # which has no spans
         return tensor.to(device)
+    # A layer in a script of one's own, which places nothing, does without what measures.
+    from ketscale.measure.spans import span, with_backward_span
 
     def moved(tensor: torch.Tensor) -> torch.Tensor:
         with span("transfer"):

@@ -33,8 +33,7 @@ from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
 from ketscale.problems.pulses.curves import deviations, trained_curves
 from ketscale.problems.pulses.shapes import PulseModel
-from ketscale.problems.pulses.specification import DEVIATIONS
-from ketscale.problems.pulses.workloads import PulseWorkload
+from ketscale.problems.pulses.workloads import DEVIATIONS, PulseWorkload
 from ketscale.problems.samplers import All
 
 # Buffers with the lattice and the frame that training begins with.

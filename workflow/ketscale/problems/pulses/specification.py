@@ -10,21 +10,19 @@ from msgspec import Meta
 from ketscale.config import Curves, Data, Family, Metric, Model, Settings, SizeAxis
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES
 from ketscale.engines.pulses.settings import PulseSimulator
-from ketscale.problems.pulses.workloads import FluxoniumChain, FluxoniumLattice, PulseWorkload, TransmonChain
+from ketscale.problems.pulses.workloads import (
+    DEVIATIONS,
+    FluxoniumChain,
+    FluxoniumLattice,
+    PulseWorkload,
+    TransmonChain,
+)
 
 if TYPE_CHECKING:
     import torch
 
     from ketscale.problems.problem import Problem
 
-
-# Errors of the run's integrator; see `curves.deviations`.
-DEVIATIONS = (
-    Metric("simulator_error", "largest error of a column", "", "down", least=0, about="error"),
-    Metric(
-        "norm_error", "largest deviation of a column's norm from 1", "", "down", least=0, about="unphysical"
-    ),
-)
 
 METRICS = (
     Metric("infidelity", "infidelity", "", "down", chance="data"),
