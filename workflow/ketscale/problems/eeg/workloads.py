@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import MOST, Draft, Positive, Seed, Workload
+from ketscale.config import MOST, Draft, Positive, Seed, Workload, lazily
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.problems.own_data import File, Function, FunctionArguments, OwnArrays, Share, ValidationShare
@@ -187,9 +187,8 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
 
     def fetch(self, folder: Path) -> list[Path]:
         """Fetch the EDF files through MNE."""
-        from ketscale.problems.eeg import eegmmidb
-
-        return eegmmidb.fetch(folder, self.subjects, self.runs)
+        found: list[Path] = lazily("ketscale.problems.eeg.eegmmidb:fetch")(folder, self.subjects, self.runs)
+        return found
 
     def sources(self) -> list[Path]:
         """The EDF files in the folder."""
