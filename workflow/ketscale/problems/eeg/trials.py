@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,9 +14,6 @@ from ketscale.errors import UserError
 from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.eeg import overlaps
 from ketscale.problems.splits import NO_MARKS, Marks, Parts, by_group, check_trained, stratified
-
-if TYPE_CHECKING:
-    from ketscale.problems.eeg.workloads import OwnSeries
 
 WANTED = {"signals": ("signals", "x"), "labels": ("labels", "y")}
 TRAIN_SHARE, VALIDATION_SHARE = 0.70, 0.15
@@ -99,7 +96,7 @@ def standardised(signals: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     return np.where(flat, 0, (signals - mean) / np.where(flat, 1, std)).astype(np.float32)
 
 
-def brought(workload: OwnSeries, fetched: Path | None = None) -> tuple[Trials, list[Parts]]:
+def brought(workload: Any, fetched: Path | None = None) -> tuple[Trials, list[Parts]]:
     """The trials of a workload, and their one split; nothing is fetched.
 
     Its files have signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them. With

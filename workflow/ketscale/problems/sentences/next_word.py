@@ -18,7 +18,7 @@ from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
 from ketscale.problems.sentences.likelihood import ClosedForm, Likelihood, ShiftedClosedForm, Simulated
 from ketscale.problems.sentences.sentences import PreparedSentences, embed
-from ketscale.problems.sentences.specification import LikelihoodSimulator
+from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import PAIR, SuperpositionTransformer, Transitions, loss
 
 
