@@ -6,6 +6,7 @@ import re
 import shutil
 from itertools import pairwise
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -167,6 +168,31 @@ def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> Non
     assert [list(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) > 1] == [[8, 10]]
     faces = {line.get_xdata()[0]: line.get_mfc() for line in axes.lines if line.get_marker() == "o"}
     assert faces[10] == "white" and faces[8] == style.colour(0)
+    plt.close(figure)
+
+
+def test_panels_of_one_data_set_have_as_many_lines_and_the_same_limits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seven lines are too many for a panel. Each is a hundredth as high as the one before; other data have their own limits."""
+    monkeypatch.setattr(style, "footnote", lambda *_: None)
+    monkeypatch.setattr(plots, "data", lambda name, _: name)
+    rows = [
+        {"workload": data, "line": f"line {n}", "study": "", "at": 10 ** (n // 4), "hollow": False,
+         "value": 100.0**-n, "low": 0.5 * 100.0**-n, "high": 2 * 100.0**-n}
+        for data, lines in (("many", 7), ("few", 2)) for n in range(lines)
+    ]  # fmt: skip
+    figure, _ = plots.lines(
+        pd.DataFrame(rows), SimpleNamespace(config=None), "at", "value", ("low", "high"),
+        lambda axes, part: axes.set(xlabel="at", yscale="log", ylim=(None, part["high"].max())),
+    )  # fmt: skip
+    few, first, second = figure.axes
+    titles = ["".join(axes.get_title(side) for side in ("left", "center")) for axes in figure.axes]
+    assert titles == ["few", "many (1 of 2)", "many (2 of 2)"]
+    assert [len(axes.texts) for axes in figure.axes] == [2, 4, 3]
+    assert first.get_xlim() == second.get_xlim() and first.get_ylim() == second.get_ylim()
+    low, high = first.get_ylim()
+    assert low <= 0.5 * 100.0**-6 and high == 2 and few.get_ylim()[0] > 1e-3
     plt.close(figure)
 
 

@@ -12,7 +12,7 @@ import torch
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.factory import named_simulator
-from ketscale.engines.circuits.wrapper import Placed
+from ketscale.engines.circuits.spanned import Placed
 from ketscale.engines.pulses.plain import unitary
 from ketscale.errors import UserError
 from ketscale.problems.eeg.state_space import linear_scan

@@ -24,8 +24,8 @@ from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.registry import SIMULATORS as REGISTERED
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.spanned import Spanned
-from ketscale.engines.circuits.wrapper import Looped, Placed
+from ketscale.engines.circuits.spanned import Placed, Spanned
+from ketscale.engines.circuits.wrapper import Looped
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba

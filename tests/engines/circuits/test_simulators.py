@@ -30,7 +30,7 @@ from ketscale.engines.circuits.factory import build_simulator, named_simulator
 from ketscale.engines.circuits.registry import SIMULATORS
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.wrapper import Placed
+from ketscale.engines.circuits.spanned import Placed
 from ketscale.errors import UserError
 from ketscale.measure.spans import Recorder, recording
 from tests.pairs import pairs

@@ -12,13 +12,13 @@ from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, sweeps
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.spanned import Spanned
+from ketscale.engines.circuits.spanned import Placed, Spanned
 from ketscale.engines.circuits.superposition import (
     Superposition,
     reversal,
     superposed,
 )
-from ketscale.engines.circuits.wrapper import Looped, Placed
+from ketscale.engines.circuits.wrapper import Looped
 from ketscale.errors import UserError
 
 REFERENCE: Simulator = build_simulator(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from ketscale.analysis.drawing import style
@@ -70,12 +70,8 @@ def lines(
     for axes, (title, part) in zip(grid, panels, strict=True):
         axes.set_title(title)
         drawn.append(curves(axes, part, x, y, ends))
-        for other, (_, its) in zip(grid, panels[: len(drawn) - 1], strict=False):
-            if set(its["workload"]) == set(part["workload"]):
-                axes.sharex(other)
-                axes.sharey(other)
-                break
         finish(axes, part)
+    alike(grid, [part for _, part in panels])
     for axes, named in zip(grid, drawn, strict=True):
         style.name_lines(axes, named)
     return _noted(figure, points, inputs, note)
@@ -99,6 +95,24 @@ def curves(
             style.dot(axes, point[x], point[y], colour, point["hollow"], marker=shape, ms=5, zorder=3)
         named.append((float(group[y].iloc[-1]), str(name), colour))
     return named
+
+
+def alike(grid: Sequence[Axes], drawn: Sequence[pd.DataFrame]) -> None:
+    """Give panels of the same data and labels the widest of their limits. drawn: the points of each panel.
+
+    An axis whose scale is logarithmic in some of them only is left alone.
+    """
+    groups: dict[tuple[str, ...], list[Axes]] = {}
+    for axes, part in zip(grid, drawn, strict=True):
+        key = (part["workload"].iloc[0], axes.get_xlabel(), axes.get_ylabel())
+        groups.setdefault(key, []).append(axes)
+    for group in groups.values():
+        for name in ("x", "y"):
+            of = [getattr(axes, f"get_{name}axis")() for axes in group]
+            if len(of) > 1 and len({axis.get_scale() for axis in of}) == 1:
+                low, high = zip(*(axis.get_view_interval() for axis in of), strict=True)
+                for axes in group:
+                    axes.set(**{f"{name}lim": (min(low), max(high))})
 
 
 def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, pd.DataFrame]]:

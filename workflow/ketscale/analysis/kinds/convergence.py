@@ -173,15 +173,18 @@ class Convergence(Speed):
         label = textwrap.fill(metric.title if metric else "error", 26)
         panels = list(plots.parts(points, inputs, "line"))
         figure, grid = style.panels(2 * len(panels))
+        named = []
         for number, axes in enumerate(grid):
             title, part = panels[number // 2]
             column, words = (("dt", "length of a step"), ("step_s", "time of a training step"))[number % 2]
-            ends = plots.curves(axes, part, column, "height")
+            named.append(plots.curves(axes, part, column, "height"))
             axes.set(title=title, xlabel=f"{words} (log scale)", ylabel=label)
             style.log_numbers(axes.yaxis)
             (style.log_numbers if column == "dt" else style.log_seconds)(axes.xaxis)
-            if column == "step_s":
-                _frontiers(axes, part)
+        plots.alike(grid, [part for _, part in panels for _ in range(2)])
+        for (_, part), axes in zip(panels, grid[1::2], strict=True):
+            _frontiers(axes, part)
+        for axes, ends in zip(grid, named, strict=True):
             style.name_lines(axes, ends)
         note = f"Errors below {LEAST:.0e} are drawn there; crosses: states that are not physical"
         style.footnote(figure, points, inputs, inputs.asked(self.name), note)

@@ -9,7 +9,7 @@ from typing import TypeAlias
 import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.simulator import Simulator, of_state, probabilities, stacks
+from ketscale.engines.circuits.simulator import Simulator, of_state, probabilities
 from ketscale.engines.circuits.superposition import Superposition, superposed
 
 # Evaluates the wrapped simulator; its tensors after the angles are the initial state or a superposition.
@@ -86,33 +86,3 @@ class Looped(Wrapper):
             for row, inputs in enumerate(angles.inputs.split(1))
         )
         return torch.cat(list(samples))
-
-
-class Placed(Wrapper):
-    """A simulator whose circuits run on `device`, for a model whose tensors are on another; transfers are spans."""
-
-    def __init__(self, simulator: Simulator, device: torch.device) -> None:
-        super().__init__(simulator)
-        self.device = device
-        self.stacks = stacks(simulator)
-
-    def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:
-        """See `Wrapper.through`."""
-        there = Angles(*(_move(tensor, self.device) for tensor in angles))
-        result = evaluate(there, *(_move(tensor, self.device) for tensor in others))
-        return _move(result, angles.inputs.device)
-
-
-def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """`Tensor.to`, timed there and, with the gradient, back."""
-    if torch.compiler.is_compiling():  # which has no spans
-        return tensor.to(device)
-    # A layer in a script of one's own, which places nothing, does without what measures.
-    from ketscale.measure.spans import span, with_backward_span
-
-    def moved(tensor: torch.Tensor) -> torch.Tensor:
-        with span("transfer"):
-            return tensor.to(device)
-
-    # Each tensor alone, since marking several lets all of them require gradients if one does.
-    return with_backward_span("transfer", moved, tensor)

@@ -29,36 +29,6 @@ CUES = {"T1": 0, "T2": 1}
 TO_MILLIVOLTS = 1e3
 
 
-def fetch(folder: Path, subjects: Sequence[int], runs: Sequence[int]) -> list[Path]:
-    """Download runs into `folder` with MNE, which verifies their checksums, and return the paths of the files.
-
-    Files that are there and intact are kept.
-
-    Raises:
-        UserError: the network or the disk fails, or MNE is not installed.
-    """
-    with needed_for("workload eegmmidb"):
-        import mne
-
-    folder.mkdir(parents=True, exist_ok=True)
-    for subject in subjects:
-        try:
-            files = mne.datasets.eegbci.load_data(
-                subjects=subject, runs=list(runs), path=folder, update_path=False, verbose="ERROR"
-            )
-        except (OSError, ValueError) as error:
-            raise UserError(
-                f"PhysioNet's subject {subject} cannot be fetched ({error}); "
-                "fetch it elsewhere and set the workload's folder"
-            ) from error
-        for file in map(Path, files):
-            target = folder / f"S{subject:03d}" / file.name
-            target.parent.mkdir(exist_ok=True)
-            if not target.exists():
-                target.hardlink_to(file)
-    return [folder / eeg_file(subject, run) for subject in subjects for run in runs]
-
-
 def load(workload: Eegmmidb, fetched: Path | None) -> tuple[Trials, list[Parts]]:
     """The trials of a workload and the folds of their split, from its folder or from the fetched files.
 

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ketscale.errors import UserError
-from ketscale.problems import arrays, own_samples, splits
-from ketscale.problems.eeg import overlaps
+from ketscale.problems import arrays
 from ketscale.problems.splits import NO_MARKS, Marks, Parts, by_group, check_trained, stratified
 
-WANTED = {"signals": ("signals", "x"), "labels": ("labels", "y")}
 TRAIN_SHARE, VALIDATION_SHARE = 0.70, 0.15
 # The share of the other runs' trials that early stopping looks at when one run is held out.
 WITHIN_RUNS_VALIDATION = 0.2
@@ -94,31 +91,3 @@ def standardised(signals: NDArray[np.floating[Any]]) -> NDArray[np.float32]:
     std = signals.std(2, keepdims=True, dtype=np.float64)
     flat = std <= 1e-12 * np.abs(mean)
     return np.where(flat, 0, (signals - mean) / np.where(flat, 1, std)).astype(np.float32)
-
-
-def brought(workload: Any, fetched: Path | None = None) -> tuple[Trials, list[Parts]]:
-    """The trials of a workload, and their one split; nothing is fetched.
-
-    Its files have signals (n, channels, steps), labels (n,), and groups (n,) or split (n,) if the split needs them. With
-    split: given, trials of one group have it in common.
-
-    Raises:
-        UserError: an array has another shape or type, or there are too few trials or groups.
-    """
-    there = own_samples.read(workload, WANTED)
-    signals, where = there["signals"]
-    if signals.ndim != 3 or not signals.size:
-        raise UserError(f"{where}: has shape {signals.shape}, not (trials, channels, steps)")
-    data = arrays.single(signals, where)
-    marks = overlaps.marks(data)
-    if workload.standardise:
-        data = standardised(data)
-    found = own_samples.divided(workload, there, len(data), "trial", lambda: splits.first_equal(data))
-    trials = Trials(
-        signals=data,
-        labels=found.targets,
-        classes=found.names,
-        groups={} if found.groups is None else {"groups": found.groups},
-        marks=np.append(marks, found.marks, axis=0),
-    )
-    return trials, [found.parts]

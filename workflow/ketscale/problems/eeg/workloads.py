@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
 import msgspec
 from msgspec import Meta
 
-from ketscale.config import MOST, Draft, Positive, Seed, Workload, lazily
+from ketscale.config import MOST, Draft, Positive, Seed, Workload
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.problems.own_data import File, Function, FunctionArguments, OwnArrays, Share, ValidationShare
@@ -187,15 +187,17 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
 
     def fetch(self, folder: Path) -> list[Path]:
         """Fetch the EDF files through MNE."""
-        found: list[Path] = lazily("ketscale.problems.eeg.eegmmidb:fetch")(folder, self.subjects, self.runs)
-        return found
+        from ketscale.problems.eeg import physionet
+
+        physionet.fetch(folder, self.subjects, self.runs)
+        return self._files(folder)
 
     def sources(self) -> list[Path]:
         """The EDF files in the folder."""
         if self.folder is None:
             return []
         folder = expanded(self.folder)
-        files = [folder / eeg_file(subject, run) for subject in self.subjects for run in self.runs]
+        files = self._files(folder)
         for file in files:
             if not file.is_file():
                 raise UserError(
@@ -203,6 +205,9 @@ class Eegmmidb(SeriesWorkload, frozen=True, kw_only=True):
                     "name another folder, ask for fewer, or leave folder out to fetch the files"
                 )
         return files
+
+    def _files(self, folder: Path) -> list[Path]:
+        return [folder / eeg_file(subject, run) for subject in self.subjects for run in self.runs]
 
 
 class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
@@ -241,7 +246,7 @@ class EegSynthetic(SeriesWorkload, frozen=True, kw_only=True):
 class OwnSeries(OwnArrays, SeriesWorkload, frozen=True, kw_only=True):
     """A user's own trials, in an .npz file or in .npy files."""
 
-    loader: ClassVar[str] = "ketscale.problems.eeg.trials:brought"
+    loader: ClassVar[str] = "ketscale.problems.eeg.own:load"
     FILES: ClassVar[tuple[str, ...]] = ("file", "signals", "labels", "groups")
     SAMPLES: ClassVar[tuple[str, ...]] = ("signals",)
     DIMENSIONS: ClassVar[tuple[int, ...]] = (3,)

@@ -32,8 +32,9 @@ from ketscale.measure.form import Evolved
 from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
 from ketscale.problems.pulses.curves import deviations, trained_curves
+from ketscale.problems.pulses.metrics import DEVIATIONS
 from ketscale.problems.pulses.shapes import PulseModel
-from ketscale.problems.pulses.workloads import DEVIATIONS, PulseWorkload
+from ketscale.problems.pulses.workloads import PulseWorkload
 from ketscale.problems.samplers import All
 
 # Buffers with the lattice and the frame that training begins with.

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Curves, Data, Family, Metric, Model, Settings, SizeAxis
+from ketscale.config import Curves, Data, Family, Model, Settings, SizeAxis
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES
 from ketscale.engines.pulses.settings import PulseSimulator
+from ketscale.problems.pulses.metrics import METRICS
 from ketscale.problems.pulses.workloads import (
-    DEVIATIONS,
     FluxoniumChain,
     FluxoniumLattice,
     PulseWorkload,
@@ -22,17 +22,6 @@ if TYPE_CHECKING:
     import torch
 
     from ketscale.problems.problem import Problem
-
-
-METRICS = (
-    Metric("infidelity", "infidelity", "", "down", chance="data"),
-    Metric("leakage", "population outside the qubits' states", "", "down"),
-    Metric("infidelity_without_z", "infidelity without virtual Z", "", "down"),
-    Metric("bounds_exceeded", "largest excess over a bound of the hardware, relative", "", "down", least=0),
-    Metric("error_estimate", "estimated error of a trained column", "", "down", least=0),
-    *DEVIATIONS,
-)
-
 
 # amplitude, frequency, phase, length: of the pulses. device: all parameters of circuits and couplings.
 Trained = Annotated[

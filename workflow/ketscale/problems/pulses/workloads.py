@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ketscale.config import Metric, Seed, Settings, Workload
+from ketscale.config import Seed, Settings, Workload
 from ketscale.engines.dynamics.settings import MOST_STEPS
 from ketscale.engines.pulses.settings import (
     CHAIN,
@@ -32,13 +32,6 @@ from ketscale.engines.quantities import AngularFrequency, Bandwidth, Coupling, E
 if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
 
-# Errors of the run's integrator; see `curves.deviations`.
-DEVIATIONS = (
-    Metric("simulator_error", "largest error of a column", "", "down", least=0, about="error"),
-    Metric(
-        "norm_error", "largest deviation of a column's norm from 1", "", "down", least=0, about="unphysical"
-    ),
-)
 
 GateName = Literal["x", "hadamard", "cnot"]
 
