@@ -27,7 +27,7 @@ from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.sentences.next_word import NextWord, build_likelihood, transitions
 from ketscale.problems.sentences.sentences import BUILT_IN, PreparedSentences
-from ketscale.problems.sentences.specification import LikelihoodSimulator
+from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
 from ketscale.training.step import Stepper
 

@@ -22,6 +22,8 @@ from tests.record_maker import beside
 LAYOUTS = ("cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1")
 AXES = factory.point(qubits=[2, 4, 6, 8], batch=[64, 256], simulator="fused", backend=list(LAYOUTS))
 STUDIES = {"begins": {"kind": "break-even", "question": "Which?", "axes": AXES}}
+# A sweep has verdicts of its own on growth, and those of the map and of scaling.csv all the same.
+SWEPT = {"begins": {"kind": "qubits", "question": "What does a larger circuit cost?", "axes": AXES}}
 # By size and layout, the time on one core over the time there, for seeds 0, 1 and 2.
 GAINS = {
     ("q2-l3", "cpu-n1r1t2"): (0.5, 0.51, 0.49),
@@ -35,10 +37,10 @@ GAINS = {
 }
 
 
-@pytest.fixture(scope="module")
-def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
+@pytest.fixture(scope="module", params=[STUDIES, SWEPT], ids=["break-even", "qubits"])
+def inputs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Inputs:
     """Doctored records; those of batch 256 are of a busy machine."""
-    config, results = factory.small_config(STUDIES, partial=True), tmp_path_factory.mktemp("map")
+    config, results = factory.small_config(request.param, partial=True), tmp_path_factory.mktemp("map")
 
     def change(run: Run) -> dict[str, object]:
         gain = GAINS.get((run.size, run.layout), (1.0, 1.0, 1.0))[run.seed]

@@ -22,6 +22,8 @@ def test_a_row_is_printed_for_every_way(
 ) -> None:
     monkeypatch.setattr(second, "CASES", [(2, 3)])
     monkeypatch.setattr(second, "TURNS", 2)
+    # It sets one thread for the whole process.
+    monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
     second.main()
     rows = [line.split(" | ")[1] for line in capsys.readouterr().out.splitlines()[2:]]
     assert rows == [second.GRADIENT, second.SQUARED, *second.WAYS]

@@ -30,13 +30,13 @@ ELSEWHERE = {
     "--profile slurm": "tests/slurm",
     "workflow/studies/": "tests/config",
     "--software-deployment-method conda": "needs conda, and a network",
-    "-m pytest": "tests/docs/test_site.py",
+    "-m pytest": "tests/contract/test_added.py",
     "-m docs._generate": "tests/docs/test_site.py",
     "-m benchmarks.readers": "tests/benchmarks/test_readers.py",
     "-m tests.jobs.judged_costs": "tests/jobs/test_costs.py",
     "-m benchmarks.first": "tests/benchmarks/test_first.py",
     "-m benchmarks.second": "tests/benchmarks/test_second.py",
-    "-m build": "tests/packaging",
+    "-m build": "tests/packaging/check.sh",
     "-m twine": "needs twine, and an account",
 }
 # What takes minutes as printed, and a short call of it.

@@ -184,7 +184,7 @@ def test_torch_compile_breaks_its_graph_at_evolutions_and_fidelities() -> None:
 
 
 @pytest.mark.parametrize("virtual_z", [False, True])
-@pytest.mark.parametrize("qubits", [1, 2, 3])
+@pytest.mark.parametrize("qubits", [0, 1, 2, 3])
 @pytest.mark.parametrize("fidelity", [kd.process_fidelity, kd.average_gate_fidelity])
 def test_fidelities_and_their_gradients_are_those_of_torchs_operators(
     fidelity: Any, qubits: int, virtual_z: bool

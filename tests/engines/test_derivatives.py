@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable
-from unittest.mock import Mock
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -12,7 +12,7 @@ import torch
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.factory import named_simulator
-from ketscale.engines.circuits.spanned import Placed
+from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.pulses.plain import unitary
 from ketscale.errors import UserError
 from ketscale.problems.eeg.state_space import linear_scan
@@ -39,7 +39,7 @@ def test_a_backward_pass_that_has_no_derivative_says_so(module: str) -> None:
         torch.enable_grad(),
         pytest.raises(UserError, match=r"has first derivatives only: .*create_graph=True"),
     ):
-        function.backward(Mock(), torch.ones(1))
+        function.backward(SimpleNamespace(name="Fused"), torch.ones(1))
 
 
 @pytest.mark.parametrize(

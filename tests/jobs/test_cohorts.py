@@ -7,7 +7,7 @@ from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.errors import UserError
 from ketscale.jobs import cohorts
 from ketscale.problems.registry import FAMILIES
-from ketscale.problems.sentences.specification import LikelihoodSimulator
+from ketscale.problems.sentences.settings import LikelihoodSimulator
 from tests.integration import study
 from tests.integration.test_cohorts import runs
 

@@ -21,17 +21,18 @@ from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.registry import SIMULATORS as REGISTERED
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.spanned import Placed, Spanned
+from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.wrapper import Looped
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
 from ketscale.problems.sentences.likelihood import Likelihood
 from ketscale.problems.sentences.next_word import build_likelihood
-from ketscale.problems.sentences.specification import LikelihoodSimulator
+from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer, Transitions
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC

@@ -25,9 +25,10 @@ from ketscale.engines.circuits.fused import Fused, routes_taken, sweeps
 from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Pauli
 from ketscale.engines.circuits.fused.plan import Wanted
 from ketscale.engines.circuits.fused.schedule import Span
+from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.spanned import Placed, Spanned
+from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.compiled import library
 from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError

@@ -15,8 +15,9 @@ from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.fused import Fused, cpu, gpu, sweeps
+from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.simulator import Simulator, stacks
-from ketscale.engines.circuits.spanned import Placed, Spanned
+from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.engines.circuits.wrapper import Looped
 from ketscale.errors import UserError

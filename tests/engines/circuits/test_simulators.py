@@ -27,10 +27,10 @@ from ketscale.engines.circuits.circuit import (
     pauli_words,
 )
 from ketscale.engines.circuits.factory import build_simulator, named_simulator
+from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.registry import SIMULATORS
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.spanned import Placed
 from ketscale.errors import UserError
 from ketscale.measure.spans import Recorder, recording
 from tests.pairs import pairs

@@ -10,11 +10,14 @@ from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, sweeps
+from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.spanned import Placed, Spanned
+from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.superposition import (
     Superposition,
+    measured,
+    mixed,
     reversal,
     superposed,
 )
@@ -155,6 +158,13 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
+def through_states(
+    circuit: Circuit, angles: Angles, words: tuple[str, ...], superposition: Superposition
+) -> torch.Tensor:
+    """Expectation values of a superposition by its states, without `superposed` of any simulator."""
+    return measured(REFERENCE, mixed(REFERENCE, circuit, angles, superposition), words)
+
+
 @pytest.mark.parametrize("wanted", [0, 2, 3])
 def test_only_what_needs_a_gradient_gets_one(wanted: int) -> None:
     circuit = CIRCUITS["even"]
@@ -162,8 +172,7 @@ def test_only_what_needs_a_gradient_gets_one(wanted: int) -> None:
     for i, leaf in enumerate(leaves):
         leaf.requires_grad_(i == wanted)
     values = [
-        way(circuit, angles, pauli_words(6), superposition)
-        for way in (Fused().superposed, lambda *request: superposed(REFERENCE, *request))
+        way(circuit, angles, pauli_words(6), superposition) for way in (Fused().superposed, through_states)
     ]
     found, expected = (torch.autograd.grad((v**3).sum(), leaves[wanted]) for v in values)
     torch.testing.assert_close(found, expected, atol=1e-10, rtol=1e-10)

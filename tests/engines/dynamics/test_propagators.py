@@ -56,6 +56,13 @@ def assert_equal(
         torch.testing.assert_close(mine, theirs, rtol=0, atol=tolerance * scale)
 
 
+def test_a_usual_name_is_that_of_its_own_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config would choose the first of two methods with the same device and batching."""
+    other = dataclasses.replace(SIMULATORS["literal"], name="other", batching="broadcast")
+    monkeypatch.setitem(SIMULATORS, "other", other)
+    assert isinstance(propagator("other", 0.1), PublishedLoop) and isinstance(propagator("rk4", 0.1), Batched)
+
+
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("system", SYSTEMS)
 def test_compiled_code_and_torch_agree(system: str, name: str) -> None:

@@ -17,7 +17,7 @@ from ketscale.errors import UserError
 from ketscale.problems.sentences.likelihood import Likelihood, ShiftedClosedForm, Shifts
 from ketscale.problems.sentences.next_word import build_likelihood
 from ketscale.problems.sentences.sentences import BUILT_IN, embed
-from ketscale.problems.sentences.specification import LikelihoodSimulator
+from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import (
     TINY,
     SuperpositionTransformer,

@@ -233,7 +233,7 @@ def _phases(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
         return made
     if rows.shape[-1] != 4:
         angles = best_angles(torch.from_numpy(np.asarray(rows))).numpy()
-        return phases(angles.reshape(-1, angles.shape[-1])).reshape(rows.shape)
+        return phases(angles.reshape(rows.size // rows.shape[-1], angles.shape[-1])).reshape(rows.shape)
     pairs = rows.reshape(-1, 2, 2).astype(np.complex128)
     turn = np.exp(1j * _best_angle(pairs))[:, None]
     first, second = (pairs[:, :, 0] + turn * pairs[:, :, 1]).T

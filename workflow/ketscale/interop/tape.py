@@ -170,10 +170,16 @@ def expectations(measurements: Sequence[Any], qubits: int) -> Expectations | Non
         terms = sentence(measurement.obs) if asked else None
         if terms is None or any(map(imaginary, terms.values())):
             return None
-        spelt = ("".join(word.get(wire, "I") for wire in range(qubits)) for word in terms)
-        places.append(tuple(words.setdefault(each, len(words)) for each in spelt))
+        places.append(tuple(words.setdefault(_spelt(word, qubits), len(words)) for word in terms))
         coefficients.append([qml.math.real(factor) for factor in terms.values()])
     return Expectations(tuple(words), tuple(places), coefficients)
+
+
+def _spelt(word: Any, qubits: int) -> str:
+    letters = ["I"] * qubits
+    for wire, letter in word.items():
+        letters[wire] = letter
+    return "".join(letters)
 
 
 def sentence(observable: Operator) -> Any:

@@ -100,12 +100,13 @@ def curves(
 def alike(grid: Sequence[Axes], drawn: Sequence[pd.DataFrame]) -> None:
     """Give panels of the same data and labels the widest of their limits. drawn: the points of each panel.
 
-    An axis whose scale is logarithmic in some of them only is left alone.
+    An axis whose scale is logarithmic in some of them only is left alone, and the limits of a panel without lines say nothing.
     """
     groups: dict[tuple[str, ...], list[Axes]] = {}
     for axes, part in zip(grid, drawn, strict=True):
-        key = (part["workload"].iloc[0], axes.get_xlabel(), axes.get_ylabel())
-        groups.setdefault(key, []).append(axes)
+        if axes.has_data():
+            key = (part["workload"].iloc[0], axes.get_xlabel(), axes.get_ylabel())
+            groups.setdefault(key, []).append(axes)
     for group in groups.values():
         for name in ("x", "y"):
             of = [getattr(axes, f"get_{name}axis")() for axes in group]

@@ -47,9 +47,10 @@ WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "prot
 class Speed(Kind):
     """A kind of study that compares step times.
 
-    varies: the column of runs.csv whose values it compares, if it is always the same. what: it is a speed of this. wins: the verdict that is counted. begins, noun: how a sentence counts it, such as 'it pays in'
-    two 'comparison's. least: how it tells the best point if none has this verdict. judge: gives verdicts on speedups. missing, empty: what a study is without if
-    no point is compared, and if there is none. axis: what the figure's axis has.
+    varies: the column of runs.csv whose values it compares, if it is always the same. what: it is a speed of this. wins: the
+    verdict that is counted. begins, noun: how a sentence counts it, such as 'it pays in' two 'comparison's. least: how it tells
+    the best point if none has this verdict. judge: gives verdicts on speedups. missing, empty: what a study is without if no
+    point is compared, and if there is none. axis: what the figure's axis has.
     """
 
     varies: str

@@ -31,7 +31,8 @@ class Sweep(Speed):
 
     # The unit of the factor by which time grows, and what it is a factor of.
     unit, of = gains.LONGER, "step time"
-    judge = staticmethod(verdicts.proportions)
+    # Of growth with the swept value; `judge` is of speedups over one worker, as elsewhere.
+    grows: gains.Judge = staticmethod(verdicts.proportions)
 
     def __init__(self, name: str, varies: str, axis: str, caption: str) -> None:
         """name: of the kind and its figure. varies: the column on the axis. axis: its title."""
@@ -63,7 +64,7 @@ class Sweep(Speed):
             for at, line in zip(points["at"], points["line"], strict=True)
         ]
         others = [firsts[line] if more else None for line, more in zip(points["line"], grown, strict=True)]
-        return gains.compared(points, others, inputs, self.judge, self.unit, self.cells)
+        return gains.compared(points, others, inputs, self.grows, self.unit, self.cells)
 
     def tell(self, known: Sequence[Entry], rows: Sequence[Entry], inputs: Inputs) -> Answer:
         """How much longer a step takes at the largest value than at the smallest, and by which law it grows."""
@@ -139,7 +140,7 @@ class Batch(Sweep):
     """The time of a sample against the batch."""
 
     unit, of = gains.FASTER, "samples a second"
-    judge = staticmethod(verdicts.gains)
+    grows = staticmethod(verdicts.gains)
 
     def cells(self, point: pd.Series) -> dict[str, str]:
         """The time of an epoch, where it is known."""

@@ -31,7 +31,7 @@ def build_simulator(name: str, settings: CircuitSimulator, device: torch.device)
     target = _target(name, settings, device)
     if target == device:
         return simulator
-    from ketscale.engines.circuits.spanned import Placed
+    from ketscale.engines.circuits.placement import Placed
 
     return Placed(simulator, target)
 
@@ -48,7 +48,7 @@ def named_simulator(name: str) -> Simulator:
         raise UserError(f"unknown simulator {name!r}: choose one of {', '.join(SIMULATORS)}{meant}")
     import torch
 
-    from ketscale.engines.circuits.spanned import Placed
+    from ketscale.engines.circuits.placement import Placed
 
     simulator = _built(CircuitSimulator.usual(name))
     processor = SIMULATORS[name].processor

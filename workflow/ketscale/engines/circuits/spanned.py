@@ -1,4 +1,4 @@
-"""What every simulator of a usual name is inside of: spans of sampled steps, notes of requests, torch's compilers; and transfers."""
+"""What every simulator of a usual name is inside of: spans of sampled steps, notes of requests, torch's compilers."""
 
 from __future__ import annotations
 
@@ -110,31 +110,3 @@ class Spanned(Wrapper):
                 return back(cotangent)
 
         return values, counted
-
-
-class Placed(Wrapper):
-    """A simulator whose circuits run on `device`, for a model whose tensors are on another; transfers are spans."""
-
-    def __init__(self, simulator: Simulator, device: torch.device) -> None:
-        super().__init__(simulator)
-        self.device = device
-        self.stacks = stacks(simulator)
-
-    def through(self, evaluate: Evaluate, angles: Angles, *others: torch.Tensor) -> torch.Tensor:
-        """See `Wrapper.through`."""
-        there = Angles(*(_move(tensor, self.device) for tensor in angles))
-        result = evaluate(there, *(_move(tensor, self.device) for tensor in others))
-        return _move(result, angles.inputs.device)
-
-
-def _move(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """`Tensor.to`, timed there and, with the gradient, back."""
-    if torch.compiler.is_compiling():  # which has no spans
-        return tensor.to(device)
-
-    def moved(tensor: torch.Tensor) -> torch.Tensor:
-        with span("transfer"):
-            return tensor.to(device)
-
-    # Each tensor alone, since marking several lets all of them require gradients if one does.
-    return with_backward_span("transfer", moved, tensor)

@@ -19,7 +19,7 @@ from ketscale.engines.dynamics import plain
 from ketscale.engines.dynamics.basis import is_written_out
 from ketscale.engines.dynamics.elements import by_elements
 from ketscale.engines.dynamics.generators import DEGREES, EXACT, Division, Evolution, Scheme, substeps
-from ketscale.engines.dynamics.settings import SIMULATORS, DynamicsSimulator, Route
+from ketscale.engines.dynamics.settings import SIMULATORS, DynamicsMethod, DynamicsSimulator, Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
@@ -281,12 +281,16 @@ def propagator(name: str, dt: float | None = None, route: Route = "auto", strict
     if not method.routes and route != "auto":
         raise UserError(f"route: the propagator {name} has none; leave it out")
     settings = DynamicsSimulator(device=method.device, batching=method.batching, dt=dt, route=route)
-    return build_propagator(settings, strict)
+    return _built(method, settings, strict)
 
 
-def build_propagator(settings: DynamicsSimulator, strict: bool = False) -> Propagator:
+def build_propagator(settings: DynamicsSimulator) -> Propagator:
     """The propagator of settings that have been checked, for training: see `Propagator` on impossible values."""
     assert settings.method is not None  # checked
+    return _built(settings.method, settings, strict=False)
+
+
+def _built(method: DynamicsMethod, settings: DynamicsSimulator, strict: bool) -> Propagator:
     known = {**asdict(settings), "scheme": settings.device, "strict": strict}
-    made: Propagator = registered.build(settings.method.implementation, known)
+    made: Propagator = registered.build(method.implementation, known)
     return made

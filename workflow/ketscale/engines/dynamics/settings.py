@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 else:
     Device = Literal[DEVICES]
 
-# The fidelity with a pure target; see `kd.fidelity`.
+# The fidelity with a pure target; see `ketscale.dynamics.fidelity`.
 Form = Literal["overlap", "squared"]
 Route = Literal["auto", "compiled", "torch"]
 # When what is made of tasks' numbers is created: for all tasks at once; or for each by itself, once (published, with its

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ketscale.config import Data, Family, Settings, SizeAxis
+from ketscale.config import Data, Family, Settings, SizeAxis, checked
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.problems.control.settings import METRICS, GrapeSettings, PolicySettings, RobustSettings
@@ -35,7 +35,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
 
     workload, model, simulator = settings.workload, settings.model, settings.simulator
     assert isinstance(workload, ControlWorkload) and isinstance(simulator, DynamicsSimulator)
-    propagator = build_propagator(simulator)
+    propagator = build_propagator(checked(simulator, f"simulators.{settings.run.simulator}"))
     objective = Objective(workload, propagator, simulator.creation)
     arguments: dict[str, Any] = {
         "controls": len(objective.system.controls),

@@ -1,4 +1,4 @@
-"""Small real tables that come with scikit-learn; and generated rows of two classes, the data of a benchmark of classifiers.
+"""Generated rows of two classes: the data of a benchmark of quantum classifiers.
 
 Bowles, Ahmed & Schuld, "Better than classical? The subtle art of benchmarking quantum machine learning models",
 arXiv:2403.07059 (2024), section IV. The hidden manifold is that of Goldt et al., Phys. Rev. X 10, 041044 (2020); the two curves
@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.optional import needed_for
 from ketscale.problems.arrays import Source
 from ketscale.problems.rows.own import divided
 from ketscale.problems.vectors.vectors import Vectors
@@ -23,23 +22,10 @@ if TYPE_CHECKING:
         GeneratedRows,
         HiddenManifold,
         LinearlySeparable,
-        SampleTable,
         TwoCurves,
     )
 
 Real = NDArray[np.float64]
-
-
-def sample_table(workload: SampleTable) -> Vectors:
-    """The table's rows, with a split that is drawn."""
-    with needed_for("workload sample-table", "estimators"):
-        from sklearn import datasets
-
-    found = getattr(datasets, f"load_{workload.table.replace('-', '_')}")()
-    values = np.asarray(found.data, np.float64)
-    names = getattr(found, "target_names", None)
-    targets = found.target if names is None else np.asarray(names)[found.target]
-    return divided(workload, values, {"labels": Source(targets, workload.table)})
 
 
 def linearly_separable(workload: LinearlySeparable) -> Vectors:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,23 +12,20 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import Data, Draft, Settings, suggestion
+from ketscale.config import Draft, suggestion
 from ketscale.errors import UserError, short
 from ketscale.files import opened, read_bytes
 from ketscale.optional import needed_for
-from ketscale.problems import arrays, own_samples, splits, store
+from ketscale.problems import arrays, own_samples, splits
 from ketscale.problems.arrays import EXACT, Source
 from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.labels import check_apart
 from ketscale.problems.rows.workloads import RowsWorkload
-from ketscale.problems.vectors import prepared
-from ketscale.problems.vectors.prepared import PreparedVectors
 from ketscale.problems.vectors.vectors import Vectors
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from ketscale.problems.baselines import Baseline
     from ketscale.problems.rows.workloads import Rows, Table
 
 WANTED = {"samples": ("features", "x"), "labels": ("targets", "labels", "y")}
@@ -41,29 +38,6 @@ _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 # A number with a decimal comma, or with its digits in groups, and what to do about it.
 _NUMERAL = re.compile(r"[+-]?[0-9]+([., '\u2019][0-9]{3})*([.,][0-9]+)?")
 _PLAIN = "write a decimal point, and no digit groups (pandas: read_csv(..., decimal=',', thousands='.'))"
-
-
-VERSION = 1  # increase it whenever the arithmetic or the files of prepared rows change
-
-
-def prepare(workload: RowsWorkload, manifest: Path, fetched: Path | None) -> None:
-    """Standardise the features and write them with their targets and split; see `vectors.prepared.prepare`."""
-    prepared.prepare(workload, workload.load(fetched), manifest, VERSION)
-
-
-def read(settings: Settings, manifest: Path) -> Data:
-    """Open and verify the features and their targets."""
-    assert isinstance(settings.workload, RowsWorkload)
-    return _opened(manifest).data(settings.workload.split_by)
-
-
-def baselines(manifest: Path) -> Iterable[Baseline]:
-    """The majority class and logistic regression, or the mean and ridge regression, on the features that models see."""
-    return _opened(manifest).baselines()
-
-
-def _opened(manifest: Path) -> PreparedVectors:
-    return PreparedVectors.of(store.opened(manifest, prepared.FILES, VERSION))
 
 
 def from_arrays(workload: Rows) -> Vectors:

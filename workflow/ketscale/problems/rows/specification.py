@@ -44,7 +44,7 @@ FAMILY = Family(
     build=build,
     own=FileModel,
     loss_unit="nats",
-    prepare=lazily("ketscale.problems.rows.own:prepare"),
-    read=lazily("ketscale.problems.rows.own:read"),
-    baselines=lazily("ketscale.problems.rows.own:baselines"),
+    prepare=lazily("ketscale.problems.rows.prepared:prepare"),
+    read=lazily("ketscale.problems.rows.prepared:read"),
+    baselines=lazily("ketscale.problems.rows.prepared:baselines"),
 )

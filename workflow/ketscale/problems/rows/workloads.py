@@ -169,7 +169,7 @@ class Table(RowsWorkload, frozen=True, kw_only=True):
 class SampleTable(RowsWorkload, frozen=True, kw_only=True):
     """A small real table that comes with scikit-learn."""
 
-    loader: ClassVar[str] = "ketscale.problems.rows.generated:sample_table"
+    loader: ClassVar[str] = "ketscale.problems.rows.samples:load"
 
     table: Annotated[
         Literal["breast-cancer", "diabetes", "iris", "wine"],
