@@ -120,9 +120,8 @@ def _hash(sources: dict[str, bytes]) -> str:
 @functools.cache
 def _tree(source: bytes) -> bytes:
     """The syntax tree of a module without docstrings, as text."""
-    tree = ast.parse(source)
+    tree, kinds = ast.parse(source), (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
     for node in ast.walk(tree):
-        kinds = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
         if isinstance(node, kinds) and ast.get_docstring(node, clean=False) is not None:
             node.body = node.body[1:]
     return ast.dump(tree).encode()
