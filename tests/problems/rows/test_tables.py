@@ -89,7 +89,7 @@ def test_the_data_are_standardised_over_the_training_rows_alone(tmp_path: Path) 
     made = config({**NUMBERS, "file": table(tmp_path, columns(weight=map(repr, WEIGHTS.tolist())))})
     workload = made.workloads["mine"][1]
     FAMILIES["rows"].prepare(workload, tmp_path / "features.json", None)
-    from ketscale.problems.rows.own import VERSION
+    from ketscale.problems.rows.prepared import VERSION
     from ketscale.problems.vectors.prepared import FILES
 
     kept = PreparedVectors.of(store.opened(tmp_path / "features.json", FILES, VERSION))
