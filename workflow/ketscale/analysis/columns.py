@@ -359,7 +359,7 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("node_hours", "Nodes times hours", lambda run: run.record.node_hours),
     Column("gpu_hours", "GPUs times hours", lambda run: run.record.gpu_hours),
     Column("replayed", "Steps that a GPU took as CUDA graphs", lambda run: run.record.replayed),
-    Column("imported", "The modules of the package that the run imported, with hashes of their syntax trees; times are compared only where they agree", lambda run: run.record.code.imported),
+    Column("imported", "The modules of the package that the run imported, with hashes of their bytecode; times are compared only where they agree", lambda run: run.record.code.imported),
 ))
 
 COMPLETENESS = Table("completeness", "Every run of the study and its state. Missing, stale and refused runs are in no other table. Diverged, out-of-memory and timed-out runs are results. No median includes the first two.", (

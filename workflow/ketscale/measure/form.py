@@ -120,7 +120,7 @@ class Code(_Part, frozen=True):
     """The code that trained.
 
     version: of the package. hash: SHA-256 of the sources that affect numbers and timing. imported: of each module of the
-    package that the run imported, 4 characters of the hash of its name and 4 of that of its syntax tree without
+    package that the run imported, 4 characters of the hash of its name and 4 of that of its bytecode without
     docstrings, in Base64 and sorted. commit: of the checkout, None outside of one. dirty: whether it had other changes.
     """
 
