@@ -13,10 +13,8 @@ import scipy.sparse
 import torch
 
 from ketscale import dynamics as kd
-from ketscale.dynamics import fidelities
 from ketscale.engines import operators
 from ketscale.engines.dynamics import cpu
-from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.errors import UserError
 from ketscale.private_torch import TorchDispatchMode
 
@@ -226,17 +224,6 @@ def test_a_small_gate_and_its_gradient_ask_little_of_torch() -> None:
             (slope,) = torch.autograd.grad(kd.average_gate_fidelity(final, kd.gate("x"), states), controls)
     assert slope.shape == controls.shape
     assert counted.calls <= 35
-
-
-def test_the_best_phases_of_two_qubits_are_those_of_the_search() -> None:
-    rng = np.random.default_rng(0)
-    rows = rng.normal(size=(300, 4)) + 1j * rng.normal(size=(300, 4))
-    rows[:100] *= rng.uniform(0, 1, (100, 4)) ** 8
-    rows[100:120, 1], rows[120:140, 2:], rows[140:145] = 0, 0, 0
-    rows[150:170, 0], rows[170:180] = rows[150:170, 1], 1
-    found = np.abs((rows * fidelities._phases(rows)).sum(-1)) ** 2
-    expected = largest_overlap(torch.from_numpy(rows)).numpy()
-    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-300)
 
 
 def test_a_trajectory_has_an_error_for_each_time() -> None:

@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize
 
 from ketscale.engines.pulses import best_angles
-from ketscale.engines.pulses.virtual_z import largest_overlap
+from ketscale.engines.pulses.virtual_z import best_phases, largest_overlap
 from ketscale.errors import UserError
 
 # torch says so when forward mode or a nested transformation is first used.
@@ -94,3 +94,14 @@ def test_torch_func_transforms_it() -> None:
 def test_rows_of_no_qubits_are_refused(count: int) -> None:
     with pytest.raises(UserError, match="rows: virtual Z needs one row for each"):
         largest_overlap(torch.ones(count, dtype=torch.complex128))
+
+
+def test_the_best_phases_of_two_qubits_are_those_of_the_search() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(300, 4)) + 1j * rng.normal(size=(300, 4))
+    rows[:100] *= rng.uniform(0, 1, (100, 4)) ** 8
+    rows[100:120, 1], rows[120:140, 2:], rows[140:145] = 0, 0, 0
+    rows[150:170, 0], rows[170:180] = rows[150:170, 1], 1
+    found = np.abs((rows * best_phases(rows)).sum(-1)) ** 2
+    expected = largest_overlap(torch.from_numpy(rows)).numpy()
+    np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-300)

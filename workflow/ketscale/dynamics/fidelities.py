@@ -19,7 +19,7 @@ from ketscale.engines.derivatives import ByOperators, uncompiled
 from ketscale.engines.dynamics.settings import Form
 from ketscale.engines.dynamics.tasks import as_array, as_complex, as_states, check_batches
 from ketscale.engines.pulses.frame import fidelity as fidelity_of_rows
-from ketscale.engines.pulses.virtual_z import best_angles, phases
+from ketscale.engines.pulses.virtual_z import best_phases
 from ketscale.errors import UserError
 from ketscale.private_torch import applied, forward_mode, transforms_active
 from ketscale.shapes import Float, Shaped
@@ -187,7 +187,7 @@ class _OfColumns(ByOperators):
         block, ideal = as_array(tensors[0]), as_array(self._ideal).copy()
         block = block if adjoint is None else adjoint @ block
         if self._virtual_z:
-            ideal = _phases((ideal.conj() * block).sum(-1)).conj()[..., None] * ideal
+            ideal = best_phases((ideal.conj() * block).sum(-1)).conj()[..., None] * ideal
         found, wanted = (each.reshape(*each.shape[:-2], -1) for each in (block, ideal))
         of_overlap, of_kept = self._weights
         overlap = np.vecdot(wanted, found)
@@ -210,74 +210,6 @@ class _OfColumns(ByOperators):
             made = made + twice * of_kept * block
         gradient = torch.from_numpy(made if adjoint is None else adjoint.conj().T @ made)
         return (gradient.sum_to_size(tensors[0].shape) if gradient.shape != tensors[0].shape else gradient,)
-
-
-# Angles at which the largest overlap of two qubits is looked for first, and how many of its local maxima, of which there
-# are at most three, since the slope's zeros are those of a trigonometric polynomial of degree three.
-ANGLES, MAXIMA = 64, 3
-GRID = 2 * np.pi / ANGLES * np.arange(ANGLES)
-TURNS = np.exp(1j * GRID)
-# Newton's error after a step is of the order of its square.
-LAST_STEP = 1e-9
-
-
-def _phases(rows: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """The phases of virtual Z rotations that make the sum of rows (..., 2**n) largest; see `virtual_z`.
-
-    For one qubit they align both rows. For two, S = A + exp(i b) B has the largest size |A| + |B| over b, where A and B are
-    sums of two rows that depend on the angle a of the second qubit alone.
-    """
-    if rows.shape[-1] == 2:
-        made = np.ones_like(rows)
-        made[..., 1] = _unit(rows[..., 0] * rows[..., 1].conj())
-        return made
-    if rows.shape[-1] != 4:
-        angles = best_angles(torch.from_numpy(np.asarray(rows))).numpy()
-        return phases(angles.reshape(rows.size // rows.shape[-1], angles.shape[-1])).reshape(rows.shape)
-    pairs = rows.reshape(-1, 2, 2).astype(np.complex128)
-    turn = np.exp(1j * _best_angle(pairs))[:, None]
-    first, second = (pairs[:, :, 0] + turn * pairs[:, :, 1]).T
-    other = _unit(first * second.conj())[:, None]
-    made = np.concatenate([np.ones_like(turn), turn, other, other * turn], 1)
-    return made.astype(rows.dtype).reshape(rows.shape)
-
-
-def _best_angle(pairs: NDArray[np.complex128]) -> NDArray[np.float64]:
-    """The angle a, (members,), at which |A| + |B| is largest, of A and B as pairs x + exp(i a) y, (members, 2, 2)."""
-    # |A|^2 and |B|^2 are constant + Re(wave exp(i a)).
-    constant = np.vecdot(pairs, pairs).real[:, :, None]
-    wave = (2 * pairs[:, :, 0].conj() * pairs[:, :, 1])[:, :, None]
-    sizes = np.sqrt(np.maximum(constant + (wave * TURNS).real, 0)).sum(1)
-    tops = (sizes >= sizes[:, np.arange(-1, ANGLES - 1)]) & (sizes >= sizes[:, np.arange(1 - ANGLES, 1)])
-    most = min(MAXIMA, tops.sum(1).max(initial=1))
-    chosen, members = np.argsort(np.where(tops, -sizes, 0), 1)[:, :most], np.arange(len(pairs))
-    angle = GRID[np.where(tops[members[:, None], chosen], chosen, chosen[:, :1])]
-    low, high = angle - GRID[1], angle + GRID[1]
-    squares = np.maximum(constant, 1e-285)  # a size is at least its rounding
-    for _ in range(60):
-        turned = wave * np.exp(1j * angle)[:, None]
-        real, size = turned.real, np.sqrt(np.maximum(constant + turned.real, 1e-15 * squares))
-        ratio = turned.imag / size
-        # Twice the slope, and twice the second derivative, downwards.
-        down, curvature = ratio.sum(1), ((real + ratio * ratio / 2) / size).sum(1)
-        rising = down < 0
-        low, high = np.where(rising, angle, low), np.where(rising, high, angle)
-        step = down / np.where(curvature > 0, curvature, 1e-300)
-        following = angle - step
-        following = np.where((following >= low) & (following <= high), following, (low + high) / 2)
-        done = np.abs(step).max(initial=0) <= LAST_STEP  # a halved interval has no such error
-        angle = following
-        if done:
-            break
-    best = np.sqrt(np.maximum(constant + (wave * np.exp(1j * angle)[:, None]).real, 0)).sum(1).argmax(1)
-    found: NDArray[np.float64] = angle[members, best]
-    return found
-
-
-def _unit(numbers: NDArray[np.complex128]) -> NDArray[np.complex128]:
-    """Complex numbers divided by their size; 1 for 0."""
-    made: NDArray[np.complex128] = np.exp(1j * np.arctan2(numbers.imag, numbers.real))
-    return made
 
 
 def _checked(final: Any, states: Any) -> tuple[torch.Tensor, torch.Tensor | None]:
