@@ -280,7 +280,7 @@ class Simulators(Benchmark):
 
     simulators: tuple[str, ...] = option((), names(KNOWN), "simulators")
     budget: float = option(20, SECONDS, "skip a simulator if one call is predicted to take longer")
-    device: str = option("cpu", one_of(DEVICES), "where to compute")
+    device: str = option("cpu", one_of(DEVICES), "device to compute on")
 
     def check(self) -> None:
         for name in self.simulators:

@@ -73,7 +73,7 @@ class Models(TrainingSteps):
     batch: tuple[int, ...] = option((), numbers(1), "batch sizes")
     simulators: tuple[str, ...] = option((), names(steps.ALL_ARMS), "simulators")
     budget: float = option(60, SECONDS, "skip a simulator whose first step takes longer")
-    device: str = option("cpu", one_of(DEVICES), "where to compute")
+    device: str = option("cpu", one_of(DEVICES), "device to compute on")
 
     def check(self) -> None:
         if not any(map(self.arms, self.models)):

@@ -59,7 +59,7 @@ def _family(family: Family, whole: Schema) -> Iterator[str]:
     yield f"A sample is one of the {family.samples}. Sizes: {sizes}."
     yield _metrics(family.metrics)
     for name, task in family.tasks.items():
-        yield f"Of a workload with task {code(name)}:"
+        yield f"A workload with task {code(name)} has these metrics:"
         yield _metrics(task.metrics)
     for section, kinds in (("workloads", family.workloads), ("models", family.models)):
         for kind in kinds:

@@ -266,7 +266,7 @@ _AXES = {column.name: column for column in (
     _axis("size", "The model's size as it is in paths, such as `q4-l3`"),
     _axis("batch", "The global number of samples in a step"),
     _axis("simulator", "The simulator's name in the config; `none` for a classical model"),
-    _axis("backend", "Where ranks run and how they talk"),
+    _axis("backend", "The backend: where ranks run and how they talk"),
     _axis("nodes", "Number of nodes"),
     _axis("ranks", "Number of ranks on all nodes together"),
     _axis("threads", "Threads of each rank"),
@@ -305,7 +305,7 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("best_epoch", "The epoch with the best validation", lambda run: run.record.quality and run.record.quality.best_epoch),
     Column("planned_epochs", "The number that the protocol allows", lambda run: run.settings.protocol.epochs),
     Column("split", "The unit that is never in two of training, validation and test", lambda run: run.record.split.by),
-    Column("fold", "Which fold is the test set", lambda run: run.record.split.fold),
+    Column("fold", "The fold that is the test set", lambda run: run.record.split.fold),
     Column("folds", "Number of folds", lambda run: run.record.split.folds),
     Column("shared", "Samples of validation and test that equal one of a part before theirs (training, validation, test), or have steps or a group in common with one", lambda run: run.record.split.shared),
     Column("step_s", "Median of the steady steps", lambda run: run.record.timing.step.median_s, "step", "s", shown=True),
@@ -444,7 +444,7 @@ LAWS = Table("laws", "Scaling laws fitted by seed, with 95 % intervals. A law is
     Column("estimate", "What is typical of the seeds"), *_ends("low", "high"),
     Column("n", "Number of seeds"),
     Column("points", "Number of points in a fit"),
-    Column("p_value", "Of the F-test of lack of fit"),
+    Column("p_value", "The p-value of the F-test of lack of fit"),
     Column("residual", "Largest relative distance of a point from the law"),
     Column("spread", "Relative standard deviation over seeds"),
     Column("held_out", "The largest point, which is predicted from the others"),
@@ -453,7 +453,7 @@ LAWS = Table("laws", "Scaling laws fitted by seed, with 95 % intervals. A law is
     HARDWARE, CODE,
 ))
 
-QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples; of each model the configuration that does best on validation data, beside the best of its controls.", (
+QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, beside the best of its controls.", (
     replace(STUDY, of=attrgetter("study")), *AT,
     Column("splits", "Number of splits of the same data that are joined", attrgetter("splits")),
     Column("n", "Number of seeds that were completed, of all splits", attrgetter("n")),
@@ -501,7 +501,7 @@ PARITY = Table("parity", "Comparisons of the first 20 losses of runs that must t
     }.items()
 ), compares=True)
 
-SPANS = Table("spans", "Where the time of a sampled step goes: the exclusive time of each part of it.", (
+SPANS = Table("spans", "The exclusive time of each part of a sampled step.", (
     *RUN, STUDIES, STATUS, QUIET, TIMED,
     Column("span", "The part of a step"),
     Column("median_s", "Median of its exclusive time", unit="s"),
@@ -530,7 +530,7 @@ TRIALS = Table("trials", "The trials of each search: what was drawn, and what it
     Column("chosen", "Whether the runs of the point train with its settings", lambda of: of.trial is of.choice.trial),
 ))
 
-CURVES = Table("curves", "What trained models do over time, for the runs of accuracy studies: of each point, the seed with the best headline metric on validation data.", (
+CURVES = Table("curves", "What trained models do over time, for the runs of accuracy studies: each point's seed with the best headline metric on validation data.", (
     *RUN,
     Column("curve", "Name of the curve, a column of the run's `curves.csv`"),
     Column("panel", "The panel of the figure that it is drawn in"),
@@ -542,7 +542,7 @@ CLAIMS = Table("claims", "The published claims that a study of the config tests,
     Column("id", "The claim's number in the ledger", attrgetter("claim.id"), text=True),
     Column("statement", "The published statement", attrgetter("claim.statement")),
     Column("number", "The published numbers", lambda row: "; ".join(map(str, row.claim.numbers))),
-    Column("source", "Where it was published", attrgetter("claim.source")),
+    Column("source", "The published text, with its address", attrgetter("claim.source")),
     Column("study", "The studies that test it", lambda row: ", ".join(row.claim.studies), text=True),
     Column("needs", "What the test needs, such as a GPU", lambda row: "; ".join(row.claim.needs)),
     Column("estimator", "In words, how the effect is computed", attrgetter("claim.estimator")),
@@ -561,7 +561,7 @@ CLAIMS = Table("claims", "The published claims that a study of the config tests,
     Column("records", "The records that were used", lambda row: " ".join(row.records)),
 ))
 # What `ketscale compare` writes.
-COMPARED = Table("compared", "Points that two results folders A and B have in common, and measures of them; of `ketscale compare --csv` and `--json`.", (
+COMPARED = Table("compared", "Points that two results folders A and B have in common, and measures of them. `ketscale compare --csv` and `--json` write it.", (
     *(replace(column, of=partial(lambda name, change: change.at.get(name), column.name)) for column in (*(_AXES[name] for name in POINT), HARDWARE)),
     Column("points", "Number of points that are taken together; 1 of a point alone", attrgetter("points")),
     Column("measure", "What is compared: a column of runs.csv, a metric on test data, or `losses`, the largest relative difference of the first ones", attrgetter("measure")),

@@ -50,7 +50,7 @@ MEANINGS = {
     BETTER: "The metric is better with its whole interval.",
     WORSE: "The metric is worse with its whole interval.",
     EQUAL: "The whole interval of the difference is within 2 points.",
-    CANNOT_TELL: "The interval of the difference reaches from worse to better; of a few data sets, they do not all say the same.",
+    CANNOT_TELL: "The interval of the difference reaches from worse to better, or a few data sets do not all say the same.",
     NO_CONTROL: "There is nothing to compare the model with.",
     FALLS: f"The squared gradient is less than {1 / WORTH:.2f} times as large with each qubit or layer, with its whole interval.",
     FALLS_NOT: f"That factor is above {1 / WORTH:.2f} with its whole interval.",

@@ -64,7 +64,7 @@ def add(command: Add) -> None:
         "plan",
         _plan,
         "Say what the missing runs of a study will cost, and which to do first on a budget",
-        "Time, memory and node-hours are learned from records; of what no record tells, nothing is said. It changes "
+        "Time, memory and node-hours are learned from records; the plan says nothing about what no record tells. It changes "
         "nothing.",
     )
     add_config(plan)
@@ -103,7 +103,7 @@ def add(command: Add) -> None:
         "recommend",
         _recommend,
         "Say on which simulator and layout of this machine a run trains fastest, and how sure that is",
-        "Records of this machine tell; where one is missing, short trials of all candidates take turns.",
+        "Records of this machine tell; if one is missing, short trials of all candidates take turns.",
     )
     recommend.add_argument(
         "record",

@@ -70,7 +70,7 @@ def evolve(
 
     controls: real (segments, controls), constant over equally long segments, in the units of `System`. None: there are
         none, and all is one segment.
-    duration: of all segments together, a number or a real tensor ().
+    duration: the time of all segments together, a number or a real tensor ().
     kind: what is evolved, and what `initial` and the result are; None is 'density' if there are rates, else 'ket'. 'ket':
         (d,), usually |0>; the system's rates, if it has any, are left out, also for a unitary. 'unitary': kets as columns,
         (d, k), usually the identity. 'density': any operator (d, d), usually |0><0|; from one ket (d,) its projector is

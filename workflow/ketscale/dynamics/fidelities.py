@@ -268,7 +268,7 @@ def fidelity(
     """The fidelity of density matrices (..., d, d) with pure targets (d,) or (..., d), real (...).
 
     form: overlap: <t|rho|t> = Tr(rho sigma), which is the fidelity; squared: its square between 0 and 1, as the
-        published code has it. Where a state is not physical, overlap may be above 1 and squared has no gradient.
+        published code has it. For a state that is not physical, overlap may be above 1 and squared has no gradient.
 
     Raises:
         UserError: there is no such form, these are no density matrices, or the targets have another dimension or number.

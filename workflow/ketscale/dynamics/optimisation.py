@@ -54,10 +54,10 @@ def optimise(
     others once one has the infidelity that is wanted.
 
     target: a ket (d,), such as one of the system's `targets`; a gate, (D, D) for D computational states; or the name of a
-        `gate`. Of a gate the mean fidelity over all pure computational states is maximised, `average_gate_fidelity`.
+        `gate`. For a gate, the mean fidelity over all pure computational states is maximised, `average_gate_fidelity`.
     pulse: a pulse; or several, which play at once and have the system's controls one after the other, as one on a qubit and
         one on a coupling.
-    duration: of the pulse; or the shortest and the longest, between which it is optimised too.
+    duration: the pulse's length; or the shortest and the longest, between which it is optimised too.
     initial: the ket with which a state begins; None: |0>.
     frame: in which a gate is read; None: `bare_frame`. virtual_z: of a gate without rates, see `process_fidelity`.
     rates, parameters: see `evolve`; (members, ...) makes an ensemble, of which the mean infidelity counts (robust pulses).

@@ -35,10 +35,10 @@ class Pulse(ABC):
     A subclass says how many complex (without quadratures, real) amplitudes a drive has (`amplitudes`), which real parameters
     besides (`others`, with their units: powers of the duration), and the envelope that they make.
 
-    segments: of the controls. drives: number of envelopes. quadratures: whether they are complex and have two controls each.
+    segments: number of segments of the controls. drives: number of envelopes. quadratures: whether they are complex and have two controls each.
     amplitude: what 1 means in an amplitude's parameter, an angular frequency; None: pi / duration, which as a constant turns
         a qubit driven with sigma / 2 by half a turn.
-    limits: of the hardware, which the controls keep whatever the parameters are; None: none.
+    limits: the hardware's limits, which the controls keep whatever the parameters are; None: none.
 
     Raises:
         UserError: there are no segments or drives, the amplitude is not positive, or limits are for another number of drives.
@@ -92,7 +92,7 @@ class Pulse(ABC):
     ) -> torch.Tensor:
         """The envelopes (..., drives, values).
 
-        fraction: of the duration that has passed in the middle of each value's part, (values,). amplitude: complex or real
+        fraction: the share of the duration that has passed in the middle of each value's part, (values,). amplitude: complex or real
         (..., drives, amplitudes). others: real (..., drives, 1), in units of the duration's powers.
         """
 

@@ -37,9 +37,9 @@ _PARAMETERS = """
     circuit: gets the columns of X as its angles in radians, as they are: scale them before, as in a pipeline. None is
         a circuit made to measure: X is standardised, a linear map and tanh give an angle in (-1, 1) rad for each of
         min(features, max_qubits) qubits, and strongly entangling layers follow.
-    layers, max_qubits: of the circuit that is made; without effect if a circuit is given.
+    layers, max_qubits: the size of the circuit that is made; without effect if a circuit is given.
     observables: what is measured, as for `Layer`; None is Z on each wire.
-    epochs, batch_size, learning_rate: of the training; the last batch of an epoch may be smaller.
+    epochs, batch_size, learning_rate: settings of the training; the last batch of an epoch may be smaller.
     random_state: draws the weights and the order of the samples: an integer for the same model each time. torch's
         own generator is not touched.
     simulator: an object, a usual name such as 'default.qubit', or None for fused.
@@ -164,7 +164,7 @@ class CircuitClassifier(ClassifierMixin, _Estimator):
         return self
 
     def decision_function(self, X: ArrayLike) -> NDArray[np.float64]:  # noqa: N803
-        """Logits (samples, classes); of two classes the second's log-odds (samples,)."""
+        """Logits (samples, classes); for two classes, the second's log-odds (samples,)."""
         logits = self._outputs(X).numpy()
         return logits[:, 1] - logits[:, 0] if len(self.classes_) == 2 else logits
 

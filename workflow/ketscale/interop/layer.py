@@ -47,13 +47,13 @@ class Layer(nn.Module):
         probabilities of the outcomes on `wires`, (..., 2**len(wires)). 'state': amplitudes (..., 2**qubits), complex.
         'sample': `shots` outcomes without gradients, (..., shots, len(wires)) of bits, int64; or, with observables,
         of their values +1 and -1, (..., shots, outputs). The first wire is the most significant.
-    wires: of 'probs' and 'sample', in the order of the bits; None is all.
+    wires: the wires of 'probs' and 'sample', in the order of the bits; None is all.
     simulator: an object, a usual name such as 'default.qubit', or None for fused.
     shots: how many a result is the mean of; None is exact. Words that commute are measured in the same shots. torch's
         generator decides them; in `ketscale train` the run's seed, the step and the sample do.
-    gradient: of results from shots: 'shift', the default, is measured with shots of its own by the parameter-shift
+    gradient: the gradient of results from shots. 'shift', the default, is measured with shots of its own by the parameter-shift
         rules, without bias; 'exact' is the exact gradient of the noisy value.
-    device, dtype: of `weight`, as for torch's own layers; circuits take torch.float32 and torch.float64.
+    device, dtype: those of `weight`, as for torch's own layers; circuits take torch.float32 and torch.float64.
 
     Raises:
         UserError: this is no circuit, there is no such simulator, a word does not fit the circuit, a coefficient is no

@@ -57,7 +57,7 @@ class FusedEstimator(BaseEstimatorV2):
 
     default_precision: the standard deviation of normal noise that is added to the values; 0 for exact values. As with
         Qiskit, a pub's or a run's precision comes before it, and the result's `stds` are 0.
-    seed: of the noise. With an integer each pub gets the noise that StatevectorEstimator would give it; a Generator
+    seed: the noise's seed. With an integer each pub gets the noise that StatevectorEstimator would give it; a Generator
         gives each run a stream of its own.
 
     Example:
@@ -131,7 +131,7 @@ class FusedEstimatorGradient:
         """Start a job in a thread of its own that differentiates each observable's expectation value in its circuit.
 
         parameter_values: for each circuit the values of `circuit.parameters`.
-        parameters: for each circuit those to differentiate by, in the order of the result; None means all.
+        parameters: for each circuit, the parameters of its derivatives, in the order of the result; None means all.
 
         Raises:
             UserError: as for `FusedEstimator.run`.

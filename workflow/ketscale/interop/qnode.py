@@ -48,9 +48,9 @@ NUMPY = (np.ndarray, np.number)
 def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> Converted:
     """A function of the same arguments that evaluates a QNode's circuit exactly with `fused`, differentiably in torch.
 
-    Whatever device the QNode names, the simulation is exact and needs no shots; measurements in the middle are deferred. Tensors among the arguments, nested or
-    not, and tensors that the quantum function reads from outside are what the circuit is differentiated by, at most
-    twice. A result has the arguments' precision and device, and the QNode's nesting; it is NumPy's where the arguments are.
+    Whatever device the QNode names, the simulation is exact and needs no shots; measurements in the middle are deferred. The circuit is differentiable,
+    at most twice, with respect to tensors among the arguments, nested or not, and tensors that the quantum function reads
+    from outside. A result has the arguments' precision and device, and the QNode's nesting; it is NumPy's where the arguments are.
 
     trace: `once` runs the quantum function at the first call with its shapes, and again where something else has changed
         that it reads: another argument, or a number, text, array or function outside (`interop.outside`). `always`

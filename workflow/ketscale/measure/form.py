@@ -52,7 +52,7 @@ class Timing(_Part, frozen=True):
     first_step_s: the first step, with compiling. step: steady steps, that is without warm-up, sampled steps and
     those that prepare a CUDA graph. spans: exclusive time of each part of a sampled step. sampled_step: whole
     sampled steps. validation_s: median of a validation pass. epoch: wall time of whole epochs of steady steps,
-    validation left out. steps: their total number. steps_per_epoch: in an epoch. epoch_s: the median of these
+    validation left out. steps: their total number. steps_per_epoch: the steps of an epoch. epoch_s: the median of these
     epochs; if there was none, an estimate: steps_per_epoch times the mean steady step. samples_per_s: the
     throughput at the median steady step. steps_s: all steps together, with the first, warm-up and sampled ones.
     aside_s: what the loop did between steps: agreeing, validating, reporting and saving. train_s: wall time of the
@@ -100,8 +100,8 @@ class Quality(_Part, frozen=True):
     """Metrics of the best weights; each split has the loss and the metrics of the family.
 
     epochs: how many were trained. best_epoch: the one with the best validation, whose weights are tested, or the last if
-    there are no validation samples; None for a model that is fitted. chosen: what such a model has chosen by validation, by
-    name; tried: out of how many settings, 1 for any other model. validation, test: the metrics of that split, by name, none if it has no samples; a fitted model has no loss. right: the cases that the headline metric on the test is the share of;
+    there are no validation samples; None for a model that is fitted. chosen: the values that such a model chose by validation, by
+    name. tried: the number of settings that it chose from; 1 for any other model. validation, test: the metrics of that split, by name, none if it has no samples; a fitted model has no loss. right: the cases that the headline metric on the test is the share of;
     None if it is no share. influence: how much each sample of the test moves the logarithm of that metric, in single
     precision, little-endian and in Base64; None if it is a share, or unknown.
     """
@@ -119,9 +119,10 @@ class Quality(_Part, frozen=True):
 class Code(_Part, frozen=True):
     """The code that trained.
 
-    version: of the package. hash: SHA-256 of the sources that affect numbers and timing. imported: of each module of the
-    package that the run imported, 4 characters of the hash of its name and 4 of that of its bytecode without
-    docstrings, in Base64 and sorted. commit: of the checkout, None outside of one. dirty: whether it had other changes.
+    version: the package's version. hash: SHA-256 of the sources that affect numbers and timing. imported: 4 characters of
+    the hash of the name and 4 of that of the bytecode without docstrings, of each module of the package that the run
+    imported, in Base64 and sorted. commit: the checkout's commit; None outside of one. dirty: whether the checkout had
+    other changes.
     """
 
     version: str
@@ -134,7 +135,7 @@ class Code(_Part, frozen=True):
 class Topology(_Part, frozen=True):
     """The host's processors.
 
-    sockets, physical_cores, threads_per_core: how many there are. core_of: the physical core of each logical CPU that
+    sockets, physical_cores, threads_per_core: their number. core_of: the physical core of each logical CPU that
     rank 0 may use; a core has the number of its lowest CPU.
     """
 
@@ -148,11 +149,12 @@ class Quiet(_Part, frozen=True):
     """Whether the run was timed alone on each of its hosts, and had enough cores. Shares are those of the worst host.
 
     quiet: whether it was: the first three shares are at most 5 %, the fourth is at most 25 %, and nothing is
-    oversubscribed. why: the reasons if it was not, in words. others_share, steal_share: of the time of the run's cores,
-    what other processes used, and what the hypervisor gave to other guests. throttled_share: of the run's time, what a
-    CPU quota stopped it, of all its CPUs together; None if no control group is seen, so that it is unknown.
-    stalled_share: of the training, what is neither in steps nor beside them on purpose, and what steps took longer than
-    the median one without computing; None if that is unknown. cpus: the logical CPUs that were watched on rank 0's
+    oversubscribed. why: the reasons if it was not, in words. others_share: the share of the time of the run's
+    cores that other processes used. steal_share: the share that the hypervisor gave to other guests.
+    throttled_share: the share of the run's time for which a CPU quota stopped it, of all its CPUs together; None if no
+    control group is seen, so that it is unknown. stalled_share: the share of the training that was spent neither in
+    steps nor beside them on purpose, plus that by which steps without computing exceeded the median one; None if that is
+    unknown. cpus: the logical CPUs that were watched on rank 0's
     host, which are all those of the run's cores there; None for the whole host. oversubscribed: whether the run's
     threads are more than the CPUs that it may use, so that they disturbed each other.
     """
@@ -180,7 +182,7 @@ class Rank(msgspec.Struct, kw_only=True, frozen=True):
 
 
 class Gpu(msgspec.Struct, kw_only=True, frozen=True):
-    """A GPU. name: its model. uuid: which one it is."""
+    """A GPU. name: its model. uuid: its identifier."""
 
     name: str
     uuid: str
@@ -190,7 +192,7 @@ class Host(msgspec.Struct, kw_only=True, frozen=True):
     """A host.
 
     host: its name. node_type: the cluster's name for such hosts, as its site file has it; None elsewhere. cpu: the
-    processor's model. cores, memory_bytes: its logical cores and its memory. gpus: those that a process sees. topology: of the processors; None if unknown. cache_bytes: the last-level cache of a core, which
+    processor's model. cores, memory_bytes: its logical cores and its memory. gpus: the GPUs that a process sees. topology: the processors' topology; None if unknown. cache_bytes: the last-level cache of a core, which
     others may share; None if unknown.
     """
 
@@ -207,7 +209,7 @@ class Host(msgspec.Struct, kw_only=True, frozen=True):
 class Machine(Host, kw_only=True, frozen=True):
     """The host of rank 0, and one entry per rank in rank order.
 
-    ranks: what each used.
+    ranks: the resources that each rank used.
     """
 
     ranks: Annotated[list[Rank], Meta(min_length=1)]
@@ -216,7 +218,7 @@ class Machine(Host, kw_only=True, frozen=True):
 class Route(_Part, frozen=True):
     """How fused evaluated the circuits of batches above 2^qubits, and the modelled seconds that decided it.
 
-    qubits, gates, batch: of the circuit. route: what was chosen. sweep_s, matrix_s: the modelled time of either.
+    qubits, gates: their number in the circuit. batch: the circuit's batch. route: the chosen one. sweep_s, matrix_s: the modelled time of either.
     """
 
     qubits: Natural
@@ -236,8 +238,8 @@ class Evolved(_Part, frozen=True):
 
     kernel: dense: the states of the whole system; chain: gates on its sites and pairs. method: the propagator or integrator.
     code: compiled: machine code written for the system or its levels; table: machine code that reads the system from a table;
-    torch: torch's operators; loop: those, one task after the other. states: the system's product states. steps: of a segment
-    (dense) or of the pulse (chain); None where each segment's norm decides, or no pulse was possible any more.
+    torch: torch's operators; loop: torch's operators, one task after the other. states: the system's product states. steps: the
+    number in a segment (dense) or in the pulse (chain); None where each segment's norm decides, or no pulse was possible any more.
     """
 
     kernel: Kernel
@@ -250,10 +252,11 @@ class Evolved(_Part, frozen=True):
 class Trainability(_Part, frozen=True):
     """What a probe has found over the weights that it drew (`engines.circuits.trainability`).
 
-    circuits: how many different ones the model evaluates, of which the largest is probed. qubits, gates: of it. weights:
-    its angles that are drawn. observables: the Pauli words whose expectation values the model takes. pairs: those of a
-    word and a weight that it depends on. square, variance: of the derivative of a pair's expectation value by its weight,
-    the mean square and the variance over draws, means over pairs. frame: the frame potentials of the final states, of t = 1
+    circuits: how many different ones the model evaluates; the largest is probed. qubits, gates: their number in the largest one.
+    weights: its angles that are drawn. observables: the Pauli words whose expectation values the model takes. pairs: the
+    number of pairs of a word and a weight that it depends on. square: the mean square over draws of the derivative of
+    a pair's expectation value with respect to its weight, averaged over pairs. variance: its variance over draws, averaged over
+    pairs. frame: the frame potentials of the final states, of t = 1
     and 2, over those of random states. entanglement: the mean of Meyer and Wallach's Q.
     """
 
@@ -272,8 +275,8 @@ class Trainability(_Part, frozen=True):
 class Split(_Part, frozen=True):
     """How the data were split.
 
-    by: the unit that is never in two of training, validation and test. fold, folds, held_out: with folds, which one
-    is the test set, how many there are and what is held out. shared: how many samples of validation and test equal one
+    by: the unit that is never in two of training, validation and test. fold: the number of the fold
+    that is the test set; None without folds. folds: the number of folds. held_out: what the fold holds out. shared: how many samples of validation and test equal one
     of a part before theirs (train, validation, test), or have steps or a group in common with one; None without a split.
     """
 
@@ -308,20 +311,20 @@ class Used(msgspec.Struct, frozen=True):
 class Record(_Part, frozen=True):
     """A run's metrics.json: everything that was measured, and everything needed to trust it.
 
-    schema: the version of this form. family: of the workload. run: the axes. sizes: the model's sizes by name. status:
+    schema: the version of this form. family: the workload's family. run: the axes. sizes: the model's sizes by name. status:
     how the run ended. reason: why the run did not complete, with the step. resumed: how often it resumed from a
     checkpoint. lost_s: the cost of interruptions in seconds, for repeated work and restarts. call: the call of
-    Snakemake that trained the run; None by hand. parameters: the number of trainable ones; a complex number counts
+    Snakemake that trained the run; None if started by hand. parameters: the number of trainable ones; a complex number counts
     once; None if memory ran out before there was a model. gradient_bytes: what an all-reduce of the gradients sums on
     each rank; None if memory ran out before there was a model, or the model is fitted. config: the resolved settings. config_hash, data_hash,
     features_hash, weights_hash: SHA-256 of the settings, the data, the prepared data and the trained weights; None if
     there are none.
-    split: of the data. samples: how many each part of it has; {} if memory ran out before they were known. code: that trained. packages: their versions by name. mpi_library: the one in use; None without
-    MPI. machine: where it ran. slurm_job_id: of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
+    split: how the data were split. samples: how many each part of the split has; {} if memory ran out before they were known. code: the code that trained. packages: their versions by name. mpi_library: the one in use; None without
+    MPI. machine: the machine that it ran on. slurm_job_id: the id of its job; None outside of SLURM. started, stopped: UTC, ISO 8601. quiet:
     whether it was timed alone. quality: None for a protocol with steps, and of a probe. trainability: what a probe has found; None
-    of any other run. losses: of the first 20 steps; none of a fit. routes: those of
-    fused, if it had a choice. evolution: what evolved a quantum system; None of circuits and classical models, and in records
-    of earlier versions. replayed: how many steps a GPU took as CUDA graphs. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
+    of any other run. losses: the losses of the first 20 steps; a fit has none. routes: the routes that
+    fused chose, if it had a choice. evolution: what evolved a quantum system; None of circuits and classical models, and in records
+    of earlier versions. replayed: the number of steps that a GPU took as CUDA graphs. timing: what the clock measured. node_hours, gpu_hours: nodes and GPUs times hours.
     files: SHA-256 of each file of the run beside the record: its history, the code of a model in a user's
     file, and the trained model where it is kept.
     cohort: the runs that were trained in the same process, a step of all at a time, as PROTOCOL/seedN, before a

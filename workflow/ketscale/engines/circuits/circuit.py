@@ -91,7 +91,7 @@ def column(angle: AngleLike) -> Column:
 class Gate:
     """A gate on `wires`; `columns` are its angles in PennyLane's order.
 
-    name: of `GATES`, or 'C(RX)' for RX under all but the last of the wires, where these are 1; so for every gate of `GATES`.
+    name: a name in `GATES`, or 'C(RX)' for RX under all but the last of the wires, where these are 1; so for every gate of `GATES`.
     matrix: a `QubitUnitary`'s alone, 2x2 or 4x4, the first wire the more significant; see `given`.
     order: a `Permutation`'s alone: basis state i of the wires, the first one the most significant, becomes order[i].
 

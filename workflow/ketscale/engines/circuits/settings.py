@@ -57,7 +57,7 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     placement: Annotated[
         Literal["model", "cpu", "gpu"],
         Meta(
-            description="Where circuits run. model: on the model's device; cpu or gpu: there, wherever the model is"
+            description="The device that circuits run on. model: the model's own; cpu or gpu: this one, whatever the model's is"
         ),
     ] = "model"
     route: (

@@ -51,7 +51,7 @@ class System:
     parameters: the usual values, one for each term of the drift.
     targets: pure states (d,) of norm 1 that a pulse may aim at.
     rates: the usual rates of the jumps, one for each; without them the system is closed unless rates are given.
-    levels: those of each site, whose product is d, the first site the slowest index; without them there is one site.
+    levels: each site's levels, whose product is d, the first site the slowest index; without them there is one site.
 
     The attributes `drift`, `controls` and `jumps` read as matrices of all sites; what was given for some is in `terms`.
 
@@ -170,7 +170,7 @@ class System:
 
     @property
     def differentiated(self) -> bool:
-        """Whether derivatives by operators may be asked for."""
+        """Whether derivatives with respect to operators may be asked for."""
         terms = (*self.terms("drift").values(), *self.terms("controls").values())
         return any(is_differentiated(term.operator) for term in terms)
 

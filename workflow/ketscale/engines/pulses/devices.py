@@ -150,7 +150,7 @@ def fluxonium_chain(
 ) -> Device:
     """An open chain; by default the published one, at half a flux quantum.
 
-    width, seed: of the relative spread of the three energies of each site; see `circuits.spread`.
+    width, seed: they set the relative spread of the three energies of each site; see `circuits.spread`.
     charging, josephson: E_C and E_J, GHz. inductive: E_L, GHz, cycled along the chain. flux: rad.
     capacitive_coupling, inductive_coupling: J_C and J_L of neighbours, GHz.
 
@@ -183,8 +183,8 @@ def fluxonium_lattice(
 ) -> Device:
     """A block of a periodic 5 x 5 lattice; by default the published one.
 
-    Sites are in the order of their rows. The block begins in row 0 and `first_column`; of the whole lattice's couplings
-    between neighbours it has those inside it. The published examples of six qubits use 3 rows and 2 columns, from
+    Sites are in the order of their rows. The block begins in row 0 and `first_column`; it has the couplings
+    between neighbours of the whole lattice that lie inside it. The published examples of six qubits use 3 rows and 2 columns, from
     column 2.
 
     inductive: E_L of the first row, GHz; each further row is shifted by three columns. Otherwise as for

@@ -26,7 +26,7 @@ ROUNDING = 1e-9
 class Cosine:
     """A plateau between two cosine ramps; by default ramps alone, amplitude (1 + cos(2 pi (t - tau/2) / tau)) / 2.
 
-    amplitude: of the plateau, rad/ns, real (drives,). ramp: length of each ramp as a fraction of the pulse's, up to 1/2.
+    amplitude: the plateau's, rad/ns, real (drives,). ramp: length of each ramp as a fraction of the pulse's, up to 1/2.
 
     Raises:
         UserError: the ramp is not such a fraction.
@@ -103,7 +103,7 @@ class Segments:
         return self.amplitude.shape[1]
 
     def modulus(self) -> torch.Tensor:
-        """|values| of all segments, (drives, segments); those of ramps are not larger."""
+        """|values| of all segments, (drives, segments); ramps have no larger ones."""
         return torch.linalg.vector_norm(self.amplitude, dim=-1)
 
 
@@ -222,9 +222,9 @@ class Pulses:
     For a real envelope that is envelope cos(frequency t + phase). All pulses begin at t = 0 and are 0 after their length.
     All tensors may be trained.
 
-    frequency: rad/ns, phase: rad, length: ns, positive; real (drives,). Of segments the length is one for all drives,
-        of shape (). Their edges are at fractions of it, so that a gradient by the length needs times that are fractions of
-        the length too.
+    frequency: rad/ns, phase: rad, length: ns, positive; real (drives,). `Segments` have one length for all
+        drives, of shape (). Their edges are at fractions of it, so that a gradient with respect to the length needs times
+        that are fractions of the length too.
 
     Raises:
         UserError: the shapes do not fit the envelope, or a length is not positive.

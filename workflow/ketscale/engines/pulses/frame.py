@@ -53,7 +53,7 @@ class Frame:
     ) -> Complex[torch.Tensor, "*batch {self.states.shape[1]} _"]:
         """exp(i E_i t) <i|psi_j> after a time t, complex (D, columns) or (batch, D, columns).
 
-        final: columns psi (d, columns) or (batch, d, columns); those that began as `states` give the matrix that fidelities
+        final: columns psi (d, columns) or (batch, d, columns); columns that began as `states` give the matrix that fidelities
             compare. Or the channel of these states, (D, D, d, d) or with a batch, of which the images' matrices
             (D, D, D, D) are made.
         duration: t, a number or a real tensor () or (batch,), differentiated.

@@ -121,8 +121,8 @@ class Integrator:
 
         amplitudes: real (steps, stages, drives), the f_k, then the g_l of driven couplings, at `times`. columns: complex
         (columns, d**n). Any of the four may be a batch: lattices in a list, the others with a further axis in front; so is
-        the result, and each member takes as long as by itself. torch.func transforms it. Derivatives of any order by all tensors, duration and those
-        of the lattice included; in couplings and drives they are those in Hermitian directions. First ones have a memory
+        the result, and each member takes as long as by itself. torch.func transforms it. Derivatives of any
+        order exist with respect to all tensors, duration and those of the lattice included; in couplings and drives they are those in Hermitian directions. First ones have a memory
         that does not grow with steps; further ones, and forward mode, keep every state.
 
         Raises:

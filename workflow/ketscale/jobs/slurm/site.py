@@ -109,8 +109,8 @@ class SiteFile(Block, frozen=True, kw_only=True):
         list[dict[str, Any]],
         Meta(
             min_length=1,
-            description="Time (minutes) and memory (memory_mb, per rank) that a run asks for; of the lines that match "
-            "a run, the last one with the key counts",
+            description="Time (minutes) and memory (memory_mb, per rank) that a run asks for; the last line that "
+            "matches a run and has the key counts",
         ),
     ]
 

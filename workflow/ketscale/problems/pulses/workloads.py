@@ -57,7 +57,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     pairs: Annotated[
         tuple[tuple[int, int], ...],
         Meta(
-            description="With cnot: control and target of each, from 0, coupled neighbours; where pairs share a qubit, the target is the product of their CNOTs, the first acting first"
+            description="With cnot: control and target of each, from 0, coupled neighbours. If pairs share a qubit, the target is the product of their CNOTs, the first acting first"
         ),
     ] = ((0, 1),)
     target: Annotated[

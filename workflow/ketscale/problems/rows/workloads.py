@@ -106,7 +106,7 @@ class Table(RowsWorkload, frozen=True, kw_only=True):
     file: Annotated[File, Meta(description="A CSV file whose first line names the columns")] | None = None
     target: Annotated[
         Column | Annotated[list[Column], Meta(min_length=1)],
-        Meta(description="The column that is to be predicted; of a regression also a list of columns"),
+        Meta(description="The column that is to be predicted; a regression may have a list of columns"),
     ]
     split_column: (
         Annotated[Column, Meta(description="The column that says in which part a row is: train, val or test")]
@@ -173,7 +173,7 @@ class SampleTable(RowsWorkload, frozen=True, kw_only=True):
 
     table: Annotated[
         Literal["breast-cancer", "diabetes", "iris", "wine"],
-        Meta(description="Which one; diabetes is a regression, the others are classifications"),
+        Meta(description="The table; diabetes is a regression, the others are classifications"),
     ]
     split_seed: SplitSeed
 

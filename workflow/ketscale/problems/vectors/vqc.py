@@ -80,7 +80,7 @@ class VQC(nn.Module):
 
     @vjp_of(forward)
     def vjp(self, x: torch.Tensor) -> VJP | None:
-        """`forward`, see `engines.vjp`; the gradient by the features is not computed."""
+        """`forward`, see `engines.vjp`; the gradient with respect to the features is not computed."""
         check_inputs(self, x, *x.shape[1:-1], self.inputs)
         through_head, through_classifier = offered(self.head), offered(self.classifier)
         head = through_head and through_head(x, to_input=False)
