@@ -34,6 +34,8 @@ PAGE = "page.html.j2"
 # What figures, and rows beyond the first ones of each table, may take of a page, which stays below 5 MB with them. Others
 # are only in their files, to which the page leads.
 FIGURES_BYTES, ROWS_BYTES = 2_800_000, 1_200_000
+# What is told of a claim, from columns of claims.csv.
+ABOUT = {"measured": "subject", "machine": "hardware", "source": "source"}
 WIDE, NARROW = "svg", "narrow.svg"
 # The files of a figure that the page leads to.
 FILES = ("svg", "png", "csv")
@@ -200,7 +202,7 @@ def _claim(row: Mapping[str, Any]) -> Told:
     value, low, high = (None if row[end] != row[end] else row[end] for end in ("effect", "low", "high"))
     effect = None if value is None else Estimate(value, low, high, int(row["n"]))
     name = f"{row['id']} {row['statement']}"
-    about = {"measured": shown(row["subject"]), "source": shown(row["source"])}
+    about = {name: shown(row[column]) for name, column in ABOUT.items()}
     return Told(name, "", effect, verdict=row["verdict"], more={"why": shown(row["reason"]), **about})
 
 
