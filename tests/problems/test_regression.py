@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 import torch
@@ -28,11 +30,14 @@ TARGETS += np.array([0.3, 900.0]) * GENERATOR.normal(size=(60, 2))
 SPLITS = {"train": np.arange(40), "validation": np.arange(40, 50), "test": np.arange(50, 60)}
 
 
-def regression(model: nn.Module, columns: int = 2, validation: bool = True) -> Regression:
+def regression(
+    model: nn.Module, columns: int = 2, validation: bool = True, order: Literal["C", "F"] = "C"
+) -> Regression:
     splits = {name: torch.from_numpy(rows) for name, rows in SPLITS.items()}
     if not validation:
         splits["validation"] = splits["validation"][:0]
-    made = Regression(model, torch.tensor(INPUTS), torch.tensor(TARGETS[:, :columns]), splits, seed=3)
+    inputs, targets = (np.array(each, order=order) for each in (INPUTS, TARGETS[:, :columns]))
+    made = Regression(model, torch.from_numpy(inputs), torch.from_numpy(targets), splits, seed=3)
     return made.convert(torch.device("cpu"), torch.float64)
 
 
@@ -85,8 +90,12 @@ def test_r2_of_a_constant_column_is_undefined() -> None:
 
 @pytest.mark.parametrize("make", [mlp, vqc])
 @pytest.mark.parametrize("columns", [1, 2])
-def test_a_step_without_autograd_is_the_gradient_of_the_loss_by_hand(make: object, columns: int) -> None:
-    problem = regression(make(columns), columns)  # type: ignore[operator]
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_step_without_autograd_is_the_gradient_of_the_loss_by_hand(
+    make: object, columns: int, order: Literal["C", "F"]
+) -> None:
+    """Also of arrays whose columns are side by side, as those of a data frame are."""
+    problem = regression(make(columns), columns, order=order)  # type: ignore[operator]
     indices = torch.tensor([3, 7, 21, 39])
     with torch.no_grad():
         made = problem.vjp(indices, 2)

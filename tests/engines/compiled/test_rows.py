@@ -19,6 +19,13 @@ def test_rows_are_those_of_a_table(dtype: torch.dtype, shape: tuple[int, ...], c
     assert torch.equal(gathered(table, chosen), table[chosen])
 
 
+def test_rows_that_are_not_side_by_side_are_refused() -> None:
+    table, chosen = torch.randn(4, 7), torch.tensor([0, 3, 1])
+    for given in ((table.T, chosen), (table, torch.tensor([0, 3, 1, 2])[::2])):
+        with pytest.raises(ValueError, match="contiguous"):
+            gathered(*given)
+
+
 @pytest.mark.parametrize("dtype", TYPES[:2])
 def test_a_copy_and_a_product_are_in_place(dtype: torch.dtype) -> None:
     x, factors = torch.randn(2, 15, dtype=dtype), torch.randn(2, 1, dtype=dtype)

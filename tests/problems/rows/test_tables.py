@@ -97,6 +97,7 @@ def test_the_data_are_standardised_over_the_training_rows_alone(tmp_path: Path) 
     expected = (VECTORS - train.mean(0)) / train.std(0)
     np.testing.assert_allclose(kept.features, expected, rtol=0, atol=1e-5)
     assert np.array_equal(kept.targets, WEIGHTS[:, None]) and kept.names == ("weight",)
+    assert kept.features.flags.c_contiguous  # though a data frame's columns are side by side
 
 
 def test_rows_of_a_group_stay_together(tmp_path: Path) -> None:

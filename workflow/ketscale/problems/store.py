@@ -64,13 +64,13 @@ class PreparedFolder:
 
 
 def write(folder: Path, contents: Mapping[str, NDArray[Any] | Mapping[str, NDArray[Any]]]) -> None:
-    """Write the files of these names: an array as .npy, arrays by name as .npz."""
+    """Write the files of these names: an array as .npy, arrays by name as .npz, with rows side by side."""
     for name, content in contents.items():
         if isinstance(content, Mapping):
             arrays: Any = content
             np.savez(folder / name, allow_pickle=False, **arrays)
         else:
-            np.save(folder / name, content)
+            np.save(folder / name, np.asarray(content, order="C"))
 
 
 def identity_of(workload: Workload, data_hash: str, code_version: int, **more: Any) -> dict[str, Any]:

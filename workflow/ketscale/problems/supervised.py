@@ -57,10 +57,11 @@ class Supervised(Problem):
         self.arguments = arguments or {}
         self.splits = {name: len(rows) for name, rows in splits.items() if len(rows)}
         self.sampler = Shuffled(self.splits["train"])
-        self.register_buffer("inputs", inputs, persistent=False)
-        self.register_buffer("targets", self.scaled(targets, splits["train"]), persistent=False)
-        for name, rows in splits.items():
-            self.register_buffer(f"rows_{name}", rows, persistent=False)
+        scaled = self.scaled(targets, splits["train"])
+        rows = {f"rows_{name}": each for name, each in splits.items()}
+        # Rows side by side, as `gathered` takes them: a user's arrays may have another order.
+        for name, tensor in {"inputs": inputs, "targets": scaled, **rows}.items():
+            self.register_buffer(name, tensor.contiguous(), persistent=False)
 
     @abstractmethod
     def scaled(self, targets: torch.Tensor, train: torch.Tensor) -> torch.Tensor:

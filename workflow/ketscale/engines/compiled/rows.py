@@ -68,7 +68,13 @@ def copy(out: torch.Tensor, source: torch.Tensor) -> None:
 
 
 def gathered(table: torch.Tensor, chosen: torch.Tensor) -> torch.Tensor:
-    """table[chosen] of a contiguous table (n, ...) of floats or of int64, for int64 indices (...) below n, on a CPU."""
+    """table[chosen] of a contiguous table (n, ...) of floats or of int64, for contiguous int64 indices (...) below n, on a CPU.
+
+    Raises:
+        ValueError: a tensor is not contiguous.
+    """
+    if not (table.is_contiguous() and chosen.is_contiguous()):
+        raise ValueError("gathered: the table and the indices must be contiguous")
     made = table.new_empty((*chosen.shape, *table.shape[1:]))
     width = table.numel() // len(table)
     # A copy of 64 bits is that of a float.

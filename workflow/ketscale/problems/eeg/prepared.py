@@ -15,7 +15,7 @@ from ketscale.problems.splits import SPLITS, Parts
 if TYPE_CHECKING:
     from ketscale.problems.eeg.workloads import SeriesWorkload
 
-VERSION = 3  # increase it whenever the arithmetic of a workload of series, or the files, change
+VERSION = 4  # increase it whenever the arithmetic of a workload of series, or the files, change
 FILES = ("signals.npy", "labels.npy", "groups.npz", "splits.npz")
 
 

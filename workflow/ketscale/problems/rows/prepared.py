@@ -15,7 +15,7 @@ from ketscale.problems.vectors.prepared import PreparedVectors
 if TYPE_CHECKING:
     from ketscale.problems.baselines import Baseline
 
-VERSION = 1  # increase it whenever the arithmetic or the files of prepared rows change
+VERSION = 2  # increase it whenever the arithmetic or the files of prepared rows change
 
 
 def prepare(workload: RowsWorkload, manifest: Path, fetched: Path | None) -> None:
