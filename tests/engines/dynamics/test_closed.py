@@ -136,24 +136,28 @@ def test_exponentials_by_products_have_the_error_of_rounding(strength: float, dt
     assert plain._by_products(given.to(dtype), strength)[2].isfinite().all()
 
 
-def test_long_pulses_of_dense_systems_keep_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_open", [False, True])
+def test_long_pulses_of_dense_systems_keep_parts(monkeypatch: pytest.MonkeyPatch, is_open: bool) -> None:
     system, (parameters, controls, columns) = system_of(3), tensors(3, segments=5)
     controls.requires_grad_()
 
     def evolve(controls: torch.Tensor) -> torch.Tensor:
-        tasks = Tasks(controls, 1.5, parameters=parameters, initial=columns)
-        return Batched(route="torch").columns(system, tasks)
+        tasks = Tasks(controls, 1.5, parameters=parameters)
+        if is_open:
+            return Batched(route="torch").state(
+                system, tasks._replace(rates=torch.full((2, 1), 0.1).double())
+            )
+        return Batched(route="torch").columns(system, tasks._replace(initial=columns))
 
     def found() -> Tensors:
         made = evolve(controls)
         return [made, *torch.autograd.grad((made**2).real.sum(), controls)]
 
     whole, calls = found(), []
-    one_part = plain._all_at_once
-    monkeypatch.setattr(plain, "KEPT_BYTES", 2 * plain.MATRICES * 2 * 9 * 16 + 1000)
-    monkeypatch.setattr(
-        plain, "_all_at_once", lambda *given: calls.append(given[1].shape[1]) or one_part(*given)
-    )
+    name, bytes_of_a_map = ("_in_turn", 81 * 8) if is_open else ("_all_at_once", 9 * 16)
+    one_part = getattr(plain, name)
+    monkeypatch.setattr(plain, "KEPT_BYTES", 2 * plain.MATRICES * 2 * bytes_of_a_map + 1000)
+    monkeypatch.setattr(plain, name, lambda *given: calls.append(given[1].shape[1]) or one_part(*given))
     for one, other in zip(whole, found(), strict=True):
         torch.testing.assert_close(one, other, rtol=1e-12, atol=1e-12)
     assert calls == [2, 2, 1, 1, 2, 2]

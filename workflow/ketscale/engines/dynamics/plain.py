@@ -1,7 +1,7 @@
 """The evolution of linear systems by torch's operators, on any device; differentiable to any order.
 
 On the CPU it serves unitaries of many levels whose Hamiltonian has few zeros, since products of matrices are fast. The maps
-of all tasks and segments are made at once, and then applied. They are real, or, of `paired` coordinates, complex.
+of many segments are made at once, and then applied. They are real, or, of `paired` coordinates, complex.
 """
 
 from __future__ import annotations
@@ -28,17 +28,22 @@ def evolve(
     fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
 ) -> torch.Tensor:
     """See `cpu.evolve`."""
-    if not evolution.generators.paired:
-        return segment_ends(fixed, controls, initial, evolution)[:, -1]
-    matrices = 1 + initial.shape[-1] ** 2 // 4 * initial.element_size() * 2 * len(initial)
-    at_once = max(1, KEPT_BYTES // (MATRICES * matrices))
+    paired = evolution.generators.paired
+    matrices = 1 + initial.shape[-1] ** 2 // (2 if paired else 1) * initial.element_size() * len(initial)
+    at_once, whole = max(1, KEPT_BYTES // (MATRICES * matrices)), _all_at_once if paired else _in_turn
     # torch.func allows no hooks, by which parts are computed again.
-    if controls.shape[1] > at_once and torch.is_grad_enabled() and not transforms_active():
-        for part in controls.split(at_once, 1):
-            given = (_all_at_once, fixed, part, initial, evolution)
-            initial = checkpoint(*given, use_reentrant=False, preserve_rng_state=False)
-        return initial
-    return _all_at_once(fixed, controls, initial, evolution)
+    if controls.shape[1] <= at_once or transforms_active():
+        return whole(fixed, controls, initial, evolution)
+    for part in controls.split(at_once, 1):
+        given = (whole, fixed, part, initial, evolution)
+        initial = checkpoint(*given, use_reentrant=False, preserve_rng_state=False)
+    return initial
+
+
+def _in_turn(
+    fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+) -> torch.Tensor:
+    return segment_ends(fixed, controls, initial, evolution)[:, -1]
 
 
 def _all_at_once(
