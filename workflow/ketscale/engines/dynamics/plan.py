@@ -15,7 +15,7 @@ from ketscale.engines.dynamics.generators import Generators
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 
 # States of so many steps of a segment are kept in the backward pass; with more, it recomputes them in blocks.
-BLOCK = 32
+BLOCK = 256
 
 
 @dataclass(frozen=True)
