@@ -665,6 +665,7 @@ def refused(**changes: Any) -> Callable[[], object]:
             "duration: torch.func.vmap hides which is longest",
         ),
         (lambda: kd.evolve(QUBIT, np.zeros((3, 1)), 3.0, parameters=[2.9], method="rk4", dt=1.0), "dt: 1.0 is too long a step of rk4"),
+        (lambda: kd.evolve(kd.transmon(), np.full((4, 2), 0.1), 10.0, method="rk4", dt=1.3, initial=[0, 0, 1]), "dt: 1.3 is too long a step of rk4"),
         (lambda: kd.evolve(QUBIT, np.zeros((3, 1)), 3.0, parameters=[0.7], method="euler", dt=1.0), "dt: 1.0 is too long a step of euler"),
         (lambda: kd.chain(QUBIT), "sites: must be a list of one or more systems"),
         (lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=4), "levels: must be a whole number for each site"),  # type: ignore[arg-type]

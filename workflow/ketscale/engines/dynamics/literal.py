@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ketscale.engines.dynamics.generators import Scheme, substeps
-from ketscale.engines.dynamics.propagators import Propagator, check_step
+from ketscale.engines.dynamics.propagators import Propagator, check_norms, check_step
 from ketscale.engines.dynamics.system import Operators, System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, check_values, usual_parameters
 from ketscale.errors import UserError
@@ -71,7 +71,14 @@ class PublishedLoop(Propagator):
             dtype = tasks.controls.dtype.to_complex()
             return tasks.controls.sum().to(dtype).expand(0, system.dimension, system.dimension)
         created = self._created(system, tasks)
-        return torch.stack([self._one(tasks, task, each) for task, each in enumerate(created)])
+        made = torch.stack([self._one(tasks, task, each) for task, each in enumerate(created)])
+        if self.strict:
+            before = torch.stack([each.initial.detach().norm() for each in created])
+            after = made.detach().flatten(1).norm(dim=1)
+            check_norms(
+                after, before, system.dimension, tasks, f"{self.dt} is too long a step of {self.scheme}"
+            )
+        return made
 
     def evolution(self, system: System, tasks: Tasks) -> Evolved:
         """See `Batched.evolution`."""

@@ -40,7 +40,7 @@ from ketscale.shapes import Complex, Float
 
 # What evolves to the end alone, or also gives the states at the ends of segments.
 _WHEN = ("evolve", "segment_ends")
-# A state whose norm has grown by this much more than it can is the integrator's.
+# A state whose norm has grown by this much more than it can, or shrunk, is the integrator's.
 GROWTH = 1.5
 
 
@@ -216,15 +216,14 @@ class Batched(Propagator):
                 f"controls, parameters or rates: too large for {self.scheme} in a segment of {tasks.segment:.4g}, whose largest "
                 "angle is 200,000 radians; use shorter segments, a rotating frame, or smaller rates"
             )
-        # A norm grows by the root of the dimension at most, where a mixed state becomes pure, and without rates not at all.
-        if self.scheme != "exact" and evolved.numel():
-            growth = GROWTH * math.sqrt(1 if tasks.rates is None else levels)
-            largest = growth * initial.norm(dim=-1).max()
-            if not evolved.norm(dim=-1).max() <= largest:  # NaN fails too
-                check_values(tasks)
-                raise UserError(
-                    f"dt: {self.dt} is too long a step of {self.scheme} for these controls and rates; use a shorter one, or exact"
-                )
+        if self.scheme != "exact":
+            check_norms(
+                evolved.norm(dim=-1),
+                initial.norm(dim=-1),
+                levels,
+                tasks,
+                f"{self.dt} is too long a step of {self.scheme}",
+            )
 
     def division(self, tasks: Tasks, dtype: torch.dtype) -> Division:
         """How the segments of tasks are divided.
@@ -249,6 +248,23 @@ class Batched(Propagator):
         from ketscale.engines.dynamics import cpu
 
         return cpu
+
+
+def check_norms(after: torch.Tensor, before: torch.Tensor, levels: int, tasks: Tasks, what: str) -> None:
+    """Raise UserError if states have norms that no evolution gives them, by an integrator's step, as `what` says.
+
+    A norm grows by the root of the dimension at most, where a mixed state becomes pure, and without rates not at all; nor
+    does it shrink then.
+    """
+    if not after.numel():
+        return
+    closed = tasks.rates is None
+    small = closed and not after.min() * GROWTH >= before.min()
+    if (
+        small or not after.max() <= GROWTH * math.sqrt(1 if closed else levels) * before.max()
+    ):  # NaN fails too
+        check_values(tasks)
+        raise UserError(f"dt: {what} for these controls and rates; use a shorter one, or exact")
 
 
 def check_step(scheme: str, dt: float | None) -> None:
