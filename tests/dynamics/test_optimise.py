@@ -175,6 +175,15 @@ def test_a_search_goes_on_where_another_has_ended() -> None:
     assert rough.infidelity > 1e-9 >= fine.infidelity
 
 
+def test_what_is_shown_of_an_ensemble_has_its_mean_rates() -> None:
+    """A qubit without usual rates; one that relaxes does not end in its upper state."""
+    rates = torch.tensor([[0.02, 0.0], [0.04, 0.0]], dtype=torch.float64)
+    pulse = kd.Piecewise(segments=10)
+    found = kd.optimise(kd.transmon(levels=2), "x", pulse, 20.0, rates=rates, evaluations=30, progress=False)
+    assert found.system.rates == pytest.approx({"relaxation": 0.03, "dephasing": 0.0})
+    assert found.populations(0)["1"][-1] < 0.9
+
+
 def test_an_ensemble_makes_a_pulse_robust() -> None:
     system, off = kd.transmon(), torch.linspace(-0.03, 0.03, 3, dtype=torch.float64)
     pulse = kd.Piecewise(segments=15)

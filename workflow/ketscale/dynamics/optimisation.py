@@ -286,14 +286,15 @@ class _Goal:
         return self.initial
 
     def searched(self) -> System:
-        """The system with the parameters and rates that were given; of an ensemble it has the usual ones."""
+        """The system with the parameters and rates that were given; of an ensemble it has their means."""
         own: dict[str, Any] = {}
         for name, values, terms in (
             ("parameters", self.parameters, self.system.drift),
             ("rates", self.rates, self.system.jumps),
         ):
-            if values is not None and values.numel() == len(terms):
-                own[name] = dict(zip(terms, values.detach().flatten().tolist(), strict=True))
+            if values is not None:
+                mean = values.detach().reshape(-1, len(terms)).mean(0)
+                own[name] = dict(zip(terms, mean.tolist(), strict=True))
         return replace(self.system, **own) if own else self.system
 
     def infidelities(self, controls: torch.Tensor, duration: Any, which: torch.Tensor) -> torch.Tensor:
