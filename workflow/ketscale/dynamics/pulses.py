@@ -184,7 +184,7 @@ class Pulse(ABC):
 
 @dataclass(frozen=True, kw_only=True)
 class Cosine(Pulse):
-    """A plateau between two ramps of half a cosine, each `ramp` of the duration; by default ramps alone.
+    """A plateau between two ramps of half a cosine, each `ramp` of the duration; by default ramps alone. Amplitudes are angular frequencies.
 
     Raises:
         UserError: the ramp is not above 0 and at most 0.5; or as for `Pulse`.
@@ -212,6 +212,8 @@ class Cosine(Pulse):
 @dataclass(frozen=True, kw_only=True)
 class Gaussian(Pulse):
     """A Gaussian whose standard deviation is `width` of the duration, lifted so that it begins and ends with 0.
+
+    Amplitudes are angular frequencies.
 
     Raises:
         UserError: the width is not positive; or as for `Pulse`.
@@ -280,7 +282,7 @@ class Drag(Gaussian):
 
 @dataclass(frozen=True, kw_only=True)
 class Piecewise(Pulse):
-    """An amplitude for each of `pieces` equal parts (None: for each segment), as GRAPE optimises it.
+    """An amplitude for each of `pieces` equal parts (None: for each segment), an angular frequency, as GRAPE optimises it.
 
     Raises:
         UserError: there are more pieces than segments, or none; or as for `Pulse`.
@@ -317,6 +319,8 @@ class Piecewise(Pulse):
 @dataclass(frozen=True, kw_only=True)
 class Fourier(Pulse):
     """Sines, which begin and end with 0: sum_n amplitude_n sin(pi n t / duration), n = 1 to `terms`.
+
+    Amplitudes are angular frequencies.
 
     Raises:
         UserError: there is no term; or as for `Pulse`.

@@ -38,7 +38,8 @@ def evolve(
     """Columns after the pulses, from those at time 0; the errors of the integrator are `error_estimate`.
 
     lattice, columns: as for `Integrator.evolve`, batches too. dt: the longest step, ns; steps are equal and as many in
-    each segment of the pulses. method, route: as for `integrator`.
+    each segment of the pulses. method, route: as for `integrator`; interaction4 is of order 4 where layers of couplings
+    commute (two sites), otherwise of order 2.
 
     Raises:
         UserError: there would be too many steps, or as for `integrator` and `Integrator.evolve`.
@@ -60,7 +61,7 @@ def error_estimate(
 ) -> Float64[torch.Tensor, "*all columns"]:
     """How far each column of `evolve` with these arguments is from that of twice the steps: the norm of the difference.
 
-    That is the error times 1 - 2^-p for an integrator of order p: 15/16 of it for order 4, half of it for order 1. An
+    That is the error times 1 - 2^-p for an integrator of order p: 15/16 of it for order 4, 3/4 for order 2, half of it for order 1. An
     infidelity's error is at most twice as large. Without gradients.
 
     Raises:
