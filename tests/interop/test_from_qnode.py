@@ -377,10 +377,19 @@ def test_second_derivatives_and_torch_func() -> None:
         torch.testing.assert_close(transform(converted), transform(QNODE))
 
 
+def of_a_layer(inputs: Any, weights: Any) -> Any:
+    qml.RX(inputs[0] + weights, wires=0)
+    return qml.expval(qml.Z(0))
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [
         (lambda: cosine, "takes a QNode, not function"),
+        (
+            lambda: qml.qnn.TorchLayer(qml.QNode(of_a_layer, DEVICE), {"weights": 1}),
+            r"give its QNode, as in layer\.qnode",
+        ),
         (lambda: qml.QNode(cosine, qml.device("default.mixed", wires=1)), "pure states"),
         (lambda: qml.set_shots(QNODE, 10), "exact results"),
         (lambda: qml.transforms.merge_rotations(QNODE), "does not run transforms"),

@@ -70,9 +70,13 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
         tensor([1., 1., 1.])
     """
     if not isinstance(qnode, qml.QNode):
-        raise UserError(
-            f"from_qnode takes a QNode, not {type(qnode).__name__}: decorate the function with qml.qnode"
+        kind = type(qnode).__name__
+        instead = (
+            "give its QNode, as in layer.qnode = from_qnode(layer.qnode)"
+            if kind == "TorchLayer"
+            else "decorate the function with qml.qnode"
         )
+        raise UserError(f"from_qnode takes a QNode, not {kind}: {instead}")
     if trace not in ("once", "always"):
         raise UserError(f"from_qnode: trace is 'once' or 'always', not {trace!r}")
     if not str(qnode.device.name).startswith(PURE):
