@@ -560,8 +560,25 @@ def test_a_model_that_is_no_better_than_the_baseline_is_told(share: float, word:
         shares(1000, vqc=share, mlp=0.1),
         beside=[baseline("logistic regression", 0.8, samples=1000)],
     )
-    said = [note for note in found.notes if "the baseline" in note]
+    said = [note for note in found.notes if note.startswith("vqc on digits is")]
     assert said == ([f"vqc on digits is {word} than the baseline logistic regression."] if word else [])
+
+
+@pytest.mark.parametrize(("share", "weak"), [(0.1, True), (0.8, False), (0.9, False)])
+def test_a_control_that_is_worse_than_the_baseline_is_called_weak(
+    share: float, weak: bool, tmp_path: Path
+) -> None:
+    """Whatever the verdict: better than it, the model may still be worse than the simplest method."""
+    found, _ = asked(
+        analysis.of(given()),
+        tmp_path,
+        shares(1000, vqc=0.5, mlp=share),
+        beside=[baseline("logistic regression", 0.8, samples=1000)],
+    )
+    assert found.verdict == (verdicts.BETTER if weak else verdicts.WORSE)
+    assert ("(weak control)" in found.text) == ("(weak control)" in found.short) == weak
+    said = [note for note in found.notes if "the control mlp is itself worse than the baseline" in note]
+    assert len(said) == weak
 
 
 def test_without_a_control_the_best_baseline_stands_in(tmp_path: Path) -> None:

@@ -237,6 +237,11 @@ class Finding:
         ):
             word = "worse" if self.against == verdicts.WORSE else "not surely better"
             yield f"{model} on {where} is {word} than the baseline {self.standard}."
+        if self.is_weak:
+            yield (
+                f"Careful: on {where} the control {self.beside} is itself worse than the baseline {self.standard}, so a "
+                f"comparison with it says little of {model}: train it better, or compare with a better one."
+            )
         if share and self.beside != GUESSING and self.theirs and self.theirs.value >= CEILING:
             what = "baseline" if self.beside == self.standard else "control"
             yield f"On {where} the {what} leaves little room to be better."
@@ -246,6 +251,18 @@ class Finding:
         over = "test samples, of one seed alone" if self.sampled and self.n == 1 else over
         over += "" if share else f", of the geometric mean of {self.metric.title}"
         yield f"Intervals are of 95 %, over {over}."
+
+    @property
+    def is_weak(self) -> bool:
+        """Whether the control is itself worse than the best baseline of the data: no part of their intervals is the same."""
+        if self.beside in ("", GUESSING, self.standard) or self.theirs is None or self.standing is None:
+            return False
+        worse, better = (
+            (self.theirs.high, self.standing.low)
+            if self.metric.better == "up"
+            else (self.standing.high, self.theirs.low)
+        )
+        return worse is not None and better is not None and worse < better
 
     @property
     def _lost(self) -> str:
@@ -286,8 +303,13 @@ def _number(found: float | None, unit: str) -> str:
 
 
 def care(found: Iterable[Finding]) -> str:
-    """What is said with the verdicts of intervals, in brackets: that sides were not tuned, not with equal budgets, or not trained alike."""
+    """What is said with the verdicts of intervals, in brackets.
+
+    The control was worse than a baseline; or sides were not tuned, not with equal budgets, or not trained alike.
+    """
     of_intervals = [each for each in found if each.verdict in _OF_INTERVALS]
+    if any(each.is_weak for each in of_intervals):
+        return " (weak control)"
     if any(each.untuned for each in of_intervals):
         return " (untuned)"
     if any(each.uneven for each in of_intervals):
