@@ -33,6 +33,7 @@ ELSEWHERE = {
     "-m pytest": "tests/contract/test_added.py",
     "-m docs._generate": "tests/docs/test_site.py",
     "-m benchmarks.readers": "tests/benchmarks/test_readers.py",
+    "-m benchmarks.download_race": "tests/benchmarks/test_download_race.py",
     "-m tests.jobs.judged_costs": "tests/jobs/test_costs.py",
     "-m benchmarks.first": "tests/benchmarks/test_first.py",
     "-m benchmarks.second": "tests/benchmarks/test_second.py",
