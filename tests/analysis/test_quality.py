@@ -576,7 +576,8 @@ def test_a_control_that_is_worse_than_the_baseline_is_called_weak(
         beside=[baseline("logistic regression", 0.8, samples=1000)],
     )
     assert found.verdict == (verdicts.BETTER if weak else verdicts.WORSE)
-    assert ("(weak control)" in found.text) == ("(weak control)" in found.short) == weak
+    care = "(untuned, weak control)" if weak else "(untuned)"
+    assert found.text.endswith(f" {care}.") and found.short.endswith(f" {care}")
     said = [note for note in found.notes if "the control mlp is itself worse than the baseline" in note]
     assert len(said) == weak
 

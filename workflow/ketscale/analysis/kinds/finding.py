@@ -305,16 +305,17 @@ def _number(found: float | None, unit: str) -> str:
 def care(found: Iterable[Finding]) -> str:
     """What is said with the verdicts of intervals, in brackets.
 
-    The control was worse than a baseline; or sides were not tuned, not with equal budgets, or not trained alike.
+    Sides were not tuned, not with equal budgets, or not trained alike; and the control was worse than a baseline.
     """
     of_intervals = [each for each in found if each.verdict in _OF_INTERVALS]
-    if any(each.is_weak for each in of_intervals):
-        return " (weak control)"
-    if any(each.untuned for each in of_intervals):
-        return " (untuned)"
-    if any(each.uneven for each in of_intervals):
-        return " (unequal budgets)"
-    return " (unequal training)" if any(each.apart for each in of_intervals) else ""
+    words = {
+        "untuned": any(each.untuned for each in of_intervals),
+        "unequal budgets": any(each.uneven for each in of_intervals),
+        "unequal training": any(each.apart for each in of_intervals),
+    }
+    said = [word for word, holds in words.items() if holds][:1]
+    said += ["weak control"] if any(each.is_weak for each in of_intervals) else []
+    return f" ({', '.join(said)})" if said else ""
 
 
 def spent(budget: Budget) -> str:

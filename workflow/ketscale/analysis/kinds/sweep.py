@@ -31,7 +31,7 @@ class Sweep(Speed):
 
     # The unit of the factor by which time grows, and what it is a factor of.
     unit, of = gains.LONGER, "step time"
-    # Of growth with the swept value; `judge` is of speedups over one worker, as elsewhere.
+    # It judges growth with the swept value; `judge` judges speedups over one worker, as elsewhere.
     grows: gains.Judge = staticmethod(verdicts.proportions)
 
     def __init__(self, name: str, varies: str, axis: str, caption: str) -> None:

@@ -75,9 +75,7 @@ class PublishedLoop(Propagator):
         if self.strict:
             before = torch.stack([each.initial.detach().norm() for each in created])
             after = made.detach().flatten(1).norm(dim=1)
-            check_norms(
-                after, before, system.dimension, tasks, f"{self.dt} is too long a step of {self.scheme}"
-            )
+            check_norms(self.scheme, self.dt, after, before, system.dimension, tasks)
         return made
 
     def evolution(self, system: System, tasks: Tasks) -> Evolved:

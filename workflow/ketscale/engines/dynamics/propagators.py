@@ -217,13 +217,7 @@ class Batched(Propagator):
                 "angle is 200,000 radians; use shorter segments, a rotating frame, or smaller rates"
             )
         if self.scheme != "exact":
-            check_norms(
-                evolved.norm(dim=-1),
-                initial.norm(dim=-1),
-                levels,
-                tasks,
-                f"{self.dt} is too long a step of {self.scheme}",
-            )
+            check_norms(self.scheme, self.dt, evolved.norm(dim=-1), initial.norm(dim=-1), levels, tasks)
 
     def division(self, tasks: Tasks, dtype: torch.dtype) -> Division:
         """How the segments of tasks are divided.
@@ -250,21 +244,25 @@ class Batched(Propagator):
         return cpu
 
 
-def check_norms(after: torch.Tensor, before: torch.Tensor, levels: int, tasks: Tasks, what: str) -> None:
-    """Raise UserError if states have norms that no evolution gives them, by an integrator's step, as `what` says.
+def check_norms(
+    scheme: str, dt: float | None, after: torch.Tensor, before: torch.Tensor, levels: int, tasks: Tasks
+) -> None:
+    """Raise UserError if an integrator's states have norms, `after` those `before`, that no evolution gives them.
 
-    A norm grows by the root of the dimension at most, where a mixed state becomes pure, and without rates not at all; nor
-    does it shrink then.
+    A norm grows by the root of the dimension at most, where a mixed state becomes pure. Without rates it neither grows nor
+    shrinks.
     """
     if not after.numel():
         return
     closed = tasks.rates is None
-    small = closed and not after.min() * GROWTH >= before.min()
-    if (
-        small or not after.max() <= GROWTH * math.sqrt(1 if closed else levels) * before.max()
-    ):  # NaN fails too
-        check_values(tasks)
-        raise UserError(f"dt: {what} for these controls and rates; use a shorter one, or exact")
+    largest = GROWTH * math.sqrt(1 if closed else levels) * before.max()
+    # Written so that what is not a number fails too.
+    if after.max() <= largest and (not closed or after.min() * GROWTH >= before.min()):
+        return
+    check_values(tasks)
+    raise UserError(
+        f"dt: {dt} is too long a step of {scheme} for these controls and rates; use a shorter one, or exact"
+    )
 
 
 def check_step(scheme: str, dt: float | None) -> None:
