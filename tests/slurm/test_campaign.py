@@ -107,11 +107,14 @@ class Night:
         return self.rng.choice(wait_for("a job that trains", training, 900))
 
     def requeue(self) -> None:
-        """Requeue a job that trains; if it has ended meanwhile, which SLURM says, another one."""
-        job = self.job()
-        while subprocess.run(["scontrol", "requeue", job.id], check=False, capture_output=True).returncode:
+        """Requeue a job that trains; if it has ended meanwhile, another one."""
+        requeued = False
+        while not requeued:
             job = self.job()
-        self.proofs[f"job {job.id} requeued"] = lambda: "REQUEUED" in ended(job)
+            before = queue.restarts(job.id) or 0
+            said("scontrol", "requeue", job.id)
+            # The controller counts at once. Accounting has once not shown a requeued attempt, on a busy machine.
+            requeued = (queue.restarts(job.id) or 0) > before
 
     def disturb(self, how: Callable[[queue.Job], None], ends: tuple[str, ...]) -> queue.Job:
         """Have an attempt of a job that trains end so; if it has ended in another way meanwhile, that of another job."""
