@@ -400,6 +400,12 @@ def test_qnodes_that_are_refused(make: Callable[[], Any], message: str) -> None:
         from_qnode(make())
 
 
+def postselected(x: Any) -> Any:
+    qml.RX(x, wires=0)
+    qml.measure(0, postselect=1)
+    return qml.expval(qml.Z(0))
+
+
 def unordered(x: Any) -> Any:
     first, second = qml.expval(qml.Z(0)), qml.expval(qml.Z(1))
     return second, first
@@ -410,6 +416,9 @@ def unordered(x: Any) -> Any:
     [
         (unordered, "in the order in which they are made"),
         (lambda x: x, "return the measurements"),
+        (postselected, "no postselection"),
+        (lambda _: qml.sample(wires=0), "SampleMP needs shots"),
+        (lambda _: qml.counts(wires=0), "CountsMP needs shots"),
     ],
 )
 def test_quantum_functions_that_are_refused(function: Callable[..., Any], message: str) -> None:

@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def made(data: str, **given: Any) -> dict[str, Any]:
     """The config for a file, which is checked, and whose data are read."""
     options = {"kind": None, "targets": (), "model": None, **given}
-    text = draft.drafted(Path(data), Path("study.yaml"), **options)
+    text = draft.drafted(Path(data), "snakemake --configfile study.yaml", **options)
     Path("study.yaml").write_text(text)
     config = analysis.read(Path("study.yaml"))
     assert {study.kind for study in config.studies} >= {"accuracy"}
@@ -218,6 +218,7 @@ def test_the_config_is_written_where_the_command_says(capsys: pytest.CaptureFixt
     # There is no Snakefile here.
     run = f"snakemake -s {ROOT}/Snakefile --configfile mine.yaml --profile {ROOT}/profiles/local"
     assert capsys.readouterr().out == f"mine.yaml: written; next: {run}\n"
+    assert f"#   {run} -n " in Path("mine.yaml").read_text()
     assert analysis.read(Path("mine.yaml")).title == "vqc on mine"
     assert main(["init", "mine.csv", "--out", "my study.yaml"]) == 0
     assert "--configfile 'my study.yaml'" in capsys.readouterr().out

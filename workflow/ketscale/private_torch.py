@@ -184,8 +184,6 @@ def applied(function: Differentiable, *tensors: torch.Tensor) -> tuple[torch.Ten
     It is what torch makes of an autograd function with such rules. For each call and transformation torch makes a class
     and asks pytree about all arguments, which takes many times as long as a small circuit.
     """
-    # What a backward pass kept may belong to a transformation that is over.
-    tensors = tuple(map(_functorch.unwrap_if_dead, tensors))
     interpreter = retrieve_current_functorch_interpreter() if transforms_active() else None
     if isinstance(interpreter, VmapInterpreter):
         plain, mapped = zip(*(_of_members(tensor, interpreter) for tensor in tensors), strict=True)
@@ -253,7 +251,9 @@ class _Applied(torch.autograd.function._SingleLevelFunction):
                 there.new_zeros(shape, dtype=dtype) if each is None else each
                 for each, (shape, dtype) in zip(cotangents, ctx.results, strict=True)
             )
-        return None, None, *ctx.function.pull(ctx.saved_tensors, cotangents, ctx.needs_input_grad[2:])
+        # What the forward pass kept may belong to a transformation that is over.
+        saved = tuple(map(_functorch.unwrap_if_dead, ctx.saved_tensors))
+        return None, None, *ctx.function.pull(saved, cotangents, ctx.needs_input_grad[2:])
 
     @staticmethod
     def jvp(ctx: Any, _: None, __: None, *tangents: torch.Tensor | None) -> tuple[torch.Tensor, ...]:

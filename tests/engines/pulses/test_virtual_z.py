@@ -105,3 +105,21 @@ def test_the_best_phases_of_two_qubits_are_those_of_the_search() -> None:
     found = np.abs((rows * best_phases(rows)).sum(-1)) ** 2
     expected = largest_overlap(torch.from_numpy(rows)).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-300)
+
+
+@pytest.mark.parametrize("levels", [2, 3])
+def test_second_derivatives_of_a_fidelity_are_alike_by_autograd_and_by_torch_func(levels: int) -> None:
+    from ketscale import dynamics as kd
+
+    system, target = kd.transmon(levels=levels), kd.gate("x")
+
+    def fidelity(controls: torch.Tensor) -> torch.Tensor:
+        final = kd.evolve(system, controls, 1.0, kind="unitary", initial=system.computational_states)
+        return kd.average_gate_fidelity(final, target, system.computational_states, virtual_z=True)
+
+    controls = torch.tensor([[0.2, 0.1], [0.3, -0.2]], dtype=torch.float64)
+    expected = torch.func.hessian(fidelity)(controls)
+    torch.testing.assert_close(
+        torch.autograd.functional.hessian(fidelity, controls), expected, rtol=0, atol=1e-12
+    )
+    assert expected.abs().max() > 1e-3

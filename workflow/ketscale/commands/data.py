@@ -79,13 +79,14 @@ def _init(options: argparse.Namespace) -> None:
     data: Path = options.data
     out = options.out or Path(f"{data.absolute().stem}.yaml")
     targets = tuple(filter(None, options.target.split(",")))
-    text = draft.drafted(data, out, options.kind, targets, options.model)
+    command = driver.command(out)
+    text = draft.drafted(data, command, options.kind, targets, options.model)
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         raise UserError(f"{out}: is there already; name another file with --out") from None
-    print(f"{out}: written; next: {driver.command(out)}")
+    print(f"{out}: written; next: {command}")
 
 
 def _fetch(options: argparse.Namespace) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pennylane as qml
 import torch
+from pennylane.measurements import StateMeasurement
 from pennylane.tape import QuantumScript
 from pennylane.transforms import defer_measurements
 
@@ -28,6 +29,12 @@ def read_qnode(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, l
     Raises:
         UserError: it has something that only the device runs.
     """
+    for measured in tape.measurements:
+        if not isinstance(measured, StateMeasurement):
+            raise UserError(
+                f"from_qnode computes exact results, and {type(measured).__name__} needs shots: "
+                "call the QNode with device ketscale.fused and shots"
+            )
     structure, numbers = read_tape(standard(tape, wires), spec, checked=True)
     if structure.words is None and any(
         isinstance(value, torch.Tensor)
@@ -82,6 +89,8 @@ def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
         UserError: it has something that only the device runs.
     """
     if any(isinstance(op, qml.ops.MidMeasure | qml.ops.Conditional) for op in tape.operations):
+        if any(getattr(op, "postselect", None) is not None for op in tape.operations):
+            raise UserError("from_qnode has no postselection: call the QNode on default.qubit")
         (tape,), _ = defer_measurements(tape, allow_postselect=False)
     (tape,), _ = tapes.on_wires(tape, wires, name="from_qnode")
     try:

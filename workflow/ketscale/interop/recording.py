@@ -118,7 +118,8 @@ class Records:
             run(tensors)
             raise _Looked(
                 "from_qnode: the quantum function, or the decomposition of one of its operations, looks at the value of a "
-                "tensor: write from_qnode(qnode, trace='always')"
+                "tensor: write from_qnode(qnode, trace='always'), and keep what is differentiated a tensor, since a number that is "
+                "taken out of one (.item(), float()) has no gradient"
             ) from error
         _take(graph, captured)
         way = Replay(found[0], graph, [*tensors, *captured], len(tensors), self._simulator, self._dtype)

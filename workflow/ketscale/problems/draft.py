@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +24,8 @@ BATCH = 32
 HEAD = """\
 # A first study of {data}, made by `ketscale init`. docs/config.md describes every key.
 #
-#   snakemake --profile profiles/local --configfile {out} -n     # what would run
-#   snakemake --profile profiles/local --configfile {out}        # run it; it ends in {results}/report.html
+#   {command} -n     # what would run
+#   {command}        # run it; it ends in {results}/report.html
 title: {title}
 results: {results}
 
@@ -115,10 +114,10 @@ class Chosen(NamedTuple):
     block: Mapping[str, Any] | None = None
 
 
-def drafted(data: Path, out: Path, kind: str | None, targets: tuple[str, ...], model: str | None) -> str:
+def drafted(data: Path, command: str, kind: str | None, targets: tuple[str, ...], model: str | None) -> str:
     """The text of a config for a user's data.
 
-    data: a file or folder. out: where the config will be. kind: of the workload, where several read such a file.
+    data: a file or folder. command: the one that will run the study. kind: of the workload, where several read such a file.
     targets: the columns of a table that are to be predicted. model: 'FILE.py' or 'FILE.py:CLASS' of an own model.
 
     Raises:
@@ -138,7 +137,7 @@ def drafted(data: Path, out: Path, kind: str | None, targets: tuple[str, ...], m
     block = None if chosen.block is None else {**chosen.block, "control": control}
     values = {
         "data": data,
-        "out": shlex.quote(str(out)),
+        "command": command,
         "results": f"results-{name}",
         "title": json.dumps(f"{chosen.name} on {name}"),
         "name": name,
