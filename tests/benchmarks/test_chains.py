@@ -52,4 +52,6 @@ def test_what_needs_too_long_is_over_budget(tmp_path: Path) -> None:
     )
     assert cli.main(["bench", "chains", *arguments.split(), "--budget", "1e-9", "--json", str(file)]) == 0
     row = json.loads(file.read_text())["rows"][-1]
-    assert row["status"] == "over budget" and row["reason"].startswith("1 steps in a segment have an error of")
+    assert row["status"] == "over budget" and row["reason"].startswith(
+        "1 steps in a segment have an error of"
+    )

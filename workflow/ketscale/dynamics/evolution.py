@@ -452,8 +452,10 @@ class Split:
         parameters = usual_parameters(system, controls) if tasks.parameters is None else tasks.parameters
         initial = as_complex(np.eye(system.dimension), controls) if tasks.initial is None else tasks.initial
         length = torch.as_tensor(tasks.duration, dtype=controls.dtype, device=controls.device)
+        # Tasks that share their parameters have one lattice.
+        shared = [chain.lattice(parameters)] * count if parameters.ndim == 1 else None
         parameters, length = parameters.expand(count, -1), length.expand(count) * (together / segments)
-        lattices = [chain.lattice(each) for each in parameters]
+        lattices = shared or [chain.lattice(each) for each in parameters]
         states = [initial.mT.expand(count, -1, -1)]
         if not count:
             empty = torch.stack(states * (1 + segments), 1).mT
