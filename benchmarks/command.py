@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import output
+from benchmarks.chains import Chains
 from benchmarks.circuits import Circuits
 from benchmarks.cohorts import Cohorts
 from benchmarks.dynamics import Dynamics
@@ -36,6 +37,7 @@ BENCHMARKS: dict[str, type[Benchmark]] = {
     "ranks": Ranks,
     "dynamics": Dynamics,
     "gates": Gates,
+    "chains": Chains,
     "pulses": PulsedGates,
     "grams": Grams,
 }

@@ -528,6 +528,22 @@ def test_chains_are_evolved_by_the_integrators_of_pulses_too() -> None:
     torch.testing.assert_close(estimate, (coarse - expected[:, -1]).flatten(1).norm(dim=1), rtol=0.1, atol=0)
 
 
+@pytest.mark.parametrize("method", ["suzuki4", "interaction4"])
+def test_a_task_of_a_chain_has_the_same_bits_in_every_batch(method: str) -> None:
+    system = kd.chain([kd.transmon(0.1 * site, levels=2) for site in range(3)], {(0, 1): 0.03, (1, 2): 0.04})
+    controls = 0.2 * normal(5, 3, 6)
+    parameters = torch.tensor(list(system.parameters.values()), dtype=torch.float64, requires_grad=True)
+    each = [kd.evolve(system, one, 4.0, parameters=parameters, method=method, dt=0.2) for one in controls]
+    for batch in (1, 2, 5):
+        made = kd.evolve(system, controls[:batch], 4.0, parameters=parameters, method=method, dt=0.2)
+        assert torch.equal(made, torch.stack(each[:batch]))
+    (shared,), (apart,) = (
+        torch.autograd.grad(torch.stack(list(states)).abs()[:, 1].sum(), parameters)
+        for states in (made, each)
+    )
+    torch.testing.assert_close(shared, apart, rtol=1e-12, atol=1e-14)
+
+
 def test_states_in_resonance_have_no_frame() -> None:
     pair = kd.chain([kd.transmon(levels=2)] * 2, {(0, 1): 0.1})
     with pytest.raises(UserError, match=r"frame: no eigenstate has 51% of \|01> \(at most 50%\)"):

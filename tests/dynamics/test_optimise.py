@@ -201,6 +201,40 @@ def test_an_ensemble_makes_a_pulse_robust() -> None:
     assert mean(robust.controls) < 0.01 * mean(plain.controls)
 
 
+@pytest.mark.parametrize("target", ["x", [0, 1, 0]])
+def test_a_list_of_systems_is_an_ensemble(target: Any) -> None:
+    """Of transmons that differ in a parameter, the same as an ensemble of it."""
+    off = [-0.03, 0.0, 0.03]
+    pulse = kd.Piecewise(segments=10)
+    by_systems, by_parameters = (
+        kd.optimise(system, target, pulse, (20.0, 30.0), parameters=parameters, evaluations=8, **QUIET)
+        for system, parameters in (
+            ([kd.transmon(detuning) for detuning in off], None),
+            (kd.transmon(), {"detuning": torch.tensor(off, dtype=torch.float64)}),
+        )
+    )
+    torch.testing.assert_close(by_systems.history, by_parameters.history, rtol=1e-8, atol=1e-12)
+    assert by_systems.system.parameters["detuning"] == -0.03
+
+
+def test_one_pulse_serves_circuits_of_different_energies() -> None:
+    energies = torch.tensor([[14.8, 12.2], [15.0, 12.0]], dtype=torch.float64)
+    systems = [kd.transmon_chain(2, josephson=each).system(2) for each in energies]
+    frame = kd.dressed_frame(systems)
+    pulse = kd.Piecewise(segments=10, drives=2, quadratures=False)
+    options = {"frame": frame, "evaluations": 10, **QUIET}
+    found = kd.optimise(systems, "cz", pulse, 5.0, **options)
+    apart = []
+    for system in systems:
+        own = kd.dressed_frame(system)
+        final = kd.evolve(system, found.controls, 5.0, kind="unitary", initial=own.states)
+        apart.append(float(1 - kd.average_gate_fidelity(own.amplitudes(final, 5.0), kd.gate("cz"))))
+    assert found.infidelity == pytest.approx(np.mean(apart), abs=1e-12)
+    assert found.history[-1].min() < found.history[0].min()
+    with pytest.raises(UserError, match=r"ensembles of different sizes \[2, 3\]"):
+        kd.optimise(systems[:1] * 3, "cz", pulse, 5.0, **options)
+
+
 def test_noise_bounds_an_open_gate_and_its_gradient_is_used() -> None:
     system = kd.transmon()
     rates = {"relaxation": 1e-4, "dephasing": 0.0}

@@ -292,7 +292,7 @@ def test_a_term_is_its_embedded_matrix() -> None:
         (lambda: kd.System({}, {}, {"a": kd.Term([0], [[0, 1], [0, 0]])}, levels=(2,)), "instead of an operator a, give a + a^+"),
         (
             lambda: kd.evolve(kd.System({"x": torch.eye(65, dtype=torch.complex128).requires_grad_()}, {"x": 1.0}, {}), None, 1.0),
-            "may be on 64 states, and one is on 65",
+            "may be on 64 states, and x is on 65",
         ),
     ],
 )  # fmt: skip
@@ -300,3 +300,127 @@ def test_bad_terms_are_refused_in_words(call: Callable[[], object], said: str) -
     with pytest.raises(UserError) as caught:
         call()
     assert said in str(caught.value)
+
+
+# Systems of a list
+
+
+def circuits(energies: torch.Tensor) -> list[kd.System]:
+    """Pairs of transmons with a jump, whose energies (systems, 2), couplings, parameters and rates all differ."""
+    made = []
+    for number, josephson in enumerate(energies):
+        coupling = 0.01 + 0.004 * number
+        system = kd.transmon_chain(2, josephson=josephson, capacitive_coupling=coupling).system(2)
+        parameters = dict.fromkeys(system.drift, 1 + 0.1 * number)
+        down = {"down": kd.Term([1], [[0, 1], [0, 0]])}
+        rates = {"down": 0.05 * number} if number else {}
+        made.append(replace(system, parameters=parameters, jumps=down, rates=rates))
+    return made
+
+
+ENERGIES = torch.tensor([[6.0, 5.0], [6.4, 4.7], [6.2, 5.0]], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("given", ["nothing", "parameters", "controls", "trajectory"])
+@pytest.mark.parametrize(
+    "kind, method, dt",
+    [
+        ("ket", "exact", None),
+        ("unitary", "exact", None),
+        ("unitary", "suzuki4", 0.05),
+        ("density", "exact", None),
+        ("density", "rk4", 0.002),
+        ("channel", "exact", None),
+    ],
+)
+def test_a_list_of_systems_is_a_loop_over_them(kind: Kind, method: str, dt: float | None, given: str) -> None:
+    systems = circuits(ENERGIES)
+    controls = 0.1 * normal(3, 4, 2) if given == "controls" else 0.1 * normal(4, 2)
+    options: dict[str, Any] = {"trajectory": given == "trajectory"}
+    if given == "parameters":
+        options["parameters"] = {"coupling_1_2": torch.tensor([0.5, 1.5, 0.0], dtype=torch.float64)}
+    made = kd.evolve(systems, controls, 3.0, kind=kind, method=method, dt=dt, **options)
+    for number, system in enumerate(systems):
+        if given == "parameters":
+            options["parameters"] = {"coupling_1_2": [0.5, 1.5, 0.0][number]}
+        own = controls[number] if controls.ndim == 3 else controls
+        rates = {} if kind in ("ket", "unitary") else {"rates": {"down": 0.05 * number}}
+        alone = kd.evolve(system, own, 3.0, kind=kind, method=method, dt=dt, **options, **rates)
+        torch.testing.assert_close(made[number], alone, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize(
+    "kind, method, dt", [("unitary", "exact", None), ("unitary", "suzuki4", 0.05), ("density", "exact", None)]
+)
+def test_gradients_by_the_energies_of_several_circuits_are_finite_differences(
+    kind: Kind, method: str, dt: float | None
+) -> None:
+    controls, weights = 0.1 * normal(3, 2), torch.complex(normal(2, 4, 4), normal(2, 4, 4))
+
+    def value(energies: torch.Tensor) -> torch.Tensor:
+        systems = circuits(energies)
+        frame = kd.dressed_frame(systems)
+        initial = frame.states if kind == "unitary" else frame.states @ frame.states.mH
+        final = kd.evolve(systems, controls, 2.0, kind=kind, initial=initial, method=method, dt=dt)
+        return (weights * frame.amplitudes(final, 2.0)).sum((1, 2)).abs()
+
+    energies = ENERGIES[:2].clone().requires_grad_()
+    assert torch.autograd.gradcheck(value, energies)
+    for number in range(2):
+        (gradient,) = torch.autograd.grad(value(energies)[number], energies)
+        assert gradient[number].abs().min() > 0 and gradient[1 - number].abs().max() == 0
+
+
+def test_the_frame_of_several_systems_is_that_of_each() -> None:
+    systems = circuits(ENERGIES)
+    frame = kd.dressed_frame(systems)
+    channels = kd.evolve(systems, None, 3.0, kind="channel", initial=frame.states)
+    found = frame.amplitudes(channels, 3.0)
+    for number, system in enumerate(systems):
+        own = kd.dressed_frame(system)
+        assert torch.equal(frame.states[number], own.states)
+        torch.testing.assert_close(found[number], own.amplitudes(channels[number], 3.0), rtol=0, atol=1e-13)
+
+
+QUBIT = kd.qubit()
+
+
+@pytest.mark.parametrize(
+    "systems, said",
+    [
+        ([], "system: must be a system, or a list of one or more systems"),
+        ([QUBIT, 3], "system: must be a system, or a list of one or more systems"),
+        ([QUBIT, kd.transmon()], "system: number 1 has levels (3,), and the first (2,)"),
+        ([QUBIT, replace(QUBIT, controls={"x": QUBIT.controls["x"], "z": QUBIT.controls["y"]})], "system: number 1 has controls"),
+        ([QUBIT, replace(QUBIT, jumps={n: 2 * each for n, each in QUBIT.jumps.items()})], "jumps: differ between the systems"),
+        ([QUBIT] * 2 + [replace(QUBIT)], "batch: arguments have batches of several lengths: controls 2, system 3"),
+        (
+            [kd.System({"z": kd.Term(sites, [1, -1])}, {"z": 1.0}, {"x": np.eye(4), "y": np.eye(4)}, levels=(2, 2)) for sites in ([0], [1])],
+            "z: is on other sites",
+        ),
+        (
+            [kd.System({"z": size * np.eye(65)}, {"z": 1.0}, {"x": np.eye(65), "y": np.eye(65)}) for size in (1, 2)],
+            "differs among systems, or has gradients, may be on 64 states, and z is on 65",
+        ),
+    ],
+)  # fmt: skip
+def test_systems_that_are_not_alike_are_refused_in_words(systems: Any, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        kd.evolve(systems, torch.ones(2, 3, 2).double(), 1.0)
+    assert said in str(caught.value)
+
+
+def test_systems_of_other_names_are_refused_by_integrators_of_chains_too() -> None:
+    other = replace(QUBIT, controls=dict(zip("ab", QUBIT.controls.values(), strict=True)))
+    with pytest.raises(UserError, match="system: number 1 has controls"):
+        kd.evolve([QUBIT, other], None, 1.0, method="suzuki4", dt=0.1)
+
+
+def test_a_list_of_one_system_is_a_batch_of_one_or_of_any_length() -> None:
+    controls = normal(3, 2, 2)
+    for method, dt in (("exact", None), ("suzuki4", 0.1)):
+        for batch in (0, 1, 3):
+            made, known = (
+                kd.evolve(each, controls[:batch], 1.0, method=method, dt=dt) for each in ([QUBIT], QUBIT)
+            )
+            assert made.shape == (batch, 2) and (made - known).abs().sum() < 1e-13

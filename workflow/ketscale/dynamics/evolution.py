@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -13,6 +13,7 @@ import torch
 from ketscale.config import suggestion
 from ketscale.engines.derivatives import uncompiled
 from ketscale.engines.dynamics.basis import hermitian_basis
+from ketscale.engines.dynamics.elements import together
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Scheme, substeps
 from ketscale.engines.dynamics.plain import LEAST_DENSE
 from ketscale.engines.dynamics.propagators import Batched, check_route, check_step
@@ -49,7 +50,7 @@ _INITIAL = {
 
 @uncompiled
 def evolve(
-    system: System,
+    system: System | Sequence[System],
     controls: Any,
     duration: Any,
     *,
@@ -68,6 +69,8 @@ def evolve(
     Arrays and numbers are taken in the precision of the controls, which are in fp64 unless they are a tensor in fp32.
     `torch.compile` breaks its graph here, as at the fidelities of gates.
 
+    system: a system; or a list of systems, such as circuits of different energies, which are a batch. They have the same
+        levels, names, sites and jumps; operators (on at most 64 states), parameters and rates may differ.
     controls: real (segments, controls), constant over equally long segments, in the units of `System`. None: there are
         none, and all is one segment.
     duration: the time of all segments together, a number or a real tensor ().
@@ -78,10 +81,12 @@ def evolve(
         `initial`, (d, k), usually the system's computational states; the result is (k, k, d, d).
     rates: (jumps,), 1 / time, or by name; None: the system's own, if it has any.
     parameters: (terms,) of the drift, or by name; None: the system's own.
-    method: exact, whose only error is rounding, or an integrator with a longest step `dt`: rk4 or euler, which work
-        on the whole system as exact does; or for kets and unitaries of a chain of several sites with equal levels
-        those of `engines.pulses.integrators`, in fp64, which evolve sites and pairs: suzuki4, of order 4; or interaction4,
-        of order 4 where layers of couplings commute (two sites), otherwise of order 2 with a small error.
+    method: exact, whose only error is rounding, whatever the size; or an integrator with a longest step `dt`: rk4 or euler, which
+        work on the whole system as exact does; or for kets and unitaries of a chain of several sites with equal levels those of
+        `engines.pulses.integrators`, in fp64, which evolve sites and pairs: suzuki4, of order 4; or interaction4, of order 4
+        where layers of couplings commute (two sites), otherwise of order 2 with a small error. None of these is chosen by itself:
+        their error depends on couplings and frame, which no `dt` covers by construction, and at an error of 1e-8 suzuki4
+        takes 0.31 to 16 times as long as exact on 4 to 10 qubits (docs/benchmarks.md). `error_estimate` checks a `dt`.
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
         matrices by torch's operators, on any device; auto: the first for CPU tensors, but for unitaries of 8 levels and
         more where the second takes less time.
@@ -89,8 +94,8 @@ def evolve(
         (segments + 1) behind the batch's.
 
     Raises:
-        UserError: shapes, precisions or devices do not fit; a value is not finite, or a rate negative; kets or unitaries
-            are given rates; a segment's angle is too large (200,000 radians), or a step too long.
+        UserError: shapes, precisions or devices do not fit; systems of a list are not alike; a value is not finite, or a rate
+            negative; kets or unitaries are given rates; a segment's angle is too large (200,000 radians), or a step too long.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -99,14 +104,16 @@ def evolve(
         >>> kd.ket_fidelity(final, kd.transmon().targets["x"]).item() < 0.9
         True
     """
-    kind = kind or _usual_kind(system, rates)
+    systems, listed = as_systems(system), not isinstance(system, System)
+    system = systems[0]
+    kind = kind or _usual_kind(systems, rates)
     if kind not in _INITIAL:
         raise UserError(f"kind: {kind!r} is none of {', '.join(_INITIAL)}")
     columns = kind in ("ket", "unitary")
     if columns and rates is not None:
         raise UserError(f"rates: a {kind} has none; use kind density or channel, or leave them out")
     propagator = _propagator(method, dt, route, columns)
-    if rates is None and not columns and system.rates:
+    if rates is None and not columns and any(each.rates for each in systems):
         rates = {}
     controls = _controls(system, controls)
     if isinstance(duration, torch.Tensor) or not isinstance(duration, (int, float)):
@@ -116,11 +123,13 @@ def evolve(
     given = {
         "controls": (controls, 2),
         "duration": (duration, 0),
-        "rates": (named_values("rates", rates, system.jumps, system.rates, controls), 1),
-        "parameters": (named_values("parameters", parameters, system.drift, system.parameters, controls), 1),
+        "rates": (named_values("rates", rates, systems, controls), 1),
+        "parameters": (named_values("parameters", parameters, systems, controls), 1),
         "initial": _initial(system, initial, kind, controls),
     }
-    batch = _batch(given)
+    batch = _batch({**given, "system": (torch.empty(len(systems)), 0)} if listed else given)
+    if listed and not isinstance(propagator, Split):
+        system = _together(systems, given)
 
     def general(*replaced: torch.Tensor) -> torch.Tensor:
         new = dict(zip(("controls", "initial", "parameters"), replaced, strict=False))
@@ -132,7 +141,22 @@ def evolve(
             for each in (new.get(name, each),)
         }
         tasks = Tasks(**tensors)
-        if columns:
+        if listed and batch and isinstance(propagator, Split):
+            every = [*systems] * (batch // len(systems))
+            rows = (
+                {
+                    name: each[number : number + 1] if getattr(each, "ndim", 0) > given[name][1] else each
+                    for name, each in tensors.items()
+                }
+                for number in range(batch)
+            )
+            made = torch.cat(
+                [
+                    propagator.columns(each, Tasks(**row), trajectory)
+                    for each, row in zip(every, rows, strict=True)
+                ]
+            )
+        elif columns:
             made = propagator.columns(system, tasks, trajectory)
         else:
             made = propagator.state(system, tasks, trajectory)
@@ -142,10 +166,55 @@ def evolve(
     made = None
     if columns and not trajectory and propagator is EXACTLY and batch != 0:
         made = _without_operators(
-            system, controls, duration, given["parameters"][0], given["initial"][0], batch or 1, general
+            system,
+            given["controls"][0],
+            duration,
+            given["parameters"][0],
+            given["initial"][0],
+            batch or 1,
+            general,
         )
     made = general() if made is None else made
     return made.squeeze(-1) if kind == "ket" else made
+
+
+def as_systems(system: System | Sequence[System]) -> Sequence[System]:
+    """A system alone as a list.
+
+    Raises:
+        UserError: these are no systems, or have other levels or names than the first.
+    """
+    systems = [system] if isinstance(system, System) else system
+    if (
+        not isinstance(systems, Sequence)
+        or not systems
+        or not all(isinstance(each, System) for each in systems)
+    ):
+        raise UserError("system: must be a system, or a list of one or more systems")
+    for number, each in enumerate(systems):
+        for what in ("levels", "drift", "controls", "jumps"):
+            own, known = (tuple(getattr(one, what)) for one in (each, systems[0]))
+            if own != known:
+                raise UserError(
+                    f"system: number {number} has {what} {own}, and the first {known}; systems of a list have the same"
+                )
+    return systems
+
+
+def _together(systems: Sequence[System], given: dict[str, tuple[Any, int]]) -> System:
+    """The system of elements of several; `given`, as `evolve` has it, then has their parameters and controls."""
+    controls, parameters = given["controls"][0], given["parameters"][0]
+    # A search has each of an ensemble's systems for each of its starts.
+    distinct = list(dict.fromkeys(systems))
+    numbers = {each: number for number, each in enumerate(distinct)}
+    rows = torch.tensor([numbers[each] for each in systems], device=controls.device)
+    made, to_drift, to_controls = together(distinct, controls)
+    to_drift, to_controls = to_drift[rows], to_controls[rows]
+    if parameters is None:
+        parameters = torch.stack([usual_parameters(each, controls) for each in systems])
+    given["parameters"] = ((parameters[..., None, :] @ to_drift).squeeze(-2), 1)
+    given["controls"] = (controls @ to_controls, 2)
+    return made
 
 
 def _without_operators(
@@ -187,7 +256,7 @@ def _without_operators(
 
 
 def error_estimate(
-    system: System,
+    system: System | Sequence[System],
     controls: Any,
     duration: Any,
     *,
@@ -211,12 +280,12 @@ def error_estimate(
         >>> bool(1e-7 < error_estimate(kd.qubit(), controls, 1.0, method="rk4", dt=0.05) < 1e-5)
         True
     """
-    controls = _controls(system, controls)
+    controls = _controls(as_systems(system)[0], controls)
     with torch.no_grad():
         coarse = evolve(system, controls, duration, kind=kind, dt=dt, trajectory=trajectory, **others)
         halved = controls.repeat_interleave(2, -2)
         fine = evolve(system, halved, duration, kind=kind, dt=dt and dt / 2, trajectory=trajectory, **others)
-    kind = kind or _usual_kind(system, others.get("rates"))
+    kind = kind or _usual_kind(as_systems(system), others.get("rates"))
     axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
     if trajectory:
         times = fine.ndim - axes - 1
@@ -224,8 +293,8 @@ def error_estimate(
     return (coarse - fine).flatten(-axes).norm(dim=-1)
 
 
-def _usual_kind(system: System, rates: Values) -> Kind:
-    return "density" if rates is not None or system.rates else "ket"
+def _usual_kind(systems: Sequence[System], rates: Values) -> Kind:
+    return "density" if rates is not None or any(each.rates for each in systems) else "ket"
 
 
 # The usual one, made once.
@@ -267,7 +336,7 @@ def _controls(system: System, controls: Any) -> torch.Tensor:
 
 
 def named_values(
-    what: str, given: Values, terms: Mapping[str, Any], usual: Mapping[str, float], like: torch.Tensor
+    what: Literal["parameters", "rates"], given: Values, systems: Sequence[System], like: torch.Tensor
 ) -> torch.Tensor | None:
     """Parameters or rates as `evolve` takes them, as a tensor (terms,) or (batch, terms); None stays None.
 
@@ -278,9 +347,17 @@ def named_values(
         return None
     if not isinstance(given, Mapping):
         return as_real(what, given, like)
+    terms = list(systems[0].drift if what == "parameters" else systems[0].jumps)
+    own = [getattr(each, what) for each in systems]
+    # A system without usual rates has none if another one has.
+    usual = (
+        own[0]
+        if len(own) == 1
+        else {name: [each.get(name, 0.0) for each in own] for name in max(own, key=len)}
+    )
     for name in given:
         if name not in terms:
-            raise UserError(f"{what}: this system has no {name}{suggestion(name, list(terms))}")
+            raise UserError(f"{what}: this system has no {name}{suggestion(name, terms)}")
     for name in terms:
         if name not in given and name not in usual:
             raise UserError(f"{what}: {name} is missing, and the system has no usual ones; give one for each")
@@ -377,8 +454,10 @@ class Split:
         parameters = usual_parameters(system, controls) if tasks.parameters is None else tasks.parameters
         initial = as_complex(np.eye(system.dimension), controls) if tasks.initial is None else tasks.initial
         length = torch.as_tensor(tasks.duration, dtype=controls.dtype, device=controls.device)
+        # Tasks that share their parameters have one lattice.
+        shared = [chain.lattice(parameters)] * count if parameters.ndim == 1 else None
         parameters, length = parameters.expand(count, -1), length.expand(count) * (together / segments)
-        lattices = [chain.lattice(each) for each in parameters]
+        lattices = shared or [chain.lattice(each) for each in parameters]
         states = [initial.mT.expand(count, -1, -1)]
         if not count:
             empty = torch.stack(states * (1 + segments), 1).mT

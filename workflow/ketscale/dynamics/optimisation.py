@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from tqdm import tqdm
 
-from ketscale.dynamics.evolution import Kind, Values, evolve, named_values
+from ketscale.dynamics.evolution import Kind, Values, as_systems, evolve, named_values
 from ketscale.dynamics.fidelities import average_gate_fidelity, fidelity, gate, ket_fidelity
 from ketscale.dynamics.minimising import adam, lbfgs
 from ketscale.dynamics.optimised import Optimised
@@ -28,7 +28,7 @@ UNITARY = 1e-6
 
 
 def optimise(
-    system: System,
+    system: System | Sequence[System],
     target: Any,
     pulse: Pulse | Sequence[Pulse],
     duration: float | Sequence[float],
@@ -53,13 +53,14 @@ def optimise(
     All starts, and all members of an ensemble, are evolved in one call. Each start has its own search, which ends with all
     others once one has the infidelity that is wanted.
 
+    system: a system; or a list of systems that are alike, as for `evolve`, which are an ensemble.
     target: a ket (d,), such as one of the system's `targets`; a gate, (D, D) for D computational states; or the name of a
         `gate`. For a gate, the mean fidelity over all pure computational states is maximised, `average_gate_fidelity`.
     pulse: a pulse; or several, which play at once and have the system's controls one after the other, as one on a qubit and
         one on a coupling.
     duration: the pulse's length; or the shortest and the longest, between which it is optimised too.
     initial: the ket with which a state begins; None: |0>.
-    frame: in which a gate is read; None: `bare_frame`. virtual_z: of a gate without rates, see `process_fidelity`.
+    frame: in which a gate is read, for a list of systems also one for each (`dressed_frame` of the list); None: `bare_frame`. virtual_z: of a gate without rates, see `process_fidelity`.
     rates, parameters: see `evolve`; (members, ...) makes an ensemble, of which the mean infidelity counts (robust pulses).
         With rates the evolution is open.
     method, dt: see `evolve`.
@@ -82,10 +83,10 @@ def optimise(
     pulses = (pulse,) if isinstance(pulse, Pulse) else pulse
     if not isinstance(pulses, Sequence) or not all(isinstance(each, Pulse) for each in pulses):
         raise UserError("pulse: must be a pulse, such as kd.Drag(segments=40), or a list of pulses")
-    columns = sum(each.columns for each in pulses)
-    if columns != len(system.controls) or len({each.segments for each in pulses}) != 1:
+    columns, controls = sum(each.columns for each in pulses), as_systems(system)[0].controls
+    if columns != len(controls) or len({each.segments for each in pulses}) != 1:
         raise UserError(
-            f"pulse: has {columns} controls, and the system {len(system.controls)} ({', '.join(system.controls)}); give as many, "
+            f"pulse: has {columns} controls, and the system {len(controls)} ({', '.join(controls)}); give as many, "
             "by drives, quadratures or several pulses, all with the same number of segments"
         )
     size = sum(each.size for each in pulses)
@@ -106,7 +107,7 @@ def optimise(
     if not (isinstance(seed, int) and 0 <= seed < 2**63):
         raise UserError(f"seed: must be a whole number from 0, not {seed}")
     targets = target if isinstance(target, _Each) else (target,)
-    goal = _Goal(system, targets, initial, frame, virtual_z, rates, parameters, method, dt)
+    goal = _Goal(as_systems(system), targets, initial, frame, virtual_z, rates, parameters, method, dt)
     trained = isinstance(duration, Sequence)
     given: Any = duration if isinstance(duration, Sequence) else [duration] * 2
     try:
@@ -178,14 +179,14 @@ def optimise(
         durations,
         infidelities,
         torch.stack(history),
-        goal.start(),
+        goal.start()[0] if goal.start().ndim == 3 else goal.start(),
         method,
         dt,
     )
 
 
 def optimise_each(
-    system: System,
+    system: System | Sequence[System],
     targets: Sequence[Any],
     pulse: Pulse | Sequence[Pulse],
     duration: float | Sequence[float],
@@ -230,7 +231,7 @@ class _Goal:
 
     def __init__(
         self,
-        system: System,
+        systems: Sequence[System],
         targets: Sequence[Any],
         initial: Any,
         frame: Frame | None,
@@ -240,7 +241,7 @@ class _Goal:
         method: str,
         dt: float | None,
     ) -> None:
-        self.system = system
+        self.systems, system = list(systems), systems[0]
         wanted = [_target(each, system) for each in targets]
         if len({each.shape for each in wanted}) != 1:
             raise UserError(
@@ -257,24 +258,33 @@ class _Goal:
                 f"frame: must be one of kd.bare_frame(system), kd.dressed_frame(system), not {frame}"
             )
         self.frame = frame or bare_frame(system)
-        size = self.frame.states.shape[1] if self.is_gate else system.dimension
+        size = self.frame.states.shape[-1] if self.is_gate else system.dimension
         if self.wanted.shape[-1] != size:
             raise UserError(
                 f"target: is of shape {tuple(wanted[0].shape)}, and must have {size} {'computational states' * self.is_gate or 'amplitudes'}"
             )
         self.virtual_z = virtual_z
         self.initial = None if initial is None else _checked("initial", initial, (1,))
-        is_open = rates is not None or bool(system.rates)
+        is_open = rates is not None or any(each.rates for each in systems)
         gates: tuple[Kind, Kind] = ("unitary", "channel")
         states: tuple[Kind, Kind] = ("ket", "density")
         self.kind = (gates if self.is_gate else states)[is_open]
         like = torch.empty(0, dtype=torch.float64)
-        self.rates = named_values("rates", rates, system.jumps, system.rates, like)
-        self.parameters = named_values("parameters", parameters, system.drift, system.parameters, like)
-        ensembles = [each for each in (self.rates, self.parameters) if each is not None and each.ndim == 2]
-        self.members = max(map(len, ensembles), default=1)
-        if not self.members:
+        self.rates = named_values("rates", rates, systems, like)
+        self.parameters = named_values("parameters", parameters, systems, like)
+        ensembles = [
+            len(each) for each in (self.rates, self.parameters) if each is not None and each.ndim == 2
+        ]
+        if self.is_gate and self.frame.states.ndim == 3:
+            ensembles.append(len(self.frame.states))
+        sizes = {*ensembles, len(systems)} - {1}
+        if 0 in sizes:
             raise UserError("parameters, rates: the ensemble has no members; give one or more")
+        if len(sizes) > 1:
+            raise UserError(
+                f"system, frame, parameters, rates: are ensembles of different sizes {sorted(sizes)}"
+            )
+        self.members = max(sizes, default=1)
         self.method, self.dt = method, dt
 
     def start(self) -> torch.Tensor:
@@ -282,20 +292,22 @@ class _Goal:
         if self.is_gate:
             return self.frame.states
         if self.initial is None:
-            return torch.eye(self.system.dimension, dtype=torch.complex128)[0]
+            return torch.eye(self.systems[0].dimension, dtype=torch.complex128)[0]
         return self.initial
 
     def searched(self) -> System:
-        """The system with the parameters and rates that were given; of an ensemble it has their means."""
+        """The system with the parameters and rates that were given; of an ensemble it has their means, of a list it is the first."""
         own: dict[str, Any] = {}
+        system, *others = self.systems
         for name, values, terms in (
-            ("parameters", self.parameters, self.system.drift),
-            ("rates", self.rates, self.system.jumps),
+            ("parameters", self.parameters, system.drift),
+            ("rates", self.rates, system.jumps),
         ):
             if values is not None:
-                mean = values.detach().reshape(-1, len(terms)).mean(0)
-                own[name] = dict(zip(terms, mean.tolist(), strict=True))
-        return replace(self.system, **own) if own else self.system
+                rows = values.detach().reshape(-1, len(terms))
+                shown = rows[0] if others else rows.mean(0)
+                own[name] = dict(zip(terms, shown.tolist(), strict=True))
+        return replace(system, **own) if own else system
 
     def infidelities(self, controls: torch.Tensor, duration: Any, which: torch.Tensor) -> torch.Tensor:
         """The infidelity (starts,) of controls (starts, segments, controls), the mean over the ensemble.
@@ -306,15 +318,19 @@ class _Goal:
         controls = controls.repeat_interleave(self.members, 0)
         if isinstance(duration, torch.Tensor):
             duration = duration.repeat_interleave(self.members)
+        begins, frame = self.start(), self.frame
         rates, parameters = (
             each.repeat(starts, 1) if each is not None and each.ndim == 2 else each
             for each in (self.rates, self.parameters)
         )
+        if begins.ndim == 3:
+            begins = begins.repeat(starts, 1, 1)
+            frame = Frame(begins, frame.energies.repeat(starts, 1))
         final = evolve(
-            self.system,
+            self.systems * starts if len(self.systems) > 1 else self.systems[0],
             controls,
             duration,
-            initial=self.start(),
+            initial=begins,
             kind=self.kind,
             rates=rates,
             parameters=parameters,
@@ -323,7 +339,7 @@ class _Goal:
         )
         wanted = self.wanted[which].repeat_interleave(self.members, 0)
         if self.is_gate:
-            block = self.frame.amplitudes(final, duration)
+            block = frame.amplitudes(final, duration)
             found = average_gate_fidelity(block, wanted, virtual_z=self.virtual_z)
         else:
             found = (ket_fidelity if self.kind == "ket" else fidelity)(final, wanted)

@@ -31,7 +31,7 @@ PADDING = 7
 class Optimised:
     """The best pulse of all starts, and what became of each.
 
-    system: with the parameters and rates that were given, of an ensemble their means.
+    system: with the parameters and rates that were given, of an ensemble their means, of a list of systems the first.
     pulses: what was optimised. numbers: their parameters (starts, the sum of their sizes).
     durations, infidelities: at the end, (starts,). history: infidelities that each start had reached, (evaluations, starts).
     initial: the ket (d,) that begins, or of a gate the computational states (d, D). method, dt: see `evolve`.

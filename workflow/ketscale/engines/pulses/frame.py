@@ -11,6 +11,7 @@ arXiv:1612.00858), so that rows are all that it needs.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -33,7 +34,8 @@ SHARE = 0.51
 class Frame:
     """Computational states, and the angular frequencies at which their phases rotate.
 
-    states: complex (d, D), columns in the order of bits, the first site's the slowest. energies: real (D,).
+    states: complex (d, D), columns in the order of bits, the first site's the slowest. energies: real (D,). Those of several
+        systems are a batch: (batch, d, D) and (batch, D).
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -48,9 +50,9 @@ class Frame:
 
     def amplitudes(
         self,
-        final: Complex[torch.Tensor, "*batch {self.states.shape[0]} _"],
+        final: Complex[torch.Tensor, "*batch {self.states.shape[-2]} _"],
         duration: Float[torch.Tensor, "*each"] | float,
-    ) -> Complex[torch.Tensor, "*batch {self.states.shape[1]} _"]:
+    ) -> Complex[torch.Tensor, "*batch {self.states.shape[-1]} _"]:
         """exp(i E_i t) <i|psi_j> after a time t, complex (D, columns) or (batch, D, columns).
 
         final: columns psi (d, columns) or (batch, d, columns); columns that began as `states` give the matrix that fidelities
@@ -64,11 +66,11 @@ class Frame:
         if not isinstance(duration, (int, float, torch.Tensor)):
             raise UserError(f"duration: {duration} is not a number, nor a tensor")
         states = as_complex(self.states, final.real)
-        d, count = states.shape
+        d, count = states.shape[-2:]
         channel = final.ndim >= 4 and tuple(final.shape[-4:]) == (count, count, d, d)
         if final.ndim < 2 or final.shape[-2] != d or (final.ndim >= 4 and not channel):
             raise UserError(
-                f"final: must be columns of {d} amplitudes, such as {tuple(states.shape)} that began as the frame's states, or "
+                f"final: must be columns of {d} amplitudes, such as {(d, count)} that began as the frame's states, or "
                 f"their channel, not {tuple(final.shape[-4:])}"
             )
         time = torch.as_tensor(duration, dtype=final.real.dtype, device=final.device)
@@ -77,11 +79,12 @@ class Frame:
         if not channel:
             return phases[..., None] * (final.mT @ states.conj()).mT
         turned = phases[..., None] * phases.conj()[..., None, :]
+        states = states[..., None, None, :, :]
         return turned[..., None, None, :, :] * (states.mH @ final @ states)
 
 
 def bare_frame(system: System | Lattice) -> Frame:
-    """The product states of the two lowest levels of each site, whose phases do not rotate.
+    """The product states of the two lowest levels of each site, whose phases do not rotate: the same for any systems of these levels.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -94,8 +97,10 @@ def bare_frame(system: System | Lattice) -> Frame:
     return Frame(states, torch.zeros(len(places), dtype=torch.float64, device=places.device))
 
 
-def dressed_frame(system: System | Lattice) -> Frame:
+def dressed_frame(system: System | Lattice | Sequence[System | Lattice]) -> Frame:
     """The eigenstates of the undriven system at its usual parameters that have most of each computational product state.
+
+    system: one; or a list of several with the same levels, whose frame is a batch.
 
     They rotate at their energies, and are differentiable in what the operators are made of. As more than half of a product
     state is needed (`SHARE`), no two have the same name. Their amplitude there is positive.
@@ -109,6 +114,11 @@ def dressed_frame(system: System | Lattice) -> Frame:
         >>> dressed_frame(kd.transmon(0.5)).energies
         tensor([0.0000, 0.5000], dtype=torch.float64)
     """
+    if isinstance(system, Sequence):
+        each = [dressed_frame(one) for one in system]
+        if not each or len({one.states.shape for one in each}) > 1:
+            raise UserError("system: must be a system, or a list of systems with the same levels")
+        return Frame(torch.stack([one.states for one in each]), torch.stack([one.energies for one in each]))
     if system.dimension > MOST_DRESSED:
         raise UserError(
             f"frame: {system.dimension} product states are too many to diagonalise (at most {MOST_DRESSED}); use fewer levels, "
