@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -248,6 +249,9 @@ def test_sparse_operators_are_sites_and_have_frames() -> None:
     assert (dense.drift["n_1"] == sparse.drift["n_1"]).all()
     single = kd.System({"n": scipy.sparse.csr_array(np.diag([0.0, 1.0]))}, {"n": 0.3}, {})
     assert kd.dressed_frame(single).energies.tolist() == [0.0, 0.3]
+    jump = {"d": scipy.sparse.csr_array(np.array([[0.0, 1.0], [0.0, 0.0]]))}
+    rho = kd.evolve(replace(single, jumps=jump), None, 1.0, rates=[0.1], initial=[0, 1])
+    assert rho[1, 1].real.item() == pytest.approx(np.exp(-0.1), abs=1e-14)
 
 
 def test_fidelities_take_arrays() -> None:
@@ -578,6 +582,7 @@ def refused(**changes: Any) -> Callable[[], object]:
         (refused(rates={"c": 0.1}), "rates: this system has no c"),
         (refused(rates={"a": 0.1}), "rates: b is missing, and the system has no usual ones"),
         (refused(rates=-RATES), "rates: some are negative"),
+        (refused(initial=OPERATOR), "initial: (6, 6) may be a density matrix, columns or 6 kets; say kind='density', 'unitary' or 'ket'"),
         (refused(initial=OPERATOR[None]), "initial: must be a ket (6,), not (1, 6, 6)"),
         (refused(initial=KET[:5]), "initial: must be a ket (6,), not (5,)"),
         (refused(initial=KET, kind="unitary"), "initial: must be columns (6, k), not (6,)"),
@@ -651,7 +656,7 @@ def refused(**changes: Any) -> Callable[[], object]:
         ),
         (
             lambda: kd.evolve(
-                kd.System({}, {}, {}, {"a": scipy.sparse.csr_array(np.eye(2))}, rates={"a": 1.0}), None, 1.0
+                kd.System({}, {}, {}, {"a": scipy.sparse.eye_array(513, format="csr")}, rates={"a": 1.0}), None, 1.0
             ),
             "with sparse operators are too large",
         ),

@@ -173,6 +173,10 @@ def test_a_search_goes_on_where_another_has_ended() -> None:
     fine = kd.optimise(kd.transmon(), "x", pulse, 20.0, starts=rough.numbers, wanted=1e-9, progress=False)
     torch.testing.assert_close(fine.history[0], rough.infidelities, rtol=0, atol=1e-14)
     assert rough.infidelity > 1e-9 >= fine.infidelity
+    listed = kd.optimise(
+        kd.transmon(), "x", pulse, 20.0, starts=rough.numbers.tolist(), wanted=1e-9, progress=False
+    )
+    torch.testing.assert_close(listed.numbers, fine.numbers, rtol=0, atol=0)
 
 
 def test_what_is_shown_of_an_ensemble_has_its_mean_rates() -> None:

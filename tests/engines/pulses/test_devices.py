@@ -260,6 +260,20 @@ def test_published_layouts() -> None:
     assert set(chain.capacitive.tolist()) == {0.02} and set(block.capacitive.tolist()) == {0.0115}
 
 
+@pytest.mark.parametrize("energy", [1.1, torch.tensor(1.1, dtype=torch.float64)])
+def test_one_energy_is_that_of_all_circuits(energy: Any) -> None:
+    for made, listed in (
+        (
+            transmon_chain(2, charging=energy, josephson=20.0),
+            transmon_chain(2, charging=[1.1], josephson=[20.0]),
+        ),
+        (fluxonium_chain(2, inductive=energy), fluxonium_chain(2, inductive=[1.1, 1.1])),
+        (fluxonium_lattice(2, 1, inductive=energy), fluxonium_lattice(2, 1, inductive=[1.1] * 5)),
+    ):
+        expected = vars(listed.circuits)
+        assert all(torch.equal(values, expected[name]) for name, values in vars(made.circuits).items())
+
+
 def test_a_spread_depends_on_seed_and_site_alone() -> None:
     short, long = fluxonium_chain(2).circuits, fluxonium_chain(4).circuits
     for name, each in vars(short).items():
@@ -307,6 +321,7 @@ CHAIN = fluxonium_chain(2).lattice(2)
         (lambda: Device(Transmons(ONE, ONE, ONE), ((0, 1),), ONE, None), "pairs: .* two different sites"),
         (lambda: replace(fluxonium_chain(2), capacitive=numbers(1, 1)), "capacitive: must be one number a pair"),
         (lambda: fluxonium_chain(2, inductive=()), "energies: there are none"),
+        (lambda: fluxonium_lattice(1, 1, inductive=(1.0, 0.9)), "inductive: give one energy, or 5"),
         (lambda: fluxonium_chain(0), "sites: 0"),
         (lambda: fluxonium_lattice(6, 1), "rows, columns: "),
         (lambda: fluxonium_chain(2).lattice(1), "levels: 1 makes no qubit"),

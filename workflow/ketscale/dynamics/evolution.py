@@ -106,7 +106,13 @@ def evolve(
     """
     systems, listed = as_systems(system), not isinstance(system, System)
     system = systems[0]
-    kind = kind or _usual_kind(systems, rates)
+    if kind is None:
+        kind = _usual_kind(systems, rates)
+        d = system.dimension
+        if kind == "ket" and np.shape(initial) == (d, d):
+            raise UserError(
+                f"initial: ({d}, {d}) may be a density matrix, columns or {d} kets; say kind='density', 'unitary' or 'ket'"
+            )
     if kind not in _INITIAL:
         raise UserError(f"kind: {kind!r} is none of {', '.join(_INITIAL)}")
     columns = kind in ("ket", "unitary")

@@ -16,7 +16,7 @@ from ketscale.dynamics.minimising import adam, lbfgs
 from ketscale.dynamics.optimised import Optimised
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
-from ketscale.engines.dynamics.tasks import as_complex
+from ketscale.engines.dynamics.tasks import as_complex, as_real
 from ketscale.engines.pulses.drives import between
 from ketscale.engines.pulses.frame import Frame, bare_frame
 from ketscale.errors import UserError, is_positive
@@ -42,7 +42,7 @@ def optimise(
     dt: float | None = None,
     optimiser: Literal["l-bfgs", "adam"] = "l-bfgs",
     learning_rate: float = 0.05,
-    starts: int | torch.Tensor = 16,
+    starts: Any = 16,
     evaluations: int = 300,
     wanted: float = 1e-6,
     seed: int = 0,
@@ -66,7 +66,7 @@ def optimise(
     method, dt: see `evolve`.
     optimiser: l-bfgs; or adam, with its learning rate in the pulse's units.
     starts: how many random ones, by the seed; or the pulse's parameters to begin with, (starts, size), such as the `numbers`
-        that another search found. evaluations: the most, of all starts at once.
+        that another search found; from zeros, where slopes often vanish, a search may end at once. evaluations: the most, of all starts at once.
     wanted: the infidelity that is enough. progress: whether a bar shows it.
 
     Raises:
@@ -90,7 +90,8 @@ def optimise(
             "by drives, quadratures or several pulses, all with the same number of segments"
         )
     size = sum(each.size for each in pulses)
-    begins = starts.detach() if isinstance(starts, torch.Tensor) else None
+    like = torch.empty(0, dtype=torch.float64)
+    begins = None if isinstance(starts, int) else as_real("starts", starts, like).detach()
     if begins is not None:
         if begins.is_complex() or begins.ndim != 2 or begins.shape[1] != size or not begins.isfinite().all():
             raise UserError(f"starts: must be real and finite, (starts, {size}), not {tuple(begins.shape)}")

@@ -80,6 +80,8 @@ class Terms(Mapping[str, Any]):
             operator = operator.numpy(force=True).astype(complex)
         if list(sites) != list(range(len(self._levels))):
             operator = embedded(operator, sites, self._levels)
+        if hasattr(operator, "toarray") and operator.shape[0] <= MOST_DENSE:
+            operator = operator.toarray()
         if isinstance(operator, np.ndarray):
             operator.flags.writeable = False
         # A tensor's graph may be gone, or its values others, when somebody looks again.

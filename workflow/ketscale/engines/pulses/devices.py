@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -143,7 +144,7 @@ def fluxonium_chain(
     *,
     charging: Number = FLUXONIUM[0],
     josephson: Number = FLUXONIUM[1],
-    inductive: Numbers = CHAIN,
+    inductive: Number | Numbers = CHAIN,
     flux: Number = math.pi,
     capacitive_coupling: Number = CHAIN_COUPLINGS[0],
     inductive_coupling: Number = CHAIN_COUPLINGS[1],
@@ -151,7 +152,7 @@ def fluxonium_chain(
     """An open chain; by default the published one, at half a flux quantum.
 
     width, seed: they set the relative spread of the three energies of each site; see `circuits.spread`.
-    charging, josephson: E_C and E_J, GHz. inductive: E_L, GHz, cycled along the chain. flux: rad.
+    charging, josephson: E_C and E_J, GHz. inductive: E_L, GHz, a number or several that are cycled along the chain. flux: rad.
     capacitive_coupling, inductive_coupling: J_C and J_L of neighbours, GHz.
 
     Raises:
@@ -176,7 +177,7 @@ def fluxonium_lattice(
     *,
     charging: Number = FLUXONIUM[0],
     josephson: Number = FLUXONIUM[1],
-    inductive: Numbers = ROW,
+    inductive: Number | Numbers = ROW,
     flux: Number = math.pi,
     capacitive_coupling: Number = LATTICE_COUPLINGS[0],
     inductive_coupling: Number = LATTICE_COUPLINGS[1],
@@ -187,7 +188,7 @@ def fluxonium_lattice(
     between neighbours of the whole lattice that lie inside it. The published examples of six qubits use 3 rows and 2 columns, from
     column 2.
 
-    inductive: E_L of the first row, GHz; each further row is shifted by three columns. Otherwise as for
+    inductive: E_L of the first row, GHz, a number or one for each of its five sites; each further row is shifted by three columns. Otherwise as for
         `fluxonium_chain`.
 
     Raises:
@@ -195,10 +196,11 @@ def fluxonium_lattice(
     """
     if not (1 <= rows <= WIDTH and 1 <= columns <= WIDTH and 0 <= first_column < WIDTH):
         raise UserError(f"rows, columns: must be from 1 to {WIDTH}; first_column from 0 to {WIDTH - 1}")
-    if len(inductive) != WIDTH:
-        raise UserError(f"inductive: give {WIDTH} energies, those of the lattice's first row")
+    if len(_listed(inductive)) not in (1, WIDTH):
+        raise UserError(f"inductive: give one energy, or {WIDTH}, those of the lattice's first row")
     block = [(row, (first_column + column) % WIDTH) for row in range(rows) for column in range(columns)]
-    along = [inductive[(column - 3 * row) % WIDTH] for row, column in block]
+    first_row = cycled(inductive, WIDTH)
+    along = [first_row[(column - 3 * row) % WIDTH] for row, column in block]
     pairs = tuple(
         (i, j)
         for i in range(len(block))
@@ -214,8 +216,8 @@ def transmon_chain(
     width: float = SPREAD,
     seed: int = SEED,
     *,
-    charging: Numbers = CHARGING,
-    josephson: Numbers = JOSEPHSON,
+    charging: Number | Numbers = CHARGING,
+    josephson: Number | Numbers = JOSEPHSON,
     offset: Number = 0.0,
     capacitive_coupling: Number = TRANSMON_COUPLING,
 ) -> Device:
@@ -223,8 +225,8 @@ def transmon_chain(
 
     These circuits and the coupling are those of the published loop of transmons, in which the third kind is a coupler.
 
-    charging, josephson: E_C and E_J, GHz, cycled along the chain. offset: n_g in Cooper pairs. capacitive_coupling: J_C
-        of neighbours, GHz.
+    charging, josephson: E_C and E_J, GHz, a number or several that are cycled along the chain. offset: n_g in Cooper pairs.
+        capacitive_coupling: J_C of neighbours, GHz.
 
     Raises:
         UserError: there is no site, or an energy is missing or not positive.
@@ -241,15 +243,22 @@ def transmon_chain(
     return Device(spread(alike, width, seed), pairs, _numbers([capacitive_coupling] * len(pairs)), None)
 
 
-def cycled(values: Numbers, count: int) -> list[Number]:
+def cycled(values: Number | Numbers, count: int) -> list[Number]:
     """So many values, from the first on again after the last.
 
     Raises:
         UserError: there are none.
     """
-    if not len(values):
+    listed = _listed(values)
+    if not len(listed):
         raise UserError("energies: there are none; give one or more")
-    return [values[number % len(values)] for number in range(count)]
+    return [listed[number % len(listed)] for number in range(count)]
+
+
+def _listed(values: Number | Numbers) -> Any:
+    """A number alone as a list."""
+    alone = isinstance(values, (int, float)) or (isinstance(values, torch.Tensor) and not values.ndim)
+    return [values] if alone else values
 
 
 def _fluxoniums(charging: Number, josephson: Number, inductive: Sequence[Number], flux: Number) -> Fluxoniums:
