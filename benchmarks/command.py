@@ -13,6 +13,7 @@ from typing import Any
 from benchmarks import output
 from benchmarks.circuits import Circuits
 from benchmarks.cohorts import Cohorts
+from benchmarks.costs import Costs
 from benchmarks.dynamics import Dynamics
 from benchmarks.gates import Gates
 from benchmarks.grams import Grams
@@ -36,6 +37,7 @@ BENCHMARKS: dict[str, type[Benchmark]] = {
     "ranks": Ranks,
     "dynamics": Dynamics,
     "gates": Gates,
+    "costs": Costs,
     "pulses": PulsedGates,
     "grams": Grams,
 }
