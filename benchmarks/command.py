@@ -14,6 +14,7 @@ from benchmarks import output
 from benchmarks.chains import Chains
 from benchmarks.circuits import Circuits
 from benchmarks.cohorts import Cohorts
+from benchmarks.costs import Costs
 from benchmarks.dynamics import Dynamics
 from benchmarks.gates import Gates
 from benchmarks.grams import Grams
@@ -38,6 +39,7 @@ BENCHMARKS: dict[str, type[Benchmark]] = {
     "dynamics": Dynamics,
     "gates": Gates,
     "chains": Chains,
+    "costs": Costs,
     "pulses": PulsedGates,
     "grams": Grams,
 }

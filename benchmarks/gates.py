@@ -79,15 +79,25 @@ class GateTasks:
         return self.tau * float(np.abs(self.drift).sum(-1).max() + strongest)
 
 
+def chain_of(qubits: int, levels: int, t1: float | None = None, t2: float | None = None) -> kd.System:
+    """Detuned transmons with exchange couplings; times are in ns."""
+    sites = [kd.transmon(0.1 * site, levels=levels, t1=t1, t2=t2) for site in range(qubits)]
+    return kd.chain(sites, {(site, site + 1): 0.02 for site in range(qubits - 1)})
+
+
+def controls_of(system: kd.System, segments: int, batch: int) -> torch.Tensor:
+    """Normal controls that turn each state once or twice, (batch, segments, controls)."""
+    generator = torch.Generator().manual_seed(0)
+    shape = (batch, segments, len(system.controls))
+    return 6 / DURATION_NS * torch.randn(shape, generator=generator, dtype=torch.float64)
+
+
 @lru_cache(maxsize=8)
 def tasks_of(case: GatesCase) -> GateTasks:
-    """Detuned transmons with exchange couplings, and normal controls that turn each state once or twice."""
-    sites = [kd.transmon(0.1 * site, levels=case.levels) for site in range(case.qubits)]
-    system = kd.chain(sites, {(site, site + 1): 0.02 for site in range(case.qubits - 1)})
+    """Normal controls of `chain_of`."""
+    system = chain_of(case.qubits, case.levels)
     operators = np.array(list(system.controls.values()))
-    generator = torch.Generator().manual_seed(0)
-    shape = (case.batch, case.segments, len(operators))
-    controls = 6 / DURATION_NS * torch.randn(shape, generator=generator, dtype=torch.float64)
+    controls = controls_of(system, case.segments, case.batch)
     states = system.computational_states
     gate = np.eye(4)[[0, 1, 3, 2]] if case.gate == "cnot" else np.eye(2**case.qubits)[::-1]
     target = states @ gate @ states.T
@@ -132,7 +142,7 @@ def create(name: str) -> Any:
 class Gates(Benchmark):
     """Times are of all pulses: their infidelities, and the gradient."""
 
-    text = "value and gradient of gates without noise: cost by levels, qubits, segments and pulses"
+    text = "value and gradient of gates without noise"
     case = GatesCase
     columns = (declared("error"), *EQUAL)
 

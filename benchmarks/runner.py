@@ -182,6 +182,11 @@ class Benchmark:
         return markdown_table([*first, *(column.heading for column in shown)], lines)
 
     @classmethod
+    def excerpt(cls, rows: Rows) -> list[str]:
+        """The lines of the table that the documentation shows, where they are chosen by rule."""
+        return []
+
+    @classmethod
     def summary(cls, rows: Rows) -> list[str]:
         """The benchmark in a few lines."""
         return []

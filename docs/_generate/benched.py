@@ -1,8 +1,8 @@
 """What `ketscale bench` measured, from its JSON: a CSV file of the whole table, and its machine in docs/benchmarks.md.
 
 `python -m docs._generate.benched gates.json dynamics.json dynamics-4096.json pulses.json` writes the part between
-`<!-- measured: gates -->` and `<!-- end: gates -->`, and so on, from all files of that name, whatever is behind a hyphen. The
-page's excerpts of a table stand outside of these parts, and `tests/docs` says when they are old.
+`<!-- measured: gates -->` and `<!-- end: gates -->`, and so on, from all files of that name, whatever is behind a hyphen. An
+excerpt of the table by rule (`costs`) is there too; others stand outside of these parts, and `tests/docs` says when they are old.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ PAGE = measured.DOCS / "benchmarks.md"
 
 def written(page: str, name: str, parts: Sequence[tuple[str, dict[str, Any]]]) -> str:
     """The page with one benchmark's part; `parts` has the stems of files and their results."""
-    blocks = [_block(stem, result) for stem, result in parts]
+    blocks = [_block(stem, result, BENCHMARKS[name].excerpt(result["rows"])) for stem, result in parts]
     made, count = re.subn(
         rf"(?s)(<!-- measured: {name} -->\n).*?(<!-- end: {name} -->)",
         lambda found: found[1] + "\n" + "\n\n".join(blocks) + "\n\n" + found[2],
@@ -37,11 +37,12 @@ def written(page: str, name: str, parts: Sequence[tuple[str, dict[str, Any]]]) -
     return made
 
 
-def _block(stem: str, result: dict[str, Any]) -> str:
+def _block(stem: str, result: dict[str, Any], table: Sequence[str]) -> str:
     # Results of before 27 November 2026 do not know their command.
     known = (f"{result['day']}, `{result['command']}`",) if "command" in result else ()
     said = ", ".join((hardware(result["machine"]), *known))
-    return f"Machine: {said}. [CSV](measurements/bench-{stem}.csv)"
+    link = f"[CSV](measurements/bench-{stem}.csv)"
+    return "\n".join((f"Machine: {said}.", "", *table, "", link)) if table else f"Machine: {said}. {link}"
 
 
 def whole(benchmark: Any, result: dict[str, Any]) -> str:

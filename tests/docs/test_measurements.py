@@ -124,7 +124,7 @@ def test_the_lists_of_measurements_name_the_commits_of_their_pages() -> None:
 
 def test_a_benchmark_is_written_between_its_markers() -> None:
     page = benched.PAGE.read_text()
-    for name in ("dynamics", "gates", "pulses"):
+    for name in ("dynamics", "gates", "costs", "pulses"):
         assert benched.written(page, name, []).count(f"<!-- measured: {name} -->") == 1
     with pytest.raises(SystemExit, match="has no part for grams"):
         benched.written(page, "grams", [])

@@ -214,14 +214,18 @@ def _make_room(folder: Path) -> None:
     """Remove the code that has been unused longest, until the folder holds what it may."""
     limit = _limit_bytes()
     files = []
-    for file in folder.glob("*.o"):
-        with contextlib.suppress(OSError):  # another process was faster
-            files.append((file.stat().st_mtime, file.stat().st_size, file))
+    # A folder of thousands of files is read at every compilation.
+    with os.scandir(folder) as found:
+        for entry in found:
+            if entry.name.endswith(".o"):
+                with contextlib.suppress(OSError):  # another process was faster
+                    status = entry.stat()
+                    files.append((status.st_mtime, status.st_size, entry.path))
     total = sum(size for _, size, _ in files)
     for _, size, file in sorted(files):
         if total <= limit:
             return
-        for each in (file, file.with_suffix(".lock")):
+        for each in (Path(file), Path(file).with_suffix(".lock")):
             with contextlib.suppress(OSError):
                 each.unlink()
         total -= size

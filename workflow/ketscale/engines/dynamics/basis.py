@@ -50,11 +50,12 @@ def _directions(dimension: int) -> Matrix:
     Pauli words give generators with the fewest entries.
     """
     if dimension & (dimension - 1) == 0:
-        qubits = dimension.bit_length() - 1
-        made = [word("".join(letters)) for letters in product("IXYZ", repeat=qubits)]
-    else:
-        made = [np.eye(dimension, dtype=complex), *_gell_mann(dimension)]
-    return np.array(made)
+        words, letters = np.eye(1, dtype=complex)[None], np.array([*PAULI.values()])
+        for _ in range(dimension.bit_length() - 1):
+            longer = words[:, None, :, None, :, None] * letters[:, None, :, None, :]
+            words = longer.reshape(4 * len(words), *2 * [2 * words.shape[-1]])
+        return words
+    return np.array([np.eye(dimension, dtype=complex), *_gell_mann(dimension)])
 
 
 def _gell_mann(dimension: int) -> list[Matrix]:

@@ -28,7 +28,8 @@ Entries = tuple[tuple[int, int, float], ...]
 
 def entries(matrix: NDArray[np.float64]) -> Entries:
     """The nonzero entries of a matrix."""
-    return tuple((int(row), int(column), float(matrix[row, column])) for row, column in np.argwhere(matrix))
+    rows, columns = np.nonzero(matrix)
+    return tuple(zip(rows.tolist(), columns.tolist(), matrix[rows, columns].tolist(), strict=True))
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,8 @@ class Generators:
     def entry_count(self) -> int:
         """The entries of G."""
         _, rows, columns, _ = self.arrays
-        return len(np.unique(rows * self.size + columns))
+        # They are in order.
+        return int(np.count_nonzero(np.diff(rows * self.size + columns, prepend=-1)))
 
     @cached_property
     def norms(self) -> torch.Tensor:

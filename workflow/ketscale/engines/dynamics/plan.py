@@ -98,7 +98,7 @@ class Forms:
             tuple((int(number), float(value)) for number, value in np.frombuffer(each).reshape(-1, 2))
             for each in numbers
         ]
-        self.rows: list[int] = np.unique(rows).tolist()
+        self.rows: list[int] = rows[np.diff(rows, prepend=-1) > 0].tolist()
 
     @cached_property
     def entries(self) -> list[tuple[int, int, int, bool]]:
