@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import random
 import shutil
 from collections.abc import Callable, Iterator
@@ -202,6 +203,25 @@ def test_a_process_that_is_asked_for_nothing_ends_quietly(capfd: pytest.CaptureF
     process = background._started()
     assert process.communicate() == (b"", None)
     assert (process.returncode, capfd.readouterr().err) == (0, "")
+
+
+def test_a_process_whose_answer_nobody_reads_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
+    process = background._started()
+    assert process.stdin is not None and process.stdout is not None
+    process.stdout.close()
+    process.stdin.write(pickle.dumps(int))
+    process.stdin.flush()
+    assert (process.wait(60), capfd.readouterr().err) == (0, "")
+    process.stdin.close()
+
+
+def test_no_process_is_started_once_this_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(background.threading.Thread, "start", lambda thread: None)
+    ending = background._Background()
+    ending._end()
+    with pytest.raises(UserError, match="this process ends"):
+        ending._answer(int)
+    assert ending._process is None
 
 
 def test_what_was_asked_for_long_ago_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

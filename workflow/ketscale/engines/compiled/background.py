@@ -48,6 +48,8 @@ class _Background:
         self._changed = threading.Condition()
         self._doing: list[_Work] = []
         self._process: subprocess.Popen[bytes] | None = None
+        # No process is started once this one ends.
+        self._starting = threading.Lock()
         self._owner = os.getpid()
         self.ended = False
         atexit.register(self._end)
@@ -75,7 +77,8 @@ class _Background:
     def _end(self) -> None:
         # A forked process has the same functions to call at its end, but not the thread.
         if os.getpid() == self._owner:
-            self.ended = True
+            with self._starting:
+                self.ended = True
             self._stop()
 
     def _stop(self) -> None:
@@ -120,7 +123,10 @@ class _Background:
         process = self._process
         if process is None or process.poll() is not None:
             self._stop()
-            process = self._process = _started()
+            with self._starting:
+                if self.ended:
+                    raise UserError("this process ends")
+                process = self._process = _started()
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(pickle.dumps(do))
@@ -197,5 +203,8 @@ def serve() -> None:
             answer = library.taken()
         except Exception as error:
             answer = UserError(f"{type(error).__name__}: {error}")
-        answers.write(pickle.dumps(answer))
-        answers.flush()
+        try:
+            answers.write(pickle.dumps(answer))
+            answers.flush()
+        except BrokenPipeError:  # who asked has been killed
+            return
