@@ -7,7 +7,6 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pennylane as qml
 import pytest
 import scipy.sparse
 import torch
@@ -316,18 +315,6 @@ def test_the_example_of_the_package_works() -> None:
 # Gates and fidelities
 
 
-@pytest.mark.parametrize(
-    "name, operation",
-    [
-        ("x", qml.X(0)), ("y", qml.Y(0)), ("z", qml.Z(0)), ("h", qml.H(0)), ("s", qml.S(0)), ("t", qml.T(0)), ("sqrt_x", qml.SX(0)),
-        ("cz", qml.CZ([0, 1])), ("cnot", qml.CNOT([0, 1])), ("swap", qml.SWAP([0, 1])), ("iswap", qml.ISWAP([0, 1])),
-        ("sqrt_iswap", qml.SISWAP([0, 1])),
-    ],
-)  # fmt: skip
-def test_gates_are_those_of_pennylane(name: str, operation: Any) -> None:
-    np.testing.assert_allclose(kd.gate(name), qml.matrix(operation), atol=1e-15)
-
-
 def test_the_average_fidelity_is_the_mean_over_all_states() -> None:
     """Over the 60 states of a 2-design for two qubits: the stabiliser states, products of which and entangled ones."""
     one = [
@@ -588,7 +575,6 @@ def refused(**changes: Any) -> Callable[[], object]:
             refused(duration=torch.ones(2).double(), initial=COLUMNS.T[:3]),
             "batch: arguments have batches of several lengths: duration 2, initial 3",
         ),
-        (lambda: kd.gate("cx"), "gate: no gate is called cx"),
         (lambda: kd.ket_fidelity(KET, [1, 0]), "target: must be a ket of 6 amplitudes, not (2,)"),
         (lambda: kd.process_fidelity(OPERATOR, kd.gate("x")), "target: is of shape (2, 2), and what was evolved (6, 6)"),
         (

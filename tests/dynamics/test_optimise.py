@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -374,7 +375,7 @@ def test_targets_are_all_states_or_all_gates() -> None:
     [
         ({"pulse": kd.Drag(segments=5, drives=2)}, "pulse: has 4 controls, and the system 2 (x, y)"),
         ({"pulse": [kd.Cosine(segments=n, quadratures=False) for n in (4, 5)]}, "with the same number of segments"),
-        ({"target": "hadamard"}, "of the system's own states give system.targets['hadamard']"),
+        ({"target": "up"}, "of the system's own states give system.targets['up']"),
         ({"starts": 0}, "starts and evaluations must be whole numbers from 1, not 0"),
         ({"starts": torch.zeros(2, 3)}, "starts: must be real and finite, (starts, 4), not (2, 3)"),
         ({"starts": torch.zeros(0, 4)}, "starts and evaluations must be whole numbers from 1"),
@@ -410,5 +411,5 @@ def test_targets_are_all_states_or_all_gates() -> None:
 def test_what_makes_no_sense_is_refused_in_words(changes: dict[str, Any], said: str) -> None:
     given: dict[str, Any] = {"target": "x", "pulse": kd.Drag(segments=5), "duration": 1.0, **QUIET, **changes}
     with pytest.raises(UserError) as caught:
-        kd.optimise(kd.qubit(), **given)
+        kd.optimise(replace(kd.qubit(), targets={"up": [1, 0]}), **given)
     assert said in str(caught.value)

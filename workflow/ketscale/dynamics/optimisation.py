@@ -11,20 +11,19 @@ import torch
 from tqdm import tqdm
 
 from ketscale.dynamics.evolution import Kind, Values, evolve, named_values
-from ketscale.dynamics.fidelities import average_gate_fidelity, fidelity, gate, ket_fidelity
+from ketscale.dynamics.fidelities import average_gate_fidelity, fidelity, ket_fidelity
 from ketscale.dynamics.minimising import adam, lbfgs
 from ketscale.dynamics.optimised import Optimised
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_complex
+from ketscale.engines.gates import UNITARY, gate
 from ketscale.engines.pulses.drives import between
 from ketscale.engines.pulses.frame import Frame, bare_frame
 from ketscale.errors import UserError, is_positive
 
 # The spread of starts of a trained duration, in half widths of its range.
 DURATIONS = 0.3
-# Largest deviation of a target from a unitary, or from norm 1.
-UNITARY = 1e-6
 
 
 def optimise(
