@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.sparse
 import torch
 
@@ -358,6 +359,35 @@ def test_relaxation_and_dephasing_lower_the_fidelity_of_waiting_as_they_do_in_cl
     assert kd.process_fidelity(idle, torch.eye(2), qubit).item() == pytest.approx(expected, abs=1e-13)
 
 
+def test_virtual_z_of_a_channel_turns_the_gate_to_its_best() -> None:
+    """Against a search over gates with Z rotations behind them; and a unitary is a channel."""
+    system = kd.coupled_qubits(0.1, 0.05)
+    controls = 0.1 * torch.randn(2, 8, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    rates = {"relaxation_1": 0.01, "dephasing_1": 0.02, "relaxation_2": 0.015, "dephasing_2": 0.005}
+    noisy = kd.evolve(system, controls, 20.0, kind="channel", rates=rates)
+    closed = kd.evolve(system, controls, 20.0, kind="unitary")
+    channel = kd.evolve(system, controls, 20.0, kind="channel", rates=dict.fromkeys(rates, 0.0))
+    target = kd.gate("iswap").numpy()
+    for function in (kd.average_gate_fidelity, kd.process_fidelity):
+        found = function(noisy, target, virtual_z=True)
+        for member in range(2):
+
+            def lost(angles: Any, function: Any = function, member: int = member) -> float:
+                one, two = (np.diag([1, np.exp(-1j * angle)]) for angle in angles)
+                return -float(function(noisy[member], np.kron(one, two) @ target))
+
+            starts = np.random.default_rng(0).uniform(-3, 3, (8, 2))
+            best = -min(scipy.optimize.minimize(lost, start, options={"gtol": 1e-8}).fun for start in starts)
+            assert found[member].item() == pytest.approx(best, abs=1e-10)
+            assert best > function(noisy[member], target).item() + 1e-3
+        torch.testing.assert_close(
+            function(channel, target, virtual_z=True),
+            function(closed, target, virtual_z=True),
+            rtol=0,
+            atol=1e-12,
+        )
+
+
 def test_targets_may_be_a_batch() -> None:
     states = SYSTEM.computational_states
     final = kd.evolve(SYSTEM, torch.stack([CONTROLS, -CONTROLS]), DURATION, kind="unitary", initial=states)
@@ -583,8 +613,8 @@ def refused(**changes: Any) -> Callable[[], object]:
         ),
         (lambda: kd.leakage(KET), "final: must be a unitary or a channel, not of shape (6,)"),
         (
-            lambda: kd.process_fidelity(torch.zeros(2, 2, 2, 2).cdouble(), kd.gate("x"), virtual_z=True),
-            "virtual_z: a channel's fidelity has none",
+            lambda: kd.process_fidelity(torch.zeros(3, 3, 3, 3).cdouble(), np.eye(3), virtual_z=True),
+            "rows: virtual Z needs one row for each of 2**n states",
         ),
         (lambda: kd.chain([]), "sites: must be a list of one or more systems"),
         (lambda: kd.chain([kd.qubit()] * 2, driven=(0, 1)), "couplings: 0 is no pair of sites; give pairs, as in driven=[(0, 1)]"),

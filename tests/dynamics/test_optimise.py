@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -212,6 +213,16 @@ def test_noise_bounds_an_open_gate_and_its_gradient_is_used() -> None:
         system, "x", kd.Drag(segments=20), (10.0, 20.0), rates=rates, evaluations=80, **QUIET
     )
     assert shorter.infidelity < 0.8 * found.infidelity and shorter.duration < 16
+
+
+def test_virtual_z_saves_a_noisy_gate_the_pulse_of_its_phase() -> None:
+    """S is a virtual rotation: what is left is the noise of waiting, in closed form."""
+    t1, t2, time = 400.0, 300.0, 20.0
+    given: Any = (kd.transmon(levels=2, t1=t1, t2=t2), "s", kd.Piecewise(segments=8), time)
+    found = kd.optimise(*given, virtual_z=True, wanted=0.0, evaluations=60, **QUIET)
+    waiting = (1 + math.exp(-time / t1) + 2 * math.exp(-time / t2)) / 4
+    assert found.infidelity <= 1 - (2 * waiting + 1) / 3 + 1e-5
+    assert found.infidelity < kd.optimise(*given, wanted=0.0, evaluations=60, **QUIET).infidelity
 
 
 def test_two_qubits_with_virtual_z_in_the_dressed_frame() -> None:

@@ -17,7 +17,7 @@ from ketscale.engines.derivatives import ByOperators, uncompiled
 from ketscale.engines.dynamics.settings import Form
 from ketscale.engines.dynamics.tasks import as_array, as_complex, as_states, check_batches
 from ketscale.engines.pulses.frame import fidelity as fidelity_of_rows
-from ketscale.engines.pulses.virtual_z import best_phases
+from ketscale.engines.pulses.virtual_z import best_phases, largest_form
 from ketscale.errors import UserError
 from ketscale.private_torch import applied, forward_mode, transforms_active
 from ketscale.shapes import Float, Shaped
@@ -53,10 +53,11 @@ def process_fidelity(
     target: T, (D, D) or (batch, D, D).
     states: the computational states, (d, D), such as `System.computational_states`; M is states^+ final. None: `final` is
         M, (D, D), or has images (D, D, D, D).
-    virtual_z: the largest value over Z rotations of each qubit after the gate, which software makes; for unitaries.
+    virtual_z: the largest value over Z rotations of each qubit after the gate, which software makes (McKay et al., Phys. Rev.
+        A 96, 022330, 2017, arXiv:1612.00858).
 
     Raises:
-        UserError: the shapes do not fit, or a channel is to have virtual Z rotations.
+        UserError: the shapes do not fit, or with virtual_z these are no qubits.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -205,9 +206,8 @@ def _block(final: torch.Tensor, basis: torch.Tensor | None) -> torch.Tensor:
 def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch.Tensor:
     """|Tr(T^+ M)|^2."""
     if block.ndim > 3:
-        if virtual_z:
-            raise UserError("virtual_z: a channel's fidelity has none; leave it out, or evolve the unitary")
-        return torch.einsum("...pi,...ijpq,...qj->...", ideal.conj(), block, ideal).real
+        form = torch.einsum("...pi,...ijpq,...qj->...pq", ideal.conj(), block, ideal)
+        return largest_form(form) if virtual_z else form.sum((-2, -1)).real
     return fidelity_of_rows((ideal.conj() * block).sum(-1), 1, virtual_z)
 
 
