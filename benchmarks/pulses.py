@@ -21,9 +21,9 @@ from ketscale.engines.pulses import (
     bare_frame,
     fidelity,
     fluxonium_chain,
+    gate,
     rotations,
     row_overlaps,
-    x_gate,
 )  # fmt: skip
 from ketscale.engines.pulses.integrators import integrator
 from ketscale.measure.host import peak_rss_bytes
@@ -157,7 +157,7 @@ class Own:
 
         It begins with the parameters that it differentiates by: all, the pulses' alone, or none.
         """
-        target = x_gate(chain.qubits).T
+        target = gate("x", chain.qubits).T
 
         def call() -> Outcome:
             leaves = Parameters(*(each.detach().clone().requires_grad_() for each in chain.parameters))

@@ -26,7 +26,6 @@ CHECKED = {
     "ketscale.dynamics.fidelities": ("fidelity",),
     "ketscale.engines.pulses.drives": ("Pulses.sample",),
     "ketscale.engines.pulses.frame": ("Frame.amplitudes", "row_overlaps", "fidelity", "leakage"),
-    "ketscale.engines.pulses.starts": ("x_gate", "hadamard_gate", "cnot_gate"),
     "ketscale.engines.pulses.integrators": (
         "evolve",
         "error_estimate",

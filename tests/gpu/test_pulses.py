@@ -16,18 +16,18 @@ from ketscale.engines.pulses import (
     dressed_frame,
     fidelity,
     fluxonium_chain,
+    gate,
     integrator,
     leakage,
     rotations,
     row_overlaps,
     segmented,
-    x_gate,
 )
 from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import SIMULATORS
 
-START, LATTICE, TARGET = rotations(fluxonium_chain(2)), fluxonium_chain(2).lattice(3), x_gate(2).T
+START, LATTICE, TARGET = rotations(fluxonium_chain(2)), fluxonium_chain(2).lattice(3), gate("x", 2).T
 FRAMES = {"dressed": dressed_frame, "laboratory": bare_frame}
 
 

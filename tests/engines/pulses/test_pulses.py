@@ -20,20 +20,18 @@ from ketscale.engines.pulses import (
     Segments,
     Transmons,
     bare_frame,
-    cnot_gate,
     cross_resonance,
     dressed_frame,
     evolve,
     fidelity,
     fluxonium_chain,
-    hadamard_gate,
+    gate,
     leakage,
     rotations,
     row_overlaps,
     segmented,
     together,
     transmon_chain,
-    x_gate,
 )
 from ketscale.engines.pulses.circuits import TWO_PI
 from ketscale.engines.pulses.frame import Frame
@@ -278,12 +276,12 @@ def test_small_pulses_within_bounds_hardly_change() -> None:
 
 
 def test_targets_are_what_they_are_called() -> None:
-    assert x_gate(2).real.tolist() == [[0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0]]
+    assert gate("x", 2).real.tolist() == [[0, 0, 0, 1], [0, 0, 1, 0], [0, 1, 0, 0], [1, 0, 0, 0]]
     h = np.array([[1, 1], [1, -1]]) / math.sqrt(2)
-    np.testing.assert_allclose(hadamard_gate(3).numpy(), np.kron(np.kron(h, h), h))
-    assert torch.equal(cnot_gate(2, [(0, 1)]), torch.eye(4, dtype=torch.complex128)[[0, 1, 3, 2]])
-    gate = cnot_gate(4, [(0, 1), (3, 2)])
-    assert gate.abs().argmax(0)[[0b0000, 0b1000, 0b0001, 0b1101]].tolist() == [0b0000, 0b1100, 0b0011, 0b1011]
+    np.testing.assert_allclose(gate("hadamard", 3).numpy(), np.kron(np.kron(h, h), h))
+    assert torch.equal(gate("cnot", 2, [(0, 1)]), torch.eye(4, dtype=torch.complex128)[[0, 1, 3, 2]])
+    both = gate("cnot", 4, [(0, 1), (3, 2)])
+    assert both.abs().argmax(0)[[0b0000, 0b1000, 0b0001, 0b1101]].tolist() == [0b0000, 0b1100, 0b0011, 0b1011]
 
 
 def test_published_start_of_rotations() -> None:
@@ -335,20 +333,20 @@ def test_an_undriven_device_is_at_rest_in_the_dressed_rotating_frame(device: Dev
 @pytest.mark.parametrize(
     "target, device, turn, levels, error",
     [
-        (x_gate, fluxonium_chain(1), 0.5, 3, 1e-4),
-        (x_gate, fluxonium_chain(2), 0.5, 3, 1e-3),
-        (x_gate, transmon_chain(1), 0.5, 3, 1e-2),
-        (hadamard_gate, fluxonium_chain(1), 0.25, 3, 1e-4),
-        (hadamard_gate, fluxonium_chain(2), 0.25, 3, 1e-4),
+        ("x", fluxonium_chain(1), 0.5, 3, 1e-4),
+        ("x", fluxonium_chain(2), 0.5, 3, 1e-3),
+        ("x", transmon_chain(1), 0.5, 3, 1e-2),
+        ("hadamard", fluxonium_chain(1), 0.25, 3, 1e-4),
+        ("hadamard", fluxonium_chain(2), 0.25, 3, 1e-4),
     ],
 )
 def test_published_starts_are_close_to_their_gates(
-    target: Callable[[int], torch.Tensor], device: Device, turn: float, levels: int, error: float
+    target: str, device: Device, turn: float, levels: int, error: float
 ) -> None:
     pulses, lattice = rotations(device, turn), device.lattice(levels)
     frame = dressed_frame(lattice)
     amplitudes = frame.amplitudes(evolve(lattice, pulses, frame.states.T, dt=0.05).T, pulses.duration).T
-    rows = row_overlaps(amplitudes, target(device.sites).T)
+    rows = row_overlaps(amplitudes, gate(target, device.sites).T)
     assert 1 - fidelity(rows, 2**device.sites, virtual_z=True).item() < error
     assert leakage(amplitudes).item() < error
 
@@ -367,7 +365,7 @@ def test_a_trained_sequence_is_a_cnot() -> None:
     lattice = device.lattice(2, (0, 1))
     frame = dressed_frame(lattice)
     amplitudes = frame.amplitudes(evolve(lattice, trained, frame.states.T, dt=0.05).T, trained.duration).T
-    rows = row_overlaps(amplitudes, cnot_gate(2, pairs).T)
+    rows = row_overlaps(amplitudes, gate("cnot", 2, pairs).T)
     assert 1 - fidelity(rows, 4, virtual_z=True).item() < 1e-4
 
 
@@ -452,10 +450,10 @@ def alike() -> Frame:
         (lambda: Bounds(slope=1.0), "slope: is kept only together with a largest amplitude"),
         (lambda: Bounds(bandwidth=0.001, length=(1.0, 60.0)).hold(cosine()), "length: slope and bandwidth need a pulse of 1189 ns, longer than"),
         (lambda: Bounds(frequency=(2.0, 1.0)), "frequency: the bounds"),
-        (lambda: cnot_gate(2, [(0, 2)]), "pairs: 0, 2"),
+        (lambda: gate("cnot", 2, [(0, 2)]), "pairs: 0, 2"),
         (lambda: cross_resonance(fluxonium_chain(3), [(0, 2)]), "pairs: 0 and 2 are not coupled"),
         (lambda: together(in_segments(), cosine()), "together: "),
-        (lambda: row_overlaps(x_gate(2), x_gate(1)), "target: has the shape"),
+        (lambda: row_overlaps(gate("x", 2), gate("x", 1)), "target: has the shape"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit_is_refused(made: Callable[[], object], said: str) -> None:

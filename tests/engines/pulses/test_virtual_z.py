@@ -8,7 +8,7 @@ import torch
 from scipy.optimize import minimize
 
 from ketscale.engines.pulses import best_angles
-from ketscale.engines.pulses.virtual_z import best_phases, largest_overlap
+from ketscale.engines.pulses.virtual_z import best_phases, largest_form, largest_overlap
 from ketscale.errors import UserError
 
 # torch says so when forward mode or a nested transformation is first used.
@@ -88,6 +88,44 @@ def test_torch_func_transforms_it() -> None:
     hessians = torch.func.vmap(torch.func.hessian(overlap))(parts)
     for each, found in zip(parts, hessians, strict=True):
         torch.testing.assert_close(found, torch.autograd.functional.hessian(overlap, each))
+
+
+def random_kraus(qubits: int, seed: int) -> torch.Tensor:
+    """Columns r_k, (2**n, 3)."""
+    return torch.stack([random_rows(qubits, 10 * seed + number) for number in range(3)], 1)
+
+
+@pytest.mark.parametrize("qubits, seed", [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1), (4, 0)])
+def test_no_other_angles_are_better_for_several_sums(qubits: int, seed: int) -> None:
+    kraus = random_kraus(qubits, seed)
+    starts = np.random.default_rng(seed).uniform(-np.pi, np.pi, (30, qubits))
+
+    def lost(angles: np.ndarray) -> float:  # type: ignore[type-arg]
+        sums = [turned(rows, torch.from_numpy(angles)).sum() for rows in kraus.T]
+        return -torch.stack(sums).abs().square().sum().item()
+
+    best = -min(minimize(lost, start, method="BFGS", options={"gtol": 1e-9}).fun for start in starts)
+    assert largest_form(kraus @ kraus.mH).item() == pytest.approx(best, rel=1e-12)
+    alone = kraus[:, :1]
+    expected = largest_overlap(kraus[:, 0]).item()
+    assert largest_form(alone @ alone.mH).item() == pytest.approx(expected, rel=1e-13)
+
+
+@pytest.mark.parametrize("qubits", [1, 2, 3])
+def test_derivatives_of_several_sums_are_those_of_finite_differences_also_by_torch_func(qubits: int) -> None:
+    def largest(kraus: torch.Tensor) -> torch.Tensor:
+        return largest_form(kraus @ kraus.mH)
+
+    kraus = torch.stack([random_kraus(qubits, seed) for seed in range(2)]).requires_grad_()
+    assert torch.autograd.gradcheck(largest, kraus, check_forward_ad=True, fast_mode=qubits > 1)
+    assert torch.autograd.gradgradcheck(largest, kraus, fast_mode=qubits > 1)
+
+    def of_parts(parts: torch.Tensor) -> torch.Tensor:
+        return largest(torch.view_as_complex(parts))
+
+    parts = torch.view_as_real(kraus.detach())
+    for each, found in zip(parts, torch.func.vmap(torch.func.hessian(of_parts))(parts), strict=True):
+        torch.testing.assert_close(found, torch.autograd.functional.hessian(of_parts, each))
 
 
 @pytest.mark.parametrize("count", [0, 3])

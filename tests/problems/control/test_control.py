@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import numpy as np
+import pennylane as qml
 import pytest
+import qutip
 import torch
 from msgspec.structs import astuple
 
@@ -24,6 +27,8 @@ from ketscale.problems.control.workloads import (
     CoupledQubitsSpectrum,
     QubitRelaxation,
     QubitSpectrum,
+    Rates,
+    TransmonRelaxation,
     TransmonSpectrum,
 )
 from tests.contract.tiny_study import config as tiny_config
@@ -226,6 +231,18 @@ def tiny(
             {"workload": {"kind": "coupled-qubits-spectrum", "coupling": 1e300}},
             "w.coupling: 1e+300 is too large; it should be at most 100000",
         ),
+        ({"workload": {"gate": "cz"}}, "workloads.w.gate: is on 2 qubits, and the system has 1"),
+        ({"workload": {"gate": [[1, 0], [0, 2]]}}, "workloads.w.gate: is not unitary (off by 3.0e+00)"),
+        (
+            {"workload": {"gate": "y", "target": "hadamard"}},
+            "workloads.w.target: is the state that gate takes the place of",
+        ),
+        ({"workload": {"target": [1, 1]}}, "workloads.w.target: is not of norm 1 (off by 1.0e+00)"),
+        (
+            {"workload": {"target": [1, 0, 0, 0]}},
+            "workloads.w.target: has 4 amplitudes, and 1 qubit(s) have 2",
+        ),
+        ({"workload": {"target": "y"}}, "workloads.w.target: 'y' is not one of its values"),
         ({"workload": {"coupling": 0.1}}, "workloads.w.coupling: unknown setting"),
         ({"workload": {"jumps": []}}, "workloads.w.jumps: the list is empty; give at least one value"),
         (
@@ -350,6 +367,103 @@ def test_qutip_finds_the_same_overlaps(kind: str) -> None:
     expected = [(target.conj() @ by_qutip(system, tasks, task) @ target).real for task in range(2)]
     found = Objective(workload, propagator("exact")).overlaps(controls, environment)
     torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=1e-9)
+
+
+def evolved(workload: Any, test: int = 1) -> tuple[Any, Any, Any]:
+    """A task's environment, strong controls, and what QuTiP makes of an operator on the system."""
+    system = workload.system()
+    environment = Distribution(workload).fixed("test", torch.arange(test), torch.float64).query
+    generator = torch.Generator().manual_seed(1)
+    controls = workload.limit * (
+        2 * torch.rand(test, 5, len(system.controls), generator=generator, dtype=torch.float64) - 1
+    )
+
+    def by_theirs(operator: Any) -> Any:
+        initial = torch.as_tensor(operator, dtype=torch.complex128)[None]
+        return by_qutip(system, Tasks(controls, workload.duration, *environment, initial), 0)
+
+    return environment, controls, by_theirs
+
+
+@pytest.mark.parametrize("state", [(0.6, "0.8j"), ("0.48-0.64j", "-0.6")])
+def test_a_state_of_ones_own_is_a_target(state: Any) -> None:
+    workload = TransmonRelaxation(target=state, t1=(20.0, 30.0), t2=(10.0, 40.0))
+    environment, controls, by_theirs = evolved(workload)
+    target = np.array([*map(complex, state), 0])
+    expected = (target.conj() @ by_theirs(np.diag([1, 0, 0])) @ target).real
+    objective = Objective(workload, propagator("exact"))
+    assert objective.overlaps(controls, environment).item() == pytest.approx(expected, abs=1e-9)
+    like = Objective(TransmonRelaxation(target=(0, 1)), propagator("exact"))
+    named = Objective(TransmonRelaxation(target="x"), propagator("exact"))
+    torch.testing.assert_close(
+        like.overlaps(controls, environment), named.overlaps(controls, environment), rtol=0, atol=1e-14
+    )
+
+
+ONE = [np.array(each) / np.linalg.norm(each) for each in ([1, 0], [0, 1], [1, 1], [1, -1], [1, 1j], [1, -1j])]
+
+
+def test_the_overlap_with_a_gate_is_the_mean_over_all_states_by_qutip() -> None:
+    """Over the eigenstates of Pauli matrices, which are a 2-design; and so is what leaks."""
+    workload = TransmonRelaxation(gate="sqrt_x", t1=(20.0, 30.0), t2=(10.0, 40.0))
+    environment, controls, by_theirs = evolved(workload)
+    gate, found, lost = qml.matrix(qml.SX(0)), [], []
+    for ket in ONE:
+        after = by_theirs(np.pad(np.outer(ket, ket.conj()), (0, 1)))
+        found.append((gate @ ket).conj() @ after[:2, :2] @ (gate @ ket))
+        lost.append(after[2, 2])
+    objective = Objective(workload, propagator("exact"))
+    assert objective.overlaps(controls, environment).item() == pytest.approx(np.mean(found).real, abs=1e-9)
+    leakage = objective.leakage(controls, environment)
+    assert leakage is not None and leakage.item() > 0.01
+    assert leakage.item() == pytest.approx(np.mean(lost).real, abs=1e-9)
+
+
+@pytest.mark.parametrize("gate", ["iswap", "hadamard", "own"])
+def test_the_overlap_of_two_qubits_is_the_average_gate_fidelity_of_their_channel_by_qutip(gate: str) -> None:
+    own = qml.matrix(qml.CNOT([1, 0]) @ qml.RX(0.3, 0) @ qml.RY(0.7, 1), wire_order=[0, 1])
+    unitary = {
+        "iswap": qml.matrix(qml.ISWAP([0, 1])),
+        "hadamard": qml.matrix(qml.H(0) @ qml.H(1)),
+        "own": own,
+    }[gate]
+    given = tuple(tuple(map(str, row)) for row in own.tolist()) if gate == "own" else gate
+    workload = CoupledQubitsRelaxation(gate=given, t1=(200.0, 300.0), t2=(100.0, 400.0))
+    environment, controls, by_theirs = evolved(workload)
+    # Columns of the superoperator are the images of the stacked |i><j|, from those of Hermitian operators.
+    kets = [
+        *np.eye(4),
+        *[(np.eye(4)[i] + phase * np.eye(4)[j]) for phase in (1, 1j) for i in range(4) for j in range(i)],
+    ]
+    given_operators = np.array([np.outer(ket, np.conj(ket)) for ket in kets])
+    images = np.array([by_theirs(each) for each in given_operators])
+    columns = np.linalg.solve(
+        given_operators.transpose(0, 2, 1).reshape(16, 16), images.transpose(0, 2, 1).reshape(16, 16)
+    ).T
+    channel = qutip.Qobj(columns, dims=[[[4], [4]], [[4], [4]]])
+    expected = qutip.average_gate_fidelity(channel, qutip.Qobj(unitary))
+    by: list[Any] = [("exact", None), ("rk4", 0.02), ("literal", 0.02)]
+    for name, dt in by:
+        objective = Objective(workload, propagator(name, dt))
+        assert objective.overlaps(controls, environment).item() == pytest.approx(expected, abs=1e-7)
+    assert objective.leakage(controls, environment) is None
+
+
+def test_the_overlaps_of_a_gate_have_the_derivatives_of_finite_differences() -> None:
+    workload = TransmonRelaxation(gate="hadamard", t1=(20.0, 30.0), t2=(10.0, 40.0))
+    environment, controls, _ = evolved(workload, 3)
+    objective = Objective(workload, propagator("exact"))
+    assert torch.autograd.gradcheck(
+        lambda *given: objective.losses(given[0], Rates(*given[1:])),
+        [each.clone().requires_grad_() for each in (controls, *environment)],
+        fast_mode=True,
+    )
+
+
+def test_settings_without_a_gate_are_those_of_older_records() -> None:
+    for workload, known in (({}, False), ({"gate": "y"}, True)):
+        config = analysis.of(tiny(workload))
+        assert ("gate" in config.settings(config.runs[0]).content["workload"]) is known
 
 
 def test_each_qubit_feels_its_own_spectrum_through_the_chosen_jumps() -> None:

@@ -12,6 +12,7 @@ import torch
 
 from ketscale.engines import randomness
 from ketscale.engines.dynamics.propagators import propagator
+from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.problems.control.problem import PULSES, SPLIT_KEYS, Distribution, Objective, deviations
 from ketscale.problems.control.specification import FAMILY, WORKLOADS
 from ketscale.problems.control.workloads import QubitRelaxation, Rates
@@ -99,6 +100,30 @@ def test_the_loop_and_the_batch_are_equally_wrong_and_errors_fall_by_their_order
         assert math.log2(coarse / fine) == pytest.approx(order, abs=0.3)
 
 
+@pytest.mark.parametrize(
+    "name, steps, kept", [("rk4", 10, 15 / 16), ("literal", 10, 15 / 16), ("euler", 200, 1 / 2)]
+)
+def test_the_estimate_is_what_halved_steps_take_from_the_error_of_the_tasks_own_pulses(
+    name: str, steps: int, kept: float
+) -> None:
+    """Its part 1 - 2^-order, of states by QuTiP's operators."""
+    from scipy.linalg import expm
+
+    dt = 1 / SEGMENTS / steps
+    environment = Distribution(WORKLOAD).fixed("test", torch.arange(WORKLOAD.test), torch.float64).query
+    pulses = torch.tensor([0.7, -0.4], dtype=torch.float64).repeat(WORKLOAD.test, SEGMENTS, 1)
+    states = propagator(name, dt).state(WORKLOAD.system(), Tasks(pulses, 1.0, *environment)).numpy()
+    exact = [expm(by_qutip(task, (0.7, -0.4))[0])[:, 0].reshape(2, 2, order="F") for task in range(3)]
+    error = max(np.linalg.norm(mine - right) for mine, right in zip(states, exact, strict=True))
+    estimate = measured(WORKLOAD, name, dt, torch.float64)["error_estimate"]
+    assert estimate == pytest.approx(kept * error, rel=0.05)
+
+
+def test_the_estimate_of_exact_is_its_rounding() -> None:
+    for dtype, least, most in ((torch.float64, 1e-17, 1e-14), (torch.float32, 1e-8, 1e-5)):
+        assert least < measured(WORKLOAD, "exact", None, dtype)["error_estimate"] < most
+
+
 def test_states_that_are_not_numbers_have_no_error() -> None:
     workload = QubitRelaxation(amplitude=1e8, limit=1e8, test=2)
     assert all(math.isnan(value) for value in found("exact", workload=workload, strict=False))
@@ -108,4 +133,4 @@ def test_the_family_says_which_metrics_these_are_and_only_the_test_has_them() ->
     assert [FAMILY.about(what).name for what in ("error", "unphysical")] == ["simulator_error", "negativity"]
     pulses, environment = torch.zeros(1, SEGMENTS, 2), Rates(torch.zeros(1, 2), torch.zeros(1, 1))
     made = deviations(Objective(WORKLOAD, propagator("exact")), pulses, environment, pulses, "validation")
-    assert made == {"exact_infidelity": None, "simulator_error": None, "negativity": None}
+    assert made == dict.fromkeys(("exact_infidelity", "simulator_error", "error_estimate", "negativity"))

@@ -52,6 +52,13 @@ def test_without_noise_every_start_of_a_qubit_reaches_its_target(target: str) ->
     assert all(found.abs().max() < 1e-12 for found in optimised(grape(workload, noise=False)).values())
 
 
+@pytest.mark.parametrize("gate", ["hadamard", "t", (("0.6", "-0.8j"), ("-0.8j", "0.6"))])
+def test_without_noise_starts_of_a_qubit_make_a_gate(gate: Any) -> None:
+    workload = QubitSpectrum(gate=gate, detuning=(-3.0, 3.0), validation=1, test=4)
+    found = optimised(grape(workload, noise=False, segments=12)).values()
+    assert all(infidelities.amin(1).abs().max() < 1e-11 for infidelities in found)
+
+
 def test_with_depolarising_noise_it_reaches_the_closed_form() -> None:
     """Jumps X, Y and Z of one rate commute with every pulse, so the best fidelity is (1 + exp(-4 rate)) / 2."""
     problem = grape(
@@ -64,11 +71,15 @@ def test_with_depolarising_noise_it_reaches_the_closed_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "segments", "bound"),
-    [("transmon-relaxation", 20, 3e-4), ("coupled-qubits-relaxation", 20, 0.05)],
+    ("kind", "gate", "bound"),
+    [
+        ("transmon-relaxation", None, 3e-4),
+        ("transmon-relaxation", "sqrt_x", 1e-3),
+        ("coupled-qubits-relaxation", None, 0.05),
+    ],
 )
-def test_every_system_is_controllable_with_its_defaults(kind: str, segments: int, bound: float) -> None:
-    problem = grape(WORKLOADS[kind](validation=1, test=1), segments=segments)
+def test_every_system_is_controllable_with_its_defaults(kind: str, gate: Any, bound: float) -> None:
+    problem = grape(WORKLOADS[kind](gate=gate, validation=1, test=1), segments=20)
     assert max(found.amin(1).max() for found in optimised(problem, epochs=300).values()) < bound
 
 

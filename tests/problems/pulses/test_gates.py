@@ -6,6 +6,8 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pennylane as qml
 import pytest
 import torch
 from msgspec.structs import astuple
@@ -24,6 +26,9 @@ from tests.contract.tiny_study import config as tiny_config
 
 ALL = ["amplitude", "frequency", "phase", "length", "device"]
 CNOT = {"gate": "cnot", "length": 20.0}
+EIGHT = [[int(row == column) for column in range(8)] for row in range(8)]
+TOFFOLI = [EIGHT[number] for number in (0, 1, 2, 3, 4, 5, 7, 6)]
+TURN = [[0.6, "-0.8j"], ["-0.8j", 0.6]]
 
 
 def tiny(
@@ -99,9 +104,45 @@ CASES: list[dict[str, Any]] = [
     {"workload": CNOT, "levels": 3},
     {"workload": {**CNOT, "pairs": [[1, 0]], "virtual_z": False}, "model": {"kind": "piecewise_pulse", "segments": 5}},
     {"workload": {"target": "state", "initial": 2}, "batch": 1, "levels": 3},
+    {"workload": {**CNOT, "gate": "iswap", "pairs": [[1, 0]]}},
+    {"workload": {"gate": TURN}, "model": {"kind": "piecewise_pulse", "segments": 4}},
+    {"workload": {"target": [0.6, 0, 0, "0.8j"], "initial": 1, "gate": "cz", "length": 20.0}, "batch": 1},
     {"workload": {"kind": "transmon-chain", "frame": "laboratory"}, "model": {"ramp": 0.3}, "levels": 3},
     {"workload": {"kind": "fluxonium-lattice", "block": [2, 1], "gate": "hadamard", "length": 15.0}},
 ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        ({"gate": "sqrt_iswap", "pairs": [[2, 1]]}, lambda: qml.matrix(qml.SISWAP([2, 1]), wire_order=range(3))),
+        ({"gate": "y"}, lambda: qml.matrix(qml.Y(0) @ qml.Y(1) @ qml.Y(2))),
+        ({"gate": TURN}, lambda: qml.matrix(qml.prod(*(qml.RX(2 * math.acos(0.6), wire) for wire in range(3))))),
+        ({"gate": TOFFOLI}, lambda: qml.matrix(qml.Toffoli([0, 1, 2]))),
+    ],
+)  # fmt: skip
+def test_targets_are_the_gates_of_the_settings(workload: dict[str, Any], expected: Any) -> None:
+    problem = built(workload={"length": 20.0, **workload}, **CHAIN3)
+    np.testing.assert_allclose(problem.get_buffer("target").T, expected(), atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("workload", "sites", "length"),
+    [
+        ({"gate": "cz", "pairs": [[1, 0]]}, (1, 0), 100.0),
+        ({"gate": TURN}, (0, 1), 50.0),
+        ({"gate": "x"}, (0, 1), 50.0),
+    ],
+)
+def test_a_gate_on_pairs_begins_with_longer_pulses_on_their_qubits(
+    workload: dict[str, Any], sites: tuple[int, ...], length: float
+) -> None:
+    made = tiny(workload=workload)
+    del made["workloads"]["w"]["length"]
+    config = analysis.of(made)
+    model = build(config.settings(config.runs[0]), Data(), torch.device("cpu")).model
+    assert isinstance(model, PulseModel)
+    assert (model.sites, model.usual_length) == (sites, length)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -378,7 +419,7 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
     [
         ({"levels": 1}, "levels: 1 make no qubit; use 2 or more"),
         ({"levels": 11}, "levels: 11 of a circuit are not computed accurately; use at most 10"),
-        ({"workload": {"target": "state"}, "batch": 1, "backend": "mpi-n1r2t1"}, "w has one column (target: state), which 2 ranks cannot share"),
+        ({"workload": {"target": "state"}, "batch": 1, "backend": "mpi-n1r2t1"}, "w has one column (its target is a state), which 2 ranks cannot share"),
         ({"batch": 3}, "with 2 qubits use batch 4, not 3"),
         ({"workload": {"target": "state"}}, "with 2 qubits use batch 1, not 4"),
         ({"protocol": {"precision": "fp32"}}, "precision: fp32, too coarse for carriers and many steps of w; use fp64"),
@@ -389,7 +430,7 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
         ({"simulator": {"device": "magnus4"}}, "simulators.s.device: magnus4 has left this version; use interaction4"),
         ({"simulator": {"device": "magnus6", "route": "compiled"}}, "simulators.s.route: magnus6 is not compiled; use auto or torch"),
         ({"simulator": {"route": "compiled"}, "backend": "gpu-n1r1t1"}, "route: compiled, for the CPU only"),
-        ({"workload": {"pairs": [[1, 0]]}}, "workloads.w.pairs: gate x has none"),
+        ({"workload": {"pairs": [[1, 0]]}}, "workloads.w.pairs: the gate is not on two qubits"),
         ({"workload": {**CNOT, "pairs": []}}, "workloads.w.pairs: "),
         ({"workload": {**CNOT, "pairs": [[0, 0]]}}, "pairs: 0, 0 of w are not two of 2 qubits"),
         ({"workload": {**CNOT, "pairs": [[0, 2]]}}, "pairs: 0, 2 of w are not two of 2 qubits"),
@@ -432,6 +473,18 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
         ({"workload": {"bounds": "hard", "slope_bound": 0.5}}, "w.slope_bound: is kept only together with a largest amplitude"),
         ({"workload": {**HARD, "bandwidth_bound": 0.01}}, "length: slope and bandwidth need a pulse of 118.9 ns, longer than the longest, 20"),
         ({"workload": {"spread": 0.3}}, "w.spread: 0.3 is too large"),
+        ({"workload": {"gate": "cphase"}}, "workloads.w.gate: 'cphase' is not one of its values; choose from cnot, cz"),
+        ({"workload": {"gate": [[1, 0], [0, 0.9]]}}, "workloads.w.gate: is not unitary (off by 1.9e-01)"),
+        ({"workload": {"gate": [[1, 0], [0, "i"]]}}, "workloads.w.gate: i is not a complex number; write one as 0.5+0.5j"),
+        ({"workload": {"gate": [[1, 0, 0], [0, 1, 0], [0, 0, 1]]}}, "workloads.w.gate: a gate has 2, 4, 8 ... rows of as many numbers"),
+        ({"workload": {"gate": [[1, 0], [1]]}}, "workloads.w.gate: a gate has 2, 4, 8 ... rows"),
+        ({"workload": {"gate": [[1]]}}, "workloads.w.gate: [[1]] should have 2 values"),
+        ({"workload": {"gate": [[1, True], [0, 1]]}}, "workloads.w.gate.0.1: True should be"),
+        ({"workload": {"gate": EIGHT}}, "gate: has 8 rows in w, and 2 qubits have 4 states"),
+        ({"workload": {"target": [1, 1, 0, 0]}, "batch": 1}, "workloads.w.target: is not of norm 1 (off by 1.0e+00)"),
+        ({"workload": {"target": [1, 0]}, "batch": 1}, "target: has 2 amplitudes in w, and 2 qubits have 4"),
+        ({"workload": {"target": [1, 0, 0]}, "batch": 1}, "workloads.w.target: a state has 2, 4, 8 ... amplitudes"),
+        ({"workload": {"target": [1, 0, 0, 0]}}, "with 2 qubits use batch 1, not 4"),
         ({"model": {"trains": []}}, "models.m.trains: the list is empty"),
         ({"model": {"trains": ["phase", "phase"]}}, "models.m.trains: names something twice"),
         ({"model": {"trains": ["colour"]}}, "'colour' is not one of its values"),

@@ -9,7 +9,7 @@
     loss = 1 - kd.average_gate_fidelity(final, kd.gate("x"), qubit).mean()
     loss.backward()
 
-`chains` makes systems of sites, `evolution` evolves them, and `fidelities` says what is aimed at and how well it was met.
+`chains` makes systems of sites, `evolution` evolves them, and `fidelities` says how well a target was met.
 `pulses` has pulses ready-made, and `optimise` finds their numbers. Systems and kernels are those of `engines.dynamics`,
 and of `engines.pulses` for chains (`evolution.Split`). Units are the caller's: hbar is 1, and an angular
 frequency times a duration is an angle; the ready-made systems have rad/ns and ns.
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from ketscale.dynamics.fidelities import (
         average_gate_fidelity,
         fidelity,
-        gate,
         ket_fidelity,
         leakage,
         process_fidelity,
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
         transition_rates,
         transmon,
     )
+    from ketscale.engines.gates import gate
     from ketscale.engines.operators import Term
     from ketscale.engines.pulses.devices import fluxonium_chain, transmon_chain
     from ketscale.engines.pulses.drives import Limits
@@ -63,13 +63,14 @@ __getattr__ = on_first_use(
     {
         "ketscale.dynamics.chains": "chain",
         "ketscale.dynamics.evolution": "error_estimate evolve",
-        "ketscale.dynamics.fidelities": "average_gate_fidelity fidelity gate ket_fidelity leakage process_fidelity violations",
+        "ketscale.dynamics.fidelities": "average_gate_fidelity fidelity ket_fidelity leakage process_fidelity violations",
         "ketscale.dynamics.optimisation": "optimise optimise_each",
         "ketscale.dynamics.optimised": "Optimised",
         "ketscale.dynamics.pulses": "Cosine Drag Fourier Gaussian Piecewise Pulse",
         "ketscale.engines.dynamics.system": "System",
         "ketscale.engines.dynamics.systems": "coupled_qubits noise_rates qubit relaxation_rates transition_rates transmon",
         "ketscale.engines.pulses.devices": "fluxonium_chain transmon_chain",
+        "ketscale.engines.gates": "gate",
         "ketscale.engines.operators": "Term",
         "ketscale.engines.pulses.frame": "Frame bare_frame dressed_frame",
         "ketscale.engines.pulses.drives": "Limits",

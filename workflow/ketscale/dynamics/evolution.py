@@ -286,17 +286,26 @@ def error_estimate(
         >>> bool(1e-7 < error_estimate(kd.qubit(), controls, 1.0, method="rk4", dt=0.05) < 1e-5)
         True
     """
-    controls = _controls(as_systems(system)[0], controls)
-    with torch.no_grad():
-        coarse = evolve(system, controls, duration, kind=kind, dt=dt, trajectory=trajectory, **others)
-        halved = controls.repeat_interleave(2, -2)
-        fine = evolve(system, halved, duration, kind=kind, dt=dt and dt / 2, trajectory=trajectory, **others)
-    kind = kind or _usual_kind(as_systems(system), others.get("rates"))
+
+    def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
+        return evolve(system, controls, duration, kind=kind, dt=dt, trajectory=trajectory, **others)
+
+    systems = as_systems(system)
+    coarse, fine = two_resolutions(evolved, _controls(systems[0], controls), dt)
+    kind = kind or _usual_kind(systems, others.get("rates"))
     axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
     if trajectory:
         times = fine.ndim - axes - 1
         fine = fine.index_select(times, torch.arange(0, fine.shape[times], 2, device=fine.device))
     return (coarse - fine).flatten(-axes).norm(dim=-1)
+
+
+@torch.no_grad()
+def two_resolutions(
+    evolved: Callable[[torch.Tensor, float | None], torch.Tensor], controls: torch.Tensor, dt: float | None
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """What is evolved under controls (..., segments, controls) with a step, and with every segment and step halved."""
+    return evolved(controls, dt), evolved(controls.repeat_interleave(2, -2), dt and dt / 2)
 
 
 def _usual_kind(systems: Sequence[System], rates: Values) -> Kind:

@@ -1,4 +1,4 @@
-"""Gates to aim at, and how well a gate or state was met. All results are real, () or (batch,); infidelity is 1 minus a fidelity.
+"""How well a gate or state was met. All results are real, () or (batch,); infidelity is 1 minus a fidelity.
 
 A gate's matrix M has the amplitudes <i|U|j> of D computational states, and T those of its target. Leakage, what M lost
 to other states, lowers all fidelities of gates. A channel is given by its images of |i><j| instead.
@@ -7,56 +7,20 @@ to other states, lowers all fidelities of gates. A channel is given by its image
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from math import pi, sqrt
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.config import suggestion
 from ketscale.engines.derivatives import ByOperators, uncompiled
 from ketscale.engines.dynamics.settings import Form
 from ketscale.engines.dynamics.tasks import as_array, as_complex, as_states, check_batches
 from ketscale.engines.pulses.frame import fidelity as fidelity_of_rows
-from ketscale.engines.pulses.virtual_z import best_phases
+from ketscale.engines.pulses.virtual_z import best_phases, largest_form
 from ketscale.errors import UserError
 from ketscale.private_torch import applied, forward_mode, transforms_active
 from ketscale.shapes import Float, Shaped
-
-_HALF = 1 / sqrt(2)
-# In the order of bits, the first qubit's the slower; entry (i, j) is <i|U|j>.
-_GATES = {
-    "x": [[0, 1], [1, 0]],
-    "y": [[0, -1j], [1j, 0]],
-    "z": [[1, 0], [0, -1]],
-    "h": [[_HALF, _HALF], [_HALF, -_HALF]],
-    "s": [[1, 0], [0, 1j]],
-    "t": [[1, 0], [0, np.exp(1j * pi / 4)]],
-    "sqrt_x": [[0.5 + 0.5j, 0.5 - 0.5j], [0.5 - 0.5j, 0.5 + 0.5j]],
-    "cz": np.diag([1, 1, 1, -1]),
-    "cnot": [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]],
-    "swap": [[1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1]],
-    "iswap": [[1, 0, 0, 0], [0, 0, 1j, 0], [0, 1j, 0, 0], [0, 0, 0, 1]],
-    "sqrt_iswap": [[1, 0, 0, 0], [0, _HALF, 1j * _HALF, 0], [0, 1j * _HALF, _HALF, 0], [0, 0, 0, 1]],
-}
-
-
-def gate(name: str) -> torch.Tensor:
-    """A gate on one qubit, complex128 (2, 2), or on two, (4, 4): x, y, z, h, s, t, sqrt_x; cz, cnot, swap, iswap, sqrt_iswap.
-
-    Others are matrices of one's own; `torch.kron` puts gates side by side.
-
-    Raises:
-        UserError: there is no such gate.
-
-    Example:
-        >>> gate("cz").diagonal().real
-        tensor([ 1.,  1.,  1., -1.], dtype=torch.float64)
-    """
-    if name not in _GATES:
-        raise UserError(f"gate: no gate is called {name}{suggestion(name, list(_GATES))}")
-    return torch.tensor(np.array(_GATES[name]), dtype=torch.complex128)
 
 
 def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
@@ -89,10 +53,11 @@ def process_fidelity(
     target: T, (D, D) or (batch, D, D).
     states: the computational states, (d, D), such as `System.computational_states`; M is states^+ final. None: `final` is
         M, (D, D), or has images (D, D, D, D).
-    virtual_z: the largest value over Z rotations of each qubit after the gate, which software makes; for unitaries.
+    virtual_z: the largest value over Z rotations of each qubit after the gate, which software makes (McKay et al., Phys. Rev.
+        A 96, 022330, 2017, arXiv:1612.00858).
 
     Raises:
-        UserError: the shapes do not fit, or a channel is to have virtual Z rotations.
+        UserError: the shapes do not fit, or with virtual_z these are no qubits.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -241,9 +206,8 @@ def _block(final: torch.Tensor, basis: torch.Tensor | None) -> torch.Tensor:
 def _overlap(block: torch.Tensor, ideal: torch.Tensor, virtual_z: bool) -> torch.Tensor:
     """|Tr(T^+ M)|^2."""
     if block.ndim > 3:
-        if virtual_z:
-            raise UserError("virtual_z: a channel's fidelity has none; leave it out, or evolve the unitary")
-        return torch.einsum("...pi,...ijpq,...qj->...", ideal.conj(), block, ideal).real
+        form = torch.einsum("...pi,...ijpq,...qj->...pq", ideal.conj(), block, ideal)
+        return largest_form(form) if virtual_z else form.sum((-2, -1)).real
     return fidelity_of_rows((ideal.conj() * block).sum(-1), 1, virtual_z)
 
 

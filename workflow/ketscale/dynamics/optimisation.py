@@ -11,20 +11,19 @@ import torch
 from tqdm import tqdm
 
 from ketscale.dynamics.evolution import Kind, Values, as_systems, evolve, named_values
-from ketscale.dynamics.fidelities import average_gate_fidelity, fidelity, gate, ket_fidelity
+from ketscale.dynamics.fidelities import average_gate_fidelity, fidelity, ket_fidelity
 from ketscale.dynamics.minimising import adam, lbfgs
 from ketscale.dynamics.optimised import Optimised
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_complex, as_real
+from ketscale.engines.gates import UNITARY, gate
 from ketscale.engines.pulses.drives import between
 from ketscale.engines.pulses.frame import Frame, bare_frame
 from ketscale.errors import UserError, is_positive
 
 # The spread of starts of a trained duration, in half widths of its range.
 DURATIONS = 0.3
-# Largest deviation of a target from a unitary, or from norm 1.
-UNITARY = 1e-6
 
 
 def optimise(
@@ -60,7 +59,8 @@ def optimise(
         one on a coupling.
     duration: the pulse's length; or the shortest and the longest, between which it is optimised too.
     initial: the ket with which a state begins; None: |0>.
-    frame: in which a gate is read, for a list of systems also one for each (`dressed_frame` of the list); None: `bare_frame`. virtual_z: of a gate without rates, see `process_fidelity`.
+    frame: in which a gate is read, for a list of systems also one for each (`dressed_frame` of the list); None: `bare_frame`.
+        virtual_z: of a gate, see `process_fidelity`.
     rates, parameters: see `evolve`; (members, ...) makes an ensemble, of which the mean infidelity counts (robust pulses).
         With rates the evolution is open.
     method, dt: see `evolve`.

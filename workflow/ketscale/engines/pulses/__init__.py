@@ -6,15 +6,15 @@
     frame = dressed_frame(lattice)
     final = evolve(lattice, pulses, frame.states.T, dt=0.1)
     amplitudes = frame.amplitudes(final.T, pulses.duration).T
-    rows = row_overlaps(amplitudes, x_gate(2).T)
+    rows = row_overlaps(amplitudes, gate("x", 2).T)
     infidelity = 1 - fidelity(rows, columns=4, virtual_z=True)
 
 A column of the unitary is one evolved state, and a row of tensors that are evolved and compared: states are (columns, d**n),
-their amplitudes (columns, 2**n). Any of them may be left to others: `frame.states.T[indices]` and `x_gate(2).T[indices]`.
+their amplitudes (columns, 2**n). Any of them may be left to others: `frame.states.T[indices]` and `gate("x", 2).T[indices]`.
 
 Angular frequencies are in rad/ns and times in ns; only the energies of circuits are in GHz. `circuits` diagonalises
 circuits (`eigenstates` has the derivatives), `devices` couples them to a `System`, which integrators read as a `lattice`.
-`drives` makes pulses, `starts` the published ones and their targets. `integrators` evolve, in steps that
+`drives` makes pulses, `starts` the published ones. `integrators` evolve, in steps that
 meet the segments of pulses. `frame` and `virtual_z` compare.
 """
 
@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 from ketscale.lazy import on_first_use
 
 if TYPE_CHECKING:
+    from ketscale.engines.gates import gate
     from ketscale.engines.pulses.circuits import Fluxoniums, Transmons, spread
     from ketscale.engines.pulses.devices import Device, fluxonium_chain, fluxonium_lattice, transmon_chain
     from ketscale.engines.pulses.drives import Bounds, Cosine, Pulses, Segments, segmented
@@ -37,33 +38,27 @@ if TYPE_CHECKING:
     )
     from ketscale.engines.pulses.integrators import Integrator, error_estimate, evolve, integrator
     from ketscale.engines.pulses.lattice import Lattice
-    from ketscale.engines.pulses.starts import (
-        cnot_gate,
-        cross_resonance,
-        hadamard_gate,
-        rotations,
-        together,
-        x_gate,
-    )
+    from ketscale.engines.pulses.starts import cross_resonance, rotations, together
     from ketscale.engines.pulses.virtual_z import best_angles
 
 __all__ = [
     "Bounds", "Cosine", "Device", "Fluxoniums", "Integrator", "Lattice", "Pulses", "Segments", "Transmons", "bare_frame", "best_angles",
-    "cnot_gate", "cross_resonance", "dressed_frame", "error_estimate", "evolve", "fidelity", "fluxonium_chain", "fluxonium_lattice", "hadamard_gate",
-    "integrator", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together",
-    "transmon_chain", "x_gate",
+    "cross_resonance", "dressed_frame", "error_estimate", "evolve", "fidelity", "fluxonium_chain", "fluxonium_lattice",
+    "gate", "integrator", "leakage", "rotations", "row_overlaps", "segmented", "spread", "together",
+    "transmon_chain",
 ]  # fmt: skip
 
 __getattr__ = on_first_use(
     __name__,
     {
+        "ketscale.engines.gates": "gate",
         "ketscale.engines.pulses.circuits": "Fluxoniums Transmons spread",
         "ketscale.engines.pulses.devices": "Device fluxonium_chain fluxonium_lattice transmon_chain",
         "ketscale.engines.pulses.drives": "Bounds Cosine Pulses Segments segmented",
         "ketscale.engines.pulses.frame": "bare_frame dressed_frame fidelity leakage row_overlaps",
         "ketscale.engines.pulses.integrators": "Integrator error_estimate evolve integrator",
         "ketscale.engines.pulses.lattice": "Lattice",
-        "ketscale.engines.pulses.starts": "cnot_gate cross_resonance hadamard_gate rotations together x_gate",
+        "ketscale.engines.pulses.starts": "cross_resonance rotations together",
         "ketscale.engines.pulses.virtual_z": "best_angles",
     },
 )

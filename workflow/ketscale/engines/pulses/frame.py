@@ -145,7 +145,7 @@ def row_overlaps(
 ) -> Complex[torch.Tensor, " rows"]:
     """The rows r, complex (2**n,): summed over these columns.
 
-    amplitudes, target: complex (columns, 2**n), the same columns of both. The target of a gate's unitary (`starts`) is
+    amplitudes, target: complex (columns, 2**n), the same columns of both. The target of a gate's unitary (`gates.gate`) is
         `unitary.T[columns]`.
 
     Raises:

@@ -3,7 +3,9 @@
 With S(angles) = sum_i r_i exp(i sum_q angles_q b_q(i)), where b_q(i) is the bit of qubit q in i, they maximise |S|^2.
 As a function of one angle S is A + B exp(i angle): its largest modulus is |A| + |B|, at angle = arg A - arg B. Doing this
 for one qubit after the other never lowers |S|. It may end in a local maximum, hence several starts. Along a ridge, where
-angles of several qubits matter only together, it creeps: Newton's method ends what is not done soon.
+angles of several qubits matter only together, it creeps: Newton's method ends what is not done soon. A channel has a sum S_k
+of each Kraus operator with the same angles, and the sum of all |S_k|^2 is A + 2 Re(B exp(i angle)), largest at angle = -arg B.
+
 """
 
 from __future__ import annotations
@@ -42,6 +44,31 @@ def largest_overlap(rows: torch.Tensor) -> torch.Tensor:
     return overlap
 
 
+def largest_form(form: torch.Tensor) -> torch.Tensor:
+    """max sum_ij W_ij exp(i sum_q angles_q (b_q(i) - b_q(j))), real (...), differentiable in W; of r r^+ it is `largest_overlap`.
+
+    Derivatives are those of a step of Newton's from the angles that were found, exact to the third.
+
+    form: W, Hermitian and without negative eigenvalues, complex (..., 2**n, 2**n).
+
+    Raises:
+        UserError: there are not 2**n rows.
+    """
+    (angles,) = applied(_AnglesOfForm(), form.detach())
+    terms, bits = _form_at(form, angles), _bits(form).real
+    lines = terms.sum(-1)
+    slopes = -2 * lines.imag @ bits
+    curvatures = 2 * (bits.mT @ (terms.real @ bits) - bits.mT @ (lines.real[..., None] * bits)).detach()
+    step = torch.linalg.pinv(curvatures, rtol=1e-12, hermitian=True) @ slopes[..., None]
+    return _form_at(form, angles - step[..., 0]).sum((-2, -1)).real
+
+
+def _form_at(form: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
+    """The terms of the sum, (..., 2**n, 2**n)."""
+    phases = torch.exp(1j * (angles @ _bits(form).real.mT))
+    return form * (phases[..., :, None] * phases[..., None, :].conj())
+
+
 def best_angles(rows: Complex[torch.Tensor, "*batch rows"]) -> Float64[torch.Tensor, "*batch qubits"]:
     """The angles of the Z rotations diag(1, exp(i angle)), one a qubit, in rad from -pi to pi, fp64 (..., n), found on the CPU.
 
@@ -49,12 +76,21 @@ def best_angles(rows: Complex[torch.Tensor, "*batch rows"]) -> Float64[torch.Ten
         UserError: there are not 2**n rows.
     """
     given = rows.detach().cpu().numpy().astype(np.complex128)
+    made = _best_angles(given[..., None, :] if given.ndim else given)
+    return torch.from_numpy(made).to(rows.device)
+
+
+def _best_angles(given: Amplitudes) -> Angles:
+    """The angles (..., n) at which the sum of |S_k|^2 is largest, of rows (..., k, 2**n)."""
     qubits = given.shape[-1].bit_length() - 1 if given.ndim else 0
     if not given.ndim or given.shape[-1] != 2**qubits:
-        raise UserError(f"rows: virtual Z needs one row for each of 2**n states, not {given.shape}")
+        raise UserError(
+            f"rows: virtual Z needs one row for each of 2**n states, not {given.shape[:-2] + given.shape[-1:]}"
+        )
     if not qubits or not given.size:
-        return torch.zeros(*rows.shape[:-1], qubits, dtype=torch.float64, device=rows.device)
-    members = given.reshape(-1, 2**qubits)
+        return np.zeros((*given.shape[:-2], qubits))
+    members = given.reshape(-1, *given.shape[-2:])
+    scale = np.hypot.reduce(np.abs(members).sum(-1), 1)
     angles = _starts(members, qubits)
     going = np.arange(len(members))
     for sweep in range(SWEEPS):
@@ -65,13 +101,14 @@ def best_angles(rows: Complex[torch.Tensor, "*batch rows"]) -> Float64[torch.Ten
         steepest = _sweep(each, part).reshape(len(going), -1).max(1)
         angles[going] = part.reshape(len(going), -1, qubits)
         # Written so that rows that are not numbers end it too.
-        going = going[steepest > GRADIENT * np.abs(members[going]).sum(-1)]
+        going = going[steepest > GRADIENT * scale[going]]
         if not len(going):
             break
     starts = angles.shape[1]
-    reached = np.abs(_turned(members.repeat(starts, 0), angles.reshape(-1, qubits)).sum(-1))
+    reached = _size(_turned(members.repeat(starts, 0), angles.reshape(-1, qubits)))
     best = angles[np.arange(len(members)), reached.reshape(-1, starts).argmax(1)]
-    return torch.from_numpy(np.angle(np.exp(1j * best))).reshape(*rows.shape[:-1], qubits).to(rows.device)
+    made: Angles = np.angle(np.exp(1j * best)).reshape(*given.shape[:-2], qubits)
+    return made
 
 
 def _bits(rows: torch.Tensor) -> torch.Tensor:
@@ -145,6 +182,19 @@ class _BestAngles(_OfRows):
         return (-(_curvatures(terms) @ along[..., None])[..., 0],)
 
 
+class _AnglesOfForm(_OfRows):
+    """The angles of `largest_form`, whose rows are those of Kraus operators; without derivatives."""
+
+    def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        given = tensors[0].cpu().numpy().astype(np.complex128)
+        finite = np.isfinite(given).all((-2, -1), keepdims=True)
+        values, vectors = np.linalg.eigh(np.where(finite, given, 0))
+        kraus = vectors.swapaxes(-2, -1) * np.sqrt(values.clip(min=0))[..., None]
+        # The largest first, from which the search begins.
+        found = _best_angles(np.where(finite, kraus[..., ::-1, :], np.nan))
+        return (torch.from_numpy(found).to(tensors[0].real),)
+
+
 def _slopes(terms: torch.Tensor) -> torch.Tensor:
     """The derivatives of |S|^2 / 2 by the angles, (..., n), from the terms of S."""
     return -(terms.sum(-1, keepdim=True).conj() * (terms @ _bits(terms))).imag
@@ -165,7 +215,8 @@ Amplitudes = NDArray[np.complex128]
 
 def _starts(members: Amplitudes, qubits: int) -> Angles:
     """(members, starts, n)."""
-    single = np.angle(members[:, :1]) - np.angle(members[:, 1 << np.arange(qubits)[::-1]])
+    first = members[:, 0]
+    single = np.angle(first[:, :1]) - np.angle(first[:, 1 << np.arange(qubits)[::-1]])
     random = np.random.Generator(np.random.Philox(key=0)).uniform(-np.pi, np.pi, (RANDOM_STARTS, qubits))
     alike = np.broadcast_to(random, (len(members), *random.shape))
     return np.concatenate([np.zeros_like(single)[:, None], single[:, None], alike], 1)
@@ -174,21 +225,21 @@ def _starts(members: Amplitudes, qubits: int) -> Angles:
 def _sweep(rows: Amplitudes, angles: Angles) -> NDArray[np.float64]:
     """Set one angle after the other to its best; the largest derivative of each start's |S| that was there before.
 
-    rows: of each start, (starts, 2**n). angles: (starts, n).
+    rows: of each start, (starts, k, 2**n). angles: (starts, n).
     """
-    starts, qubits = angles.shape
+    (starts, count), qubits = rows.shape[:2], angles.shape[1]
     turned = _turned(rows, angles)
     steepest = np.zeros(starts)
     for qubit in range(qubits):
-        halves = turned.reshape(starts, 2**qubit, 2, -1)
-        zero, one = (halves[:, :, bit].sum((1, 2)) for bit in (0, 1))
-        product = zero * one.conj()
-        total = np.abs(zero + one)
+        halves = turned.reshape(starts * count, 2**qubit, 2, -1)
+        zero, one = (halves[:, :, bit].sum((1, 2)).reshape(starts, count) for bit in (0, 1))
+        product = (zero * one.conj()).sum(1)
+        total = np.hypot.reduce(np.abs(zero + one), 1)
         slope = np.abs(product.imag) / np.where(total > 0, total, 1)
         steepest = np.maximum(steepest, slope)
         step = np.angle(product)
         angles[:, qubit] += step
-        halves[:, :, 1] *= np.exp(1j * step)[:, None, None]
+        halves[:, :, 1] *= np.exp(1j * step).repeat(count)[:, None, None]
     return steepest
 
 
@@ -196,27 +247,35 @@ def _stepped(rows: Amplitudes, angles: Angles) -> Angles:
     """The angles after a step of Newton's for |S|^2, of each start that it brings higher."""
     qubits = angles.shape[1]
     bits = (np.arange(2**qubits)[:, None] >> np.arange(qubits)[::-1] & 1).astype(np.float64)
-    turned = _turned(rows, angles)
+    count = rows.shape[1]
+    turned = _turned(rows, angles).reshape(-1, 2**qubits)
     total = turned.sum(-1)[:, None]
     first = turned @ bits
     second = bits.T @ (turned[:, :, None] * bits)
-    gradient = -2 * (total.conj() * first).imag
+    gradient = -2 * (total.conj() * first).imag.reshape(-1, count, qubits).sum(1)
     hessian = 2 * (first.conj()[:, :, None] * first[:, None, :] - total.conj()[:, :, None] * second).real
+    hessian = hessian.reshape(-1, count, qubits, qubits).sum(1)
     curvatures, axes = np.linalg.eigh(hessian)
     # Uphill also where |S|^2 curves upwards. Directions without curvature, such as those of rows that are 0, are left.
     scale = np.abs(curvatures)
     along = (axes.mT @ gradient[:, :, None])[:, :, 0]
-    curved = scale > FLAT * np.abs(rows).sum(-1, keepdims=True) ** 2
+    curved = scale > FLAT * np.hypot.reduce(np.abs(rows).sum(-1), 1)[:, None] ** 2
     along = np.divide(along, scale, out=np.zeros_like(along), where=curved)
     moved = angles + (axes @ along[:, :, None])[:, :, 0]
-    higher = np.abs(_turned(rows, moved).sum(-1)) > np.abs(total[:, 0])
+    higher = _size(_turned(rows, moved)) > np.hypot.reduce(np.abs(total).reshape(-1, count), 1)
     made: Angles = np.where(higher[:, None], moved, angles)
     return made
 
 
 def _turned(rows: Amplitudes, angles: Angles) -> Amplitudes:
-    """The terms of S for each start, (starts, 2**n)."""
-    made: Amplitudes = rows * phases(angles)
+    """The terms of S for each start, (starts, k, 2**n)."""
+    made: Amplitudes = rows * phases(angles)[:, None]
+    return made
+
+
+def _size(terms: Amplitudes) -> NDArray[np.float64]:
+    """The root of the sum of all |S_k|^2, (starts,), which is |S| to the bit of a single one."""
+    made: NDArray[np.float64] = np.hypot.reduce(np.abs(terms.sum(-1)), 1)
     return made
 
 

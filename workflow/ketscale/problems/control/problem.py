@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any, NamedTuple
 
@@ -17,11 +18,15 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ketscale.dynamics import fidelity, violations
+from ketscale.dynamics.evolution import two_resolutions
 from ketscale.dynamics.fidelities import FORMS
 from ketscale.engines import randomness
+from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.propagators import Propagator, propagator
 from ketscale.engines.dynamics.settings import Creation
-from ketscale.engines.dynamics.tasks import Tasks
+from ketscale.engines.dynamics.tasks import Tasks, as_complex
+from ketscale.engines.gates import as_rows, gate
+from ketscale.errors import UserError
 from ketscale.measure.form import Evolved
 from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.control.settings import DEVIATIONS, SHOWN
@@ -92,7 +97,15 @@ class Distribution:
 class Objective:
     """The overlaps and losses of pulses for a workload's system and target, by a propagator.
 
+    The overlap Tr(rho sigma) is that of the state from |0> with the target. For a gate U it is the mean over all pure states
+    of the qubits, the average gate fidelity: with an orthonormal basis of Hermitian B on their D states and the projector P on
+    these, the sum over B of Tr((U B U^+ + Tr(B) P) E(B)) / (D (D + 1)), where E(B) is what B evolves to (Nielsen, Phys. Lett.
+    A 303, 249 (2002), arXiv:quant-ph/0205035). `target` is then U|0>.
+
     creation: when its problem creates the environments of tasks.
+
+    Raises:
+        UserError: the system has no such target, or computational states of another number of qubits.
     """
 
     def __init__(
@@ -100,21 +113,46 @@ class Objective:
     ) -> None:
         self.workload, self.propagator, self.creation = workload, propagator, creation
         self.system = workload.system()
-        self.projector = self.system.projector(workload.target)[None]
         self._above = np.diag(np.arange(self.system.dimension) >= 2**workload.qubits).astype(complex)[None]
+        # What evolves, None: |0><0|; the observable of each; and what leaks.
+        self._initial: NDArray[np.complex128] | None = None
+        self._mixed: NDArray[np.complex128] | None = None
+        if isinstance(workload.target, str) and workload.gate is None:
+            self._observables = self.system.projector(workload.target)[None]
+            self.target = self.system.targets[workload.target]
+            return
+        states, size = self.system.computational_states, 2**workload.qubits
+        if states.shape[1] != size:
+            raise UserError(
+                f"{'target' if workload.gate is None else 'gate'}: is of {size} states, and the workload's system has "
+                f"{states.shape[1]} computational ones; give its levels"
+            )
+        if workload.gate is None:
+            assert isinstance(workload.target, tuple)
+            self.target = states @ as_rows((workload.target,))[0]
+            self._observables = np.outer(self.target, self.target.conj())[None]
+            return
+        own = workload.gate if isinstance(workload.gate, str) else as_rows(workload.gate)
+        made = states @ gate(own, workload.qubits).numpy()
+        self.target = made[:, 0]
+        basis, projector = hermitian_basis(size), states @ states.conj().T
+        traces = basis.trace(axis1=1, axis2=2)[:, None, None]
+        self._initial = states @ basis @ states.conj().T
+        self._observables = (made @ basis @ made.conj().T + traces * projector) / (size * (size + 1))
+        self._mixed = projector[None] / size
 
     @property
     def chance(self) -> float:
-        """The mean infidelity of a random pure state."""
+        """The mean infidelity of a random pure state, and of a random unitary."""
         return 1 - 1 / self.system.dimension
 
     def overlaps(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor:
         """Tr(rho sigma) of tasks, real (n,): the state after the controls (n, segments, controls), and the target."""
-        return self._expval(controls, environment, self.projector)
+        return self._expval(controls, environment, self._observables, self._initial)
 
     def leakage(self, controls: torch.Tensor, environment: Rates) -> torch.Tensor | None:
         """The population of levels above the qubits' after the controls, (n,); None if there are no such levels."""
-        return self._expval(controls, environment, self._above) if self._above.any() else None
+        return self._expval(controls, environment, self._above, self._mixed) if self._above.any() else None
 
     def loss(self, overlaps: torch.Tensor) -> torch.Tensor:
         """1 - F of each overlap, in the workload's form of F."""
@@ -125,15 +163,27 @@ class Objective:
         return self.loss(self.overlaps(controls, environment))
 
     def _expval(
-        self, controls: torch.Tensor, environment: Rates, observable: NDArray[np.complex128]
+        self,
+        controls: torch.Tensor,
+        environment: Rates,
+        observables: NDArray[np.complex128],
+        initial: NDArray[np.complex128] | None,
     ) -> torch.Tensor:
+        """The sum of the expectation values of observables (m, d, d), each in the state that one of the initial ones becomes."""
+        count = len(observables)
+
         def forward(*tensors: torch.Tensor) -> torch.Tensor:
             with span("dynamics.forward"):
-                tasks = Tasks(tensors[0], self.workload.duration, *tensors[1:])
-                return self.propagator.expval(self.system, tasks, observable)
+                every, rates, parameters = (
+                    each.repeat_interleave(count, 0) if count > 1 else each for each in tensors
+                )
+                begin = None if initial is None else as_complex(initial, every).repeat(len(tensors[0]), 1, 1)
+                tasks = Tasks(every, self.workload.duration, rates, parameters, begin)
+                return self.propagator.expval(self.system, tasks, observables)
 
         # A gradient's own derivatives, of any order, count as backward too.
-        return with_backward_span("dynamics.backward", forward, controls, *environment)[:, 0]
+        found = with_backward_span("dynamics.backward", forward, controls, *environment)
+        return found.unflatten(0, (-1, count)).diagonal(dim1=1, dim2=2).sum(-1) if count > 1 else found[:, 0]
 
 
 class Outputs(NamedTuple):
@@ -244,8 +294,9 @@ def deviations(
     """The metrics `DEVIATIONS` of the objective's propagator, in the precision and on the device of `like`.
 
     exact_infidelity is the mean infidelity of the tasks' own pulses (n, segments, controls), in the environments in which
-    they are judged. For the other two, each test task has one pulse, drawn by the workload's seed and the task's number and
-    uniform within the amplitude. simulator_error is the largest |Tr(rho sigma) - exact| of a task, and negativity that of
+    they are judged. error_estimate is the largest norm (Frobenius) by which one of their states, from |0>, changes if segments
+    and steps are halved: of exact its rounding, of an integrator nearly its error. For the other two, each test task has one pulse, drawn by the workload's seed and the task's number and
+    uniform within the amplitude. simulator_error is the largest |Tr(rho sigma) - exact| of a task's state from |0>, and negativity that of
     the least physical state; see `violations`. Exact is `exact` in fp64 by torch's operators, so that for compiled exact
     code simulator_error is the rounding. All are None for other splits, since training depends on none, and NaN if a state
     has NaN.
@@ -253,7 +304,6 @@ def deviations(
     if split != "test":
         return dict.fromkeys((metric.name for metric in DEVIATIONS), None)
     workload, system = objective.workload, objective.system
-    target = system.targets[workload.target]
     numbers = torch.arange(workload.test, device=like.device)
     drawn = randomness.uniform(PULSES.key(workload.seed, 0, SPLIT_KEYS[split]), numbers, pulses[0].numel())
     controls = (workload.amplitude * (2 * drawn - 1)).unflatten(1, pulses.shape[1:])
@@ -265,14 +315,22 @@ def deviations(
 
     with torch.no_grad():
         found = states(objective.propagator, like.dtype)
-        reference = fidelity(states(exact, torch.float64), target)
-        error = float((fidelity(found, target) - reference).abs().max())
+        reference = fidelity(states(exact, torch.float64), objective.target)
+        error = float((fidelity(found, objective.target) - reference).abs().max())
         given = Rates(*(each.to(like.device, torch.float64) for each in environment))
         overlaps = Objective(workload, exact).overlaps(pulses.double(), given)
+    own = Rates(*(each.to(like) for each in environment))
+
+    def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
+        by = objective.propagator if dt is None else replace(objective.propagator, dt=dt)  # type: ignore[type-var]
+        return by.state(system, Tasks(controls, workload.duration, *own))
+
+    coarse, fine = two_resolutions(evolved, pulses.to(like), getattr(objective.propagator, "dt", None))
     # Computing eigenvalues of NaN raises an error.
     negativity = float(violations(found).negativity.max()) if math.isfinite(error) else error
     return {
         "exact_infidelity": float((1 - overlaps).mean()),
         "simulator_error": error,
+        "error_estimate": float((coarse - fine).flatten(1).norm(dim=1).max()),
         "negativity": negativity,
     }

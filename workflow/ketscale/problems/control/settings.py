@@ -19,6 +19,7 @@ DEVIATIONS = (
     Metric(
         "simulator_error", "largest error of a random pulse's fidelity", "", "down", least=0, about="error"
     ),
+    Metric("error_estimate", "estimated error of a task's state", "", "down", least=0),
     Metric("negativity", "negativity of a random pulse's state", "", "down", least=0, about="unphysical"),
 )
 

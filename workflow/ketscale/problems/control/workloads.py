@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from math import pi
-from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from msgspec import Meta
+from msgspec.structs import fields
 
 from ketscale.config import Positive, Seed, Settings, Workload
 from ketscale.engines import quantities
 from ketscale.engines.dynamics.settings import MOST_STEPS, DynamicsSimulator, Form
+from ketscale.engines.gates import Gate, State, faults_of_numbers, qubits_of
 from ketscale.engines.quantities import AngularFrequency, Detuning, Lifetime, Time
 
 if TYPE_CHECKING:
@@ -126,7 +128,18 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
     duration: float
     amplitude: float
     limit: float
-    target: str
+    target: str | State
+
+    gate: (
+        Annotated[
+            Gate,
+            Meta(
+                description="Instead of the state `target`: the gate to make, a name, or the rows of a unitary, such as "
+                "[[0, -1j], [1j, 0]]; one on one qubit acts on each at once. Tr(rho sigma) is then its mean over all pure states of the qubits"
+            ),
+        ]
+        | None
+    ) = None
 
     fidelity: Annotated[
         Form,
@@ -208,15 +221,36 @@ class ControlWorkload(Workload, frozen=True, kw_only=True):
         """Number of tasks by split."""
         return {"validation": self.validation, "test": self.test}
 
+    def content(self) -> dict[str, Any]:
+        """See `Block.content`; without the gate where there is none, as in older records."""
+        made = super().content()
+        return made if self.gate is not None else {name: made[name] for name in made if name != "gate"}
+
     def faults(self) -> Iterator[str]:
         """Ranges ascend, all their values are possible, and random starts are within the limit."""
         if self.amplitude > self.limit:
             yield f"amplitude: {self.amplitude:g} is over the limit of controls, {self.limit:g}; use at most that"
+        if isinstance(self.target, tuple):
+            yield from faults_of_numbers("target", (self.target,))
+            if len(self.target) != 2**self.qubits:
+                yield f"target: has {len(self.target)} amplitudes, and {self.qubits} qubit(s) have {2**self.qubits}"
+        if self.gate is not None:
+            yield from self._faults_of_gate(self.gate)
         for name in self.VARIED:
             low, high = getattr(self, name)
             if low > high:
                 yield f"{name}: goes from {low:g} down to {high:g}; give the smaller number first"
         yield from self.impossible()
+
+    def _faults_of_gate(self, gate: Gate) -> Iterator[str]:
+        """It is one of the system's qubits, and takes the place of the state."""
+        if not isinstance(gate, str):
+            yield from faults_of_numbers("gate", gate)
+        if qubits_of(gate) not in (1, self.qubits):
+            yield f"gate: is on {qubits_of(gate)} qubits, and the system has {self.qubits}; choose another"
+        (usual,) = (each.default for each in fields(self) if each.name == "target")
+        if self.target != usual:
+            yield "target: is the state that gate takes the place of; leave one of them out"
 
     def conflicts(self, settings: Settings) -> Iterator[str]:
         """The system has its own number of qubits, and steps fit into segments."""
@@ -278,7 +312,10 @@ class Qubit(ControlWorkload, frozen=True, kw_only=True):
     duration: Duration = 1.0
     amplitude: Amplitude = 2.0
     limit: Limit = 10.0
-    target: Annotated[Literal["x", "hadamard"], Meta(description="x: X|0>; hadamard: H|0>")] = "x"
+    target: Annotated[
+        Literal["x", "hadamard"] | State,
+        Meta(description="x: X|0>; hadamard: H|0>; or the amplitudes of a state, such as [0.6, 0.8j]"),
+    ] = "x"
 
     def system(self) -> System:
         """See `systems.qubit`."""
@@ -307,7 +344,10 @@ class Transmon(ControlWorkload, frozen=True, kw_only=True):
     amplitude: Amplitude = 0.2
     limit: Limit = 2 * pi * 0.1
     target: Annotated[
-        Literal["x", "hadamard"], Meta(description="x: |1>; hadamard: (|0> + |1>) / sqrt(2)")
+        Literal["x", "hadamard"] | State,
+        Meta(
+            description="x: |1>; hadamard: (|0> + |1>) / sqrt(2); or the qubit's amplitudes, such as [0.6, 0.8j]"
+        ),
     ] = "x"
 
     def system(self) -> System:
@@ -340,7 +380,10 @@ class CoupledQubits(ControlWorkload, frozen=True, kw_only=True):
     amplitude: Amplitude = 0.2
     limit: Limit = 2 * pi * 0.1
     target: Annotated[
-        Literal["bell", "x"], Meta(description="bell: (|00> + |11>) / sqrt(2); x: |10>, X on qubit 1")
+        Literal["bell", "x"] | State,
+        Meta(
+            description="bell: (|00> + |11>) / sqrt(2); x: |10>, X on qubit 1; or a state's amplitudes, such as [0, 0.6, 0.8j, 0]"
+        ),
     ] = "bell"
 
     def system(self) -> System:

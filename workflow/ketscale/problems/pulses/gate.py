@@ -8,20 +8,18 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
+from ketscale.engines.gates import as_rows, gate
 from ketscale.engines.pulses import (
     Bounds,
     Lattice,
     Pulses,
     bare_frame,
-    cnot_gate,
     dressed_frame,
     error_estimate,
     evolve,
     fidelity,
-    hadamard_gate,
     leakage,
     row_overlaps,
-    x_gate,
 )
 from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.integrators import evolution, step_count
@@ -83,9 +81,12 @@ class GateProblem(Problem):
         self.physics()
         self.bounds = Bounds(**workload.hardware)
         self.bounds.exceeded(self.model())  # refuses amplitudes of another number of drives
-        target = {"x": x_gate, "hadamard": hadamard_gate}.get(workload.gate)
-        unitary = target(qubits) if target else cnot_gate(qubits, workload.pairs)
-        self.register_buffer("target", unitary.T[self.wanted].contiguous(), persistent=False)
+        if isinstance(workload.target, tuple):
+            target = torch.from_numpy(as_rows((workload.target,)))
+        else:
+            own = workload.gate if isinstance(workload.gate, str) else as_rows(workload.gate)
+            target = gate(own, qubits, workload.pairs).T[self.wanted].contiguous()
+        self.register_buffer("target", target, persistent=False)
 
     def physics(self) -> tuple[Lattice, Frame]:
         """The device as its pulses drive it, and the frame in which its gate is judged."""

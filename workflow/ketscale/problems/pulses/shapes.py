@@ -27,7 +27,6 @@ from ketscale.engines.pulses import (
 )
 from ketscale.engines.pulses.settings import ONE_QUBIT
 from ketscale.engines.pulses.starts import HADAMARD_TURN, X_TURN
-from ketscale.problems.pulses.workloads import GateName
 
 START = randomness.RandomStream("pulses.start")
 
@@ -35,24 +34,24 @@ CIRCUITS: dict[str, type[Fluxoniums | Transmons]] = {"fluxoniums": Fluxoniums, "
 COUPLINGS = ("capacitive", "inductive")
 
 
-def start(device: Device, gate: GateName, pairs: Sequence[tuple[int, int]], length: float) -> dict[str, Any]:
+def start(device: Device, turn: float, pairs: Sequence[tuple[int, int]], length: float) -> dict[str, Any]:
     """The published pulses of a gate as plain values, which are kept with a model: of each drive its site, amplitude
     and frequency, rad/ns; and their length, ns.
 
-    A CNOT has cross resonance on the controls and a rotation of the targets, both at once and over the whole length. The
-    drives of the controls come first.
+    turn: of each qubit, if there are no pairs. Pairs have cross resonance on the first of each, the published start of a
+    CNOT, and a rotation of the second, both at once and over the whole length. The drives of the first come first.
 
     Raises:
         UserError: a pair is not coupled, or the dressed states have no names.
     """
-    if gate == "cnot":
+    if pairs:
         targets = [target for _, target in pairs]
         pulses = together(
             cross_resonance(device, pairs, length), rotations(device, HADAMARD_TURN, length, targets)
         )
         sites = [control for control, _ in pairs] + targets
     else:
-        pulses = rotations(device, X_TURN if gate == "x" else HADAMARD_TURN, length)
+        pulses = rotations(device, turn, length)
         sites = list(range(device.sites))
     return {
         "sites": sites,
@@ -138,7 +137,7 @@ class PulseModel(nn.Module, ABC):
         self.device = DeviceParameters(device, "device" in trains)
         if begins is None:
             with torch.no_grad():
-                begins = start(self.device(), "x", [], ONE_QUBIT)
+                begins = start(self.device(), X_TURN, [], ONE_QUBIT)
         self.sites: tuple[int, ...] = tuple(begins["sites"])
         self._trains = tuple(trains)
         self.usual_length: float = begins["length"]

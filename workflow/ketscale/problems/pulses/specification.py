@@ -89,6 +89,7 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     Raises:
         UserError: the device or the gate's pairs are impossible.
     """
+    from ketscale.engines.pulses.starts import HADAMARD_TURN, X_TURN
     from ketscale.problems import models
     from ketscale.problems.pulses.gate import GateProblem
     from ketscale.problems.pulses.shapes import PulseModel, described, start
@@ -99,9 +100,10 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     assert isinstance(settings_of_model, PulseSettings)
     qubits, levels = settings.sizes["qubits"], settings.sizes["levels"]
     chip = workload.device(qubits)
+    turn = X_TURN if workload.gate in ("x", "y") else HADAMARD_TURN
     arguments: dict[str, Any] = {
         "device": described(chip),
-        "begins": start(chip, workload.gate, workload.pairs, workload.start_length),
+        "begins": start(chip, turn, workload.pairs if workload.on_pairs else (), workload.start_length),
         "bounds": workload.hardware if workload.bounds == "hard" else None,
     }
     model = models.of_settings(settings, None, **arguments)

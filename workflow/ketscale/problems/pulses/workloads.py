@@ -10,6 +10,7 @@ from msgspec import Meta
 
 from ketscale.config import Seed, Settings, Workload
 from ketscale.engines.dynamics.settings import MOST_STEPS
+from ketscale.engines.gates import Gate, State, faults_of_numbers, qubits_of
 from ketscale.engines.pulses.settings import (
     CHAIN,
     CHAIN_COUPLINGS,
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from ketscale.engines.pulses import Device
 
 
-GateName = Literal["x", "hadamard", "cnot"]
-
 # Columns and their cotangents are in memory twice; more is a mistake in the sizes.
 MOST_AMPLITUDES = 2**30
 # More levels do not fit the basis in which circuits are diagonalised; see `engines.pulses.circuits`.
@@ -49,28 +48,31 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     spread: float
 
     gate: Annotated[
-        GateName,
+        Gate,
         Meta(
-            description="x, hadamard: on each qubit at once; cnot: on each of `pairs`; all drives play at once"
+            description="A name, or the rows of a unitary, such as [[0, -1j], [1j, 0]]. A gate on one qubit acts on each at once, "
+            "one on two qubits on each of `pairs`, a larger one on all; all drives play at once"
         ),
     ] = "x"
     pairs: Annotated[
         tuple[tuple[int, int], ...],
         Meta(
-            description="With cnot: control and target of each, from 0, coupled neighbours. If pairs share a qubit, the target is the product of their CNOTs, the first acting first"
+            description="Of a gate on two qubits: the first (of cnot the control) and the second of each, from 0, coupled neighbours. If "
+            "pairs share a qubit, their gates are multiplied, the first acting first"
         ),
     ] = ((0, 1),)
     target: Annotated[
-        Literal["unitary", "state"],
+        Literal["unitary", "state"] | State,
         Meta(
-            description="unitary: all columns, up to a common phase; state: the one that begins in `initial`"
+            description="unitary: all columns, up to a common phase; state: the one that begins in `initial`; or the amplitudes "
+            "of a state to bring `initial` to, such as [0.6, 0.8j], for which pulses begin as those of `gate`"
         ),
     ] = "unitary"
     initial: Annotated[
         int,
         Meta(
             ge=0,
-            description="With state: the number of a basis state, whose bits are the qubits, the first the highest",
+            description="With a state: the number of a basis state, whose bits are the qubits, the first the highest",
         ),
     ] = 0
     frame: Annotated[
@@ -88,7 +90,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
         Annotated[
             Time,
             Meta(
-                description="Length of the pulses at the start, ns; published, and if left out: 50, for cnot 100",
+                description="Length of the pulses at the start, ns; published, and if left out: 50, for a gate on two qubits or more 100",
             ),
         ]
         | None
@@ -96,7 +98,7 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     amplitude_bound: Annotated[
         AngularFrequency | Annotated[tuple[AngularFrequency, ...], Meta(min_length=1)] | None,
         Meta(
-            description="The hardware's largest modulus of an envelope, rad/ns; or one for each drive, with cnot the controls' first"
+            description="The hardware's largest modulus of an envelope, rad/ns; or one for each drive, with pairs those of their first qubits first"
         ),
     ] = None
     frequency_bounds: (
@@ -163,7 +165,12 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
     @property
     def start_length(self) -> float:
         """The length of the pulses at the start, ns."""
-        return self.length or (CROSS_RESONANCE if self.gate == "cnot" else ONE_QUBIT)
+        return self.length or (ONE_QUBIT if qubits_of(self.gate) == 1 else CROSS_RESONANCE)
+
+    @property
+    def on_pairs(self) -> bool:
+        """Whether the gate acts on pairs of qubits."""
+        return qubits_of(self.gate) == 2
 
     @property
     def hardware(self) -> dict[str, Any]:
@@ -199,10 +206,14 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
             yield "bounds: there are none to keep; leave it out, or give amplitude_bound, frequency_bounds, length_bounds or bandwidth_bound"
         if self.bounds_weight != 1 and (self.bounds == "hard" or not self.hardware):
             yield "bounds_weight: is the factor of a penalty, and there is none; leave it out, or give amplitude_bound, frequency_bounds or length_bounds"
-        if self.gate == "cnot" and not self.pairs:
-            yield "pairs: cnot needs at least one; give control and target, such as [0, 1]"
-        if self.gate != "cnot" and self.pairs != ((0, 1),):
-            yield f"pairs: gate {self.gate} has none; leave it out"
+        if not isinstance(self.gate, str):
+            yield from faults_of_numbers("gate", self.gate)
+        if isinstance(self.target, tuple):
+            yield from faults_of_numbers("target", (self.target,))
+        if self.on_pairs and not self.pairs:
+            yield "pairs: a gate on two qubits needs at least one; give both, such as [0, 1]"
+        if not self.on_pairs and self.pairs != ((0, 1),):
+            yield "pairs: the gate is not on two qubits, and has none; leave it out"
         if self.target == "unitary" and self.initial:
             yield "initial: only one state begins somewhere; leave it out, or use target: state"
 
@@ -236,18 +247,23 @@ class PulseWorkload(Workload, frozen=True, kw_only=True):
                 f"{qubits} qubits of {levels} levels are {dimension:,} product states, too many for the dressed states of "
                 f"{run.workload} (at most {MOST_DRESSED:,}); use fewer, or frame: laboratory"
             )
-        if self.target == "state" and self.initial >= 2**qubits:
+        rows = 2 ** qubits_of(self.gate)
+        if not self.on_pairs and rows not in (2, 2**qubits):
+            yield f"gate: has {rows} rows in {run.workload}, and {qubits} qubits have {2**qubits} states"
+        if isinstance(self.target, tuple) and len(self.target) != 2**qubits:
+            yield f"target: has {len(self.target)} amplitudes in {run.workload}, and {qubits} qubits have {2**qubits}"
+        if self.target != "unitary" and self.initial >= 2**qubits:
             yield f"workload {run.workload} begins in state {self.initial}, of which {qubits} qubits have {2**qubits}"
-        if self.target == "state" and run.ranks > 1:
+        if self.target != "unitary" and run.ranks > 1:
             yield (
-                f"workload {run.workload} has one column (target: state), which {run.ranks} ranks cannot share: time steps "
+                f"workload {run.workload} has one column (its target is a state), which {run.ranks} ranks cannot share: time steps "
                 "follow one another; use one rank, or target: unitary"
             )
         if run.batch != columns:
             yield (
                 f"every step takes all columns of {run.workload}; with {qubits} qubits use batch {columns}, not {run.batch}"
             )
-        if self.gate == "cnot":
+        if self.on_pairs:
             for control, target in self.pairs:
                 if control == target or not {control, target} <= set(range(qubits)):
                     yield f"pairs: {control}, {target} of {run.workload} are not two of {qubits} qubits"

@@ -1,0 +1,132 @@
+"""Gates by name, and gates and states of one's own as the numbers of a config. Imports nothing heavy.
+
+A gate's entry (i, j) is <i|U|j> of computational states, in the order of bits, the first qubit's the slowest.
+"""
+
+from __future__ import annotations
+
+import cmath
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from math import pi, sqrt
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from msgspec import Meta
+
+from ketscale.config import suggestion
+from ketscale.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+_HALF = 1 / sqrt(2)
+_HADAMARD = [[_HALF, _HALF], [_HALF, -_HALF]]
+GATES: dict[str, Sequence[Sequence[complex]]] = {
+    "x": [[0, 1], [1, 0]],
+    "y": [[0, -1j], [1j, 0]],
+    "z": [[1, 0], [0, -1]],
+    "h": _HADAMARD,
+    "hadamard": _HADAMARD,
+    "s": [[1, 0], [0, 1j]],
+    "t": [[1, 0], [0, cmath.exp(1j * pi / 4)]],
+    "sqrt_x": [[0.5 + 0.5j, 0.5 - 0.5j], [0.5 - 0.5j, 0.5 + 0.5j]],
+    "cz": [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 1, 0], [0, 0, 0, -1]],
+    "cnot": [[1, 0, 0, 0], [0, 1, 0, 0], [0, 0, 0, 1], [0, 0, 1, 0]],
+    "swap": [[1, 0, 0, 0], [0, 0, 1, 0], [0, 1, 0, 0], [0, 0, 0, 1]],
+    "iswap": [[1, 0, 0, 0], [0, 0, 1j, 0], [0, 1j, 0, 0], [0, 0, 0, 1]],
+    "sqrt_iswap": [[1, 0, 0, 0], [0, _HALF, 1j * _HALF, 0], [0, 1j * _HALF, _HALF, 0], [0, 0, 0, 1]],
+}
+
+# The largest deviation of a target from a unitary, or from norm 1.
+UNITARY = 1e-6
+
+if TYPE_CHECKING:
+    GateName = str
+else:
+    GateName = Literal[tuple(GATES)]
+# In a config a complex number is text, such as 0.5+0.5j. A gate is a list of its rows.
+Number = float | str
+State = Annotated[tuple[Number, ...], Meta(min_length=2)]
+Matrix = Annotated[tuple[tuple[Number, ...], ...], Meta(min_length=2)]
+Gate = GateName | Matrix
+
+
+def qubits_of(gate: Gate) -> int:
+    """How many qubits a gate of a config is for."""
+    return (len(GATES[gate] if isinstance(gate, str) else gate) - 1).bit_length()
+
+
+def faults_of_numbers(setting: str, rows: Matrix | tuple[State]) -> Iterator[str]:
+    """What is wrong with the rows of a gate, or with one state as a row, in the form of `Block.faults`."""
+    what = "state" if len(rows) == 1 else "gate"
+    size = len(rows[0])
+    if size & (size - 1) or any(len(row) != (size if what == "state" else len(rows)) for row in rows):
+        yield f"{setting}: a {what} has {'2, 4, 8 ... amplitudes' if what == 'state' else '2, 4, 8 ... rows of as many numbers'}"
+        return
+    try:
+        numbers = [list(map(_number, row)) for row in rows]
+    except ValueError as error:
+        yield f"{setting}: {error} is not a complex number; write one as 0.5+0.5j"
+        return
+    for place, row in enumerate(numbers):
+        for other, column in enumerate(numbers[: place + 1]):
+            overlap = sum(a * b.conjugate() for a, b in zip(row, column, strict=True))
+            off = abs(overlap - (place == other))
+            if not off <= UNITARY:
+                yield f"{setting}: is not {'of norm 1' if what == 'state' else 'unitary'} (off by {off:.1e}); give more digits, or other numbers"
+                return
+
+
+def _number(given: Number) -> complex:
+    try:
+        return complex(given)
+    except ValueError:
+        raise ValueError(given) from None
+
+
+def as_rows(given: Matrix | tuple[State]) -> Any:
+    """The complex array of a gate's rows, or of one state's, of which the last digits are made orthonormal."""
+    import numpy as np
+
+    left, _, right = np.linalg.svd([list(map(_number, row)) for row in given], full_matrices=False)
+    return left @ right
+
+
+def gate(given: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]] = ((0, 1),)) -> torch.Tensor:
+    """A gate, complex128: on one qubit (2, 2), on two (4, 4), or of a register (2**n, 2**n).
+
+    given: x, y, z, h (or hadamard), s, t, sqrt_x; cz, cnot, swap, iswap, sqrt_iswap; or a unitary matrix. `torch.kron` puts gates
+        side by side.
+    qubits: n of the register, on each qubit of which a gate on one acts; None: the gate alone.
+    pairs: the qubits, from 0, that a gate on two acts on in a register, the first pair first; of cnot control and target.
+
+    Raises:
+        UserError: there is no such gate, it is not unitary, it is for another number of qubits, or a pair does not exist.
+
+    Example:
+        >>> gate("cz").diagonal().real
+        tensor([ 1.,  1.,  1., -1.], dtype=torch.float64)
+        >>> gate("x", 3).shape
+        torch.Size([8, 8])
+    """
+    import torch
+
+    from ketscale.engines.operators import check_pairs
+
+    if isinstance(given, str) and given not in GATES:
+        raise UserError(f"gate: no gate is called {given}{suggestion(given, list(GATES))}")
+    made = torch.as_tensor(GATES[given] if isinstance(given, str) else given, dtype=torch.complex128)
+    if made.ndim != 2 or not (made @ made.mH - torch.eye(len(made))).abs().max() <= UNITARY:
+        raise UserError(f"gate: {tuple(made.shape)} is not a unitary matrix")
+    if qubits is None or (len(made) == 2**qubits and len(made) != 4):
+        return made
+    if len(made) == 2:
+        return reduce(torch.kron, [made] * qubits)
+    if len(made) != 4:
+        raise UserError(f"gate: has {len(made)} rows, and {qubits} qubits have {2**qubits} states")
+    check_pairs(pairs, qubits)
+    register = torch.eye(2**qubits, dtype=torch.complex128).reshape(*[2] * qubits, -1)
+    for pair in pairs:
+        register = torch.tensordot(made.reshape(2, 2, 2, 2), register, ([2, 3], list(pair)))
+        register = register.movedim((0, 1), tuple(pair))
+    return register.reshape(2**qubits, -1)
