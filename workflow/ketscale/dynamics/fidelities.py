@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from ketscale.engines.derivatives import ByOperators, uncompiled
 from ketscale.engines.dynamics.settings import Form
 from ketscale.engines.dynamics.tasks import as_array, as_complex, as_states, check_batches
+from ketscale.engines.gates import UNITARY
 from ketscale.engines.pulses.frame import fidelity as fidelity_of_rows
 from ketscale.engines.pulses.virtual_z import best_phases, largest_form
 from ketscale.errors import UserError
@@ -27,7 +28,7 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
     """|<target|ket>|^2 of kets with targets, each (d,) or (batch, d); for density matrices see `fidelity`.
 
     Raises:
-        UserError: the dimensions differ.
+        UserError: the dimensions differ, or a target is not of norm 1.
 
     Example:
         >>> ket_fidelity(torch.tensor([0.6, 0.8j]), [0, 1]).item()
@@ -40,6 +41,7 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
     if not 1 <= state.ndim <= 2 or state.shape[-1] != kets.shape[-1]:
         raise UserError(f"target: must be a ket of {kets.shape[-1]} amplitudes, not {tuple(state.shape)}")
     check_batches(kets.shape[:-1], state.shape[:-1])
+    _check_norms(state, 1)
     return (kets * state.conj()).sum(-1).abs().square()
 
 
@@ -57,7 +59,7 @@ def process_fidelity(
         A 96, 022330, 2017, arXiv:1612.00858).
 
     Raises:
-        UserError: the shapes do not fit, or with virtual_z these are no qubits.
+        UserError: the shapes do not fit, a target is not of the norm of a unitary, or with virtual_z these are no qubits.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -115,6 +117,7 @@ def _fidelity(final: torch.Tensor, target: Any, states: Any, virtual_z: bool, av
             "states; give a target of that shape, or the computational states"
         )
     check_batches(final.shape[: -2 if final.ndim < 4 else -4], ideal.shape[:-2])
+    _check_norms(ideal, 2)
     made = _OfColumns(ideal, basis, virtual_z, averaged)
     differentiated = ideal.requires_grad or (basis is not None and basis.requires_grad)
     is_large = basis is not None and basis.numel() * size > MOST_BY_NUMPY
@@ -235,7 +238,8 @@ def fidelity(
         published code has it. For a state that is not physical, overlap may be above 1 and squared has no gradient.
 
     Raises:
-        UserError: there is no such form, these are no density matrices, or the targets have another dimension or number.
+        UserError: there is no such form, these are no density matrices, or the targets have another dimension or number,
+            or are not of norm 1.
 
     Example:
         >>> fidelity(torch.eye(2, dtype=torch.complex128) / 2, [1, 0]).item()
@@ -248,6 +252,7 @@ def fidelity(
     if not state.ndim or state.shape[-1] != rho.shape[-1]:
         raise UserError(f"target must be a state of {rho.shape[-1]} amplitudes, not {tuple(state.shape)}")
     check_batches(rho.shape[:-2], state.shape[:-1])
+    _check_norms(state, 1)
     terms = "i,...ij,j->..." if state.ndim == 1 else "...i,...ij,...j->..."
     return FORMS[form](torch.einsum(terms, state.conj(), rho, state).real)
 
@@ -282,6 +287,27 @@ def violations(rho: Any) -> Violations:
     trace = (rho.diagonal(dim1=-2, dim2=-1).sum(-1) - 1).abs()
     eigenvalues = torch.linalg.eigvalsh((rho + rho.mH) / 2)
     return Violations(trace, (rho - rho.mH).abs().amax((-2, -1)), (-eigenvalues[..., 0]).clamp(min=0))
+
+
+def _check_norms(target: torch.Tensor, axes: int) -> None:
+    """Raise UserError unless targets, which are states (one axis) or gates (two), have the norm of their kind.
+
+    That catches a factor that was forgotten, and mixed states. A whole check of unitaries would take a quarter of a fidelity's
+    time.
+    """
+    if transforms_active() or not target.numel():
+        return
+    rows, wanted = target.detach(), 1 if axes == 1 else target.shape[-1]
+    rows = rows.reshape(-1, target.shape[-1] ** axes)
+    norms = (
+        np.vecdot(*[as_array(rows)] * 2).real
+        if rows.is_cpu
+        else torch.linalg.vecdot(rows, rows).real.cpu().numpy()
+    )
+    off = float(np.abs(norms / wanted - 1).max())
+    if not off <= 2 * UNITARY:
+        what = "a pure state of norm 1 (mixed targets are not offered)" if axes == 1 else "unitary"
+        raise UserError(f"target: is not {what}, but off by {off:.1e}")
 
 
 def _density_matrices(given: Any) -> torch.Tensor:

@@ -116,7 +116,11 @@ def gate(given: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]]
     if isinstance(given, str) and given not in GATES:
         raise UserError(f"gate: no gate is called {given}{suggestion(given, list(GATES))}")
     made = torch.as_tensor(GATES[given] if isinstance(given, str) else given, dtype=torch.complex128)
-    if made.ndim != 2 or not (made @ made.mH - torch.eye(len(made))).abs().max() <= UNITARY:
+    if (
+        made.ndim != 2
+        or made.shape[0] != made.shape[1]
+        or not (made @ made.mH - torch.eye(len(made))).abs().max() <= UNITARY
+    ):
         raise UserError(f"gate: {tuple(made.shape)} is not a unitary matrix")
     if qubits is None or (len(made) == 2**qubits and len(made) != 4):
         return made

@@ -5,7 +5,6 @@ As a function of one angle S is A + B exp(i angle): its largest modulus is |A| +
 for one qubit after the other never lowers |S|. It may end in a local maximum, hence several starts. Along a ridge, where
 angles of several qubits matter only together, it creeps: Newton's method ends what is not done soon. A channel has a sum S_k
 of each Kraus operator with the same angles, and the sum of all |S_k|^2 is A + 2 Re(B exp(i angle)), largest at angle = -arg B.
-
 """
 
 from __future__ import annotations
