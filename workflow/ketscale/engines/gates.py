@@ -113,14 +113,12 @@ def gate(given: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]]
 
     from ketscale.engines.operators import check_pairs
 
-    if isinstance(given, str) and given not in GATES:
+    named = isinstance(given, str)
+    if named and given not in GATES:
         raise UserError(f"gate: no gate is called {given}{suggestion(given, list(GATES))}")
-    made = torch.as_tensor(GATES[given] if isinstance(given, str) else given, dtype=torch.complex128)
-    if (
-        made.ndim != 2
-        or made.shape[0] != made.shape[1]
-        or not (made @ made.mH - torch.eye(len(made))).abs().max() <= UNITARY
-    ):
+    made = torch.as_tensor(GATES[given] if named else given, dtype=torch.complex128)
+    square = made.ndim == 2 and made.shape[0] == made.shape[1]
+    if not named and not (square and (made @ made.mH - torch.eye(len(made))).abs().max() <= UNITARY):
         raise UserError(f"gate: {tuple(made.shape)} is not a unitary matrix")
     if qubits is None or (len(made) == 2**qubits and len(made) != 4):
         return made

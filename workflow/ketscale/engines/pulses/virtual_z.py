@@ -10,6 +10,7 @@ of each Kraus operator with the same angles, and the sum of all |S_k|^2 is A + 2
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import reduce
 
 import numpy as np
 import torch
@@ -232,7 +233,7 @@ def _sweep(rows: Amplitudes, angles: Angles) -> NDArray[np.float64]:
     for qubit in range(qubits):
         halves = turned.reshape(starts * count, 2**qubit, 2, -1)
         zero, one = (halves[:, :, bit].sum((1, 2)).reshape(starts, count) for bit in (0, 1))
-        product = (zero * one.conj()).sum(1)
+        product = reduce(np.add, (zero * one.conj()).T)  # one alone keeps the signs of its zeros
         total = np.hypot.reduce(np.abs(zero + one), 1)
         slope = np.abs(product.imag) / np.where(total > 0, total, 1)
         steepest = np.maximum(steepest, slope)
