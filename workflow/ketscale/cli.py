@@ -91,7 +91,7 @@ def _parser() -> argparse.ArgumentParser:
         "bench",
         _bench,
         "Time simulators, models, layouts and more against each other, in a checkout",
-        "`ketscale bench NAME --help` has the options of simulators, table, models, layouts, cohorts, ranks, dynamics, gates, costs, pulses or grams.",
+        "`ketscale bench NAME --help` has the options of simulators, table, models, layouts, cohorts, ranks, dynamics, gates, chains, costs, pulses or grams.",
     )
     # What has a parser of its own is handed over as it is.
     sub.add_argument("arguments", nargs=argparse.REMAINDER, metavar="NAME ...", help="see docs/benchmarks.md")

@@ -188,8 +188,8 @@ def fluxonium_lattice(
     between neighbours of the whole lattice that lie inside it. The published examples of six qubits use 3 rows and 2 columns, from
     column 2.
 
-    inductive: E_L of the first row, GHz, a number or one for each of its five sites; each further row is shifted by three columns. Otherwise as for
-        `fluxonium_chain`.
+    inductive: E_L of the first row, GHz, a number or one for each of its five sites; each further row is shifted by three
+        columns. Otherwise as for `fluxonium_chain`.
 
     Raises:
         UserError: the block does not fit the lattice, the row has not five energies, or one is not positive.

@@ -295,11 +295,11 @@ def deviations(
 
     exact_infidelity is the mean infidelity of the tasks' own pulses (n, segments, controls), in the environments in which
     they are judged. error_estimate is the largest norm (Frobenius) by which one of their states, from |0>, changes if segments
-    and steps are halved: of exact its rounding, of an integrator nearly its error. For the other two, each test task has one pulse, drawn by the workload's seed and the task's number and
-    uniform within the amplitude. simulator_error is the largest |Tr(rho sigma) - exact| of a task's state from |0>, and negativity that of
-    the least physical state; see `violations`. Exact is `exact` in fp64 by torch's operators, so that for compiled exact
-    code simulator_error is the rounding. All are None for other splits, since training depends on none, and NaN if a state
-    has NaN.
+    and steps are halved: of exact its rounding, of an integrator nearly its error. For the other two, each test task has one
+    pulse, drawn by the workload's seed and the task's number and uniform within the amplitude. simulator_error is the largest
+    |Tr(rho sigma) - exact| of a task's state from |0>, and negativity that of the least physical state; see `violations`. Exact
+    is `exact` in fp64 by torch's operators, so that for compiled exact code simulator_error is the rounding. All are None for
+    other splits, since training depends on none, and NaN if a state has NaN.
     """
     if split != "test":
         return dict.fromkeys((metric.name for metric in DEVIATIONS), None)
