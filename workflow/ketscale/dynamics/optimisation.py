@@ -59,8 +59,8 @@ def optimise(
         one on a coupling.
     duration: the pulse's length; or the shortest and the longest, between which it is optimised too.
     initial: the ket with which a state begins; None: |0>.
-    frame: in which a gate is read, for a list of systems also one for each (`dressed_frame` of the list); None: `bare_frame`.
-        virtual_z: of a gate, see `process_fidelity`.
+    frame: in which a gate is read, whatever `parameters` are; for a list of systems also one for each (`dressed_frame` of the
+        list); None: `bare_frame`. virtual_z: of a gate, see `process_fidelity`.
     rates, parameters: see `evolve`; (members, ...) makes an ensemble, of which the mean infidelity counts (robust pulses).
         With rates the evolution is open.
     method, dt: see `evolve`.
