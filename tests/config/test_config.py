@@ -225,6 +225,8 @@ BAD: dict[str, tuple[Callable[[Config], None], str]] = {
     "no such kind": (at("workloads.scans", {"kind": "digit", "split_seed": 0}), "workloads.scans.kind: no kind of workload is called digit; did you mean digits?"),
     "no such kind of model": (at("models", {"wide": {"kind": "mpl"}}), "models.wide.kind: no kind of model is called mpl; did you mean mlp?"),
     "unknown setting of a model": (at("models", {"wide": {"kind": "mlp", "widht": 8}}), "models.wide.widht: unknown setting; did you mean width?"),
+    "control of a kind that is none": (at("models", {"other": {"kind": ["vqc"], "control": "linear"}}), "models.other.kind"),
+    "control of a model named as its kind": (at("models", {"vqc": {"control": "linear"}}), "models.vqc.control: that of kind vqc is mlp, as the kind says; leave it out"),
     "control of a model of the package": (at("models", {"other": {"kind": "vqc", "control": "linear"}}), "models.other.control: that of kind vqc is mlp, as the kind says; leave it out"),
     "sizes of another family": (at("studies.strong.axes.segments", 4), "studies.strong.axes.segments: no model of this study has segments; leave it out"),
     "sizes of no family": (at("studies.strong.axes.bits", 4), "studies.strong.axes.bits: unknown setting"),

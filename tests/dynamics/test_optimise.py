@@ -209,7 +209,7 @@ def test_an_ensemble_makes_a_pulse_robust() -> None:
 
 @pytest.mark.parametrize("target", ["x", [0, 1, 0]])
 def test_a_list_of_systems_is_an_ensemble(target: Any) -> None:
-    """Of transmons that differ in a parameter, the same as an ensemble of it."""
+    """Transmons that differ in a parameter are the same as an ensemble of it."""
     off = [-0.03, 0.0, 0.03]
     pulse = kd.Piecewise(segments=10)
     by_systems, by_parameters = (
@@ -221,6 +221,18 @@ def test_a_list_of_systems_is_an_ensemble(target: Any) -> None:
     )
     torch.testing.assert_close(by_systems.history, by_parameters.history, rtol=1e-8, atol=1e-12)
     assert by_systems.system.parameters["detuning"] == -0.03
+
+
+def test_an_ensemble_of_one_is_shared_by_a_longer_one() -> None:
+    pulse, detunings = kd.Piecewise(segments=6), {"detuning": [0.1, 0.2, 0.3]}
+    given = {"starts": 2, "evaluations": 12, "progress": False}
+    framed = kd.optimise(
+        kd.qubit(), "x", pulse, 1.0, parameters=detunings, frame=kd.dressed_frame([kd.qubit()]), **given
+    )
+    shared = kd.optimise(
+        kd.qubit(), "x", pulse, 1.0, parameters=detunings, frame=kd.dressed_frame(kd.qubit()), **given
+    )
+    assert torch.equal(framed.numbers, shared.numbers)
 
 
 def test_one_pulse_serves_circuits_of_different_energies() -> None:

@@ -13,7 +13,7 @@ import torch
 from torch.autograd import forward_ad
 
 from ketscale import dynamics as kd
-from ketscale.dynamics.evolution import Kind
+from ketscale.dynamics.evolution import MOST_TOGETHER, Kind
 from ketscale.engines import operators, pulses
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.tasks import Tasks
@@ -398,15 +398,40 @@ QUBIT = kd.qubit()
             [kd.System({"z": kd.Term(sites, [1, -1])}, {"z": 1.0}, {"x": np.eye(4), "y": np.eye(4)}, levels=(2, 2)) for sites in ([0], [1])],
             "z: is on other sites",
         ),
-        (
-            [kd.System({"z": size * np.eye(65)}, {"z": 1.0}, {"x": np.eye(65), "y": np.eye(65)}) for size in (1, 2)],
-            "differs among systems, or has gradients, may be on 64 states, and z is on 65",
-        ),
     ],
 )  # fmt: skip
 def test_systems_that_are_not_alike_are_refused_in_words(systems: Any, said: str) -> None:
     with pytest.raises(UserError) as caught:
         kd.evolve(systems, torch.ones(2, 3, 2).double(), 1.0)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["ket", "unitary", "density", "channel"])
+def test_larger_systems_of_a_list_are_evolved_one_by_one(kind: Kind) -> None:
+    """So each has the bits that it has alone, and gradients."""
+    energies = torch.tensor([[8.0, 6.0], [8.4, 6.6]], dtype=torch.float64, requires_grad=True)
+    systems = [kd.transmon_chain(2, josephson=each).system(4) for each in energies]
+    assert systems[0].dimension > MOST_TOGETHER
+    controls = 0.1 * normal(4, 3, 2)
+    made = kd.evolve(systems * 2, controls, 2.0, kind=kind)
+    for number, own in enumerate(made):
+        alone = kd.evolve(systems[number % 2], controls[number], 2.0, kind=kind)
+        assert torch.equal(own, alone)
+    torch.view_as_real(made).square()[..., 0].sum().backward()
+    assert energies.grad is not None and energies.grad.abs().min() > 0
+
+
+@pytest.mark.parametrize(
+    "parameters, said",
+    [
+        (torch.ones(1), "parameters: torch.float32 on cpu does not go with torch.float64 controls"),
+        (torch.ones(7).double(), "parameters must be (1,) or (1, 1), not (7,)"),
+        (torch.ones(2, 1, dtype=torch.int64), "parameters: torch.int64 on cpu does not go with"),
+    ],
+)
+def test_parameters_that_do_not_fit_a_list_are_refused(parameters: torch.Tensor, said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        kd.evolve([kd.qubit(0.1), kd.qubit(0.2)], 0.1 * normal(3, 2), 1.0, parameters=parameters)
     assert said in str(caught.value)
 
 

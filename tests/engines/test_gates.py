@@ -50,7 +50,11 @@ def test_a_matrix_acts_on_each_qubit_on_pairs_or_on_all(size: int) -> None:
     [
         (lambda: gate("cx"), "gate: no gate is called cx"),
         (lambda: gate("cnot", 2, [(0, 2)]), "pairs: 0, 2"),
-        (lambda: gate([[1, 1], [0, 1]]), "gate: (2, 2) is not a unitary matrix"),
+        (lambda: gate([[1, 1], [0, 1]]), "gate: is not unitary (off by 1.0e+00)"),
+        (lambda: gate(np.eye(3)), "gate: must be a matrix of 2, 4, 8 ... states, not (3, 3)"),
+        (lambda: gate([["a", "b"], ["c", "d"]]), "gate: [['a', 'b'], ['c', 'd']] is not an array of numbers"),
+        (lambda: gate("x", 0), "qubits: must be a whole number from 1, not 0"),
+        (lambda: gate("cz", 2, (0, 1)), "pairs: (0, 1) is not a list of pairs"),
         (lambda: gate(torch.eye(8), 2), "gate: has 8 rows, and 2 qubits have 4 states"),
     ],
 )
@@ -58,3 +62,9 @@ def test_what_is_no_gate_is_refused(call: Any, said: str) -> None:
     with pytest.raises(UserError) as caught:
         call()
     assert said in str(caught.value)
+
+
+def test_a_gate_is_a_copy() -> None:
+    given = np.eye(2, dtype=complex)
+    gate(given)[0, 0] = 2
+    assert given[0, 0] == 1

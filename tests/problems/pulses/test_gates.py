@@ -475,7 +475,7 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
         ({"workload": {"spread": 0.3}}, "w.spread: 0.3 is too large"),
         ({"workload": {"gate": "cphase"}}, "workloads.w.gate: 'cphase' is not one of its values; choose from cnot, cz"),
         ({"workload": {"gate": [[1, 0], [0, 0.9]]}}, "workloads.w.gate: is not unitary (off by 1.9e-01)"),
-        ({"workload": {"gate": [[1, 0], [0, "i"]]}}, "workloads.w.gate: i is not a complex number; write one as 0.5+0.5j"),
+        ({"workload": {"gate": [[1, 0], [0, "i"]]}}, "workloads.w.gate: 'i' is not a complex number; write one as 0.5+0.5j"),
         ({"workload": {"gate": [[1, 0, 0], [0, 1, 0], [0, 0, 1]]}}, "workloads.w.gate: a gate has 2, 4, 8 ... rows of as many numbers"),
         ({"workload": {"gate": [[1, 0], [1]]}}, "workloads.w.gate: a gate has 2, 4, 8 ... rows"),
         ({"workload": {"gate": [[1]]}}, "workloads.w.gate: [[1]] should have 2 values"),

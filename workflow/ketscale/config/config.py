@@ -455,9 +455,10 @@ def _model(
     """A model's kind and its settings; those of one in a file follow from what is in the file."""
     if block.get("kind", OWN_MODEL) == OWN_MODEL and "file" in block and "code" not in block:
         return OWN_MODEL, FileModel.of_block(block, f"models.{name}", _size_names(families))
-    if "control" in block and (known := kinds.get(block.get("kind", ""))) is not None:
+    kind = block.get("kind", name)
+    if "control" in block and isinstance(kind, str) and (known := kinds.get(kind)) is not None:
         raise UserError(
-            f"models.{name}.control: that of kind {block['kind']} is {known.control or 'none'}, as the kind says; leave it out"
+            f"models.{name}.control: that of kind {kind} is {known.control or 'none'}, as the kind says; leave it out"
         )
     return _of_kind(block, name, "models", {**kinds, OWN_MODEL: FileModel})
 

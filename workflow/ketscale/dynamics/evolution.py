@@ -48,6 +48,10 @@ _INITIAL = {
 }
 
 
+# Systems of more states are evolved one by one, which takes less time and memory than the elements of all their operators.
+MOST_TOGETHER = 9
+
+
 @uncompiled
 def evolve(
     system: System | Sequence[System],
@@ -70,7 +74,7 @@ def evolve(
     `torch.compile` breaks its graph here, as at the fidelities of gates.
 
     system: a system; or a list of systems, such as circuits of different energies, which are a batch. They have the same
-        levels, names, sites and jumps; operators (on at most 64 states), parameters and rates may differ.
+        levels, names, sites and jumps; operators, parameters and rates may differ.
     controls: real (segments, controls), constant over equally long segments, in the units of `System`. None: there are
         none, and all is one segment.
     duration: the time of all segments together, a number or a real tensor ().
@@ -106,13 +110,7 @@ def evolve(
     """
     systems, listed = as_systems(system), not isinstance(system, System)
     system = systems[0]
-    if kind is None:
-        kind = _usual_kind(systems, rates)
-        d = system.dimension
-        if kind == "ket" and np.shape(initial) == (d, d):
-            raise UserError(
-                f"initial: ({d}, {d}) may be a density matrix, columns or {d} kets; say kind='density', 'unitary' or 'ket'"
-            )
+    named, kind = kind is not None, kind or _usual_kind(systems, rates)
     if kind not in _INITIAL:
         raise UserError(f"kind: {kind!r} is none of {', '.join(_INITIAL)}")
     columns = kind in ("ket", "unitary")
@@ -133,9 +131,18 @@ def evolve(
         "parameters": (named_values("parameters", parameters, systems, controls), 1),
         "initial": _initial(system, initial, kind, controls),
     }
+    d = system.dimension
+    if not named and kind == "ket" and initial is not None and given["initial"][0].shape == (d, d, 1):
+        raise UserError(
+            f"initial: ({d}, {d}) may be a density matrix, columns or {d} kets; say kind='density', 'unitary' or 'ket'"
+        )
     batch = _batch({**given, "system": (torch.empty(len(systems)), 0)} if listed else given)
-    if listed and not isinstance(propagator, Split):
+    one_by_one = listed and (isinstance(propagator, Split) or d > MOST_TOGETHER)
+    if listed and not one_by_one:
         system = _together(systems, given)
+
+    def evolved(system: System, tasks: Tasks) -> torch.Tensor:
+        return (propagator.columns if columns else propagator.state)(system, tasks, trajectory)
 
     def general(*replaced: torch.Tensor) -> torch.Tensor:
         new = dict(zip(("controls", "initial", "parameters"), replaced, strict=False))
@@ -146,8 +153,7 @@ def evolve(
             for name, (each, axes) in given.items()
             for each in (new.get(name, each),)
         }
-        tasks = Tasks(**tensors)
-        if listed and batch and isinstance(propagator, Split):
+        if one_by_one and batch:
             every = [*systems] * (batch // len(systems))
             rows = (
                 {
@@ -156,21 +162,14 @@ def evolve(
                 }
                 for number in range(batch)
             )
-            made = torch.cat(
-                [
-                    propagator.columns(each, Tasks(**row), trajectory)
-                    for each, row in zip(every, rows, strict=True)
-                ]
-            )
-        elif columns:
-            made = propagator.columns(system, tasks, trajectory)
+            made = torch.cat([evolved(each, Tasks(**row)) for each, row in zip(every, rows, strict=True)])
         else:
-            made = propagator.state(system, tasks, trajectory)
-            made = _images(made) if kind == "channel" else made
+            made = evolved(system, Tasks(**tensors))
+        made = _images(made) if kind == "channel" else made
         return made if batch is not None else made.squeeze(0)
 
     made = None
-    if columns and not trajectory and propagator is EXACTLY and batch != 0:
+    if columns and not trajectory and propagator is EXACTLY and batch != 0 and not one_by_one:
         made = _without_operators(
             system,
             given["controls"][0],
@@ -218,6 +217,10 @@ def _together(systems: Sequence[System], given: dict[str, tuple[Any, int]]) -> S
     to_drift, to_controls = to_drift[rows], to_controls[rows]
     if parameters is None:
         parameters = torch.stack([usual_parameters(each, controls) for each in systems])
+    like = Tasks(
+        controls.new_zeros(1, *controls.shape[-2:]), 1.0, None, parameters.new_zeros(parameters.shape[-1:])
+    )
+    check_tasks(systems[0], like, strict=False)
     given["parameters"] = ((parameters[..., None, :] @ to_drift).squeeze(-2), 1)
     given["controls"] = (controls @ to_controls, 2)
     return made

@@ -271,8 +271,15 @@ class _Goal:
         states: tuple[Kind, Kind] = ("ket", "density")
         self.kind = (gates if self.is_gate else states)[is_open]
         like = torch.empty(0, dtype=torch.float64)
-        self.rates = named_values("rates", rates, systems, like)
-        self.parameters = named_values("parameters", parameters, systems, like)
+        self.rates, self.parameters = (
+            each[0] if each is not None and each.ndim == 2 and len(each) == 1 else each
+            for each in (
+                named_values("rates", rates, systems, like),
+                named_values("parameters", parameters, systems, like),
+            )
+        )
+        if len(self.frame.states) == 1 and self.frame.states.ndim == 3:
+            self.frame = Frame(self.frame.states[0], self.frame.energies[0])
         ensembles = [
             len(each) for each in (self.rates, self.parameters) if each is not None and each.ndim == 2
         ]

@@ -66,7 +66,7 @@ def faults_of_numbers(setting: str, rows: Matrix | tuple[State]) -> Iterator[str
     try:
         numbers = [list(map(_number, row)) for row in rows]
     except ValueError as error:
-        yield f"{setting}: {error} is not a complex number; write one as 0.5+0.5j"
+        yield f"{setting}: '{error}' is not a complex number; write one as 0.5+0.5j"
         return
     for place, row in enumerate(numbers):
         for other, column in enumerate(numbers[: place + 1]):
@@ -101,7 +101,8 @@ def gate(given: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]]
     pairs: the qubits, from 0, that a gate on two acts on in a register, the first pair first; of cnot control and target.
 
     Raises:
-        UserError: there is no such gate, it is not unitary, it is for another number of qubits, or a pair does not exist.
+        UserError: there is no such gate, it is not a unitary of 2, 4, 8 ... states, it is for another number of qubits, or a
+            pair does not exist.
 
     Example:
         >>> gate("cz").diagonal().real
@@ -111,15 +112,18 @@ def gate(given: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]]
     """
     import torch
 
+    from ketscale.engines.dynamics.tasks import as_complex
     from ketscale.engines.operators import check_pairs
 
-    named = isinstance(given, str)
-    if named and given not in GATES:
-        raise UserError(f"gate: no gate is called {given}{suggestion(given, list(GATES))}")
-    made = torch.as_tensor(GATES[given] if named else given, dtype=torch.complex128)
-    square = made.ndim == 2 and made.shape[0] == made.shape[1]
-    if not named and not (square and (made @ made.mH - torch.eye(len(made))).abs().max() <= UNITARY):
-        raise UserError(f"gate: {tuple(made.shape)} is not a unitary matrix")
+    if isinstance(given, str):
+        if given not in GATES:
+            raise UserError(f"gate: no gate is called {given}{suggestion(given, list(GATES))}")
+        made = torch.tensor(GATES[given], dtype=torch.complex128)
+    else:
+        made = as_complex(given, torch.empty(0, dtype=torch.float64), "gate").clone()
+        _check_unitary(made)
+    if not (qubits is None or (isinstance(qubits, int) and qubits >= 1)):
+        raise UserError(f"qubits: must be a whole number from 1, not {qubits}")
     if qubits is None or (len(made) == 2**qubits and len(made) != 4):
         return made
     if len(made) == 2:
@@ -132,3 +136,17 @@ def gate(given: Any, qubits: int | None = None, pairs: Sequence[tuple[int, int]]
         register = torch.tensordot(made.reshape(2, 2, 2, 2), register, ([2, 3], list(pair)))
         register = register.movedim((0, 1), tuple(pair))
     return register.reshape(2**qubits, -1)
+
+
+def _check_unitary(made: torch.Tensor) -> None:
+    import torch
+
+    from ketscale.private_torch import transforms_active
+
+    size = len(made) if made.ndim else 0
+    if made.shape != (size, size) or size < 2 or size & (size - 1):
+        raise UserError(f"gate: must be a matrix of 2, 4, 8 ... states, not {tuple(made.shape)}")
+    if not transforms_active():
+        off = float((made @ made.mH - torch.eye(size)).detach().abs().max())
+        if not off <= UNITARY:
+            raise UserError(f"gate: is not unitary (off by {off:.1e})")

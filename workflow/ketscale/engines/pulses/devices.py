@@ -257,7 +257,7 @@ def cycled(values: Number | Numbers, count: int) -> list[Number]:
 
 def _listed(values: Number | Numbers) -> Any:
     """A number alone as a list."""
-    alone = isinstance(values, (int, float)) or (isinstance(values, torch.Tensor) and not values.ndim)
+    alone = not hasattr(values, "__len__") or not getattr(values, "ndim", 1)
     return [values] if alone else values
 
 
