@@ -94,7 +94,7 @@ class Chains(Benchmark):
     case = ChainCase
     columns = (
         declared("error"),
-        Column("steps", "steps in a segment"),
+        Column("steps_in_segment", "steps in a segment"),
         Column("times", "times as long", "{:.3g}".format),
     )
 
@@ -125,7 +125,7 @@ class Chains(Benchmark):
             if time.monotonic() - began > self.budget:
                 raise Untimed(OVER_BUDGET, f"{steps} steps in a segment have an error of {error:.1e}")
             steps = math.ceil(steps * max(LEAST_GROWTH, (error / LARGEST_ERROR) ** 0.25))
-        row["steps"] = steps
+        row["steps_in_segment"] = steps
         return partial(evolved, case, name, steps)
 
     def agree(self, case: ChainCase, name: str, row: Row, result: Any) -> None:

@@ -457,6 +457,7 @@ def _model(
         return OWN_MODEL, FileModel.of_block(block, f"models.{name}", _size_names(families))
     kind = block.get("kind", name)
     if "control" in block and isinstance(kind, str) and (known := kinds.get(kind)) is not None:
+        _of_kind({key: value for key, value in block.items() if key != "control"}, name, "models", kinds)
         raise UserError(
             f"models.{name}.control: that of kind {kind} is {known.control or 'none'}, as the kind says; leave it out"
         )
