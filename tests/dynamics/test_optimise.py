@@ -370,6 +370,19 @@ def test_the_error_of_an_open_gate_is_that_of_its_channel() -> None:
     assert found.error() == pytest.approx(error.item(), rel=1e-9)
 
 
+def test_the_populations_of_a_gate_are_those_of_its_frame() -> None:
+    system = kd.chain([kd.qubit(0.3), kd.qubit()], {(0, 1): 0.1})
+    frame = kd.dressed_frame(system)
+    pulse = kd.Piecewise(segments=4, drives=2)
+    found = kd.optimise(system, "cz", pulse, 3.0, frame=frame, starts=1, evaluations=3, progress=False)
+    kets = kd.evolve(system, found.controls, found.duration, initial=frame.states[:, 2], trajectory=True)
+    expected = (kets @ frame.states.conj()).abs().square()
+    for bits, shares in found.populations(2).items():
+        if bits != "outside":
+            np.testing.assert_allclose(shares, expected[:, int(bits, 2)], atol=1e-13)
+    assert found.populations(2)["10"][0] == pytest.approx(1, abs=1e-13)
+
+
 def test_a_gate_has_populations_from_its_computational_states_alone() -> None:
     found = kd.optimise(kd.qubit(), "x", kd.Cosine(segments=5), 1.0, evaluations=1, **QUIET)
     with pytest.raises(UserError, match="column: 2 is none of 2 computational states"):

@@ -111,7 +111,9 @@ class Optimised:
 
     @torch.no_grad()
     def populations(self, column: int = -1) -> dict[str, NDArray[np.float64]]:
-        """The populations of the bare computational states over time, each (segments + 1,), by their bits, and `outside`.
+        """The populations of the computational states over time, each (segments + 1,), by their bits, and `outside`.
+
+        A gate's are those of its frame, a state's the bare ones.
 
         column: with which computational state a gate begins; -1, the last, has each qubit in |1>, and 0 has each in |0>.
 
@@ -121,7 +123,10 @@ class Optimised:
         columns = self.initial.shape[1] if self.initial.ndim == 2 else 1
         if column not in range(-columns, columns):
             raise UserError(f"column: {column} is none of {columns} computational states")
-        ket = self.initial[:, column] if self.initial.ndim == 2 else self.initial
+        own = torch.from_numpy(self.system.computational_states.copy())
+        ket, states = (
+            (self.initial, own) if self.initial.ndim == 1 else (self.initial[:, column], self.initial)
+        )
         found = evolve(
             self.system,
             self.controls,
@@ -131,7 +136,6 @@ class Optimised:
             dt=self.dt,
             trajectory=True,
         )
-        states = torch.from_numpy(self.system.computational_states.copy())
         if found.ndim == 2:
             shares = (found @ states.conj()).abs().square()
         else:
