@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from itertools import product, starmap
@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from benchmarks.gates import chain_of
 from benchmarks.options import SECONDS, names, numbers, option
 from benchmarks.runner import OVER_BUDGET, Benchmark, Call, Column, Row, Untimed, declared
 from ketscale import dynamics as kd
@@ -37,12 +38,6 @@ class ChainCase(NamedTuple):
         return f"{self.chain} {self.kind} {self.qubits}q {self.segments} segments"
 
 
-def rotating(qubits: int) -> kd.System:
-    """Detuned transmons of two levels with weak exchanges, in the frame of their drives."""
-    sites = [kd.transmon(0.1 * site, levels=2) for site in range(qubits)]
-    return kd.chain(sites, {(site, site + 1): 0.02 for site in range(qubits - 1)})
-
-
 def heisenberg(qubits: int) -> kd.System:
     """Qubits whose exchanges are as strong as their drives, and do not commute."""
     spins = [kd.gate(letter) for letter in "xyz"]
@@ -56,8 +51,8 @@ def laboratory(qubits: int) -> kd.System:
 
 
 # What makes each chain, its duration, and the standard deviation of its controls, in its units.
-CHAINS = {
-    "rotating": (rotating, 20.0, 0.15),
+CHAINS: dict[str, tuple[Callable[[int], kd.System], float, float]] = {
+    "rotating": (partial(chain_of, levels=2), 20.0, 0.15),
     "heisenberg": (heisenberg, 1.0, 2.0),
     "laboratory": (laboratory, 20.0, 0.1),
 }

@@ -131,13 +131,13 @@ def call_of(case: CostsCase) -> Call:
     system = chain_of(case.qubits, case.levels, t1=T1_NS, t2=T2_NS)
     controls = controls_of(system, case.segments, case.batch).requires_grad_()
     states = torch.from_numpy(system.computational_states.copy()) if case.evolves == "unitary" else None
+    target = kd.gate("x", case.qubits) if states is not None else None
     last = system.computational[-1]
 
     def call() -> tuple[torch.Tensor, torch.Tensor]:
         final = kd.evolve(system, controls, DURATION_NS, kind=case.evolves, initial=states)
         if states is not None:
-            flipped = torch.eye(states.shape[1], dtype=states.dtype).flip(0)
-            fidelities = kd.process_fidelity(final, flipped, states)
+            fidelities = kd.process_fidelity(final, target, states)
         else:
             fidelities = final[:, last].abs().square() if case.evolves == "ket" else final[:, last, last].real
         (gradient,) = torch.autograd.grad((1 - fidelities).sum(), controls)

@@ -741,6 +741,10 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.chain([QUBIT] * 2, driven=3), "driven: must be pairs"),  # type: ignore[arg-type]
         (lambda: kd.transmon_chain(2).system(2, 0), "drive_sites: 0 are not sites"),  # type: ignore[arg-type]
         (lambda: kd.bare_frame(QUBIT).amplitudes(torch.eye(2) + 0j, "1"), "duration: 1 is not a number"),
+        (
+            lambda: kd.dressed_frame([QUBIT] * 3).amplitudes(torch.eye(2).expand(2, 2, 2) + 0j, 1.0),
+            "batch: final, states and duration have batches (2,), (3,), ()",
+        ),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused_in_words(call: Callable[[], object], said: str) -> None:

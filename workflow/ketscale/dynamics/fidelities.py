@@ -28,7 +28,7 @@ def ket_fidelity(kets: torch.Tensor, target: Any) -> torch.Tensor:
     """|<target|ket>|^2 of kets with targets, each (d,) or (batch, d); for density matrices see `fidelity`.
 
     Raises:
-        UserError: the dimensions differ, or a target is not of norm 1.
+        UserError: the dimensions differ, or a target on the CPU is not of norm 1.
 
     Example:
         >>> ket_fidelity(torch.tensor([0.6, 0.8j]), [0, 1]).item()
@@ -59,7 +59,7 @@ def process_fidelity(
         A 96, 022330, 2017, arXiv:1612.00858).
 
     Raises:
-        UserError: the shapes do not fit, a target is not of the norm of a unitary, or with virtual_z these are no qubits.
+        UserError: the shapes do not fit, a target on the CPU is not of a unitary's norm, or with virtual_z these are no qubits.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -239,7 +239,7 @@ def fidelity(
 
     Raises:
         UserError: there is no such form, these are no density matrices, or the targets have another dimension or number,
-            or are not of norm 1.
+            or, on the CPU, are not of norm 1.
 
     Example:
         >>> fidelity(torch.eye(2, dtype=torch.complex128) / 2, [1, 0]).item()

@@ -16,7 +16,7 @@ from ketscale.engines.operators import MOST_DENSE, Term, states_of
 from ketscale.errors import UserError
 from ketscale.private_torch import is_differentiated
 
-# The most states of a term with gradients, or that differs: its elements are as many as their square.
+# The most states of a term with gradients: its elements are as many as their square.
 MOST = 64
 
 
@@ -47,8 +47,8 @@ def together(systems: Sequence[System], like: torch.Tensor) -> tuple[System, tor
     Coefficients are real (systems, terms, elements), of the precision and on the device of `like`.
 
     Raises:
-        UserError: the systems, of the same levels and names, have other sites or jumps than the first; or an operator that differs
-            among them, or has gradients, is on more than 64 states, or another beside it on more than 512.
+        UserError: the systems, of the same levels and names, have other sites or jumps than the first; or an operator with
+            gradients is on more than 64 states, or another beside it on more than 512.
     """
     first = systems[0]
     drift, controls, jumps = (
@@ -82,13 +82,13 @@ def _place(name: str, alike: Sequence[Term], levels: tuple[int, ...]) -> _Place:
     if any(is_differentiated(each.operator) for each in alike) or not _are_equal(alike):
         if size > MOST and not first.is_diagonal:
             raise UserError(
-                f"system: an operator that differs among systems, or has gradients, may be on {MOST} states, and {name} is on {size}; "
-                "give terms on the sites that they act on (kd.Term), or parameters instead"
+                f"system: an operator with gradients may be on {MOST} states, and {name} is on {size}; give terms on the sites that "
+                "they act on (kd.Term), or parameters with gradients"
             )
     elif size > MOST_DENSE:
         raise UserError(
-            f"system: beside operators with gradients, or that differ among systems, others may be on {MOST_DENSE} states, and {name} "
-            f"is on {size}; give terms on the sites that they act on (kd.Term)"
+            f"system: beside operators with gradients others may be on {MOST_DENSE} states, and {name} is on {size}; give terms on "
+            "the sites that they act on (kd.Term)"
         )
     else:
         numbers = _array(first.operator).astype(complex).tobytes()
