@@ -1,8 +1,9 @@
 """A campaign in a bad night: everything that may go wrong with a cluster does, at random moments, and every run ends.
 
-A moment is a share of all steps that are to be trained, and a fault that disturbs nothing fails the test. The seed of the
-night is printed, and set by KETSCALE_FAULT_SEED. The records are bitwise those of a campaign that nothing
-happened to where the same members trained together, and otherwise begin with the same losses on the same data.
+A moment is a share of all steps that are to be trained, and a fault that disturbs nothing fails the test. The record of
+one run waits for the last fault, so there is always a job that trains, however fast the others are. The seed of the night
+is printed, and set by KETSCALE_FAULT_SEED. The records are bitwise those of a campaign that nothing happened to where the
+same members trained together, and otherwise begin with the same losses on the same data.
 """
 
 from __future__ import annotations
@@ -35,12 +36,18 @@ PARTITION = "campaign"
 # Enough for a fault to meet them. A step of ranks that share a machine's cores takes ten times as long.
 STEPS, STEPS_ON_RANKS = 1500, 800
 STATE = Path(os.environ.get("KETSCALE_SLURM_STATE", "/var/tmp/ketscale-slurm"))
-# A process of Python that finds this file when it starts, and takes it, has a clock that is an hour ahead.
-CLOCK = """
+# What Python runs when a process that trains starts. If it finds the file `clock`, and takes it, its clock is an hour
+# ahead. One run's record is not opened while the file `held` is there.
+AT_START = """
 import os, sys, time
+def wait(event, arguments):
+    if event == "open" and "{record}" in str(arguments[0]):
+        while os.path.exists("{held}"):
+            time.sleep(0.1)
 if "train" in sys.orig_argv:
+    sys.addaudithook(wait)
     try:
-        os.rename("{file}", "{file}-taken")
+        os.rename("{clock}", "{clock}-taken")
         now = time.time
         time.time = lambda: now() + 3600
     except OSError:
@@ -55,6 +62,13 @@ class Night:
 
     def __init__(self, project: Project, runs: list[Run], rng: random.Random) -> None:
         self.project, self.runs, self.rng = project, runs, rng
+        self.clock, self.held = project.folder / "clock", project.folder / "held"
+        self.held.touch()
+        project.first = [str(project.folder / "first")]
+        (project.folder / "first").mkdir()
+        (project.folder / "first" / "sitecustomize.py").write_text(
+            AT_START.format(record=self.last.folder + f"/.{grid.RECORD}.", clock=self.clock, held=self.held)
+        )
         self.driver = project.start("runs")
         self.calls = 1
         # What must be true in the end, where a fault does not wait for it.
@@ -63,6 +77,11 @@ class Night:
     def again(self) -> None:
         """The same command again."""
         self.driver, self.calls = self.project.start("runs"), self.calls + 1
+
+    @property
+    def last(self) -> Run:
+        """The run whose record waits for the last fault: the last of those on one core, so that few wait with it."""
+        return max((run for run in self.runs if run.backend == "cpu"), key=lambda run: run.seed)
 
     def left(self) -> list[Run]:
         """The runs that have not ended."""
@@ -77,10 +96,9 @@ class Night:
         return done / sum(map(steps, self.runs))
 
     def goes_on(self) -> None:
-        """Fail if there is nothing left that a fault could disturb."""
-        over = self.driver.poll() is not None
-        assert self.left(), f"seed {SEED}: the campaign was over, and nothing was disturbed"
-        if over:
+        """Call again if the driver has ended; there is something left to do."""
+        assert self.last in self.left(), f"seed {SEED}: the record of {self.last.path} has not waited"
+        if self.driver.poll() is not None:
             # Faults have used up the attempts of some run; nobody would do less in the morning.
             assert self.calls <= 2 * len(FAULTS), self.project.log
             self.again()
@@ -127,6 +145,7 @@ class Night:
                 return job
 
     def until_over(self) -> None:
+        self.held.unlink()
         status = self.driver.wait(3600)
         if status:
             # What the night has left undone after three attempts; nobody would do less in the morning.
@@ -226,7 +245,10 @@ def full_disk(night: Night) -> None:
     night.job()
     results, before = night.project.folder / "results", complaints(night.project)
     subprocess.run(f"cat /dev/zero > {results / 'full'}", shell=True, check=False, capture_output=True)
+    # The run whose record waits may be the only one left.
+    night.held.unlink()
     wait_for("a run that finds the disk full", lambda: complaints(night.project) - before, 600)
+    night.held.touch()
     (results / "full").unlink()
 
 
@@ -255,10 +277,9 @@ def leaked_variables(night: Night) -> None:
 
 def clock_jumps(night: Night) -> None:
     """The clock of the next process that trains; there is one, since a job begins again."""
-    file = night.project.folder / "clock"
-    file.touch()
+    night.clock.touch()
     night.requeue()
-    night.proofs["another clock"] = lambda: not file.exists()
+    night.proofs["another clock"] = lambda: not night.clock.exists()
 
 
 FAULTS: tuple[Callable[[Night], None], ...] = (
@@ -330,9 +351,6 @@ def bad_night(folder: Path, faults: tuple[Callable[[Night], None], ...], numbers
     quiet.prepare()
     quiet.snakemake("runs", seconds=3600)
     project, _ = campaign(folder / "disturbed", numbers)
-    (project.folder / "first").mkdir()
-    (project.folder / "first" / "sitecustomize.py").write_text(CLOCK.format(file=project.folder / "clock"))
-    project.first = [str(project.folder / "first")]
     order = rng.sample(faults, len(faults))
     moments = sorted(rng.uniform(0.02, 0.8) for _ in faults)
     own_disk = full_disk in faults
