@@ -322,6 +322,18 @@ def test_other_data_are_not_compared(tmp_path: Path) -> None:
     assert found.text.startswith("On digits, vqc and its best control mlp cannot be compared: other data")
 
 
+def test_other_data_are_not_joined_where_nothing_is_compared(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(selection.Candidate, "guessing", lambda self: None)  # as of a metric that is no share
+    found, _ = asked(
+        analysis.of(given(controls=())), tmp_path, shares(vqc=0.9), lambda run: {"data_hash": str(run.seed % 2)}
+    )
+    assert found.verdict == verdicts.APART
+    assert found.text == "On digits, vqc and its own runs cannot be compared: other data."
+    assert found.short == "Cannot tell vqc from its own runs on digits"
+
+
 @pytest.mark.parametrize("fewer", ["mlp", 1])
 def test_a_test_of_fewer_samples_under_the_same_hash_is_another_test(
     tmp_path: Path, fewer: str | int

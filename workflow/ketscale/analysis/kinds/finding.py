@@ -31,6 +31,8 @@ _ORDER = (
     verdicts.NO_CONTROL,
 )  # fmt: skip
 _OF_INTERVALS = _ORDER[:4]
+# What runs that cannot be joined are beside, if nothing else.
+OWN = "its own runs"
 # Settings of a protocol that change nothing of what is learned.
 _ASIDE = ("features", "timed", "warmup", "sampled_steps", "sharding", "parallel", "keep_model")
 SENTENCES = {
@@ -163,10 +165,10 @@ class Finding:
         """A sentence, and a short one of at most twelve words."""
         known = self.effect is not None and self.effect.low is not None
         named = {self.standard: f"the baseline {self.standard}", "": "", GUESSING: GUESSING}
-        control = named.get(self.beside, f"its best control {self.beside}")
+        control = named.get(self.beside, f"its best control {self.beside}") or OWN
         words = {
             "data": self.data, "model": self.model, "metric": self.metric.title, "beside": self.beside, "why": self.why,
-            "control": control or "its own runs",
+            "control": control,
             "theirs": control if control == GUESSING else f"that of {control}",
             "amount": amount(self.effect, self.unit) if self.effect and known else "",
             "ends": ends(self.effect, self.unit) if self.effect and known else "the same in every seed",
@@ -271,7 +273,7 @@ class Finding:
 
 def briefly(verdict: str, model: str, beside: str) -> str:
     """A verdict on a model and what it is compared with."""
-    return capital(_SHORT.get(verdict, "cannot tell {} from {}").format(model, beside))
+    return capital(_SHORT.get(verdict, "cannot tell {} from {}").format(model, beside or OWN))
 
 
 def amount(found: Estimate, unit: str) -> str:

@@ -200,10 +200,12 @@ class Match:
 
     def undecided(self) -> str:
         """Why no interval decides, as a verdict; '' if one may."""
+        if self.why:
+            return verdicts.APART
         if self.control is None:
             return verdicts.NO_CONTROL
         effect = self.effect()
-        return verdicts.APART if self.why else verdicts.FEW if effect is None or effect.n < FEWEST else ""
+        return verdicts.FEW if effect is None or effect.n < FEWEST else ""
 
     def at_last(self, decided: str | None) -> str:
         """The verdict, where that is what the interval has decided."""
