@@ -18,6 +18,7 @@ from ketscale.engines.dynamics.generators import EXACT, Evolution, Scheme, subst
 from ketscale.engines.dynamics.plain import LEAST_DENSE
 from ketscale.engines.dynamics.propagators import Batched, check_route, check_step
 from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.spectral import LongSegments, is_long
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
@@ -93,7 +94,7 @@ def evolve(
         takes 0.31 to 16 times as long as exact on 4 to 10 qubits (docs/benchmarks.md). `error_estimate` checks a `dt`.
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
         matrices by torch's operators, on any device; auto: the first for CPU tensors, but for unitaries of 8 levels and
-        more where the second takes less time.
+        more, and for fewer in segments of more than 200 radians, where matrices take less time.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
 
@@ -235,7 +236,7 @@ def _without_operators(
     tasks: int,
     general: Callable[..., torch.Tensor],
 ) -> torch.Tensor | None:
-    """The final kets by `cpu.Kets`; None if it is not for them, or they are not finite, so that `general` says why."""
+    """The final kets by `cpu.Kets` or `LongSegments`; None if it is for neither, or not finite, so that `general` says why."""
     if not isinstance(duration, (int, float)) or not 0 < duration < math.inf or not controls.is_cpu:
         return None
     if initial is None:
@@ -256,10 +257,13 @@ def _without_operators(
     from ketscale.engines.dynamics import cpu
 
     segments, (d, k) = controls.shape[-2], initial.shape[-2:]
-    if segments * tasks * k * d * initial.itemsize > cpu.KEPT_BYTES:
-        return None
     evolution = Evolution(system.ket_generators, duration / segments, EXACT[controls.dtype])
-    function = cpu.Kets(evolution, general, cpu.is_recorded(*given))
+    long = is_long(parameters, controls, evolution)
+    # A long segment has four matrices besides its states.
+    if segments * tasks * d * (k * initial.itemsize + 64 * d * long) > cpu.KEPT_BYTES:
+        return None
+    recorded = cpu.is_recorded(*given)
+    function = LongSegments(evolution, general) if long else cpu.Kets(evolution, general, recorded)
     (made,) = applied(function, *given)
     return made if function.finite else None
 

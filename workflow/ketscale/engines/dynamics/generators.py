@@ -104,6 +104,12 @@ class Generators:
         sums = np.bincount(coefficients * self.size + rows, np.abs(values), count * self.size)
         return torch.from_numpy(sums.reshape(count, self.size).max(1))
 
+    @cached_property
+    def largest_norms(self) -> tuple[float, float]:
+        """The sums of the norms of the fixed matrices and of the controlled ones."""
+        norms = self.norms.tolist()
+        return sum(norms[: len(self.fixed)]), sum(norms[len(self.fixed) :])
+
     @property
     def normed_rows(self) -> int:
         """The rows from 0 whose norm decides how finely time is divided.

@@ -1,0 +1,179 @@
+"""Segments of hundreds to tens of thousands of radians, against exponentials and their derivatives in fifty digits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from ketscale import dynamics as kd
+from ketscale.engines.dynamics import spectral
+from ketscale.errors import UserError
+
+DURATION = 2.0
+# A phase of so many radians has this many digits less than a number has.
+ROUNDING = 2.2e-16
+
+
+def system(levels: int, rng: np.random.Generator, jumps: bool = False) -> kd.System:
+    def hermitian() -> np.ndarray[Any, Any]:
+        made = rng.normal(size=(levels, levels, 2)) @ [1, 1j]
+        return (made + made.conj().T) / 2
+
+    drift, controls = {"a": hermitian(), "b": hermitian()}, {"x": hermitian(), "y": hermitian()}
+    decay = {"decay": np.diag(np.ones(levels - 1), 1)} if jumps else {}
+    return kd.System(drift, {"a": 1.0, "b": 0.5}, controls, decay)
+
+
+def in_fifty_digits(system: kd.System, parameters: Any, controls: Any) -> Any:
+    """The unitary (d, d) of controls (segments, K)."""
+    made = mpmath.eye(system.dimension)
+    for amplitudes in controls:
+        terms = [
+            (value, matrix)
+            for values, matrices in ((parameters, system.drift), (amplitudes, system.controls))
+            for value, matrix in zip(values, matrices.values(), strict=True)
+        ]
+        hamiltonian = mpmath.zeros(system.dimension)
+        for value, matrix in terms:
+            hamiltonian += value * mpmath.matrix(np.asarray(matrix).tolist())
+        energies, vectors = mpmath.eighe(hamiltonian)
+        step = mpmath.mpf(DURATION) / len(controls)
+        turned = mpmath.diag([mpmath.expj(-step * energy) for energy in energies])
+        made = vectors * turned * vectors.H * made
+    return made
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize(("levels", "segments", "strength"), [(2, 1, 1e4), (3, 2, 3e3), (5, 3, 5e2)])
+def test_values_and_gradients_have_the_error_of_rounding(
+    levels: int, segments: int, strength: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[int] = []
+    called = spectral.LongSegments.__call__
+
+    def counted(self: spectral.LongSegments, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        taken.append(1)
+        return called(self, *given)
+
+    monkeypatch.setattr(spectral.LongSegments, "__call__", counted)
+    rng = np.random.default_rng(levels)
+    one = system(levels, rng)
+    parameters = torch.tensor(strength * rng.normal(size=2), dtype=dtype, requires_grad=True)
+    controls = torch.tensor(strength * rng.normal(size=(segments, 2)), dtype=dtype, requires_grad=True)
+    weights = rng.normal(size=(levels, levels, 2)) @ [1, 1j]
+    final = kd.evolve(one, controls, DURATION, kind="unitary", parameters=parameters)
+    (final.to(torch.complex128) * torch.tensor(weights)).real.sum().backward()
+    assert taken
+    given = [*map(mpmath.mpf, parameters.tolist())], [[*map(mpmath.mpf, each)] for each in controls.tolist()]
+    with mpmath.workdps(50):
+        wanted = in_fifty_digits(one, *given)
+        angle = DURATION * strength * levels
+        # All is computed in fp64, whatever is given.
+        rounding = ROUNDING if dtype == torch.float64 else 1e-7 / angle
+        error = max(
+            abs(complex(wanted[row, column]) - final[row, column].item())
+            for row in range(levels) for column in range(levels)
+        )  # fmt: skip
+        assert error < 10 * angle * rounding
+
+        def loss(place: int, number: int, change: float) -> Any:
+            new_parameters, new_controls = [*given[0]], [[*each] for each in given[1]]
+            (new_parameters if place < 0 else new_controls[place])[number] += change
+            made = in_fifty_digits(one, new_parameters, new_controls)
+            return sum(
+                mpmath.re(mpmath.mpmathify(complex(weights[row, column])) * made[row, column])
+                for row in range(levels) for column in range(levels)
+            )  # fmt: skip
+
+        step = mpmath.mpf(10) ** -15
+        assert parameters.grad is not None and controls.grad is not None
+        for place, gradients in enumerate([parameters.grad, *controls.grad], -1):
+            for number, found in enumerate(gradients.tolist()):
+                exact = (loss(place, number, step) - loss(place, number, -step)) / (2 * step)
+                # A gradient by a coefficient is of the size of the duration.
+                assert abs(exact - found) < 100 * DURATION * levels * angle * rounding
+
+
+def test_equal_energies_have_gradients_too() -> None:
+    """H is 500 times the identity, and its derivative by x is -i t exp(-i 500 t) X."""
+    one = kd.System({"i": np.eye(2)}, {"i": 500.0}, {"x": [[0, 1], [1, 0]]})
+    controls = torch.zeros(1, 1, dtype=torch.float64, requires_grad=True)
+    final = kd.evolve(one, controls, 1.0, kind="unitary")
+    found = torch.stack(
+        [
+            torch.autograd.grad(part, controls, retain_graph=True)[0]
+            for part in (final[0, 1].real, final[0, 1].imag)
+        ]
+    )
+    wanted = -1j * np.exp(-500j)
+    torch.testing.assert_close(found.flatten(), torch.tensor([wanted.real, wanted.imag]), rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("batched", ["controls", "parameters", "initial", "all"])
+def test_batches_are_their_members(batched: str) -> None:
+    rng = np.random.default_rng(5)
+    one = system(3, rng)
+    given = {
+        "controls": torch.tensor(400 * rng.normal(size=(3, 2, 2))),
+        "parameters": torch.tensor(400 * rng.normal(size=(3, 2))),
+        "initial": torch.tensor(rng.normal(size=(3, 3, 2)) @ [1, 1j]),
+    }
+    given = {name: each if batched in (name, "all") else each[0] for name, each in given.items()}
+    leaves = {name: each.clone().requires_grad_() for name, each in given.items()}
+    finals = kd.evolve(
+        one,
+        leaves["controls"],
+        DURATION,
+        parameters=leaves["parameters"],
+        initial=leaves["initial"],
+        kind="ket",
+    )
+    weights = torch.tensor(rng.normal(size=(3, 3)))
+    (finals.real * weights).sum().backward()
+    alone = {name: each.clone().requires_grad_() for name, each in given.items()}
+    total = torch.zeros((), dtype=torch.float64)
+    for number in range(3):
+        member = {name: each[number] if batched in (name, "all") else each for name, each in alone.items()}
+        final = kd.evolve(
+            one,
+            member["controls"],
+            DURATION,
+            parameters=member["parameters"],
+            initial=member["initial"],
+            kind="ket",
+        )
+        torch.testing.assert_close(final, finals[number], rtol=0, atol=1e-12)
+        total = total + (final.real * weights[number]).sum()
+    total.backward()
+    for name, leaf in leaves.items():
+        torch.testing.assert_close(leaf.grad, alone[name].grad, rtol=0, atol=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
+def test_second_derivatives_and_torch_func() -> None:
+    rng = np.random.default_rng(7)
+    one = system(2, rng)
+    controls = torch.tensor(300 * rng.normal(size=(1, 2)))
+
+    def loss(controls: torch.Tensor) -> torch.Tensor:
+        return kd.evolve(one, controls, DURATION).abs().square()[0]
+
+    leaf = controls.clone().requires_grad_()
+    (gradient,) = torch.autograd.grad(loss(leaf), leaf, create_graph=True)
+    (second,) = torch.autograd.grad(gradient[0, 0], leaf)
+    torch.testing.assert_close(torch.func.grad(loss)(controls), gradient.detach(), rtol=0, atol=1e-9)
+    torch.testing.assert_close(torch.func.hessian(loss)(controls)[0, 0], second, rtol=0, atol=1e-8)
+    torch.testing.assert_close(torch.func.vmap(loss)(controls[None])[0], loss(controls), rtol=0, atol=1e-11)
+
+
+def test_angles_beyond_what_is_promised_are_refused() -> None:
+    one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {"x": [[0, 1], [1, 0]]})
+    for size in (1e6, 1e300):
+        with pytest.raises(UserError, match="200,000 radians"):
+            kd.evolve(one, torch.full((1, 1), size, dtype=torch.float64), 1.0)
+    with pytest.raises(UserError, match="controls"):
+        kd.evolve(one, torch.full((1, 1), float("nan"), dtype=torch.float64), 1.0)
