@@ -327,7 +327,10 @@ def test_other_data_are_not_joined_where_nothing_is_compared(
 ) -> None:
     monkeypatch.setattr(selection.Candidate, "guessing", lambda self: None)  # as of a metric that is no share
     found, _ = asked(
-        analysis.of(given(controls=())), tmp_path, shares(vqc=0.9), lambda run: {"data_hash": str(run.seed % 2)}
+        analysis.of(given(controls=())),
+        tmp_path,
+        shares(vqc=0.9),
+        lambda run: {"data_hash": str(run.seed % 2)},
     )
     assert found.verdict == verdicts.APART
     assert found.text == "On digits, vqc and its own runs cannot be compared: other data."
