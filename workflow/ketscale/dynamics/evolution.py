@@ -12,13 +12,13 @@ import torch
 
 from ketscale.config import suggestion
 from ketscale.engines.derivatives import uncompiled
+from ketscale.engines.dynamics import spectral
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.elements import together
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Scheme, substeps
 from ketscale.engines.dynamics.plain import LEAST_DENSE
 from ketscale.engines.dynamics.propagators import Batched, check_route, check_step
 from ketscale.engines.dynamics.settings import Route
-from ketscale.engines.dynamics.spectral import LongSegments, is_long
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
@@ -94,7 +94,8 @@ def evolve(
         takes 0.31 to 16 times as long as exact on 4 to 10 qubits (docs/benchmarks.md). `error_estimate` checks a `dt`.
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
         matrices by torch's operators, on any device; auto: the first for CPU tensors, but for unitaries of 8 levels and
-        more, and for fewer in segments of more than 200 radians, where matrices take less time.
+        more where the second, or eigenvectors, take less time, and for fewer levels in segments of more than 200 radians,
+        which take eigenvectors.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
 
@@ -197,7 +198,7 @@ def as_systems(system: System | Sequence[System]) -> Sequence[System]:
         or not all(isinstance(each, System) for each in systems)
     ):
         raise UserError("system: must be a system, or a list of one or more systems")
-    for number, each in enumerate(systems):
+    for number, each in enumerate(systems[1:], 1):
         for what in ("levels", "drift", "controls", "jumps"):
             own, known = (tuple(getattr(one, what)) for one in (each, systems[0]))
             if own != known:
@@ -236,7 +237,7 @@ def _without_operators(
     tasks: int,
     general: Callable[..., torch.Tensor],
 ) -> torch.Tensor | None:
-    """The final kets by `cpu.Kets` or `LongSegments`; None if it is for neither, or not finite, so that `general` says why."""
+    """The final kets by `cpu.Kets` or `ByEigenvectors`; None if it is for neither, or not finite, so that `general` says why."""
     if not isinstance(duration, (int, float)) or not 0 < duration < math.inf or not controls.is_cpu:
         return None
     if initial is None:
@@ -246,24 +247,21 @@ def _without_operators(
     given = controls, initial, parameters
     fits = initial.dtype == controls.dtype.to_complex() and parameters.dtype == controls.dtype
     fits = fits and parameters.shape[-1] == len(system.drift) and initial.is_cpu and parameters.is_cpu
-    if (
-        not fits
-        or system.dimension >= LEAST_DENSE
-        or system.differentiated
-        or transforms_active()
-        or forward_mode()
-    ):
+    if not fits or system.differentiated or transforms_active() or forward_mode():
         return None
     from ketscale.engines.dynamics import cpu
 
     segments, (d, k) = controls.shape[-2], initial.shape[-2:]
     evolution = Evolution(system.ket_generators, duration / segments, EXACT[controls.dtype])
-    long = is_long(parameters, controls, evolution)
-    # A long segment has four matrices besides its states.
-    if segments * tasks * d * (k * initial.itemsize + 64 * d * long) > cpu.KEPT_BYTES:
+    dense = spectral.is_faster(parameters, controls, evolution, tasks, k)
+    # Eigenvectors come with four matrices for each segment besides its states.
+    large = segments * tasks * d * (k * initial.itemsize + 64 * d * dense) > cpu.KEPT_BYTES
+    if large or not (dense or d < LEAST_DENSE):
         return None
     recorded = cpu.is_recorded(*given)
-    function = LongSegments(evolution, general) if long else cpu.Kets(evolution, general, recorded)
+    function = (
+        spectral.ByEigenvectors(evolution, general) if dense else cpu.Kets(evolution, general, recorded)
+    )
     (made,) = applied(function, *given)
     return made if function.finite else None
 

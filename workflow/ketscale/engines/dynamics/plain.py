@@ -72,19 +72,34 @@ def is_faster(
 ) -> bool:
     """Whether a closed system's evolution and gradient take less time by products of matrices than by their entries."""
     generators, tasks = evolution.generators, initial.shape[0]
-    levels = generators.size // 2
-    if not generators.paired or levels < LEAST_DENSE or not tasks:
+    if not generators.paired or generators.size < 2 * LEAST_DENSE or not tasks:
         return False
-    vectors = math.ceil(initial.shape[:-1].numel() / LANES)
+    by_entries, by_products = times(fixed, controls, evolution, tasks, initial.shape[1:-1].numel())
+    return by_products < by_entries
+
+
+def times(
+    fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution, tasks: int, states: int
+) -> tuple[float, float]:
+    """Nanoseconds that a closed system's evolution and gradient take by the entries of matrices, and by their products.
+
+    They are those of one core of an EPYC, by fits to 0.3 to 60 rad and 8 to 81 levels. states: of each task.
+    """
+    generators, segments = evolution.generators, controls.shape[-2]
+    levels, entries = generators.size // 2, generators.entry_count
     reach = 1.0
     if not transforms_active():
-        sizes = torch.cat([fixed.detach().abs().amax(0), controls.detach().abs().amax((0, 1))])
+        sizes = torch.cat([_largest(fixed), _largest(controls)])
         reach = evolution.tau * float(sizes.double() @ generators.norms)
-    squares, entries = max(0.0, math.log2(max(reach, 1e-9))), generators.entry_count
-    # Nanoseconds of a segment, forward and backward on one core of an EPYC, by fits to 0.3 to 60 rad and 8 to 81 levels.
+    squares = max(0.0, math.log2(max(reach, 1e-9)))
     products = tasks * (1.3 * (7 + squares) * levels**3 + 60 * levels**2)
-    by_entries = vectors * (4 + 8 * reach) * entries * (2.5 + entries / 400)
-    return 600_000 + controls.shape[1] * products < controls.shape[1] * by_entries
+    by_entries = math.ceil(tasks * states / LANES) * (4 + 8 * reach) * entries * (2.5 + entries / 400)
+    return segments * by_entries, 600_000 + segments * products
+
+
+def _largest(coefficients: torch.Tensor) -> torch.Tensor:
+    """The largest size of each coefficient (..., count), over all tasks and segments."""
+    return torch.atleast_2d(coefficients.detach()).abs().flatten(0, -2).amax(0)
 
 
 def _columns(initial: torch.Tensor, evolution: Evolution) -> torch.Tensor:

@@ -1,42 +1,49 @@
-"""Closed evolution in segments of many radians, by the eigenvectors of each segment's Hamiltonian.
-
-It takes as long for any angle. For few levels NumPy's calls are far shorter than torch's.
-"""
+"""Closed evolution by the eigenvectors of each segment's Hamiltonian, which takes as long for any angle."""
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from ketscale.engines.derivatives import ByOperators
 from ketscale.engines.dynamics.generators import Evolution, Generators
+from ketscale.engines.dynamics.plain import LEAST_DENSE, times
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
-from ketscale.engines.dynamics.tasks import as_array
 from ketscale.private_torch import transforms_active
 
-# From this norm on, in radians, by measurements of one and 64 pulses on two to six levels.
+# Few levels: from so many radians on, by measurements of one and 64 pulses of 2 to 7 levels.
 LONG = 200
 
 
-def is_long(fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution) -> bool:
-    """Whether segments of few levels, by a bound of their norm, may be so long that eigenvectors take less time than steps."""
-    largest = (
-        float(torch.linalg.vector_norm(each.detach(), math.inf)) if each.numel() else 0.0
-        for each in (fixed, controls)
-    )
-    bound = evolution.tau * sum(
-        a * b for a, b in zip(largest, evolution.generators.largest_norms, strict=True)
-    )
-    return LONG < bound < MOST_EXACT_STEPS * evolution.division.reaches[-1]
+def is_faster(
+    fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution, tasks: int, states: int
+) -> bool:
+    """Whether evolution and gradient take less time by eigenvectors than by entries and by products of matrices.
+
+    states: of each task.
+    """
+    generators, segments, levels = evolution.generators, controls.shape[-2], evolution.generators.size // 2
+    by_fixed, by_controls = generators.largest_norms
+    bound = evolution.tau * (_largest(fixed) * by_fixed + _largest(controls) * by_controls)
+    if not bound < MOST_EXACT_STEPS * evolution.division.reaches[-1]:
+        return False
+    if levels < LEAST_DENSE:
+        return bound > LONG
+    # Nanoseconds, by a fit to 8 to 256 levels on one core of a Xeon, which took half of `times` by entries, and more by products.
+    by_eigenvectors = 60_000 + segments * (8_000 + tasks * (200 * levels**2 + 0.8 * levels**3))
+    by_entries, by_products = times(fixed, controls, evolution, tasks, states)
+    return by_eigenvectors < min(by_entries / 2, by_products * (1 + 2 * LEAST_DENSE / levels))
 
 
-class LongSegments(ByOperators):
+def _largest(tensor: torch.Tensor) -> float:
+    return torch.linalg.vector_norm(tensor.detach(), math.inf).item() if tensor.numel() else 0.0
+
+
+class ByEigenvectors(ByOperators):
     """The final kets of a closed system: see `cpu.Kets`, which takes and gives the same. All is computed in fp64.
 
     A segment's map is U = V exp(-i t E) V^+, and its derivative V (F o (V^+ dH V)) V^+, where F_ab is the divided difference of
@@ -46,7 +53,7 @@ class LongSegments(ByOperators):
 
     def __init__(self, evolution: Evolution, general: Callable[..., torch.Tensor]) -> None:
         self._tau, self._general, self._terms = evolution.tau, general, _terms(evolution.generators)
-        self._kept: tuple[NDArray[Any], ...] | None = None
+        self._kept: tuple[torch.Tensor, ...] | None = None
         self.finite = True
 
     def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -55,21 +62,24 @@ class LongSegments(ByOperators):
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.__call__`."""
-        controls, state, fixed = (as_array(each) for each in tensors)
+        controls, initial, fixed = tensors
+        if controls.dtype != torch.float64:
+            controls, initial, fixed = controls.double(), initial.to(torch.complex128), fixed.double()
         drift, driven = self._terms
-        hamiltonians = controls @ driven + (fixed @ drift)[..., None, :]
-        (d, k), (*batch, segments, _) = state.shape[-2:], hamiltonians.shape
-        energies, vectors = np.linalg.eigh(hamiltonians.reshape(*batch, segments, d, d))
-        bras = vectors.conj().swapaxes(-1, -2)
-        maps = vectors * np.exp(-1j * self._tau * energies)[..., None, :] @ bras
-        states = np.empty((*max(batch, list(state.shape[:-2])), segments + 1, d, k), complex)
-        states[..., 0, :, :] = state
-        for number in range(segments):
-            np.matmul(maps[..., number, :, :], states[..., number, :, :], out=states[..., number + 1, :, :])
-        final = states[..., segments, :, :].copy()
-        self.finite = math.isfinite(abs(final.sum()))
-        self._kept = energies, vectors, bras, maps, states[..., :segments, :, :]
-        return (torch.from_numpy(final).to(tensors[1].dtype),)
+        d = initial.shape[-2]
+        # Real numbers, which are products of real ones.
+        found = controls @ driven + (fixed @ drift).unsqueeze(-2)
+        energies, vectors = torch.linalg.eigh(torch.view_as_complex(found.unflatten(-1, (d, d, 2))))
+        bras = vectors.mH
+        maps = (vectors * torch.exp(-1j * self._tau * energies).unsqueeze(-2)) @ bras
+        states = [initial]
+        for segment in maps.unbind(-3):
+            states.append(segment @ states[-1])
+        final = states.pop()
+        self.finite = cmath.isfinite(final.sum().item())
+        states[0] = initial.expand_as(final)
+        self._kept = energies, vectors, bras, maps, torch.stack(states, -3)
+        return (final.to(tensors[1].dtype),)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
@@ -81,33 +91,34 @@ class LongSegments(ByOperators):
             self(*tensors)
         assert self._kept is not None
         (energies, vectors, bras, maps, states), self._kept = self._kept, None
-        # Rows, conjugated: of cotangents after a segment, and at last of those before the first.
-        after, row = np.empty_like(states.swapaxes(-1, -2)), as_array(cotangents[0]).conj().swapaxes(-1, -2)
-        for number in reversed(range(states.shape[-3])):
-            after[..., number, :, :] = row
-            row = row @ maps[..., number, :, :]
-        angles = self._tau / 2 * energies
-        phases, apart = np.exp(-1j * angles), angles[..., :, None] - angles[..., None, :]
-        same = apart == 0
-        divided = np.where(same, 1.0, np.sin(apart) / np.where(same, 1.0, apart)) * (-1j * self._tau)
-        inner = (bras @ states) @ (after @ vectors) * (divided * phases[..., :, None] * phases[..., None, :])
+        # Bras of cotangents, after each segment.
+        bra, after = cotangents[0].to(torch.complex128).mH, []
+        for segment in reversed(maps.unbind(-3)):
+            after.append(bra)
+            bra = bra @ segment
+        angles = energies * (self._tau / 2)
+        one, other = angles.unsqueeze(-1), angles.unsqueeze(-2)
+        divided = torch.polar(torch.sinc((one - other) / math.pi), -(one + other))
+        inner = (bras @ states) @ (torch.stack(after[::-1], -3) @ vectors) * divided
         # The gradient by a coefficient of the Hermitian matrix A is Re tr(M A), that is M by the conjugate of A.
-        by_matrix = (vectors @ inner @ bras).reshape(*inner.shape[:-2], -1)
-        by_fixed, by_controls = ((by_matrix @ each.conj().T).real for each in self._terms)
-        adjoint = row.conj().swapaxes(-1, -2)
-        made = by_controls, adjoint, by_fixed.sum(-2)
+        by_matrix = torch.view_as_real(vectors @ inner @ (-1j * self._tau * bras)).flatten(-3)
+        drift, driven = self._terms
+        made = (
+            by_matrix @ driven.mT if needed[0] else None,
+            bra.mH if needed[1] else None,
+            by_matrix.sum(-2) @ drift.mT if needed[2] else None,
+        )
         return [
-            torch.from_numpy(np.ascontiguousarray(each)).to(tensor.dtype).sum_to_size(tensor.shape)
-            if wanted
-            else None
-            for each, tensor, wanted in zip(made, tensors, needed, strict=True)
+            each if each is None else each.to(tensor.dtype).sum_to_size(tensor.shape)
+            for each, tensor in zip(made, tensors, strict=True)
         ]
 
 
 @lru_cache(maxsize=64)
-def _terms(generators: Generators) -> list[NDArray[np.complex128]]:
-    """The Hermitian matrices (F, d**2) of the fixed coefficients and (K, d**2) of the controls; those of generators are -i times these."""
-    return [
-        1j * each.numpy().reshape(len(each), -1)
-        for each in generators.dense(torch.empty(0, dtype=torch.float64))
-    ]
+def _terms(generators: Generators) -> list[torch.Tensor]:
+    """The Hermitian matrices, real and imaginary parts beside each other, of the fixed coefficients (F, 2 d**2) and the controls.
+
+    Those of generators are -i times these.
+    """
+    matrices = generators.dense(torch.empty(0, dtype=torch.float64))
+    return [torch.view_as_real(1j * each).flatten(1) for each in matrices]

@@ -1,4 +1,4 @@
-"""Segments of hundreds to tens of thousands of radians, against exponentials and their derivatives in fifty digits."""
+"""Evolution by eigenvectors: segments of ten to tens of thousands of radians, against exponentials and derivatives in fifty digits."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 from ketscale import dynamics as kd
 from ketscale.engines.dynamics import spectral
+from ketscale.engines.dynamics.generators import EXACT, Evolution
 from ketscale.errors import UserError
 
 DURATION = 2.0
@@ -48,18 +49,20 @@ def in_fifty_digits(system: kd.System, parameters: Any, controls: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(("levels", "segments", "strength"), [(2, 1, 1e4), (3, 2, 3e3), (5, 3, 5e2)])
+@pytest.mark.parametrize(
+    ("levels", "segments", "strength"), [(2, 1, 1e4), (3, 2, 3e3), (5, 3, 5e2), (8, 2, 2e2), (12, 1, 10.0)]
+)
 def test_values_and_gradients_have_the_error_of_rounding(
     levels: int, segments: int, strength: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    called = spectral.LongSegments.__call__
+    called = spectral.ByEigenvectors.__call__
 
-    def counted(self: spectral.LongSegments, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    def counted(self: spectral.ByEigenvectors, *given: torch.Tensor) -> tuple[torch.Tensor, ...]:
         taken.append(1)
         return called(self, *given)
 
-    monkeypatch.setattr(spectral.LongSegments, "__call__", counted)
+    monkeypatch.setattr(spectral.ByEigenvectors, "__call__", counted)
     rng = np.random.default_rng(levels)
     one = system(levels, rng)
     parameters = torch.tensor(strength * rng.normal(size=2), dtype=dtype, requires_grad=True)
@@ -96,6 +99,24 @@ def test_values_and_gradients_have_the_error_of_rounding(
                 exact = (loss(place, number, step) - loss(place, number, -step)) / (2 * step)
                 # A gradient by a coefficient is of the size of the duration.
                 assert abs(exact - found) < 100 * DURATION * levels * angle * rounding
+
+
+def test_eigenvectors_are_taken_where_they_are_faster() -> None:
+    many, few = (system(levels, np.random.default_rng(1)) for levels in (32, 2))
+    sparse = kd.System({}, {}, {"x": np.eye(32)[::-1], "z": np.diag(np.linspace(-1, 1, 32))})
+
+    def faster(of: kd.System, size: float, states: int) -> bool:
+        controls, fixed = (
+            torch.full((1, 2), size, dtype=torch.float64),
+            torch.zeros(len(of.drift), dtype=torch.float64),
+        )
+        evolution = Evolution(of.ket_generators, 1.0, EXACT[torch.float64])
+        return spectral.is_faster(fixed, controls, evolution, 1, states)
+
+    assert faster(many, 10.0, 32) and faster(many, 10.0, 1) and not faster(many, 1e-3, 32)
+    # Where there are few entries, steps of one state are cheap.
+    assert faster(sparse, 1e3, 1) and not faster(sparse, 1.0, 1)
+    assert faster(few, 1e3, 2) and not faster(few, 10.0, 2)
 
 
 def test_equal_energies_have_gradients_too() -> None:
