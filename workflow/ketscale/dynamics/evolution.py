@@ -12,13 +12,12 @@ import torch
 
 from ketscale.config import suggestion
 from ketscale.engines.derivatives import uncompiled
-from ketscale.engines.dynamics import spectral
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.elements import together
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Scheme, substeps
-from ketscale.engines.dynamics.plain import LEAST_DENSE
 from ketscale.engines.dynamics.propagators import Batched, check_route, check_step
 from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.spectral import ByEigenvectors, fastest
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
@@ -253,15 +252,13 @@ def _without_operators(
 
     segments, (d, k) = controls.shape[-2], initial.shape[-2:]
     evolution = Evolution(system.ket_generators, duration / segments, EXACT[controls.dtype])
-    dense = spectral.is_faster(parameters, controls, evolution, tasks, k)
+    way = fastest(parameters, controls, evolution, tasks, k)
     # Eigenvectors come with four matrices for each segment besides its states.
-    large = segments * tasks * d * (k * initial.itemsize + 64 * d * dense) > cpu.KEPT_BYTES
-    if large or not (dense or d < LEAST_DENSE):
+    matrices = 64 * d if way == "eigenvectors" else 0
+    if way == "products" or segments * tasks * d * (k * initial.itemsize + matrices) > cpu.KEPT_BYTES:
         return None
     recorded = cpu.is_recorded(*given)
-    function = (
-        spectral.ByEigenvectors(evolution, general) if dense else cpu.Kets(evolution, general, recorded)
-    )
+    function = ByEigenvectors(evolution, general) if matrices else cpu.Kets(evolution, general, recorded)
     (made,) = applied(function, *given)
     return made if function.finite else None
 

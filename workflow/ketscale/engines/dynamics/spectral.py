@@ -6,6 +6,7 @@ import cmath
 import math
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from typing import Literal
 
 import torch
 
@@ -19,24 +20,28 @@ from ketscale.private_torch import transforms_active
 LONG = 200
 
 
-def is_faster(
+Way = Literal["entries", "eigenvectors", "products"]
+
+
+def fastest(
     fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution, tasks: int, states: int
-) -> bool:
-    """Whether evolution and gradient take less time by eigenvectors than by entries and by products of matrices.
+) -> Way:
+    """How a closed system's evolution and gradient take least time: by the entries of matrices, eigenvectors, or products.
 
     states: of each task.
     """
     generators, segments, levels = evolution.generators, controls.shape[-2], evolution.generators.size // 2
     by_fixed, by_controls = generators.largest_norms
     bound = evolution.tau * (_largest(fixed) * by_fixed + _largest(controls) * by_controls)
-    if not bound < MOST_EXACT_STEPS * evolution.division.reaches[-1]:
-        return False
+    allowed = bound < MOST_EXACT_STEPS * evolution.division.reaches[-1]
     if levels < LEAST_DENSE:
-        return bound > LONG
+        return "eigenvectors" if bound > LONG and allowed else "entries"
+    by_entries, by_products = times(fixed, controls, evolution, tasks, states)
     # Nanoseconds, by a fit to 8 to 256 levels on one core of a Xeon, which took half of `times` by entries, and more by products.
     by_eigenvectors = 60_000 + segments * (8_000 + tasks * (200 * levels**2 + 0.8 * levels**3))
-    by_entries, by_products = times(fixed, controls, evolution, tasks, states)
-    return by_eigenvectors < min(by_entries / 2, by_products * (1 + 2 * LEAST_DENSE / levels))
+    if allowed and by_eigenvectors < min(by_entries / 2, by_products * (1 + 2 * LEAST_DENSE / levels)):
+        return "eigenvectors"
+    return "products" if by_products < by_entries else "entries"
 
 
 def _largest(tensor: torch.Tensor) -> float:
