@@ -79,14 +79,23 @@ def filled(text: str, rows: Rows) -> str:
 
 
 def listed(text: str, rows: Rows) -> str:
-    """The list of measurements with the days and commits of these."""
+    """The list of measurements with the days, commits and machines of these."""
     here = [
-        found for row in rows if row["n"] for found in re.findall(r"commit (\w+), ([\d-]+)", row["source"])
+        found
+        for row in rows
+        if row["n"]
+        for found in re.findall(r"([^;,]+), \d+ cores?, commit (\w+), ([\d-]+)", row["source"])
     ]
-    commits, days = (sorted({found[part] for found in here}) for part in (0, 1))
-    cells = (", ".join(days), ", ".join(f"`{each}`" for each in commits)) if here else (MISSING, "")
+    machines, commits, days = (sorted({found[part].strip() for found in here}) for part in (0, 1, 2))
+    cells = (
+        (", ".join(days), ", ".join(f"`{each}`" for each in commits), ", ".join(machines))
+        if here
+        else (MISSING, "", "")
+    )
     return re.sub(
-        rf"(\({NAME}\.md\)) \|[^|]*\|[^|]*\|", lambda found: f"{found[1]} | {cells[0]} | {cells[1]} |", text
+        rf"(\({NAME}\.md\)) \|[^|]*\|[^|]*\|[^|]*\|",
+        lambda found: f"{found[1]} | {' | '.join(cells)} |",
+        text,
     )
 
 

@@ -325,7 +325,9 @@ def test_other_data_are_not_compared(tmp_path: Path) -> None:
 def test_other_data_are_not_joined_where_nothing_is_compared(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(selection.Candidate, "guessing", lambda self: None)  # as of a metric that is no share
+    monkeypatch.setattr(
+        selection.Candidate, "guessing", lambda self: None
+    )  # as for a metric that is not a share
     found, _ = asked(
         analysis.of(given(controls=())),
         tmp_path,

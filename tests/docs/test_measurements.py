@@ -72,10 +72,10 @@ def test_a_marked_number_becomes_that_of_its_reader() -> None:
         assert readers.filled(f"8 of {before}{cell}", []) == f"8 of not measured yet{cell}"
 
 
-def test_the_list_has_the_commits_of_the_readers() -> None:
+def test_the_list_has_the_commits_and_machines_of_the_readers() -> None:
     b1, a2, c3 = (f"AMD EPYC, 2 cores, commit {commit}, 2026-11-27" for commit in ("b1", "a2", "c3"))
     rows = [{"n": "3", "source": source} for source in (b1, f"{a2}; {c3}")]
-    row = "| [Five](2026-11-readers.md) | not measured yet | | AMD EPYC |"
+    row = "| [Five](2026-11-readers.md) | not measured yet | | Intel Xeon |"
     made = "| [Five](2026-11-readers.md) | 2026-11-27 | `a2`, `b1`, `c3` | AMD EPYC |"
     assert readers.listed(row, rows) == made
     assert "not measured yet" in readers.listed(row, [])

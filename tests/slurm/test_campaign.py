@@ -36,8 +36,8 @@ PARTITION = "campaign"
 # Enough for a fault to meet them. A step of ranks that share a machine's cores takes ten times as long.
 STEPS, STEPS_ON_RANKS = 1500, 800
 STATE = Path(os.environ.get("KETSCALE_SLURM_STATE", "/var/tmp/ketscale-slurm"))
-# What Python runs when a process that trains starts. If it finds the file `clock`, and takes it, its clock is an hour
-# ahead. One run's record is not opened while the file `held` is there.
+# Python runs this when a process starts. A training process that takes the file `clock` has a clock that is an hour ahead,
+# and none opens the record of one run while the file `held` exists.
 AT_START = """
 import os, sys, time
 def wait(event, arguments):
@@ -96,7 +96,7 @@ class Night:
         return done / sum(map(steps, self.runs))
 
     def goes_on(self) -> None:
-        """Call again if the driver has ended; there is something left to do."""
+        """Check that the run whose record waits has not ended, and call again if the driver has."""
         assert self.last in self.left(), f"seed {SEED}: the record of {self.last.path} has not waited"
         if self.driver.poll() is not None:
             # Faults have used up the attempts of some run; nobody would do less in the morning.

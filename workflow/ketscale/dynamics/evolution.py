@@ -89,12 +89,13 @@ def evolve(
         work on the whole system as exact does; or for kets and unitaries of a chain of several sites with equal levels those of
         `engines.pulses.integrators`, in fp64, which evolve sites and pairs: suzuki4, of order 4; or interaction4, of order 4
         where layers of couplings commute (two sites), otherwise of order 2 with a small error. None of these is chosen by itself:
-        their error depends on couplings and frame, which no `dt` covers by construction, and at an error of 1e-8 suzuki4
-        takes 0.31 to 16 times as long as exact on 4 to 10 qubits (docs/benchmarks.md). `error_estimate` checks a `dt`.
+        their error depends on couplings and frame, which no `dt` covers by construction, and so does which is faster at equal
+        error (docs/benchmarks.md). `error_estimate` checks a `dt`.
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
-        matrices by torch's operators, on any device; auto: the first for CPU tensors, but for unitaries of 8 levels and
-        more where the second, or eigenvectors, take less time, and for fewer levels in segments of more than 200 radians,
-        which take eigenvectors.
+        matrices by torch's operators, on any device; auto: compiled for CPU tensors, but for final kets and unitaries that
+        take less time otherwise. From 8 levels on, products or the eigenvectors of each segment's Hamiltonian may; with fewer
+        levels eigenvectors do in segments whose angle may exceed 200 radians. Trajectories, `torch.func`, and derivatives
+        with respect to the duration or operators never take eigenvectors.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
 
@@ -171,7 +172,7 @@ def evolve(
 
     made = None
     if columns and not trajectory and propagator is EXACTLY and batch != 0 and not one_by_one:
-        made = _without_operators(
+        made = _final_kets(
             system,
             given["controls"][0],
             duration,
@@ -227,7 +228,7 @@ def _together(systems: Sequence[System], given: dict[str, tuple[Any, int]]) -> S
     return made
 
 
-def _without_operators(
+def _final_kets(
     system: System,
     controls: torch.Tensor,
     duration: Any,
@@ -236,7 +237,11 @@ def _without_operators(
     tasks: int,
     general: Callable[..., torch.Tensor],
 ) -> torch.Tensor | None:
-    """The final kets by `cpu.Kets` or `ByEigenvectors`; None if it is for neither, or not finite, so that `general` says why."""
+    """The final kets by the faster of `cpu.Kets` and `ByEigenvectors`.
+
+    None if products are faster, memory is short, neither applies, or the result is not finite: then `general` computes it, or
+    says what is wrong.
+    """
     if not isinstance(duration, (int, float)) or not 0 < duration < math.inf or not controls.is_cpu:
         return None
     if initial is None:
@@ -253,12 +258,13 @@ def _without_operators(
     segments, (d, k) = controls.shape[-2], initial.shape[-2:]
     evolution = Evolution(system.ket_generators, duration / segments, EXACT[controls.dtype])
     way = fastest(parameters, controls, evolution, tasks, k)
-    # Eigenvectors come with four matrices for each segment besides its states.
-    matrices = 64 * d if way == "eigenvectors" else 0
-    if way == "products" or segments * tasks * d * (k * initial.itemsize + matrices) > cpu.KEPT_BYTES:
+    dense = way == "eigenvectors"
+    # Besides its states, a segment's eigenvectors come with four complex matrices in fp64.
+    kept = d * (16 * k + 64 * d) if dense else d * k * initial.itemsize
+    if way == "products" or segments * tasks * kept > cpu.KEPT_BYTES:
         return None
     recorded = cpu.is_recorded(*given)
-    function = ByEigenvectors(evolution, general) if matrices else cpu.Kets(evolution, general, recorded)
+    function = ByEigenvectors(evolution, general) if dense else cpu.Kets(evolution, general, recorded)
     (made,) = applied(function, *given)
     return made if function.finite else None
 

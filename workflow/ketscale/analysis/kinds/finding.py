@@ -31,7 +31,7 @@ _ORDER = (
     verdicts.NO_CONTROL,
 )  # fmt: skip
 _OF_INTERVALS = _ORDER[:4]
-# What runs that cannot be joined are beside, if nothing else.
+# What a model is compared with, in words, if its runs cannot be joined and it has no control.
 OWN = "its own runs"
 # Settings of a protocol that change nothing of what is learned.
 _ASIDE = ("features", "timed", "warmup", "sampled_steps", "sharding", "parallel", "keep_model")

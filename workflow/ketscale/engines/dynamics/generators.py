@@ -105,7 +105,7 @@ class Generators:
         return torch.from_numpy(sums.reshape(count, self.size).max(1))
 
     @cached_property
-    def largest_norms(self) -> tuple[float, float]:
+    def summed_norms(self) -> tuple[float, float]:
         """The sums of the norms of the fixed matrices and of the controlled ones."""
         norms = self.norms.tolist()
         return sum(norms[: len(self.fixed)]), sum(norms[len(self.fixed) :])

@@ -18,7 +18,7 @@ from ketscale.private_torch import transforms_active
 # Bytes of matrices that a backward pass keeps, of which it needs so many for each segment; of longer pulses it computes
 # parts again, from their starts.
 KEPT_BYTES, MATRICES = 1 << 30, 24
-# Matrices of fewer levels are too small for the operators of torch.
+# Products of matrices of fewer levels are too small for the operators of torch.
 LEAST_DENSE = 8
 # Columns that the code of `universal` takes together.
 LANES = 16
@@ -83,7 +83,7 @@ def times(
 ) -> tuple[float, float]:
     """Nanoseconds that a closed system's evolution and gradient take by the entries of matrices, and by their products.
 
-    They are those of one core of an EPYC, by fits to 0.3 to 60 rad and 8 to 81 levels. states: of each task.
+    Fitted on one core of an EPYC, to 0.3 to 60 rad and 8 to 81 levels. states: of each task.
     """
     generators, segments = evolution.generators, controls.shape[-2]
     levels, entries = generators.size // 2, generators.entry_count

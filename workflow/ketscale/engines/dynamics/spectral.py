@@ -1,4 +1,4 @@
-"""Closed evolution by the eigenvectors of each segment's Hamiltonian, which takes as long for any angle."""
+"""Closed evolution by the eigenvectors of each segment's Hamiltonian, whose time does not depend on the angle."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from ketscale.engines.dynamics.plain import LEAST_DENSE, times
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 from ketscale.private_torch import transforms_active
 
-# Few levels: from so many radians on, by measurements of one and 64 pulses of 2 to 7 levels.
+# Few levels: from so many radians on, as one and 64 pulses of 2 to 7 levels took less time then (one core of a Xeon).
 LONG = 200
 
 
@@ -26,18 +26,15 @@ Way = Literal["entries", "eigenvectors", "products"]
 def fastest(
     fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution, tasks: int, states: int
 ) -> Way:
-    """How a closed system's evolution and gradient take least time: by the entries of matrices, eigenvectors, or products.
-
-    states: of each task.
-    """
+    """Which way takes least time for a closed system's evolution and gradient; states: of each task."""
     generators, segments, levels = evolution.generators, controls.shape[-2], evolution.generators.size // 2
-    by_fixed, by_controls = generators.largest_norms
-    bound = evolution.tau * (_largest(fixed) * by_fixed + _largest(controls) * by_controls)
+    by_fixed, by_controls = generators.summed_norms
+    bound = evolution.tau * (_largest_size(fixed) * by_fixed + _largest_size(controls) * by_controls)
     allowed = bound < MOST_EXACT_STEPS * evolution.division.reaches[-1]
     if levels < LEAST_DENSE:
         return "eigenvectors" if bound > LONG and allowed else "entries"
     by_entries, by_products = times(fixed, controls, evolution, tasks, states)
-    # In nanoseconds, for 8 to 256 levels. On one core of a Xeon entries took less than `times`, and products of few levels more.
+    # Beside eigenvectors, which one core of a Xeon took for 8 to 256 levels, `times` is corrected to that core, for sparse chains.
     found: dict[Way, float] = {
         "entries": 0.6 * by_entries,
         "products": (1 + 2 * LEAST_DENSE / levels) * by_products,
@@ -47,12 +44,13 @@ def fastest(
     return min(found, key=lambda way: found[way])
 
 
-def _largest(tensor: torch.Tensor) -> float:
+def _largest_size(tensor: torch.Tensor) -> float:
+    """The largest absolute value; 0 of an empty tensor."""
     return torch.linalg.vector_norm(tensor.detach(), math.inf).item() if tensor.numel() else 0.0
 
 
 class ByEigenvectors(ByOperators):
-    """The final kets of a closed system: see `cpu.Kets`, which takes and gives the same. All is computed in fp64.
+    """The final kets of a closed system, computed in fp64: see `cpu.Kets`, which takes and gives the same tensors.
 
     A segment's map is U = V exp(-i t E) V^+, and its derivative V (F o (V^+ dH V)) V^+, where F_ab is the divided difference of
     exp(-i t E), which is -i t exp(-i t (E_a + E_b) / 2) sinc(t (E_a - E_b) / 2) (Daleckii and Krein, 1951; Higham, Functions
@@ -75,7 +73,7 @@ class ByEigenvectors(ByOperators):
             controls, initial, fixed = controls.double(), initial.to(torch.complex128), fixed.double()
         drift, driven = self._terms
         d = initial.shape[-2]
-        # Real numbers, which are products of real ones.
+        # In real arithmetic, since coefficients are real.
         found = controls @ driven + (fixed @ drift).unsqueeze(-2)
         energies, vectors = torch.linalg.eigh(torch.view_as_complex(found.unflatten(-1, (d, d, 2))))
         bras = vectors.mH
@@ -108,7 +106,8 @@ class ByEigenvectors(ByOperators):
         one, other = angles.unsqueeze(-1), angles.unsqueeze(-2)
         divided = torch.polar(torch.sinc((one - other) / math.pi), -(one + other))
         inner = (bras @ states) @ (torch.stack(after[::-1], -3) @ vectors) * divided
-        # The gradient by a coefficient of the Hermitian matrix A is Re tr(M A), that is M by the conjugate of A.
+        # The gradient with respect to the coefficient of a Hermitian matrix A is Re tr(M A): the sum of products of the real
+        # and the imaginary parts of M and A.
         by_matrix = torch.view_as_real(vectors @ inner @ (-1j * self._tau * bras)).flatten(-3)
         drift, driven = self._terms
         made = (
@@ -124,9 +123,9 @@ class ByEigenvectors(ByOperators):
 
 @lru_cache(maxsize=64)
 def _terms(generators: Generators) -> list[torch.Tensor]:
-    """The Hermitian matrices, real and imaginary parts beside each other, of the fixed coefficients (F, 2 d**2) and the controls.
+    """The Hermitian matrices of the fixed coefficients (F, 2 d**2) and of the controls (K, 2 d**2), as real numbers.
 
-    Those of generators are -i times these.
+    The matrices of `generators` are -i times these.
     """
     matrices = generators.dense(torch.empty(0, dtype=torch.float64))
     return [torch.view_as_real(1j * each).flatten(1) for each in matrices]
