@@ -190,6 +190,59 @@ def test_second_derivatives_and_torch_func() -> None:
     torch.testing.assert_close(torch.func.vmap(loss)(controls[None])[0], loss(controls), rtol=0, atol=1e-11)
 
 
+FLIP = kd.System({}, {}, {"x": [[0, 1], [1, 0]]})
+LONG = torch.full((1, 1), 300.0, dtype=torch.float64)
+
+
+def test_gradients_by_initial_states_are_plain_tensors() -> None:
+    ket = torch.tensor([1, 0], dtype=torch.complex128, requires_grad=True)
+    kd.evolve(FLIP, LONG, 1.0, initial=ket)[0].real.backward()
+    assert ket.grad is not None and ket.grad.numpy() == pytest.approx([np.cos(300), 1j * np.sin(300)])
+
+
+def test_what_is_kept_does_not_depend_on_the_mode_of_the_first_call() -> None:
+    one = kd.System({}, {}, {"x": [[0, 1.5], [1.5, 0]]})  # not known from other tests
+    with torch.inference_mode():
+        kd.evolve(one, LONG, 1.0)
+    leaf = torch.ones(1, 1, dtype=torch.float64, requires_grad=True)
+    for route in ("torch", "auto"):
+        (found,) = torch.autograd.grad(kd.evolve(one, leaf, 1.0, route=route)[0].real, leaf)
+        assert found.item() == pytest.approx(-1.5 * np.sin(1.5))
+    other, ket = kd.System({}, {}, {"x": [[0, 2.5], [2.5, 0]]}), torch.tensor([1, 0], dtype=torch.complex128)
+    with torch.device("meta"):
+        kd.evolve(other, LONG, 1.0, initial=ket)
+    assert kd.evolve(other, LONG, 1.0, initial=ket)[0].item() == pytest.approx(np.cos(750))
+
+
+def test_a_result_that_is_too_large_for_single_precision_is_refused() -> None:
+    one = kd.System({}, {}, {"h": [[0.5**0.5, 0.5**0.5], [0.5**0.5, -(0.5**0.5)]]})
+    ket = torch.tensor([3e38, 3e38], dtype=torch.complex64)
+    with pytest.raises(UserError):
+        kd.evolve(one, torch.full((1, 1), np.pi * 100.5, dtype=torch.float32), 1.0, initial=ket)
+
+
+@pytest.mark.parametrize("trajectory", [False, True])
+@pytest.mark.parametrize("size", [0.5, 300.0])
+def test_several_gradients_at_once_are_refused(size: float, trajectory: bool) -> None:
+    controls = torch.full((1, 1), size, dtype=torch.float64, requires_grad=True)
+    final = torch.view_as_real(kd.evolve(FLIP, controls, 1.0, trajectory=trajectory)).flatten()
+    with pytest.raises(UserError, match="one gradient at a time: leave out is_grads_batched=True"):
+        torch.autograd.grad(
+            final, controls, torch.eye(len(final), dtype=torch.float64), is_grads_batched=True
+        )
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("size", [1e3, 4e4])
+def test_the_error_estimate_is_that_of_rounding(size: float, dtype: torch.dtype) -> None:
+    """Halves of a segment have its eigenvectors, so they are evolved in another way."""
+    one = kd.System({"z": [[1, 0.1j], [-0.1j, -1]]}, {"z": 1.0}, {"x": [[0.3, 0.7], [0.7, -0.2]]})
+    given = torch.tensor([[size]], dtype=dtype)
+    found = kd.error_estimate(one, given, 2.0).item()
+    unit = torch.finfo(dtype).eps
+    assert 1e-3 * size * unit < found < 10 * size * unit
+
+
 def test_angles_beyond_what_is_promised_are_refused() -> None:
     one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {"x": [[0, 1], [1, 0]]})
     for size in (1e6, 1e300):

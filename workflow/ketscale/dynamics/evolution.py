@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any, Literal, cast, get_args
 
@@ -48,6 +49,8 @@ _INITIAL = {
 }
 
 
+# Whether eigenvectors may be taken.
+_EIGENVECTORS = ContextVar("_EIGENVECTORS", default=True)
 # Systems of more states are evolved one by one, which takes less time and memory than the elements of all their operators.
 MOST_TOGETHER = 9
 
@@ -94,8 +97,9 @@ def evolve(
     route: compiled: machine code that goes through the entries of the equations, for CPU tensors; torch: products of
         matrices by torch's operators, on any device; auto: compiled for CPU tensors, but for final kets and unitaries that
         take less time otherwise. From 8 levels on, products or the eigenvectors of each segment's Hamiltonian may; with fewer
-        levels eigenvectors do in segments whose angle may exceed 200 radians. Trajectories, `torch.func`, and derivatives
-        with respect to the duration or operators never take eigenvectors.
+        levels eigenvectors do in segments whose angle may exceed 200 radians. A batch goes one way, so a member's rounding may
+        depend on the others. Trajectories, `torch.func`, and derivatives with respect to the duration or operators never take
+        eigenvectors.
     trajectory: whether the result has the states at the start and at the end of each segment, on an axis of
         (segments + 1) behind the batch's.
 
@@ -257,14 +261,13 @@ def _final_kets(
 
     segments, (d, k) = controls.shape[-2], initial.shape[-2:]
     evolution = Evolution(system.ket_generators, duration / segments, EXACT[controls.dtype])
-    way = fastest(parameters, controls, evolution, tasks, k)
-    dense = way == "eigenvectors"
-    # Besides its states, a segment's eigenvectors come with four complex matrices in fp64.
-    kept = d * (16 * k + 64 * d) if dense else d * k * initial.itemsize
-    if way == "products" or segments * tasks * kept > cpu.KEPT_BYTES:
-        return None
     recorded = cpu.is_recorded(*given)
-    function = ByEigenvectors(evolution, general) if dense else cpu.Kets(evolution, general, recorded)
+    way = fastest(parameters, controls, evolution, tasks, k, recorded, _EIGENVECTORS.get())
+    if way == "products" or (
+        way == "entries" and segments * tasks * k * d * initial.itemsize > cpu.KEPT_BYTES
+    ):
+        return None
+    function = (ByEigenvectors if way == "eigenvectors" else cpu.Kets)(evolution, general, recorded)
     (made,) = applied(function, *given)
     return made if function.finite else None
 
@@ -295,11 +298,18 @@ def error_estimate(
         True
     """
 
-    def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
-        return evolve(system, controls, duration, kind=kind, dt=dt, trajectory=trajectory, **others)
-
     systems = as_systems(system)
-    coarse, fine = two_resolutions(evolved, _controls(systems[0], controls), dt)
+    whole = _controls(systems[0], controls)
+
+    def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
+        # Halves have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
+        before = _EIGENVECTORS.set(controls is whole)
+        try:
+            return evolve(system, controls, duration, kind=kind, dt=dt, trajectory=trajectory, **others)
+        finally:
+            _EIGENVECTORS.reset(before)
+
+    coarse, fine = two_resolutions(evolved, whole, dt)
     kind = kind or _usual_kind(systems, others.get("rates"))
     axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
     if trajectory:

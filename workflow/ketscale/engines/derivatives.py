@@ -12,7 +12,7 @@ import torch
 from torch.autograd import forward_ad
 
 from ketscale.errors import UserError
-from ketscale.private_torch import Differentiable, applied, forward_mode, transforms_active
+from ketscale.private_torch import Differentiable, applied, forward_mode, is_grad_batched, transforms_active
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,6 +43,18 @@ def first_derivatives_only(what: str, instead: str = "leave out create_graph=Tru
     """
     if torch.is_grad_enabled():
         raise UserError(f"{what} has first derivatives only: {instead}")
+
+
+def one_gradient(what: str, cotangent: torch.Tensor, instead: str = "take jacrev of torch.func") -> None:
+    """Called in a backward pass that computes one gradient at a time.
+
+    Raises:
+        UserError: it is asked for several at once.
+    """
+    if is_grad_batched(cotangent):
+        raise UserError(
+            f"{what} computes one gradient at a time: leave out is_grads_batched=True or vectorize=True, or {instead}"
+        )
 
 
 def paired(values: torch.Tensor, cotangent: torch.Tensor) -> torch.Tensor:

@@ -7,10 +7,10 @@ from functools import lru_cache
 
 import torch
 
+from ketscale.engines import derivatives
 from ketscale.engines.circuits.circuit import Angles, Circuit, check
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
-from ketscale.private_torch import is_grad_batched
 
 
 def check_request(
@@ -72,8 +72,4 @@ def one_first_derivative(simulator: str, cotangent: torch.Tensor) -> None:
 
 def one_gradient(simulator: str, cotangent: torch.Tensor) -> None:
     """Called in a simulator's backward pass: raise UserError if it is asked for several gradients at once."""
-    if is_grad_batched(cotangent):
-        raise UserError(
-            f"{simulator} computes one gradient at a time: leave out is_grads_batched=True or vectorize=True, "
-            "or take jacrev of torch.func and a Layer"
-        )
+    derivatives.one_gradient(simulator, cotangent, "take jacrev of torch.func and a Layer")

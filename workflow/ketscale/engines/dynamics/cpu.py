@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ketscale.engines.choice import CodeChoice
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
-from ketscale.engines.derivatives import ByOperators, Rows
+from ketscale.engines.derivatives import ByOperators, Rows, one_gradient
 from ketscale.engines.dynamics import kernels, universal
 from ketscale.engines.dynamics import plan as plan_module
 from ketscale.engines.dynamics.generators import Evolution, Generators
@@ -198,6 +198,7 @@ class _Final(Rows):
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], _: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
+        one_gradient("a propagator", cotangents[0])
         kept, self.kept = self.kept, None
         gradient = _Gradient(self.evolution, kept)
         if torch.is_grad_enabled() or transforms_active():
@@ -327,6 +328,7 @@ class Kets(ByOperators):
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `Differentiable.pull`."""
+        one_gradient("a propagator", cotangents[0])
         if torch.is_grad_enabled() or transforms_active():
             return super().pull(tensors, cotangents, needed)
         if self._kept is None:

@@ -135,11 +135,13 @@ def _dense(
     fixed, count = len(generators.fixed), len(generators.fixed) + len(generators.controlled)
     stack = np.zeros((count, generators.size, generators.size))
     stack[coefficients, rows, columns] = values
-    made = torch.from_numpy(stack)
-    if generators.paired:
-        made = torch.complex(made[:, ::2, ::2], made[:, 1::2, ::2])
-    made = made.to(device, dtype.to_complex() if generators.paired else dtype)
-    return made[:fixed], made[fixed:]
+    # Whoever asks first may not want a gradient, but the next one may.
+    with torch.inference_mode(False):
+        made = torch.from_numpy(stack)
+        if generators.paired:
+            made = torch.complex(made[:, ::2, ::2], made[:, 1::2, ::2])
+        made = made.to(device, dtype.to_complex() if generators.paired else dtype)
+        return made[:fixed], made[fixed:]
 
 
 # How a segment is evolved: by the exponential of its generator, or by a Runge-Kutta integrator.

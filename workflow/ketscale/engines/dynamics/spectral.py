@@ -10,9 +10,9 @@ from typing import Literal
 
 import torch
 
-from ketscale.engines.derivatives import ByOperators
+from ketscale.engines.derivatives import ByOperators, one_gradient
 from ketscale.engines.dynamics.generators import Evolution, Generators
-from ketscale.engines.dynamics.plain import LEAST_DENSE, times
+from ketscale.engines.dynamics.plain import KEPT_BYTES, LEAST_DENSE, times
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 from ketscale.private_torch import transforms_active
 
@@ -24,13 +24,27 @@ Way = Literal["entries", "eigenvectors", "products"]
 
 
 def fastest(
-    fixed: torch.Tensor, controls: torch.Tensor, evolution: Evolution, tasks: int, states: int
+    fixed: torch.Tensor,
+    controls: torch.Tensor,
+    evolution: Evolution,
+    tasks: int,
+    states: int,
+    keeps: bool = True,
+    eigenvectors: bool = True,
 ) -> Way:
-    """Which way takes least time for a closed system's evolution and gradient; states: of each task."""
+    """Which way takes least time for a closed system's evolution and gradient, for all tasks alike.
+
+    states: of each task. keeps: whether what a gradient needs is kept. eigenvectors: whether these may be taken. Where they
+    would take more memory than `plain` keeps, they are not.
+    """
     generators, segments, levels = evolution.generators, controls.shape[-2], evolution.generators.size // 2
     by_fixed, by_controls = generators.summed_norms
     bound = evolution.tau * (_largest_size(fixed) * by_fixed + _largest_size(controls) * by_controls)
-    allowed = bound < MOST_EXACT_STEPS * evolution.division.reaches[-1]
+    # Complex matrices in fp64, and, for a gradient, states and their cotangents.
+    memory = segments * tasks * levels * (128 * levels + 96 * states * keeps)
+    allowed = (
+        eigenvectors and memory < KEPT_BYTES and bound < MOST_EXACT_STEPS * evolution.division.reaches[-1]
+    )
     if levels < LEAST_DENSE:
         return "eigenvectors" if bound > LONG and allowed else "entries"
     by_entries, by_products = times(fixed, controls, evolution, tasks, states)
@@ -50,15 +64,18 @@ def _largest_size(tensor: torch.Tensor) -> float:
 
 
 class ByEigenvectors(ByOperators):
-    """The final kets of a closed system, computed in fp64: see `cpu.Kets`, which takes and gives the same tensors.
+    """The final kets of a closed system, computed in fp64: see `cpu.Kets`, which has the same arguments.
+
+    Their rounding adds up by segment, to some 1e-15 for each.
 
     A segment's map is U = V exp(-i t E) V^+, and its derivative V (F o (V^+ dH V)) V^+, where F_ab is the divided difference of
     exp(-i t E), which is -i t exp(-i t (E_a + E_b) / 2) sinc(t (E_a - E_b) / 2) (Daleckii and Krein, 1951; Higham, Functions
     of Matrices, 2008, section 3.2).
     """
 
-    def __init__(self, evolution: Evolution, general: Callable[..., torch.Tensor]) -> None:
-        self._tau, self._general, self._terms = evolution.tau, general, _terms(evolution.generators)
+    def __init__(self, evolution: Evolution, general: Callable[..., torch.Tensor], keeps: bool) -> None:
+        self._tau, self._general, self._keeps = evolution.tau, general, keeps
+        self._terms = _terms(evolution.generators)
         self._kept: tuple[torch.Tensor, ...] | None = None
         self.finite = True
 
@@ -78,41 +95,47 @@ class ByEigenvectors(ByOperators):
         energies, vectors = torch.linalg.eigh(torch.view_as_complex(found.unflatten(-1, (d, d, 2))))
         bras = vectors.mH
         maps = (vectors * torch.exp(-1j * self._tau * energies).unsqueeze(-2)) @ bras
-        states = [initial]
-        for segment in maps.unbind(-3):
-            states.append(segment @ states[-1])
-        final = states.pop()
+        batch, (segments, d, k) = maps.shape[:-3], (maps.shape[-3], *initial.shape[-2:])
+        state, states = initial, None
+        if self._keeps:
+            states = maps.new_empty(*max(batch, initial.shape[:-2]), segments, d, k)
+        for number, segment in enumerate(maps.unbind(-3)):
+            if states is not None:
+                states[..., number, :, :] = state
+            state = segment @ state
+        final = state.to(tensors[1].dtype)
         self.finite = cmath.isfinite(final.sum().item())
-        states[0] = initial.expand_as(final)
-        self._kept = energies, vectors, bras, maps, torch.stack(states, -3)
-        return (final.to(tensors[1].dtype),)
+        self._kept = None if states is None else (energies, vectors, bras, maps, states)
+        return (final,)
 
     def pull(
         self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
         """See `Differentiable.pull`."""
+        one_gradient("a propagator", cotangents[0])
         if torch.is_grad_enabled() or transforms_active():
             return super().pull(tensors, cotangents, needed)
         if self._kept is None:
+            self._keeps = True
             self(*tensors)
         assert self._kept is not None
         (energies, vectors, bras, maps, states), self._kept = self._kept, None
         # Bras of cotangents, after each segment.
-        bra, after = cotangents[0].to(torch.complex128).mH, []
-        for segment in reversed(maps.unbind(-3)):
-            after.append(bra)
-            bra = bra @ segment
+        bra, after = cotangents[0].to(torch.complex128).mH, torch.empty_like(states.mT)
+        for number in reversed(range(states.shape[-3])):
+            after[..., number, :, :] = bra
+            bra = bra @ maps[..., number, :, :]
         angles = energies * (self._tau / 2)
         one, other = angles.unsqueeze(-1), angles.unsqueeze(-2)
         divided = torch.polar(torch.sinc((one - other) / math.pi), -(one + other))
-        inner = (bras @ states) @ (torch.stack(after[::-1], -3) @ vectors) * divided
+        inner = (bras @ states) @ (after @ vectors) * divided
         # The gradient with respect to the coefficient of a Hermitian matrix A is Re tr(M A): the sum of products of the real
         # and the imaginary parts of M and A.
         by_matrix = torch.view_as_real(vectors @ inner @ (-1j * self._tau * bras)).flatten(-3)
         drift, driven = self._terms
         made = (
             by_matrix @ driven.mT if needed[0] else None,
-            bra.mH if needed[1] else None,
+            bra.mH.resolve_conj() if needed[1] else None,
             by_matrix.sum(-2) @ drift.mT if needed[2] else None,
         )
         return [
@@ -127,5 +150,6 @@ def _terms(generators: Generators) -> list[torch.Tensor]:
 
     The matrices of `generators` are -i times these.
     """
-    matrices = generators.dense(torch.empty(0, dtype=torch.float64))
-    return [torch.view_as_real(1j * each).flatten(1) for each in matrices]
+    with torch.inference_mode(False):
+        matrices = generators.dense(torch.empty(0, dtype=torch.float64, device="cpu"))
+        return [torch.view_as_real(1j * each).flatten(1) for each in matrices]
