@@ -144,28 +144,18 @@ def test_batches_are_their_members(batched: str) -> None:
     }
     given = {name: each if batched in (name, "all") else each[0] for name, each in given.items()}
     leaves = {name: each.clone().requires_grad_() for name, each in given.items()}
-    finals = kd.evolve(
-        one,
-        leaves["controls"],
-        DURATION,
-        parameters=leaves["parameters"],
-        initial=leaves["initial"],
-        kind="ket",
-    )
+
+    def evolved(controls: torch.Tensor, **others: torch.Tensor) -> torch.Tensor:
+        return kd.evolve(one, controls, DURATION, kind="ket", **others)  # type: ignore[arg-type]
+
+    finals = evolved(**leaves)
     weights = torch.tensor(rng.normal(size=(3, 3)))
     (finals.real * weights).sum().backward()
     alone = {name: each.clone().requires_grad_() for name, each in given.items()}
     total = torch.zeros((), dtype=torch.float64)
     for number in range(3):
         member = {name: each[number] if batched in (name, "all") else each for name, each in alone.items()}
-        final = kd.evolve(
-            one,
-            member["controls"],
-            DURATION,
-            parameters=member["parameters"],
-            initial=member["initial"],
-            kind="ket",
-        )
+        final = evolved(**member)
         torch.testing.assert_close(final, finals[number], rtol=0, atol=1e-12)
         total = total + (final.real * weights[number]).sum()
     total.backward()
@@ -217,7 +207,7 @@ def test_what_is_kept_does_not_depend_on_the_mode_of_the_first_call() -> None:
 def test_a_result_that_is_too_large_for_single_precision_is_refused() -> None:
     one = kd.System({}, {}, {"h": [[0.5**0.5, 0.5**0.5], [0.5**0.5, -(0.5**0.5)]]})
     ket = torch.tensor([3e38, 3e38], dtype=torch.complex64)
-    with pytest.raises(UserError):
+    with pytest.raises(UserError, match="too large for exact"):
         kd.evolve(one, torch.full((1, 1), np.pi * 100.5, dtype=torch.float32), 1.0, initial=ket)
 
 

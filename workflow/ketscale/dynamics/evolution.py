@@ -49,7 +49,7 @@ _INITIAL = {
 }
 
 
-# Whether eigenvectors may be taken.
+# Whether `evolve` may take eigenvectors: not for the second resolution of `error_estimate`.
 _EIGENVECTORS = ContextVar("_EIGENVECTORS", default=True)
 # Systems of more states are evolved one by one, which takes less time and memory than the elements of all their operators.
 MOST_TOGETHER = 9

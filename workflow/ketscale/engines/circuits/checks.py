@@ -9,7 +9,6 @@ import torch
 
 from ketscale.engines import derivatives
 from ketscale.engines.circuits.circuit import Angles, Circuit, check
-from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.errors import UserError
 
 
@@ -64,7 +63,7 @@ def refuse_gradient(simulator: str, what: str, *tensors: torch.Tensor | None) ->
 
 def one_first_derivative(simulator: str, cotangent: torch.Tensor) -> None:
     """As `one_gradient`, and raise UserError if the gradient is to be differentiated too."""
-    first_derivatives_only(
+    derivatives.first_derivatives_only(
         simulator, "for create_graph=True, Hessians and forward mode use simulator 'fused' or 'default.qubit'"
     )
     one_gradient(simulator, cotangent)

@@ -18,11 +18,12 @@ from numpy.typing import NDArray
 
 from ketscale.engines.choice import CodeChoice
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
-from ketscale.engines.derivatives import ByOperators, Rows, one_gradient
+from ketscale.engines.derivatives import Rows, one_gradient
 from ketscale.engines.dynamics import kernels, universal
 from ketscale.engines.dynamics import plan as plan_module
 from ketscale.engines.dynamics.generators import Evolution, Generators
 from ketscale.engines.dynamics.plan import EvolutionPlan, Table
+from ketscale.engines.dynamics.spectral import FinalKets
 from ketscale.engines.dynamics.tasks import as_array
 from ketscale.measure.spans import span
 from ketscale.private_torch import applied, forward_mode, transforms_active
@@ -286,21 +287,12 @@ def _beside(
         yield torch.cat([tensor, torch.zeros_like(tensor) if tangent is None else tangent], -1)
 
 
-class Kets(ByOperators):
-    """The final kets of a closed system, without torch's operators, each of which takes as long as many segments of a small system.
-
-    It is applied to controls ([tasks,] segments, K), kets as columns ([tasks,] d, k) and the drift's parameters ([tasks,] F),
-    and gives ([tasks,] d, k). general: the same by torch's operators. keeps: see `_Final`. finite: whether the last result is.
-    """
+class Kets(FinalKets):
+    """The final kets by compiled code, without torch's operators, each of which takes as long as many segments of a small system."""
 
     def __init__(self, evolution: Evolution, general: Callable[..., torch.Tensor], keeps: bool) -> None:
-        self._evolution, self._general, self._keeps = evolution, general, keeps
-        self._kept: tuple[_Call, torch.Tensor] | None = None
-        self.finite = True
-
-    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `ByOperators.plainly`."""
-        return (self._general(*tensors),)
+        super().__init__(general, keeps)
+        self._evolution = evolution
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.__call__`."""
@@ -318,37 +310,27 @@ class Kets(ByOperators):
             self._evolution, fixed.dtype, rows.numel() // d, controls.shape[-2], fixed=fixed, fixed_stride=fixed_stride,
             controls=controls, controls_stride=controls_stride, initial=rows, initial_stride=2 * d,
         )  # fmt: skip
-        saved = call.saved() if self._keeps else None
+        saved = call.saved() if self.keeps else None
         final = call.forward(torch.empty_like(rows), saved)
         self.finite = cmath.isfinite(final.sum().item())
-        self._kept = None if saved is None else (call, saved)
+        self.kept = None if saved is None else (call, saved)
         return (final.mT,)
 
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    def gradients(
+        self, kept: Any, cotangent: torch.Tensor, needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`."""
-        one_gradient("a propagator", cotangents[0])
-        if torch.is_grad_enabled() or transforms_active():
-            return super().pull(tensors, cotangents, needed)
-        if self._kept is None:
-            self(*tensors)
-        assert self._kept is not None
-        (call, saved), self._kept = self._kept, None
-        cotangent = _rows(as_array(cotangents[0]))
+        """See `FinalKets.gradients`."""
+        call, saved = kept
+        cotangent = _rows(as_array(cotangent))
         by_kets, (*batch, k, d) = torch.empty_like(cotangent), cotangent.shape
         found = call.backward(cotangent, 2 * d, saved, by_kets)
         by_fixed, by_controls = (each.view(*batch, k, *each.shape[1:]) for each in found)
         # A sum that nobody needs would take as long as some segments.
-        made = (
+        return (
             by_controls.sum(-3) if needed[0] else None,
             by_kets.mT if needed[1] else None,
             by_fixed.sum(-2) if needed[2] else None,
         )
-        return [
-            each if each is None or each.shape == tensor.shape else each.sum_to_size(tensor.shape)
-            for each, tensor in zip(made, tensors, strict=True)
-        ]
 
 
 def _rows(columns: NDArray[Any]) -> torch.Tensor:

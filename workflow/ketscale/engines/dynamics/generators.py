@@ -135,7 +135,7 @@ def _dense(
     fixed, count = len(generators.fixed), len(generators.fixed) + len(generators.controlled)
     stack = np.zeros((count, generators.size, generators.size))
     stack[coefficients, rows, columns] = values
-    # Whoever asks first may not want a gradient, but the next one may.
+    # The first caller may be in inference mode, and the next one want a gradient.
     with torch.inference_mode(False):
         made = torch.from_numpy(stack)
         if generators.paired:

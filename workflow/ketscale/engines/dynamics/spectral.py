@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import cmath
 import math
+from abc import abstractmethod
 from collections.abc import Callable, Sequence
 from functools import lru_cache
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -63,10 +64,50 @@ def _largest_size(tensor: torch.Tensor) -> float:
     return torch.linalg.vector_norm(tensor.detach(), math.inf).item() if tensor.numel() else 0.0
 
 
-class ByEigenvectors(ByOperators):
-    """The final kets of a closed system, computed in fp64: see `cpu.Kets`, which has the same arguments.
+class FinalKets(ByOperators):
+    """The final kets of a closed system, with first derivatives of their own, and further ones by torch's operators.
 
-    Their rounding adds up by segment, to some 1e-15 for each.
+    It is applied to controls ([tasks,] segments, K), kets as columns ([tasks,] d, k) and the drift's parameters ([tasks,] F),
+    and gives ([tasks,] d, k). general: the same by torch's operators. keeps: whether a call keeps what `gradients` needs.
+    finite: whether the last result is.
+    """
+
+    def __init__(self, general: Callable[..., torch.Tensor], keeps: bool) -> None:
+        self._general, self.keeps = general, keeps
+        self.kept: Any = None
+        self.finite = True
+
+    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        """See `ByOperators.plainly`."""
+        return (self._general(*tensors),)
+
+    @abstractmethod
+    def gradients(
+        self, kept: Any, cotangent: torch.Tensor, needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """The gradients by the three tensors, None if not needed, from what a call has kept; for every task."""
+
+    def pull(
+        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    ) -> Sequence[torch.Tensor | None]:
+        """See `Differentiable.pull`."""
+        one_gradient("a propagator", cotangents[0])
+        if torch.is_grad_enabled() or transforms_active():
+            return super().pull(tensors, cotangents, needed)
+        if self.kept is None:
+            self.keeps = True
+            self(*tensors)
+        kept, self.kept = self.kept, None
+        return [
+            each
+            if each is None or (each.shape, each.dtype) == (tensor.shape, tensor.dtype)
+            else each.to(tensor.dtype).sum_to_size(tensor.shape)
+            for each, tensor in zip(self.gradients(kept, cotangents[0], needed), tensors, strict=True)
+        ]
+
+
+class ByEigenvectors(FinalKets):
+    """The final kets by eigenvectors, computed in fp64; their rounding adds up by segment, to some 1e-15 for each.
 
     A segment's map is U = V exp(-i t E) V^+, and its derivative V (F o (V^+ dH V)) V^+, where F_ab is the divided difference of
     exp(-i t E), which is -i t exp(-i t (E_a + E_b) / 2) sinc(t (E_a - E_b) / 2) (Daleckii and Krein, 1951; Higham, Functions
@@ -74,14 +115,8 @@ class ByEigenvectors(ByOperators):
     """
 
     def __init__(self, evolution: Evolution, general: Callable[..., torch.Tensor], keeps: bool) -> None:
-        self._tau, self._general, self._keeps = evolution.tau, general, keeps
-        self._terms = _terms(evolution.generators)
-        self._kept: tuple[torch.Tensor, ...] | None = None
-        self.finite = True
-
-    def plainly(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        """See `ByOperators.plainly`."""
-        return (self._general(*tensors),)
+        super().__init__(general, keeps)
+        self._tau, self._terms = evolution.tau, _terms(evolution.generators)
 
     def __call__(self, *tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
         """See `Differentiable.__call__`."""
@@ -97,7 +132,7 @@ class ByEigenvectors(ByOperators):
         maps = (vectors * torch.exp(-1j * self._tau * energies).unsqueeze(-2)) @ bras
         batch, (segments, d, k) = maps.shape[:-3], (maps.shape[-3], *initial.shape[-2:])
         state, states = initial, None
-        if self._keeps:
+        if self.keeps:
             states = maps.new_empty(*max(batch, initial.shape[:-2]), segments, d, k)
         for number, segment in enumerate(maps.unbind(-3)):
             if states is not None:
@@ -105,23 +140,16 @@ class ByEigenvectors(ByOperators):
             state = segment @ state
         final = state.to(tensors[1].dtype)
         self.finite = cmath.isfinite(final.sum().item())
-        self._kept = None if states is None else (energies, vectors, bras, maps, states)
+        self.kept = None if states is None else (energies, vectors, bras, maps, states)
         return (final,)
 
-    def pull(
-        self, tensors: Sequence[torch.Tensor], cotangents: Sequence[torch.Tensor], needed: Sequence[bool]
+    def gradients(
+        self, kept: Any, cotangent: torch.Tensor, needed: Sequence[bool]
     ) -> Sequence[torch.Tensor | None]:
-        """See `Differentiable.pull`."""
-        one_gradient("a propagator", cotangents[0])
-        if torch.is_grad_enabled() or transforms_active():
-            return super().pull(tensors, cotangents, needed)
-        if self._kept is None:
-            self._keeps = True
-            self(*tensors)
-        assert self._kept is not None
-        (energies, vectors, bras, maps, states), self._kept = self._kept, None
+        """See `FinalKets.gradients`."""
+        energies, vectors, bras, maps, states = kept
         # Bras of cotangents, after each segment.
-        bra, after = cotangents[0].to(torch.complex128).mH, torch.empty_like(states.mT)
+        bra, after = cotangent.to(torch.complex128).mH, torch.empty_like(states.mT)
         for number in reversed(range(states.shape[-3])):
             after[..., number, :, :] = bra
             bra = bra @ maps[..., number, :, :]
@@ -133,15 +161,11 @@ class ByEigenvectors(ByOperators):
         # and the imaginary parts of M and A.
         by_matrix = torch.view_as_real(vectors @ inner @ (-1j * self._tau * bras)).flatten(-3)
         drift, driven = self._terms
-        made = (
+        return (
             by_matrix @ driven.mT if needed[0] else None,
             bra.mH.resolve_conj() if needed[1] else None,
             by_matrix.sum(-2) @ drift.mT if needed[2] else None,
         )
-        return [
-            each if each is None else each.to(tensor.dtype).sum_to_size(tensor.shape)
-            for each, tensor in zip(made, tensors, strict=True)
-        ]
 
 
 @lru_cache(maxsize=64)
