@@ -207,7 +207,7 @@ def test_what_is_kept_does_not_depend_on_the_mode_of_the_first_call() -> None:
 def test_a_result_that_is_too_large_for_single_precision_is_refused() -> None:
     one = kd.System({}, {}, {"h": [[0.5**0.5, 0.5**0.5], [0.5**0.5, -(0.5**0.5)]]})
     ket = torch.tensor([3e38, 3e38], dtype=torch.complex64)
-    with pytest.raises(UserError, match="too large for exact"):
+    with pytest.raises(UserError, match="initial: too large for exact"):
         kd.evolve(one, torch.full((1, 1), np.pi * 100.5, dtype=torch.float32), 1.0, initial=ket)
 
 
@@ -222,21 +222,20 @@ def test_several_gradients_at_once_are_refused(size: float, trajectory: bool) ->
         )
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
 @pytest.mark.parametrize("size", [1e3, 4e4])
-def test_the_error_estimate_is_that_of_rounding(size: float, dtype: torch.dtype) -> None:
-    """Halves of a segment have its eigenvectors, so they are evolved in another way."""
+def test_the_error_estimate_is_that_of_rounding(size: float) -> None:
+    """Parts of a segment have its eigenvectors, so they are evolved in another way."""
     one = kd.System({"z": [[1, 0.1j], [-0.1j, -1]]}, {"z": 1.0}, {"x": [[0.3, 0.7], [0.7, -0.2]]})
-    given = torch.tensor([[size]], dtype=dtype)
+    given = torch.tensor([[size]], dtype=torch.float64)
     found = kd.error_estimate(one, given, 2.0).item()
-    unit = torch.finfo(dtype).eps
+    unit = torch.finfo(torch.float64).eps
     assert 1e-3 * size * unit < found < 10 * size * unit
 
 
 def test_angles_beyond_what_is_promised_are_refused() -> None:
     one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {"x": [[0, 1], [1, 0]]})
     for size in (1e6, 1e300):
-        with pytest.raises(UserError, match="200,000 radians"):
+        with pytest.raises(UserError, match=r"norm .* at least the angle.* largest is 350,000"):
             kd.evolve(one, torch.full((1, 1), size, dtype=torch.float64), 1.0)
     with pytest.raises(UserError, match="controls"):
         kd.evolve(one, torch.full((1, 1), float("nan"), dtype=torch.float64), 1.0)

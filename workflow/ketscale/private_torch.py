@@ -72,6 +72,13 @@ def is_mapped(tensor: torch.Tensor) -> bool:
     return False
 
 
+def unwrapped(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor beneath transformations of torch.func, which has the values of all that vmap maps."""
+    while _functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = _functorch.get_unwrapped(tensor)
+    return tensor
+
+
 def is_differentiated(tensor: Any) -> bool:
     """Whether it is a tensor by which derivatives may be asked for: with a gradient, a tangent, or one of torch.func's."""
     if not isinstance(tensor, torch.Tensor):

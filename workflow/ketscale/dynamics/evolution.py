@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import cmath
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from ketscale.engines.dynamics.elements import together
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Scheme, substeps
 from ketscale.engines.dynamics.propagators import Batched, check_route, check_step
 from ketscale.engines.dynamics.settings import Route
-from ketscale.engines.dynamics.spectral import ByEigenvectors, fastest
+from ketscale.engines.dynamics.spectral import LONG, ByEigenvectors, fastest, largest_size
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
@@ -34,7 +35,7 @@ from ketscale.engines.pulses.lattice import Chain
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
 from ketscale.measure.form import Kernel
-from ketscale.private_torch import applied, forward_mode, transforms_active
+from ketscale.private_torch import applied, forward_mode, transforms_active, unwrapped
 
 Kind = Literal["ket", "unitary", "density", "channel"]
 # A tensor, an array, or numbers and tensors by name; names that are left out keep their usual value.
@@ -73,7 +74,8 @@ def evolve(
     """The state at the end of the controls, complex, differentiable in every tensor that is given.
 
     Any argument may have one batch axis in front of the shape that is stated, (batch, ...); then so has the result.
-    Arrays and numbers are taken in the precision of the controls, which are in fp64 unless they are a tensor in fp32.
+    Arrays and numbers are taken in the precision of the controls, which are in fp64 unless they are a tensor in fp32. If a
+    segment may turn states by more than 200 radians, where fp32 would lose digits, `exact` computes in fp64 and rounds the result.
     `torch.compile` breaks its graph here, as at the fidelities of gates.
 
     system: a system; or a list of systems, such as circuits of different energies, which are a batch. They have the same
@@ -105,7 +107,8 @@ def evolve(
 
     Raises:
         UserError: shapes, precisions or devices do not fit; systems of a list are not alike; a value is not finite, or a rate
-            negative; kets or unitaries are given rates; a segment's angle is too large (200,000 radians), or a step too long.
+            negative; kets or unitaries are given rates; a segment's angle is too large (by eigenvectors 350,000 radians;
+            otherwise the row sums of its generator, which may be several times the angle), or a step too long.
 
     Example:
         >>> from ketscale import dynamics as kd
@@ -114,6 +117,9 @@ def evolve(
         >>> kd.ket_fidelity(final, kd.transmon().targets["x"]).item() < 0.9
         True
     """
+    arguments = {
+        "controls": controls, "duration": duration, "initial": initial, "rates": rates, "parameters": parameters
+    }  # fmt: skip
     systems, listed = as_systems(system), not isinstance(system, System)
     system = systems[0]
     named, kind = kind is not None, kind or _usual_kind(systems, rates)
@@ -143,6 +149,12 @@ def evolve(
             f"initial: ({d}, {d}) may be a density matrix, columns or {d} kets; say kind='density', 'unitary' or 'ket'"
         )
     batch = _batch({**given, "system": (torch.empty(len(systems)), 0)} if listed else given)
+    if method == "exact" and controls.dtype == torch.float32 and _is_long(systems, given):
+        whole, more = systems if listed else system, {"kind": kind, "route": route, "trajectory": trajectory}
+        made = evolve(whole, **_in_fp64(arguments), dt=dt, **more).to(torch.complex64)
+        if not transforms_active() and not cmath.isfinite(made.detach().sum().item()):
+            raise UserError("initial: too large for exact in torch.float32; use smaller states")
+        return made
     one_by_one = listed and (isinstance(propagator, Split) or d > MOST_TOGETHER)
     if listed and not one_by_one:
         system = _together(systems, given)
@@ -232,6 +244,38 @@ def _together(systems: Sequence[System], given: dict[str, tuple[Any, int]]) -> S
     return made
 
 
+def _is_long(systems: Sequence[System], given: Mapping[str, tuple[Any, int]]) -> bool:
+    """Whether a segment in fp32 may turn a state by more than `LONG` radians, or operators, which are in fp64, have gradients.
+
+    Rates do not count, since what decays forgets its rounding. Of what torch.func maps, the largest value does.
+    """
+    values = {
+        name: unwrapped(each).detach() for name, (each, _) in given.items() if isinstance(each, torch.Tensor)
+    }
+    if any(each.dtype not in (torch.float32, torch.complex64) for each in values.values()):
+        return False  # and refused in `check_tasks`
+    if any(each.differentiated for each in systems):
+        return True
+    duration, controls = given["duration"][0], values["controls"]
+    segment = (largest_size(values["duration"]) if "duration" in values else duration) / controls.shape[-2]
+    driven = largest_size(controls)
+    for each in dict.fromkeys(systems):
+        by_fixed, by_controls = each.ket_generators.summed_norms
+        fixed = values.get("parameters", torch.from_numpy(each.parameter_values))
+        if segment * (largest_size(fixed) * by_fixed + driven * by_controls) > LONG:
+            return True
+    return False
+
+
+def _in_fp64(given: Any) -> Any:
+    """Arguments of `evolve`, whose tensors in fp32 are in fp64, and all else as it is."""
+    if isinstance(given, Mapping):
+        return {name: _in_fp64(each) for name, each in given.items()}
+    if isinstance(given, torch.Tensor) and given.dtype in (torch.float32, torch.complex64):
+        return given.to(torch.promote_types(given.dtype, torch.float64))
+    return given
+
+
 def _final_kets(
     system: System,
     controls: torch.Tensor,
@@ -284,9 +328,10 @@ def error_estimate(
 ) -> torch.Tensor:
     """The error of `evolve` with these arguments by two resolutions: real () or (batch,), without gradients.
 
-    It is the norm (Frobenius) of what changes if every segment is halved, and `dt` too: of `exact` its rounding, of an
-    integrator nearly its error. An infidelity is of the order of its square for pure states. A trajectory has one for each
-    of its times.
+    It is the norm (Frobenius) of what changes if every segment is halved, and `dt` too, in fp64: of an integrator nearly its
+    error, but without rounding, some 1e-16 for each radian. Of `exact`, whose segments are divided in other ways, it is the
+    rounding; that of fp64 is estimated within a factor of about ten, and may be 100 times too large. An infidelity is of the
+    order of its square for pure states. A trajectory has one for each of its times.
 
     Raises:
         UserError: see `evolve`.
@@ -302,28 +347,44 @@ def error_estimate(
     whole = _controls(systems[0], controls)
 
     def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
-        # Halves have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
+        # Parts have the eigenvectors of the whole, with the same rounding, so they are evolved in another way.
         before = _EIGENVECTORS.set(controls is whole)
+        given = {"duration": duration, **others}
+        given = given if controls.dtype == whole.dtype else _in_fp64(given)
         try:
-            return evolve(system, controls, duration, kind=kind, dt=dt, trajectory=trajectory, **others)
+            return evolve(system, controls, kind=kind, dt=dt, trajectory=trajectory, **given)
         finally:
             _EIGENVECTORS.reset(before)
 
-    coarse, fine = two_resolutions(evolved, whole, dt)
     kind = kind or _usual_kind(systems, others.get("rates"))
     axes = {"ket": 1, "unitary": 2, "density": 2, "channel": 4}[kind]
-    if trajectory:
-        times = fine.ndim - axes - 1
-        fine = fine.index_select(times, torch.arange(0, fine.shape[times], 2, device=fine.device))
-    return (coarse - fine).flatten(-axes).norm(dim=-1)
+    return resolution_error(evolved, whole, dt, axes, trajectory)
 
 
 @torch.no_grad()
-def two_resolutions(
-    evolved: Callable[[torch.Tensor, float | None], torch.Tensor], controls: torch.Tensor, dt: float | None
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """What is evolved under controls (..., segments, controls) with a step, and with every segment and step halved."""
-    return evolved(controls, dt), evolved(controls.repeat_interleave(2, -2), dt and dt / 2)
+def resolution_error(
+    evolved: Callable[[torch.Tensor, float | None], torch.Tensor],
+    controls: torch.Tensor,
+    dt: float | None,
+    axes: int,
+    trajectory: bool = False,
+) -> torch.Tensor:
+    """How far what is evolved under controls (..., segments, controls) is from finer segments in fp64, by the norm over `axes`.
+
+    With a step, segments and it are halved. Without one, halves would repeat the same substeps bit for bit, so segments have
+    three parts; and then five if the controls are in fp64 too, since two roundings may be alike by chance. The largest
+    difference counts, and is at least half a unit in the last place.
+    """
+    coarse, made = evolved(controls, dt), []
+    for parts in (2,) if dt else (3,) if controls.dtype == torch.float32 else (3, 5):
+        fine = evolved(controls.double().repeat_interleave(parts, -2), dt and dt / 2)
+        if trajectory:
+            times = fine.ndim - axes - 1
+            fine = fine.index_select(times, torch.arange(0, fine.shape[times], parts, device=fine.device))
+        made.append((coarse - fine).flatten(-axes).norm(dim=-1))
+        if not dt:
+            made.append(fine.flatten(-axes).norm(dim=-1) * (torch.finfo(torch.float64).eps / 2))
+    return torch.stack(made).amax(0)
 
 
 def _usual_kind(systems: Sequence[System], rates: Values) -> Kind:

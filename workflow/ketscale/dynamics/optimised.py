@@ -96,7 +96,7 @@ class Optimised:
         return [pulse.named(part, self.durations[self.best]) for pulse, part in parts]
 
     def error(self) -> float:
-        """How far the final states are from exact ones: see `error_estimate`, which halves the steps."""
+        """How far the final states are from exact ones: see `error_estimate`."""
         return float(
             error_estimate(
                 self.system,

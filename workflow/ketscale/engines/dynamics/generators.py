@@ -110,6 +110,16 @@ class Generators:
         norms = self.norms.tolist()
         return sum(norms[: len(self.fixed)]), sum(norms[len(self.fixed) :])
 
+    def norm(self, fixed: torch.Tensor, controls: torch.Tensor) -> float:
+        """The largest sum of a row's sizes of G, over the segments of one task: (F,) and (segments, K)."""
+        coefficients, rows, columns, values = self.arrays
+        places, numbers = np.unique(rows * self.size + columns, return_inverse=True)
+        given = torch.cat([fixed.expand(len(controls), -1), controls], 1).double().cpu()
+        terms = given[:, coefficients] * torch.from_numpy(values)
+        entries = terms.new_zeros(len(terms), len(places)).index_add_(1, torch.from_numpy(numbers), terms)
+        sums = terms.new_zeros(len(terms), self.size)
+        return float(sums.index_add_(1, torch.from_numpy(places // self.size), entries.abs()).max())
+
     @property
     def normed_rows(self) -> int:
         """The rows from 0 whose norm decides how finely time is divided.

@@ -131,7 +131,10 @@ def _exponential(generators: torch.Tensor, division: Division) -> torch.Tensor:
     if division.reaches:
         of_operators = transforms_active() or not generators.is_complex()
         largest = MOST_EXACT_STEPS * division.reaches[-1]
-        return torch.linalg.matrix_exp(generators) if of_operators else _by_products(generators, largest)
+        if not of_operators:
+            return _by_products(generators, largest)
+        small = generators.detach().abs().sum(-1).amax(-1)[..., None, None] <= largest
+        return torch.where(small, torch.linalg.matrix_exp(generators), math.nan)
     identity = torch.eye(generators.shape[-1], dtype=generators.dtype, device=generators.device)
     step = made = generators / division.steps
     for k in range(division.degrees[0], 1, -1):

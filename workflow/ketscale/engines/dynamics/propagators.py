@@ -19,7 +19,13 @@ from ketscale.engines.dynamics import plain
 from ketscale.engines.dynamics.basis import is_written_out
 from ketscale.engines.dynamics.elements import by_elements
 from ketscale.engines.dynamics.generators import DEGREES, EXACT, Division, Evolution, Scheme, substeps
-from ketscale.engines.dynamics.settings import SIMULATORS, DynamicsMethod, DynamicsSimulator, Route
+from ketscale.engines.dynamics.settings import (
+    MOST_EXACT_STEPS,
+    SIMULATORS,
+    DynamicsMethod,
+    DynamicsSimulator,
+    Route,
+)
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
@@ -204,19 +210,27 @@ class Batched(Propagator):
         evolve: Callable[..., torch.Tensor] = getattr(self._module(*given), what)
         evolved = evolve(*given)
         if self.strict and not transforms_active():
-            self._check(evolved.detach(), given[2].detach(), system.dimension, tasks)
+            self._check(evolved.detach(), given, system.dimension, tasks)
         return evolved
 
-    def _check(self, evolved: torch.Tensor, initial: torch.Tensor, levels: int, tasks: Tasks) -> None:
+    def _check(self, evolved: torch.Tensor, given: tuple[Any, ...], levels: int, tasks: Tasks) -> None:
         """Raise UserError if states are not finite, or, by an integrator, larger than any evolution makes them."""
         # The sum is finite only if all are; faster than isfinite.
         if self.scheme == "exact" and not math.isfinite(evolved.sum().item()):
             check_values(tasks)
+            fixed, controls, _, (generators, tau, division) = given
+            task = int(evolved.flatten(1).sum(1).isfinite().logical_not().nonzero()[0])
+            norm = tau * generators.norm(fixed.detach()[task], controls.detach()[task])
+            most = MOST_EXACT_STEPS * division.reaches[-1]
+            if norm <= most:
+                raise UserError(f"initial: too large for exact in {evolved.dtype}; use smaller states")
             raise UserError(
-                f"controls, parameters or rates: too large for {self.scheme} in a segment of {tasks.segment:.4g}, whose largest "
-                "angle is 200,000 radians; use shorter segments, a rotating frame, or smaller rates"
+                f"controls, parameters or rates: too large for exact in a segment of {tasks.segment:.4g}, whose generator times the "
+                f"time has the norm {norm:,.6g} (row sums, at least the angle), and the largest is {most:,.6g}; use shorter segments, "
+                "a rotating frame, or smaller rates"
             )
         if self.scheme != "exact":
+            initial = given[2].detach()
             check_norms(self.scheme, self.dt, evolved.norm(dim=-1), initial.norm(dim=-1), levels, tasks)
 
     def division(self, tasks: Tasks, dtype: torch.dtype) -> Division:

@@ -12,13 +12,15 @@ from typing import Any, Literal
 import torch
 
 from ketscale.engines.derivatives import ByOperators, one_gradient
-from ketscale.engines.dynamics.generators import Evolution, Generators
+from ketscale.engines.dynamics.generators import EXACT, Evolution, Generators
 from ketscale.engines.dynamics.plain import KEPT_BYTES, LEAST_DENSE, times
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 from ketscale.private_torch import transforms_active
 
 # Few levels: from so many radians on, as one and 64 pulses of 2 to 7 levels took less time then (one core of a Xeon).
 LONG = 200
+# No norm is smaller than the angle, so that beyond this one the other ways refuse it.
+MOST_RADIANS = MOST_EXACT_STEPS * EXACT[torch.float64].reaches[-1]
 
 
 Way = Literal["entries", "eigenvectors", "products"]
@@ -40,12 +42,10 @@ def fastest(
     """
     generators, segments, levels = evolution.generators, controls.shape[-2], evolution.generators.size // 2
     by_fixed, by_controls = generators.summed_norms
-    bound = evolution.tau * (_largest_size(fixed) * by_fixed + _largest_size(controls) * by_controls)
+    bound = evolution.tau * (largest_size(fixed) * by_fixed + largest_size(controls) * by_controls)
     # Complex matrices in fp64, and, for a gradient, states and their cotangents.
     memory = segments * tasks * levels * (128 * levels + 96 * states * keeps)
-    allowed = (
-        eigenvectors and memory < KEPT_BYTES and bound < MOST_EXACT_STEPS * evolution.division.reaches[-1]
-    )
+    allowed = eigenvectors and memory < KEPT_BYTES and math.isfinite(bound)
     if levels < LEAST_DENSE:
         return "eigenvectors" if bound > LONG and allowed else "entries"
     by_entries, by_products = times(fixed, controls, evolution, tasks, states)
@@ -59,7 +59,7 @@ def fastest(
     return min(found, key=lambda way: found[way])
 
 
-def _largest_size(tensor: torch.Tensor) -> float:
+def largest_size(tensor: torch.Tensor) -> float:
     """The largest absolute value; 0 of an empty tensor."""
     return torch.linalg.vector_norm(tensor.detach(), math.inf).item() if tensor.numel() else 0.0
 
@@ -139,7 +139,8 @@ class ByEigenvectors(FinalKets):
                 states[..., number, :, :] = state
             state = segment @ state
         final = state.to(tensors[1].dtype)
-        self.finite = cmath.isfinite(final.sum().item())
+        angle = self._tau * largest_size(energies)
+        self.finite = cmath.isfinite(final.sum().item()) and angle < MOST_RADIANS
         self.kept = None if states is None else (energies, vectors, bras, maps, states)
         return (final,)
 

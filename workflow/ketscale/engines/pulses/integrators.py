@@ -62,7 +62,7 @@ def error_estimate(
     """How far each column of `evolve` with these arguments is from that of twice the steps: the norm of the difference.
 
     That is the error times 1 - 2^-p for an integrator of order p: 15/16 of it for order 4, 3/4 for order 2, half of it for order 1. An
-    infidelity's error is at most twice as large. Without gradients.
+    infidelity's error is at most twice as large. Rounding, some 1e-16 for each radian, is not in it. Without gradients.
 
     Raises:
         UserError: as for `evolve`.

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from ketscale.dynamics import fidelity, violations
-from ketscale.dynamics.evolution import two_resolutions
+from ketscale.dynamics.evolution import resolution_error
 from ketscale.dynamics.fidelities import FORMS
 from ketscale.engines import randomness
 from ketscale.engines.dynamics.basis import hermitian_basis
@@ -294,12 +294,11 @@ def deviations(
     """The metrics `DEVIATIONS` of the objective's propagator, in the precision and on the device of `like`.
 
     exact_infidelity is the mean infidelity of the tasks' own pulses (n, segments, controls), in the environments in which
-    they are judged. error_estimate is the largest norm (Frobenius) by which one of their states, from |0>, changes if segments
-    and steps are halved: of exact its rounding, of an integrator nearly its error. For the other two, each test task has one
-    pulse, drawn by the workload's seed and the task's number and uniform within the amplitude. simulator_error is the largest
-    |Tr(rho sigma) - exact| of a task's state from |0>, and negativity that of the least physical state; see `violations`. Exact
-    is `exact` in fp64 by torch's operators, so that for compiled exact code simulator_error is the rounding. All are None for
-    other splits, since training depends on none, and NaN if a state has NaN.
+    they are judged. error_estimate is the largest of their states from |0>; see `kd.error_estimate`. For the other two, each test
+    task has one pulse, drawn by the workload's seed and the task's number and uniform within the amplitude. simulator_error is
+    the largest |Tr(rho sigma) - exact| of a task's state from |0>, and negativity that of the least physical state; see
+    `violations`. Exact is `exact` in fp64 by torch's operators, so that for compiled exact code simulator_error is the rounding.
+    All are None for other splits, since training depends on none, and NaN if a state has NaN.
     """
     if split != "test":
         return dict.fromkeys((metric.name for metric in DEVIATIONS), None)
@@ -319,18 +318,19 @@ def deviations(
         error = float((fidelity(found, objective.target) - reference).abs().max())
         given = Rates(*(each.to(like.device, torch.float64) for each in environment))
         overlaps = Objective(workload, exact).overlaps(pulses.double(), given)
-    own = Rates(*(each.to(like) for each in environment))
 
     def evolved(controls: torch.Tensor, dt: float | None) -> torch.Tensor:
+        own = Rates(*(each.to(controls) for each in environment))
         by = objective.propagator if dt is None else replace(objective.propagator, dt=dt)  # type: ignore[type-var]
         return by.state(system, Tasks(controls, workload.duration, *own))
 
-    coarse, fine = two_resolutions(evolved, pulses.to(like), getattr(objective.propagator, "dt", None))
+    dt = getattr(objective.propagator, "dt", None)
+    estimates = resolution_error(evolved, pulses.to(like), dt, axes=2)
     # Computing eigenvalues of NaN raises an error.
     negativity = float(violations(found).negativity.max()) if math.isfinite(error) else error
     return {
         "exact_infidelity": float((1 - overlaps).mean()),
         "simulator_error": error,
-        "error_estimate": float((coarse - fine).flatten(1).norm(dim=1).max()),
+        "error_estimate": float(estimates.max()),
         "negativity": negativity,
     }

@@ -1,0 +1,183 @@
+"""The rounding of `exact` and its estimate: segments of one to a hundred thousand radians, against exponentials in 34 digits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mpmath
+import numpy as np
+import pytest
+import torch
+
+from ketscale import dynamics as kd
+from ketscale.engines.dynamics.propagators import propagator
+from ketscale.engines.dynamics.tasks import Tasks
+from ketscale.errors import UserError
+
+DURATION, SEGMENTS, RATE = 0.7, 2, 0.0625
+KINDS: dict[str, dict[str, Any]] = {
+    "ket": {"kind": "ket"},
+    "unitary": {"kind": "unitary"},
+    "density": {"kind": "density", "rates": [RATE]},
+    "trajectory": {"kind": "ket", "trajectory": True},
+}
+
+
+def system(levels: int) -> kd.System:
+    rng = np.random.default_rng(levels)
+    made = [rng.normal(size=(levels, levels, 2)) @ [1, 1j] for _ in range(3)]
+    drift, x, y = ((each + each.conj().T) / 2 for each in made)
+    lowers = np.diag(np.sqrt(np.arange(1, levels)), 1)
+    return kd.System({"a": drift}, {"a": 1.0}, {"x": x, "y": y}, {"r": lowers})
+
+
+def given(levels: int, angle: float, dtype: torch.dtype) -> tuple[kd.System, torch.Tensor, torch.Tensor]:
+    """A system, and controls and parameters whose largest energy times the time of a segment is this angle."""
+    one, controls = system(levels), np.random.default_rng(7).normal(size=(SEGMENTS, 2))
+    energies = np.linalg.eigvalsh(
+        [one.drift["a"] + u * one.controls["x"] + v * one.controls["y"] for u, v in controls]
+    )
+    scale = angle * SEGMENTS / DURATION / abs(energies).max()
+    return one, torch.tensor(scale * controls, dtype=dtype), torch.tensor([scale], dtype=dtype)
+
+
+def exponential(matrix: Any) -> Any:
+    squares = max(0, int(mpmath.log(mpmath.mnorm(matrix, 1) + 1, 2))) + 4
+    term = made = mpmath.eye(matrix.rows)
+    for number in range(1, 28):
+        term = term * matrix / (number * mpmath.mpf(2) ** squares)
+        made += term
+    for _ in range(squares):
+        made = made * made
+    return made
+
+
+def in_34_digits(what: str, one: kd.System, controls: torch.Tensor, parameters: torch.Tensor) -> Any:
+    """The state at the end."""
+    identity, open_ = np.eye(one.dimension), what == "density"
+    terms = [one.drift["a"], *one.controls.values()]
+    if open_:
+        terms = [np.kron(each, identity) - np.kron(identity, each.T) for each in terms]
+    jump = one.jumps["r"]
+    square = jump.conj().T @ jump / 2
+    decay = np.kron(jump, jump.conj()) - np.kron(square, identity) - np.kron(identity, square.T)
+    with mpmath.workdps(34):
+        made = mpmath.eye(len(terms[0]))
+        for row in controls.tolist():
+            generator = mpmath.zeros(len(terms[0]))
+            for value, term in zip([*parameters.tolist(), *row], terms, strict=True):
+                generator += -1j * value * mpmath.matrix(np.asarray(term).tolist())
+            if open_:
+                generator += RATE * mpmath.matrix(decay.tolist())
+            made = exponential(generator * mpmath.mpf(DURATION) / SEGMENTS) * made
+        whole = np.array(made.tolist(), dtype=complex)
+    return whole if what == "unitary" else whole[:, 0].reshape((one.dimension,) * (1 + open_))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("angle", [1.0, 30.0, 1e3, 6e4, 8e4, 1e5])
+@pytest.mark.parametrize("levels", [2, 3])
+@pytest.mark.parametrize("what", KINDS)
+def test_the_estimate_is_the_error(what: str, levels: int, angle: float, dtype: torch.dtype) -> None:
+    one, controls, parameters = given(levels, angle, dtype)
+    options = {**KINDS[what], "parameters": parameters}
+    final = kd.evolve(one, controls, DURATION, **options)
+    estimate = kd.error_estimate(one, controls, DURATION, **options)
+    assert final.dtype == dtype.to_complex()
+    if what == "trajectory":
+        final, estimate = final[-1], estimate[-1]
+    error = np.linalg.norm(final.numpy() - in_34_digits(what, one, controls, parameters))
+    # The estimate of a rounding by another rounding, in fp64; in fp32 it is the error.
+    assert (
+        (error / 10 < estimate.item() < 100 * error)
+        if dtype == torch.float64
+        else estimate == pytest.approx(error, 0.01)
+    )
+    # Beyond 200 radians only the result is rounded to fp32.
+    turned = angle if dtype == torch.float64 or angle < 200 else 1.0
+    assert error < 10 * turned * torch.finfo(dtype).eps
+
+
+@pytest.mark.parametrize(
+    "way", ["compiled", "torch", "batch", "list", "durations", "vmap", "operators", "channel"]
+)
+def test_long_segments_in_single_precision_lose_no_digits_by_any_way(way: str) -> None:
+    one, controls, parameters = given(3, 8e4, torch.float32)
+    options: dict[str, Any] = {"kind": "unitary", "parameters": parameters}
+    wanted = kd.evolve(one, controls.double(), DURATION, kind="unitary", parameters=parameters.double())
+    found: Any
+    if way in ("compiled", "torch"):
+        found = kd.evolve(one, controls, DURATION, route=way, **options)  # type: ignore[arg-type]
+    elif way == "batch":
+        found = kd.evolve(one, controls.expand(2, -1, -1), DURATION, **options)[1]
+    elif way == "list":
+        found = kd.evolve([one, one], controls, DURATION, **options)[1]
+    elif way == "durations":
+        found = kd.evolve(one, controls, torch.tensor([0.5, 0.75]), **options)[1]
+        wanted = kd.evolve(one, controls.double(), 0.75, kind="unitary", parameters=parameters.double())
+    elif way == "vmap":
+        found = torch.func.vmap(lambda each: kd.evolve(one, each, DURATION, **options))(controls[None])[0]
+    elif way == "operators":
+        drift = torch.tensor(one.drift["a"], requires_grad=True)
+        other = kd.System({"a": drift}, {"a": 1.0}, one.controls)
+        found = kd.evolve(other, controls, DURATION, **options).detach()
+    else:
+        images = kd.evolve(
+            one, controls, DURATION, kind="channel", initial=np.eye(3)[:, :1], parameters=parameters
+        )
+        found, column = images[0, 0], wanted[:, 0]
+        wanted = torch.outer(column, column.conj())
+    assert found.dtype == torch.complex64
+    torch.testing.assert_close(found.to(torch.complex128), wanted, rtol=0, atol=1e-7)
+
+
+@pytest.mark.parametrize("trajectory", [False, True])
+def test_gradients_of_long_segments_in_single_precision_are_those_in_double(trajectory: bool) -> None:
+    one, controls, parameters = given(3, 8e4, torch.float32)
+    found = []
+    for dtype in (torch.float32, torch.float64):
+        leaves = [each.to(dtype).requires_grad_() for each in (controls, parameters)]
+        final = kd.evolve(one, leaves[0], DURATION, parameters=leaves[1], trajectory=trajectory)
+        made = torch.autograd.grad(final.real.sum(), leaves)
+        assert all(each.dtype == dtype for each in made)
+        found.append(torch.cat([each.flatten().double() for each in made]))
+    torch.testing.assert_close(*found, rtol=1e-6, atol=1e-7)
+
+
+def test_a_number_is_not_rounded_to_single_precision_where_a_segment_is_long() -> None:
+    one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {}, {})
+    for value in ({"parameters": [1e5 / 3]}, {"parameters": {"z": 1e5 / 3}}):
+        found = kd.evolve(one, torch.zeros(1, 0), 1.0, **value)[0]
+        assert found.item() == pytest.approx(np.exp(-1j * 1e5 / 3), abs=1e-7)
+
+
+def test_tensors_of_two_precisions_are_refused_whatever_the_angle() -> None:
+    one, controls, parameters = given(2, 8e4, torch.float32)
+    with pytest.raises(UserError, match=r"float64 .* does not go with torch.float32 controls"):
+        kd.evolve(one, controls, DURATION, parameters=parameters.double())
+
+
+@pytest.mark.parametrize("route", ["compiled", "torch"])
+@pytest.mark.parametrize(("dtype", "most"), [(torch.float64, "350,000"), (torch.float32, "220,000")])
+def test_a_refusal_has_the_norm_and_the_largest(route: Any, dtype: torch.dtype, most: str) -> None:
+    """The second task's Bloch vector turns by 6e5 and 8e5 about two axes: the sizes in a row add up to 14e5."""
+    one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {"x": [[0, 1], [1, 0]]})
+    controls, parameters = (torch.tensor([[1.0], [each]], dtype=dtype) for each in (4e5, 3e5))
+    tasks = Tasks(controls[:, None], 1.0, parameters=parameters)
+    said = rf"in a segment of 1, .* norm 1.4e\+06 .* largest is {most}"
+    with pytest.raises(UserError, match=said):
+        propagator("exact", route=route).state(one, tasks)
+
+
+def test_kets_are_refused_by_their_angle() -> None:
+    """The row sums of z + x are twice their shares, and the angle is the root of two of them."""
+    one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {"x": [[0, 1], [1, 0]]})
+    for size in (2.4e5, 2.5e5):
+        controls = torch.full((1, 1), size, dtype=torch.float64)
+        if size * 2**0.5 < 350_000:
+            found = kd.evolve(one, controls, 1.0, parameters=[size])
+            wanted = np.cos(size * 2**0.5) - 1j * np.sin(size * 2**0.5) / 2**0.5
+            assert found[0].item() == pytest.approx(wanted, abs=1e-9)
+            continue
+        with pytest.raises(UserError, match=r"norm 500,000 .* largest is 350,000"):
+            kd.evolve(one, controls, 1.0, parameters=[size])
