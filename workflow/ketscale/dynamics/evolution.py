@@ -150,11 +150,12 @@ def evolve(
         )
     batch = _batch({**given, "system": (torch.empty(len(systems)), 0)} if listed else given)
     if method == "exact" and controls.dtype == torch.float32 and _is_long(systems, given):
-        whole, more = systems if listed else system, {"kind": kind, "route": route, "trajectory": trajectory}
-        made = evolve(whole, **_in_fp64(arguments), dt=dt, **more).to(torch.complex64)
-        if not transforms_active() and not cmath.isfinite(made.detach().sum().item()):
+        whole = systems if listed else system
+        double = evolve(whole, **_in_fp64(arguments), kind=kind, dt=dt, route=route, trajectory=trajectory)
+        rounded = double.to(torch.complex64)
+        if not transforms_active() and not cmath.isfinite(rounded.detach().sum().item()):
             raise UserError("initial: too large for exact in torch.float32; use smaller states")
-        return made
+        return rounded
     one_by_one = listed and (isinstance(propagator, Split) or d > MOST_TOGETHER)
     if listed and not one_by_one:
         system = _together(systems, given)
