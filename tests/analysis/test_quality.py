@@ -135,16 +135,28 @@ CASES: dict[str, tuple[dict[str, Any], Truth, str, str]] = {
         "On digits, nothing tells vqc from its best control mlp, since 5 of 8 seeds of vqc failed.",
     ),
     "five of eight seeds failed, and the others are worse": (
-        {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 5), verdicts.WORSE,
-        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control mlp (untuned).",
+        {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 5), verdicts.FAILED,
+        "On digits, nothing tells vqc from its best control mlp, since 5 of 8 seeds of vqc failed.",
+    ),
+    "six of eight seeds failed, and two have no interval": (
+        {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 6), verdicts.FAILED,
+        "On digits, nothing tells vqc from its best control mlp, since 6 of 8 seeds of vqc failed.",
     ),
     "one of eight seeds failed, and the others are better by more than it can take": (
         {}, lost(shares(vqc=0.95, mlp=0.3), "vqc", 1), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 65.0 points higher (N to N) than that of its best control mlp (untuned).",
+        "On digits, the accuracy of vqc is 65.0 points higher (N to N) than that of its best control mlp (untuned, failed seeds).",
     ),
-    "the control's seeds failed, and the others are worse": (
-        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 5), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control mlp (untuned).",
+    "three of the control's eight seeds failed, and the others are worse": (
+        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 3), verdicts.BETTER,
+        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control mlp (untuned, failed seeds).",
+    ),
+    "five of the control's eight seeds failed, and the others are worse": (
+        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 5), verdicts.FAILED,
+        "On digits, nothing tells vqc from its best control mlp, since 5 of 8 seeds of mlp failed.",
+    ),
+    "all of the control's seeds failed, and guessing does not stand in": (
+        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 8), verdicts.FAILED,
+        "On digits, nothing tells vqc from its best control mlp, since 8 of 8 seeds of mlp failed.",
     ),
     "all 27 samples right": (
         {}, shares(27, vqc=1.0, mlp=1.0), verdicts.CANNOT_TELL,
@@ -478,9 +490,35 @@ def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path
 
 def test_a_control_alone_does_not_answer_what_was_asked_of_its_model(tmp_path: Path) -> None:
     found, _ = asked(analysis.of(given()), tmp_path, lost(shares(vqc=0.9, mlp=0.6), "vqc", 8))
-    assert (found.verdict, found.effect) == (verdicts.OPEN, None)
-    assert found.text == "Open: nothing has a result but mlp, a control."
+    assert (found.verdict, found.effect) == (verdicts.FAILED, None)
+    assert found.text == "Undecided: every seed of vqc failed."
     assert [row.point for row in found.rows] == ["digits: mlp"]
+    study = given(controls=("mlp", "narrow"))
+    found, rows = asked(
+        analysis.of(study), tmp_path / "one", lost(shares(vqc=0.9, mlp=0.6, narrow=0.5), "mlp", 8)
+    )
+    assert rows.loc["vqc", "control"] == "narrow" and "Every seed of mlp on digits failed." in found.notes
+
+
+@pytest.mark.parametrize(("shared", "told"), [(0, False), (9, False), (10, True), (170, True), (350, True)])
+@pytest.mark.parametrize("controls", [("mlp",), ()])
+def test_a_test_that_is_known_from_training_decides_nothing(
+    controls: tuple[str, ...], shared: int, told: bool, tmp_path: Path
+) -> None:
+    """Of 180 samples up to 5 % may be known, whoever is beside the model; one run alone may say so."""
+
+    def split(run: Run) -> dict[str, Any]:
+        return {"split": {"by": "labels", "fold": None, "folds": None, "held_out": None, "shared": shared}}
+
+    found, rows = asked(
+        analysis.of(given(controls=controls)), tmp_path, shares(vqc=0.9, mlp=0.6),
+        lambda run: split(run) if run.seed == 3 else {},
+    )  # fmt: skip
+    assert found.verdict == (verdicts.APART if told else verdicts.BETTER)
+    assert rows.loc["vqc", "effect"] != rows.loc["vqc", "effect"] or not told
+    said = f"cannot be compared: up to {min(shared, 180)} of 180 test samples are not new."
+    assert found.text.endswith(said) == told
+    assert any(note.startswith(f"Careful: {shared} samples of validation and test") for note in found.notes) == bool(shared)  # fmt: skip
 
 
 def test_seeds_that_all_failed_are_said(tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from ketscale.analysis.points import SHARED_RATIOS
 
 # A smaller factor is no reason to use twice the cores.
 WORTH = 1.05
+# An interval that reaches further than this factor from 1 says nothing of a growth.
+NARROW = 1.5
 
 PAYS, PAYS_NOT, NO_GAIN = "pays", "does not pay", "no clear gain"
 SLOWER, NOT_SLOWER, NO_LOSS = "slower", "not slower", "no clear loss"
@@ -45,7 +47,7 @@ MEANINGS = {
     FASTER: "A step takes a smaller share of the time than the threshold allows, with its whole interval.",
     UNCHANGED: "The interval of the change reaches into what counts as none.",
     LESS: f"The time grows at least {WORTH:g} times less than what is varied, with its whole interval.",
-    ABOUT: "The interval of the growth reaches into what counts as proportional.",
+    ABOUT: f"The interval of the growth reaches into what counts as proportional, and no further than {NARROW:g} times from it.",
     MORE_THAN: f"The time grows more than {WORTH:g} times as much as what is varied, with its whole interval.",
     BETTER: "The metric is better with its whole interval.",
     WORSE: "The metric is worse with its whole interval.",
@@ -68,8 +70,8 @@ MEANINGS = {
     REFUSED: "Points or seeds are too few to contradict the law.",
     FEW: f"Fewer than {FEWEST} seeds have a result on both sides, so there is no interval.",
     DISTURBED: "Every run of a side was timed on a busy machine, or beside other runs.",
-    APART: "The runs are of other code, packages, hosts or data; the answer says which.",
-    FAILED: "Seeds diverged, ran out of memory or stopped; if they count as wrong, the others decide nothing.",
+    APART: "The runs are of other code, packages, hosts or data, or their test is not new; the answer says which.",
+    FAILED: "Seeds diverged, ran out of memory or stopped: more than half of a side's; or, if they count as wrong, the others decide nothing.",
     OPEN: "What is asked for has not been measured yet.",
 }
 
@@ -102,7 +104,17 @@ def losses(found: Sequence[Compared]) -> list[str]:
 
 def proportions(found: Sequence[Compared]) -> list[str]:
     """The verdicts on the speedups of one study at equal work, in their order: how a step's time grows with its work."""
-    return changes(found, WORTH, 1 / WORTH, LESS, MORE_THAN, ABOUT)
+    words = changes(found, WORTH, 1 / WORTH, LESS, MORE_THAN, ABOUT)
+    return [
+        UNDECIDED if word == ABOUT and not _narrow(each.ratio) else word
+        for word, each in zip(words, found, strict=True)
+    ]
+
+
+def _narrow(ratio: Estimate | None) -> bool:
+    """Whether the interval of a ratio is within `NARROW` times of 1, either way."""
+    ends = (ratio.low, ratio.high) if ratio else ()
+    return all(end is not None and 1 / NARROW < end < NARROW for end in ends)
 
 
 def changes(

@@ -58,7 +58,7 @@ class Comparison(Quality):
             control, match = match.control, replace(match, level=level_of(tasks))
             if not any(controls(config, other, model) for other in tasks[task]):
                 return match
-            if control is None or not control.group:
+            if control is None or not (control.group and control.tests):
                 return replace(match, control=None, verdict="")
             beside = best([control, match.standard]) if match.standard else control
             match = replace(match, control=beside)

@@ -63,7 +63,7 @@ class Finding:
     other metrics on test data. why: what keeps its runs from being joined, or compared. chosen: whether it is the model's best
     on validation data; only then it is compared. budget: of the choice. untuned, uneven: see `Match`. apart: the settings of
     training in which the protocols of the two sides differ, after their names. beside: what it is compared with, '' for
-    nothing, and what is known of `their` side. effect: how much more the model has, in `unit`; counted: the same where seeds
+    nothing, and what is known of `their` side; their_seeds: its failed and its completed ones. effect: how much more the model has, in `unit`; counted: the same where seeds
     that failed count as wrong, None if they cannot. verdict: empty for what is only a control. standard: the best
     baseline of the data, '' without one; standing: what it reaches. over: how much more the model has, and `against` as a
     verdict. lacking: why baselines are missing, a clause each. sampled: whether intervals are over test samples too.
@@ -94,6 +94,7 @@ class Finding:
     theirs: Estimate | None = None
     their_parameters: int | None = None
     their_budget: Budget | None = None
+    their_seeds: tuple[int, int] = (0, 0)
     effect: Estimate | None = None
     counted: float | None = None
     unit: str = ""
@@ -145,7 +146,8 @@ class Finding:
         cautious = _effect(match, failed) if self.metric.is_share or not failed else None
         return replace(
             found, apart=apart(self.settings, theirs), beside=control.model, theirs=control.estimate(),
-            their_parameters=_parameters(control.group), their_budget=control.budget, effect=_effect(match),
+            their_parameters=_parameters(control.group), their_budget=control.budget,
+            their_seeds=(len(control.failed), len(control.tests)), effect=_effect(match),
             counted=cautious.value if cautious else None, unit=match.unit,
         )  # fmt: skip
 
@@ -172,7 +174,7 @@ class Finding:
             "theirs": control if control == GUESSING else f"that of {control}",
             "amount": amount(self.effect, self.unit) if self.effect and known else "",
             "ends": ends(self.effect, self.unit) if self.effect and known else "the same in every seed",
-            "failed": f"{self._lost} seeds of {self.model}" if self.failed else f"seeds of {self.beside}",
+            "failed": self._failures,
             "reached": value(self.reached.value, self.metric) if self.reached else "",
         }  # fmt: skip
         text, with_care = SENTENCES[self.verdict].format(**words), care([self])
@@ -267,6 +269,13 @@ class Finding:
         return worse is not None and better is not None and worse < better
 
     @property
+    def _failures(self) -> str:
+        """How many seeds failed, of the side that has lost the larger share."""
+        sides = ((self.failed, self.n, self.model), (*self.their_seeds, self.beside))
+        failed, n, model = max(sides, key=lambda side: side[0] / max(1, side[0] + side[1]))
+        return f"{failed} of {failed + n} seeds of {model}"
+
+    @property
     def _lost(self) -> str:
         return f"{self.failed} of {self.failed + self.n}"
 
@@ -304,10 +313,11 @@ def _number(found: float | None, unit: str) -> str:
     return f"{round(found, 1) + 0.0:.1f}" if unit == "points" else digits(found)
 
 
-def care(found: Iterable[Finding]) -> str:
+def care(found: Iterable[Finding], failed: bool = False) -> str:
     """What is said with the verdicts of intervals, in brackets.
 
-    Sides were not tuned, not with equal budgets, or not trained alike; and the control was worse than a baseline.
+    Sides were not tuned, not with equal budgets, or not trained alike; the control was worse than a baseline; and seeds of a
+    side failed, or others of the study did (`failed`).
     """
     of_intervals = [each for each in found if each.verdict in _OF_INTERVALS]
     words = {
@@ -317,6 +327,8 @@ def care(found: Iterable[Finding]) -> str:
     }
     said = [word for word, holds in words.items() if holds][:1]
     said += ["weak control"] if any(each.is_weak for each in of_intervals) else []
+    failed = failed or any(each.failed or each.their_seeds[0] for each in of_intervals)
+    said += ["failed seeds"] if failed else []
     return f" ({', '.join(said)})" if said else ""
 
 

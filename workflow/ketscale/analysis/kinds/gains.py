@@ -154,13 +154,16 @@ def with_one(
 
 
 def best(rows: Sequence[Entry]) -> Entry:
-    """The point with the largest effect: of those that pay, else of those from a quiet machine. Of equal ones the first."""
+    """The point with the largest effect: of those that pay, else of those from a quiet machine, else, if none of these decides
+    anything, of all. Of equal ones the first.
+    """
 
     def rank(each: Entry) -> tuple[bool, bool, float]:
         verdict = each.told.verdict
         return verdict in (verdicts.PAYS, verdicts.SLOWER), verdict != verdicts.DISTURBED, each.effect.value
 
-    return max(rows, key=rank)
+    lead = max(rows, key=rank)
+    return max(rows, key=lambda each: each.effect.value) if lead.told.verdict in UNDECIDED else lead
 
 
 def said(verdict: str) -> str:

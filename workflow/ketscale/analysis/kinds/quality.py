@@ -64,8 +64,13 @@ class Quality(Kind):
         # What is nothing but a control comes last.
         order = sorted(found, key=lambda each: (each.data, not each.verdict))
         rows = tuple(each.told(inputs.config, found[each], self.more(each)) for each in order)
-        notes = tuple(dict.fromkeys(note for each in order for note in each.notes()))
+        lost = self.lost(study, inputs)
+        said = (f"Every seed of {model} on {data} failed." for model, data in lost)
+        notes = tuple(dict.fromkeys([*(note for each in order for note in each.notes()), *said]))
         compared = [each for each in order if each.verdict]
+        if not compared and lost:
+            text = f"Undecided: every seed of {listed(sorted({model for model, _ in lost}))} failed."
+            return Answer(text, verdicts.FAILED, short=text.rstrip("."), rows=rows, notes=notes)
         if not compared:
             text = (
                 f"Open: nothing has a result but {listed(sorted({each.model for each in found}))}, a control."
@@ -89,6 +94,12 @@ class Quality(Kind):
                 ]
                 found[point[FOUND]] = variants(alike, inputs.config, but).to_dict()[at]
         return found
+
+    def lost(self, study: Study, inputs: Inputs) -> list[tuple[str, str]]:
+        """Models without a completed seed, of which some failed, each with its data in words."""
+        found = inputs.quality[inputs.quality["study"] == study.name][FOUND]
+        known = {(each.model, each.data) for each in found if each.n}
+        return sorted({(each.model, each.data) for each in found if each.failed} - known)
 
     def nothing(self, study: Study, inputs: Inputs) -> Answer:
         """What is said of a study without a result."""

@@ -24,6 +24,8 @@ from ketscale.jobs.baselines import Baselines
 
 # Shares whose difference is smaller by all of its interval are equal.
 EQUAL_WITHIN = 0.02
+# A test of which more than this share may be known from training decides nothing.
+KNOWN_WITHIN = 0.05
 GUESSING = "guessing"
 
 
@@ -115,6 +117,22 @@ class Candidate:
         completed = [row for row in self.group if row["status"] == "completed"]
         return [comparability.quality(row, row["workload"] if several else "") for row in completed]
 
+    @property
+    def mostly_failed(self) -> bool:
+        """Whether it has lost more than half of its seeds, so that the rest are a choice."""
+        return len(self.failed) > len(self.tests)
+
+    @property
+    def known(self) -> str:
+        """That too much of its test is not new, in words; '' if it is new.
+
+        Records count samples of validation and test together, so that all of them may be of the test.
+        """
+        counts = [(row["shared"] or 0, row["test_samples"]) for row in self.group if row["test_samples"]]
+        shared, count = max(counts, key=lambda each: each[0] / each[1], default=(0, 1))
+        few = shared <= KNOWN_WITHIN * count
+        return "" if few else f"up to {min(shared, count):,} of {count:,} test samples are not new"
+
     def estimate(self) -> Estimate | None:
         """The headline metric on test data; None if its runs cannot be joined."""
         return None if comparability.hindrance(self.keys) else metrics.estimate(self.tests, self.metric)
@@ -149,7 +167,9 @@ class Match:
     @cached_property
     def why(self) -> str:
         """What keeps the two from being compared; '' if nothing does."""
-        return comparability.hindrance([*self.chosen.keys, *(self.control.keys if self.control else ())])
+        sides = [each for each in (self.chosen, self.control) if each]
+        apart = comparability.hindrance(key for each in sides for key in each.keys)
+        return apart or next(filter(None, (each.known for each in sides)), "")
 
     @property
     def untuned(self) -> bool:
@@ -204,6 +224,8 @@ class Match:
             return verdicts.APART
         if self.control is None:
             return verdicts.NO_CONTROL
+        if self.chosen.mostly_failed or self.control.mostly_failed:
+            return verdicts.FAILED
         effect = self.effect()
         return verdicts.FEW if effect is None or effect.n < FEWEST else ""
 
@@ -242,14 +264,18 @@ def matches(
     """Each model of each task at its best configuration, with the best of its controls, and why no interval can decide.
 
     eligible: whether a model of this name is compared; a control need not be. The others have no verdict, and neither has
-    what is nothing but a control, even if nothing that it controls has a result.
+    what is nothing but a control, even if nothing that it controls has a result. Controls of which every seed failed are
+    compared if there is no other: nothing stands in for them.
     """
     config = collected.config
     asked = {(config.data(run.workload), run.model) for run in study.runs}
     tried: dict[tuple[tuple[str, str], str], list[Candidate]] = {}
+    lost: list[Candidate] = []
     for each in candidates:
         if each.tests:
             tried.setdefault((each.task, each.model), []).append(each)
+        elif each.failed:
+            lost.append(each)
     chosen = ((best(found), found) for _, found in sorted(tried.items()))
     models = [
         replace(each, budget=each.budget.among([one.budget for one in found if one.budget]))
@@ -258,9 +284,13 @@ def matches(
     ]
 
     def control(each: Candidate) -> Candidate | None:
-        alike = (other for other in models if other.task == each.task)
-        able = [other for other in alike if controls(config, other.model, each.model)]
-        return best(able) if eligible(config, each.model) else None
+        if not eligible(config, each.model):
+            return None
+        able, gone = (
+            [other for other in of if other.task == each.task and controls(config, other.model, each.model)]
+            for of in (models, lost)
+        )
+        return best(able) if able else min(gone, key=_name, default=None)
 
     made = [Match(each, control(each), standard(each, collected)) for each in models]
     controlled = {match.chosen.task for match in made if match.control}
@@ -298,7 +328,12 @@ def _rank(each: Candidate) -> tuple[Any, ...]:
     if each.metric.is_share:
         value = (value * len(each.tests) + (0 if up else failed)) / (len(each.tests) + failed)
     last = bool(failed) and not each.metric.is_share
-    return last, -value if up else value, bool(failed), each.model, tuple(map(str, each.point))
+    return last, -value if up else value, bool(failed), *_name(each)
+
+
+def _name(each: Candidate) -> tuple[Any, ...]:
+    """By what ties break."""
+    return each.model, tuple(map(str, each.point))
 
 
 def controls(config: Config, other: str, model: str) -> bool:

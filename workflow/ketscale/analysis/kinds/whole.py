@@ -14,7 +14,7 @@ from ketscale.analysis.kinds import finding
 from ketscale.analysis.kinds.finding import Finding
 from ketscale.analysis.kinds.selection import GUESSING, controls, side
 from ketscale.analysis.points import FOUND
-from ketscale.analysis.wording import fitting, listed
+from ketscale.analysis.wording import SHORT, fitting, listed
 from ketscale.config import Config, Metric
 from ketscale.grid import Study
 from ketscale.words import counted, spelled
@@ -99,11 +99,13 @@ class Whole:
     def verdict(self) -> str:
         """The word for all data sets: that of signed ranks; where these are too few, the word that every data set has.
 
-        It is none that seeds which failed would overturn.
+        It is none that seeds which failed would overturn, and none if they leave most data sets undecided.
         """
         words = {head.verdict for head in self.heads.values()}
         if not words:
             return verdicts.OPEN
+        if 2 * len(self.failing) > len(self.tasks):
+            return verdicts.FAILED
         # Data sets are too few for an interval of signed ranks.
         if self.typical is None or self.typical.low is None:
             alike = len(words) == 1 and len(self.heads) == len(self.tasks)
@@ -166,6 +168,12 @@ class Whole:
         """Whether a model is the control of another one of a data set."""
         return any(controls(self.config, model, other) for other in self.tasks[task])
 
+    @property
+    def failing(self) -> list[Task]:
+        """The data sets that are undecided since seeds failed."""
+        known = (task for task, head in self.heads.items() if head.verdict == verdicts.FAILED)
+        return [*known, *(task for task in self.tasks if task not in self.heads and self.lost(task))]
+
     def lost(self, task: Task) -> float:
         """-1 if every seed of every model on a data set failed but those of its controls, 1 if every one of these did, else 0."""
         for sign, of_controls in ((-1.0, False), (1.0, True)):
@@ -180,11 +188,12 @@ class Whole:
         if len(self.tasks) == 1:
             return heads[0].said()
         of_sides = {task: self.budget(task) for task in self.heads}
-        care = finding.care(
+        sides = (
             replace(head, uneven=0 not in of_sides[task] and len({*of_sides[task]}) > 1)
             for task, head in self.heads.items()
         )
         word, effect = self.verdict, self.effect
+        care = finding.care(sides, failed=bool(self.failing) and word != verdicts.FAILED)
         if effect is None or effect.low is None:
             text = self._few(care)
         else:
@@ -195,7 +204,8 @@ class Whole:
             }  # fmt: skip
             over = f"Over {spelled(len(self.plain))} data sets"
             text = f"{over}, {finding.SENTENCES[word].format(**words)}{care}."
-        return text, finding.briefly(word, model, control) + care
+        short = finding.briefly(word, model, control)
+        return text, fitting(short + care, short, limits=SHORT)
 
     def budget(self, task: Task) -> tuple[int, int]:
         """The number of settings that validation chose from on a data set: of all models that have a control, and of all controls."""
@@ -271,7 +281,7 @@ def _score(points: Sequence[Finding]) -> float | None:
     if points and all(each.failed and not each.n for each in points):
         return -math.inf
     chosen = next((each for each in points if each.chosen and each.reached), None)
-    if chosen is None or chosen.reached is None:
+    if chosen is None or chosen.reached is None or chosen.why:
         return None
     up, value = chosen.metric.better == "up", chosen.reached.value
     if chosen.metric.is_share:
