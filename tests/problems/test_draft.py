@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def made(data: str, **given: Any) -> dict[str, Any]:
     """The config for a file, which is checked, and whose data are read."""
     options = {"kind": None, "targets": (), "model": None, **given}
-    text = draft.drafted(Path(data), "snakemake --configfile study.yaml", **options)
+    text, notes = draft.drafted(Path(data), "snakemake --configfile study.yaml", **options)
     Path("study.yaml").write_text(text)
     config = analysis.read(Path("study.yaml"))
     assert {study.kind for study in config.studies} >= {"accuracy"}
@@ -46,7 +46,8 @@ def made(data: str, **given: Any) -> dict[str, Any]:
     assert loaded is not None
     found: dict[str, Any] = yaml.safe_load(text)
     (block,) = found["workloads"].values()
-    assert ("# Under `ignore` are columns of text" in text) == ("ignore" in block)
+    assert all(f"  # {note}\n" in text for note in notes) and bool(notes) == (block["kind"] == "table")
+    assert any(note.startswith("ignored: ") for note in notes) == ("ignore" in block)
     return found
 
 
@@ -121,6 +122,57 @@ def test_columns_get_their_roles(
 ) -> None:
     (found,) = made(tabled(**columns), **options)["workloads"].values()
     assert found == {"kind": "table", "file": "mine.csv", **block}
+
+
+MIXED = np.random.default_rng(0).permutation(40)
+
+
+@pytest.mark.parametrize(
+    ("column", "why"),
+    [
+        # Row numbers, of rows of which some were left out, from the last on, or in another order.
+        (("n", 3 * np.arange(40) + 17), "numbers the rows"),
+        (("n", np.delete(np.arange(60), slice(5, 25))), "numbers the rows"),
+        (("n", -np.arange(40.0)), "numbers the rows"),
+        (("n", MIXED + 1000), "numbers the rows"),
+        (("n", np.delete(np.arange(60), slice(5, 25))[MIXED]), "numbers the rows"),
+        (("PassengerId", 7919 * MIXED**2), "numbers the rows"),
+        (("Unnamed: 0", 7919 * MIXED**2), "numbers the rows"),
+        (("time", np.arange(40) ** 1.5), "in the order of the rows, which are sorted by class"),
+        (("name", [f"n{i}" for i in range(40)]), "text"),
+        (("when", [f"2024-01-{1 + i % 28:02}" for i in range(40)]), "dates"),
+        # What is measured.
+        (("n", np.append(np.arange(39), 38)), ""),
+        (("n", 7919 * MIXED**2), ""),
+        (("customer_id", MIXED % 7), ""),
+        (("humid", 7919 * MIXED**2), ""),
+        (("time", (np.arange(40) ** 1.5)[MIXED]), ""),
+    ],
+)  # fmt: skip
+def test_what_tells_the_rows_of_a_table_apart_is_no_feature(
+    column: tuple[str, Any], why: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Rows are sorted by class: with such a column every model would be right in each of them."""
+    name, values = column
+    table = tabled(**{name: values, "a": VECTORS[:, 0], "y": np.repeat(["x", "z"], 20)})
+    block = made(table)["workloads"]["mine"]
+    assert block.get("ignore", []) == [name] * bool(why)
+    assert main(["init", table]) == 0
+    said = capsys.readouterr().out.splitlines()
+    assert said[0] == "mine.csv: target: y (classification)"
+    assert said[1] == f"mine.csv: {'1 feature: a' if why else f'2 features: {name}, a'}"
+    remedy = "; to use one, take it out of `ignore`, and write what is no number as numbers"
+    assert said[2:-1] == ([f"mine.csv: ignored: {name} ({why}){remedy}"] if why else [])
+
+
+def test_what_rises_with_the_rows_is_a_feature_where_they_are_not_sorted_by_class() -> None:
+    assert "ignore" not in made(tabled(a=NUMBERS, y=CLASSES))["workloads"]["mine"]
+    assert "ignore" not in made(tabled(a=NUMBERS, y=VECTORS[:, 0]))["workloads"]["mine"]
+
+
+def test_a_table_without_a_feature_is_refused() -> None:
+    with pytest.raises(UserError, match=r"no column that is a feature: n \(numbers the rows\); add features"):
+        made(tabled(n=np.arange(40), y=CLASSES))
 
 
 def test_two_columns_that_may_say_what_belongs_together_are_left_to_the_user() -> None:
@@ -217,7 +269,8 @@ def test_the_config_is_written_where_the_command_says(capsys: pytest.CaptureFixt
     assert main(["init", "mine.csv"]) == 0
     # There is no Snakefile here.
     run = f"snakemake -s {ROOT}/Snakefile --configfile mine.yaml --profile {ROOT}/profiles/local"
-    assert capsys.readouterr().out == f"mine.yaml: written; next: {run}\n"
+    notes = "mine.csv: target: y (classification)\nmine.csv: 1 feature: a\n"
+    assert capsys.readouterr().out == f"{notes}mine.yaml: written; next: {run}\n"
     assert f"#   {run} -n " in Path("mine.yaml").read_text()
     assert analysis.read(Path("mine.yaml")).title == "vqc on mine"
     assert main(["init", "mine.csv", "--out", "my study.yaml"]) == 0

@@ -80,12 +80,14 @@ def _init(options: argparse.Namespace) -> None:
     out = options.out or Path(f"{data.absolute().stem}.yaml")
     targets = tuple(filter(None, options.target.split(",")))
     command = driver.command(out)
-    text = draft.drafted(data, command, options.kind, targets, options.model)
+    text, notes = draft.drafted(data, command, options.kind, targets, options.model)
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
     except FileExistsError:
         raise UserError(f"{out}: is there already; name another file with --out") from None
+    for note in notes:
+        print(f"{data}: {note}")
     print(f"{out}: written; next: {command}")
 
 

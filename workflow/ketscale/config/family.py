@@ -92,12 +92,14 @@ class Part(Block, frozen=True, kw_only=True):
 class Draft(NamedTuple):
     """What a first config says of a user's data.
 
-    settings: of the workload. samples: their number. validation: whether some are for validation.
+    settings: of the workload. samples: their number. validation: whether some are for validation. notes: what is a feature
+    and what is not, and why, a line each.
     """
 
     settings: Mapping[str, Any]
     samples: int
     validation: bool = True
+    notes: tuple[str, ...] = ()
 
 
 class Workload(Part, frozen=True, kw_only=True):

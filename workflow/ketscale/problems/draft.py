@@ -32,9 +32,7 @@ results: {results}
 # Data are read, checked and split once (docs/own-data.md).
 workloads:
   {name}: {workload}
-{ignored}"""
-# What a first config leaves out is said in it.
-IGNORED = "  # Under `ignore` are columns of text, and those that number the rows.\n"
+{notes}"""
 MODELS = """
 # The constructor gets what it names: sizes, simulator, inputs, outputs, dropout, and whatever else stands here.
 models:
@@ -114,8 +112,10 @@ class Chosen(NamedTuple):
     block: Mapping[str, Any] | None = None
 
 
-def drafted(data: Path, command: str, kind: str | None, targets: tuple[str, ...], model: str | None) -> str:
-    """The text of a config for a user's data.
+def drafted(
+    data: Path, command: str, kind: str | None, targets: tuple[str, ...], model: str | None
+) -> tuple[str, tuple[str, ...]]:
+    """The text of a config for a user's data, and what becomes of the columns of a table, a line each.
 
     data: a file or folder. command: the one that will run the study. kind: of the workload, where several read such a file.
     targets: the columns of a table that are to be predicted. model: 'FILE.py' or 'FILE.py:CLASS' of an own model.
@@ -142,7 +142,7 @@ def drafted(data: Path, command: str, kind: str | None, targets: tuple[str, ...]
         "title": json.dumps(f"{chosen.name} on {name}"),
         "name": name,
         "workload": _inline({"kind": kind, **draft.settings}),
-        "ignored": IGNORED if "ignore" in draft.settings else "",
+        "notes": "".join(f"  # {note}\n" for note in draft.notes),
         "model": chosen.name,
         "control": control,
         "sizes": "\n".join(f"      {axis}: {value}" for axis, value in sizes.items()),
@@ -162,7 +162,7 @@ def drafted(data: Path, command: str, kind: str | None, targets: tuple[str, ...]
         BY_LAYOUT.format(**values) if cores > 1 else "",
         PARITY.format(varied=", ".join(varied)) if varied else "",
     ]
-    return "".join(parts)
+    return "".join(parts), draft.notes
 
 
 def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple[Family, Draft, str]:

@@ -22,6 +22,7 @@ from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.labels import check_apart
 from ketscale.problems.rows.workloads import RowsWorkload
 from ketscale.problems.vectors.vectors import Vectors
+from ketscale.words import counted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -34,6 +35,13 @@ _TRUTH = {"true": 1.0, "false": 0.0}
 # What a first config takes for the target, and for no feature.
 _TARGETS = ("target", "targets", "label", "labels", "class", "y")
 _ROW_NUMBERS = ("id", "index", "row", "number", "nr", "no")
+# Names of what may tell the rows apart, and does if no two are equal.
+_OF_ROWS = re.compile(r"(?i:(.*[ _.:-])?(id|idx|index|row|number|nr|no)|unnamed.*)|.*[a-z]I[dD]")
+_DATE = re.compile(r"[0-9]{1,4}[-/.][0-9]{1,2}[-/.][0-9]{1,4}.*")
+# Whole numbers that chance leaves without equal ones less often than this number the rows.
+_BY_CHANCE = 1e-3
+# So many features are named.
+_SHOWN = 12
 _WHOLE = re.compile(r"[+-]?[0-9]{1,18}")
 # A number with a decimal comma, or with its digits in groups, and what to do about it.
 _NUMERAL = re.compile(r"[+-]?[0-9]+([., '\u2019][0-9]{3})*([.,][0-9]+)?")
@@ -107,11 +115,11 @@ def features_of(workload: Table, names: Sequence[str]) -> list[str]:
 def draft(path: Path, targets: Sequence[str]) -> Draft:
     """The settings of a CSV file in a first config: the target is the named column, one that is called so, or the last.
 
-    Columns of text, and those that only number the rows, are under `ignore`.
+    Columns of text, and those that only number the rows, are under `ignore`, and the notes say why.
 
     Raises:
         UserError: as for `from_csv`; or no column has that name, or the last one may be a target or say what belongs
-            together.
+            together, or none is a feature.
     """
     table = _Table.read(path)
     for name in targets:
@@ -144,9 +152,14 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
             f"{path}: has only columns that say parts or groups; add features and what is to be predicted"
         )
     targets = targets or [next(iter(named), others[-1])]
-    numbers = [name for name in others if name not in targets and table.is_feature(name)]
-    ignored = [name for name in others if name not in (*targets, *numbers)]
     numeric = len(targets) > 1 or table.is_regression(targets[0])
+    by_class = not numeric and _in_blocks(table.texts[targets[0]])
+    why = {name: table.no_feature(name, by_class) for name in others if name not in targets}
+    numbers, ignored = ([name for name in why if bool(why[name]) == out] for out in (False, True))
+    unused = ", ".join(f"{name} ({why[name]})" for name in ignored)
+    shown = ", ".join([*numbers[:_SHOWN], *["..."] * (len(numbers) > _SHOWN)])
+    if not numbers:
+        raise UserError(f"{path}: has no column that is a feature: {unused or 'none is left'}; add features")
     chosen = {
         "file": str(path),
         "target": targets[0] if len(targets) == 1 else list(targets),
@@ -155,10 +168,19 @@ def draft(path: Path, targets: Sequence[str]) -> Draft:
         "ignore": ignored,
     }
     parts = table.text(roles["split_column"]).values if "split_column" in roles else None
+    notes = [
+        f"target: {', '.join(targets)} ({REGRESSION if numeric else 'classification'})",
+        *(f"{role}: {name}" for role, name in roles.items()),
+        f"{counted(len(numbers), 'feature')}: {shown}",
+    ]
+    if unused:
+        remedy = "to use one, take it out of `ignore`, and write what is no number as numbers"
+        notes.append(f"ignored: {unused}; {remedy}")
     return Draft(
         {name: value for name, value in chosen.items() if value},
         len(table.texts),
         parts is None or own_samples.has_validation(parts),
+        tuple(" ".join(note.split()) for note in notes),  # a name may have several lines
     )
 
 
@@ -268,16 +290,27 @@ class _Table:
         """Whether a column says in which part a row is, by its name or its values."""
         return own_samples.names_parts(name) or own_samples.are_parts(self.texts[name].tolist())
 
-    def is_feature(self, name: str) -> bool:
-        """Whether a column has numbers, and not those of the rows.
+    def no_feature(self, name: str, by_class: bool) -> str:
+        """Why a column is no feature: it has no numbers, or those of the rows, maybe with gaps or in another order; '' if it is one.
+
+        by_class: whether the rows are sorted by class; then whatever only rises or falls gives their classes away.
 
         Raises:
             UserError: some of its values are finite numbers and others are not.
         """
-        if name.lower() in _ROW_NUMBERS or not any(map(_looks_like_number, self.texts[name])):
-            return False
+        column, numbered = self.texts[name], "numbers the rows"
+        if name.lower() in _ROW_NUMBERS or (_OF_ROWS.fullmatch(name) and column.is_unique):
+            return numbered
+        if not any(map(_looks_like_number, column)):
+            return "dates" if all(map(_DATE.match, column)) else "text"
         values = self.numbers([name]).values[:, 0]
-        return values[0] not in (0, 1) or not np.array_equal(values, values[0] + np.arange(len(values)))
+        ordered = bool((np.diff(values) > 0).all() or (np.diff(values) < 0).all())
+        if (values != np.floor(values)).any():
+            return "in the order of the rows, which are sorted by class" if ordered and by_class else ""
+        # As rare as n different birthdays in so many days.
+        alone = len(np.unique(values)) == len(values)
+        rare = alone and math.exp(-(len(values) ** 2) / (2 * (np.ptp(values) + 1))) < _BY_CHANCE
+        return numbered if ordered or rare else ""
 
     def is_regression(self, name: str) -> bool:
         """Whether a column looks like numbers that are to be predicted; see `own_samples.is_regression`.
@@ -321,6 +354,11 @@ def _undecodable(path: Path) -> int:
     except UnicodeDecodeError as error:
         return content.count(b"\n", 0, error.start) + 1
     return 1
+
+
+def _in_blocks(column: pd.Series[str]) -> bool:
+    """Whether rows of one class follow each other, class by class."""
+    return 1 < column.nunique() == int((column != column.shift()).sum())
 
 
 def _is_fraction(text: str) -> bool:
