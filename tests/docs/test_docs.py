@@ -52,9 +52,9 @@ def test_a_model_is_trained_in_three_lines():
     assert namespace["logits"].shape == (8, 10)
 
 
-def test_a_trained_model_is_loaded_in_three_lines(digits_features, tmp_path, monkeypatch):
+def test_a_trained_model_is_loaded_and_called_in_four_lines(digits_features, tmp_path, monkeypatch):
     code = blocks("docs/python.md")[1]
-    assert len(lines(code)) == 3
+    assert len(lines(code)) == 4
     (folder,) = re.findall(r'"(results/runs/.*?)"', code)
     settings = read_config(ROOT / "config.yaml").settings(Run.parse(folder))
     # Their images are smaller than those of the config, which does not matter to the model.
@@ -64,10 +64,11 @@ def test_a_trained_model_is_loaded_in_three_lines(digits_features, tmp_path, mon
     (tmp_path / folder / models.WEIGHTS).write_bytes(models.saved(settings, problem))
     monkeypatch.chdir(tmp_path)
     features = problem.get_buffer("inputs")[:5]
-    namespace = {"features": features}
+    mean, std = map(torch.from_numpy, problem.scale)
+    namespace = {"features": features * std + mean}
     exec(compile(code, "docs/python.md", "exec"), namespace)
     problem.eval()
-    assert torch.equal(namespace["logits"], problem.model(features))
+    torch.testing.assert_close(namespace["logits"], problem.model(features))
     assert asdict(settings.run)["model"] == "vqc"
 
 

@@ -99,7 +99,7 @@ def test_a_trained_model(written, tmp_path):
     settings, _ = written
     trained = models.of_settings(settings, None, **arguments(settings))
     path = tmp_path / models.WEIGHTS
-    problem = SimpleNamespace(model=trained, arguments=arguments(settings))
+    problem = SimpleNamespace(model=trained, arguments=arguments(settings), scale=None)
     path.write_bytes(models.saved(settings, problem))
     weights = library.load(path).state_dict()
     for where in flips(path):

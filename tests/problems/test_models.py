@@ -167,7 +167,7 @@ def test_complex_weights_and_constants_come_back_whole(dtype, monkeypatch, tmp_p
     settings = config.settings(config.runs[0])
     trained = convert(Phases(settings.sizes["qubits"]), torch.device("cpu"), dtype)
     (tmp_path / models.WEIGHTS).write_bytes(
-        models.saved(settings, SimpleNamespace(model=trained, arguments={}))
+        models.saved(settings, SimpleNamespace(model=trained, arguments={}, scale=None))
     )
     loaded = library.load(tmp_path)
     assert torch.equal(loaded.weights, trained.weights)
@@ -185,7 +185,9 @@ def test_a_model_without_circuits_takes_no_simulator(tmp_path):
     config = read_config(ROOT / "config.yaml")
     settings = config.settings(next(run for run in config.runs if run.model == "mlp"))
     arguments = {"inputs": 4, "outputs": 2}
-    trained = SimpleNamespace(model=library.construct("mlp", width=8, **arguments), arguments=arguments)
+    trained = SimpleNamespace(
+        model=library.construct("mlp", width=8, **arguments), arguments=arguments, scale=None
+    )
     (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, trained))
     assert sum(p.numel() for p in library.load(tmp_path).parameters()) > 0
     with pytest.raises(UserError, match="mlp takes no simulator; leave it out"):

@@ -36,7 +36,9 @@ def runs(tmp_path):
     for settings in SETTINGS:
         torch.manual_seed(settings.run.seed)
         arguments = {"inputs": 4, "outputs": 2}
-        trained = SimpleNamespace(model=library.construct("mlp", **arguments), arguments=arguments)
+        trained = SimpleNamespace(
+            model=library.construct("mlp", **arguments), arguments=arguments, scale=None
+        )
         buffer = io.BytesIO()
         np.savez(buffer, outputs=np.full((5, 2), settings.run.seed))
         files = {models.WEIGHTS: models.saved(settings, trained), PREDICTIONS: buffer.getvalue()}

@@ -96,6 +96,8 @@ def test_the_data_are_standardised_over_the_training_rows_alone(tmp_path: Path) 
     train = VECTORS[kept.splits["train"]]
     expected = (VECTORS - train.mean(0)) / train.std(0)
     np.testing.assert_allclose(kept.features, expected, rtol=0, atol=1e-5)
+    scale = kept.data("rows").content.scale
+    np.testing.assert_allclose(scale, [train.mean(0), train.std(0)], rtol=1e-12, atol=1e-12)
     assert np.array_equal(kept.targets, WEIGHTS[:, None]) and kept.names == ("weight",)
     assert kept.features.flags.c_contiguous  # though a data frame's columns are side by side
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 CLASSIFICATION = (
     Metric("accuracy", "accuracy", "share correct", "up", chance="data"),
     Metric("auc", "AUC", "", "up", chance=0.5, least=0, most=1),
-    Metric("f1", "F1", "", "up", least=0, most=1),
+    Metric("f1", "weighted F1", "", "up", least=0, most=1),
 )
 REGRESSION = "regression"
 # `Regression.metrics` computes them.
@@ -42,7 +42,8 @@ class Dataset(NamedTuple):
 
     inputs: (n, ...), of the model, or of the backbone if there is one. targets: int64 (n,), indices into `names`, which
     are those of the classes; or, of a regression, float64 (n, columns), whose names `names` are. splits: indices (int64) of the samples in each part. shape: what the model takes as `inputs`: the shape of a
-    sample, or its number of features. backbone: makes the frozen network that turns `inputs` into the model's.
+    sample, or its number of features. backbone: makes the frozen network that turns `inputs` into the model's. scale: mean
+    and standard deviation (features,) by which features were standardised.
     """
 
     inputs: NDArray[Any]
@@ -51,6 +52,7 @@ class Dataset(NamedTuple):
     splits: Mapping[str, NDArray[np.int64]]
     shape: int | tuple[int, ...]
     backbone: Callable[[], nn.Module] | None = None
+    scale: tuple[NDArray[Any], NDArray[Any]] | None = None
 
 
 def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
@@ -85,4 +87,5 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
         seed=settings.run.seed,
         backbone=dataset.backbone and dataset.backbone(),
         arguments=arguments,
+        scale=dataset.scale,
     )

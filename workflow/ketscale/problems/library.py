@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +20,9 @@ from ketscale.shapes import Shaped
 
 if TYPE_CHECKING:
     from torch import nn
+
+# By so many nats raw features must be likelier than standardised ones to be warned of: in all, and for each number.
+_SURELY, _CLEARLY = 3.0, 0.1
 
 
 def construct(kind: str, **arguments: Any) -> nn.Module:
@@ -40,6 +44,10 @@ def construct(kind: str, **arguments: Any) -> nn.Module:
 
 def load(run: Path | str, simulator: object = None, trust: bool = False) -> nn.Module:
     """The trained model of a run, in evaluation mode, on the CPU.
+
+    It takes what it was trained on: of tables and features these standardised, (x - mean) / std with `mean, std =
+    model.feature_scale` of the training samples, (features,) each. It warns of inputs that look as they were before. Its
+    outputs are logits, or standardised targets (`predictions` has those of the test in their own units).
 
     run: the run's folder, its record, or its model.safetensors. A record beside the file must vouch for it.
     simulator: a name or an object that evaluates its circuits; None for fused, whatever the model was trained with.
@@ -96,7 +104,29 @@ def load(run: Path | str, simulator: object = None, trust: bool = False) -> nn.M
     model.load_state_dict(
         {name: torch.view_as_complex(tensor) if name in paired else tensor for name, tensor in state.items()}
     )
+    if about.get("scale"):
+        mean, std = (torch.tensor(column, dtype=dtype) for column in about["scale"])
+        model.feature_scale = mean, std  # type: ignore[assignment]
+        model.register_forward_pre_hook(_warn_of_raw, with_kwargs=True)
     return model.eval()
+
+
+def _warn_of_raw(model: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Warn if inputs are likelier as features in their own units than as standardised ones, both taken as normal."""
+    (x, *_) = (*inputs, *named.values())
+    try:
+        mean, std = (column.to(x) for column in model.feature_scale)
+        gain = x.detach().square() / 2 - ((x.detach() - mean) / std).square() / 2 - std.log()
+        raw = bool(gain.sum() > max(_SURELY, _CLEARLY * gain.numel()))
+    except RuntimeError:
+        # Other shapes are the model's to refuse, and inside vmap no number is known.
+        return
+    if raw:
+        warnings.warn(
+            "the model takes standardised features, and these look as they were before: call it with (x - mean) / std, where "
+            "mean, std = model.feature_scale",
+            stacklevel=5,
+        )
 
 
 def _copy_of(folder: Path, model: FileModel, trust: bool) -> OwnCode:

@@ -141,7 +141,8 @@ def saved(settings: Settings, problem: Problem) -> bytes:
     import torch
     from safetensors.torch import save
 
-    about = {"settings": settings.content, "arguments": dict(problem.arguments)}
+    scale = [column.tolist() for column in problem.scale or ()]
+    about = {"settings": settings.content, "arguments": dict(problem.arguments), "scale": scale}
     # Copies: the format takes no tensor twice, as a layer has that is used under two names.
     state = {
         name: tensor.detach().to("cpu", copy=True) for name, tensor in problem.model.state_dict().items()

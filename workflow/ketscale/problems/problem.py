@@ -42,6 +42,7 @@ class Problem(nn.Module, ABC):
         splits: the splits that `outputs` and `metrics` accept, with the number of samples in each.
         seed: seed of its random numbers in training: the run's, an int; inside `seeded` the seeds given there.
         arguments: arguments of the model's constructor that the data decide, such as `inputs`; kept with its weights.
+        scale: mean and standard deviation (features,) by which the model's features were standardised; kept too.
 
     Raises:
         TypeError: a concrete subclass is defined without `linear`.
@@ -73,6 +74,7 @@ class Problem(nn.Module, ABC):
     seed: Any = 0
     splits: Mapping[str, int]
     arguments: Mapping[str, Any] = MappingProxyType({})
+    scale: tuple[Any, Any] | None = None
 
     def __init_subclass__(cls, **arguments: Any) -> None:
         super().__init_subclass__(**arguments)

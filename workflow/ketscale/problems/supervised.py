@@ -35,6 +35,7 @@ class Supervised(Problem):
         seed: seed of the dropout masks.
         backbone: frozen module that turns raw data into the model's inputs in every step; None for cached features.
         arguments: arguments of the model's constructor that the data decide, kept with its weights.
+        scale: see `Problem`.
     """
 
     linear = True
@@ -48,6 +49,7 @@ class Supervised(Problem):
         seed: int,
         backbone: nn.Module | None = None,
         arguments: Mapping[str, Any] | None = None,
+        scale: tuple[Any, Any] | None = None,
     ) -> None:
         super().__init__()
         name_dropouts(model)
@@ -55,6 +57,7 @@ class Supervised(Problem):
         self.backbone = backbone
         self.seed = seed
         self.arguments = arguments or {}
+        self.scale = scale
         self.splits = {name: len(rows) for name, rows in splits.items() if len(rows)}
         self.sampler = Shuffled(self.splits["train"])
         scaled = self.scaled(targets, splits["train"])

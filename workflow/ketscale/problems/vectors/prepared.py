@@ -58,7 +58,9 @@ class PreparedVectors:
     def data(self, split_by: str) -> Data:
         """The data of a run. split_by: see `Split`."""
         width = self.features.shape[1]
-        dataset = Dataset(self.features, self.targets, self.names, self.splits, width)
+        norm = self.folder.arrays("norm.npz")
+        scale = norm["feature_mean"], norm["feature_std"]
+        dataset = Dataset(self.features, self.targets, self.names, self.splits, width, scale=scale)
         return self.folder.data(dataset, Split(split_by, shared=self.folder.entries["shared"]))
 
     def baselines(self) -> Iterable[Baseline]:
