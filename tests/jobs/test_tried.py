@@ -435,6 +435,100 @@ def test_what_a_model_remembers_is_in_its_checkpoint_and_no_sample_sees_others(
     assert said in printed.out if not refused else printed.err.startswith(f"ketscale: {said}")
 
 
+# Statements at the head of the file, in the constructor and in forward.
+KEEPER = """
+import collections, dataclasses, functools, itertools, os, random, traceback, types
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import nn
+
+{head}
+
+class Ring(nn.Module):
+    calls = 0
+
+    def __init__(self, inputs, outputs):
+        super().__init__()
+        self.layer = nn.Linear(inputs, outputs)
+        {made}
+
+    def forward(self, x):
+        {called}
+        return self.layer(x)
+"""
+LATE = "y = 0.5 * x if self.k >= 20 else x; x = y; self.k += self.training"
+NOISE = "x = x + torch.randn_like(x) if self.k >= 20 else x; self.k += self.training"
+PART = "@dataclasses.dataclass\nclass Part:\n    n: int = 0\n    def step(self): self.n += 1\n"
+CLOSED = "def closed():\n    k = 0\n    def step():\n        nonlocal k\n        k += 1\n    return step\n"
+
+
+def alone(own: dict[str, Any], head: str, made: str, called: str, **settings: Any) -> None:
+    """A study of one model, of these statements."""
+    Path("ring.py").write_text(KEEPER.format(head=head, made=made, called=called))
+    own["models"] = {"ring": {"file": "ring.py", "class": "Ring", **settings}}
+    own["studies"]["s"]["points"] = [{"model": "ring", "qubits": 0, "layers": 0, "simulator": "none"}]
+    written(own)
+
+
+@pytest.mark.parametrize(
+    ("head", "made", "called", "said"),
+    [
+        ("", "self.k = 0", LATE, "changes self.k from call to call"),
+        ("", "self.k = 0", NOISE, "changes self.k from call to call"),
+        ("", "self.k = 0", "self.k += not self.training", "changes self.k from call"),
+        ("", "self.k = False", "self.k = not self.k", "changes self.k from call"),
+        (PART, "self.parts = {'a': [Part()]}", "self.parts['a'][0].n += 1", "changes self.parts['a'][0].n"),
+        (PART, "self.step = Part().step", "self.step()", "changes self.step.__self__.n"),
+        ("", "self.c = types.SimpleNamespace(n=0)", "self.c.n += 1", "changes self.c.n"),
+        ("K = 0", "pass", "global K; K += 1", "changes ring.K"),
+        ("", "pass", "type(self).calls += 1", "changes ring.Ring.calls"),
+        (CLOSED, "self.step = closed()", "self.step()", "changes self.step.k"),
+        ("def step(memo=[]): memo.append(0)", "pass", "step()", "changes ring.step.defaults[0][0][1]"),
+        ("", "self.losses = []", "self.losses.append(float(x.sum()))", "changes self.losses[1]"),
+        ("", "self.count = itertools.count()", "next(self.count)", "changes self.count"),
+        ("", "self.most = 0.0", "self.most = max(self.most, float(x.max()))", "changes self.most"),
+        ("", "self.m = torch.zeros(inputs)", "self.m = 0.9 * self.m + x.detach().mean(0)", "changes self.m"),
+        ("", "self.m = np.zeros(3)", "self.m[0] += 1", "changes self.m"),
+        ("", "self.register_buffer('m', torch.zeros(1), persistent=False)", "self.m += 1", "changes self.m"),
+        ("", "self.drop = nn.Dropout(0.5)", "self.drop.p *= 0.99", "changes self.drop.p"),
+        ("", "self.drawn = torch.Generator()", "torch.rand(1, generator=self.drawn)", "changes self.drawn"),
+        ("", "self.drawn = np.random.default_rng(0)", "self.drawn.random()", "changes self.drawn"),
+        ("", "self.register_buffer('m', torch.zeros(1))", "self.m += not self.training", "changes m in evaluation"),
+        ("", "pass", "x = 2 * x if random.random() < 1e-9 else x", "draws from random's generator"),
+    ],
+)  # fmt: skip
+def test_what_changes_from_call_to_call_is_refused_before_an_output_shows_it(
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str], head: str, made: str, called: str, said: str
+) -> None:
+    alone(own, head, made, called)
+    assert cli.main(["try"]) == 2
+    assert capsys.readouterr().err.startswith(f"ketscale: ring.py: Ring {said}")
+
+
+@pytest.mark.parametrize(
+    ("head", "made", "called"),
+    [
+        ("", "self.mask = None", "self.mask = torch.ones(7) if self.mask is None else self.mask"),
+        ("@functools.lru_cache\ndef mask(n): return torch.ones(n)", "pass", "mask(len(x))"),
+        ("", "self.masks = {}", "self.masks.setdefault(x.shape[1], torch.ones(7))"),
+        ("", "self.shown = None", "self.shown = x.detach() * 2"),
+        ("", "self.shown = []", "self.shown = [x.detach(), 0.5]"),
+        ("", "self.layer = nn.Sequential(nn.BatchNorm1d(inputs), self.layer)", "pass"),
+        ("", "self.register_buffer('n', torch.zeros(()))", "self.n += self.training"),
+        ("", "self.gap = torch.full((3,), torch.nan), float('nan')", "pass"),
+        ("", "self.shared = [self.layer.weight, self.layer]; self.layer.above = [self]", "pass"),
+    ],
+)
+def test_what_is_made_once_or_kept_of_the_last_samples_may_stay(
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str], head: str, made: str, called: str
+) -> None:
+    alone(own, head, made, called)
+    assert cli.main(["try"]) == 0
+    assert "ring on mine, none, q0-l0-b8, fp64: loss " in capsys.readouterr().out
+
+
 NEAREST = """
 import torch
 
@@ -468,3 +562,7 @@ def test_what_a_fitted_model_learns_can_be_loaded(
     written(own)
     cli.main(["try"])
     assert capsys.readouterr().err.startswith(said) if said else not capsys.readouterr().err
+    counts = "self.calls = getattr(self, 'calls', 0) + 1; return"
+    Path("ring.py").write_text(NEAREST.format(name="means").replace("return", counts))
+    assert cli.main(["try"]) == 2
+    assert capsys.readouterr().err.startswith("ketscale: ring.py: Ring changes self.calls from call to call")

@@ -16,10 +16,12 @@ from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError, in_words, short
 from ketscale.grid import BACKENDS
 from ketscale.jobs import started
+from ketscale.jobs.attributes import Attributes
 from ketscale.jobs.tried import Tried
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
-from ketscale.problems.importer import GENERATORS, TORCH_GENERATOR, Shared
+from ketscale.problems import importer
+from ketscale.problems.importer import GENERATORS, NUMPY_GENERATOR, Shared
 from ketscale.problems.problem import Problem
 from ketscale.training import together
 from ketscale.training.fit import fit
@@ -32,6 +34,8 @@ State = dict[str, torch.Tensor]
 
 # A model that is fitted is tried with at most so many samples of each part.
 FEW = 64
+# Of so many samples are the calls after which what a model keeps is compared.
+PART = 4
 # As many seeds show whether a model stacks, which may draw more than its weights, such as which qubits a gate joins.
 SEEDS = 5
 
@@ -75,6 +79,8 @@ def _taken(settings: Settings, data: Data, world: World, tried: Tried) -> Tried:
         few = msgspec.structs.replace(settings.protocol, probe=msgspec.structs.replace(probe, draws=2))
         clock = Clock(world.device, 0, frozenset())
         Probe(problem, world, clock, dataclasses.replace(settings, protocol=few), History(None)).run()
+        if model.own_code:
+            _check_attributes(settings, data, world, split, who)
         return dataclasses.replace(tried, step_s=time.perf_counter() - begun)
     if model.fitted:
         begun = time.perf_counter()
@@ -84,6 +90,7 @@ def _taken(settings: Settings, data: Data, world: World, tried: Tried) -> Tried:
         _check_left(built, who, fitted=True)
         if model.own_code:
             _check_kept(problem, started.build(settings, data, world.device), split, who)
+            _check_attributes(settings, data, world, split, who)
         return dataclasses.replace(tried, step_s=step_s)
     problem.sampler.steps_per_epoch(run.batch)
     batch = next(iter(problem.sampler.batches(run.seed, 0, run.batch)))
@@ -97,6 +104,8 @@ def _taken(settings: Settings, data: Data, world: World, tried: Tried) -> Tried:
         raise UserError(f"{who}: no gradient of a loss can be computed from its outputs ({said})") from None
     _check_left(built, who)
     changed = _check_state(problem, start, batch, split, run.ranks, who) if model.own_code else []
+    if model.own_code:
+        _check_attributes(settings, data, world, split, who)
     tried = dataclasses.replace(tried, loss=loss, step_s=step_s)
     if run.ranks > 1 or model.stacks is not None or (settings.simulator and not settings.simulator.stacks):
         return tried
@@ -135,12 +144,12 @@ def _check_left(before: Shared, who: str, fitted: bool = False) -> None:
         UserError: it has not.
     """
     for name in before.changed():
-        if name == TORCH_GENERATOR and not fitted:
+        # PennyLane draws from NumPy's, of which nothing depends.
+        if name in GENERATORS and name != NUMPY_GENERATOR and not fitted:
             raise UserError(
                 f"{who} draws from {name} in a training step, so that other ranks and a resumed run would have other "
                 "numbers; draw in the constructor, or use torch.nn.Dropout"
             )
-        # PennyLane draws from NumPy's, of which nothing depends.
         if name not in GENERATORS:
             raise UserError(f"{who} changes {name}, which the whole process has in common; leave that out")
 
@@ -167,6 +176,65 @@ def _check_kept(problem: Problem, fresh: Problem, split: str, who: str) -> None:
         )
 
 
+def _check_attributes(settings: Settings, data: Data, world: World, split: str, who: str) -> None:
+    """Check that a model keeps nothing from call to call elsewhere than in its state, and no state from an evaluation.
+
+    After equal calls from one state it must keep the same, whatever was called before. What is made once, such as a mask, and
+    what is kept of the last samples alone may stay; what counts, draws or collects may not, at whichever count it tells.
+
+    Raises:
+        UserError: it does; names the attribute.
+    """
+    model = settings.model
+    assert isinstance(model, FileModel)
+    # Two steps and two evaluations, so that equal ones follow each other, and others, an odd and an even number of calls later.
+    for calls in ("aaAAbBabAB", "bbBBaAbaBA"):
+        problem = started.build(settings, data, world.device)
+        few = {name: min(PART, max(2, count // 2), count) for name, count in problem.splits.items()}
+        if model.fitted:
+            fit(problem, most=FEW)
+        stepper = None if model.fitted else Stepper(problem, world, settings.protocol)
+        start, before = state_of(problem.model), dict[str, Attributes]()
+        for call in calls:
+            part = "train" if call.islower() else split
+            last = problem.splits[part]
+            samples = torch.arange(few[part]) if call in "aA" else torch.arange(last - few[part], last)
+            _restore(problem, start, who)
+            if part == split:
+                problem.outputs(split, samples)
+            elif stepper is not None:
+                problem.train()
+                stepper.differentiate(samples, 0)
+            kept = Attributes(problem.model, importer.modules(model.code))
+            if place := before.setdefault(call, kept).change(kept):
+                raise UserError(
+                    f"{who} changes {place} from call to call, which neither checkpoints nor saved weights have, and which "
+                    "seeds that train together share; keep it in a buffer (register_buffer), or leave it out"
+                )
+            state = problem.model.state_dict()
+            for name in start if part == split else ():
+                if not together.close(state[name], start[name]):
+                    raise UserError(
+                        f"{who} changes {name} in evaluation, so that its saved weights would give other predictions; change "
+                        "it in training alone (if self.training)"
+                    )
+
+
+def _restore(problem: Problem, start: State, who: str) -> None:
+    """Give a model the state that it had.
+
+    Raises:
+        UserError: it has other tensors now.
+    """
+    try:
+        problem.model.load_state_dict(start)
+    except RuntimeError as error:
+        raise UserError(
+            f"{who} has other tensors after a step than before, so that no run could resume ({short(error)}); make all in "
+            "the constructor"
+        ) from None
+
+
 def _check_state(
     problem: Problem, start: State, batch: torch.Tensor, split: str, ranks: int, who: str
 ) -> list[str]:
@@ -183,13 +251,7 @@ def _check_state(
     few = torch.arange(min(len(batch), problem.splits[split]))
 
     def evaluated(samples: torch.Tensor) -> torch.Tensor:
-        try:
-            problem.model.load_state_dict(start)
-        except RuntimeError as error:
-            raise UserError(
-                f"{who} has other tensors after a step than before, so that no run could resume ({short(error)}); make all in "
-                "the constructor"
-            ) from None
+        _restore(problem, start, who)
         return problem.outputs(split, samples)
 
     def taken(samples: torch.Tensor) -> tuple[torch.Tensor, State]:

@@ -27,8 +27,8 @@ from ketscale.config.own_code import TAKEN
 from ketscale.errors import OWN, UserError
 
 # The generators among what all code of a process shares.
-TORCH_GENERATOR = "torch's global generator"
-GENERATORS = ("random's generator", "NumPy's global generator", TORCH_GENERATOR)
+NUMPY_GENERATOR, TORCH_GENERATOR = "NumPy's global generator", "torch's global generator"
+GENERATORS = ("random's generator", NUMPY_GENERATOR, TORCH_GENERATOR)
 
 
 def imported(code: OwnCode, expected: str) -> ModuleType:
@@ -56,6 +56,12 @@ def in_use(expected: str) -> OwnCode | None:
     """The code with this hash that this process has imported; None if it has imported none."""
     codes = (finder.code for finder in sys.meta_path if isinstance(finder, _Importer))
     return next((code for code in codes if code.hash == expected), None)
+
+
+def modules(expected: str) -> list[ModuleType]:
+    """The modules of the code with this hash as it was last imported."""
+    package = f"{OWN}{expected[:16]}."
+    return [module for name, module in sys.modules.items() if name.startswith(package)]
 
 
 class Shared:
@@ -119,7 +125,7 @@ def _shared() -> dict[str, _SharedThing]:
             lambda device: torch.set_default_device(None if device.type == "cpu" else device),
         ),
         "random's generator": _SharedThing(random.getstate, random.setstate),
-        "NumPy's global generator": _SharedThing(numpy_state, set_numpy_state),
+        NUMPY_GENERATOR: _SharedThing(numpy_state, set_numpy_state),
         TORCH_GENERATOR: _SharedThing(lambda: torch.get_rng_state().tolist(), set_torch_state),
         "torch's default type": _SharedThing(torch.get_default_dtype, torch.set_default_dtype),
         "torch's number of threads": _SharedThing(torch.get_num_threads, torch.set_num_threads),
