@@ -15,6 +15,8 @@ from ketscale import analysis
 from ketscale.analysis.kinds import changes
 from ketscale.config import Config, FileModel
 from ketscale.errors import UserError
+from ketscale.grid import config_hash
+from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
 from tests.own_models import BLOCK, FILES, RING, given, project, write
 
@@ -56,6 +58,53 @@ def test_a_run_is_stale_once_a_file_has_changed(folder: Path) -> None:
     assert changed == {"ring"}
 
 
+def test_without_reads_a_model_has_the_hash_that_it_had_before_there_were_any(folder: Path) -> None:
+    model = config(folder).models["ring"][1]
+    assert config_hash(model.content()) == "e96ac095b25259d2e2d0521c28730a9372bbf3d628788b7cc2a2a79808efecc6"
+    assert config(folder, {**BLOCK, "reads": []}).models["ring"][1].content() == model.content()
+
+
+def test_what_a_model_reads_is_part_of_its_settings(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(folder, {"scale.txt": "2"})
+    block, hashes = {**BLOCK, "reads": ["scale.txt", "$SCALE"]}, set[str]()
+    for text, variable in (("2", None), ("2", ""), ("2", "3"), ("4", "3")):
+        write(folder, {"scale.txt": text})
+        monkeypatch.delenv("SCALE", raising=False)
+        if variable is not None:
+            monkeypatch.setenv("SCALE", variable)
+        made = config(folder, block)
+        settings = made.settings(next(run for run in made.runs if run.model == "ring"))
+        hashes.add(settings.hash)
+        # Another process has the same, by its settings and by the text of the config, whatever the file says now.
+        again = type(settings).of(json.loads(settings.text), FAMILIES, "--settings")
+        write(folder, {"scale.txt": "5"})
+        assert (again.hash, analysis.of(json.loads(made.text), placed=False).text) == (
+            settings.hash,
+            made.text,
+        )
+        assert isinstance(settings.model, FileModel) and list(settings.model.reads) == block["reads"]
+    assert len(hashes) == 4
+
+
+def test_a_run_that_finds_another_content_than_its_settings_is_refused(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(folder, {"scale.txt": "2"})
+    monkeypatch.setenv("SCALE", "2")
+    made = config(folder, {**BLOCK, "reads": ["scale.txt", "$SCALE"]})
+    settings = made.settings(next(run for run in made.runs if run.model == "ring"))
+    assert models.of_settings(settings, "fused", inputs=3, outputs=2)
+    monkeypatch.setenv("SCALE", "3")
+    with pytest.raises(
+        UserError, match=r"models/ring.py: \$SCALE is not as the settings of this run have it"
+    ):
+        models.of_settings(settings, "fused", inputs=3, outputs=2)
+    monkeypatch.setenv("SCALE", "2")
+    write(folder, {"scale.txt": "3"})
+    with pytest.raises(UserError, match=r"models/ring.py: scale.txt is not as the settings of this run have"):
+        models.of_settings(settings, "fused", inputs=3, outputs=2)
+
+
 def test_the_text_of_a_config_needs_no_file(folder: Path) -> None:
     made = config(folder)
     (folder / "models/ring.py").unlink()
@@ -79,6 +128,9 @@ def test_settings_go_to_another_process(folder: Path) -> None:
         ({"class": "Rung"}, "models.ring: models/ring.py: has no Rung"),
         ({"class": None}, "models.ring.class: nothing should be text"),
         ({"control": "mpl"}, "models.ring.control: no model is called mpl; did you mean mlp"),
+        ({"reads": "scale.txt"}, "models.ring.reads: "),
+        ({"reads": ["scale.txt"]}, r"models.ring: scale.txt \(reads\) cannot be read in .*; name another"),
+        ({"reads": ["models"]}, r"models.ring: models \(reads\) cannot be read in "),
         ({"sprade": 1}, "models.ring.sprade: Ring has no such argument; did you mean spread"),
         ({"qubits": 3}, "models.ring.qubits: the run gives it; leave it out"),
         ({"simulator": "fused"}, "models.ring.simulator: the run gives it"),

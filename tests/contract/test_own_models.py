@@ -26,13 +26,13 @@ from tests.contract.tiny_study import Project
 
 pytestmark = pytest.mark.slow
 
-# It says that it runs, and once the variable is set it does so in vain.
+# It says that it runs, and once there is such a file it does so in vain.
 SPIED = """
 import os
 
 print("it runs")
 
-if os.environ.get("OWN_CODE") == "raises":
+if os.path.exists("in-vain"):
     raise RuntimeError("it was run")
 """
 FILES = {
@@ -169,9 +169,9 @@ def test_a_copy_that_was_changed_does_not_run(project: Project, tmp_path: Path) 
 @pytest.fixture
 def spied(project: Project) -> Iterator[Project]:
     """The project whose own code raises when it is run."""
-    project.variables = {"OWN_CODE": "raises"}
+    (project.folder / "in-vain").touch()
     yield project
-    project.variables = {}
+    (project.folder / "in-vain").unlink()
 
 
 def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -527,6 +528,76 @@ def test_what_is_made_once_or_kept_of_the_last_samples_may_stay(
     alone(own, head, made, called)
     assert cli.main(["try"]) == 0
     assert "ring on mine, none, q0-l0-b8, fp64: loss " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("head", "made", "called", "names"),
+    [
+        ("", "self.scale = float(Path('scale.txt').read_text())", "pass", ["scale.txt"]),
+        ("SCALE = float(Path('scale.txt').read_text())", "pass", "pass", ["scale.txt"]),
+        ("", "self.mask = np.load('folder/my mask.npy')", "pass", ["'folder/my mask.npy'"]),
+        ("", "torch.load('weights.pt')", "pass", ["weights.pt"]),
+        ("", "pass", "os.path.exists('scale.txt') and open('scale.txt').close()", ["scale.txt"]),
+        ("", "pass", "os.environ.get('SCALE')", ["$SCALE"]),
+        ("from os import environ", "'SCALE' in environ", "os.environ['OTHER']", ["$OTHER", "$SCALE"]),
+        ("", "os.path.expandvars('$SCALE'); os.getenv('OTHER')", "open('scale.txt').close()", ["$OTHER", "$SCALE", "scale.txt"]),
+    ],
+)  # fmt: skip
+def test_what_a_model_reads_is_in_its_settings(
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+    head: str, made: str, called: str, names: list[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("SCALE", "2")
+    monkeypatch.setenv("OTHER", "2")
+    Path("folder").mkdir()
+    Path("scale.txt").write_text("2")
+    np.save("folder/my mask.npy", np.ones(3))
+    torch.save(torch.ones(3), "weights.pt")
+    kind = type(os.environ)
+    alone(own, head, made, called)
+    assert cli.main(["try"]) == 2
+    error, line = capsys.readouterr().err, f"reads: [{', '.join(names)}]".replace("'", '"')
+    assert error.startswith("ketscale: ring.py: Ring reads ")
+    assert f"add `{line}` to models.ring (the first step" in error
+    # With the line that was asked for it is tried, and the environment is as it was.
+    alone(own, head, made, called, **yaml.safe_load(line))
+    assert cli.main(["try"]) == 0
+    assert type(os.environ) is kind
+
+
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        ("self.known = dict(os.environ)", "reads the whole environment (os.environ)"),
+        ("try: open('scale.txt')\n        except OSError: pass", "reads scale.txt, of which"),
+    ],
+)
+def test_neither_the_whole_environment_nor_a_missing_file_is_read(
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str], made: str, said: str
+) -> None:
+    alone(own, "", made, "pass")
+    assert cli.main(["try"]) == 2
+    assert capsys.readouterr().err.startswith(f"ketscale: ring.py: Ring {said}")
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "open('/proc/self/stat').close(); open(np.__file__).close()",
+        "import email.mime.audio, wave",
+        "traceback.format_stack()",
+        "Path('made.txt').write_text('2'); Path('made.txt').read_text(); Path('made.txt').unlink()",
+        "open('log.txt', 'a').close()",
+        "os.path.expanduser('~/scale.txt')",
+        "os.environ['OMP_NUM_THREADS'] = '1'",
+    ],
+)
+def test_what_is_pythons_or_the_models_own_needs_no_line(
+    own: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, made: str
+) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    alone(own, "", made, "pass")
+    assert cli.main(["try"]) == 0, capsys.readouterr().err
 
 
 NEAREST = """

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 from collections.abc import Collection, Mapping
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Self
 
 import msgspec
 from msgspec import Meta
 
-from ketscale.config.block import Name
+from ketscale.config.block import Name, Text
 from ketscale.config.family import Model
 from ketscale.config.own_code import OwnCode
 from ketscale.config.parsing import parse, suggestion
 from ketscale.errors import UserError, short
+from ketscale.files import expanded, sha256
 from ketscale.grid import canonical
 
 # What a constructor gets from the run, besides sizes, if it names them.
@@ -27,13 +31,20 @@ class FileBlock(Model, frozen=True, kw_only=True):
     control: Annotated[  # type: ignore[misc]  # models of the package have it in common
         Name | None, Meta(description="The model, or kind of models, that it is compared with")
     ] = None
+    reads: Annotated[
+        list[Text] | None,
+        Meta(
+            description="What else it reads: files, relative to where Snakemake runs, and variables of the environment, as "
+            "$SCALE. When the content of one changes, runs are trained again"
+        ),
+    ] = None
 
 
 class FileModel(FileBlock, frozen=True, kw_only=True):
     """The settings of such a model.
 
     settings: the block's others. arguments: those of the constructor, by name. fitted: whether the class has a method `fit`.
-    code: SHA-256 of the file and of what it imports from beside it.
+    code: SHA-256 of the file and of what it imports from beside it. reads: that of each other file and variable that it reads.
     """
 
     stacks: ClassVar[bool | None] = None
@@ -42,6 +53,7 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
     arguments: list[str]
     fitted: bool  # type: ignore[misc]  # as `control`
     code: str
+    reads: dict[str, str] = msgspec.field(default_factory=dict)  # type: ignore[assignment]  # in a block they are names
 
     @classmethod
     def of_block(cls, block: Mapping[str, Any], where: str, sizes: Collection[str]) -> Self:
@@ -53,12 +65,13 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
             UserError: the file cannot be read, or has no such class; or the constructor does not take a setting, or
                 lacks one.
         """
-        named = {key: value for key, value in block.items() if key in ("file", "class", "control")}
+        named = {key: value for key, value in block.items() if key in ("file", "class", "control", "reads")}
         free = {key: value for key, value in block.items() if key not in ("kind", *named)}
         head = parse(FileBlock, named, where)
         try:
             code = OwnCode.read(head.file)
             takes = code.arguments(head.class_)
+            reads = {name: content_hash(name) for name in head.reads or ()}
         except UserError as error:
             raise UserError(f"{where}: {error}") from None
         of_run = (*_OF_RUN, *sizes)
@@ -75,7 +88,12 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
             arguments=list(takes.names),
             fitted=code.has_method(head.class_, "fit"),
             code=code.hash,
+            reads=reads,
         )
+
+    def content(self) -> dict[str, Any]:
+        """As `Block.content`; a model without `reads` has the hash that it had before there were any."""
+        return {name: value for name, value in super().content().items() if name != "reads" or value}
 
     @property
     def own_code(self) -> bool:
@@ -105,6 +123,23 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
                     f"{where}.{name}: {self.class_} has no such argument{suggestion(name, known)}"
                 )
         return msgspec.structs.replace(self, settings={**self.settings, **settings})
+
+
+def content_hash(name: str) -> str:
+    """SHA-256 of the content of a file, or of a variable ($NAME), as `reads` names it; 'unset' if there is no such variable.
+
+    Raises:
+        UserError: there is no such file, or it cannot be read.
+    """
+    if name.startswith("$"):
+        value = os.environ.get(name[1:])
+        return "unset" if value is None else hashlib.sha256(os.fsencode(value)).hexdigest()
+    try:
+        return sha256(expanded(name))
+    except OSError as error:
+        raise UserError(
+            f"{name} (reads) cannot be read in {Path.cwd()} ({error.strerror}); name another"
+        ) from None
 
 
 def _check_plain(value: Any, where: str) -> None:

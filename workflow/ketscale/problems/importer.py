@@ -243,11 +243,11 @@ class _Importer(ExecutionLoader, MetaPathFinder):
 
     def _is_own(self, path: Path) -> bool:
         return any(map(path.is_relative_to, self._own_folders)) and not any(
-            map(path.is_relative_to, _installed())
+            map(path.is_relative_to, installed())
         )
 
 
-def _installed() -> list[Path]:
+def installed() -> list[Path]:
     """The folders of what is installed, which may be below a user's."""
     package, python = str(Path(__file__).parents[1]), sysconfig.get_paths().values()
     places = (package, sys.prefix, sys.base_prefix, site.getusersitepackages(), *python)

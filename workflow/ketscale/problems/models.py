@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import FileModel, Model, OwnCode, Settings
+from ketscale.config.own_model import content_hash
 from ketscale.errors import UserError, in_words, short
 from ketscale.grid import canonical
 
@@ -79,6 +80,11 @@ def _of_file(
     from ketscale.problems import importer
 
     seed = settings.run.seed
+    for name, hashed in model.reads.items():
+        if content_hash(name) != hashed:
+            raise UserError(
+                f"{model.file}: {name} is not as the settings of this run have it; start the run again, or bring it back"
+            )
     module = importer.imported(own or OwnCode.read(model.file), model.code)
     given = {name: value for name, value in {**known, "seed": seed}.items() if model.takes(name)}
     with importer.running(seed):

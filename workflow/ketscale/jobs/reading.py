@@ -1,0 +1,141 @@
+"""Which files and variables of the environment a user's own model reads: `ketscale try` compares them with its `reads`.
+
+Python tells of every `open` (its audit events), but neither of libraries that open files in C, as h5py and safetensors do,
+nor of variables: `os.environ` is made to tell of those.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import json
+import os
+import re
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from ketscale.config import FileModel
+from ketscale.errors import OWN, UserError
+from ketscale.files import expanded
+from ketscale.problems import importer
+
+# Where nothing is a user's data.
+_SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev")))
+_ALL = "$*"
+
+
+class _Watch:
+    """What the user's code has read and written so far; None of it while nobody watches."""
+
+    read: set[str] | None = None
+    written: set[str]
+
+
+@contextlib.contextmanager
+def watched() -> Iterator[set[str]]:
+    """Inside the block the set gets what the user's code reads: the paths of files, and variables as $NAME."""
+    _listen()
+    kind = type(os.environ)
+    _Watch.read, _Watch.written = found, _ = set[str](), set[str]()
+    os.environ.__class__ = _Environment
+    try:
+        yield found
+    finally:
+        os.environ.__class__ = kind
+        _Watch.read = None
+
+
+def check(names: set[str], name: str, model: FileModel) -> None:
+    """Check that the settings of a model have the content of what it reads.
+
+    names: as `watched` gives them. name: the model's in the config.
+
+    Raises:
+        UserError: they lack some; says what to add to the config.
+    """
+    known = {each if each.startswith("$") else os.path.realpath(expanded(each)) for each in model.reads}
+    new = sorted(_shown(each) for each in names - known)
+    if _ALL in new:
+        raise UserError(
+            f"{model.file}: {model.class_} reads the whole environment (os.environ), which differs from job to job; read its "
+            "variables by their names"
+        )
+    if new:
+        line = ", ".join(
+            each if re.fullmatch(r"[\w./~$-]+", each) else json.dumps(each) for each in (*model.reads, *new)
+        )
+        raise UserError(
+            f"{model.file}: {model.class_} reads {' and '.join(new)}, of which the settings do not have the content, so that "
+            f"a change would go unnoticed: add `reads: [{line}]` to models.{name}"
+        )
+
+
+class _Environment(type(os.environ)):  # type: ignore[misc]  # it has no public name
+    """The environment, which tells who reads it."""
+
+    def __getitem__(self, key: str) -> str:
+        _note(f"${key}")
+        return super().__getitem__(key)
+
+    def __iter__(self) -> Iterator[str]:
+        _note(_ALL)
+        return super().__iter__()
+
+
+_LOOKS_UP = ("os", "collections.abc", "_collections_abc")
+# What opens files of its own, such as a cache of compiled code.
+_COMPILERS = ("torch._dynamo", "torch._inductor", "triton.", "numba.", "jax.")
+_OTHERS = ("ketscale.", "importlib._", "linecache", *_COMPILERS)
+
+
+def _note(variable: str) -> None:
+    """Note a variable that the user's code itself reads; what others look up for it is theirs, as HOME is."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame and (frame.f_globals.get("__name__") in _LOOKS_UP or frame.f_code.co_name == "expandvars"):
+        frame = frame.f_back
+    if _Watch.read is not None and frame and str(frame.f_globals.get("__name__")).startswith(OWN):
+        _Watch.read.add(variable)
+
+
+@functools.cache
+def _listen() -> None:
+    """Begin to hear of every `open`: nothing ends that, so it is done once."""
+    sys.addaudithook(_hear)
+
+
+def _hear(event: str, arguments: tuple[Any, ...]) -> None:
+    if event != "open" or _Watch.read is None or isinstance(arguments[0], int) or not _asked():
+        return
+    path, flags = Path(os.path.realpath(os.fsdecode(arguments[0]))), arguments[2]
+    if flags & (os.O_TRUNC | os.O_EXCL):
+        _Watch.written.add(str(path))
+    if flags & os.O_WRONLY or str(path) in _Watch.written:
+        return
+    # A file that is missing beside the config would count once it is there.
+    there = path.is_file() or (path.is_relative_to(Path.cwd()) and not path.exists())
+    if there and not any(map(path.is_relative_to, _folders())):
+        _Watch.read.add(str(path))
+
+
+def _asked() -> bool:
+    """Whether the user's code leads to a call, and not by way of KetScale, an import, a compiler or a line that is shown."""
+    frame: FrameType | None = sys._getframe(2)
+    while frame:
+        name = str(frame.f_globals.get("__name__"))
+        if name.startswith((OWN, *_OTHERS)):
+            return name.startswith(OWN)
+        frame = frame.f_back
+    return False
+
+
+@functools.cache
+def _folders() -> tuple[Path, ...]:
+    return *_SYSTEM, *importer.installed()
+
+
+def _shown(name: str) -> str:
+    """A path as a config has it: relative to the working directory if it is below."""
+    return os.path.relpath(name) if Path(name).is_relative_to(Path.cwd()) else name
