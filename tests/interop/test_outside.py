@@ -143,7 +143,7 @@ def test_captured_tensors_need_no_second_conversion(monkeypatch: pytest.MonkeyPa
         return z()
 
     converted = check(function)
-    monkeypatch.setattr(recording, "make_fx", None)
+    monkeypatch.setattr(recording, "Recorder", None)
     with torch.no_grad():
         weight.add_(0.5)
         value = converted(torch.tensor(0.7, dtype=torch.float64))

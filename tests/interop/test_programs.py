@@ -34,7 +34,6 @@ SAMPLED = {
 LOOKS = "looks at the value of a tensor"
 # `from_qnode` once and always; what it looks at is given to `always`.
 REFUSED = {
-    "DiagonalQubitUnitary of angles": (LOOKS, None),
     "SelectPauliRot": (LOOKS, None),
     "StatePrep of angles": (LOOKS, None),
     "evolve with factors": (LOOKS, None),

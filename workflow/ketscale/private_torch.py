@@ -23,15 +23,14 @@ from torch._functorch.pyfunctorch import (
 from torch._functorch.utils import enable_single_level_autograd_function
 from torch._ops import OpOverload as OpOverload
 from torch.autograd import forward_ad
-from torch.fx.experimental.proxy_tensor import disable_proxy_modes_tracing, get_proxy_mode, has_proxy_slot
 from torch.utils import _pytree as pytree  # noqa: F401
-from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
 M = TypeVar("M", bound=nn.Module)
 F = TypeVar("F", bound=Callable[..., object])
 
 # pytree: nested results of a QNode as torch flattens them; torch has no public module for that.
-# OpOverload: the type of what a record of `make_fx` calls; the public torch.ops has only instances.
+# OpOverload: the type of what a record calls; the public torch.ops has only instances.
 
 # Whether torch.func is at work: a simulator that computes outside of torch must not run then. torch.func does not say.
 transforms_active: Callable[[], bool] = torch._C._are_functorch_transforms_active
@@ -45,8 +44,13 @@ copy_all: Callable[..., None] = torch._foreach_copy_
 # Adam's step alone: the classes of torch.optim import the compiler at their first one, which takes two seconds.
 fused_adam_step: Callable[..., None] = torch._fused_adam_
 
-# A context in which `make_fx` records nothing.
-unrecorded = disable_proxy_modes_tracing
+
+class DispatchMode(TorchDispatchMode):
+    """torch's, of which the first operation does not import the compiler: torch.compile may look into it."""
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
 
 
 def constant_when_traced(function: F) -> F:
@@ -86,12 +90,6 @@ def is_differentiated(tensor: Any) -> bool:
     if tensor.requires_grad or _functorch.is_functorch_wrapped_tensor(tensor):
         return True
     return forward_mode() and forward_ad.unpack_dual(tensor).tangent is not None
-
-
-def is_recorded(tensor: torch.Tensor) -> bool:
-    """Whether `make_fx` is at work and knows how a tensor came about."""
-    mode = get_proxy_mode()
-    return mode is not None and has_proxy_slot(tensor, mode.tracer)
 
 
 def release_capture(device: int, pool: tuple[int, int]) -> None:

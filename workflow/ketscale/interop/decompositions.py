@@ -16,11 +16,14 @@ from pennylane.ops.op_math import Adjoint, Controlled, Evolution, Exp, Pow, Symb
 from pennylane.tape import QuantumScript
 from pennylane.transforms import broadcast_expand
 
+from ketscale.interop.recorder import is_recorded
 from ketscale.interop.tape import NAME, imaginary, native, sentence
-from ketscale.private_torch import is_recorded
 
 # Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.
 MATRICES = (qml.QubitUnitary, qml.SpecialUnitary, Exp)
+
+# By how much U U^dagger may differ from the identity where a decomposition stands for U; numbers in single precision do.
+UNITARY = 1e-9
 
 # Rotations about Pauli words that are gates of `fused`; the others are PauliRot.
 ROTATIONS = {
@@ -45,23 +48,54 @@ def decompose_once(tape: QuantumScript, wires: Any) -> Any:
 
 
 def _accepted(operation: Operator) -> bool:
+    # default.qubit normalises the state after a projector, and the matrix alone does not.
+    if isinstance(operation, qml.Projector):
+        return False
+    if _opened(operation):
+        return False
     base = operation.base if isinstance(operation, Controlled) else operation
     return native(operation) or (operation.has_matrix and _written(base) is None and _by_matrix(operation))
 
 
+def _opened(operation: Operator) -> list[Operator]:
+    """The X on each wire that controls a matrix by |0>, which PennyLane forgets where it binds numbers."""
+    if not isinstance(operation, qml.ControlledQubitUnitary):
+        return []
+    controls = zip(operation.control_wires, operation.control_values, strict=True)
+    return [qml.X(wire) for wire, value in controls if not value]
+
+
 def _by_matrix(operation: Operator) -> bool:
-    return (rests_on_a_matrix(operation) and _varies(operation)) or not operation.has_decomposition
+    if rests_on_a_matrix(operation) and _varies(operation):
+        return True
+    return not _unitary(operation) or not operation.has_decomposition
 
 
 def _varies(operation: Operator) -> bool:
+    """Whether its numbers may be others at the next call, as those of tensors may."""
     return operation.batch_size is not None or any(
-        qml.math.requires_grad(value) or qml.math.is_abstract(value) or _recorded(value)
+        isinstance(value, torch.Tensor) or qml.math.requires_grad(value) or qml.math.is_abstract(value)
         for value in operation.data
     )
 
 
-def _recorded(value: Any) -> bool:
-    return isinstance(value, torch.Tensor) and is_recorded(value)
+def _unitary(operation: Operator) -> bool:
+    """False where a matrix is not unitary, or may not be: PennyLane's decompositions take it for granted."""
+    while isinstance(operation, SymbolicOp) and not isinstance(operation, Exp):
+        operation = operation.base
+    if isinstance(operation, Exp):
+        return _time(operation.coeff) is not None and _hermitian(sentence(operation.base))
+    if isinstance(operation, qml.DiagonalQubitUnitary):
+        return not _varies(operation) and np.allclose(np.abs(operation.data[0]), 1, rtol=0, atol=UNITARY)
+    if not isinstance(operation, qml.QubitUnitary) or _varies(operation):
+        return True
+    matrix = np.asarray(operation.data[0])
+    return np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=UNITARY)
+
+
+def _hermitian(terms: Any) -> bool:
+    """Whether a generator is known to be Hermitian: a sum of Pauli words with real factors."""
+    return terms is not None and not any(map(imaginary, terms.values()))
 
 
 def _decomposition(operation: Operator) -> Sequence[Operator]:
@@ -70,6 +104,9 @@ def _decomposition(operation: Operator) -> Sequence[Operator]:
     PennyLane decomposes these by their matrices. That drops rotations by 0, which have derivatives, and takes neither
     every batch nor angles that JAX compiles.
     """
+    turned = _opened(operation)
+    if turned:
+        return [*turned, qml.ControlledQubitUnitary(*operation.data, wires=operation.wires), *turned]
     evolved = _written(operation)
     if evolved is not None:
         return evolved
@@ -98,19 +135,19 @@ def _written(operation: Operator) -> Sequence[Operator] | None:
     An evolution is else a plain exponential, to which PennyLane binds numbers as it does not to all evolutions. None for
     what PennyLane decomposes itself.
     """
-    factor = 1
+    factor, turned = 1, False
     while isinstance(operation, Adjoint | Pow):
+        turned ^= isinstance(operation, Adjoint)
         factor *= -1 if isinstance(operation, Adjoint) else operation.z
         operation = operation.base
     if not isinstance(operation, Exp):
         return None
     time = operation.param if isinstance(operation, Evolution) else _time(operation.coeff)
     terms = None if time is None else sentence(operation.base)
-    if (
-        terms is None
-        or any(map(imaginary, terms.values()))
-        or not all(a.commutes_with(b) for a, b in combinations(terms, 2))
-    ):
+    hermitian = _hermitian(terms)
+    if turned and not hermitian:
+        return None
+    if not hermitian or not all(a.commutes_with(b) for a, b in combinations(terms, 2)):
         return [Exp(operation.base, -1j * factor * time)] if isinstance(operation, Evolution) else None
     return [_rotation(word, 2 * factor * time * qml.math.real(each)) for word, each in terms.items()]
 
@@ -122,7 +159,7 @@ def _time(coefficient: Any) -> Any:
     """
     if qml.math.is_abstract(coefficient):
         return None
-    if not _recorded(coefficient) and np.any(qml.math.unwrap([qml.math.real(coefficient)])[0]):
+    if not is_recorded(coefficient) and np.any(qml.math.unwrap([qml.math.real(coefficient)])[0]):
         return None
     return -qml.math.imag(coefficient)
 

@@ -236,17 +236,19 @@ def _gradients(
     results: Sequence[torch.Tensor], leaves: list[torch.Tensor], cotangents: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
     """The gradients by each leaf; zero where a result does not depend on it."""
-    outputs, given = [], []
-    for result, cotangent in zip(results, cotangents, strict=True):
-        if result.requires_grad:
-            outputs.append(result)
-            # autograd and JAX write cotangents of complex numbers as the conjugates of torch's.
-            given.append(torch.tensor(cotangent).to(result.dtype).conj().reshape(result.shape))
-    if not outputs:
+    # As one sum, since torch imports SymPy, for seconds, where it is given cotangents.
+    with torch.enable_grad():
+        terms = [
+            (torch.tensor(cotangent).to(result.dtype).reshape(result.shape) * result).real.sum()
+            for result, cotangent in zip(results, cotangents, strict=True)
+            if result.requires_grad
+        ]
+    if not terms:
         return tuple(torch.zeros_like(leaf) for leaf in leaves)
     gradients = torch.autograd.grad(
-        outputs, leaves, given, retain_graph=True, allow_unused=True, materialize_grads=True
+        terms, leaves, retain_graph=True, allow_unused=True, materialize_grads=True
     )
+    # autograd and JAX write derivatives by complex numbers as the conjugates of torch's.
     return tuple(gradient.conj().resolve_conj() for gradient in gradients)
 
 

@@ -13,6 +13,8 @@ from math import isfinite, pi
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from ketscale.engines.circuits.circuit import GATES, Circuit, Column, Gate, given, order_of
 from ketscale.engines.circuits.qiskit import METHODS
 from ketscale.errors import UserError, damaged, short
@@ -337,8 +339,13 @@ def _matrix(operation: Any) -> Any:
     from qiskit.circuit import Gate as QiskitGate
     from qiskit.circuit.library import PauliEvolutionGate, UnitaryGate
 
-    if isinstance(operation, UnitaryGate) and order_of(operation.to_matrix()) is not None:
-        return operation.to_matrix()
+    if isinstance(operation, UnitaryGate):
+        matrix = operation.to_matrix()
+        if order_of(matrix) is not None:
+            return matrix
+        # Qiskit synthesises larger ones, and takes for granted what `check_input=False` leaves unchecked.
+        if not np.allclose(matrix @ matrix.conj().T, np.eye(len(matrix)), rtol=0, atol=1e-6):
+            raise UserError(f"the matrix of {short(repr(operation.name))} is not unitary")
     if not isinstance(operation, QiskitGate) or operation.num_qubits not in (1, 2):
         return None
     # Its matrix is the exponential, its definition a product; the number of qubits must not decide which it is.

@@ -15,10 +15,8 @@ from pennylane.transforms import defer_measurements
 from ketscale.errors import UserError
 from ketscale.interop import tape as tapes
 from ketscale.interop.decompositions import decompose_once
+from ketscale.interop.recorder import Looked
 from ketscale.interop.replay import Structure
-
-# What torch says where the value of a tensor is needed that it only watches.
-LOOKED = "tracing tensor"
 
 
 def read_qnode(tape: QuantumScript, wires: Any, spec: Any) -> tuple[Structure, list[torch.Tensor]]:
@@ -97,7 +95,7 @@ def standard(tape: QuantumScript, wires: Any) -> QuantumScript:
         (tape,), _ = decompose_once(tape, wires)
     except Exception as error:
         # PennyLane has no type for a decomposition that takes no batch: it raises whatever the arithmetic does.
-        if tape.batch_size is None or LOOKED in str(error):
+        if tape.batch_size is None or isinstance(error, Looked):
             raise
         raise UserError(
             f"from_qnode: PennyLane cannot decompose a batch of these operations ({type(error).__name__}): "

@@ -1,7 +1,7 @@
-"""Records of how a tape's numbers come from tensors, one for each set of shapes, made by torch's tracer and compared.
+"""Records of how a tape's numbers come from tensors, one for each set of shapes, and compared.
 
-What is recorded is a function of tensors that gives a tape's `Structure` and its numbers. It runs once while torch
-records (`make_fx`), and every later call replays the record alone.
+What is recorded is a function of tensors that gives a tape's `Structure` and its numbers. It runs once in a `Recorder`,
+and every later call replays the record alone.
 """
 
 from __future__ import annotations
@@ -11,14 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch.fx import GraphModule, Node
-from torch.fx.experimental.proxy_tensor import make_fx
 
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
-from ketscale.interop.reading import LOOKED
+from ketscale.interop.recorder import Looked, Recorder, continuous
 from ketscale.interop.replay import Replay, Structure
-from ketscale.private_torch import TorchDispatchMode, is_recorded, pytree, unrecorded
 
 # From arguments to what is recorded.
 Run = Callable[[Sequence[torch.Tensor]], tuple[Structure, list[torch.Tensor]]]
@@ -63,7 +60,7 @@ class Records:
                 try:
                     way = self._recorded(tensors, captured, run)
                 except _Looked:
-                    if all(map(_continuous, tensors)):
+                    if all(map(continuous, tensors)):
                         raise
                     way = self._recorded(tensors, captured, run, by_value=True)
                     self._by_value.add(key)
@@ -96,24 +93,13 @@ class Records:
         by_value: bool = False,
     ) -> Replay:
         """Run the function once, on tensors that torch records; `by_value` leaves out integers."""
-        found: list[Structure] = []
         tensors = [tensor.detach().clone() for tensor in tensors]
-
-        def numbers(*watched: torch.Tensor) -> list[torch.Tensor]:
-            given = [
-                plain if by_value and not _continuous(plain) else tensor
-                for plain, tensor in zip(tensors, watched, strict=True)
-            ]
-            with _Integers():
-                structure, values = run(given)
-            found.append(structure)
-            return values
-
+        given = [tensor.clone() for tensor in tensors]
+        recorder = Recorder(given, captured, by_value)
         try:
-            graph = make_fx(numbers)(*[tensor.clone() for tensor in tensors])
-        except RuntimeError as error:
-            if LOOKED not in str(error):
-                raise
+            with recorder:
+                structure, values = run(given)
+        except Looked as error:
             # If PennyLane looks only to say what is wrong, it says so now.
             run(tensors)
             raise _Looked(
@@ -121,8 +107,8 @@ class Records:
                 "tensor: write from_qnode(qnode, trace='always'), and keep what is differentiated a tensor, since a number that is "
                 "taken out of one (.item(), float()) has no gradient"
             ) from error
-        _take(graph, captured)
-        way = Replay(found[0], graph, [*tensors, *captured], len(tensors), self._simulator, self._dtype)
+        graph = recorder.record(values)
+        way = Replay(structure, graph, [*tensors, *captured], len(tensors), self._simulator, self._dtype)
         _compare(way, tensors, captured, run)
         moved = list(map(_moved, tensors))
         try:
@@ -145,59 +131,11 @@ def keep(kept: dict[object, Any], key: object, value: Any) -> None:
 
 def _with_values(key: object, tensors: Sequence[torch.Tensor]) -> object:
     """A key with the values of integers."""
-    return key, *[tensor.cpu().numpy().tobytes() for tensor in tensors if not _continuous(tensor)]
+    return key, *[tensor.cpu().numpy().tobytes() for tensor in tensors if not continuous(tensor)]
 
 
 class _Looked(UserError):
     """The function looked at the value of a tensor that is recorded."""
-
-
-class _Integers(TorchDispatchMode):
-    """Lets integers that torch does not record be computed as they are, so that their values can be read."""
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
-        values = bool(tensors) and not any(_continuous(each) or is_recorded(each) for each in tensors)
-        if values or func.overloadpacket is torch.ops.aten.arange:
-            with unrecorded():
-                made = func(*args, **(kwargs or {}))
-            if not any(
-                _continuous(leaf) for leaf in pytree.tree_leaves(made) if isinstance(leaf, torch.Tensor)
-            ):
-                return made
-        return func(*args, **(kwargs or {}))
-
-
-def _continuous(tensor: torch.Tensor) -> bool:
-    return tensor.is_floating_point() or tensor.is_complex()
-
-
-def _take(graph: GraphModule, captured: Sequence[torch.Tensor]) -> None:
-    """Make tensors from outside arguments of a record, after those that it has."""
-    nodes = list(graph.graph.nodes)
-    last = [node for node in nodes if node.op == "placeholder"]
-    taken: list[Node] = []
-    for number in range(len(captured)):
-        with graph.graph.inserting_after(last[-1]) if last else graph.graph.inserting_before(nodes[0]):
-            taken.append(graph.graph.placeholder(f"outside_{number}"))
-        last.append(taken[-1])
-    for node in nodes:
-        if node.op != "get_attr":
-            continue
-        constant = getattr(graph, str(node.target))
-        same = [new for new, tensor in zip(taken, captured, strict=True) if tensor is constant]
-        if same:
-            node.replace_all_uses_with(same[0])
-        elif constant.requires_grad:
-            raise UserError(
-                "from_qnode: the quantum function uses a tensor from outside that requires a gradient: make it an "
-                "argument"
-            )
-        else:
-            # It may share its memory with an array that changes.
-            setattr(graph, str(node.target), constant.detach().clone())
-    graph.graph.eliminate_dead_code()
-    graph.recompile()
 
 
 def _moved(tensor: torch.Tensor) -> torch.Tensor:
@@ -217,7 +155,7 @@ def _compare(
         UserError: they differ.
     """
     with torch.inference_mode(False), torch.enable_grad():
-        fresh = [tensor.detach().clone().requires_grad_(_continuous(tensor)) for tensor in tensors]
+        fresh = [tensor.detach().clone().requires_grad_(continuous(tensor)) for tensor in tensors]
         structure, values = run(fresh)
         given = [*fresh, *captured]
         replayed = way.graph(*given)

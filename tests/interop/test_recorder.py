@@ -1,0 +1,156 @@
+"""A recorder's records give what the function gives, at other values too, and it imports nothing that takes seconds."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from ketscale.interop.recorder import Looked, Recorder, is_recorded
+
+OUTSIDE = torch.tensor([0.2, 0.4, 0.6], dtype=torch.float64)
+
+
+def recorded(function: Callable[..., Any], *arguments: torch.Tensor, by_value: bool = False) -> Any:
+    recorder = Recorder(arguments, [OUTSIDE], by_value)
+    with recorder:
+        results = function(*arguments)
+    return recorder.record(results)
+
+
+def written_into(x: Any) -> Any:
+    constant, zeros = torch.tensor([1.0, 2.0, 3.0]), torch.zeros(3, dtype=x.dtype)
+    zeros[1:] = x[1:]
+    zeros[0].add_(x[2])
+    constant[1] = x[0]
+    return [zeros, constant * zeros]
+
+
+def differentiated(x: Any) -> Any:
+    leaf = x.detach().requires_grad_()
+    (slope,) = torch.autograd.grad((leaf.sin() * leaf.exp()).sum(), leaf)
+    return [slope, torch.func.grad(lambda y: y.square().sum())(x), torch.func.vmap(torch.cos)(x)]
+
+
+def reordered(x: Any) -> Any:
+    largest, places = x.sort(descending=True)
+    first, *others = x.split([1, 2])
+    return [largest.index_select(0, places), torch.cat([*others, first]), torch.stack(x.unbind()[::-1])]
+
+
+def from_outside(x: Any) -> Any:
+    return [x * OUTSIDE, OUTSIDE[1:].cumsum(0), (x @ OUTSIDE).exp().reshape(1)]
+
+
+def chosen_by_constants(x: Any) -> Any:
+    if torch.tensor(3.0) > 2 and bool(torch.arange(3).sum() == 3):
+        return [x * torch.tensor([1.0, 2.0]).sum().item()]
+    return [x]
+
+
+@pytest.mark.parametrize(
+    "function", [written_into, differentiated, reordered, from_outside, chosen_by_constants]
+)
+def test_a_record_gives_what_the_function_gives(function: Callable[..., Any]) -> None:
+    x = torch.tensor([0.3, -0.7, 1.1], dtype=torch.float64)
+    record = recorded(function, x.clone())
+    for place in range(3):
+        mine, theirs = (x.roll(place).requires_grad_() for _ in range(2))
+        results, expected = record(mine, OUTSIDE), function(theirs)
+        torch.testing.assert_close(results, expected, rtol=0, atol=0)
+        if function is not differentiated:  # whose tensor is detached
+            slopes = [
+                torch.autograd.grad(sum(map(torch.sum, rows)), leaf)
+                for rows, leaf in ((results, mine), (expected, theirs))
+            ]
+            torch.testing.assert_close(*slopes, rtol=0, atol=0)
+
+
+def test_a_record_reads_tensors_from_outside_anew() -> None:
+    x, other = torch.rand(2, 3, dtype=torch.float64)
+    record = recorded(from_outside, x.clone())
+    torch.testing.assert_close(record(x, other)[0], x * other, rtol=0, atol=0)
+
+
+def view_of_zeros(x: Any) -> Any:
+    zeros = torch.zeros(2, dtype=x.dtype)
+    first = zeros[0]
+    zeros[0] = x[0]
+    return [x * float(first)]
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: [x * float(x[0])],
+        lambda x: [x if x.sum() > 0 else -x],
+        lambda x: [x if torch.equal(x, OUTSIDE) else -x],
+        lambda x: [x if OUTSIDE.sum() > 0 else -x],
+        lambda x: [x * torch.rand(1).item()],
+        view_of_zeros,
+    ],
+)
+def test_values_that_change_are_not_looked_at(function: Callable[..., Any]) -> None:
+    with pytest.raises(Looked):
+        recorded(function, torch.rand(3, dtype=torch.float64))
+
+
+def test_integers_can_be_constants() -> None:
+    x, counts = torch.rand(3), torch.tensor([1, 2])
+
+    def function(x: Any, counts: Any) -> Any:
+        return [x * int((counts * 2)[1]) + counts[0]]
+
+    with pytest.raises(Looked):
+        recorded(function, x, counts)
+    torch.testing.assert_close(recorded(function, x, counts, by_value=True)(x, counts, OUTSIDE)[0], 4 * x + 1)
+
+
+def test_only_what_depends_on_arguments_is_recorded() -> None:
+    seen = []
+
+    def function(x: Any) -> Any:
+        seen.extend(map(is_recorded, (x, x.sin(), OUTSIDE * 2, torch.ones(1), torch.tensor(1.0) + 1, 1.0)))
+        return [x]
+
+    recorded(function, torch.rand(3))
+    assert seen == [True, True, True, False, False, False]
+    assert not is_recorded(torch.rand(3))
+
+
+CALLS = """
+import sys, torch, pennylane as qml, ketscale
+def function(x, w):
+    qml.AngleEmbedding(torch.sin(x), wires=range(2))
+    qml.StronglyEntanglingLayers(w, wires=range(2))
+    return [qml.expval(qml.Z(wire)) for wire in range(2)]
+x, w = torch.rand(4, 2), torch.rand(1, 2, 3, requires_grad=True)
+fused = qml.device("ketscale.fused", wires=2)
+def calls(qnode, count, x, w):
+    for _ in range(count):
+        torch.stack(list(qnode(x, w))).sum().backward()
+if sys.argv[1] == "from_qnode":
+    calls(ketscale.from_qnode(qml.QNode(function, qml.device("default.qubit", wires=2))), 3, x, w)
+elif sys.argv[1] == "device":
+    calls(qml.QNode(function, fused), 12, x, w)
+elif sys.argv[1] == "adjoint":
+    calls(qml.QNode(function, fused, diff_method="adjoint"), 12, x, w)
+elif sys.argv[1] == "autograd":
+    qnode = qml.QNode(lambda angle: [qml.RX(angle, wires=0), qml.expval(qml.Z(0))][1], fused)
+    qml.grad(qnode)(qml.numpy.array(0.3, requires_grad=True))
+else:
+    layer = ketscale.Layer(ketscale.Circuit(2).ry(0, "x0").rx(1, "x1").rx(0, "w0").cnot(0, 1), ["ZI", "ZZ"])
+    calls(lambda x, w: layer(x)[None], 3, x, w)
+print(*(name for name in ("torch._dynamo", "torch._inductor", "sympy", "triton") if name in sys.modules))
+"""
+
+
+@pytest.mark.parametrize("door", ["from_qnode", "device", "adjoint", "autograd", "layer"])
+def test_no_call_imports_the_compiler(door: str) -> None:
+    """The compiler and SymPy take seconds; which modules are imported does not depend on the machine."""
+    done = subprocess.run([sys.executable, "-c", CALLS, door], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr
