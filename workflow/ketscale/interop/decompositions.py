@@ -22,7 +22,8 @@ from ketscale.interop.tape import NAME, imaginary, native, sentence
 # Decomposed by way of their matrices, which has no derivative where angles are degenerate, such as at the identity.
 MATRICES = (qml.QubitUnitary, qml.SpecialUnitary, Exp)
 
-# By how much U U^dagger may differ from the identity where a decomposition stands for U; numbers in single precision do.
+# By how much U U^dagger may differ from the identity where a decomposition stands for U. What was rounded to single
+# precision differs by more, and acts as it is given.
 UNITARY = 1e-9
 
 # Rotations about Pauli words that are gates of `fused`; the others are PauliRot.
@@ -48,10 +49,8 @@ def decompose_once(tape: QuantumScript, wires: Any) -> Any:
 
 
 def _accepted(operation: Operator) -> bool:
-    # default.qubit normalises the state after a projector, and the matrix alone does not.
-    if isinstance(operation, qml.Projector):
-        return False
-    if _opened(operation):
+    # default.qubit normalises the state after a projector, which its matrix alone does not do.
+    if isinstance(operation, qml.Projector) or _opened(operation):
         return False
     base = operation.base if isinstance(operation, Controlled) else operation
     return native(operation) or (operation.has_matrix and _written(base) is None and _by_matrix(operation))
@@ -143,7 +142,7 @@ def _written(operation: Operator) -> Sequence[Operator] | None:
     if not isinstance(operation, Exp):
         return None
     time = operation.param if isinstance(operation, Evolution) else _time(operation.coeff)
-    terms = None if time is None else sentence(operation.base)
+    terms: Any = None if time is None else sentence(operation.base)
     hermitian = _hermitian(terms)
     if turned and not hermitian:
         return None
