@@ -257,7 +257,7 @@ def _estimated(pub: EstimatorPub, differentiable: bool = False) -> _Program:
         raise UserError(
             "FusedEstimator takes no circuit with measurements: use circuit.remove_final_measurements(inplace=False)"
         )
-    for terms in np.asarray(pub.observables, dtype=object).flat:
+    for terms in np.asarray(pub.observables).flat:
         for word in terms:
             if not set(word) <= set("IXYZ"):
                 raise UserError(
@@ -287,7 +287,7 @@ def _estimate(pub: EstimatorPub, program: _Program, seed: Seed) -> PubResult:
 
 def _table(pub: EstimatorPub) -> tuple[list[str], NDArray[np.float64]]:
     """All Pauli words of a pub, and their coefficients (observables, words)."""
-    observables = list(np.asarray(pub.observables, dtype=object).flat)
+    observables = list(np.asarray(pub.observables).flat)
     words = list(dict.fromkeys(word for terms in observables for word in terms))
     return words, np.array([[terms.get(word, 0.0) for word in words] for terms in observables])
 
