@@ -127,13 +127,15 @@ def read_text(path: Path | str, encoding: str = "utf-8", errors: str = "strict")
         return file.read()
 
 
-def write_atomic(path: Path, data: bytes) -> None:
+def write_atomic(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Replace the content of `path` with `data`: write a temporary file, fsync, rename.
+
+    mode: the permissions of the new file, less the umask.
 
     Raises:
         OSError: it cannot be written; names `path`, or the folder that cannot be made.
     """
-    with _replacing(path) as file:
+    with _replacing(path, mode) as file:
         file.write(data)
 
 
@@ -144,7 +146,7 @@ def copy_atomic(source: Path, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _replacing(path: Path) -> Iterator[BinaryIO]:
+def _replacing(path: Path, mode: int = 0o666) -> Iterator[BinaryIO]:
     """A temporary file that takes the place of `path` when the block ends without an error."""
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f"{temporary_prefix(path)}tmp")
@@ -153,7 +155,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
             # A device or a pipe, such as /dev/stdout, would be replaced by a file.
             raise OSError(errno.EINVAL, "is not a file", str(path))
         try:
-            with temporary.open("wb") as file:
+            with open(temporary, "wb", opener=functools.partial(os.open, mode=mode)) as file:
                 yield file
                 file.flush()
                 os.fsync(file.fileno())

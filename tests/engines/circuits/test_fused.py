@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import re
 import subprocess
@@ -400,7 +401,43 @@ def test_a_damaged_file_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.Mon
     sweeps.kernel.cache_clear()
 
 
-@pytest.mark.parametrize("reason", ["there is a file", "it is somebody else's"])
+@pytest.mark.parametrize("mode", [0o620, 0o602])
+def test_code_that_others_may_have_written_is_compiled_anew(
+    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(library, "compile_", lambda recipe: b"own")
+    recipe, umask = library.Recipe("trust", (), lambda: None, ()), os.umask(0)
+    try:
+        assert library.ensure(recipe) == b"own"
+    finally:
+        os.umask(umask)
+    (file,) = (tmp_path / "cache").glob("*.o")
+    assert [path.stat().st_mode & 0o777 for path in (file.parent, file)] == [0o700, 0o600]
+    file.write_bytes(hashlib.sha256(b"theirs").digest() + b"theirs")
+    file.chmod(mode)
+    assert library.ensure(recipe) == b"own"
+    assert file.read_bytes()[32:] == b"own" and file.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.parametrize(
+    ("user", "mode", "risk"),
+    [
+        (1000, 0o755, None),
+        (0, 0o755, None),
+        (1001, 0o700, "it belongs to user 1001"),
+        (1000, 0o720, "others may write to it; chmod go-w closes it"),
+        (0, 0o1777, "others may write to it; chmod go-w closes it"),
+    ],
+)
+def test_code_may_be_the_users_or_roots(
+    user: int, mode: int, risk: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    assert library._risk(os.stat_result((mode, 0, 0, 1, user, 1000, 0, 0, 0, 0))) == risk
+
+
+@pytest.mark.parametrize("reason", ["there is a file", "it is somebody else's", "others may write to it"])
 def test_a_cache_that_takes_no_code_is_an_error_in_commands_and_one_warning_elsewhere(
     reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -410,7 +447,11 @@ def test_a_cache_that_takes_no_code_is_an_error_in_commands_and_one_warning_else
     (tmp_path / "file").touch()
     monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path / "file" / "cache"))
     if reason != "there is a file":
+        monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
+    if reason == "it is somebody else's":
         monkeypatch.setattr(library, "_read", refuse)
+    if reason == "others may write to it":
+        tmp_path.chmod(0o777)
     monkeypatch.setattr(library, "_in_memory", {})
     library._warn_unkept.cache_clear()
 

@@ -2,15 +2,18 @@
 
 The cache is the folder named by KETSCALE_CACHE, else `ketscale` in XDG_CACHE_HOME (~/.cache). A file's
 name is a hash of all that its code depends on: its recipe, the sources that write it, LLVM's version and the
-processor's type and features. So machines of different types can share a folder. Files are put in place by
-renaming and have a checksum. If many processes want the same code at once, one compiles it. The folder has a limit,
-beyond which the least recently used code goes; where it cannot be written, code stays in the process's memory.
+processor's type and features. So a user's machines of different types can share a folder. Files are put in place by
+renaming and have a checksum against damage. Against other users, who could write a checksum too, the folder and its
+files must be the user's or root's, and nobody else may write to them. If many processes want the same code at once,
+one compiles it. The folder has a limit, beyond which the least recently used code goes; where it cannot be used, code
+stays in the process's memory.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import hashlib
 import os
 import time
@@ -26,7 +29,7 @@ import llvmlite.binding as llvm
 from ketscale.engines.compiled.threads import pool
 from ketscale.engines.specialised import must_keep
 from ketscale.errors import UserError
-from ketscale.files import alone, clear, home, read_bytes, write_atomic
+from ketscale.files import alone, clear, home, opened, write_atomic
 
 CHECKSUM = hashlib.sha256().digest_size
 # How much code the folder holds, unless KETSCALE_CACHE_MB says otherwise; a circuit takes 20 kB to some MB.
@@ -56,7 +59,7 @@ class Library:
     """The compiled functions of one recipe, which are called with the address of their arguments.
 
     Raises:
-        UserError: the cache folder cannot be written, in a command of `ketscale`.
+        UserError: the cache folder cannot be used, in a command of `ketscale`.
     """
 
     def __init__(self, recipe: Recipe) -> None:
@@ -158,9 +161,11 @@ def ensure(recipe: Recipe) -> bytes:
         return _in_memory[file.name]
     code = None
     try:
+        file.parent.mkdir(0o700, parents=True, exist_ok=True)
+        if (risk := _risk(file.parent.stat())) is not None:
+            raise PermissionError(errno.EPERM, risk, str(file.parent))
         code = _read(file)
         if code is None:
-            file.parent.mkdir(parents=True, exist_ok=True)
             with alone(file.with_suffix(".lock"), _PATIENCE_S):
                 code = _read(file)
                 if code is None:
@@ -205,7 +210,7 @@ def _warn_unkept(reason: str) -> None:
 
 def _mark_used(file: Path) -> None:
     """Give a file the time of its last use, by the hour."""
-    with contextlib.suppress(OSError):  # it is another user's
+    with contextlib.suppress(OSError):  # it is root's
         if time.time() - file.stat().st_mtime > _HOUR_S:
             os.utime(file)
 
@@ -252,11 +257,23 @@ def compile_(recipe: Recipe) -> bytes:
     return bytes(machine.emit_object(compiled))
 
 
+def _risk(status: os.stat_result) -> str | None:
+    """Why somebody else than this user and root may have written machine code here; None if nobody can have."""
+    if os.name != "posix":
+        return None
+    if status.st_uid not in (0, os.geteuid()):
+        return f"it belongs to user {status.st_uid}"
+    return "others may write to it; chmod go-w closes it" if status.st_mode & 0o022 else None
+
+
 def _read(file: Path) -> bytes | None:
-    """The code in a file, or None if the file is missing or incomplete."""
+    """The code in a file, or None if the file is missing, incomplete, or may be somebody else's."""
     try:
-        content = read_bytes(file)
-    except (FileNotFoundError, NotADirectoryError):
+        with opened(file) as stream:
+            if _risk(os.fstat(stream.fileno())) is not None:
+                return None
+            content = stream.read()
+    except FileNotFoundError:
         return None
     code = content[CHECKSUM:]
     return code if hashlib.sha256(code).digest() == content[:CHECKSUM] else None
@@ -264,4 +281,4 @@ def _read(file: Path) -> bytes | None:
 
 def _write(file: Path, code: bytes) -> None:
     clear(file.parent)
-    write_atomic(file, hashlib.sha256(code).digest() + code)
+    write_atomic(file, hashlib.sha256(code).digest() + code, mode=0o600)
