@@ -79,6 +79,25 @@ def test_values_and_derivatives_are_those_of_qiskit(name: str) -> None:
     np.testing.assert_allclose(values.grad, slopes, rtol=1e-8, atol=1e-9)
 
 
+@pytest.mark.parametrize(
+    "formula",
+    [
+        lambda s, t: s ** (t - 2),
+        lambda s, t: (s + 1) ** (2 * t),
+        lambda s, t: 3 - 2 ** (s * t),
+        lambda s, t: (0.5**s) ** t + 1.5**t,
+        lambda s, t: s - (t - 2 * s),
+        lambda s, t: s - t**3,
+        lambda s, t: s / (t + 1) - 2 / (s + t),
+        lambda s, t: (3 - t) / (1 - s / 5),
+        lambda s, t: s**2 - t**2,
+    ],
+)
+def test_values_are_those_of_the_same_formula_on_numbers(formula: Callable[..., Any]) -> None:
+    found = Expressions([formula(S, T)], [S, T])(torch.tensor(VALUES))
+    np.testing.assert_allclose(found[:, 0], [formula(*row) for row in VALUES], rtol=1e-14)
+
+
 def test_expressions_of_one_shape_are_computed_together_and_keep_their_order() -> None:
     x = ParameterVector("x", 3)
     mixed = [2 * x[0], x[1].sin(), 3 * x[2], x[0], 0.1 * x[1], x[2].sin(), (x[0] + x[1]).log()]

@@ -39,6 +39,15 @@ FUNCTIONS = {
     "exp": "exp", "log": "log", "Abs": "abs", "sign": "sign",
 }  # fmt: skip
 
+# Qiskit's names of operations, since 2.2: those on two operands, which change places if an R precedes, and on one.
+ON_TWO: dict[str, Callable[[Any, Any], Any]] = {
+    "ADD": operator.add, "SUB": operator.sub, "MUL": operator.mul, "DIV": operator.truediv, "POW": operator.pow,
+}  # fmt: skip
+ON_ONE = {
+    "SIN": "sin", "COS": "cos", "TAN": "tan", "ASIN": "asin", "ACOS": "acos", "ATAN": "atan",
+    "EXP": "exp", "LOG": "log", "ABS": "Abs", "SIGN": "sign", "CONJ": "conjugate",
+}  # fmt: skip
+
 
 class Alike(NamedTuple):
     """The k expressions of one shape: for each parameter in it the k places, for each constant k values or one."""
@@ -67,7 +76,7 @@ class Expressions:
             read: list[int] = []
             constants: list[float] = []
             try:
-                shape = _shape(expression.sympify(), named, read, constants)
+                shape = _shape(_sympified(expression), named, read, constants)
             except ArithmeticError as error:
                 raise UserError(f"angle {short(expression)} {error}; angles are real") from None
             shapes.setdefault(shape, []).append((column, read, constants))
@@ -135,6 +144,37 @@ class Expressions:
         if not (torch.compiler.is_compiling() or transforms_active()):
             self._tensors[key] = alike, order
         return alike, order
+
+
+def _sympified(expression: Expression) -> Any:
+    """sympy's expression of Qiskit's, from the operations that Qiskit keeps for its files.
+
+    Its own `sympify` takes s - t**2 for t**2 - s in 2.2 and 2.3, and has no 2**s from 2.4 on.
+    """
+    import sympy
+    from qiskit.circuit import Parameter
+
+    if isinstance(expression, Parameter):
+        return expression.sympify()
+    done: list[Any] = []
+
+    def operand(value: Any) -> Any:
+        if value is None:
+            return done.pop()
+        return _sympified(value) if hasattr(value, "sympify") else sympy.sympify(value)
+
+    for step in expression._qpy_replay:
+        name = str(step.op).rpartition(".")[2]
+        if name in ON_ONE:
+            done.append(getattr(sympy, ON_ONE[name])(operand(step.lhs)))
+        elif name.removeprefix("R") in ON_TWO:
+            # What was done last is on the right.
+            right = operand(step.rhs)
+            pair = operand(step.lhs), right
+            done.append(ON_TWO[name.removeprefix("R")](*(reversed(pair) if name[0] == "R" else pair)))
+        else:  # of Qiskit 2.0 and 2.1
+            return expression.sympify()
+    return done.pop() if done else expression.sympify()
 
 
 def _one_or_all(values: tuple[float, ...]) -> float | np.ndarray[Any, Any]:
