@@ -9,6 +9,7 @@ MAKEFLAGS += --no-print-directory
 VENV := .venv
 CUDA := .venv-cuda
 DYNAMICS := .venv-dynamics-bench
+NEWEST := .venv-newest
 # A stamp has the checksum of the lock that its environment was made from, so an edited lock makes it again.
 SETUP := $(VENV)/.ketscale-$(shell cksum < envs/cpu.lock | cut -d' ' -f1)
 SETUP_CUDA := $(CUDA)/.ketscale-$(shell cksum < envs/cuda.lock | cut -d' ' -f1)
@@ -21,18 +22,22 @@ DOCS := $(VENV)/.docs-$(shell cksum < envs/docs.lock | cut -d' ' -f1)
 IS_311 := -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' >/dev/null 2>&1
 PYTHON ?= $(shell for name in python3.11 python3; do "$$name" $(IS_311) && { echo "$$name"; break; }; done)
 
+# The torch of test-newest is the lock's, since a newer one from PyPI brings gigabytes of CUDA: TORCH=torch where pip's index
+# has builds for CPUs.
+TORCH ?= $(shell grep '^torch==' envs/cpu.lock)
+
 # Of the machine that has the GPU: torch with CUDA, triton and numpy.
 GPU_PYTHON ?= python3
 
 # Commands find the environment's programs first, and no settings of another environment. Images of containers set
 # PYTHONDONTWRITEBYTECODE; then every process would compile this package's modules anew.
-ENV := env -u PYTHONPATH -u PYTHONHOME -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
+ENV = env -u PYTHONPATH -u PYTHONHOME -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
 # How tests are handed out: a file to a process at a time, in the order of pyproject.toml, the longest first.
 SIDE_BY_SIDE := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
 ON_SLURM := --numprocesses 3 --dist loadfile
 
-.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra trackers-extra docs-extra docs test test-all test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
+.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra trackers-extra docs-extra docs test test-all test-newest test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -51,6 +56,20 @@ test-all: $(SETUP) ## all tests: also the suites of others in full, and all on S
 	@$(ENV) python -m pytest $(SIDE_BY_SIDE)
 	@$(ENV) python -m pytest tests/slurm -m "not long" $(ON_SLURM)
 	@$(ENV) python -m pytest tests/slurm -m long -s
+
+# It resolves anew each time, so it has no stamp. All that a package can break is tested, but for what compares with the lock.
+test-newest: VENV := $(NEWEST)
+test-newest: ## the tests with the newest packages that pyproject.toml allows, in .venv-newest (TESTS= for some, TORCH=)
+	@echo "==> Bringing $(NEWEST) up to date"
+	@"$(PYTHON)" $(IS_311) || { echo "Python 3.11 was not found: name it with make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -m venv $(NEWEST)
+	@$(NEWEST)/bin/python -m pip install -qq --no-compile --upgrade "$(TORCH)"
+	@$(NEWEST)/bin/python -m pip install -qq --no-compile --upgrade --upgrade-strategy eager "$(TORCH)" --editable ".[test,bench,mlflow,tensorboard]"
+	@$(NEWEST)/bin/python -m pip check
+	@$(ENV) python -c "$$COMPILED"
+	@$(ENV) python -c "$$DIFFERENCES"
+	@echo "==> Testing"
+	@$(ENV) python -m pytest -m "not in_full" -k "not what_the_lock_says" $(SIDE_BY_SIDE) $(TESTS)
 
 test-faults: $(SETUP) ## the tests of kills, Ctrl-C, damaged files and wrong settings at random (SEED=, COUNT=; minutes)
 	@echo "==> Testing under damage"
@@ -134,6 +153,19 @@ for name in ("torch.distributed.run", "llvmlite.binding", "pennylane", "qiskit",
         import_module(name)
 endef
 export COMPILED
+
+# The packages of this environment that are not as the locks pin them.
+define DIFFERENCES
+from importlib.metadata import distributions
+from pathlib import Path
+key = lambda name: name.lower().replace("_", "-").replace(".", "-")
+locks = "".join(Path(f"envs/{name}.lock").read_text() for name in ("cpu", "bench", "trackers"))
+pins = {key(line.split("==")[0]): line.split("==")[1] for line in locks.splitlines() if not line.startswith("#")}
+for name, version in sorted((key(one.name), one.version.split("+")[0]) for one in distributions()):
+    if pins.get(name) != version:
+        print(f"{name} {version} (lock: {pins.get(name, 'none')})")
+endef
+export DIFFERENCES
 
 # $(1): the folder, $(2): its lock. torch is installed first, alone, for the reason given in the lock.
 define install
