@@ -150,6 +150,9 @@ def _sympified(expression: Expression) -> Any:
     """sympy's expression of Qiskit's, from the operations that Qiskit keeps for its files.
 
     Its own `sympify` takes s - t**2 for t**2 - s in 2.2 and 2.3, and has no 2**s from 2.4 on.
+
+    Raises:
+        UserError: these are no whole expression.
     """
     import sympy
     from qiskit.circuit import Parameter
@@ -174,6 +177,10 @@ def _sympified(expression: Expression) -> Any:
             done.append(ON_TWO[name.removeprefix("R")](*(reversed(pair) if name[0] == "R" else pair)))
         else:  # of Qiskit 2.0 and 2.1
             return expression.sympify()
+    if len(done) > 1:  # as with sign(1) in 2.3
+        raise UserError(
+            f"angle {short(expression)}: Qiskit lost track of it; write its constants as plain numbers"
+        )
     return done.pop() if done else expression.sympify()
 
 
