@@ -4,7 +4,6 @@ import re
 from dataclasses import asdict
 
 import pandas
-import pennylane as qml
 import pytest
 import torch
 import yaml

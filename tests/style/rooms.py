@@ -27,7 +27,7 @@ def room(path: PurePosixPath) -> str | None:
     """The room of a file, or None if it is in none."""
     parts = path.parts
     if path.suffix == ".md":
-        own = parts[0] == "docs" and len(parts) == 2 or str(path) == "README.md"
+        own = (parts[0] == "docs" and len(parts) == 2) or str(path) == "README.md"
         return "words of docs" if own and path.name != "changelog.md" else None
     if path.suffix != ".py" or parts[0] not in ("workflow", "tests", "benchmarks"):
         return None
