@@ -15,6 +15,7 @@ from ketscale.engines import registered
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import Simulator, vjp
 from ketscale.engines.circuits.transforms import weights_as_inputs
+from ketscale.engines.derivatives import paired
 from ketscale.engines.members import leading
 from ketscale.errors import UserError
 from ketscale.private_torch import constant_when_traced, differentiates
@@ -125,7 +126,7 @@ def _gradients(
     given = [each.detach().requires_grad_() for each in (inputs, weights, initial) if each is not None]
     with torch.enable_grad():
         values = _evaluate(given[0], given[1], given[2] if given[2:] else None, *described)
-        found = torch.autograd.grad(values, given, cotangent, materialize_grads=True)
+        found = torch.autograd.grad(paired(values, cotangent), given, materialize_grads=True)
     return [each.clone(memory_format=torch.contiguous_format) for each in found]
 
 

@@ -16,7 +16,7 @@ import torch
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column
 from ketscale.engines.circuits.simulator import Simulator, stacks
-from ketscale.engines.derivatives import ByOperators, Rows
+from ketscale.engines.derivatives import ByOperators, Rows, paired
 from ketscale.private_torch import applied, at_once, only_mapped
 
 
@@ -116,6 +116,10 @@ class _GradientOfRows(_Recorded):
         with torch.enable_grad():
             if not again:
                 arguments = tuple(tensor.detach().requires_grad_() for tensor in arguments)
+            pairs = map(paired, self.function(*arguments), cotangents)
             return torch.autograd.grad(
-                self.function(*arguments), arguments, cotangents, create_graph=again, materialize_grads=True
+                torch.stack(list(pairs)).sum(),
+                arguments,
+                create_graph=again,
+                materialize_grads=True,
             )

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ketscale.engines.circuits.checks import one_gradient
-from ketscale.engines.derivatives import Rows
+from ketscale.engines.derivatives import Rows, paired
 from ketscale.errors import UserError
 from ketscale.private_torch import applied
 
@@ -89,9 +89,8 @@ class Derivative(Rows):
                 x.detach().requires_grad_(there) for x, there in zip(terms.point, self.wanted, strict=True)
             ]
             return torch.autograd.grad(
-                self.values(*point),
+                paired(self.values(*point), terms.cotangent),
                 [x for x in point if x.requires_grad],
-                terms.cotangent,
                 materialize_grads=True,
             )
 
