@@ -161,7 +161,7 @@ from pathlib import Path
 key = lambda name: name.lower().replace("_", "-").replace(".", "-")
 locks = "".join(Path(f"envs/{name}.lock").read_text() for name in ("cpu", "bench", "trackers"))
 pins = {key(line.split("==")[0]): line.split("==")[1] for line in locks.splitlines() if not line.startswith("#")}
-for name, version in sorted((key(one.name), one.version.split("+")[0]) for one in distributions()):
+for name, version in sorted({(key(one.name), one.version.split("+")[0]) for one in distributions()}):
     if pins.get(name) != version:
         print(f"{name} {version} (lock: {pins.get(name, 'none')})")
 endef
