@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,7 @@ from ketscale.config import Config, Metric
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from tests import records_factory as factory
-from tests.analysis.test_quality import NONE, Truth, asked, baseline, given, right, shuffled
+from tests.analysis.test_quality import NONE, Truth, asked, baseline, given, right
 from tests.sentences import faults
 
 MODELS, CONTROLS = ("hybrid", "vqc"), ("mlp", "narrow")
@@ -161,12 +160,6 @@ def test_few_data_sets_say_why_ranks_do_not_decide(data: int, tmp_path: Path) ->
     assert bool(ranked) == (data == 5)
 
 
-def test_one_data_set_is_told_as_a_study_of_accuracy_tells_it(tmp_path: Path) -> None:
-    found, _ = said(study(1, seeds=3), tmp_path, truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5))
-    assert found.text.startswith("On set0, the accuracy of vqc is 20.")
-    assert found.verdict == verdicts.BETTER and len(of_data(found)) == 1
-
-
 def test_the_table_has_every_model_control_and_baseline_with_what_each_cost(tmp_path: Path) -> None:
     def about(run: Run) -> dict[str, Any]:
         return {"parameters": {"hybrid": 30, "vqc": 36, "mlp": 1234, "narrow": 99}[run.model]}
@@ -204,23 +197,6 @@ def test_the_best_baseline_is_one_of_the_controls(tmp_path: Path) -> None:
     assert found.verdict == verdicts.WORSE
     assert found.text.endswith("than that of the baseline logistic regression (untuned).")
     assert {row.beside for row in found.rows if row.verdict} == {"logistic regression"}
-
-
-def test_budgets_are_of_the_sides(tmp_path: Path) -> None:
-    of = truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
-    found, _ = said(study(3), tmp_path / "equal", of)
-    assert not [note for note in found.notes if "validation chose out of" in note]
-    found, _ = said(study(3, models=("vqc",)), tmp_path / "unequal", of)
-    assert "Careful: validation chose out of 1 settings of models, and out of 2 of controls." in found.notes
-
-
-def test_one_split_is_said_to_hold_for_its_training_samples(tmp_path: Path) -> None:
-    of = truth(hybrid=0.6, vqc=0.9, mlp=0.7, narrow=0.5)
-    for splits, told in ((1, True), (3, False)):
-        found, _ = said(study(2, seeds=3, splits=splits), tmp_path / str(splits), of)
-        assert told == any(
-            "with one split holds for its training samples alone" in note for note in found.notes
-        )
 
 
 def failing(of: Truth, model: str, *data: str) -> Truth:
@@ -263,19 +239,6 @@ def test_what_failed_ranks_last(tmp_path: Path) -> None:
     assert ranked == ["vqc", "mlp", "narrow", "hybrid"]
     row = next(row for row in found.rows if row.point.startswith("set0: hybrid"))
     assert row == Told(row.point, more={"failed": "3 of 3 seeds"})
-
-
-@pytest.mark.parametrize("order", range(2))
-def test_no_order_changes_a_word_or_a_number(order: int, tmp_path: Path) -> None:
-    made, of = study(5), truth(noise=0.05, hybrid=0.8, vqc=0.8, mlp=0.8, narrow=0.8)
-    expected, table = said(made, tmp_path / "one", of)
-    found, rows = said(shuffled(made, random.Random(order)), tmp_path / "other", of)
-    assert found == expected
-    by = ["workload", "model"]
-    pd.testing.assert_frame_equal(
-        rows.reset_index().sort_values(by, ignore_index=True),
-        table.reset_index().sort_values(by, ignore_index=True),
-    )
 
 
 def test_errors_are_joined_by_their_ratios(tmp_path: Path) -> None:

@@ -74,13 +74,6 @@ def test_no_study_has_the_name_of_an_overview() -> None:
         factory.small_config({"spans": CONFIG.given["studies"]["weak"]})
 
 
-def test_no_figure_is_the_narrow_one_of_another() -> None:
-    with pytest.raises(
-        UserError, match=r"studies\.weak\.narrow: files of narrow figures end in \.narrow\.svg"
-    ):
-        factory.small_config(dict.fromkeys(("weak", "weak.narrow"), CONFIG.given["studies"]["weak"]))
-
-
 def test_a_figure_is_the_same_file_when_drawn_again(results: Path) -> None:
     again = factory.collect(CONFIG, results).figures["depth"]
     assert {kind: (results / f"figures/depth.{kind}").read_bytes() for kind in FORMATS} == again
@@ -128,17 +121,6 @@ def test_a_point_that_timed_out_before_it_had_a_time_is_drawn_in_words(results: 
         word.startswith("default.qubit-loop-shift") for word in words
     )
     assert "3 timed out" in str(figure.get_label())
-
-
-def test_more_rows_than_can_be_read_are_left_to_the_table(results: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(plots, "MOST_ROWS", 2)
-    assert SIMULATOR.draw(factory.collect(CONFIG, results).inputs.only("simulators")) is None
-
-
-def test_the_circuits_alone_are_a_part_of_the_step(results: Path) -> None:
-    scaling = pd.read_csv(results / "tables/scaling.csv")
-    shares = (scaling["circuit_s"] / scaling["step_s"]).dropna()
-    assert shares.tolist() == pytest.approx([0.25 + 0.3] * len(shares))
 
 
 def test_the_shares_of_a_step_add_up(results: Path) -> None:
@@ -268,11 +250,3 @@ def test_ratios_of_one_seed_are_drawn_without_error_bars(tmp_path: Path) -> None
         assert words in drawn and "nan" not in drawn.lower()
     # One layout beside one core, and one change, are told by the table.
     assert not {"strong.svg", "changes.svg"} & {path.name for path in (tmp_path / "figures").iterdir()}
-
-
-def test_bars_of_steps_are_in_the_order_of_their_sizes(tmp_path: Path) -> None:
-    axes = factory.point(qubits=[4, 8, 10], simulator=["fused", "default.qubit"])
-    made = factory.small_config({"asked": {"kind": "simulator", "question": "?", "axes": axes}})
-    factory.write_all(made, tmp_path)
-    shown = factory.collect(made, tmp_path).figures["spans"]["svg"].decode()
-    assert re.findall(r"(\d+) qubits: ", shown) == ["4", "4", "8", "8", "10", "10"]

@@ -107,13 +107,6 @@ def test_accounts_are_of_the_seeds_that_the_step_time_is_of(tmp_path: Path) -> N
     assert row.more["with the first step"] == duration(25 / 20)
 
 
-def test_a_study_without_a_mistake_is_refused() -> None:
-    made = given()
-    made["studies"]["mistakes"]["points"] = made["studies"]["mistakes"]["points"][:2]
-    with pytest.raises(UserError, match=r"^studies\.mistakes: .* needs a protocol that sets mistake"):
-        analysis.of(made)
-
-
 def test_nothing_is_drawn_without_the_fair_rank(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any] | None:
         return None if run.layout == "cpu-n1r1t1" else {}

@@ -97,12 +97,6 @@ def test_a_run_has_all_axes_its_family_and_its_sizes_by_name(tmp_path: Path) -> 
     assert (row["family"], row["size"], row["qubits"], row["layers"]) == ("images", "q4-l3", "4", "3")
 
 
-def test_the_names_of_runs_are_targets_below_the_configs_own_results(tmp_path: Path) -> None:
-    config = factory.small_config({"strong": STRONG}, results="results/strong")
-    factory.write_all(config, tmp_path)
-    assert collected(tmp_path, config)["completeness"][0]["run"] == f"results/strong/{config.runs[0].path}"
-
-
 def test_missing_runs_stop_the_collection_and_both_ways_on_are_named(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path, lambda run: None)
     with pytest.raises(UserError) as raised:
@@ -298,13 +292,6 @@ def test_a_column_is_declared_in_one_place(tmp_path: Path, monkeypatch: pytest.M
     } == {"0.5"}
     assert "| `lost_s` | s | Cost of interruptions. |" in documented.page()
     assert "lost (ms)" in report.rendered([analysed]).decode()
-
-
-def test_every_column_says_what_it_means_and_is_in_no_table_twice() -> None:
-    for table in TABLES.values():
-        found = table.columns(CONFIG)
-        assert all(column.meaning for column in found), table.name
-        assert len({column.name for column in found}) == len(found), table.name
 
 
 def test_a_row_with_a_value_of_no_column_is_an_error() -> None:
