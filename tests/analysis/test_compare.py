@@ -80,11 +80,6 @@ def test_points_of_one_seed_are_undecided_and_judged_together(tmp_path):
     assert rows[-1]["change"] == pytest.approx(math.prod(row["change"] for row in rows[:3]) ** (1 / 3))
 
 
-def test_two_points_of_one_seed_decide_nothing(tmp_path):
-    a, b = written(tmp_path, lambda run: {"step_s": 0.02}, config([0], batch=[32, 64]))
-    assert verdicts(compare(a, b, 1.05)) == {32: FEW, 64: FEW}
-
-
 @pytest.mark.parametrize(
     ("change", "measure"), [({}, "step_s"), ({"quiet": beside(others_share=0.5)}, "losses")]
 )

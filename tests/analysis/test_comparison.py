@@ -138,14 +138,6 @@ def test_gains_and_losses_tell_nothing_for_all(tmp_path: Path) -> None:
     )
 
 
-def test_small_differences_on_all_data_sets_are_equal(tmp_path: Path) -> None:
-    found, _ = said(study(6), tmp_path, truth(2000, hybrid=0.6, vqc=0.7, mlp=0.7, narrow=0.5))
-    assert found.verdict == verdicts.EQUAL and set(of_data(found).values()) == {verdicts.EQUAL}
-    assert found.text.startswith(
-        "Over six data sets, vqc and its control mlp are equal: their accuracy differs by "
-    )
-
-
 @pytest.mark.parametrize("data", [3, 5])
 def test_few_data_sets_say_why_ranks_do_not_decide(data: int, tmp_path: Path) -> None:
     ends = "; signed ranks need six (untuned)."
@@ -186,17 +178,6 @@ def test_the_table_has_every_model_control_and_baseline_with_what_each_cost(tmp_
         note.startswith("Friedman's test on the ranks of four models gives p < 0.001: some")
         for note in found.notes
     )
-
-
-def test_the_best_baseline_is_one_of_the_controls(tmp_path: Path) -> None:
-    """It beats the others on validation, and the model on test."""
-    found, _ = said(
-        study(6), tmp_path, truth(hybrid=0.6, vqc=0.8, mlp=0.7, narrow=0.5),
-        beside=[baseline("logistic regression", 0.97, samples=200)],
-    )  # fmt: skip
-    assert found.verdict == verdicts.WORSE
-    assert found.text.endswith("than that of the baseline logistic regression (untuned).")
-    assert {row.beside for row in found.rows if row.verdict} == {"logistic regression"}
 
 
 def failing(of: Truth, model: str, *data: str) -> Truth:

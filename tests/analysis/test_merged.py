@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -10,7 +9,6 @@ import pytest
 from ketscale.analysis import report
 from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config
-from ketscale.errors import UserError
 from ketscale.grid import Run
 from tests import records_factory as factory
 from tests.analysis.test_report import Page
@@ -73,27 +71,6 @@ def test_every_folder_has_its_machine_answers_and_figures(page: str) -> None:
     two = page.split('<h2 id="far/two-answers">')[1].split("<h2")[0]
     assert "Slow CPU, 2 cores" in two and "Fast CPU" not in two
     assert 'href="#far/two-runs" data-filter="=strong"' in two
-
-
-def test_what_cannot_be_merged_is_said(place: Path, tmp_path: Path) -> None:
-    out = tmp_path / "merged.html"
-    for folders, said in (
-        ([place / "one"], "merge needs two results folders or more"),
-        ([place / "one", tmp_path / "none"], "none/tables/config.json: no such file; run `ketscale report`"),
-        ([place / "one", place / "far/../one"], "given twice"),
-    ):
-        with pytest.raises(UserError, match=re.escape(said)):
-            report.merge(folders, out)
-    (tmp_path / "broken/tables").mkdir(parents=True)
-    for content, said in (
-        (b"{", "not JSON"),
-        (b"\xff{}", "not JSON"),
-        (b"{}", "config.json: config: title is missing"),
-    ):
-        (tmp_path / "broken/tables/config.json").write_bytes(content)
-        with pytest.raises(UserError, match=said):
-            report.merge([place / "one", tmp_path / "broken"], out)
-    assert not out.exists()
 
 
 def test_a_study_that_two_machines_measured_is_told_for_each(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis import verdicts
 from ketscale.analysis.kinds.kind import Answer
-from ketscale.analysis.wording import fast, fitting, times, where
+from ketscale.analysis.wording import fitting
 from ketscale.grid import Run
 from tests import records_factory as factory
 from tests.sentences import answers_of, faults
@@ -44,23 +44,6 @@ def noisy(*typical: float, share: float = 0.05) -> Callable[[int, int], float]:
     """The time of a layout and a seed: the layout's own, with noise of this share that is drawn once and for all."""
     noise = np.exp(np.random.default_rng(7).normal(0.0, share, (len(typical), 50)))
     return lambda layout, seed: float(typical[layout] * noise[int(layout), seed])
-
-
-def test_factors_are_said_as_people_say_them() -> None:
-    assert [times(factor) for factor in (1.55, 1.001, 0.999, 0.139)] == [
-        "1.55 times as fast", "as fast", "as fast", "7.19 times as long"
-    ]  # fmt: skip
-    assert fast(0.5, "with one core") == "takes 2 times as long as with one core"
-
-
-def test_layouts_have_names() -> None:
-    names = {
-        "cpu-n1r1t1": "one core", "cpu-n1r1t4": "four threads", "gpu-n1r1t1": "one GPU", "gpu-n1r1t4": "one GPU with four threads",
-        "mpi-n1r1t1": "one MPI rank",
-        "mpi-n2r2t1": "two MPI ranks on two nodes", "mpi-n1r2t3": "two MPI ranks of three threads", "ddp-n1r4t1": "four GPUs (DDP)",
-        "mpi-n16r16t1": "16 MPI ranks on 16 nodes",
-    }  # fmt: skip
-    assert {text: where(text) for text in names} == names
 
 
 def test_the_fullest_sentence_that_keeps_the_limits_is_taken() -> None:
@@ -251,12 +234,3 @@ def test_times_that_share_no_host_code_or_packages_are_not_compared_and_it_says_
     assert answer.verdict == verdicts.APART and answer.effect is None
     assert answer.rows[1].verdict == verdicts.APART and why in answer.rows[1].more["left out"]
     assert answer.text.startswith("Undecided (not comparable): two MPI ranks beside one core")
-
-
-def test_a_point_whose_seeds_all_failed_is_undecided_and_not_open(tmp_path: Path) -> None:
-    def change(run: Run) -> dict[str, Any]:
-        failed = {"status": "diverged", "reason": "NaN"}
-        return failed if run.size.startswith("q8") else {"step_s": 0.2 * int(run.size[1])}
-
-    answer = said(tmp_path, study("qubits", qubits=[2, 4, 8]), change)
-    assert [row.verdict for row in answer.rows] == ["", verdicts.ABOUT, verdicts.FAILED]

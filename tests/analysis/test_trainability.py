@@ -87,11 +87,6 @@ def test_a_gradient_that_stays_does_not_fall_and_the_line_that_falls_leads(tmp_p
     assert "of strong: it falls." in answer.text and "0.7" in answer.text
 
 
-def test_what_noise_hides_is_no_clear_fall(tmp_path: Path) -> None:
-    answer = answered(tmp_path, lambda qubits, layers, run: 0.95**qubits * noise(run, 0.5))
-    assert answer.verdict == verdicts.NO_FALL and "there is no clear fall" in answer.text
-
-
 def test_below_three_seeds_nothing_is_decided(tmp_path: Path) -> None:
     answer = answered(tmp_path, lambda qubits, layers, run: 0.5**qubits * noise(run), seed=[0, 1])
     assert answer.verdict == verdicts.FEW
