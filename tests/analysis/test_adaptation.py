@@ -57,18 +57,6 @@ def config(**axes: Any) -> Config:
     return made
 
 
-@pytest.mark.parametrize(
-    ("axes", "said"),
-    [
-        ({"protocol": "timing"}, "adaptation needs validation and test, but protocol timing has steps"),
-        ({"model": "best"}, "needs a model that adapts, and none is trained on gate; add one"),
-    ],
-)
-def test_a_study_without_a_course_is_refused(axes: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=rf"studies.asked: .*{said}"):
-        config(**axes)
-
-
 def test_a_family_that_measures_no_adaptation_is_refused() -> None:
     study = {"kind": "adaptation", "question": "?", "axes": factory.point(protocol="quality")}
     with pytest.raises(UserError, match="adaptation steps, and models of digits have none; leave it out"):

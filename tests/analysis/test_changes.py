@@ -126,7 +126,6 @@ def test_where_losses_are_chaotic_only_those_of_the_same_weights_are_compared(tm
             [{}, {"batch": 1, "simulator": "exact"}],
             r"one of them in batch 4 -> 1, simulator literal -> exact; make them",
         ),
-        ([{"simulator": ["literal", "exact"], "batch": [4, 1]}], "batch 4 -> 1, simulator literal -> exact"),
         ([{}, {"batch": 1, "seed": 7}], "seed7 has no seed in common with the first point"),
     ],
 )

@@ -156,9 +156,7 @@ def test_the_answer_is_as_sure_as_its_row(tmp_path: Path) -> None:
     ("changes", "said"),
     [
         ({"simulator": ["exact", "torch"]}, "at least one takes steps"),
-        ({"simulator": "rk4"}, "compares several simulators"),
         ({"protocol": {"timed": False}}, "protocol both has no epochs or is not timed"),
-        ({"protocol": {"epochs": None, "steps": 9}}, "protocol both has no epochs or is not timed"),
         (
             {
                 "workload": "digits",
