@@ -32,6 +32,7 @@ def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_pa
         assert found[["question", "answer", "verdict"]].notna().all().all()
         assert not found["answer"].str.contains(r"\bnan\b|\bNone\b(?! of)").any()
         assert found["answer"].str.endswith(".").all()
+        assert {*found["verdict"], *found["verdict_of_point"].dropna()} <= {*verdicts.MEANINGS}
         if name == "whole":
             assert (found["verdict"] != verdicts.OPEN).all()
         if name == "none":

@@ -217,14 +217,6 @@ def test_the_ratio_is_that_of_three_rounds_of_both(monkeypatch, rounds, over):
     assert said.compared.ratio.n == (3 if over == "rounds" else 1)
 
 
-def test_names_that_do_not_exist_are_refused():
-    config = study()
-    with pytest.raises(UserError, match="no simulator is called fusd"):
-        advised(config, only={"simulator": ["fusd"], "layout": []})
-    with pytest.raises(UserError, match="no simulator and layout fits"):
-        advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r2t1"]})
-
-
 def test_what_this_machine_has_not_is_refused():
     for name in ("gpu-n1r1t1", "mpi-n1r4t1", "cpu-n1r1t4", "mpi-n2r2t1"):
         with pytest.raises(UserError, match=f"--layouts {name}: this machine has 2 cores and 0 GPUs; name"):

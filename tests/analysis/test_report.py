@@ -177,12 +177,6 @@ def test_what_is_missing_comes_first_with_the_reason_and_what_ended_on_purpose_i
     assert re.search('<p class="state"><a href="#runs">.* completed and 3 timed out</a>', whole)
 
 
-def test_a_page_of_no_record_says_what_is_missing(tmp_path: Path) -> None:
-    page = report.rendered([Analysed.of(CONFIG, tmp_path)]).decode()
-    assert f"{len(CONFIG.runs)} runs: {len(CONFIG.runs)} missing" in page
-    assert "nothing measured yet" in page and "git checkout" not in page
-
-
 def test_all_text_is_escaped(shown: str) -> None:
     assert "A &lt;b&gt;bold&lt;/b&gt; &amp; risky title" in shown
     assert "loss is <NaN>" not in shown and "loss is \\u003cNaN> at step 7" in shown

@@ -289,29 +289,6 @@ def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path:
     assert found[0] == found[1]
 
 
-def test_every_verdict_is_a_word_of_the_table(tmp_path: Path) -> None:
-    """Records for all kinds of studies of the default config, with one busy point and one of other code."""
-    made = factory.three_seeds_config()
-
-    def change(run: Run) -> dict[str, Any]:
-        code = factory.record(made, run)["code"] | {
-            "imported": "nameHASH" if run.threads == 2 else "namehash"
-        }
-        return {"quiet": record_maker.beside(others_share=0.5 if run.ranks == 4 else 0.0), "code": code}
-
-    factory.write_all(made, tmp_path, change)
-    analysed = factory.collect(made, tmp_path)
-    found = {
-        str(word)
-        for name in ("answers", "scaling", "quality", "laws", "claims")
-        for column in ("verdict", "verdict_of_point")
-        if column in analysed.written[name]
-        for word in analysed.written[name][column].dropna()
-    } - {""}
-    assert found and found <= set(verdicts.MEANINGS)
-    assert {verdicts.APART, verdicts.PAYS, verdicts.HELD} <= found
-
-
 MACHINE = record_maker.machine()
 
 
