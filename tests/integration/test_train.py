@@ -119,9 +119,7 @@ def test_a_run_whose_time_is_over_leaves_a_record_that_says_so(tmp_path, digits_
 @pytest.mark.parametrize("where", ["read", "build", "wrap", "forward"])
 @pytest.mark.parametrize(
     "error",
-    [
-        RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"),
-    ],
+    [RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), MemoryError()],
 )
 def test_a_run_that_does_not_fit_leaves_a_record_that_says_so(
     tmp_path, digits_features, monkeypatch, one_thread, where, error

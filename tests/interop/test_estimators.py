@@ -222,22 +222,10 @@ def test_a_circuit_that_does_not_fit_the_features_is_refused(estimator: Any) -> 
         estimator.fit(IRIS[:, :3], SPECIES)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "layers",
-    ],
-)
-@pytest.mark.parametrize(
-    "value",
-    [
-        0,
-        2.5,
-    ],
-)
-def test_numbers_that_count_nothing_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, not {value!r}"):
-        quick(**{name: value}).fit(IRIS, SPECIES)
+@pytest.mark.parametrize("value", [0, 2.5])
+def test_numbers_that_count_nothing_are_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="layers must be a whole number"):
+        quick(layers=value).fit(IRIS, SPECIES)
 
 
 def test_a_training_that_diverges_says_so() -> None:

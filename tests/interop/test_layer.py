@@ -494,15 +494,9 @@ BEYOND = {
 
 
 @pytest.mark.parametrize("name", BEYOND)
-@pytest.mark.parametrize(
-    "simulator",
-    [
-        "lightning.qubit",
-    ],
-)
-def test_what_a_simulator_cannot_differentiate_names_those_that_can(simulator: str, name: str) -> None:
+def test_what_a_simulator_cannot_differentiate_names_those_that_can(name: str) -> None:
     with pytest.raises(UserError, match=r"first derivatives only: .*simulator 'fused' or 'default\.qubit'"):
-        BEYOND[name](a_layer(simulator), some(2, 2))
+        BEYOND[name](a_layer("lightning.qubit"), some(2, 2))
 
 
 class ClosedForm(nn.Module):
