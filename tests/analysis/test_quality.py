@@ -234,7 +234,6 @@ def test_other_data_are_not_compared(tmp_path: Path) -> None:
         analysis.of(given()), tmp_path, shares(vqc=0.9, mlp=0.6), lambda run: {"data_hash": run.model}
     )
     assert found.verdict == verdicts.APART and rows["effect"].isna().all()
-    assert found.text.startswith("On digits, vqc and its best control mlp cannot be compared: other data")
 
 
 @pytest.mark.parametrize("fewer", ["mlp", 1])
@@ -263,11 +262,8 @@ def test_several_comparisons_are_counted(tmp_path: Path) -> None:
         config, tmp_path,
         lambda run: (0.5, right(0.9 if (run.model, run.workload) == ("vqc", "second") else 0.6, 180, run.seed)),
     )  # fmt: skip
-    assert (
-        found.text
-        == "Of 2 comparisons with the best control 1 is better (vqc on second), none worse, the other is undecided (untuned)."
-    )
     assert found.verdict == verdicts.BETTER and len(found.rows) == 4
+    assert sorted(row.verdict for row in found.rows if row.verdict) == [verdicts.BETTER, verdicts.CANNOT_TELL]
 
 
 def shuffled(value: Any, draw: random.Random) -> Any:
@@ -351,7 +347,6 @@ def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path
 def test_a_control_alone_does_not_answer_what_was_asked_of_its_model(tmp_path: Path) -> None:
     found, _ = asked(analysis.of(given()), tmp_path, lost(shares(vqc=0.9, mlp=0.6), "vqc", 8))
     assert (found.verdict, found.effect) == (verdicts.OPEN, None)
-    assert found.text == "Open: nothing has a result but mlp, a control."
     assert [row.point for row in found.rows] == ["digits: mlp"]
 
 
@@ -441,10 +436,6 @@ def test_a_control_that_is_worse_than_the_baseline_is_called_weak(
 def test_without_a_control_the_best_baseline_stands_in(tmp_path: Path) -> None:
     found, rows = asked(analysis.of(given(controls=())), tmp_path, shares(vqc=0.6), beside=[WEAK, STRONG])
     assert found.verdict == verdicts.WORSE
-    assert re.sub(r"[-0-9.]+ to [-0-9.]+", "N", found.text) == (
-        "On digits, the accuracy of vqc is 20.0 points lower (N) than that of the baseline logistic regression (untuned)."
-    )
-    assert found.short == "Vqc worse than logistic regression on digits (untuned)"
     row = rows.loc["vqc"]
     assert (row["control"], row["effect"], row["effect_low"]) == (
         "logistic regression",
@@ -522,9 +513,6 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
         found.verdict == verdicts.BETTER and not rows["why"].any(skipna=True) and (rows["splits"] == 3).all()
     )
     assert "Intervals are of 95 %, over 3 splits, seeds and test samples." in found.notes
-    assert re.sub(r"\([0-9.]+ to [0-9.]+\)", "(N to N)", found.text) == (
-        "On digits, the accuracy of vqc is 20.0 points higher (N to N) than that of its best control mlp (untuned)."
-    )
     # The interval of a model's own accuracy has the splits, that of the difference, which all have, is narrower.
     assert rows.loc["vqc", "value_high"] - rows.loc["vqc", "value_low"] > 0.2
     assert rows.loc["vqc", "effect_high"] - rows.loc["vqc", "effect_low"] < 20
@@ -543,7 +531,7 @@ def test_other_data_of_the_same_split_are_still_not_joined(tmp_path: Path) -> No
         shares(vqc=0.9, mlp=0.6),
         lambda run: {"data_hash": "f" * 64} if (run.model, run.workload) == ("mlp", "digits.s1") else {},
     )
-    assert found.text == "On digits, vqc and its best control mlp cannot be compared: other data."
+    assert found.verdict == verdicts.APART
 
 
 # --- without validation ---

@@ -233,4 +233,3 @@ def test_times_that_share_no_host_code_or_packages_are_not_compared_and_it_says_
     answer = said(tmp_path, studies, lambda run: change(factory.record(config, run)) if run.ranks > 1 else {})
     assert answer.verdict == verdicts.APART and answer.effect is None
     assert answer.rows[1].verdict == verdicts.APART and why in answer.rows[1].more["left out"]
-    assert answer.text.startswith("Undecided (not comparable): two MPI ranks beside one core")

@@ -299,8 +299,6 @@ def conditioned(circuit: QuantumCircuit) -> None:
         circuit.x(0)
 
 
-
-
 REFUSED = {
     "opaque": (lambda c: c.append(Gate("mystery", 1, []), [0]), "instruction mystery: Qiskit cannot decompose"),
     "measured": (
