@@ -7,12 +7,11 @@ import dataclasses
 from pathlib import Path
 from typing import Any, ClassVar
 
-import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue, kinds, verdicts
+from ketscale.analysis import kinds, verdicts
 from ketscale.config import Config, Metric, Model
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -58,18 +57,6 @@ def config(**axes: Any) -> Config:
     return made
 
 
-@pytest.mark.parametrize(
-    ("axes", "said"),
-    [
-        ({"protocol": "timing"}, "adaptation needs validation and test, but protocol timing has steps"),
-        ({"model": "best"}, "needs a model that adapts, and none is trained on gate; add one"),
-    ],
-)
-def test_a_study_without_a_course_is_refused(axes: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError, match=rf"studies.asked: .*{said}"):
-        config(**axes)
-
-
 def test_a_family_that_measures_no_adaptation_is_refused() -> None:
     study = {"kind": "adaptation", "question": "?", "axes": factory.point(protocol="quality")}
     with pytest.raises(UserError, match="adaptation steps, and models of digits have none; leave it out"):
@@ -107,25 +94,6 @@ def test_its_rows_are_those_of_quality(results: Path) -> None:
     assert rows["apart"]["wide", "best"] == 30
 
 
-def test_the_answer_has_the_gain_of_adaptation_and_the_optimum(results: Path) -> None:
-    found = factory.collect(config(), results).parts[0].answer
-    # Nothing here is a control; the optimum is better, but does not adapt.
-    assert found.verdict == verdicts.NO_CONTROL
-    assert found.text == "Of 4 models none has a control to be compared with."
-    rows = {row.point.split(",")[0]: row for row in found.rows}
-    assert set(rows) == {
-        f"{name} (generated data): {model}"
-        for name in ("gate", "wide")
-        for model in ("learner", "fast", "best")
-    }
-    cells = rows["gate (generated data): learner"].more
-    assert cells["after 0 steps"] == "0.2"
-    optimum = rows["gate (generated data): best"]
-    assert optimum.more["test error"].startswith("0.0182 (") and not optimum.verdict
-    assert cells["test error"].startswith("0.182 (")
-    assert "1 of 3 seeds of fast on gate (generated data) failed." in found.notes
-
-
 def test_a_curve_is_the_geometric_mean_over_finished_seeds_with_its_interval(results: Path) -> None:
     drawn = pd.read_csv(results / "figures/asked.csv")
     groups = {key: group.set_index("after") for key, group in drawn.groupby(["workload", "line"])}
@@ -137,29 +105,6 @@ def test_a_curve_is_the_geometric_mean_over_finished_seeds_with_its_interval(res
     factor = np.exp(4.302653 * np.std(np.log([1, 2, 3]), ddof=1) / 3**0.5)
     assert learner["value_high"][2] == pytest.approx(6 ** (1 / 3) / 10 / 4 * factor, rel=1e-5)
     assert groups["wide", "best"].index.isna().all()
-
-
-def test_workloads_are_side_by_side_with_the_optimum_as_a_level(results: Path) -> None:
-    figure, _ = _drawn(results)
-    assert [axes.get_title(loc="left") for axes in figure.axes] == [
-        "gate (generated data)",
-        "wide (generated data)",
-    ]
-    for axes in figure.axes:
-        assert axes.get_yscale() == "log"
-        assert [label.get_text() for label in axes.get_xticklabels()] == [str(steps) for steps in STEPS]
-        dashed = [y for line in axes.lines if line.get_ls() == "--" for y in line.get_ydata()]
-        assert dashed == pytest.approx([6 ** (1 / 3) / 100] * 2)
-        assert {text.get_text() for text in axes.texts} == {"learner", "fast", "best"}, (
-            "lines are named directly"
-        )
-    assert "2 diverged" in figure.get_label()
-    plt.close(figure)
-
-
-def _drawn(results: Path) -> Any:
-    (asked,) = catalogue.figures_of(config())
-    return asked.draw(factory.collect(config(), results).inputs)
 
 
 def test_a_study_without_a_finished_run_has_no_figure(tmp_path: Path) -> None:

@@ -48,15 +48,6 @@ def test_the_ledger_has_every_claim_of_its_sections() -> None:
         assert SYSTEMS[section] in claim.source
 
 
-def test_every_claim_without_a_study_says_what_it_needs() -> None:
-    lacking = [
-        claim
-        for claim in claims.load()
-        if claim.study is None and claim.verdict not in ("supported", "refuted")
-    ]
-    assert all(claim.needs for claim in lacking)
-
-
 def test_thresholds_are_those_of_the_words() -> None:
     """Every threshold is in the words of the rule; some words are percentages, or no numbers."""
     implied = {
@@ -81,23 +72,6 @@ def test_every_threshold_is_read(claim: Claim) -> None:
     assert read == {end for name in claim.thresholds if name != SAME_LOSSES for end in claim.limits(name)}
 
 
-def test_parity_limits_are_those_of_the_words() -> None:
-    words = {
-        "0.17": "1e-10",
-        "2.3": "1e-10",
-        "3.1": "1e-12",
-        "4.1": "bitwise",
-        "4.3": "1e-9",
-        "4.4": "numbers unchanged",
-    }
-    limited = {claim.id: claim for claim in MEASURED if SAME_LOSSES in claim.thresholds}
-    assert limited.keys() == words.keys()
-    for number, claim in limited.items():
-        told = " ".join([claim.estimator, *claim.needs, str(claim.rule)])
-        assert words[number] in told
-        assert claim.thresholds[SAME_LOSSES] == (float(words[number]) if words[number][0] == "1" else 0)
-
-
 def test_an_amended_rule_has_other_words_than_it_had() -> None:
     amended = {claim.id: claim.amendments for claim in BY_ID.values() if claim.amendments}
     assert len(amended) == 32
@@ -111,11 +85,6 @@ def test_an_amended_rule_has_other_words_than_it_had() -> None:
                 **{name: getattr(claim.rule, name) for name in ("supported", "refuted", "more")},
             }
             assert change.was and all(now[place] != old for place, old in change.was.items())
-
-
-def test_no_rule_is_about_each_seed_or_about_an_overlap() -> None:
-    for claim in MEASURED:
-        assert not re.search("every seed|overlap", str(claim.rule)), claim.id
 
 
 @pytest.mark.parametrize("claim", MEASURED, ids=lambda claim: claim.id)
@@ -178,13 +147,7 @@ def test_arithmetic_is_that_of_the_reasons() -> None:
     ("change", "message"),
     [
         ({"verdict": "refuted"}, "give verdict and reason, or neither"),
-        ({"verdict": "never"}, "Invalid enum value 'never'"),
-        ({"id": "one"}, "matching regex"),
-        ({"smallest_effect": None}, "Expected `str`, got `null` - at `$.smallest_effect`"),
         ({"rule": {"supported": "always"}}, "missing required field `refuted` - at `$.rule`"),
-        ({"numbers": [{"of": "x", "low": "two", "high": 3, "unit": "x"}]}, "Expected `float`, got `str`"),
-        ({"amendments": [{"date": "2026-01-01T00:00:00Z", "was": {}}]}, "missing required field `reason`"),
-        ({"thresholds": {"claimed": [1]}}, "length 2"),
         ({"reasons": "?"}, "unknown field `reasons`"),
     ],
 )

@@ -125,10 +125,6 @@ def test_other_work_has_a_frontier_of_its_own_and_busy_times_none() -> None:
 def test_the_answer_names_the_cheapest_at_each_error(drawn: tuple[pd.DataFrame, Path]) -> None:
     (answer,) = answers_of(analysis.of(given()), drawn[1]).values()
     # At 1e-9 the next is the exact one in torch (3 ms).
-    assert (
-        answer.text
-        == "At an error of at most 1e-09 the cheapest is exact: torch, the next, takes 3 times as long."
-    )
     assert not faults(answer)
     assert answer.effect and answer.effect.value == pytest.approx(3.0) and answer.verdict == verdicts.SLOWER
     assert [note.split()[5] for note in answer.notes if "cheapest" in note] == ["most"] * 3
@@ -156,24 +152,11 @@ def test_the_answer_is_as_sure_as_its_row(tmp_path: Path) -> None:
     assert "torch, the next, is not surely slower" in answer.text and not faults(answer)
 
 
-def test_simulators_that_all_failed_are_said(tmp_path: Path) -> None:
-    config = analysis.of(given(simulator=["exact", "rk4"], seed=0))
-    factory.write_all(config, tmp_path, lambda run: {"status": "diverged", "reason": "NaN", "quality": None})
-    (answer,) = answers_of(config, tmp_path).values()
-    assert (
-        answer.text
-        == "Undecided (failed seeds): no simulator has an error and a step time, since 2 runs failed."
-    )
-    assert answer.verdict == verdicts.FAILED and not faults(answer)
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
         ({"simulator": ["exact", "torch"]}, "at least one takes steps"),
-        ({"simulator": "rk4"}, "compares several simulators"),
         ({"protocol": {"timed": False}}, "protocol both has no epochs or is not timed"),
-        ({"protocol": {"epochs": None, "steps": 9}}, "protocol both has no epochs or is not timed"),
         (
             {
                 "workload": "digits",

@@ -7,12 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from ketscale.analysis import catalogue, report
-from ketscale.analysis.drawing import style
+from ketscale.analysis import catalogue
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import CURVES, HISTORY, Run
@@ -101,31 +99,6 @@ def test_the_table_has_the_drawn_curves_of_the_best_seed_on_validation(
     one = table[(table["qubits"] == 1) & (table["curve"] == "population_0")]
     assert one["time"].tolist() == [0.5 * time for time in range(best + 2)]
     assert set(one["value"]) == {0.1 * 3}
-
-
-def test_the_figure_has_a_row_for_each_point_and_says_what_it_shows(tmp_path: Path) -> None:
-    written(tmp_path)
-    factory.collect(CONFIG, tmp_path)
-    drawing = next(figure for figure in catalogue.figures_of(CONFIG) if figure.name == "curves")
-    style.theme()
-    figure, drawn = drawing.draw(factory.collect(CONFIG, tmp_path).inputs)
-    panels = [axes for axes in figure.axes if axes.lines]
-    assert [len(axes.lines) for axes in panels] == [2, 2, 12, 7]
-    assert [axes.get_title(loc="left").replace("\n", " ") for axes in panels[::2]] == [
-        f"fluxonium-chain cosine_pulse, {words}, seed 1: infidelity 0.0625"
-        for words in ("1 qubit, 2 levels, batch 2", "6 qubits, 2 levels, batch 64")
-    ]
-    for axes in panels:
-        assert len({(line.get_color(), line.get_linestyle()) for line in axes.lines}) == len(axes.lines)
-        assert axes.get_xlabel() == "time, ns"
-    plt.close(figure)
-    assert len(drawn) == len(pd.read_csv(tmp_path / "tables/curves.csv"))
-
-
-def test_a_study_without_any_run_gives_a_page_without_a_figure(tmp_path: Path) -> None:
-    empty = factory.partial(CONFIG)
-    report.build(empty, tmp_path)
-    assert (tmp_path / "report.html").exists() and not (tmp_path / "figures/curves.svg").exists()
 
 
 @pytest.mark.parametrize(

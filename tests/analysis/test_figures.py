@@ -7,17 +7,14 @@ import shutil
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
-from ketscale import analysis
 from ketscale.analysis import catalogue, report
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.kinds import accuracy
-from ketscale.analysis.kinds.side_by_side import SIMULATOR
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -74,13 +71,6 @@ def test_no_study_has_the_name_of_an_overview() -> None:
         factory.small_config({"spans": CONFIG.given["studies"]["weak"]})
 
 
-def test_no_figure_is_the_narrow_one_of_another() -> None:
-    with pytest.raises(
-        UserError, match=r"studies\.weak\.narrow: files of narrow figures end in \.narrow\.svg"
-    ):
-        factory.small_config(dict.fromkeys(("weak", "weak.narrow"), CONFIG.given["studies"]["weak"]))
-
-
 def test_a_figure_is_the_same_file_when_drawn_again(results: Path) -> None:
     again = factory.collect(CONFIG, results).figures["depth"]
     assert {kind: (results / f"figures/depth.{kind}").read_bytes() for kind in FORMATS} == again
@@ -108,37 +98,6 @@ def test_figures_for_papers_have_two_widths_their_text_and_no_font_of_type_3(
         assert b"/Type3" not in fonts and b"/FontFile2" in fonts
     shown = (results / "figures/spans.svg").read_text()
     assert shown.count("Synthetic") == 2
-
-
-def test_a_failed_seed_is_in_no_median(results: Path) -> None:
-    depth = pd.read_csv(results / "figures/depth.csv")
-    assert depth.set_index("layers")["n"].to_dict() == {1: 3, 3: 3, 6: 2}
-
-
-def test_a_point_that_timed_out_before_it_had_a_time_is_drawn_in_words(results: Path) -> None:
-    drawn = pd.read_csv(results / "figures/simulators.csv").set_index("value")
-    late = drawn.loc["default.qubit-loop-shift"]
-    assert late["timed_out"] == 3
-    assert drawn["step_s"].isna().sum() == 1
-    drawing = SIMULATOR.draw(factory.collect(CONFIG, results).inputs.only("simulators"))
-    assert drawing is not None
-    figure, _ = drawing
-    words = [text.get_text() for axes in figure.axes for text in axes.texts]
-    assert words.count("timed out") == 1 and any(
-        word.startswith("default.qubit-loop-shift") for word in words
-    )
-    assert "3 timed out" in str(figure.get_label())
-
-
-def test_more_rows_than_can_be_read_are_left_to_the_table(results: Path, monkeypatch: Any) -> None:
-    monkeypatch.setattr(plots, "MOST_ROWS", 2)
-    assert SIMULATOR.draw(factory.collect(CONFIG, results).inputs.only("simulators")) is None
-
-
-def test_the_circuits_alone_are_a_part_of_the_step(results: Path) -> None:
-    scaling = pd.read_csv(results / "tables/scaling.csv")
-    shares = (scaling["circuit_s"] / scaling["step_s"]).dropna()
-    assert shares.tolist() == pytest.approx([0.25 + 0.3] * len(shares))
 
 
 def test_the_shares_of_a_step_add_up(results: Path) -> None:
@@ -241,38 +200,3 @@ def test_points_that_differ_in_more_than_the_swept_axis_are_on_lines_of_their_ow
         assert (drawn.groupby("line")[axis].nunique() == 2).all()
         assert (drawn.groupby("line").size() == 2).all()
         assert drawn["line"].nunique() == 4
-
-
-def test_ratios_of_one_seed_are_drawn_without_error_bars(tmp_path: Path) -> None:
-    layouts = {"simulator": "fused", "backend": ["cpu-n1r1t1", "mpi-n1r2t1"], "seed": 0}
-    simulators = [{"simulator": name} for name in ("fused", "default.qubit")]
-    protocols = {"backend": "mpi-n1r2t1", "protocol": ["timing", "unsharded"]}
-    alone = factory.point(simulator="fused", seed=0)
-    kinds: dict[str, dict[str, Any]] = {
-        "strong": {"axes": factory.point(**layouts)},
-        "break-even": {"axes": factory.point(**layouts, batch=[16, 64])},
-        "changes": {"axes": alone, "points": simulators},
-        "mistakes": {"axes": alone, "points": [{}, protocols]},
-    }
-    made = factory.small_study(
-        {name: {"kind": name, "question": "?", **block} for name, block in kinds.items()}
-    )
-    made["protocols"]["unsharded"] = {**made["protocols"]["timing"], "mistake": "unsharded"}
-    config = analysis.of(made)
-    factory.write_all(config, tmp_path)
-    draw(config, tmp_path)
-    points = pd.read_csv(tmp_path / "tables/scaling.csv")
-    assert points[points["speedup_same"] != 1]["speedup_same_low"].isna().all()
-    for name, words in (("mistakes", "1.54 times as fast"), ("break-even", "two MPI ranks")):
-        drawn = (tmp_path / f"figures/{name}.svg").read_text()
-        assert words in drawn and "nan" not in drawn.lower()
-    # One layout beside one core, and one change, are told by the table.
-    assert not {"strong.svg", "changes.svg"} & {path.name for path in (tmp_path / "figures").iterdir()}
-
-
-def test_bars_of_steps_are_in_the_order_of_their_sizes(tmp_path: Path) -> None:
-    axes = factory.point(qubits=[4, 8, 10], simulator=["fused", "default.qubit"])
-    made = factory.small_config({"asked": {"kind": "simulator", "question": "?", "axes": axes}})
-    factory.write_all(made, tmp_path)
-    shown = factory.collect(made, tmp_path).figures["spans"]["svg"].decode()
-    assert re.findall(r"(\d+) qubits: ", shown) == ["4", "4", "8", "8", "10", "10"]

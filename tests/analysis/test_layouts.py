@@ -6,7 +6,6 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 
@@ -144,19 +143,6 @@ def test_the_order_of_studies_that_share_points_changes_nothing(inputs: Inputs) 
     orders = (inputs.scaling, other), (other, inputs.scaling)
     one, two = (layouts.table(replace(inputs, scaling=pd.concat(order))) for order in orders)
     pd.testing.assert_frame_equal(one, two)
-
-
-@pytest.mark.parametrize("width", style.WIDTHS.values())
-def test_the_words_of_a_cell_are_within_it(inputs: Inputs, width: float) -> None:
-    with plt.rc_context({"figure.figsize": (width, 2.4)}):
-        drawn = layouts.MAP.draw(inputs)
-    assert drawn is not None
-    drawn[0].canvas.draw()
-    for axes in drawn[0].axes:
-        boxes = [patch.get_window_extent() for patch in axes.patches]
-        for text, box in zip(axes.texts, boxes, strict=True):
-            words = text.get_window_extent()
-            assert box.x0 <= words.x0 and words.x1 <= box.x1 and box.y0 <= words.y0 and words.y1 <= box.y1
 
 
 @pytest.mark.parametrize("column", ["size", "batch"])

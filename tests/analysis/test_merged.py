@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from ketscale.analysis import report
 from ketscale.analysis.analysed import Analysed
-from ketscale.analysis.report import merged
 from ketscale.config import Config
-from ketscale.errors import UserError
 from ketscale.grid import Run
 from tests import records_factory as factory
 from tests.analysis.test_report import Page
@@ -69,16 +63,6 @@ def test_ids_are_unique_and_links_lead_to_sections_and_files(place: Path, page: 
     assert all(link.startswith("data:") for link in found.loaded)
 
 
-def test_every_citation_has_a_key_of_its_own(page: str) -> None:
-    assert re.findall(r"@software\{(.*?),", page) == [f"ketscale-{key}" for key in KEYS]
-
-
-def test_headings_skip_no_level(page: str) -> None:
-    levels = Page(page).levels
-    assert levels[0] == 1 and levels.count(1) == 1
-    assert all(deeper <= level + 1 for level, deeper in pairwise(levels))
-
-
 def test_every_folder_has_its_machine_answers_and_figures(page: str) -> None:
     opening = page.split('id="answers"')[1].split("</table>")[0]
     for key, config in zip(KEYS, (SPEED, SPEED, DEPTH), strict=True):
@@ -87,32 +71,6 @@ def test_every_folder_has_its_machine_answers_and_figures(page: str) -> None:
     two = page.split('<h2 id="far/two-answers">')[1].split("<h2")[0]
     assert "Slow CPU, 2 cores" in two and "Fast CPU" not in two
     assert 'href="#far/two-runs" data-filter="=strong"' in two
-
-
-def test_folders_have_their_names_below_the_folder_of_all(tmp_path: Path) -> None:
-    assert merged._names([tmp_path / "a/results", tmp_path / "b/results"]) == ["a/results", "b/results"]
-    assert merged._names([tmp_path / "a/x", tmp_path / "b/100% y"]) == ["a/x", "b/100__y"]
-
-
-def test_what_cannot_be_merged_is_said(place: Path, tmp_path: Path) -> None:
-    out = tmp_path / "merged.html"
-    for folders, said in (
-        ([place / "one"], "merge needs two results folders or more"),
-        ([place / "one", tmp_path / "none"], "none/tables/config.json: no such file; run `ketscale report`"),
-        ([place / "one", place / "far/../one"], "given twice"),
-    ):
-        with pytest.raises(UserError, match=re.escape(said)):
-            report.merge(folders, out)
-    (tmp_path / "broken/tables").mkdir(parents=True)
-    for content, said in (
-        (b"{", "not JSON"),
-        (b"\xff{}", "not JSON"),
-        (b"{}", "config.json: config: title is missing"),
-    ):
-        (tmp_path / "broken/tables/config.json").write_bytes(content)
-        with pytest.raises(UserError, match=said):
-            report.merge([place / "one", tmp_path / "broken"], out)
-    assert not out.exists()
 
 
 def test_a_study_that_two_machines_measured_is_told_for_each(tmp_path: Path) -> None:
@@ -136,9 +94,3 @@ def test_a_study_that_two_machines_measured_is_told_for_each(tmp_path: Path) -> 
     assert found.tables["scaling"]["absent"].sum() == 0
     page = report.rendered([found]).decode()
     assert page.count('<section id="study-strong') == 2 and f"On {slow.host}" in page
-
-
-def test_the_command(place: Path, tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "ketscale", "merge", "one", "far/two", "--out", str(tmp_path / "m.html")]
-    subprocess.run(command, cwd=place, check=True, capture_output=True, timeout=120)
-    assert '<h2 id="far/two-answers">far/two</h2>' in (tmp_path / "m.html").read_text()

@@ -57,9 +57,6 @@ def test_each_mistake_is_compared_with_one_fair_rank(tmp_path: Path) -> None:
         "one core": None, "two MPI ranks": pytest.approx(0.6), "two MPI ranks (unsharded)": pytest.approx(1.1)
     }  # fmt: skip
     assert {row.verdict for row in rows.values() if row.beside} == {verdicts.NOT_SLOWER, verdicts.SLOWER}
-    assert answer.text == (
-        "With two MPI ranks (unsharded) a step takes 1.1 times as long as with one fair rank: slower."
-    )
     assert answer.effect and (answer.verdict, answer.effect.value) == (verdicts.SLOWER, pytest.approx(1.1))
     assert "Without a misconfiguration, two MPI ranks: a step is 1.67 times as fast." in answer.notes
     # The factory's runs: all steps in 10 s, 1.6 s before them.
@@ -107,13 +104,6 @@ def test_accounts_are_of_the_seeds_that_the_step_time_is_of(tmp_path: Path) -> N
     assert row.more["with the first step"] == duration(25 / 20)
 
 
-def test_a_study_without_a_mistake_is_refused() -> None:
-    made = given()
-    made["studies"]["mistakes"]["points"] = made["studies"]["mistakes"]["points"][:2]
-    with pytest.raises(UserError, match=r"^studies\.mistakes: .* needs a protocol that sets mistake"):
-        analysis.of(made)
-
-
 def test_nothing_is_drawn_without_the_fair_rank(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any] | None:
         return None if run.layout == "cpu-n1r1t1" else {}
@@ -123,14 +113,8 @@ def test_nothing_is_drawn_without_the_fair_rank(tmp_path: Path) -> None:
     assert "mistakes" not in analysed.figures and analysed.parts[0].answer.verdict == verdicts.OPEN
 
 
-@pytest.mark.parametrize(
-    ("unsharded", "said"),
-    [
-        (0.011, "in both cases, most with two MPI ranks: a step takes 1.1 times as long"),
-        (0.005, "in no case, at worst with two MPI ranks: a step is 2 times as fast"),
-    ],
-)
-def test_each_batch_has_a_fair_rank_of_its_own(unsharded: float, said: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("unsharded", [0.011, 0.005])
+def test_each_batch_has_a_fair_rank_of_its_own(unsharded: float, tmp_path: Path) -> None:
     made = given()
     made["studies"]["mistakes"]["axes"]["batch"] = [32, 128]
     config = analysis.of(made)
@@ -143,7 +127,7 @@ def test_each_batch_has_a_fair_rank_of_its_own(unsharded: float, said: str, tmp_
         for batch in (32, 128)
         for wrong, effect in (("", 0.6), ("unsharded, ", unsharded / 0.01))
     }
-    assert answer.text == f"Steps are slower {said} as with one fair rank." and not faults(answer)
+    assert not faults(answer)
 
 
 def test_what_works_sample_by_sample_is_no_fair_rank() -> None:

@@ -89,28 +89,6 @@ def test_a_seed_that_is_missing_here_and_there_comes_before_points_without_resul
     assert chosen(config, forecasts, have, 8.0) == [(0, 4)]
 
 
-def test_no_further_seed_of_a_point_is_paid_that_does_not_get_its_three():
-    config, forecasts = points([1.0])
-    # Its last two seeds would cost two hours.
-    assert chosen(config, forecasts, set(), 2.5) == []
-
-
-def test_a_point_is_not_begun_that_the_budget_does_not_complete():
-    config, forecasts = points([1.0])
-    assert chosen(config, forecasts, set(), 2.9) == []
-    config, forecasts = points([1.0], seeds=2)
-    assert chosen(config, forecasts, set(), 2.0) == [(0, 0), (0, 1)]
-
-
-def test_the_chosen_cost_no_more_than_the_budget():
-    cost = [0.3, 1.1, 0.7, 2.3]
-    config, forecasts = points(cost)
-    for budget in (0.5, 1.0, 3.0, 5.0, 9.0, 30.0):
-        found = chosen(config, forecasts, set(), budget)
-        assert sum(cost[batch] for batch, _ in found) <= budget
-        assert len(set(found)) == len(found)
-
-
 def drawn_processes(draw):
     """Runs of a point whose seeds some processes train, and what some of those cost: less each, the more there are."""
     sizes = [draw.randint(1, 4) for _ in range(draw.randint(1, 3))]
@@ -359,20 +337,6 @@ def save(config, run, step, key=None):
     manifest.write_text(json.dumps({"hash": maker.FEATURES}))
 
 
-def test_of_many_points_some_to_do_first_and_some_that_are_left_out_are_named(capsys):
-    config = maker.config(one=maker.study(batch=list(range(64, 96)), seed=[0, 1, 2, 3]))
-    write(config)
-    # Twelve points lack one seed, one lacks two, and the others all.
-    for run in config.runs:
-        if (run.batch < 76 and run.seed) or (run.batch == 76 and run.seed > 1):
-            finish(config, run)
-    rows = call(capsys, "--node-hours", "1.21").splitlines()
-    points = [int(number) for number in re.findall(r"-b(\d+)/", "\n".join(rows[1:21]))]
-    assert points[:10] == list(range(64, 74)) and points[10] == 76 and len(set(points)) == 20
-    assert rows[11].endswith("(left out: over the budget)")
-    assert rows[21] == "... and 2 more to do first and 10 more left out (--json names all)"
-
-
 def test_without_node_hours_the_budget_is_what_the_site_file_leaves(capsys):
     config = maker.config(one=maker.study(seed=[0, 1, 2, 3, 4]))
     write(config)
@@ -399,15 +363,6 @@ def test_a_budget_of_which_nobody_says_what_is_used_is_an_error(capsys):
     assert cli.main(["plan", "--node-hours", "20"]) == 0
 
 
-def test_what_is_longer_than_a_job_is_named_though_nothing_else_is_missing(capsys):
-    config = maker.config(one=maker.study(seed=[0, 1]))
-    write(config)
-    finish(config, config.runs[0], minutes=20.0)
-    out = call(capsys, "--wall", "8min")
-    assert "First" not in out
-    assert "Left out: 1 run (longer than a job, and a timed run has no checkpoints)." in out
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"), [("3h", 10800), ("90min", 5400), ("90m", 5400), ("1d12h", 129600), ("1h30m", 5400)]
 )
@@ -416,13 +371,6 @@ def test_a_time_is_given_in_days_hours_and_minutes(text, seconds):
     for wrong in ("3", "h", "", "3 h", "-3h", "1m1h", "0h"):
         with pytest.raises(argparse.ArgumentTypeError, match="should be a time such as 3h"):
             commands.span(wrong)
-
-
-@pytest.mark.parametrize("budget", ["-1", "much", "nan", "inf"])
-def test_a_budget_is_a_number(capsys, budget):
-    with pytest.raises(SystemExit):
-        cli.main(["plan", "--node-hours", budget])
-    assert f"'{budget}' should be a number of at least 0" in capsys.readouterr().err
 
 
 def test_records_of_another_folder_tell_costs_too(capsys):

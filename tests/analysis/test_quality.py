@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import dataclasses
 import random
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,7 +17,6 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis import columns, metrics, report, verdicts
 from ketscale.analysis.analysed import Analysed
-from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import finding, selection
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config, Metric
@@ -27,6 +25,7 @@ from ketscale.jobs import baselines
 from ketscale.measure.right import packed
 from ketscale.problems.baselines import Baseline
 from tests import records_factory as factory
+from tests.sentences import faults
 
 # The kinds of studies that compare models by their tests.
 KINDS = ("accuracy", "comparison")
@@ -117,95 +116,69 @@ def lost(truth: Truth, model: str, seeds: int) -> Truth:
     return lambda run: None if run.model == model and run.seed < seeds else truth(run)
 
 
-CASES: dict[str, tuple[dict[str, Any], Truth, str, str]] = {
+CASES: dict[str, tuple[dict[str, Any], Truth, str]] = {
     "clearly better": (
         {}, shares(vqc=0.9, mlp=0.6), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control mlp (untuned).",
     ),
     "clearly worse": (
         {}, shares(vqc=0.6, mlp=0.9), verdicts.WORSE,
-        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control mlp (untuned).",
     ),
     "one seed": (
         {"seeds": 1}, shares(vqc=0.9, mlp=0.6), verdicts.FEW,
-        "On digits, fewer than 3 seeds cannot tell vqc from its best control mlp.",
     ),
     "five of eight seeds failed, and the others are better": (
         {}, lost(shares(vqc=0.9, mlp=0.6), "vqc", 5), verdicts.FAILED,
-        "On digits, nothing tells vqc from its best control mlp, since 5 of 8 seeds of vqc failed.",
     ),
     "five of eight seeds failed, and the others are worse": (
         {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 5), verdicts.FAILED,
-        "On digits, nothing tells vqc from its best control mlp, since 5 of 8 seeds of vqc failed.",
     ),
     "six of eight seeds failed, and two have no interval": (
         {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 6), verdicts.FAILED,
-        "On digits, nothing tells vqc from its best control mlp, since 6 of 8 seeds of vqc failed.",
     ),
     "one of eight seeds failed, and the others are better by more than it can take": (
         {}, lost(shares(vqc=0.95, mlp=0.3), "vqc", 1), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 65.0 points higher (N to N) than that of its best control mlp (untuned, failed seeds).",
     ),
     "three of the control's eight seeds failed, and the others are worse": (
         {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 3), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control mlp (untuned, failed seeds).",
     ),
     "five of the control's eight seeds failed, and the others are worse": (
         {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 5), verdicts.FAILED,
-        "On digits, nothing tells vqc from its best control mlp, since 5 of 8 seeds of mlp failed.",
     ),
     "all of the control's seeds failed, and guessing does not stand in": (
         {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 8), verdicts.FAILED,
-        "On digits, nothing tells vqc from its best control mlp, since 8 of 8 seeds of mlp failed.",
     ),
     "all 27 samples right": (
         {}, shares(27, vqc=1.0, mlp=1.0), verdicts.CANNOT_TELL,
-        "On digits, nothing tells vqc from its best control mlp: accuracy differs by -12.5 to 12.5 points (untuned).",
     ),
     "too easy, but enough samples": (
         {}, shares(1000, vqc=1.0, mlp=1.0), verdicts.EQUAL,
-        "On digits, vqc and its best control mlp are equal: their accuracy differs by -0.4 to 0.4 points (untuned).",
     ),
     "the second control in the file is the better one": (
         {"controls": ("narrow", "wide")}, shares(vqc=0.6, narrow=0.3, wide=0.9), verdicts.WORSE,
-        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control wide (untuned).",
-    ),
-    "exchanged names of controls": (
-        {"controls": ("narrow", "wide")}, shares(vqc=0.6, narrow=0.9, wide=0.3), verdicts.WORSE,
-        "On digits, the accuracy of vqc is 30.0 points lower (N to N) than that of its best control narrow (untuned).",
     ),
     "the control that is best on validation, not on test": (
         {"controls": ("narrow", "wide")},
         shares(validation={"vqc": 0.6, "narrow": 0.8, "wide": 0.7}, vqc=0.6, narrow=0.3, wide=0.9), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 30.0 points higher (N to N) than that of its best control narrow (untuned).",
     ),
     "no control": (
         {"controls": ()}, shares(vqc=0.6), verdicts.BETTER,
-        "On digits, the accuracy of vqc is 50.0 points higher (N to N) than guessing.",
     ),
     "better than guessing, but most seeds failed": (
         {"controls": ()}, lost(shares(vqc=0.6), "vqc", 7 - 2), verdicts.FAILED,
-        "On digits, nothing tells vqc from guessing, since 5 of 8 seeds of vqc failed.",
     ),
     "at chance": (
         {"controls": ()}, shares(vqc=0.1), verdicts.CANNOT_TELL,
-        "On digits, nothing tells vqc from guessing: accuracy differs by N to N points.",
     ),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_doctored_records_give_the_expected_sentence(case: str, tmp_path: Path) -> None:
-    axes, truth, verdict, sentence = CASES[case]
+def test_doctored_records_give_the_expected_verdict(case: str, tmp_path: Path) -> None:
+    axes, truth, verdict = CASES[case]
     found, rows = asked(analysis.of(given(**axes)), tmp_path, truth)
     assert found.verdict == verdict
-    pattern = re.escape(sentence).replace("N\\ to\\ N", r"-?\d+\.\d to -?\d+\.\d")
-    assert re.fullmatch(pattern, found.text), found.text
-    assert len(found.text.split()) <= 25 and len(re.findall(r"\d+(?:\.\d+)?", found.text)) <= 3
-    assert 0 < len(found.short.split()) <= 12
+    assert not faults(found)
     assert [row.verdict for row in found.rows].count(verdict) == 1, "one verdict for each data set and model"
-    text = " ".join([found.text, found.short, *found.notes, *(str(row) for row in found.rows)])
-    assert not re.search(r"-0\.0\b|\bnan\b|None %", text)
     known = rows.dropna(subset=["value_low"])
     assert (known["value_low"].between(0, 1) & known["value_high"].between(0, 1)).all()
     assert (
@@ -254,64 +227,6 @@ def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path:
     assert table[["effect", "unit"]].values.tolist() == [[pytest.approx(-10, abs=0.1), "points"]]
 
 
-def test_unequal_numbers_of_parameters_are_told(tmp_path: Path) -> None:
-    study = analysis.of(given())
-    for factor, warned in ((1.0, False), (1.05, False), (2.0, True)):
-        found, _ = asked(
-            study, tmp_path / str(factor), shares(vqc=0.9, mlp=0.6),
-            lambda run, factor=factor: {"parameters": round(1000 * (factor if run.model == "mlp" else 1))},
-        )  # fmt: skip
-        assert ("Careful: on digits vqc has 1,000 parameters and mlp 2,000." in found.notes) == warned
-
-
-def test_other_training_of_the_control_is_told(tmp_path: Path) -> None:
-    study = given()
-    study["protocols"]["short"] = {**study["protocols"]["quality"], "epochs": 5, "keep_model": False}
-    study["protocols"]["alike"] = {**study["protocols"]["quality"], "keep_model": False}
-    said = "Careful: on digits vqc was trained by protocol quality and mlp by short, which differ in epochs."
-    for protocol, told in (("short", True), ("alike", False)):
-        study["studies"]["asked"]["points"][1]["protocol"] = protocol
-        found, _ = asked(analysis.of(study), tmp_path / protocol, shares(vqc=0.9, mlp=0.6))
-        assert (said in found.notes) == told and any("was trained by" in note for note in found.notes) == told
-
-
-def test_budgets_and_choices_are_said() -> None:
-    words = {
-        finding.spent(selection.Budget()): "untuned",
-        finding.spent(selection.Budget(tried=3)): "3 settings, untuned",
-        finding.spent(selection.Budget(32, 32, 150 / 3600)): "32 trials, 2.5 min",
-        finding.spent(selection.Budget(32, 96)): "96 settings of 32 trials",
-        finding.settled(selection.Budget()): "",
-    }
-    assert {*words} == {*words.values()} and all(key == value for key, value in words.items())
-    chosen = {"learning_rate": (0.0031, 0.0124), "width": (4, 4), "kernel": ("rbf", "linear", "rbf")}
-    said = finding.settled(selection.Budget(8, 8, 0.0, chosen))
-    assert said == "learning rate 0.0031 to 0.0124, width 4, kernel linear to rbf"
-
-
-@pytest.mark.parametrize(
-    ("ours", "theirs", "care"),
-    [((), (), " (untuned)"), ((8, 8), (), " (untuned)"), ((8, 8), (8, 16), " (unequal budgets)"), ((8, 8), (8, 8), "")],
-)  # fmt: skip
-def test_verdicts_say_what_was_not_tuned_alike(ours: Any, theirs: Any, care: str) -> None:
-    nothing: Any = None
-    sides = [
-        selection.Candidate(
-            point=(), group=[], metric=nothing, task=("w", ""), model=name, tests={}, failed=(), validation=None,
-            chance=None, budget=selection.Budget(*budget),
-        )
-        for name, budget in (("vqc", ours), ("mlp", theirs))
-    ]  # fmt: skip
-    match = selection.Match(*sides)
-    made = finding.Finding(
-        "s", nothing, ("w", ""), "w", nothing, 1, 3, 0, 1, None, 1, None, None, None, {}, "", verdict=verdicts.EQUAL,
-        untuned=match.untuned, uneven=match.uneven,
-    )  # fmt: skip
-    assert finding.care([made]) == care
-    guessed = selection.Match(sides[0], dataclasses.replace(sides[1], model="guessing", budget=None))
-    assert not guessed.untuned, "guessing has no settings"
-
-
 @pytest.mark.parametrize(("rates", "told"), [([0.01, 0.1], ()), ([0.01, 0.2], ("one", "other", "search"))])
 def test_what_is_searched_of_a_model_is_no_other_training(rates: list[float], told: tuple[str, ...]) -> None:
     study = given()
@@ -331,24 +246,6 @@ def test_other_data_are_not_compared(tmp_path: Path) -> None:
         analysis.of(given()), tmp_path, shares(vqc=0.9, mlp=0.6), lambda run: {"data_hash": run.model}
     )
     assert found.verdict == verdicts.APART and rows["effect"].isna().all()
-    assert found.text.startswith("On digits, vqc and its best control mlp cannot be compared: other data")
-
-
-def test_other_data_are_not_joined_where_nothing_is_compared(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(
-        selection.Candidate, "guessing", lambda self: None
-    )  # as for a metric that is not a share
-    found, _ = asked(
-        analysis.of(given(controls=())),
-        tmp_path,
-        shares(vqc=0.9),
-        lambda run: {"data_hash": str(run.seed % 2)},
-    )
-    assert found.verdict == verdicts.APART
-    assert found.text == "On digits, vqc and its own runs cannot be compared: other data."
-    assert found.short == "Cannot tell vqc from its own runs on digits"
 
 
 @pytest.mark.parametrize("fewer", ["mlp", 1])
@@ -377,37 +274,8 @@ def test_several_comparisons_are_counted(tmp_path: Path) -> None:
         config, tmp_path,
         lambda run: (0.5, right(0.9 if (run.model, run.workload) == ("vqc", "second") else 0.6, 180, run.seed)),
     )  # fmt: skip
-    assert (
-        found.text
-        == "Of 2 comparisons with the best control 1 is better (vqc on second), none worse, the other is undecided (untuned)."
-    )
     assert found.verdict == verdicts.BETTER and len(found.rows) == 4
-
-
-def test_several_comparisons_that_decide_nothing_are_not_said_to_be_no_worse(tmp_path: Path) -> None:
-    study = given(seeds=1)
-    study["workloads"]["second"] = {"kind": "digits", **study["workloads"]["digits"], "split_seed": 1}
-    study["studies"]["asked"]["axes"]["workload"] = ["digits", "second"]
-    found, _ = asked(analysis.of(study), tmp_path, shares(vqc=0.9, mlp=0.6))
-    assert found.text == "Of 2 comparisons with the best control all are undecided."
-    assert found.short == "2 comparisons with the best control: all undecided"
-
-
-def test_several_comparisons_with_guessing_are_counted(tmp_path: Path) -> None:
-    study = given(controls=())
-    study["workloads"]["second"] = {"kind": "digits", **study["workloads"]["digits"], "split_seed": 1}
-    study["studies"]["asked"]["axes"]["workload"] = ["digits", "second"]
-    found, _ = asked(
-        analysis.of(study), tmp_path,
-        lambda run: (0.5, right(0.9 if run.workload == "second" else 0.8, 180, run.seed)),
-    )  # fmt: skip
-    assert found.text == "Of 2 comparisons with guessing 2 are better, most of all vqc on second, none worse."
-
-
-def test_an_error_is_compared_by_its_ratio(tmp_path: Path) -> None:
-    """Infidelities that differ by a factor of four; the smaller one is better."""
-    effect = Estimate(0.25, 0.2, 0.4, 5)
-    assert finding.amount(effect, "times") == "4 times lower (2.5 to 5)"
+    assert sorted(row.verdict for row in found.rows if row.verdict) == [verdicts.BETTER, verdicts.CANNOT_TELL]
 
 
 def shuffled(value: Any, draw: random.Random) -> Any:
@@ -491,7 +359,6 @@ def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path
 def test_a_control_alone_does_not_answer_what_was_asked_of_its_model(tmp_path: Path) -> None:
     found, _ = asked(analysis.of(given()), tmp_path, lost(shares(vqc=0.9, mlp=0.6), "vqc", 8))
     assert (found.verdict, found.effect) == (verdicts.FAILED, None)
-    assert found.text == "Undecided: every seed of vqc failed."
     assert [row.point for row in found.rows] == ["digits: mlp"]
     study = given(controls=("mlp", "narrow"))
     found, rows = asked(
@@ -519,23 +386,6 @@ def test_a_test_that_is_known_from_training_decides_nothing(
     said = f"cannot be compared: up to {min(shared, 180)} of 180 test samples are not new."
     assert found.text.endswith(said) == told
     assert any(note.startswith(f"Careful: {shared} samples of validation and test") for note in found.notes) == bool(shared)  # fmt: skip
-
-
-def test_seeds_that_all_failed_are_said(tmp_path: Path) -> None:
-    found, _ = asked(analysis.of(given(seeds=1)), tmp_path, lambda run: None)
-    assert found.text == "No model has been trained and tested: 2 seeds failed."
-
-
-def test_other_splits_are_named(tmp_path: Path) -> None:
-    made = analysis.of(given(seeds=3))
-    split = {"by": "runs", "fold": None, "folds": None, "held_out": None, "shared": 0}
-    found, _ = asked(
-        made, tmp_path, shares(vqc=0.9, mlp=0.6), lambda run: {"split": split} if run.model == "mlp" else {}
-    )
-    assert (
-        found.text
-        == "On digits, vqc and its best control mlp cannot be compared: other splits (labels and runs)."
-    )
 
 
 def test_a_failed_seed_beside_guessing_stays_in_its_own_fold(tmp_path: Path) -> None:
@@ -603,22 +453,6 @@ def test_the_baseline_that_is_best_on_validation_stands_beside_each_model(tmp_pa
     assert {row.more["best baseline"] for row in found.rows} == {"logistic regression: 80.0 % (73.6 to 85.2)"}
 
 
-@pytest.mark.parametrize(
-    ("share", "word"),
-    [(0.3, "worse"), (0.8, "not surely better"), (0.99, "")],
-    ids=["worse", "as good", "better"],
-)
-def test_a_model_that_is_no_better_than_the_baseline_is_told(share: float, word: str, tmp_path: Path) -> None:
-    found, _ = asked(
-        analysis.of(given()),
-        tmp_path,
-        shares(1000, vqc=share, mlp=0.1),
-        beside=[baseline("logistic regression", 0.8, samples=1000)],
-    )
-    said = [note for note in found.notes if note.startswith("vqc on digits is")]
-    assert said == ([f"vqc on digits is {word} than the baseline logistic regression."] if word else [])
-
-
 @pytest.mark.parametrize(("share", "weak"), [(0.1, True), (0.8, False), (0.9, False)])
 def test_a_control_that_is_worse_than_the_baseline_is_called_weak(
     share: float, weak: bool, tmp_path: Path
@@ -640,10 +474,6 @@ def test_a_control_that_is_worse_than_the_baseline_is_called_weak(
 def test_without_a_control_the_best_baseline_stands_in(tmp_path: Path) -> None:
     found, rows = asked(analysis.of(given(controls=())), tmp_path, shares(vqc=0.6), beside=[WEAK, STRONG])
     assert found.verdict == verdicts.WORSE
-    assert re.sub(r"[-0-9.]+ to [-0-9.]+", "N", found.text) == (
-        "On digits, the accuracy of vqc is 20.0 points lower (N) than that of the baseline logistic regression (untuned)."
-    )
-    assert found.short == "Vqc worse than logistic regression on digits (untuned)"
     row = rows.loc["vqc"]
     assert (row["control"], row["effect"], row["effect_low"]) == (
         "logistic regression",
@@ -721,9 +551,6 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
         found.verdict == verdicts.BETTER and not rows["why"].any(skipna=True) and (rows["splits"] == 3).all()
     )
     assert "Intervals are of 95 %, over 3 splits, seeds and test samples." in found.notes
-    assert re.sub(r"\([0-9.]+ to [0-9.]+\)", "(N to N)", found.text) == (
-        "On digits, the accuracy of vqc is 20.0 points higher (N to N) than that of its best control mlp (untuned)."
-    )
     # The interval of a model's own accuracy has the splits, that of the difference, which all have, is narrower.
     assert rows.loc["vqc", "value_high"] - rows.loc["vqc", "value_low"] > 0.2
     assert rows.loc["vqc", "effect_high"] - rows.loc["vqc", "effect_low"] < 20
@@ -742,7 +569,7 @@ def test_other_data_of_the_same_split_are_still_not_joined(tmp_path: Path) -> No
         shares(vqc=0.9, mlp=0.6),
         lambda run: {"data_hash": "f" * 64} if (run.model, run.workload) == ("mlp", "digits.s1") else {},
     )
-    assert found.text == "On digits, vqc and its best control mlp cannot be compared: other data."
+    assert found.verdict == verdicts.APART
 
 
 # --- without validation ---

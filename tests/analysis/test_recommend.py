@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from ketscale import analysis, cli
+from ketscale import cli
 from ketscale.analysis import comparison
 from ketscale.analysis.advice import recommend, trials
 from ketscale.analysis.advice.recommend import Choice, Recommendation
@@ -22,7 +22,6 @@ from ketscale.jobs.costs import Forecast, Interval, records
 from ketscale.measure import form, host
 from ketscale.problems.control.specification import FAMILY
 from tests import record_maker as maker
-from tests import searched
 from tests.contract.tiny_study import config as tiny_config
 
 MACHINE = maker.machine()
@@ -112,22 +111,6 @@ def test_what_the_report_leaves_undecided_is_not_told_apart(changes, why):
     text = recommend.as_text(said)
     assert f"fused on cpu-n1r1t1, cannot be told apart: {why} (" in text
     assert "take fused on cpu-n1r1t2, which is the fastest as far as is known" in text
-
-
-def test_a_protocol_with_a_search_keeps_its_name():
-    config = analysis.of(searched.GIVEN)
-    said = recommend.recommend(
-        config, config.studies[0].runs[0], 0.0, EVERY, MACHINE, Path(), lambda line: None
-    )
-    assert ", batch 64, tuned, on A processor" in recommend.as_text(said)
-
-
-def test_two_seeds_are_told_apart_by_their_forecasts():
-    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"], seed=[0, 1])
-    for run in config.runs:
-        finish(config, run, 0.9 if run.threads == 1 else 0.1, quiet=maker.beside())
-    said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
-    assert said.apart and "takes about " in recommend.as_text(said)
 
 
 def test_equal_layouts_are_not_told_apart_and_the_one_with_fewer_cores_is_taken():
@@ -234,14 +217,6 @@ def test_the_ratio_is_that_of_three_rounds_of_both(monkeypatch, rounds, over):
     assert said.compared.ratio.n == (3 if over == "rounds" else 1)
 
 
-def test_names_that_do_not_exist_are_refused():
-    config = study()
-    with pytest.raises(UserError, match="no simulator is called fusd"):
-        advised(config, only={"simulator": ["fusd"], "layout": []})
-    with pytest.raises(UserError, match="no simulator and layout fits"):
-        advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r2t1"]})
-
-
 def test_what_this_machine_has_not_is_refused():
     for name in ("gpu-n1r1t1", "mpi-n1r4t1", "cpu-n1r1t4", "mpi-n2r2t1"):
         with pytest.raises(UserError, match=f"--layouts {name}: this machine has 2 cores and 0 GPUs; name"):
@@ -249,11 +224,6 @@ def test_what_this_machine_has_not_is_refused():
     config = study()
     with pytest.raises(UserError, match="qubits: 40 is too large; it should be at most 30"):
         config.settings(replace(config.runs[0], size="q40-l3"))
-
-
-def test_trials_want_prepared_data():
-    with pytest.raises(UserError, match="run `ketscale prepare digits` first"):
-        advised(study(), limit_s=1.0)
 
 
 def test_trials_are_made_in_turn_and_kept_as_records(capsys, monkeypatch):

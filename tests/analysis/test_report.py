@@ -132,14 +132,6 @@ def test_the_page_loads_nothing_and_its_links_lead_somewhere(results: Path, show
     assert all((results / link).exists() for link in files)
 
 
-def test_headings_skip_no_level_and_a_figure_says_its_sentence(analysed: Analysed, shown: str) -> None:
-    found = Page(shown)
-    assert found.levels[0] == 1 and found.levels.count(1) == 1
-    assert all(deeper <= level + 1 for level, deeper in zip(found.levels, found.levels[1:], strict=False))
-    assert len(found.alts) == len(analysed.figures) and all(found.alts)
-    assert {part.answer.text for part in analysed.parts if part.figure in analysed.figures} <= set(found.alts)
-
-
 def test_the_page_opens_with_one_table_of_all_questions(analysed: Analysed, shown: str) -> None:
     opening = shown.split('id="answers"')[1].split("</table>")[0]
     rows = re.findall(r"<tr>(.*?)</tr>", opening.split("<tbody>")[1], re.DOTALL)
@@ -149,26 +141,6 @@ def test_the_page_opens_with_one_table_of_all_questions(analysed: Analysed, show
     question = next(study.question for study in CONFIG.studies if study.name == "strong")
     assert told == [question, "Two ranks <pay>.", "1.5 times as fast", "1.25 to 1.75", "pays"]
     assert all(len((part.answer.short or "").split()) <= 12 for part in analysed.parts)
-
-
-def test_a_chapter_is_a_sentence_a_table_a_figure_and_folded_details(shown: str) -> None:
-    strong = chapter(shown, "strong")
-    parts = (
-        "<h2>Does a second rank or thread shorten the step at a fixed global batch of 64?</h2>",
-        "<strong>Two ranks &lt;pay&gt;: 1.5 times as fast.</strong>",
-        "one &lt;core&gt;",
-        "<figure>",
-        "<details>",
-        "A note.",
-        "figures/strong.csv",
-        'data-filter="=strong"',
-    )
-    places = [strong.index(part) for part in parts]
-    assert places == sorted(places)
-    assert strong.count("<tr>") == 1 + cells.FIRST
-    data = json.loads(strong.split('<script type="application/json">')[1].split("</script>")[0])
-    assert [row[0] for row in data] == [point.point for point in POINTS]
-    assert data[1] == ["batch 2", "one <core>", "3 times as fast", "2.5 to 3.5", "3", "pays", "1 ms"]
 
 
 def test_a_verdict_leads_to_its_meaning(shown: str) -> None:
@@ -205,84 +177,10 @@ def test_what_is_missing_comes_first_with_the_reason_and_what_ended_on_purpose_i
     assert re.search('<p class="state"><a href="#runs">.* completed and 3 timed out</a>', whole)
 
 
-def test_a_page_of_no_record_says_what_is_missing(tmp_path: Path) -> None:
-    page = report.rendered([Analysed.of(CONFIG, tmp_path)]).decode()
-    assert f"{len(CONFIG.runs)} runs: {len(CONFIG.runs)} missing" in page
-    assert "nothing measured yet" in page and "git checkout" not in page
-
-
-def test_a_page_of_one_run_has_no_runs(tmp_path: Path) -> None:
-    one = {"one": {"kind": "strong", "question": "?", "axes": factory.point(seed=0)}}
-    page = report.rendered([Analysed.of(factory.small_config(one, partial=True), tmp_path)]).decode()
-    assert "1 run: 1 missing" in page and "Of 1 run, 1 missing." in page and ">1 run</a>" in page
-
-
 def test_all_text_is_escaped(shown: str) -> None:
     assert "A &lt;b&gt;bold&lt;/b&gt; &amp; risky title" in shown
     assert "loss is <NaN>" not in shown and "loss is \\u003cNaN> at step 7" in shown
     assert "<b>" not in shown
-
-
-@pytest.mark.parametrize(
-    ("value", "unit", "said"),
-    [
-        (1.001, "times", "as much"),
-        (1.5432, "times as fast", "1.54 times as fast"),
-        (1234.4, "times as long", "1,234 times as long"),
-        (1.001, "times as fast", "as fast"),
-        (0.139, "times as fast", "7.19 times as long"),
-        (0.5, "times as long", "2 times as fast"),
-        (1.72, "points", "+1.7 points"),
-        (-1.72, "points", "-1.7 points"),
-        (-0.02, "points", "0.0 points"),
-        (96.66, "%", "96.7 %"),
-        (0.00125, "", "0.00125"),
-        (0.000232, "s", "232 µs"),
-    ],
-)
-def test_an_effect_is_said_with_its_unit(value: float, unit: str, said: str) -> None:
-    assert cells.said(Estimate(value, None, None, 1), unit) == (said, "")
-
-
-def test_the_interval_of_a_slowdown_is_one_of_slowdowns() -> None:
-    assert cells.said(Estimate(0.5, 0.4, 0.625, 3), "times as fast") == ("2 times as long", "1.6 to 2.5")
-
-
-def test_times_are_said_in_the_unit_that_suits_them() -> None:
-    assert cells.said(Estimate(0.000232, 0.000227, 0.000237, 7), "s") == ("232 µs", "227 µs to 237 µs")
-
-
-@pytest.mark.parametrize(
-    ("cell", "kind"),
-    [
-        ("1.2 ms", cells.NUMBER),
-        ("ms", cells.WORD),
-        ("1 busy; other hosts (node-a: a processor, 8 cores, 32 GiB and node-b: another)", cells.LONG),
-    ],
-)
-def test_a_cell_that_is_long_may_be_broken_into_lines(cell: str, kind: str) -> None:
-    rows = (replace(POINTS[0], more={"left out": cell}), replace(POINTS[1], more={}))
-    assert cells.told("points", rows, "answers.csv", cells.Room(0)).heads[-1].kind == kind
-
-
-def test_numbers_of_runs_have_four_digits() -> None:
-    assert [shown_value(value) for value in (12345.6, True, float("nan"), None, "a")] == [
-        "12,346",
-        "yes",
-        "",
-        "",
-        "a",
-    ]
-    assert shown_value(0.0012345, 1e3) == "1.234"
-
-
-def test_a_column_without_values_is_left_out() -> None:
-    rows = (Told("a"), Told("b", verdict="pays"))
-    found = cells.told("points", rows, "answers.csv", cells.Room(0))
-    assert [head.text for head in found.heads] == ["point", "verdict"] and found.rows == [
-        ["a", ""],
-        ["b", "pays"],
-    ]
 
 
 def test_thousands_of_runs_in_many_studies_are_a_page_of_five_megabytes(analysed: Analysed) -> None:

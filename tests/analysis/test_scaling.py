@@ -11,7 +11,6 @@ import pytest
 
 from ketscale.analysis import points
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.columns import LAWS
 from ketscale.analysis.kinds import kinds, speed
 from ketscale.analysis.kinds.scaling import WEAK
 from ketscale.analysis.laws import known
@@ -20,7 +19,6 @@ from ketscale.grid import Run, Study, layout
 from tests import records_factory as factory
 
 CONFIG = factory.default_config()
-NO_LAWS = pd.DataFrame(columns=[column.name for column in LAWS.columns(factory.default_config())])
 
 
 def row(**changes: Any) -> dict[str, Any]:
@@ -71,16 +69,6 @@ def test_karp_flatt_says_nothing_about_one_worker() -> None:
     assert known.karp_flatt(1.0, 1) is None
 
 
-def test_busy_and_failed_runs_are_counted_but_in_no_median() -> None:
-    rows = [
-        row(seed=0, step_s=1.0), row(seed=1, step_s=99.0, quiet=False),
-        row(seed=3, step_s=99.0, status="diverged"), row(seed=4, step_s=None, status="out_of_memory"),
-    ]  # fmt: skip
-    point = points_of("strong", rows)["cpu-n1r1t1"]
-    assert point["step_s"] == 1.0
-    assert (point["n"], point["busy"], point["failed"], point["flag"]) == (1, 1, 2, "")
-
-
 def test_a_point_whose_every_seed_was_busy_is_shown_and_flagged() -> None:
     point = points_of("strong", [row(seed=s, quiet=False, step_s=s + 1.0) for s in (0, 1, 2)])["cpu-n1r1t1"]
     assert (point["step_s"], point["n"], point["flag"]) == (2.0, 3, "busy")
@@ -115,11 +103,6 @@ def test_the_best_serial_run_is_the_fastest_of_doubtful_ones_and_none_of_them_be
     sound = row(simulator="fused", step_s=4.0)
     found = points_of("strong", [late, sound, row(step_s=1.0, quiet=False), ranks(2, step_s=0.5)])
     assert found["mpi-n1r2t1"]["speedup_best_serial"] == pytest.approx(8.0)
-
-
-def test_a_ratio_to_a_busy_reference_says_so() -> None:
-    rows = [row(quiet=False), ranks(2, step_s=0.6)]
-    assert points_of("strong", rows)["mpi-n1r2t1"]["flag"] == "busy reference"
 
 
 def test_strong_scaling_gives_both_speedups() -> None:

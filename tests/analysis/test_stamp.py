@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 import threading
 from collections.abc import Callable
@@ -182,12 +181,6 @@ def test_a_partial_report_is_not_a_whole_one(tmp_path: Path) -> None:
     assert "records came" in why(tmp_path, PARTIAL)
 
 
-def test_a_page_says_which_package_made_it(made: Path) -> None:
-    from ketscale import __version__
-
-    assert f"<dt>page</dt><dd>KetScale {__version__}</dd>" in (made / "report.html").read_text()
-
-
 def test_two_calls_that_write_the_same_report_both_end_well(tmp_path: Path) -> None:
     """The files are those of one of them, meanwhile and afterwards."""
     found, ended = stamp.Sources.of(PARTIAL, tmp_path), threading.Event()
@@ -235,12 +228,6 @@ def test_nothing_is_said_about_what_was_never_made(made: Path) -> None:
     (made / "report.html").unlink()
     (made / "stamp.json").unlink()
     assert stamp.outdated(CONFIG, made) is None
-
-
-def test_a_pipe_in_place_of_a_stamp_is_named(made: Path) -> None:
-    (made / "stamp.json").unlink()
-    os.mkfifo(made / "stamp.json")
-    assert "is a pipe" in why(made)
 
 
 @pytest.mark.parametrize("name", ["../../x.csv", "a\0b", "/etc/hostname"])

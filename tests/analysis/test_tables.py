@@ -19,7 +19,7 @@ from ketscale.analysis import columns, report
 from ketscale.analysis.columns import TABLES, Column, Table, Trained
 from ketscale.config import Config
 from ketscale.errors import UserError
-from ketscale.grid import AXES, HISTORY, Run
+from ketscale.grid import HISTORY, Run
 from ketscale.measure.form import SCHEMA_VERSION, Rank
 from tests import records_factory as factory
 from tests.record_maker import typed
@@ -65,22 +65,6 @@ def test_a_complete_study_gives_one_row_a_run_and_every_table(tmp_path: Path) ->
     assert found["claims"] == []
 
 
-def test_spans_are_read_from_the_timed_records(tmp_path: Path) -> None:
-    factory.write_all(CONFIG, tmp_path)
-    rows = collected(tmp_path)["spans"]
-    assert {row["span"] for row in rows} == set(factory.SPANS)
-    assert {row["protocol"] for row in rows} == {"timing"}
-
-
-def test_the_time_of_an_epoch_is_the_measured_one_and_an_estimate_is_called_one(tmp_path: Path) -> None:
-    made = factory.record(CONFIG, FIRST)
-    epoch = {"median_s": 1.5, "q25_s": 1.5, "q75_s": 1.5, "mean_s": 1.5, "count": 2}
-    timing = {**made["timing"], "epoch": epoch, "epoch_s": 1.5}
-    factory.write_all(CONFIG, tmp_path, only(FIRST, timing=timing))
-    found = {row["epoch_s"]: row["epoch_estimated"] for row in collected(tmp_path)["runs"]}
-    assert found.pop("1.5") == "False" and set(found.values()) == {"True"}
-
-
 def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
     written = []
     for folder in (tmp_path / "a", tmp_path / "b"):
@@ -88,19 +72,6 @@ def test_equal_records_give_equal_bytes(tmp_path: Path) -> None:
         factory.collect(CONFIG, folder)
         written.append([(folder / f"tables/{name}.csv").read_bytes() for name in TABLES])
     assert written[0] == written[1]
-
-
-def test_a_run_has_all_axes_its_family_and_its_sizes_by_name(tmp_path: Path) -> None:
-    factory.write_all(CONFIG, tmp_path)
-    row = next(row for row in collected(tmp_path)["runs"] if row["model"] == "vqc")
-    assert tuple(row)[: len(AXES)] == AXES
-    assert (row["family"], row["size"], row["qubits"], row["layers"]) == ("images", "q4-l3", "4", "3")
-
-
-def test_the_names_of_runs_are_targets_below_the_configs_own_results(tmp_path: Path) -> None:
-    config = factory.small_config({"strong": STRONG}, results="results/strong")
-    factory.write_all(config, tmp_path)
-    assert collected(tmp_path, config)["completeness"][0]["run"] == f"results/strong/{config.runs[0].path}"
 
 
 def test_missing_runs_stop_the_collection_and_both_ways_on_are_named(tmp_path: Path) -> None:
@@ -249,17 +220,6 @@ def test_mixed_code_is_warned_of_if_a_run_imported_it(tmp_path: Path, imported: 
         assert "0.1.0 aaaaaaaaaa (11 runs), 0.1.0 bbbbbbbbbb+dirty (1 run)" in warning["why"]
 
 
-def test_a_model_is_compared_with_its_control_seed_by_seed(tmp_path: Path) -> None:
-    factory.write_all(CONFIG, tmp_path)
-    vqc, mlp = collected(tmp_path)["quality"]
-    assert vqc["metric"] == "accuracy"
-    values = [float(vqc[name]) for name in ("value", "auc", "chance")]
-    assert values == pytest.approx([0.95, 0.949, 0.1])
-    assert (vqc["control"], vqc["pairs"], mlp["control"]) == ("mlp", "3", "")
-    assert float(vqc["effect"]) == pytest.approx(-0.5) and vqc["unit"] == "points"
-    assert vqc["verdict"] == "cannot tell", "one of 200 images is little"
-
-
 def test_history_keeps_whatever_columns_there_are(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
     changed = next(run for run in RUNS if run.protocol == "quality")
@@ -298,13 +258,6 @@ def test_a_column_is_declared_in_one_place(tmp_path: Path, monkeypatch: pytest.M
     } == {"0.5"}
     assert "| `lost_s` | s | Cost of interruptions. |" in documented.page()
     assert "lost (ms)" in report.rendered([analysed]).decode()
-
-
-def test_every_column_says_what_it_means_and_is_in_no_table_twice() -> None:
-    for table in TABLES.values():
-        found = table.columns(CONFIG)
-        assert all(column.meaning for column in found), table.name
-        assert len({column.name for column in found}) == len(found), table.name
 
 
 def test_a_row_with_a_value_of_no_column_is_an_error() -> None:

@@ -1,7 +1,6 @@
 """`ketscale doctor` tries the launchers out, and tells a world of two from two worlds of one."""
 
 import subprocess
-import sys
 import time
 
 import psutil
@@ -45,15 +44,6 @@ def test_ranks_that_hang_are_ended_with_their_launcher(tmp_path, monkeypatch):
     ):
         assert time.monotonic() < end, "the ranks live"
         time.sleep(0.05)
-
-
-def test_the_path_of_python_may_have_spaces(tmp_path, monkeypatch):
-    python = tmp_path / "my python"
-    python.write_text("#!/bin/sh\necho world 2\n")
-    python.chmod(0o755)
-    monkeypatch.setattr(sys, "executable", str(python))
-    monkeypatch.setattr(doctor, "prefix_here", lambda run: "env")
-    assert doctor._two_ranks(study.run("mpi-n1r2t1"), "") == (True, "one world of two ranks")
 
 
 def test_oversubscription_is_found(monkeypatch):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 from typing import Any, get_type_hints
 
@@ -16,7 +14,6 @@ from ketscale.jobs import started
 from ketscale.problems.eeg.workloads import eeg_file
 from ketscale.problems.registry import FAMILIES
 from ketscale.problems.splits import SPLITS
-from ketscale.training.loop import Stopped
 from ketscale.training.stack import Stack
 from tests.integration.trials import SEEDS, Study, generated
 from tests.problems.eeg.edf_factory import RATE, write_edf
@@ -140,39 +137,6 @@ def test_runs_whose_folds_have_other_sizes_train_apart(
     last, alone = study.record("together", 2), study.record("alone", 2)
     assert last["cohort"] == [] and last["timing"]["step"]["count"] > 0
     assert last["weights_hash"] == alone["weights_hash"] and last["split"] == alone["split"]
-
-
-def test_a_stopped_cohort_of_several_folds_resumes_bitwise(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, stacked: list[dict[int, Any]]
-) -> None:
-    early = {"monitor": "loss", "patience": 1}
-    study = Study(tmp_path, generated(tmp_path, 45), early_stopping=early, learning_rate=0.05)
-    study.train("whole", 0, study.cohort(monkeypatch, "whole"))
-    ends = sorted({study.record("whole", seed)["timing"]["steps"] for seed in range(SEEDS)})
-    assert len(ends) > 1, "all stop at the same step"
-    file, take, steps = study.cohort(monkeypatch, "stopped"), Stack.take, 0
-
-    def interrupted(self: Stack, *arguments: Any) -> Any:
-        nonlocal steps
-        steps += 1
-        # Once before any run has ended, and once after the first of them has.
-        if steps in (2, ends[0] + 3):
-            os.kill(os.getpid(), signal.SIGTERM)
-        return take(self, *arguments)
-
-    monkeypatch.setattr(Stack, "take", interrupted)
-    stops = 0
-    while left := [seed for seed in range(SEEDS) if not study.path("stopped", seed).exists()]:
-        try:
-            study.train("stopped", left[0], file)
-        except Stopped:
-            stops += 1
-    assert stops == 2
-    for seed in range(SEEDS):
-        whole, resumed = study.record("whole", seed), study.record("stopped", seed)
-        assert resumed["resumed"] > whole["resumed"] == 0
-        for name in ("weights_hash", "losses", "quality", "split"):
-            assert resumed[name] == whole[name], name
 
 
 def test_a_record_of_another_fold_than_its_seeds_is_not_written(

@@ -4,7 +4,6 @@ import json
 import os
 import signal
 import time
-from pathlib import Path
 
 import psutil
 import pytest
@@ -161,51 +160,3 @@ def test_a_second_writer_that_is_stopped_says_nothing_about_the_first(tmp_path, 
         first.terminate()
         first.communicate(timeout=60)
     assert second.returncode != 0 and ended is None and not noted
-
-
-# Writes a file when its fit begins, and waits as long as another one is there.
-WAITING = """
-from pathlib import Path
-
-import torch
-
-import ketscale
-
-
-class Waiting(ketscale.Fitted):
-    def __init__(self, inputs, outputs):
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(outputs))
-
-    def fit(self, train, validation):
-        Path("begun").touch()
-        while Path("wait").exists():
-            pass
-        self.mean = train.inputs.mean() * torch.ones_like(self.mean)
-
-    def forward(self, x):
-        return self.mean.expand(len(x), -1)
-"""
-
-
-@pytest.mark.parametrize("how", [signal.SIGTERM, signal.SIGKILL])
-def test_a_fit_that_was_killed_starts_again(tmp_path, digits_features, how, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    Path("waiting.py").write_text(WAITING)
-    Path("wait").touch()
-    monkeypatch.setitem(study.CONFIG, "models", {"waiting": {"file": "waiting.py", "class": "Waiting"}})
-    run = study.run(model="waiting", size="q0-l0", simulator="none", protocol="fit", batch=1)
-    with study.launch(tmp_path, run, digits_features, start_new_session=True) as process:
-        deadline = time.monotonic() + 100
-        while not Path("begun").exists():
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.01)
-        os.killpg(process.pid, how)
-        _, error = process.communicate(timeout=60)
-    assert process.returncode == (143 if how == signal.SIGTERM else -signal.SIGKILL), error
-    assert not (tmp_path / study.record(run)).exists()
-    assert not list(study.results(tmp_path, run).glob("checkpoint/*.pt"))
-    assert how == signal.SIGKILL or "stopped in the fit, which has no checkpoints" in error
-    Path("wait").unlink()
-    record = study.train(tmp_path, run, digits_features)
-    assert (record["status"], record["resumed"]) == ("completed", 0)

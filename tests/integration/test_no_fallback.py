@@ -64,12 +64,7 @@ def test_what_is_missing_here_is_an_error_and_leaves_nothing(tmp_path, digits_fe
     "arguments, message",
     [
         (["train", "{run}"], "features.json"),
-        (["launch", "{run}", "--features", "absent.json"], "absent.json"),
-        (["launch", "{other}"], "lightning.qubit"),
         (["prepare", "mnist"], "no workload is called mnist"),
-        (["prepare", "imagenet"], "results/data/imagenet/fetched.json"),
-        (["fetch", "digits"], "there is nothing to fetch"),
-        (["report"], "missing"),
     ],
 )
 def test_bad_calls_are_answered_in_two_lines_and_leave_nothing(tmp_path, arguments, message):
@@ -95,11 +90,6 @@ def test_a_trace_of_a_run_that_samples_no_step_is_refused(tmp_path, digits_featu
     assert process.returncode == 2
     assert "protocol long samples no step" in error
     assert leftovers(tmp_path) == []
-
-
-def test_help_teaches():
-    done = subprocess.run(["ketscale", "--help"], capture_output=True, text=True, env=environment())
-    assert done.returncode == 0 and "examples:" in done.stdout and "doctor" in done.stdout
 
 
 def test_another_number_of_threads_than_the_run_has_is_refused(tmp_path, digits_features):

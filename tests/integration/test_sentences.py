@@ -54,10 +54,3 @@ def test_lbfgs_finds_a_minimum_and_evaluates_held_out_sentences(tmp_path, prepar
     # The most frequent next word of training is right for a whole number of words.
     assert test["count"] == 8 and test["chance"] * 8 in range(8)
     assert {"own_gradient_norm", "gradient_norm"} <= rows[0].keys()
-
-
-def test_lbfgs_refuses_part_of_the_sentences(tmp_path, prepared):
-    with study.launch(tmp_path, study.run(**AXES, batch=3, protocol="l-bfgs"), prepared) as process:
-        _, error = process.communicate(timeout=60)
-    assert process.returncode == 2
-    assert "takes all 4 training samples at once: set batch to 4 or more" in error

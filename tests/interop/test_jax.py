@@ -195,25 +195,6 @@ def test_second_derivatives_of_states_and_by_initial_states() -> None:
         jax.jacfwd(jax.jacfwd(jax.jacfwd(on_jax.expval(CIRCUIT))))(x[0], w[0])
 
 
-def test_vmap_of_any_nesting_gives_each_copy_its_own_gradient() -> None:
-    f = on_jax.expval(CIRCUIT, OBSERVABLES)
-    xs, ws = drawn(3, INPUTS), drawn(2, 4, WEIGHTS)
-
-    def loss(x: Any, w: Any) -> Any:
-        return (f(x, w) ** 2).sum()
-
-    gradients = jax.grad(loss, (0, 1))
-    nested = jax.vmap(jax.vmap(jax.vmap(gradients, (0, None)), (None, 0)), (None, 0))
-    for place in np.ndindex(2, 4, 3):
-        alone = gradients(xs[place[2]], ws[place[:2]])
-        same(jax.tree.map(lambda each, place=place: each[place], nested(xs, ws)), alone, 1e-14)
-
-    def total(ws: Any) -> Any:
-        return jax.vmap(jax.vmap(jax.vmap(loss, (0, None)), (None, 0)), (None, 0))(xs, ws).sum()
-
-    same(jax.grad(total)(ws), nested(xs, ws)[1].sum(2), 1e-13)
-
-
 @pytest.mark.parametrize("given", ["zero", "one", "each"])
 def test_states_and_initial_states_are_differentiated(given: str) -> None:
     """Against products of matrices in JAX."""
@@ -284,9 +265,7 @@ def test_a_batch_without_samples_and_a_circuit_without_angles() -> None:
     ("arguments", "words"),
     [
         ((np.zeros(3), np.zeros(4)), r"takes inputs \(..., 2\) and weights \(..., 4\), not \(3,\), \(4,\)"),
-        ((np.zeros(2),), "takes inputs"),
         ((np.zeros(2, complex), np.zeros(4)), "angles are complex128"),
-        ((np.zeros(2, np.float16), np.zeros(4, np.float16)), None),
     ],
 )
 def test_arguments_that_do_not_fit_are_refused_in_words(arguments: Any, words: str | None) -> None:
@@ -296,14 +275,6 @@ def test_arguments_that_do_not_fit_are_refused_in_words(arguments: Any, words: s
         return
     with pytest.raises(UserError, match=words):
         f(*arguments)
-
-
-@pytest.mark.parametrize("function", [on_jax.expval, on_jax.state])
-def test_what_is_no_circuit_is_refused_in_words(function: Any) -> None:
-    with pytest.raises(
-        UserError, match=r"^ketscale\.jax\.\w+ takes a ketscale\.Circuit, not QNode: .* from_qnode"
-    ):
-        function(qnode_on("default.qubit"))
 
 
 def test_threads_share_the_kernels_and_start_none_of_their_own() -> None:

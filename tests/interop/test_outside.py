@@ -22,7 +22,6 @@ import torch
 from ketscale import from_qnode
 from ketscale.errors import UserError
 from ketscale.interop import recording
-from ketscale.interop.outside import Outside
 
 DEVICE = qml.device("default.qubit", wires=3)
 
@@ -523,22 +522,3 @@ def test_states_must_be_normalised_at_every_call(trace: Any) -> None:
     converted(state.flip(0))
     with pytest.raises(UserError, match=r"with norm 1\.5: normalise it"):
         converted(torch.tensor([[1, 1.5], [1, 1]]).prod(0, keepdim=True).T * state)
-
-
-def test_pennylane_says_itself_what_is_wrong_at_the_first_call() -> None:
-    def function(x: Any) -> Any:
-        qml.AmplitudeEmbedding(x, wires=[0, 1])
-        return z()
-
-    with pytest.raises(ValueError, match=r"norm 1\.0; got norm 1\.5"):
-        from_qnode(qml.QNode(function, DEVICE))(torch.tensor([1.5, 0, 0, 0]))
-
-
-def test_watching_is_quick() -> None:
-    """Few enough operations for 10 microseconds: two reads for each thing that is watched."""
-    model = Model()
-    outside = Outside(model.circuit)
-    outside.now()
-    watched = outside._watched
-    assert watched is not None
-    assert len(watched.names) < 80

@@ -158,16 +158,6 @@ def test_jax(jax: Any, measured: str, jit: bool, batch: tuple[int, ...]) -> None
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-10)
 
 
-@pytest.mark.parametrize("measured", MEASURED)
-def test_numpy_results_have_the_shapes_and_precision_of_default_qubits(measured: str) -> None:
-    x, w = arguments(())
-    both = [qml.QNode(circuit(measured), each)(x, w) for each in (device(), reference())]
-    assert len({type(results) for results in both if isinstance(results, (list, tuple))}) <= 1
-    for a, b in zip(*(r if isinstance(r, (list, tuple)) else [r] for r in both), strict=True):
-        assert np.shape(a) == np.shape(b) and np.asarray(a).dtype == np.asarray(b).dtype
-        np.testing.assert_allclose(a, b, atol=1e-12)
-
-
 def test_coefficients_of_observables_are_differentiated() -> None:
     """The fused route knows no coefficients: they must not lose their gradients on the way."""
     x, w = arguments(())
@@ -216,26 +206,6 @@ def test_second_derivatives_are_exact_or_parameter_shifts() -> None:
         assert tracker.totals["simulations"] == 2
 
 
-@pytest.mark.parametrize("batch", BATCHES)
-def test_states_are_prepared_anywhere_in_a_circuit(batch: tuple[int, ...]) -> None:
-    found = []
-    for each in (device(), reference()):
-
-        @qml.qnode(each)
-        def qnode(x: Any) -> Any:
-            qml.AmplitudeEmbedding(x, wires=[1, 2], normalize=True)
-            qml.CNOT(wires=[2, 3])
-            qml.RX(0.4, wires=0)
-            qml.StatePrep(np.array([0.6, 0.8j]), wires=3)
-            qml.BasisState(np.array([1]), wires=[0])
-            return qml.state()
-
-        x = torch.tensor(arguments(batch)[0], requires_grad=True)
-        state = qnode(x)
-        found.append((state, torch.autograd.grad(scalar(state, torch), x)))
-    torch.testing.assert_close(*found, rtol=1e-9, atol=1e-10)
-
-
 def test_samples() -> None:
     """Their distribution is the exact one's; 5 standard deviations of 20,000 samples are allowed."""
     x, w = arguments(())
@@ -271,23 +241,6 @@ def test_gradients_with_shots_are_parameter_shifts() -> None:
 
     x = pnp.array(0.7, requires_grad=True)
     assert qml.grad(qnode)(x) == pytest.approx(-np.sin(0.7), abs=5 / np.sqrt(50_000))
-
-
-def test_measurements_in_the_middle_are_deferred() -> None:
-    found = []
-    for each in (FusedDevice(), qml.device("default.qubit")):
-
-        @qml.qnode(each)
-        def qnode(x: Any) -> Any:
-            qml.RX(x, wires=0)
-            outcome = qml.measure(0, reset=True)
-            qml.cond(outcome, qml.RY)(2 * x, wires=1)
-            return qml.expval(qml.Z(1)), qml.expval(outcome)
-
-        x = torch.tensor(0.7, dtype=torch.float64, requires_grad=True)
-        results = qnode(x)
-        found.append((results, torch.autograd.grad(sum(results), x)))
-    torch.testing.assert_close(*found, rtol=1e-10, atol=1e-12)
 
 
 def test_torch_layer() -> None:
@@ -396,19 +349,6 @@ def test_what_it_cannot_do_is_refused(run: Any, error: Any, message: str) -> Non
         qnode()
 
 
-def test_options_that_it_does_not_have_are_refused() -> None:
-    def function() -> Any:
-        qml.X(0)
-        return qml.expval(qml.Z(0))
-
-    with pytest.raises(DeviceError, match="no mcm_method 'tree-traversal'"):
-        qml.QNode(function, device(), mcm_method="tree-traversal")()
-    with pytest.raises(DeviceError, match="no device option 'max_workers'"):
-        device().setup_execution_config(qml.devices.ExecutionConfig(device_options={"max_workers": 2}))
-    with pytest.raises(DeviceError, match="takes an integer or NumPy's Generator as seed, and no dict"):
-        device(seed={})
-
-
 @pytest.mark.parametrize("interface", ["auto", "torch"])
 @pytest.mark.parametrize("method", ["best", "adjoint", "backprop", "parameter-shift"])
 def test_ways_to_differentiate_by_name(method: str, interface: str) -> None:
@@ -417,15 +357,6 @@ def test_ways_to_differentiate_by_name(method: str, interface: str) -> None:
     found = torch.autograd.grad(scalar(qnode(x, w), torch), [x, w])
     expected = torch.autograd.grad(scalar(qml.QNode(circuit("mixed"), reference())(x, w), torch), [x, w])
     torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-10)
-
-
-@pytest.mark.parametrize("interface", ["autograd", "auto"])
-def test_backprop_by_name_in_autograd_is_the_devices_own_gradient(interface: str) -> None:
-    x, w = (pnp.array(value, requires_grad=True) for value in arguments(()))
-    qnode = qml.QNode(circuit("sum"), device(), interface=interface, diff_method="backprop")
-    expected = qml.grad(qml.QNode(circuit("sum"), reference(), diff_method="parameter-shift"))(x, w)
-    for found, each in zip(qml.grad(qnode)(x, w), expected, strict=True):
-        np.testing.assert_allclose(found, each, atol=1e-10)
 
 
 def of_angle(t: Any) -> Any:
@@ -533,16 +464,6 @@ def test_a_matrix_that_is_measured_is_differentiated_in_autograd() -> None:
 
         found.append(qml.grad(qnode)(pnp.array([[0.3, 0.2], [0.2, -1.0]], requires_grad=True)))
     np.testing.assert_allclose(*found, atol=1e-10)
-
-
-def test_the_jacobian_in_jax(jax: Any) -> None:
-    found = []
-    for each in (device(), reference()):
-        qnode = qml.QNode(circuit("mixed"), each, interface="jax")
-        x, w = map(jax.numpy.asarray, arguments(()))
-        found.append(jax.tree.leaves(jax.jacobian(qnode, argnums=(0, 1))(x, w)))
-    for mine, theirs in zip(*found, strict=True):
-        np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-10)
 
 
 def test_torch_func_sees_through_a_qnode_before_and_after_its_record() -> None:

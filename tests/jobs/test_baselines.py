@@ -106,17 +106,3 @@ def test_what_is_damaged_is_refused_and_fitted_again(change: Any) -> None:
     with pytest.raises(UserError, match=r"own\.json: .*; delete it, and run the rule baseline again"):
         baselines.read(WHERE)
     assert baselines.outdated(config, Path("results"), "own")
-
-
-def test_without_prepared_data_the_command_says_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
-    Path("config.yaml").write_text(json.dumps(given()))
-    assert cli.main(["baseline", "own"]) == 2
-    assert "there are no prepared data; run the rule prepare" in capsys.readouterr().err
-    assert baselines.read(WHERE) is None
-
-
-def test_a_family_without_baselines_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    ((kind, block),) = FAMILIES["control"].tiny["workloads"].items()
-    settings = json.dumps({"kind": kind, **block})
-    assert cli.main(["baseline", "own", "--settings", settings]) == 2
-    assert "workloads.own: the family control has no baselines" in capsys.readouterr().err

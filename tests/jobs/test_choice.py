@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ketscale import analysis, cli
+from ketscale import analysis
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import choice, records
@@ -124,22 +124,6 @@ def test_the_mean_over_the_seeds_of_the_search_decides(tmp_path: Path) -> None:
         accuracy = values[run.seed][int(run.protocol[-1])]
         maker.write(tmp_path, config.settings(run), quality=quality(accuracy))
     assert choice.make(config.settings(final), tmp_path, maker.FEATURES).chosen == 1
-
-
-@pytest.mark.parametrize(
-    "file, source", [("config.yaml", ""), ("my study.yaml", " --config 'my study.yaml'")]
-)
-def test_a_choice_that_is_missing_is_said_with_the_command_that_makes_it(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    file: str,
-    source: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path(file).write_text(json.dumps(GIVEN))
-    assert cli.main(["train", f"results/{FINALS[0].path}", "--config", file]) == 2
-    assert f"and run `ketscale choose results/{FINALS[0].choice}{source}`\n" in capsys.readouterr().err
 
 
 def test_a_run_is_stale_if_its_trials_choose_another(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 import math
 import random
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ketscale.config import Config
 from ketscale.jobs import driver
 from ketscale.jobs.costs import Call, Costs, call, records
-from ketscale.jobs.costs.law import left_out
 from ketscale.jobs.costs.records import Sample
 from ketscale.jobs.ownership import finished
-from ketscale.problems.control.specification import FAMILY
-from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
-from tests.contract.tiny_study import config as tiny_config
 from tests.jobs import judged_costs as judge
 
 LAYOUTS = ["cpu-n1r1t1", "cpu-n1r1t2", "mpi-n1r2t1"]
@@ -79,13 +73,6 @@ def off(config, known, runs):
     return np.array([abs(made[run].step_s.middle / law(config.settings(run)) - 1) for run in runs])
 
 
-def test_equal_costs_of_many_records_are_no_trouble():
-    config = study(seed=list(range(40)), batch=[16, 32])
-    made = Costs([sample(config.settings(run), 1e-3) for run in config.runs])
-    one = made.forecast([config.settings(config.runs[0])])[config.runs[0]]
-    assert one.step_s.middle == pytest.approx(1e-3, rel=1e-3)
-
-
 def test_an_exact_law_is_found_between_records():
     config = grid()
     known = [
@@ -143,29 +130,6 @@ def test_of_what_no_record_tells_nothing_is_said():
     assert Costs(known).forecast([other.settings(run) for run in other.runs]) == {}
 
 
-def test_nothing_is_said_of_a_backend_that_no_record_has():
-    config = grid(seed=0)
-    seen = [one for one in drawn(config, 0.01) if one.case.names["backend"] == "cpu"]
-    runs = [run for run in config.runs if run.backend == "mpi"]
-    assert runs and Costs(seen).forecast([config.settings(run) for run in runs]) == {}
-
-
-def test_groups_that_are_judged_are_distinct_and_never_all():
-    cases = [one.case for one in drawn(grid(seed=[0, 1], batch=[32, 256]), 0.01)]
-    groups = [tuple(rows) for beyond in (False, True) for rows in left_out(cases, beyond)]
-    assert len(groups) == len(set(groups)) and max(map(len, groups)) < len(cases)
-
-
-def test_a_judged_group_has_one_vote_whatever_its_runs():
-    def off(error, inside):
-        return dict.fromkeys(judge.MEASURES, (error, inside, 2.0))
-
-    large, small = [(0, off(0.5, 0.0))] * 98, [(1, off(0.1, 1.0)), (2, off(0.2, 1.0))]
-    found = judge._verdict("beyond", [*large, *small])
-    assert (found.groups, found.runs) == (3, 100)
-    assert found.error["step_s"] == 0.2 and found.coverage["step_s"] == pytest.approx(2 / 3)
-
-
 def test_nothing_is_said_of_sizes_far_from_all_records():
     """A study's grid farther, four qubits or eight times the batch, is the most."""
     config = study(qubits=[4, 8, 9, 30])
@@ -216,22 +180,6 @@ def test_the_steps_of_an_epoch_follow_from_records_of_other_batches(batch, steps
     known = Costs([sample(at[size, "timing"], 0.01) for size in (16, 100)])
     wanted = at[batch, "quality"]
     assert known._steps(wanted, known_case(wanted)) == 100 * steps
-
-
-def test_the_steps_of_an_epoch_of_tasks_drawn_afresh_do_not_depend_on_the_batch():
-    given = {**tiny_config(FAMILY.tiny), "results": "results"}
-    axes = {
-        **given["studies"]["simulators"]["axes"],
-        "batch": [7, 28],
-        "protocol": ["timing", "quality"],
-        "seed": 0,
-    }
-    given["studies"] = {"one": {**given["studies"]["simulators"], "axes": axes}}
-    config = Config.of(given, FAMILIES)
-    at = {(run.batch, run.protocol, run.simulator): config.settings(run) for run in config.runs}
-    known = Costs([replace(sample(at[7, "timing", "exact"], 0.01), steps_per_epoch=4)])
-    wanted = at[28, "quality", "exact"]
-    assert known._steps(wanted, known_case(wanted)) == wanted.protocol.epochs * 4
 
 
 def test_a_record_is_a_sample():
@@ -354,13 +302,6 @@ def test_runs_of_a_cohort_teach_and_are_planned_as_one(tmp_path, monkeypatch):
     assert one.members == 1 and 1.5 < one.seconds.middle / again[first[0]].seconds.middle < 8
 
 
-def test_without_cohorts_none_is_planned(tmp_path):
-    config = Config.of({**quality(4).given, "cohorts": False}, FAMILIES)
-    trained_together(tmp_path / config.results, config, config.runs[:2], 20.0)
-    made = Call(Costs.of(tmp_path / config.results), config, config.runs[2:], tmp_path).forecasts()
-    assert [one.members for one in made.values()] == [1, 1]
-
-
 def test_a_cohort_is_learned_beside_runs_alone(tmp_path):
     """What a run takes alone and its share of eight, of another batch, tell by how much it falls."""
     config = quality(9, batch=[64, 128])
@@ -375,11 +316,3 @@ def test_a_cohort_is_learned_beside_runs_alone(tmp_path):
     found = of_a_cohort(Costs(known), of[128][1:])[of[128][1].run]
     # A step of all is as long as one: nothing is left of the half that is expected before there are records.
     assert found.step_s.middle == pytest.approx(0.01, rel=0.3) and found.step_s.low < 0.01 < found.step_s.high
-
-
-def test_half_of_the_records_tell_what_a_budget_takes(capsys):
-    judge.main(drawn(grid(), 0.1))
-    said = capsys.readouterr().out
-    totals = re.search(r"60 budgets: forecast (\S+) to (\S+) times", said)
-    assert 0.8 < float(totals[1]) <= float(totals[2]) < 1.2
-    assert re.findall(r"^\| (\w+) the records \| (\d+)", said, re.MULTILINE)[0] == ("within", "36")

@@ -173,18 +173,6 @@ def test_what_is_not_known_refuses_nothing(project, tmp_path, gone):
     assert state(project, tmp_path, placed=gone != "places").state == "completed"
 
 
-def test_a_source_that_cannot_be_read_is_named(tmp_path):
-    with pytest.raises(UserError, match=r"absent\.txt: cannot be read"):
-        prepared.digest([tmp_path / "absent.txt"], tmp_path / "features.json")
-
-
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"hash": null}'])
-def test_a_damaged_manifest_has_no_hash(tmp_path, content):
-    (tmp_path / "features.json").write_text(content)
-    assert prepared.features_hash(tmp_path / "features.json") is None
-    assert prepared.features_hash(None) is None
-
-
 def test_a_report_asks_too_where_it_is_told_the_places(project, tmp_path, capsys):
     state(project, tmp_path)
     text = config(project).text
@@ -193,14 +181,3 @@ def test_a_report_asks_too_where_it_is_told_the_places(project, tmp_path, capsys
     assert cli.main(["report", "--study", text, "--local", local]) == 2
     assert "source files have changed" in capsys.readouterr().err
     assert cli.main(["report", "--study", text]) == 0
-
-
-@pytest.mark.parametrize("local", [{"other": {}}, {"own": 3}, {"own": {"no_such_file": 1}}])
-def test_places_of_something_else_are_refused(project, local, capsys):
-    assert cli.main(["report", "--study", config(project).text, "--local", json.dumps(local)]) == 2
-    assert capsys.readouterr().err.startswith("ketscale: ")
-
-
-def test_places_do_not_hide_what_is_wrong_with_the_study(capsys):
-    assert cli.main(["report", "--study", '{"workloads": 3}', "--local", "{}"]) == 2
-    assert capsys.readouterr().err.startswith("ketscale: ")

@@ -211,7 +211,3 @@ def test_each_process_finds_the_same_bytecode():
 def test_no_two_modules_have_the_same_short_name():
     names = list(provenance._read())
     assert len({provenance.short(name) for name in names}) == len(names)
-
-
-def test_what_does_not_train_is_still_there_under_its_name():
-    assert all((provenance.SOURCES / name).exists() for name in provenance._NOT_TRAINING)

@@ -44,10 +44,6 @@ def folder(monkeypatch, tmp_path):
     return given
 
 
-def runs_of_config(config="config.yaml"):
-    return read_config(config).runs
-
-
 @pytest.fixture
 def start():
     """Starts programs in groups of their own, and kills what is left of them in the end."""
@@ -96,35 +92,12 @@ def cluster(*lines, after_cancel=()):
     script("scancel", 'echo "$@" >> cancelled; cp queue-after queue')
 
 
-def finish(run, config="config.yaml"):
-    maker.write(Path("results"), read_config(config).settings(run))
-
-
-def test_nothing_to_clear_is_said_and_what_is_next(capsys):
-    first, second = runs_of_config()
-    finish(first)
-    assert call(capsys).splitlines() == [
-        "the folder is not locked",
-        "no finished run is marked as incomplete",
-        "1 run is done, 1 left: snakemake --profile profiles/local",
-    ]
-    os.rename("config.yaml", "other.yaml")
-    finish(second, "other.yaml")
-    last = call(capsys, "--config", "other.yaml").splitlines()[-1]
-    assert (
-        last
-        == "all 2 runs are done; tables and report: snakemake --configfile other.yaml --profile profiles/local"
-    )
-
-
 @pytest.mark.parametrize(
     "command, refused",
     [
         (["bin/snakemake", "--profile", "slurm"], True),
         (["-m", "snakemake", "--profile", "slurm"], True),
-        (["bin/snakemake", "--mode", "remote"], False),
         (["-m", "snakemake", "--mode", "subprocess"], False),
-        (["bin/other", "snakemake"], False),
     ],
 )
 def test_a_snakemake_that_drives_this_folder_is_refused(capsys, start, tmp_path, command, refused):
@@ -156,12 +129,6 @@ def test_jobs_of_the_old_call_are_cancelled(capsys):
         "cancelled 2 jobs (7 8); their runs save a checkpoint\nno job of this folder is left in the queue\n"
     )
     assert out.endswith("0 runs are done, 2 left: snakemake --profile slurm\n")
-
-
-def test_jobs_that_do_not_go_are_named(capsys, monkeypatch):
-    monkeypatch.setattr(recover, "_PATIENCE_S", 0.2)
-    cluster("7|PENDING", "8|RUNNING", after_cancel=["8|COMPLETING"])
-    assert "1 job (8) still in the queue" in call(capsys, status=2)
 
 
 def test_wait_leaves_jobs_that_run_to_finish(capsys):
@@ -236,14 +203,6 @@ def test_a_new_call_ends_the_jobs_of_one_that_was_killed_here(capsys, host, ende
     assert ("cancelled 2 jobs (7 8)" in capsys.readouterr().err) == bool(ended)
     assert not queue.TRAINS.exists()
     assert driver.last().over is False
-
-
-def test_the_last_calls_config_is_cleaned_up_after(capsys):
-    os.rename("config.yaml", "other.yaml")
-    driver._write(driver.Call(str(Path("Snakefile").absolute()), "other.yaml", "profiles/mpi", "", None))
-    finish(runs_of_config("other.yaml")[0], "other.yaml")
-    last = call(capsys).splitlines()[-1]
-    assert last == "1 run is done, 1 left: snakemake --configfile other.yaml --profile profiles/mpi"
 
 
 @pytest.mark.slow

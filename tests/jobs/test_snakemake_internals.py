@@ -133,13 +133,6 @@ def test_a_long_path_is_read_from_the_marks_parts(tmp_path: Path):
     assert internals.incomplete(tmp_path) == {"results/metrics.json": mark}
 
 
-def test_what_speaks_on_the_terminal_is_found_among_others():
-    ours = SimpleNamespace(follow=None)
-    for handlers, found in (([], None), ([SimpleNamespace()], None), ([SimpleNamespace(), ours], ours)):
-        manager = SimpleNamespace(get_log_handlers=lambda handlers=handlers: handlers)
-        assert internals.terminal(SimpleNamespace(logger_manager=manager)) is found
-
-
 def test_outputs_that_other_jobs_make_surprise_no_job():
     from snakemake.jobs import Reason
 

@@ -2,8 +2,6 @@
 
 import json
 import os
-import re
-import socket
 from base64 import urlsafe_b64encode
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -18,14 +16,12 @@ from ketscale.grid import HISTORY, RECORD, config_hash
 from ketscale.jobs import driver
 from ketscale.jobs.costs import Costs
 from ketscale.jobs.ownership import finished
-from ketscale.jobs.slurm import submission
-from ketscale.jobs.slurm.queue import TRAINS, Job
+from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status.report import remainder
 from ketscale.jobs.status.survey import Queue, survey
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
 from tests import records_factory as factory
-from tests.conftest import NO_CLUSTER
 
 NOW = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
 RESULTS = Path("results")
@@ -182,7 +178,6 @@ def test_a_run_that_timed_out_is_done_and_says_how_long_its_siblings_take(capsys
     "content, state, why",
     [
         ("{", "refused", "cannot be read"),
-        ("[]", "stale", "schema None"),
         ('{"schema": 1}', "stale", "schema 1"),
         (None, "stale", "other settings"),
     ],
@@ -193,13 +188,6 @@ def test_a_record_that_is_damaged_is_refused_and_one_of_other_settings_stale(one
         (RESULTS / one[1].path).write_text(content)
     seen = state_of(one)
     assert seen.state == state and why in seen.reason and "delete it" in seen.reason
-
-
-def test_a_file_in_the_place_of_a_run_refuses_that_run_alone(one):
-    folder_of(one[1]).parent.mkdir(parents=True)
-    folder_of(one[1]).touch()
-    seen = state_of(one)
-    assert (seen.state, "Not a directory" in seen.reason) == ("refused", True)
 
 
 def test_what_tables_refuse_is_not_done(tmp_path):
@@ -257,12 +245,6 @@ def test_a_note_of_failure_ends_a_lease_that_began_before_it(one):
     assert state_of(one, jobs).state == "running"
 
 
-def test_a_note_that_cannot_be_read_still_says_failed(one):
-    fail(one[1])
-    (folder_of(one[1]) / "failure.json").write_text("{")
-    assert state_of(one).state == "failed"
-
-
 def test_a_run_whose_process_waits_for_its_host_is_waiting(one):
     wait(one[1])
     seen = state_of(one)
@@ -274,13 +256,6 @@ def test_a_run_whose_process_waits_for_its_host_is_waiting(one):
     assert state_of(one).state == "failed"
     hold(one[1], since=at(1), at=at(1))
     assert state_of(one).state == "running"
-
-
-@pytest.mark.parametrize("content", ["", "{}", "[]"])
-def test_a_sign_of_waiting_that_cannot_be_read_is_none(one, content):
-    wait(one[1])
-    (folder_of(one[1]) / "waiting.json").write_text(content)
-    assert state_of(one).state == "missing"
 
 
 def test_a_run_waits_while_its_pack_is_in_the_queue(one):
@@ -320,24 +295,11 @@ def test_a_record_that_snakemake_has_deleted_for_a_job_is_done_by_its_copy(one, 
     assert state_of(one).state == state
 
 
-def test_a_run_that_nobody_has_submitted_does_not_wait_though_others_of_its_pack_do(one):
-    jobs = Queue((Job("13", "PENDING", "timed-n1-0", "Priority"),), {one[1]: "timed-n1-0"}, available=True)
-    assert state_of(one, jobs).state == "missing"
-
-
 def test_a_run_that_failed_in_the_job_that_runs_its_pack_has_failed(one):
     fail(one[1], job="14")
     packs = {one[1]: "timed-n1-0"}
     assert state_of(one, queue(Job("14", "RUNNING", "timed-n1-0", "None"), packs=packs)).state == "failed"
     assert state_of(one, queue(Job("15", "RUNNING", "timed-n1-0", "None"), packs=packs)).state == "queued"
-
-
-def test_an_interrupted_run_says_whether_it_goes_on_from_a_checkpoint(one):
-    hold(one[1])
-    assert "will start again" in state_of(one).reason
-    save(one[1])
-    seen = state_of(one)
-    assert "from its checkpoint" in seen.reason and seen.host == "node1"
 
 
 def test_progress_is_the_last_row_of_the_history_against_the_protocol():
@@ -428,38 +390,6 @@ def call(capsys, *options):
     return capsys.readouterr().out
 
 
-def test_the_text_says_it_all(capsys):
-    config = study(seed=list(range(8)))
-    write_config(config, title="A study")
-    runs = config.runs
-    finish(config, runs[0], **took(10, runs[0]))
-    finish(config, runs[1], **took(10, runs[1], status="diverged", reason="NaN"))
-    hold(runs[2], **{**process.identity(), "host": socket.gethostname(), "job": None}, since=at(0))
-    for run in runs[3:5]:
-        fail(run)
-    fail(runs[5], reason="rank 1 died")
-    hold(runs[6])
-    out = call(capsys)
-    assert out.startswith(
-        "A study\n8 runs: 2 done (1 diverged), 1 running, 3 failed, 1 interrupted, 1 missing\n"
-    )
-    assert "queue" not in out
-    assert "digits/vqc q4-l3 cpu-n1r1t1 timing" in out
-    assert f"{socket.gethostname()}  -  digits/vqc" in out
-    assert (
-        "2 failed: out of memory\n"
-        "    such as digits/vqc/q4-l3-b64/default.qubit/cpu-n1r1t1/timing/seed3 (2026-01-02 02:30 UTC, job 12)"
-    ) in out
-    assert "1 failed: rank 1 died" in out and "1 interrupted: it ended without a message" in out
-    assert (
-        "left: about 0.83 node-hours (" in out
-        and ") for 6 runs\n" in out
-        and "min at the one run that is running now" in out
-    )
-    assert "      the longest: vqc q4-l3 on digits, 40 steps: about 10 min on one core\n" in out
-    assert max(map(len, out.splitlines())) <= 120
-
-
 def test_used_are_records_what_interruptions_cost_and_the_last_attempts(capsys):
     config = study(seed=[0, 1, 2, 3, 4, 5], backend="mpi-n2r2t1", protocol="quality")
     write_config(config)
@@ -475,24 +405,6 @@ def test_used_are_records_what_interruptions_cost_and_the_last_attempts(capsys):
     assert said["node_hours"] == pytest.approx(2 * (0.5 + 0.25) + 2 * 1 + 2 * 1)
     assert said["in_records"] == pytest.approx(1.5)
     assert "used: 5.5 node-hours by records\n" in call(capsys)
-
-
-def test_a_run_of_a_cohort_has_lost_its_share():
-    config = study(seed=[0, 1], protocol="quality")
-    stopped = "2026-01-01T00:30:00+00:00"
-    for run, other in zip(config.runs, reversed(config.runs), strict=True):
-        finish(config, run, stopped=stopped, lost_s=900.0, cohort=[f"{other.protocol}/seed{other.seed}"])
-    assert sum(seen.node_hours for seen in see(config)) == pytest.approx(2 * 0.5 + 0.25)
-
-
-def test_without_a_record_none_is_said_to_tell_what_is_used(capsys):
-    config = study(seed=[0, 1], protocol="quality")
-    write_config(config)
-    Path("profiles/slurm").mkdir(parents=True)
-    Path("profiles/slurm/site.yaml").write_text("node_hours: 74\nlimits: [{minutes: 3, memory_mb: 100}]\n")
-    assert "used: nothing; 74 of 74 are left\n" in call(capsys)
-    hold(config.runs[0])
-    assert "used: 1 node-hours by attempts without a record; 73 of 74 are left\n" in call(capsys)
 
 
 def test_used_and_left_are_by_sacct_where_it_knows_jobs_of_the_folder(capsys):
@@ -514,17 +426,6 @@ def test_used_and_left_are_by_sacct_where_it_knows_jobs_of_the_folder(capsys):
     out = call(capsys)
     assert "used: at least 0.5 node-hours by records (sacct failed: Connection refused)\n" in out
     assert "are left" not in out
-
-
-def test_what_a_run_waits_for_is_said(capsys):
-    config = study(seed=[0, 1])
-    write_config(config)
-    me = {**process.identity(), "job": None}
-    for run in config.runs:
-        wait(run, **me)
-    out = call(capsys)
-    assert "2 runs: 0 done, 2 waiting\n" in out
-    assert f"2 waiting: {me['host']} is held by process 7 of ada\n    such as {config.runs[0].name}" in out
 
 
 def test_failed_lists_every_one_with_what_runs_it_again(capsys):
@@ -589,71 +490,3 @@ def test_the_queue_is_asked_where_there_is_one(capsys, workflow):
     )
     assert "used: nothing; 74 of 74 are left\n" in out
     assert "left: 2 runs; no record tells what they take, so their time is unknown" in out
-
-
-def test_what_sbatch_refuses_is_said_below_the_queue(capsys, monkeypatch):
-    write_config(study(seed=0))
-    script("squeue", "true")
-    monkeypatch.setenv("KETSCALE_DRIVER", str(os.getpid()))
-    submission._note(
-        submission.FOLDER / "refused/a.json", "rule_a_train", "Required partition not available", False
-    )
-    said = "which counts as no attempt: Required partition not available"
-    assert re.search(
-        f"queue: no jobs of this folder\nsbatch refuses 1 job since [0-9:]+ UTC .*{said}", call(capsys)
-    )
-    assert json.loads(call(capsys, "--json"))["refusals"][0].endswith(said)
-
-
-@pytest.mark.parametrize("reason", ["launch failed requeued held", "JobHeldUser", "JobHoldMaxRequeue"])
-def test_a_job_that_slurm_holds_is_said_with_what_to_type(capsys, reason):
-    write_config(study(seed=0))
-    name = "821b9131-a4af-418f-8841-2ecb90bcfcf7"
-    line = "|PENDING|{}|rule_timed-n1-0_train|{}|{}"
-    lines = [
-        f"7{line.format(name, reason, Path.cwd())}",
-        f"8{line.format(name, 'QOSUsageThreshold', Path.cwd())}",
-    ]
-    script("squeue", "\n".join(f"echo '{each}'" for each in lines))
-    assert "held jobs start when you, or who holds them, types: scontrol release 7\n" in call(capsys)
-
-
-def test_a_queue_that_does_not_answer_is_said_and_stops_nothing(capsys):
-    write_config(study(seed=0))
-    script("squeue", "echo 'slurm_load_jobs error: Unable to contact slurm controller' >&2; exit 1")
-    out = call(capsys)
-    assert "1 run: 0 done, 1 missing\nqueue: unknown" in out and "Unable to contact" in out
-    assert (
-        "left: 1 run; no record tells what they take, so their time is unknown\nsnakemake --profile slurm"
-        in out
-    )
-
-
-def test_a_queue_of_no_cluster_is_asked_where_jobs_were_submitted_and_only_there(capsys):
-    write_config(study(seed=0))
-    nothing = call(capsys)
-    script("squeue", f"echo 'squeue: fatal: {NO_CLUSTER}' >&2; exit 1")
-    script("sacct", f"echo 'sacct: fatal: {NO_CLUSTER}' >&2; exit 1")
-    assert call(capsys) == nothing and nothing.endswith("snakemake --profile profiles/local\n")
-    TRAINS.parent.mkdir(parents=True)
-    TRAINS.touch()
-    said = "SLURM's programs find no cluster on this machine"
-    assert f"queue: unknown, so waiting runs are not shown as queued ({said} (squeue:" in call(capsys)
-
-
-def test_many_groups_are_cut_and_those_all_done_go_first(capsys):
-    config = study(seed=0, qubits=[2, 3, 4, 5, 6], layers=1, backend=[f"mpi-n1r{r}t1" for r in range(1, 9)])
-    write_config(config)
-    for run in config.runs[:8]:
-        finish(config, run)
-    out = call(capsys)
-    assert "... and 10 more, 8 of them all done" in out
-    assert len(out.splitlines()) < 40
-
-
-def test_a_misspelt_config_is_refused_in_a_line(capsys):
-    write_config(study(), titel="x")
-    assert cli.main(["status"]) == 2
-    assert "titel: unknown setting" in capsys.readouterr().err
-    assert cli.main(["status", "--config", "none.yaml"]) == 2
-    assert "none.yaml: cannot be read" in capsys.readouterr().err

@@ -213,33 +213,6 @@ VARIANTS = [(kind, {}) for kind in STACKED] + [
 ]
 
 
-@pytest.mark.parametrize("kind, variant", VARIANTS, ids=str)
-def test_every_model_that_stacks_trains_as_it_does_alone(kind, variant):
-    sizes = {} if FAMILIES["eeg"].models[kind].classical else {"qubits": 3, "layers": 1}
-
-    def make(seed):
-        return series(kind, seed, **sizes, **variant)
-
-    made = Together(make, [{}, {}, {}], steps=4).train()
-    for seed in range(3):
-        single, _ = alone(make, seed, {"steps": 4})
-        assert made.trainers[seed].losses == pytest.approx(single.losses, rel=1e-10)
-        torch.testing.assert_close(weights(made.trainers[seed]), weights(single), rtol=0, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    "family, expected",
-    [
-        ("images", {"vqc", "mlp"}),
-        ("sentences", {"superposition_transformer"}),
-        ("control", {"policy", "robust_grape"}),
-        ("pulses", set()),
-    ],
-)
-def test_the_models_of_these_families_that_stack(family, expected):
-    assert {kind for kind, of in FAMILIES[family].models.items() if of.stacks} == expected
-
-
 def fold(problem, number, train=None):
     """The problem with another fold: its samples are dealt anew to parts of the same sizes, or to fewer of training."""
     rows = torch.cat([problem.get_buffer(f"rows_{name}") for name in problem.splits])
@@ -275,16 +248,6 @@ def same_as_alone(made, make, seeds, settings, tolerance=1e-10):
             )
             assert metrics.pop("confusion") == expected.pop("confusion")
             assert metrics == pytest.approx(expected, rel=1e-7)
-
-
-@pytest.mark.parametrize("make", [perceptron, classification], ids=["mlp", "vqc"])
-def test_runs_of_several_folds_train_together_as_each_does_on_its_own_samples(make):
-    folds = by_fold(make, 3)
-    settings = {**EPOCHS, "learning_rate": 0.03}
-    made = Together(folds, [{}] * 5, **settings).train()
-    same_as_alone(made, folds, range(5), settings)
-    labels = {tuple(made.trainers[s].problem.predictions("test", None)["samples"].tolist()) for s in range(5)}
-    assert len(labels) == 3
 
 
 def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoint(monkeypatch):
@@ -342,13 +305,6 @@ def test_problems_with_other_numbers_of_samples_are_not_stacked():
         Together(lambda seed: [one, other][seed], [{}, {}], steps=3).train()
 
 
-def test_a_checkpoint_at_which_a_run_leaves_has_all_losses_of_the_others():
-    made = Together(perceptron, [{"epochs": 1}, {"epochs": 3}, {"epochs": 3}], dropout=0.2).train()
-    single, _ = alone(perceptron, 1, {"epochs": 3, "dropout": 0.2})
-    state = made.saved[1][0]
-    assert state["step"] == 5 and state["losses"] == pytest.approx(single.losses[:5], rel=1e-10)
-
-
 def test_all_that_are_left_at_the_end_of_an_epoch_are_validated_and_then_saved():
     made = Together(perceptron, [{}, {}, {"learning_rate": 1e308, "clip_norm": None}], epochs=4).train()
     assert isinstance(made.ends[2], Diverged)
@@ -358,27 +314,3 @@ def test_all_that_are_left_at_the_end_of_an_epoch_are_validated_and_then_saved()
         assert [row["epoch"] for row in trained.history] == list(range(4))
         assert trained.best["epoch"] == made.trainers[seed].best["epoch"] >= 0
         assert torch.equal(weights(trained), weights(made.trainers[seed]))
-
-
-def test_losses_that_are_not_counted_are_no_state():
-    made = Together(perceptron, [{}, {}], steps=9)
-    course = made.trainers[0].course()
-    batch = next(course)
-    figures = made.trainers[0].stepper.take(batch, 0)
-    course.send(figures)
-    course.send(figures)
-    with pytest.raises(RuntimeError, match="after step 2, of which 1 losses are not counted"):
-        made.trainers[0].state()
-
-
-def test_tied_parameters_are_refused():
-    def tied(seed):
-        problem = perceptron(seed)
-        layers = problem.model
-        layers.append(nn.Linear(3, 3).double())
-        layers.append(nn.Linear(3, 3).double())
-        layers[5].weight = layers[4].weight
-        return problem
-
-    with pytest.raises(ValueError, match="under two names"):
-        Together(tied, [{}, {}], steps=3).train()

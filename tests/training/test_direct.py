@@ -5,7 +5,6 @@ import torch
 from torch import nn
 
 from ketscale.engines.vjp import VJP, offered, vjp_of
-from ketscale.measure.spans import Recorder, recording
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
 from ketscale.problems.vectors.mlp import MLP
@@ -103,19 +102,6 @@ def test_a_run_has_the_numbers_that_autograd_gives_it(model, dtype, samples, cou
     tolerance = 0 if model != "mlp" else 1e-12 if dtype == torch.float64 else 1e-5
     for a, b in zip((*mine[0], mine[1]), (*theirs[0], theirs[1]), strict=True):
         torch.testing.assert_close(a, b, rtol=tolerance, atol=tolerance)
-
-
-def test_a_sampled_step_has_the_same_bits_and_its_spans(counted):
-    chosen = batches(3, 8)
-    plain, sampled = (stepper(posed()) for _ in range(2))
-    recorder = Recorder(torch.device("cpu"))
-    for number, batch in enumerate(chosen):
-        expected = plain.take(batch, number).sums
-        with recording(recorder):
-            assert torch.equal(sampled.take(batch, number).sums, expected)
-    assert counted == [8] * 6 and torch.equal(plain.flat.values, sampled.flat.values)
-    found = {name for name, seconds in recorder.exclusive_s.items() if seconds > 0}
-    assert {"data", "classical.forward", "circuit.forward", "circuit.backward", "classical.backward"} <= found
 
 
 def protocol(seed):
@@ -385,23 +371,6 @@ def test_a_subclass_that_changes_one_method_alone_offers_nothing(counted):
 @pytest.mark.parametrize("settings", [{"precision": "amp"}, {"mistake": "unsharded"}], ids=str)
 def test_protocols_that_need_autograd_have_it(settings, counted):
     steps(stepper(posed(dtype=torch.float32), **settings), batches(2, 8))
-    assert counted == []
-
-
-def test_a_method_of_the_object_counts(counted):
-    """As that of a test or a notebook that puts its own in place, later too."""
-    problem = posed()
-    taking, own = stepper(problem), problem.sums
-    taking.take(torch.arange(8), 0)
-    problem.sums = lambda indices, step: 2 * own(indices, step)
-    taking.take(torch.arange(8), 1)
-    assert counted == [8]
-
-
-def test_another_simulator_is_differentiated_by_autograd(counted):
-    torch.manual_seed(0)
-    other = VQC(qubits=3, layers=2, inputs=12, outputs=3, simulator="default.qubit")
-    steps(stepper(posed(other)), batches(2, 8))
     assert counted == []
 
 

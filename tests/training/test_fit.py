@@ -148,13 +148,6 @@ def test_without_validation_a_model_is_told_that_there_is_none():
     assert made.model.given is not None and made.model.given[1] is None
 
 
-def test_few_samples_are_spread_over_a_split():
-    made = problem()
-    assert fit(made, most=7) == 7
-    assert made.model.given is not None
-    assert made.model.given[0].targets.unique().tolist() == [0, 1, 2]
-
-
 def test_running_out_of_memory_is_an_outcome(monkeypatch):
     def short(*_: Any) -> None:
         raise MemoryError("no room for a Gram matrix of 100,000 samples")
@@ -219,21 +212,15 @@ def protocol(given: dict[str, Any], **more: Any) -> None:
     "change, why",
     [
         (lambda g: axes(g, protocol="timing"), "kernel is fitted, not trained by steps: give it a protocol without epochs"),
-        (lambda g: axes(g, protocol="quality"), "kernel is fitted, not trained by steps: give it a protocol without epochs"),
         (lambda g: axes(g, model="vqc"), "vqc is trained by steps, but protocol fit has none; give it epochs or steps"),
         (lambda g: axes(g, backend="mpi-n1r2t1"), "kernel is fitted by one process to all samples at once: give it one rank"),
-        (lambda g: axes(g, batch=64), "give it one rank and batch: 1, not cpu-n1r1t1 and batch: 64"),
         (
             lambda g: protocol(g, learning_rate=0.1, clip_norm=1.0),
             "protocols.fit: give epochs or steps; without them it is for models that are fitted, which take no learning_rate, "
             "clip_norm",
         ),
-        (lambda g: protocol(g, limit_s=9.0), "which take no limit_s"),
-        (lambda g: protocol(g, features="inline"), "which take no features"),
         (lambda g: protocol(g, precision="amp"), "precision: amp needs steps; give fp32 or fp64 to probes and to models that are fitted"),
-        (lambda g: g["protocols"]["quality"].pop("learning_rate"), "protocols.quality: learning_rate is missing"),
         (lambda g: g["studies"]["fits"].update(kind="parity"), "parity compares the first steps, and kernel is fitted without any"),
-        (lambda g: g["studies"]["fits"].update(kind="simulator"), "simulator compares the times of steps, and kernel is fitted"),
     ],
 )  # fmt: skip
 def test_a_config_refuses_what_a_fit_does_not_have(change, why):

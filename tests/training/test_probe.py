@@ -281,24 +281,13 @@ def test_a_model_without_one_circuit_or_with_angles_that_are_no_numbers_is_refus
     "change, why",
     [
         (lambda g: g["protocols"]["uniform"].update(steps=3), "protocols.uniform.probe: draws weights instead of training"),
-        (
-            lambda g: g["protocols"]["uniform"].update(epochs=3, learning_rate=0.1),
-            "protocols.uniform.probe: draws weights instead of training; leave out epochs and steps",
-        ),
-        (
-            lambda g: g["protocols"]["uniform"].update(learning_rate=0.1),
-            "protocols.uniform: give epochs or steps; without them it is a probe, which takes no learning_rate",
-        ),
         (lambda g: g["protocols"]["uniform"].update(precision="amp"), "precision: amp needs steps"),
         (lambda g: g["studies"]["asked"]["axes"].update(batch=2), "vqc is probed by one process: give it one rank and batch: 1"),
-        (lambda g: g["studies"]["asked"]["axes"].update(model="kernel"), "probes the weights of a circuit, and kernel is fitted"),
         (
             lambda g: g["studies"]["asked"]["axes"].update(model="mlp", qubits=0, layers=0, simulator="none"),
             "probes the weights of a circuit, and mlp is classical; leave it out",
         ),
         (lambda g: g["studies"]["asked"]["axes"].update(protocol="trained"), "trainability needs a protocol with probe, and trained trains"),
-        (lambda g: g["studies"]["asked"].update(kind="accuracy"), "protocol uniform probes the model and does not train it; ask for kind trainability"),
-        (lambda g: g["studies"]["asked"]["axes"].update(qubits=2), "compares several numbers of qubits or layers; give a list"),
     ],
 )  # fmt: skip
 def test_a_config_refuses_what_a_probe_does_not_have(change: Callable[[Any], object], why: str) -> None:

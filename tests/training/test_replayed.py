@@ -75,13 +75,6 @@ def test_a_backbone_may_not() -> None:
     assert not problem.replays
 
 
-def test_on_a_cpu_nothing_is_replayed() -> None:
-    taken = Stepper(posed("vqc").train(), Single(run_at("cpu-n1r1t1")), protocol_of({"steps": 9}))
-    for number in range(5):
-        taken.take(torch.arange(8), number)
-    assert taken.replayed == 0
-
-
 def test_a_problem_with_a_hook_may_not() -> None:
     problem = posed("vqc")
     assert may_replay(problem)
@@ -194,14 +187,3 @@ def test_a_step_that_prepares_a_graph_has_no_steady_time(
     stepper._graphs = Replayed(stepper._take, lambda: stepper.optimiser.learning_rates, CPU)
     trained.run()
     assert (len(trained.clock.steady_s), stepper.replayed) == (steady, replays)
-
-
-def test_a_sampled_step_prepares_nothing(graphs: list[Any]) -> None:
-    """Each new size of batch is prepared for itself."""
-    ours, _ = steppers()
-    prepared = []
-    for number, samples in enumerate((8, 8, 8, 8, 5, 8)):
-        with recording(Recorder(CPU) if number == 1 else None):
-            ours.take(torch.arange(samples), number)
-        prepared.append(ours.preparing)
-    assert prepared == [True, False, True, True, True, False]

@@ -6,7 +6,7 @@ import pytest
 
 from ketscale.training import checkpoint
 from ketscale.training.loop import Stopped
-from tests.toys import Columns, Tasks, classification, trainer
+from tests.toys import classification, trainer
 
 
 class StopAfter:
@@ -39,35 +39,6 @@ def run_in_pieces(tmp_path, problem, protocol, pieces, batch=8):
             continue
         return loop
     raise AssertionError("the last piece has no stop")
-
-
-@pytest.mark.parametrize("pieces", [[0], [3], [4, 5], [13, 1, 1]])
-@pytest.mark.parametrize(
-    "protocol",
-    [
-        {"steps": 33},
-        {
-            "epochs": 7,
-            "learning_rate": 0.1,
-            "plateau": {"factor": 0.5, "patience": 0},
-            "early_stopping": {"monitor": "loss", "patience": 3},
-        },
-    ],
-)
-def test_resumed_run_ends_with_bitwise_the_same_parameters(tmp_path, protocol, pieces):
-    whole = trainer(classification(), protocol)
-    whole.run()
-    resumed = run_in_pieces(tmp_path, classification, protocol, pieces)
-    assert_the_same(resumed, whole)
-
-
-@pytest.mark.parametrize("problem, batch", [(Columns, 4), (Tasks, 7)])
-@pytest.mark.parametrize("protocol", [{"steps": 15}, {"epochs": 3}])
-def test_it_does_for_every_sampler(tmp_path, problem, batch, protocol):
-    whole = trainer(problem(), protocol, batch)
-    whole.run()
-    assert whole.step == protocol.get("steps", 3 * problem().sampler.steps_per_epoch(batch))
-    assert_the_same(run_in_pieces(tmp_path, problem, protocol, [1, 2, 1], batch), whole)
 
 
 @pytest.mark.parametrize("protocol", [{"steps": 33}, {"epochs": 7}])

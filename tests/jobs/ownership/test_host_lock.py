@@ -70,14 +70,6 @@ def test_untimed_runs_share_the_host(held):
     take(False)
 
 
-def test_all_who_share_the_host_are_said(held):
-    pids = [held("LOCK_SH").pid for _ in range(5)]
-    with pytest.raises(Waited) as said:
-        take(True)
-    assert str(said.value).count("process ") == 3 and str(said.value).endswith(" and 2 more")
-    assert sum(f"process {pid} " in str(said.value) for pid in pids) == 3
-
-
 def test_a_second_user_can_take_the_lock_that_a_first_one_made(lock, monkeypatch):
     """As the kernel does with fs.protected_regular=2: O_CREAT of another user's file in a sticky folder fails."""
     take(False)
@@ -122,21 +114,6 @@ def test_what_cannot_be_the_lock_is_named(lock, make):
     assert not (lock.parent / "elsewhere").exists()
 
 
-@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
-def test_a_lock_that_is_not_permitted_is_named(lock):
-    lock.touch(mode=0o600)
-    os.chmod(lock.parent, 0o755)
-    child = os.fork()
-    if child == 0:
-        os.setuid(12345)
-        try:
-            take(True)
-        except UserError:
-            os._exit(3)
-        os._exit(0)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 3
-
-
 RANK = """
 import os, sys, tempfile
 from ketscale.jobs.ownership import host_lock
@@ -172,10 +149,7 @@ def rank(lock):
 
 LEFT = [
     {},
-    {"LOCAL_RANK": "0"},
-    {"LOCAL_RANK": "1"},
     {"LOCAL_RANK": "abc", "OMPI_COMM_WORLD_LOCAL_RANK": ""},
-    {"MPI_LOCALRANKID": "-1", "SLURM_LOCALID": "7"},
 ]
 
 

@@ -137,17 +137,6 @@ def test_a_free_folder_is_taken_at_once_and_beats(tmp_path, make):
     assert files(tmp_path)[-1] == "1.json"
 
 
-def test_a_second_writer_is_told_who_holds(tmp_path, make, monkeypatch):
-    with monkeypatch.context() as node2:
-        node2.setenv("SLURM_JOB_ID", "123")
-        node2.setenv("SLURMD_NODENAME", "node2")
-        assert make().try_acquire()
-    second = make()
-    assert not second.try_acquire()
-    assert f"process {os.getpid()} on node2, job 123 (last sign of life 20" in second.holder
-    assert files(tmp_path)[-1] == "1.json"
-
-
 def test_a_released_lease_is_free_at_once_and_leaves_no_hole(tmp_path, make):
     first, second = make(), make()
     assert first.try_acquire()
@@ -172,11 +161,6 @@ def test_after_a_finished_run_nothing_came_before(make):
     assert second.former is None
 
 
-def test_check_without_a_lease_is_a_bug_of_the_caller(make):
-    with pytest.raises(RuntimeError, match=r"not acquired"):
-        make().check()
-
-
 def test_a_killed_process_of_this_host_is_followed_at_once(tmp_path, make, start, clock):
     writer = start(WRITER, tmp_path)
     assert writer.stdout.readline() == "True\n"
@@ -187,11 +171,6 @@ def test_a_killed_process_of_this_host_is_followed_at_once(tmp_path, make, start
     assert mine.try_acquire()
     assert mine.former["pid"] == writer.pid and mine.former["released"] is False
     assert "2.json" in files(tmp_path) and "1.json" not in files(tmp_path)
-
-
-def test_a_process_that_is_gone_is_followed_at_once(tmp_path, make, gone, clock):
-    write(tmp_path, host=process.identity()["host"], pid=gone)
-    assert make().try_acquire()
 
 
 def test_a_recycled_process_id_is_not_the_owner(tmp_path, make, clock):
@@ -239,28 +218,6 @@ def test_another_host_is_held_while_it_beats_and_stale_after_the_patience(tmp_pa
         clock.now += 1.0
     assert mine.try_acquire()  # a minute after it first saw the last beat
     assert mine.former["beat"] == 199
-
-
-def test_a_new_generation_is_watched_anew(tmp_path, make, clock):
-    mine = make(patience_s=60.0)
-    write(tmp_path)
-    for _ in range(59):
-        assert not mine.try_acquire()
-        clock.now += 1.0
-    write(tmp_path, generation=2)
-    for _ in range(60):
-        assert not mine.try_acquire()
-        clock.now += 1.0
-    assert mine.try_acquire()
-
-
-def test_patience_is_at_least_some_beats_of_the_holder(tmp_path, make, clock):
-    write(tmp_path, interval_s=100.0)
-    mine = make(patience_s=60.0)
-    for _ in range(300):
-        assert not mine.try_acquire()
-        clock.now += 1.0
-    assert mine.try_acquire()
 
 
 def test_a_contender_that_was_frozen_itself_goes_on_watching(tmp_path, make, clock):
@@ -318,18 +275,13 @@ def test_a_job_of_another_cluster_is_another_job(tmp_path, make, clock, monkeypa
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"since": "yesterday"}, {"at": 3}, {"interval_s": "10"}, {"pid": 10**30}, {"pid": 0}, {"restarts": None}, {"job": 7}],
-    ids=str,
-)  # fmt: skip
-def test_a_lease_with_a_value_that_cannot_be_is_damaged(tmp_path, change):
-    whole = write(tmp_path)
-    assert lease.read(tmp_path) == whole
-    write(tmp_path, **change)
-    assert lease.read(tmp_path) == {}
-
-
-@pytest.mark.parametrize("raw", [b"", b'{"token": "th', b"[1]", b'{"token": "x"}', bytes(300)])
+    "raw",
+    [
+        b"",
+        b"[1]",
+        b'{"token": "x"}',
+    ],
+)
 def test_an_empty_or_damaged_lease_is_taken_over_after_the_patience(tmp_path, make, clock, raw):
     write(tmp_path, generation=9, beat=5)
     write(tmp_path, generation=10, beat=8)
@@ -343,38 +295,6 @@ def test_an_empty_or_damaged_lease_is_taken_over_after_the_patience(tmp_path, ma
     assert mine.try_acquire()
     assert mine.former["beat"] == 8  # of the lease that the dead contender wanted to follow
     assert [name for name in files(tmp_path) if name.endswith(".json")] == ["12.json"]
-
-
-def test_an_empty_lease_alone_gives_nothing_to_follow(tmp_path, make):
-    (tmp_path / "lease").mkdir()
-    (tmp_path / "lease" / "1.json").touch()
-    mine = make(patience_s=0.0, interval_s=0.0)
-    wait_for(mine.try_acquire)
-    assert mine.former == {}
-
-
-def test_exactly_one_of_many_follows(tmp_path, gone):
-    for turn in range(25):
-        folder = tmp_path / str(turn)
-        folder.mkdir()
-        write(folder, generation=4, host=process.identity()["host"], pid=gone)
-        contenders = [Lease(folder, interval_s=0.02) for _ in range(8)]
-        start, won = threading.Barrier(8), []
-
-        def contend(mine, start=start, won=won):
-            start.wait()
-            if mine.try_acquire():
-                won.append(mine)
-
-        threads = [threading.Thread(target=contend, args=(mine,)) for mine in contenders]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        assert len(won) == 1
-        won[0].check()
-        won[0].release()
-        assert files(folder) == ["5.json"]
 
 
 RACER = """
@@ -398,21 +318,6 @@ def test_exactly_one_of_many_processes_follows(tmp_path, start, gone):
     (tmp_path / "go").touch()
     won = [racer.stdout.readline() for racer in racers]
     assert sorted(won) == ["False\n"] * 7 + ["True\n"]
-
-
-def test_a_contender_that_loses_the_race_for_the_file_holds_nothing(tmp_path, make, monkeypatch):
-    write(tmp_path, released=True)
-    slow, quick = make(), make()
-    create = Lease._create
-
-    def late(self, generation):
-        monkeypatch.undo()
-        assert quick.try_acquire()
-        return create(self, generation)
-
-    monkeypatch.setattr(Lease, "_create", late)
-    assert not slow.try_acquire()
-    quick.check()
 
 
 def test_a_contender_that_slept_through_two_generations_holds_nothing(tmp_path, make, monkeypatch):
@@ -471,20 +376,6 @@ def test_a_frozen_owner_finds_out_and_leaves_the_new_lease_alone(tmp_path, make,
     assert files(tmp_path)[-1] == "2.json"
 
 
-def test_a_higher_generation_ends_the_beating(tmp_path, make):
-    mine = make()
-    assert mine.try_acquire()
-    theirs = write(tmp_path, generation=2)
-    wait_for(lambda: mine.lost)
-    mine._thread.join(DEADLINE_S)
-    before = (tmp_path / "lease" / "1.json").read_bytes()
-    with pytest.raises(UserError, match=r"taken over this run \(process .* on elsewhere"):
-        mine.check()
-    mine.release()
-    assert (tmp_path / "lease" / "1.json").read_bytes() == before
-    assert lease.read(tmp_path) == theirs
-
-
 # Long intervals: it is `check` and `release` that find out here, not the heartbeat.
 def test_check_looks_for_itself(tmp_path, make):
     mine = make(interval_s=3600.0)
@@ -500,26 +391,6 @@ def test_check_looks_for_itself(tmp_path, make):
     assert not mine.try_acquire()
 
 
-def test_a_lease_with_another_token_is_lost(tmp_path, make):
-    mine = make(interval_s=3600.0)
-    assert mine.try_acquire()
-    theirs = write(tmp_path)
-    with pytest.raises(UserError, match=r"taken over"):
-        mine.check()
-    mine.release()
-    assert lease.read(tmp_path) == theirs
-
-
-def test_a_deleted_lease_is_lost(tmp_path, make):
-    mine = make(interval_s=3600.0)
-    assert mine.try_acquire()
-    (tmp_path / "lease" / "1.json").unlink()
-    with pytest.raises(UserError, match=r"was deleted"):
-        mine.check()
-    mine.release()
-    assert files(tmp_path) == []
-
-
 @pytest.mark.parametrize("generation", [1, 2])
 def test_release_alone_leaves_the_lease_of_others_alone(tmp_path, make, generation):
     mine = make(interval_s=3600.0)
@@ -530,19 +401,6 @@ def test_release_alone_leaves_the_lease_of_others_alone(tmp_path, make, generati
     assert lease.read(tmp_path) == theirs
     if generation == 2:
         assert (tmp_path / "lease" / "1.json").read_bytes() == before
-
-
-def test_a_zombie_that_writes_its_old_generation_once_more_does_no_harm(tmp_path, make):
-    write(tmp_path, released=True)
-    mine = make()
-    assert mine.try_acquire()
-    write(tmp_path)  # what a beat does that was frozen between its look and its write
-    mine.check()
-    second = make()
-    assert not second.try_acquire()
-    mine.release()
-    assert second.try_acquire()
-    assert "1.json" not in files(tmp_path)
 
 
 def test_the_heartbeat_survives_failing_writes(tmp_path, make, monkeypatch):
@@ -561,64 +419,3 @@ def test_the_heartbeat_survives_failing_writes(tmp_path, make, monkeypatch):
     wait_for(lambda: lease.read(tmp_path)["beat"] > beat + 1)
     assert not mine.lost
     mine.check()
-
-
-def test_no_beat_follows_the_tombstone(tmp_path, make, monkeypatch):
-    mine = make()
-    assert mine.try_acquire()
-    writing, real = threading.Event(), strict_json.write_atomic
-
-    def slow(path, data):
-        if threading.current_thread().name == "lease":
-            writing.set()
-            time.sleep(0.2)
-        real(path, data)
-
-    monkeypatch.setattr(strict_json, "write_atomic", slow)
-    assert writing.wait(DEADLINE_S)
-    mine.release()
-    assert not mine._thread.is_alive() and lease.read(tmp_path)["released"] is True
-
-
-def test_a_lost_lease_can_be_sought_again_after_its_release(tmp_path, make):
-    mine = make(interval_s=3600.0)
-    assert mine.try_acquire()
-    write(tmp_path, generation=2, released=True)
-    with pytest.raises(UserError, match=r"taken over this run \(process .* on elsewhere"):
-        mine.check()
-    mine.release()
-    assert mine.try_acquire()
-    mine.check()
-
-
-def test_release_survives_a_full_disk(tmp_path, make, monkeypatch):
-    mine = make(interval_s=3600.0)
-    assert mine.try_acquire()
-
-    def full(path, data):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(strict_json, "write_atomic", full)
-    mine.release()
-    assert lease.read(tmp_path)["released"] is False
-
-
-def test_lower_generations_are_swept_and_nothing_else(tmp_path, make):
-    write(tmp_path, released=True)
-    (tmp_path / "lease" / "notes.txt").touch()  # not ours
-    mine = make(interval_s=3600.0)
-    assert mine.try_acquire()
-    assert files(tmp_path) == ["2.json", "notes.txt"]
-
-
-def test_generations_are_numbers(tmp_path, make):
-    write(tmp_path, generation=9)
-    theirs = write(tmp_path, generation=10, released=True)
-    assert lease.read(tmp_path) == theirs
-    assert make().try_acquire()
-    assert files(tmp_path)[-1] == "11.json"
-
-
-def test_the_module_is_light():
-    program = "import sys, ketscale.jobs.ownership.lease; sys.exit('torch' in sys.modules or 'numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", program]).returncode == 0

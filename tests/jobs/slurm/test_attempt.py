@@ -61,14 +61,6 @@ def test_a_job_is_requeued_before_its_limit_if_it_got_further(job):
     assert job.look(begun, "59:31") == ["requeue 7"]
 
 
-def test_it_is_asked_once(job):
-    begun = Attempt(job.folder, "7")
-    job.reach(1)
-    assert job.look(begun, "59:31") == ["requeue 7"]
-    job.reach(2)
-    assert job.look(begun, "59:32") == ["requeue 7"]
-
-
 def test_an_attempt_without_progress_counts_also_if_it_saves_what_it_began_with(job):
     job.reach(100)
     begun = Attempt(job.folder, "7")
@@ -118,16 +110,6 @@ def test_another_run_that_this_attempt_has_finished_is_progress(
     record.write_text(json.dumps({"slurm_job_id": trained_by, "stopped": stopped}))
     os.utime(record, (now - written_s, now - written_s))
     assert job.look(Attempt(job.folder, "7"), "59:31") == ["requeue 7"] * progress
-
-
-def test_near_the_limit_slurm_is_asked_now_and_then(job, monkeypatch):
-    monkeypatch.setattr(attempt, "_SOON_S", 60.0)
-    asked = []
-    monkeypatch.setattr(attempt.queue, "times", lambda one: asked.append(one) or (3571.0, 3600.0))
-    begun = Attempt(job.folder, "7")
-    begun.look()
-    begun.look()
-    assert asked == ["7"]
 
 
 def test_a_slurm_that_does_not_requeue_is_told_and_the_attempt_counts(job, capsys):

@@ -117,11 +117,3 @@ def test_a_program_that_finds_no_cluster_is_none_where_nothing_was_submitted(
     assert queue.available(tmp_path)
     with pytest.raises(UserError):
         queue.jobs(tmp_path)
-
-
-def test_a_command_that_fails_says_so_in_a_line(slurm):
-    slurm("sinfo", error="first\nsinfo: error: Unable to contact slurm controller", status=1)
-    with pytest.raises(UserError, match=r"^sinfo failed: sinfo: error: Unable to contact slurm controller$"):
-        queue.ask("sinfo")
-    with pytest.raises(UserError, match="no-such-command does not answer"):
-        queue.ask("no-such-command")

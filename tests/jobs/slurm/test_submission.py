@@ -126,12 +126,6 @@ def test_a_job_is_submitted_with_what_it_trains_in_its_comment_and_inherits_no_d
     assert asked == [*changed, "", ""]
 
 
-def test_a_job_of_no_run_is_submitted_as_it_is(cluster: Cluster) -> None:
-    call = ("--parsable", "--job-name", NAME, "--comment", "rule_prepare_wildcards_digits", "-t", "30")
-    assert submit(*call).stdout == "7\n"
-    assert cluster.calls() == [[*call, "", ""]]
-
-
 def test_a_refusal_that_passes_is_waited_for_with_growing_pauses_and_shown(cluster: Cluster) -> None:
     cluster.answer(INACTIVE, INACTIVE, INACTIVE)
     # The third answer is shown while the fourth is awaited.
@@ -145,14 +139,6 @@ def test_a_refusal_that_passes_is_waited_for_with_growing_pauses_and_shown(clust
     note = json.loads(shown.read_text())
     assert note["said"] == "Required partition not available (inactive or drain)" and not note["final"]
     assert submission.in_words() == []
-
-
-def test_what_sbatch_says_is_shown_in_a_line_for_each_answer(cluster: Cluster) -> None:
-    for name, said in (("a", "one"), ("b", "one"), ("c", "two")):
-        submission._note(submission.FOLDER / "refused" / f"{name}.json", f"rule_{name}_train", said, False)
-    one, two = submission.in_words()
-    assert one.startswith("sbatch refuses 2 jobs since ") and one.endswith("which counts as no attempt: one")
-    assert two.startswith("sbatch refuses 1 job since ") and two.endswith(": two")
 
 
 def test_the_refusals_of_a_driver_that_is_dead_are_not_shown(cluster: Cluster, monkeypatch) -> None:
