@@ -138,7 +138,8 @@ def test_a_trained_model_is_loaded_from_its_copy_and_only_with_trust(project: Pr
     loaded = ketscale.load(folder, trust=True)
     record = json.loads((folder / grid.RECORD).read_text())
     assert sum(p.numel() for p in loaded.parameters()) == record["parameters"]
-    inputs = torch.as_tensor(own_files.VECTORS, dtype=next(loaded.parameters()).dtype)
+    mean, std = loaded.feature_scale
+    inputs = ((torch.as_tensor(own_files.VECTORS) - mean) / std).to(next(loaded.parameters()).dtype)
     assert loaded(inputs).shape == (len(inputs), len(set(own_files.ANIMALS)))
 
 
