@@ -4,8 +4,14 @@ KETSCALE_EXAMPLES=2000 python -m pytest tests/property draws 2,000 at random, as
 """
 
 import os
+from collections.abc import Callable
+from typing import TypeVar
 
 from hypothesis import settings
+
+from ketscale.errors import UserError
+
+T = TypeVar("T")
 
 USUAL = 60
 EXAMPLES = int(os.environ.get("KETSCALE_EXAMPLES", USUAL))
@@ -16,6 +22,17 @@ settings.register_profile("nightly", settings.get_profile("ketscale"), derandomi
 settings.load_profile("ketscale" if EXAMPLES <= USUAL else "nightly")
 
 
-def examples(share: float) -> settings:
-    """Settings of a property that is slow: a share of the examples, at least one."""
-    return settings(max_examples=max(1, round(EXAMPLES * share)))
+def examples(times: float) -> settings:
+    """Settings of a property with another number of examples: a share where each takes long, a multiple where none does."""
+    return settings(max_examples=max(1, round(EXAMPLES * times)))
+
+
+def attempt(make: Callable[[], T]) -> tuple[T | None, str]:
+    """What is made; or None, and what the user is told, which is three short lines at most."""
+    try:
+        return make(), ""
+    except UserError as error:
+        said = str(error)
+    assert said.strip() and len(said.splitlines()) <= 3 and len(said) <= 1100
+    assert said.replace("\n", "").isprintable()
+    return None, said
