@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import string
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from ketscale import grid
@@ -36,7 +36,7 @@ def mutated(draw: st.DrawFn, texts: st.SearchStrategy[str]) -> str:
     text = draw(texts)
     start = draw(st.integers(0, len(text)))
     length = draw(st.integers(0, 2))
-    instead = draw(st.text(string.printable + "²é\0", max_size=2))
+    instead = draw(st.text(string.printable + "²٣é\0", max_size=2))
     return text[:start] + instead + text[start + length :]
 
 
@@ -58,6 +58,7 @@ def test_each_axis_is_part_of_the_path(run: Run, axis: str, data: st.DataObject)
 
 
 @given(mutated(RUNS.map(lambda run: run.path)))
+@example("w/m/q1-l1-b1/s/cpu-n1r1t1/p/seed1٣")
 def test_a_mutated_path_is_refused_or_is_that_of_the_run_that_it_names(path: str) -> None:
     run, _ = attempt(lambda: Run.parse(path))
     # It may name the folder, and lie below others.
@@ -70,6 +71,7 @@ def test_a_layout_splits_into_what_it_was_made_of(run: Run) -> None:
 
 
 @given(mutated(RUNS.map(lambda run: run.layout)))
+@example("cpu-n1r1t1٣")
 def test_a_mutated_layout_is_refused_or_is_written_as_it_was(text: str) -> None:
     found, said = attempt(lambda: grid.layout(text))
     assert (
