@@ -1,6 +1,6 @@
 """Files that are damaged, or made to take all memory, end in one short error and take little of it.
 
-Random damage to every kind of file: tests/faults.
+Random damage to every kind of file: tests/property.
 """
 
 from __future__ import annotations
