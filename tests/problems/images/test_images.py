@@ -19,11 +19,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ketscale.config import Workload, parse
+from ketscale.config import parse
 from ketscale.errors import UserError
 from ketscale.problems.images import digits, mnist
 from ketscale.problems.images.images import Images
-from ketscale.problems.images.workloads import Digits, Mnist
+from ketscale.problems.images.workloads import Mnist
 from ketscale.problems.splits import SPLITS
 from tests import ROOT
 
@@ -242,39 +242,6 @@ def test_damaged_files_are_refused_by_name(damage: Any, message: str, folder: Pa
     assert len(str(raised.value).splitlines()) <= 2
 
 
-def test_training_images_missing_names_the_split_to_choose(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"which split: original needs; .*choose another split"):
-        read_mnist(folder, "original")
-
-
-@pytest.mark.parametrize(
-    ("kind", "change", "message"),
-    [
-        (Digits, {"split_seed": -1}, "mine.split_seed: -1 is too small"),
-        (Digits, {"split_seed": "0"}, "mine.split_seed: '0' should be a whole number"),
-        (Digits, {"weights": "random"}, "choose from imagenet, selfsupervised"),
-        (Digits, {"image_size": 4}, "mine.image_size: 4 is too small; it should be at least 8"),
-        (Digits, {"image_size": 10_000}, "mine.image_size: 10000 is too large; it should be at most 512"),
-        (Digits, {"image_sise": 2}, "mine.image_sise: unknown setting; did you mean image_size"),
-        (Digits, {"weights_folder": "here"}, "mine.weights_folder: only weights: imagenet"),
-        (Mnist, {}, "mine: split is missing"),
-        (Mnist, {"split": "all"}, "mine.split: 'all' is not one of its values"),
-    ],
-)
-def test_settings_that_do_not_fit_are_refused(
-    kind: type[Workload], change: dict[str, Any], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        parse(kind, DIGITS | change, "mine")
-
-
-def test_weights_and_their_size_are_needed() -> None:
-    for missing in ("weights", "image_size"):
-        given = {name: value for name, value in DIGITS.items() if name != missing}
-        with pytest.raises(UserError, match=f"mine: {missing} is missing"):
-            parse(Digits, given, "mine")
-
-
 def test_test_images_alone_need_a_folder() -> None:
     (fault,) = parse(Mnist, DIGITS | {"split": "test-images"}, "mine").misplaced()
     assert fault.startswith("folder: split: test-images needs")
@@ -299,11 +266,6 @@ def test_of_a_plain_and_a_packed_file_the_plain_one_is_declared_and_read(folder:
     (folder / TEST_FILES[0]).unlink()
     assert made.sources()[0] == folder / f"{TEST_FILES[0]}.gz"
     assert made.load(None).digest() == plain
-
-
-def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"folder: .*nowhere has no t10k-images"):
-        read_mnist(tmp_path / "nowhere", "test-images")
 
 
 class Quiet(SimpleHTTPRequestHandler):
