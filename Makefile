@@ -73,7 +73,7 @@ test-newest: ## the tests with the newest packages that pyproject.toml allows, i
 
 test-faults: $(SETUP) ## the tests of kills, Ctrl-C, damaged files and wrong settings at random (SEED=, COUNT=; minutes)
 	@echo "==> Testing under damage"
-	@$(ENV) $(if $(SEED),KETSCALE_FAULT_SEED=$(SEED)) $(if $(COUNT),KETSCALE_FAULT_COUNT=$(COUNT)) python -m pytest tests/faults -s
+	@$(ENV) $(if $(SEED),KETSCALE_FAULT_SEED=$(SEED)) $(if $(COUNT),KETSCALE_FAULT_COUNT=$(COUNT) KETSCALE_EXAMPLES=$(COUNT)) python -m pytest tests/faults tests/property -s
 
 test-faults-long: ## the same with 2,000 kills, settings, bytes and bits of each kind (SEED=; a night)
 	@$(MAKE) test-faults COUNT=2000

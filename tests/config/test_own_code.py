@@ -173,17 +173,3 @@ def test_a_file_has_any_encoding_that_it_names(project: Path, content: bytes, sa
             OwnCode.read("models/ring.py")
     else:
         assert OwnCode.read("models/ring.py").arguments("Ring").names == ()
-
-
-@pytest.mark.parametrize(
-    ("file", "said"),
-    [
-        ("ring.ipynb", "ring.ipynb: is not a file of Python"),
-        ("rung.py", "rung.py: there is no such file in "),
-        ("null.py", "null.py"),
-    ],
-)
-def test_another_file_is_refused(project: Path, file: str, said: str) -> None:
-    (project / "null.py").write_bytes(b"a = 1\0")
-    with pytest.raises(UserError, match=said):
-        OwnCode.read(file)

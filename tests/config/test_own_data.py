@@ -6,7 +6,6 @@ import gzip
 import json
 import re
 import struct
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -126,95 +125,32 @@ def test_a_split_may_be_given(tmp_path: Path) -> None:
     assert config(block).workloads["mine"][1].split_by == "given"
 
 
-def write(path: Path, **arrays: Any) -> dict[str, Any]:
-    return {"kind": "arrays", "file": npz(path, **arrays)}
+SPLIT = np.array(["train", "val"] * 20)
+# What a reader could take for something else, with the array, or the class, that must be named. The rest: tests/property.
+MISREAD: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+    ({"x": VECTORS, "images": GREY, "y": ANIMALS}, {}, "images and x"),
+    ({"x": VECTORS, "y": ANIMALS}, NETWORK, "x"),
+    ({"x": GREY, "y": ANIMALS}, {}, "x"),
+    ({"x": COLOUR.transpose(0, 3, 1, 2), "y": ANIMALS}, NETWORK, "x"),
+    ({"x": GREY.astype(np.int64), "y": ANIMALS}, NETWORK, "x"),
+    ({"x": GREY / 16, "y": ANIMALS}, NETWORK, "x"),
+    ({"x": np.float32(GREY / 255) - 0.5, "y": ANIMALS}, NETWORK, "x"),
+    ({"x": VECTORS, "y": VECTORS[:, 0]}, {}, "y"),
+    ({"x": VECTORS, "y": np.array([object()] * 40)}, {}, "y"),
+    ({"x": VECTORS, "y": np.array(["cat"] * 38 + ["dog"] * 2)}, {}, "class 'dog'"),
+    ({"x": VECTORS, "y": ANIMALS, "split": ANIMALS}, {}, "split"),
+    ({"x": VECTORS, "y": ANIMALS, "split": ANIMALS}, {"split": "given"}, "split"),
+    ({"x": VECTORS, "y": ANIMALS, "split": SPLIT}, {"split": "given"}, "split"),
+    ({"x": VECTORS, "y": ANIMALS, "split": ["test", "train", "validation", "train"] * 10}, {"split": "given"}, "class 'cat'"),
+]  # fmt: skip
 
 
-def pickled(path: Path) -> dict[str, Any]:
-    np.save(path / "objects.npy", np.array([{"a": 1}] * 40, dtype=object), allow_pickle=True)
-    return {"kind": "arrays", "features": npy(path, "x.npy", VECTORS), "labels": str(path / "objects.npy")}
-
-
-def damaged(path: Path) -> dict[str, Any]:
-    block = write(path, x=VECTORS, y=ANIMALS)
-    file = Path(block["file"])
-    data = bytearray(file.read_bytes())
-    data[400] ^= 255
-    file.write_bytes(data)
-    return block
-
-
-def text(path: Path) -> dict[str, Any]:
-    (path / "mine.npz").write_text("not arrays")
-    return {"kind": "arrays", "file": str(path / "mine.npz")}
-
-
-def with_value(value: float) -> np.ndarray:
-    values = VECTORS.copy()
-    values[3, 2] = value
-    return values
-
-
-RARE = np.array(["cat"] * 38 + ["dog"] * 2)
-
-
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        (lambda p: write(p, x=VECTORS), r"no array called labels or y \(it has x\)"),
-        (lambda p: write(p, a=VECTORS, y=ANIMALS), r"no array called images or features or x \(it has a, y\)"),
-        (lambda p: write(p, x=VECTORS, images=GREY, y=ANIMALS), "has both images and x; keep one"),
-        (lambda p: write(p, x=VECTORS, y=ANIMALS) | NETWORK, "is that of features.*leave weights"),
-        (lambda p: write(p, x=GREY, y=ANIMALS), "is that of images.*set weights and image_size"),
-        (lambda p: write(p, x=GREY[:, 0, 0], y=ANIMALS), r"shape \(40,\) is not that of features"),
-        (lambda p: write(p, x=VECTORS[:0], y=ANIMALS[:0]), "is not that of features"),
-        (lambda p: write(p, x=COLOUR.transpose(0, 3, 1, 2), y=ANIMALS) | NETWORK, "5 channels in its last"),
-        (lambda p: write(p, x=GREY.astype(np.int64), y=ANIMALS) | NETWORK, "holds int64; save pixels as uint8"),
-        (lambda p: write(p, x=GREY / 16, y=ANIMALS) | NETWORK, "pixels range from 0 to 15.9"),
-        (lambda p: write(p, x=np.float32(GREY / 255) - 0.5, y=ANIMALS) | NETWORK, "pixels range from -0.5 to 0.5"),
-        (lambda p: write(p, x=with_value(np.nan), y=ANIMALS), r"NaN or infinity at \[3, 2\]"),
-        (lambda p: write(p, x=with_value(-np.inf), y=ANIMALS), r"NaN or infinity at \[3, 2\]"),
-        (lambda p: write(p, x=VECTORS * 1j, y=ANIMALS), "holds complex128, not real numbers"),
-        (lambda p: write(p, x=VECTORS, y=ANIMALS[:39]), r"y: has shape \(39,\), but there are 40 samples"),
-        (lambda p: write(p, x=VECTORS, y=ANIMALS[:, None]), r"y: has shape \(40, 1\)"),
-        (lambda p: write(p, x=VECTORS, y=VECTORS[:, 0]), "y: holds float64; save whole numbers or text"),
-        (lambda p: write(p, x=VECTORS, y=np.zeros(40, int)), r"y: has 1 class \(0\); at least 2"),
-        (lambda p: write(p, x=VECTORS, y=np.array([object()] * 40)), "y: holds Python objects, which are never loaded"),
-        (lambda p: write(p, x=VECTORS, y=RARE), "class 'dog' has 2 samples.*none is left to train on"),
-        (lambda p: write(p, x=VECTORS, y=ANIMALS, split=ANIMALS), "has an array split.*split: given"),
-        (lambda p: write(p, x=VECTORS, y=ANIMALS) | {"split": "given"}, "no array called split"),
-        (lambda p: write(p, x=VECTORS, y=ANIMALS, split=ANIMALS) | {"split": "given"}, "'cat' is not a part"),
-        (
-            lambda p: write(p, x=VECTORS, y=ANIMALS, split=["train", "val"] * 20) | {"split": "given"},
-            "no sample is in part test",
-        ),
-        (
-            lambda p: write(p, x=VECTORS, y=ANIMALS, split=["test", *["train"] * 38]) | {"split": "given"},
-            r"split: has shape \(39,\)",
-        ),
-        (
-            lambda p: write(p, x=VECTORS, y=ANIMALS, split=["test", "train", "validation", "train"] * 10)
-            | {"split": "given"},
-            "class 'cat' has no training sample; change .*split",
-        ),
-        (pickled, r"objects\.npy: holds Python objects, which are never loaded"),
-        (damaged, "cannot be read"),
-        (text, "not a file of arrays"),
-        (lambda p: {"kind": "arrays", "file": npy(p, "x.npy", VECTORS)}, "not an .npz archive"),
-        (
-            lambda p: {"kind": "arrays", "features": npz(p, x=VECTORS), "labels": npy(p, "y.npy", ANIMALS)},
-            "not an .npy file; give it as file",
-        ),
-        (lambda p: {"kind": "arrays", "file": str(p / "no.npz")}, r"mine\.file: there is no file .*no\.npz"),
-    ],
-)  # fmt: skip
-def test_arrays_that_do_not_fit_are_refused(
-    block: Callable[[Path], dict[str, Any]], message: str, tmp_path: Path
+@pytest.mark.parametrize(("arrays", "settings", "named"), MISREAD)
+def test_arrays_that_may_be_misread_are_refused(
+    arrays: dict[str, Any], settings: dict[str, Any], named: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(UserError, match=message) as raised:
-        loaded(block(tmp_path))
-    assert str(tmp_path) in str(raised.value) or "class" in str(raised.value)
-    assert len(str(raised.value).splitlines()) <= 2
+    with pytest.raises(UserError, match=named):
+        loaded({"kind": "arrays", "file": npz(tmp_path, **arrays), **settings})
 
 
 @pytest.mark.parametrize(
@@ -222,32 +158,21 @@ def test_arrays_that_do_not_fit_are_refused(
     [
         ({"kind": "arrays"}, "mine: give one of file, images and features, not none"),
         ({"kind": "arrays", "file": "a", "images": "b"}, "not file and images"),
-        ({"kind": "arrays", "file": "a", "labels": "b"}, "mine.labels: the file has them"),
-        ({"kind": "arrays", "features": "a"}, "mine.features: needs labels"),
-        ({"kind": "arrays", "features": "a", "labels": "b", "split": "given"}, "mine.split: given is an array"),
-        ({"kind": "arrays", "file": "a", "weights": "imagenet"}, "mine: image_size is missing"),
-        ({"kind": "arrays", "file": "a", "image_size": 8}, "mine: weights is missing"),
-        ({"kind": "arrays", "images": "a", "labels": "b"}, "mine.images: need weights and image_size"),
-        ({"kind": "arrays", "features": "a", "labels": "b", **NETWORK}, "mine.features: need no network"),
-        ({"kind": "arrays", "file": "a", "split": "given", "test": 0.1}, "mine.test: the file gives the parts"),
-        ({"kind": "arrays", "file": "a", "test": 0.9}, "mine.validation: validation and test add up to 1.05"),
-        ({"kind": "arrays", "file": "a", "test": 1.5}, "mine.test: 1.5 is too large"),
-        ({"kind": "arrays", "file": "a", "weights_folder": "b"}, "mine.weights_folder: only weights: imagenet"),
-        ({"kind": "image-folder", **NETWORK}, "mine: folder is missing"),
-        ({"kind": "image-folder", "folder": "a"}, "mine: (weights|image_size) is missing"),
-        ({"kind": "idx", "labels": "a", **NETWORK}, "mine: images is missing"),
+        ({"kind": "arrays", "file": "a", "labels": "b"}, "mine.labels"),
+        ({"kind": "arrays", "features": "a"}, "mine.features"),
+        ({"kind": "arrays", "features": "a", "labels": "b", "split": "given"}, "mine.split"),
+        ({"kind": "arrays", "images": "a", "labels": "b"}, "mine.images"),
+        ({"kind": "arrays", "features": "a", "labels": "b", **NETWORK}, "mine.features"),
+        ({"kind": "arrays", "file": "a", "split": "given", "test": 0.1}, "mine.test"),
+        ({"kind": "arrays", "file": "a", "test": 0.9}, "mine.validation"),
+        ({"kind": "arrays", "file": "a", "weights_folder": "b"}, "mine.weights_folder"),
         ({"kind": "idx", "images": "a", "labels": "b", "test_images": "c", **NETWORK}, "go together"),
-        (
-            {"kind": "idx", "images": "a", "labels": "b", "test_images": "c", "test_labels": "d", "test": 0.1, **NETWORK},
-            "mine.test: test_images are the test set",
-        ),
+        ({"kind": "idx", "images": "a", "labels": "b", "test_images": "c", "test_labels": "d", "test": 0.1, **NETWORK}, "mine.test"),
         ({"kind": "series", "split": "trials"}, "mine: give one of file and signals, not none"),
-        ({"kind": "series", "file": "a"}, "mine: split is missing"),
-        ({"kind": "series", "file": "a", "split": "subjects"}, "'subjects' is not one of its values"),
-        ({"kind": "series", "file": "a", "labels": "b", "split": "trials"}, "mine.labels: the file has them"),
-        ({"kind": "series", "signals": "a", "split": "trials"}, "mine.signals: needs labels"),
-        ({"kind": "series", "signals": "a", "labels": "b", "split": "groups"}, "mine.groups: split: groups needs"),
-        ({"kind": "series", "signals": "a", "labels": "b", "split": "given"}, "mine.split: given is an array"),
+        ({"kind": "series", "file": "a", "labels": "b", "split": "trials"}, "mine.labels"),
+        ({"kind": "series", "signals": "a", "split": "trials"}, "mine.signals"),
+        ({"kind": "series", "signals": "a", "labels": "b", "split": "groups"}, "mine.groups"),
+        ({"kind": "series", "signals": "a", "labels": "b", "split": "given"}, "mine.split"),
     ],
 )  # fmt: skip
 def test_settings_that_do_not_go_together_are_refused(block: dict[str, Any], message: str) -> None:
@@ -297,7 +222,10 @@ def test_paths_are_no_part_of_the_content_but_names_of_classes_are(tmp_path: Pat
 
 
 def test_a_bad_file_leaves_nothing_behind(tmp_path: Path) -> None:
-    block = {"kind": "arrays", "file": npz(tmp_path, x=with_value(np.nan), y=ANIMALS)}
+    block = {
+        "kind": "arrays",
+        "file": npz(tmp_path, x=np.where(VECTORS[3, 2] == VECTORS, np.nan, VECTORS), y=ANIMALS),
+    }
     with pytest.raises(UserError, match="NaN"):
         features.prepare(config(block).workloads["mine"][1], tmp_path / "store" / "features.json", None)
     assert not (tmp_path / "store").exists()
@@ -385,39 +313,6 @@ def test_photographs_are_turned_upright(tmp_path: Path) -> None:
     assert turned[:3].max() < 10 and turned[5:].min() > 245
 
 
-def moving(path: Path) -> None:
-    frames = [Image.new("L", (8, 8), level) for level in (0, 255)]
-    frames[0].save(path / "day" / "a.gif", save_all=True, append_images=frames[1:])
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda p: (p / "day" / "0.png").write_bytes(b"no image"), "0.png: is not a readable image"),
-        (
-            lambda p: (p / "day" / "0.png").write_bytes((p / "day" / "1.png").read_bytes()[:45]),
-            "0.png: is not a readable image",
-        ),
-        (lambda p: (p / "day" / "a.txt").write_text("x"), r"mine\.folder: .*a\.txt is not an image"),
-        (lambda p: (p / "day" / "in").mkdir(), r"mine\.folder: .*in is a folder in a class's folder"),
-        (lambda p: [f.unlink() for f in (p / "day").glob("*.png")], r"day is empty"),
-        (lambda p: (p / "day").rename(p / ".day"), "has 1 folders; at least 2"),
-        (lambda p: p.rename(p.with_name("gone")), r"mine\.folder: there is no folder"),
-        (lambda p: [f.unlink() for f in sorted((p / "day").glob("*.png"))[2:]], "class 'day' has 2 samples"),
-        (lambda p: Image.new("RGBA", (8, 8), (1, 2, 3, 4)).save(p / "day" / "a.png"), "transparent in places"),
-        (lambda p: Image.new("I;16", (8, 8)).save(p / "day" / "a.png"), "its mode is I;16; save it with 8 bits"),
-        (moving, "has 2 frames"),
-    ],
-)  # fmt: skip
-def test_folders_that_do_not_fit_are_refused(
-    damage: Callable[[Path], Any], message: str, tmp_path: Path
-) -> None:
-    folder = pictures(tmp_path / "pictures")
-    damage(folder)
-    with pytest.raises(UserError, match=message):
-        loaded({"kind": "image-folder", "folder": str(folder), **NETWORK})
-
-
 # --- idx ---
 
 
@@ -442,26 +337,6 @@ def test_idx_test_images_are_the_test(tmp_path: Path) -> None:
     assert data.splits["test"].tolist() == list(range(40, 49))
     assert np.array_equal(data.pixels[40:], COLOUR[:9])
     assert [len(data.splits[name]) for name in SPLITS] == [32, 8, 9]
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"labels": np.zeros(39, np.uint8)}, r"labels: has shape \(39,\), but there are 40 images"),
-        ({"labels": np.zeros(40, np.uint8)}, "has 1 class"),
-        ({"test_images": COLOUR}, "another size or type"),
-        ({"test_labels": np.full(40, 9, np.uint8)}, "class '9' has 0 samples"),
-        ({"images": np.zeros(40, np.uint8)}, r"images: shape \(40,\) is not that of images"),
-    ],
-)
-def test_idx_files_that_do_not_fit_are_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    labels = np.arange(40, dtype=np.uint8) % 2
-    arrays = {"images": GREY, "labels": labels, "test_images": GREY, "test_labels": labels, **change}
-    files = {name: idx(tmp_path, name, array) for name, array in arrays.items()}
-    if "labels" in change or "images" in change:
-        del files["test_images"], files["test_labels"]
-    with pytest.raises(UserError, match=message):
-        loaded({"kind": "idx", **files, **NETWORK})
 
 
 # --- series ---
@@ -528,29 +403,6 @@ def test_features_too_large_to_be_standardised_are_refused(tmp_path: Path) -> No
 
 def series(path: Path, by: str, **arrays: Any) -> dict[str, Any]:
     return {"kind": "series", "split": by, "file": npz(path, **arrays)}
-
-
-@pytest.mark.parametrize(
-    ("block", "message"),
-    [
-        (lambda p: series(p, "trials", x=SIGNALS[0], y=ANIMALS), r"not \(trials, channels, steps\)"),
-        (lambda p: series(p, "trials", x=SIGNALS * 1e39, y=ANIMALS), "in single precision: holds NaN or infinity at"),
-        (lambda p: series(p, "trials", x=SIGNALS, y=RARE), "class 'dog' has 2 samples"),
-        (lambda p: series(p, "groups", x=SIGNALS, y=ANIMALS), "no array called groups"),
-        (lambda p: series(p, "groups", x=SIGNALS, y=ANIMALS, groups=GROUPS[1:]), r"groups: has shape \(39,\)"),
-        (lambda p: series(p, "groups", x=SIGNALS, y=ANIMALS, groups=GROUPS > "b"), "at least 3 groups, not 2"),
-        (
-            lambda p: series(p, "groups", x=SIGNALS, y=ANIMALS, groups=ANIMALS),
-            "has no training sample; choose another split_seed, or add groups",
-        ),
-        (lambda p: series(p, "trials", x=SIGNALS, y=ANIMALS, split=ANIMALS), "has an array split"),
-    ],
-)  # fmt: skip
-def test_series_that_do_not_fit_are_refused(
-    block: Callable[[Path], dict[str, Any]], message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=message):
-        loaded(block(tmp_path))
 
 
 @pytest.mark.parametrize("model", sorted(FAMILIES["eeg"].models))

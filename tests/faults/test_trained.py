@@ -22,7 +22,7 @@ from ketscale.problems.registry import FAMILIES
 from tests.contract.tiny_study import ROOT, environment
 from tests.contract.tiny_study import config as tiny_config
 from tests.faults import SEED, count
-from tests.faults.test_config import mutated
+from tests.property.configs import JUNK, at, placed, places
 
 COUNT = count(4, len(FAMILIES))
 # A changed setting may well be more work than a test has time for. Then Ctrl-C must end it.
@@ -36,8 +36,13 @@ def accepted(family: str) -> Iterator[tuple[int, str, dict[str, Any], Config, Ru
     sound = analysis.of(whole)
     for number in itertools.count():
         rng = random.Random(f"{SEED} {family} trained {number}")
-        damaged, change = mutated({name: whole[name] for name in BLOCKS}, rng)
-        damaged = {**whole, **damaged}
+        place = rng.choice([place for place in places(whole) if place[0] in BLOCKS])
+        value = at(whole, place)
+        twice = isinstance(value, int | float) and not isinstance(value, bool)
+        damaged = placed(
+            whole, place, rng.choice([*JUNK, *([2 * value, 1000 * value, value / 7] * 5 if twice else [])])
+        )
+        change = f"{place} = {at(damaged, place)!r:.300}"
         try:
             config = analysis.of(yaml.safe_load(yaml.safe_dump(damaged)))
         except UserError:

@@ -5,8 +5,6 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from ketscale import grid
 from ketscale.config import Config, Settings, conflicts, load
@@ -15,86 +13,12 @@ from ketscale.grid import Run, SizeAxis
 from ketscale.problems.registry import FAMILIES, read_config
 from tests import ROOT
 
-NAMES = st.from_regex(rf"\A{grid.CONSTRAINTS['workload']}\Z")
 SIZES = (SizeAxis("q", "qubits", "qubits"), SizeAxis("l", "layers", "layers"))
-COUNTS = st.integers(min_value=0, max_value=10**6)
-FROM_ONE = st.integers(min_value=1, max_value=10**6)
-RUNS = st.builds(
-    Run,
-    workload=NAMES,
-    model=NAMES,
-    size=st.from_regex(rf"\A{grid.CONSTRAINTS['size']}\Z"),
-    batch=FROM_ONE,
-    simulator=NAMES,
-    backend=st.sampled_from(["cpu", "gpu", "ddp", "ddp-cpu", "mpi"]),
-    nodes=st.integers(1, grid.run.LARGEST_LAYOUT["nodes"]),
-    ranks=FROM_ONE,
-    threads=st.integers(1, grid.run.LARGEST_LAYOUT["threads"]),
-    protocol=NAMES,
-    seed=COUNTS,
-)
 
 
 @pytest.fixture
 def default() -> Config:
     return read_config(ROOT / "config.yaml")
-
-
-@given(RUNS)
-def test_parse_is_the_inverse_of_path(run: Run) -> None:
-    assert Run.parse(run.path) == run
-    assert Run.parse(run.folder) == run
-    assert Run.parse(f"/somewhere/else/{run.path}") == run
-
-
-@given(RUNS, RUNS)
-def test_two_runs_never_share_a_path(one: Run, other: Run) -> None:
-    assert (one.path == other.path) == (one == other)
-
-
-@given(RUNS)
-def test_a_layout_splits_into_what_it_was_made_of(run: Run) -> None:
-    assert grid.layout(run.layout) == {
-        "backend": run.backend,
-        "nodes": run.nodes,
-        "ranks": run.ranks,
-        "threads": run.threads,
-    }
-
-
-@pytest.mark.parametrize(
-    "path",
-    ["", "results/report.html", "results/runs/digits/vqc/q4-l3/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json",
-     "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seedx/metrics.json",
-     "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seed00/metrics.json",
-     "results/runs/digits/vqc/q04-l3-b16/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json",
-     "results/runs/digits/vqc/q4-l3-b0/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json",
-     "results/runs/digits/vqc/q4-l3-b16/default.qubit/mpi-n0r2t1/timing/seed0/metrics.json",
-     "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seed0/history.csv",
-     "results/runs/digits/vqc/q4-l3-b16/default.qubit/cpu-n1r1t1/timing/seed0/metrics.json\n"],
-)  # fmt: skip
-def test_a_path_that_names_no_run_is_refused(path: str) -> None:
-    with pytest.raises(UserError, match="not the path of a run"):
-        Run.parse(path)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "cpu",
-        "cpu-n1",
-        "cpu-r1n1t1",
-        "cpu-n1r01t1",
-        "mpi-n0r2t1",
-        "mpi-n1r2",
-        "CPU-n1r1t1",
-        "mpi-n1r2t1x",
-        "cpu-n1r1t1\n",
-    ],
-)
-def test_a_layout_that_is_written_otherwise_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match="write it as NAME-n<nodes>r<ranks>t<threads>"):
-        grid.layout(text)
 
 
 def test_points_add_to_the_shared_axes_or_replace_them() -> None:
@@ -104,18 +28,6 @@ def test_points_add_to_the_shared_axes_or_replace_them() -> None:
     runs = grid.expand(points, lambda workload: SIZES)
     assert [(run.simulator, run.seed) for run in runs] == [("a", 0), ("a", 1), ("b", 0)]
     assert {run.size for run in runs} == {"q4-l3"}
-
-
-@given(st.integers(0, 99), st.integers(0, 99))
-def test_a_size_says_its_numbers_by_name(qubits: int, layers: int) -> None:
-    numbers = {"qubits": qubits, "layers": layers}
-    assert grid.decode(SIZES, grid.encode(SIZES, numbers)) == numbers
-
-
-@pytest.mark.parametrize("size", ["q4", "l3-q4", "q4-l3-d2", "q4-s3"])
-def test_a_size_of_other_axes_is_refused(size: str) -> None:
-    with pytest.raises(UserError, match=r"write q<qubits>-l<layers>"):
-        grid.decode(SIZES, size)
 
 
 def test_runs_that_differ_in_their_seed_alone_have_one_point() -> None:

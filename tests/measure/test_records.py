@@ -166,81 +166,30 @@ def test_what_training_measures_is_taken(path, changes):
     assert check(path, settings).record
 
 
-@pytest.mark.parametrize(
-    "change, why",
-    [
-        ({"status": "fine"}, "Invalid enum value 'fine'"),
-        ({"surprise": 1}, "unknown field `surprise`"),
-        ({"resumed": -1}, ">= 0"),
-        ({"parameters": 2**63}, "<="),
-        ({"losses": [0.1] * 21}, "length <= 20"),
-        ({"run": None}, "Expected `object`"),
-        ({"machine": {}}, "required field"),
-        ({"machine": {**made()["machine"], "ranks": [{}]}}, "required field"),
-        ({"config": {"run": {}}}, "do not match its config hash"),
-        ({"family": "eeg"}, "family"),
-        ({"sizes": {"qubits": 5, "layers": 3}}, "sizes"),
-        ({"weights_hash": None}, "it is completed"),
-        ({"status": "diverged", "reason": None}, "it is diverged"),
-        ({"quality": measured()}, "completed epochs and fits have a quality"),
-        ({"losses": [0.1]}, "1 losses of 0 steps"),
-        ({"machine": {**made()["machine"], "ranks": made()["machine"]["ranks"] * 2}}, "2 of 1 ranks"),
-        ({"node_hours": -0.1}, ">= 0"),
-        ({"node_hours": 0.1}, "node_hours"),
-        ({"gpu_hours": 0.1}, "gpu_hours"),
-        ({"parameters": None}, "no number of parameters"),
-        ({"stopped": "2025-01-01T00:00:00+00:00"}, ">= 0|node_hours"),
-        ({"timing": timed(train_s=1e3)}, "train_s"),
-        ({"timing": timed(train_s=1e300)}, "<="),
-        ({"timing": timed(epoch_s=0.0025)}, "epoch_s"),
-        ({"timing": timed(samples_per_s=300 * RUN.batch)}, "samples_per_s"),
-        ({"timing": timed(samples_per_s=0.1)}, "samples_per_s"),
-        ({"timing": timed(step=timed()["step"] | {"median_s": 0.0005})}, "quartiles of step"),
-        ({"timing": timed(step=timed()["step"] | {"count": 0})}, "quartiles of step"),
-        ({"timing": timed(step=made()["timing"]["step"])}, "epoch_s is neither"),
-        ({"timing": timed(step=made()["timing"]["step"], epoch_s=None)}, "samples_per_s needs a median step"),
-        ({"timing": timed(step=timed()["step"] | {"q75_s": 1e9})}, "times of step"),
-        ({"timing": timed(step=timed()["step"] | {"mean_s": 17.0}, epoch_s=85.0)}, "times of step"),
-        ({"timing": timed(step=timed()["step"] | {"mean_s": None}, epoch_s=None)}, "quartiles of step"),
-        ({"timing": timed(first_step_s=0.04, steps_s=0.0)}, "steps_s, 0 s, is less than the 0.055 s"),
-        ({"timing": timed(steps_s=17.0)}, "steps_s and aside_s"),
-        ({"timing": timed(aside_s=17.0)}, "steps_s and aside_s"),
-        ({"timing": timed(step=timed()["step"] | {"mean_s": 0.0}, epoch_s=0.0)}, "mean of step"),
-        ({"timing": timed(step=timed()["step"] | {"count": 4})}, "4 steps .* of 3"),
-        (
-            {"timing": timed(epoch={"median_s": 1, "q25_s": 1, "q75_s": 1, "mean_s": 1, "count": 1})},
-            "times of epoch",
-        ),
-        ({"timing": timed(first_step_s=1e9)}, "first_step_s"),
-        ({"timing": timed(validation_s=17)}, "validation_s"),
-        ({"quiet": {**made()["quiet"], "quiet": True, "others_share": 17}}, "it is quiet, though"),
-        ({"quiet": {**made()["quiet"], "quiet": True, "oversubscribed": True}}, "it is quiet, though"),
-        (
-            {"quiet": {**made()["quiet"], "quiet": True, "steal_share": 0.06}},
-            "though the hypervisor gave 6% ",
-        ),
-        ({"quiet": {**made()["quiet"], "quiet": True, "throttled_share": 0.7}}, "though a CPU quota .* 70%"),
-        (
-            {"quiet": {**made()["quiet"], "quiet": True, "stalled_share": 0.3}},
-            "though it stood still for 30%",
-        ),
-        ({"split": {**made()["split"], "fold": 17}}, "fold 17 is not one of None"),
-        ({"split": {**made()["split"], "fold": 3, "folds": 3}}, "fold 3 is not one of 3"),
-        ({"split": {**made()["split"], "fold": 0, "folds": 3}}, "has folds, but its workload has no such"),
-        (
-            {
-                "machine": {
-                    **made()["machine"],
-                    "ranks": [{**made()["machine"]["ranks"][0], "shared_cores": []}],
-                }
-            },
-            "shared_cores",
-        ),
-    ],
-    ids=str,
-)
-def test_a_record_that_cannot_be_is_neither_written_nor_trusted(path, change, why):
-    _refused(path, SETTINGS, change, why)
+CANNOT_BE = [
+    {"config": {"run": {}}}, {"family": "eeg"}, {"sizes": {"qubits": 5, "layers": 3}}, {"weights_hash": None},
+    {"status": "diverged", "reason": None}, {"quality": measured()}, {"losses": [0.1]}, {"parameters": None},
+    {"node_hours": 0.1}, {"gpu_hours": 0.1}, {"stopped": "2025-01-01T00:00:00+00:00"},
+    {"machine": {**made()["machine"], "ranks": made()["machine"]["ranks"] * 2}},
+    {"timing": timed(train_s=1e3)}, {"timing": timed(epoch_s=0.0025)}, {"timing": timed(samples_per_s=300 * RUN.batch)},
+    {"timing": timed(samples_per_s=0.1)}, {"timing": timed(step=timed()["step"] | {"median_s": 0.0005})},
+    {"timing": timed(step=timed()["step"] | {"count": 0})}, {"timing": timed(step=made()["timing"]["step"])},
+    {"timing": timed(step=made()["timing"]["step"], epoch_s=None)}, {"timing": timed(step=timed()["step"] | {"q75_s": 1e9})},
+    {"timing": timed(step=timed()["step"] | {"mean_s": 17.0}, epoch_s=85.0)}, {"timing": timed(first_step_s=0.04, steps_s=0.0)},
+    {"timing": timed(step=timed()["step"] | {"mean_s": None}, epoch_s=None)}, {"timing": timed(steps_s=17.0)},
+    {"timing": timed(aside_s=17.0)}, {"timing": timed(step=timed()["step"] | {"mean_s": 0.0}, epoch_s=0.0)},
+    {"timing": timed(step=timed()["step"] | {"count": 4})}, {"timing": timed(first_step_s=1e9)}, {"timing": timed(validation_s=17)},
+    {"timing": timed(epoch={"median_s": 1, "q25_s": 1, "q75_s": 1, "mean_s": 1, "count": 1})},
+    *({"quiet": {**made()["quiet"], "quiet": True, **beside}} for beside in (
+        {"others_share": 17}, {"oversubscribed": True}, {"steal_share": 0.06}, {"throttled_share": 0.7}, {"stalled_share": 0.3},
+    )),
+    *({"split": {**made()["split"], **folds}} for folds in ({"fold": 17}, {"fold": 3, "folds": 3}, {"fold": 0, "folds": 3})),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CANNOT_BE, ids=str)
+def test_a_record_that_contradicts_itself_is_neither_written_nor_trusted(path, change):
+    _refused(path, SETTINGS, change)
 
 
 def by_recording(seed):
@@ -280,41 +229,23 @@ def test_a_run_whose_data_did_not_fit_in_memory_needs_no_fold(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "quality, why",
+    "quality",
     [
-        ({"epochs": 1}, "required field"),
-        (measured() | {"best_epoch": 2}, "best epoch"),
-        (measured(accuracy=17), "accuracy on the test samples is 17"),
-        (measured(accuracy=-0.1), "accuracy on"),
-        (measured(auc=1.5), "auc on"),
-        (measured(accuracy=[1]), "accuracy on"),
-        (measured(chance=2), "chance on"),
-        (measured(loss=[]), "loss on"),
-        (measured(count=0), "count on"),
-        (measured(count=1.5), "count on"),
-        (measured(accuracy=2 / 3) | {"right": None}, "accuracy on the test samples has no single cases"),
-        (measured(accuracy=1 / 3, count=3), "is 0.33.*, but 2 of 3 cases are right"),
-        (measured(accuracy=2 / 3, count=4), "but 2 of 3 cases are right"),
-        (
-            measured(accuracy=1.0, count=3) | {"right": {"bits": "8A==", "samples": 3, "cases": None}},
-            "not those of 3 cases",
-        ),
-        (
-            measured(accuracy=1.0, count=3) | {"right": {"bits": "4A==", "samples": 2, "cases": [1, 1, 1]}},
-            "of 2 samples",
-        ),
-        (
-            measured(accuracy=1.0, count=3) | {"right": {"bits": "?", "samples": 3, "cases": None}},
-            "not base64",
-        ),
+        measured() | {"best_epoch": 2},
+        *(measured(**wrong) for wrong in ({"accuracy": 17}, {"accuracy": -0.1}, {"auc": 1.5}, {"chance": 2}, {"count": 0})),
+        measured(accuracy=2 / 3) | {"right": None},
+        measured(accuracy=1 / 3, count=3),
+        measured(accuracy=2 / 3, count=4),
+        measured(accuracy=1.0, count=3) | {"right": {"bits": "8A==", "samples": 3, "cases": None}},
+        measured(accuracy=1.0, count=3) | {"right": {"bits": "4A==", "samples": 2, "cases": [1, 1, 1]}},
     ],
     ids=str,
-)
-def test_metrics_are_in_the_ranges_that_the_family_declares(path, quality, why):
-    _refused(path, EPOCHS, {"quality": quality}, why)
+)  # fmt: skip
+def test_metrics_are_in_the_ranges_that_the_family_declares_and_those_of_the_single_cases(path, quality):
+    _refused(path, EPOCHS, {"quality": quality})
 
 
-def _refused(path, settings, change, why):
+def _refused(path, settings, change, why=None):
     """Nobody can write it, and whoever forges it with its digest is not believed."""
     with pytest.raises(ValueError, match=why):
         record.write(path, settings, made(settings, **change))
@@ -322,12 +253,6 @@ def _refused(path, settings, change, why):
     path.write_text(maker.sealed(made(settings, **change)))
     found = check(path, settings)
     assert (found.state, found.record) == ("refused", None)
-
-
-def test_an_edited_record_is_refused(path):
-    record.write(path, SETTINGS, made(lost_s=3.0))
-    path.write_text(path.read_text().replace('"lost_s": 3.0', '"lost_s": 2.0'))
-    assert check(path).state == "refused" and "edited or damaged" in check(path).why
 
 
 def test_a_reader_finds_the_digest_by_itself(path):
@@ -338,35 +263,6 @@ def test_a_reader_finds_the_digest_by_itself(path):
     # Neither spaces nor the order of the keys are part of it.
     path.write_text(json.dumps({"digest": digest, **written}))
     assert check(path).record
-
-
-@pytest.mark.parametrize("where", ["at the top", "deep"])
-def test_a_key_that_is_given_twice_is_refused(path, where):
-    text = maker.sealed(made())
-    old = '"resumed": 0' if where == "at the top" else '"data_s": 0.0'
-    assert old in text
-    path.write_text(text.replace(old, f"{old}, {old}"))
-    assert check(path).state == "refused" and "is given twice" in check(path).why
-
-
-@pytest.mark.parametrize("number", [float("nan"), float("inf")])
-def test_nan_is_no_number_of_a_record(path, number):
-    with pytest.raises(ValueError, match=r"not JSON compliant"):
-        record.write(path, SETTINGS, made(losses=[number]))
-    assert not path.exists()
-
-
-@pytest.mark.parametrize("text", ["NaN", "-Infinity", "1e999"])
-def test_a_number_that_is_not_finite_is_refused(path, text):
-    path.write_text(maker.sealed(made(lost_s=3.5)).replace("3.5", text))
-    assert check(path).state == "refused"
-
-
-def test_a_part_that_is_missing_is_named(path):
-    whole = made()
-    del whole["timing"]["step"]
-    with pytest.raises(ValueError, match=r"step.*\$\.timing"):
-        record.write(path, SETTINGS, whole)
 
 
 @pytest.mark.parametrize(
@@ -381,12 +277,6 @@ def test_a_record_vouches_for_its_history(path, damage, why):
     record.write(path, SETTINGS, made())
     damage(path.parent / grid.HISTORY)
     assert check(path).state == "refused" and why in check(path).why
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"{} {}", b"[" * 100_000])
-def test_a_damaged_file_is_refused(path, content):
-    path.write_bytes(content)
-    assert check(path).state == "refused" and "cannot be read" in check(path).why
 
 
 def test_what_cannot_be_opened_is_refused(path):

@@ -201,12 +201,6 @@ def test_a_model_of_ones_own_has_the_sizes_and_the_simulator_that_it_names() -> 
     assert (axes["qubits"], axes["layers"], axes["simulator"]) == (0, 0, "none")
 
 
-def test_a_file_with_several_classes_needs_the_name_of_one() -> None:
-    Path("ring.py").write_text(RING)
-    with pytest.raises(UserError, match=r"has 2 classes; name the model as ring.py:CLASS"):
-        made(saved(x=VECTORS, y=CLASSES), model="ring.py")
-
-
 @pytest.mark.parametrize(
     ("file", "name"),
     [

@@ -126,29 +126,6 @@ def test_what_cannot_be_trained_is_refused(folder: Path, line: str, said: str) -
     assert said in (in_words(error.value) or "nothing")
 
 
-def test_what_is_no_module_is_refused(folder: Path) -> None:
-    write(folder, {"own.py": "class Own:\n    def __init__(self, inputs): pass"})
-    with pytest.raises(UserError, match=r"own.py: Own is no torch.nn.Module"):
-        built(settings_of_file(folder))
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        "    from abc import abstractmethod\n\n    @abstractmethod\n    def more(self): pass",
-        "    def __init__(self, inputs, outputs, /): pass",
-    ],
-    ids=["abstract", "arguments without names"],
-)
-def test_what_cannot_be_made_is_refused(folder: Path, body: str) -> None:
-    write(
-        folder,
-        {"own.py": HEAD.replace("nn.Module):", "nn.Module, metaclass=__import__('abc').ABCMeta):") + body},
-    )
-    with pytest.raises(UserError, match=r"own.py: Own cannot be made \("):
-        built(settings_of_file(folder))
-
-
 def test_batch_normalisation_is_for_one_rank(folder: Path) -> None:
     body = INIT + "self.norm = nn.BatchNorm1d(inputs)"
     assert built(settings(folder, body))

@@ -6,7 +6,6 @@ Five times KETSCALE_EXAMPLES studies of each sort are simulated, from fixed seed
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -19,8 +18,9 @@ from ketscale.analysis.comparison import Compared
 from ketscale.analysis.intervals import LEVEL
 from ketscale.analysis.kinds.selection import Candidate, Match, together
 from ketscale.config import Metric
+from tests.property import EXAMPLES
 
-STUDIES = 5 * int(os.environ.get("KETSCALE_EXAMPLES", "60"))
+STUDIES = 5 * EXAMPLES
 SHARE = Metric("accuracy", "accuracy", "share correct", "up")
 ERROR = Metric("rmse", "rmse", "", "down")
 

@@ -57,7 +57,6 @@ def test_without_steps_it_is_the_models_own_pulse() -> None:
         (NETWORKS["policy"](), WORKLOAD, [[1.0]], r"tasks: must be (n, 2), of alpha, detuning, not (1, 1)"),
         (NETWORKS["policy"](), WORKLOAD, [1.0, 0.5], "tasks: must be (n, 2)"),
         (NETWORKS["policy"](), WORKLOAD, [[-1.0, 0.5]], "alpha: must be at least 0 and finite"),
-        (NETWORKS["policy"](), WORKLOAD, [[1.0, float("nan")]], "tasks: some are not finite"),
         (NETWORKS["policy"](), QubitSpectrum(), [[1.0, 1e-3, 200.0]], "3 of its values vary (alpha, strength, cutoff)"),
         (NETWORKS["pulse"](), CoupledQubitsRelaxation(), [[4e4, 5e4] * 2], "controls must be (tasks, segments, 4)"),
         (TaskPulses(), WORKLOAD, [[1.0, 0.5]], "model: a TaskPulses does not adapt"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +54,6 @@ def folder(tmp_path: Path) -> Path:
 # --- reading ---
 
 
-def patched(path: Path, at: int, value: bytes) -> None:
-    """Put other bytes into a file."""
-    data = bytearray(path.read_bytes())
-    data[at : at + len(value)] = value
-    path.write_bytes(data)
-
-
 def test_trials_are_cut_after_their_cues(folder: Path) -> None:
     made = read(folder, [1], [4, 8], rate=80)
     assert made.signals.shape == (8, 64, 249)
@@ -86,38 +80,23 @@ def test_a_band_pass_takes_slow_waves_away(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "damage, message",
+    "damage",
     [
-        (lambda path: path.unlink(), "missing"),
-        (lambda path: path.write_bytes(b"not an EDF file"), "not a readable EDF file"),
-        (
-            lambda path: path.write_bytes(path.read_bytes()[:200_000]),
-            "has 200,000 bytes, but its header gives 428,896",
-        ),
-        (
-            lambda path: path.write_bytes(path.read_bytes() + b"more"),
-            "has 428,900 bytes, but its header gives 428,896",
-        ),
-        (lambda path: patched(path, 252, b"9999"), "not a readable EDF file"),
-        (lambda path: patched(path, 236, b"99999999"), r"but its header gives 2,\d+,\d+,\d+,"),
-        (lambda path: write_edf(path, recording(), [(3.0, "T1"), (3.0, "T2")]), "not a readable EDF file"),
-        (lambda path: write_edf(path, recording(), [(1.0, "T0")]), "has no cue T1 or T2"),
-        (lambda path: write_edf(path, recording(channels=63), CUES), "63 channels, not 64"),
-        (lambda path: write_edf(path, recording(seconds=17), CUES), "ends before"),
-        (
-            lambda path: write_edf(path, recording(), CUES, SWAPPED),
-            "channel 1 is Fc3, in the database it is Fc5",
-        ),
-        (lambda path: write_edf(path, recording(), CUES, rate=128), "sampled at 128 Hz, not 160"),
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(path.read_bytes() + b"more"),
+        lambda path: write_edf(path, recording(), [(1.0, "T0")]),
+        lambda path: write_edf(path, recording(channels=63), CUES),
+        lambda path: write_edf(path, recording(seconds=17), CUES),
+        lambda path: write_edf(path, recording(), CUES, SWAPPED),
+        lambda path: write_edf(path, recording(), CUES, rate=128),
     ],
+    ids=["missing", "longer", "no cue", "63 channels", "ends early", "channels swapped", "another rate"],
 )
-def test_a_bad_file_is_an_error_that_names_it(folder: Path, damage: Any, message: str) -> None:
+def test_a_recording_that_is_another_is_an_error_that_names_it(folder: Path, damage: Any) -> None:
     path = folder / eeg_file(1, 8)
     damage(path)
-    with pytest.raises(UserError, match=message) as caught:
+    with pytest.raises(UserError, match=re.escape(str(path))):
         read(folder, [1], [4, 8], rate=80)
-    assert str(path) in str(caught.value)
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("level", [0.0, 100.0])

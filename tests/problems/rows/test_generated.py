@@ -128,8 +128,3 @@ def test_rows_that_no_memory_holds_are_refused_at_once(settings: dict[str, Any])
         UserError, match=r"workloads.mine: its rows take arrays of .*, and 100,000,000 is the"
     ):
         config({**settings, "split_seed": 0})
-
-
-def test_a_picture_of_one_pixel_is_refused() -> None:
-    with pytest.raises(UserError, match=r"workloads.mine.width: 1 is too small; it should be at least 2"):
-        config({"kind": "bars-and-stripes", "width": 1, "split_seed": 0})

@@ -12,7 +12,6 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC, SVR
 
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.errors import UserError
 from ketscale.problems.vectors import kernels
 from ketscale.problems.vectors.kernels import SVM, Kernel
 
@@ -182,21 +181,3 @@ def test_a_fitted_model_is_loaded_with_what_it_learned():
     fresh = Kernel(2, 1, None, 64, 10).double()
     fresh.load_state_dict(model.state_dict())
     assert torch.equal(fresh(DIGITS[100:120]), model(DIGITS[100:120]))
-
-
-@pytest.mark.parametrize(
-    "call, why",
-    [
-        (
-            lambda: Kernel(8, inputs=4),
-            "kernel has qubits: 8, but samples have 4 features; set qubits to at most",
-        ),
-        (lambda: SVM(4, components=5), "svm has components: 5, but samples have 4 features"),
-        (lambda: SVM(64)(DIGITS[:2]), "this svm is not fitted yet"),
-        (lambda: SVM(64).fit((DIGITS[:9], LABELS[:9]), None), "svm chooses cost and bandwidth by validation"),
-        (lambda: SVM(63, cost=1.0, bandwidth=1.0).fit((DIGITS[:9], LABELS[:9]), None), "takes inputs"),
-    ],
-)
-def test_what_cannot_be_fitted_is_refused_in_words(call, why):
-    with pytest.raises(UserError, match=why):
-        call()

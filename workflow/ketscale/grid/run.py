@@ -35,8 +35,8 @@ PATTERN = "{workload}/{model}/{size}-b{batch}/{simulator}/{backend}-n{nodes}r{ra
 RECORDS = "/".join([RUNS, *("*" for _ in PATTERN.split("/")), RECORD])
 NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 # Without leading zeros, with which one run would have several paths.
-COUNT = r"(?:0|[1-9]\d*)"
-POSITIVE = r"[1-9]\d*"
+COUNT = r"(?:0|[1-9][0-9]*)"
+POSITIVE = r"[1-9][0-9]*"
 BACKEND = r"[a-z]+(?:-cpu)?"
 CONSTRAINTS = {
     "workload": NAME,

@@ -40,7 +40,7 @@ def decode(axes: Sequence[SizeAxis], size: str) -> dict[str, int]:
     Raises:
         UserError: the letters are not those of `axes` in their order.
     """
-    parts = re.findall(r"([a-z])(\d+)", size)
+    parts = re.findall(r"([a-z])([0-9]+)", size)
     if [letter for letter, _ in parts] != [axis.letter for axis in axes]:
         pattern = "-".join(f"{axis.letter}<{axis.name}>" for axis in axes)
         raise UserError(f"size {size}: for models of this workload write {pattern}")

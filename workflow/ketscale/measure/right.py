@@ -31,14 +31,16 @@ def unpacked(right: Right) -> list[tuple[int, int]]:
     Raises:
         ValueError: the bits are not those of so many cases.
     """
-    counts = [1] * right.samples if right.cases is None else right.cases
+    total = right.samples if right.cases is None else sum(right.cases)
     try:
         bits = base64.b64decode(right.bits, validate=True)
     except ValueError as error:
         raise ValueError(f"the bits are not base64: {error}") from None
     text = "".join(f"{byte:08b}" for byte in bits)
-    if len(counts) != right.samples or len(bits) != _bytes(sum(counts)) or "1" in text[sum(counts) :]:
-        raise ValueError(f"the bits are not those of {sum(counts)} cases of {right.samples} samples")
+    # Before the list: a wrong number of samples may be one that no memory holds.
+    if len(bits) != _bytes(total) or "1" in text[total:] or right.samples != len(right.cases or text[:total]):
+        raise ValueError(f"the bits are not those of {total} cases of {right.samples} samples")
+    counts = right.cases or [1] * total
     return list(zip(_ones(text, counts), counts, strict=True))
 
 

@@ -1,0 +1,97 @@
+"""Any config is taken and means the same wherever it is read again, or it is refused in words that name the setting."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+import yaml
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ketscale import analysis
+from ketscale.config import Config, published_schema
+from ketscale.grid import Run
+from ketscale.problems.registry import FAMILIES
+from tests.property import attempt, examples
+from tests.property.configs import TINY, Place, at, junk, placed, places, redrawn
+
+SCHEMA = jsonschema.Draft202012Validator(published_schema(FAMILIES))
+NO_SETTING = "no_such_setting"
+TEXT = yaml.safe_dump(TINY["images"]).encode()
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("config") / "config.yaml"
+
+
+def meaning(config: Config) -> tuple[str, dict[Run, str]]:
+    """The config's text and each run's hash. The runs' order follows that of the studies in the file, which decides nothing."""
+    return config.text, {run: config.settings(run).hash for run in config.runs}
+
+
+def assert_same(config: Config, other: Config) -> None:
+    assert meaning(config) == meaning(other)
+
+
+@given(redrawn())
+def test_a_config_means_the_same_wherever_it_is_read_again(
+    file: Path, drawn: tuple[dict[str, Any], list[Place]]
+) -> None:
+    whole, changed = drawn
+    config, said = attempt(lambda: analysis.of(whole))
+    if config is None:
+        # The setting, or the block whose settings do not go together.
+        assert any(str(key) in said for place in changed for key in place[1:]), (changed, said)
+        return
+    assert_same(config, analysis.of(json.loads(config.text), placed=False))
+    file.write_text(yaml.safe_dump(whole, allow_unicode=True))
+    assert_same(config, analysis.read(file))
+
+
+@examples(5)
+@given(junk())
+def test_junk_is_refused_by_the_name_of_its_setting_or_can_be_run(
+    drawn: tuple[dict[str, Any], Place],
+) -> None:
+    whole, place = drawn
+    setting = next(key for key in reversed(place) if isinstance(key, str))
+    config, said = attempt(lambda: analysis.of(whole))
+    if config is None:
+        # Without its s, where the names in a whole section are gone.
+        assert setting.removesuffix("s") in said, (place, at(whole, place), said)
+        return
+    assert_same(config, analysis.of(json.loads(config.text), placed=False))
+    # An editor, which has the published schema, marks nothing that is taken.
+    assert SCHEMA.is_valid(whole), (place, at(whole, place))
+
+
+@given(st.data())
+def test_an_unknown_setting_is_refused_with_its_path(data: st.DataObject) -> None:
+    whole = data.draw(st.sampled_from(list(TINY.values())))
+    block = data.draw(
+        st.sampled_from([(), *(place for place in places(whole) if isinstance(at(whole, place), dict))])
+    )
+    config, said = attempt(lambda: analysis.of(placed(whole, (*block, NO_SETTING), 1)))
+    assert config is None and ".".join(map(str, (*block, NO_SETTING))) in said
+
+
+@given(
+    st.integers(0, len(TEXT)),
+    st.integers(0, 30),
+    st.binary(max_size=4) | st.sampled_from("[]{}&*!|>%@`'\",#:-\t\n ").map(str.encode),
+)
+@example(0, len(TEXT), b"[" * 100_000)
+@example(0, len(TEXT), b"{a: " * 100_000)
+@example(0, len(TEXT), b"")
+def test_a_file_with_wrong_bytes_is_refused_in_words_or_can_be_run(
+    file: Path, start: int, length: int, instead: bytes
+) -> None:
+    file.write_bytes(TEXT[:start] + instead + TEXT[start + length :])
+    config, _ = attempt(lambda: analysis.read(file))
+    if config is not None:
+        assert_same(config, analysis.of(json.loads(config.text), placed=False))

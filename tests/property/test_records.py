@@ -1,0 +1,248 @@
+"""What a run has written is read as it was, or refused by the name of its file: never other numbers, never a traceback."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from ketscale import analysis, grid
+from ketscale.config import Settings
+from ketscale.measure import record
+from ketscale.measure.right import packed
+from ketscale.problems import arrays, library, models, store
+from ketscale.problems.registry import FAMILIES
+from ketscale.training import checkpoint
+from tests import record_maker as maker
+from tests.property import attempt, examples
+from tests.property.configs import JUNK, TINY, placed, places
+
+KEY = "a" * 64
+# The shape of a sample, where it is not a number of features.
+INPUTS = {"eeg": (4, 8)}
+# What JSON can say.
+PLAIN_JUNK = [
+    junk
+    for junk in JUNK
+    if repr(junk) not in ("nan", "inf", "-inf")
+    and not isinstance(junk, bytes | date)
+    and junk != "\ud800"
+    and junk != {None: None}
+]
+SHARES, TIMES = st.floats(0, 1), st.floats(1e-6, 1e3)
+
+
+def settings_of(family: str) -> Settings:
+    """The settings of a run with epochs of a family's tiny study."""
+    config = analysis.of(TINY[family])
+    return config.settings(next(run for run in config.runs if run.protocol == "quality"))
+
+
+SETTINGS = {family: settings_of(family) for family in FAMILIES}
+
+
+def content(
+    settings: Settings, median_s: float = 0.005, loss: float = 1 / 3, **changes: Any
+) -> dict[str, Any]:
+    """A record with figures in every part, without its digest."""
+    step = {
+        "median_s": median_s,
+        "q25_s": 0.9 * median_s,
+        "q75_s": 1.1 * median_s,
+        "mean_s": median_s,
+        "count": 2,
+    }
+    figures = {"loss": loss, "count": 180} | {metric.name: 2 / 3 for metric in settings.family.metrics}
+    cases = msgspec.to_builtins(packed([[1]] * 120 + [[0]] * 60))
+    quality = {"epochs": 3, "best_epoch": 1, "chosen": {}, "validation": figures, "test": figures}
+    timing = {
+        **maker.of(settings)["timing"], "steps": 2, "step": step, "steps_per_epoch": 3, "epoch_s": 3 * median_s,
+        "samples_per_s": settings.run.batch / median_s, "train_s": 3 * median_s, "steps_s": 3 * median_s,
+    }  # fmt: skip
+    return maker.of(
+        settings,
+        quality={**quality, "right": cases if settings.family.headline.is_share else None},
+        losses=[2.5, loss],
+        timing=timing,
+        packages={"torch": "2.9.0", "wörter": "\n"},
+        stopped="2026-01-01T02:00:00+00:00",
+        **changes,
+    )
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("written")
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """The record of each family's run."""
+    folder = tmp_path_factory.mktemp("records")
+    return {
+        family: maker.write(folder / family, settings, **content(settings))
+        for family, settings in SETTINGS.items()
+    }
+
+
+@st.composite
+def flipped(draw: st.DrawFn, whole: bytes) -> bytes:
+    """A content with one to three bytes replaced, or cut off."""
+    damaged = bytearray(whole)
+    for _ in range(draw(st.integers(1, 3))):
+        damaged[draw(st.integers(0, len(whole) - 1))] = draw(st.integers(0, 255))
+    cut = draw(st.sampled_from([len(whole)] * 9 + [len(whole) // 2]))
+    assume(bytes(damaged[:cut]) != whole)
+    return bytes(damaged[:cut])
+
+
+def assert_damage_is_found(
+    data: st.DataObject, path: Path, read: Callable[[], Any], same: Callable[[Any], bool]
+) -> None:
+    """What is read of the file with some damage is the same as before, or it is refused by the name of the file."""
+    whole = path.read_bytes()
+    path.write_bytes(data.draw(flipped(whole)))
+    try:
+        found, said = attempt(read)
+    finally:
+        path.write_bytes(whole)
+    assert str(path) in said if found is None else same(found)
+    assert same(read())
+
+
+@given(
+    st.sampled_from(list(SETTINGS)),
+    TIMES,
+    SHARES,
+    st.integers(0, 2**62),
+    st.text(st.characters(codec="utf-8"), max_size=20),
+)
+def test_a_record_is_read_as_it_was_written(
+    folder: Path,
+    family: str,
+    median_s: float,
+    loss: float,
+    parameters: int,
+    text: str,
+) -> None:
+    settings = SETTINGS[family]
+    made = content(settings, median_s, loss, parameters=parameters, lost_s=median_s)
+    made["packages"][text] = text
+    path = maker.write(folder, settings, **made)
+    found = record.check(path, settings, maker.FEATURES)
+    assert (found.state, found.why) == ("completed", "")
+    assert msgspec.structs.replace(found.record, digest="") == maker.typed(maker.of(settings, **made))
+
+
+@examples(2)
+@given(st.sampled_from(list(SETTINGS)), st.data())
+def test_a_damaged_record_is_refused_or_the_same(
+    written: dict[str, Path], family: str, data: st.DataObject
+) -> None:
+    path, settings = written[family], SETTINGS[family]
+    whole = record.check(path, settings, maker.FEATURES).record
+    text = path.read_bytes()
+    path.write_bytes(data.draw(flipped(text)))
+    found = record.check(path, settings, maker.FEATURES)
+    path.write_bytes(text)
+    # 1E-5 is 1e-5: damage that changes no value does no harm.
+    assert found.record in (None, whole) and (found.record or found.why)
+    history = path.parent / grid.HISTORY
+    lines = history.read_bytes()
+    history.write_bytes(data.draw(flipped(lines)))
+    found = record.check(path, settings, maker.FEATURES)
+    history.write_bytes(lines)
+    assert found.record is None and grid.HISTORY in found.why
+    assert record.check(path, settings, maker.FEATURES).record == whole
+
+
+@examples(3)
+@given(st.sampled_from(list(SETTINGS)), st.data())
+def test_what_training_would_not_write_is_not_believed_with_a_digest_of_its_own(
+    folder: Path, family: str, data: st.DataObject
+) -> None:
+    settings, whole = SETTINGS[family], content(SETTINGS[family])
+    # The others say what lies beside the record, and what is in use now.
+    inner = [place for place in places(whole) if place[0] not in ("files", "features_hash")]
+    changed = placed(whole, data.draw(st.sampled_from(inner)), data.draw(st.sampled_from(PLAIN_JUNK)))
+    path = folder / grid.RECORD
+    (folder / grid.HISTORY).write_text(maker.NO_EPOCHS)
+    writable = True
+    try:
+        record.write(path, settings, changed)
+    except ValueError:
+        writable = False
+    path.write_text(maker.sealed(changed))
+    found = record.check(path, settings, maker.FEATURES)
+    assert (found.record is not None) == writable, found.why
+    assert found.record is not None or found.state in ("refused", "stale")
+
+
+@functools.cache
+def model(family: str) -> bytes:
+    """The file of a model that its run has trained."""
+    settings = SETTINGS[family]
+    given = {"inputs": INPUTS.get(family, 6), "outputs": 3}
+    arguments = {name: value for name, value in given.items() if models.takes(settings, name)}
+    trained = models.of_settings(settings, None, **arguments)
+    return models.saved(settings, SimpleNamespace(model=trained, arguments=arguments))
+
+
+@given(st.sampled_from(list(SETTINGS)), st.data())
+def test_a_damaged_model_is_refused_or_the_same(folder: Path, family: str, data: st.DataObject) -> None:
+    path = folder / "model" / models.WEIGHTS
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(model(family))
+    weights = library.load(path).state_dict()
+
+    def same(found: dict[str, torch.Tensor]) -> bool:
+        return all(torch.equal(found[name], weights[name]) for name in weights)
+
+    assert_damage_is_found(data, path, lambda: library.load(path).state_dict(), same)
+
+
+@given(st.data())
+def test_damaged_arrays_are_refused_or_the_same(folder: Path, data: st.DataObject) -> None:
+    path, rows = folder / "predictions.npz", np.random.default_rng(0).normal(size=(20, 3))
+    np.savez(path, allow_pickle=False, outputs=rows)
+
+    def read() -> np.ndarray:
+        return arrays.read_npz(path, {"outputs": ("outputs",)})["outputs"].values
+
+    assert_damage_is_found(data, path, read, lambda found: np.array_equal(found, rows))
+
+
+@given(st.data())
+def test_a_damaged_checkpoint_is_refused(folder: Path, data: st.DataObject) -> None:
+    weights = torch.arange(50.0)
+    checkpoint.save(folder, KEY, {"step": 3, "weights": weights})
+    path = checkpoint.path_of(folder, KEY)
+    whole = path.read_bytes()
+    path.write_bytes(data.draw(flipped(whole)))
+    found, said = attempt(lambda: checkpoint.load(folder, KEY))
+    assert found is None and str(path) in said
+
+
+@given(st.data())
+def test_a_damaged_manifest_or_what_it_lists_is_refused(folder: Path, data: st.DataObject) -> None:
+    manifest, rows = folder / "data" / "features.json", np.arange(12.0)
+    identity = {"settings": {}, "data_hash": "b" * 64, "code_version": 1, "shared": 0}
+    store.publish(manifest, identity, ["x.npy"], lambda inner: store.write(inner, {"x.npy": rows}) or {})
+
+    def read() -> tuple[dict[str, Any], bytes]:
+        found = store.opened(manifest, ["x.npy"], 1)
+        return dict(found.entries), found.array("x.npy").tobytes()
+
+    whole = read()
+    path = data.draw(st.sampled_from([manifest, next(manifest.parent.glob("*/x.npy"))]))
+    assert_damage_is_found(data, path, read, lambda found: found == whole)

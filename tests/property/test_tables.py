@@ -1,0 +1,194 @@
+"""Users' own arrays and tables are read as they are and split as they must be, or refused by the name of the file or setting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hn
+
+from ketscale.config import sources
+from ketscale.problems.splits import SPLITS
+from tests.own_files import config
+from tests.property import attempt, examples
+
+ORDINARY = st.floats(-1e3, 1e3, width=32)
+SHAPES = hn.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=12) | st.tuples(
+    st.integers(1, 40), st.integers(1, 3)
+)
+DTYPES = st.sampled_from(["f4", "f8", "<f2", ">f8", "i1", "u1", "i8", "u8", "?", "c16", "S3", "U3", "M8[D]"])
+CLASSES = st.lists(st.sampled_from(["cat", "dog", "eel"]), min_size=40, max_size=40)
+CELLS = st.sampled_from(
+    [
+        "",
+        "nan",
+        "-inf",
+        "1,5",
+        "1_0",
+        "0x1",
+        "1e400",
+        "9" * 30,
+        "cat",
+        '"',
+        '"a\n',
+        "\ufeff1",
+        "٣",
+        "true",
+        " 2 ",
+        "-0",
+    ]
+)
+# The file, or what in it, or the setting. (The commands put the workload before it.)
+NAMED = ("mine.", "class ", "there are ", "groups", "column", "file")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("own")
+
+
+def read(block: dict[str, Any]) -> tuple[Any, str]:
+    """What the workload `mine` reads from its files; or None and what was said, which names what is wrong."""
+
+    def load() -> Any:
+        made = config(block)
+        sources(made, "mine")
+        return made.workloads["mine"][1].load(None)
+
+    data, said = attempt(load)
+    assert data is not None or any(name in said for name in NAMED), said
+    return data, said
+
+
+def assert_parts(data: Any, count: int, together: np.ndarray | None = None) -> None:
+    """Each sample is in one part, training and test are not empty, and equal ones or those of a group are side by side."""
+    parts = np.full(count, "", "U10")
+    for name in SPLITS:
+        assert (parts[data.splits[name]] == "").all()
+        parts[data.splits[name]] = name
+    assert (parts != "").all() and {"train", "test"} <= set(parts.tolist())
+    if together is not None:
+        assert all(len(set(parts[together == one].tolist())) == 1 for one in np.unique(together))
+
+
+@st.composite
+def rows(draw: st.DrawFn) -> np.ndarray:
+    """Features of 40 samples, some of them copies of others, and some columns constant."""
+    values = draw(hn.arrays(np.float64, (40, draw(st.integers(1, 4))), elements=ORDINARY))
+    copies = draw(st.lists(st.tuples(st.integers(0, 39), st.integers(0, 39)), max_size=12))
+    for one, other in copies:
+        values[one] = values[other]
+    if draw(st.booleans()):
+        values[:, 0] = 5
+    return values
+
+
+def equal(values: np.ndarray) -> np.ndarray:
+    """The number of the first sample that a network cannot tell from each, in single precision as in double."""
+    single = (values + 0).astype(np.float32)
+    return np.array([next(i for i in range(len(single)) if (single[i] == one).all()) for one in single])
+
+
+@given(st.data())
+def test_arrays_of_any_kind_are_read_or_refused_in_words(folder: Path, data: st.DataObject) -> None:
+    kind = data.draw(st.sampled_from(["arrays", "rows", "series"]))
+    arrays = {
+        name: data.draw(hn.arrays(data.draw(DTYPES), data.draw(SHAPES)), label=name) for name in ("x", "y")
+    }
+    if data.draw(st.booleans()):
+        arrays["y"] = np.resize(["cat", "dog"], len(arrays["x"]))
+    if data.draw(st.booleans()):
+        arrays[data.draw(st.sampled_from(["groups", "split", "subject", "train", "other"]))] = np.resize(
+            ["train", "test"], len(arrays["x"])
+        )
+    np.savez(folder / "mine.npz", **arrays)
+    more = {"series": {"split": data.draw(st.sampled_from(["trials", "groups", "given"]))}}
+    found, _ = read({"kind": kind, "file": str(folder / "mine.npz"), **more.get(kind, {})})
+    if found is not None and kind != "series":
+        assert np.array_equal(found.values, arrays["x"]) and np.isfinite(found.values).all()
+        assert_parts(found, len(arrays["x"]))
+
+
+@given(rows(), CLASSES, st.integers(0, 3), st.floats(0, 0.5), st.floats(0.01, 0.5))
+def test_samples_are_drawn_into_disjoint_parts_with_their_copies(
+    folder: Path, values: np.ndarray, classes: list[str], seed: int, validation: float, test: float
+) -> None:
+    np.savez(folder / "mine.npz", x=values, y=classes)
+    shares = {"split_seed": seed, "validation": validation, "test": test}
+    data, said = read({"kind": "arrays", "file": str(folder / "mine.npz"), **shares})
+    # Enough of each class, so that each part gets its share: no other reason to refuse it.
+    if data is None:
+        assert "samples" in said or "1 class" in said or "validation and test" in said
+        return
+    assert np.array_equal(data.values, values) and [data.names[one] for one in data.targets] == classes
+    assert_parts(data, 40, equal(values))
+    assert data.shared() == 0
+    assert set(data.targets[data.splits["train"]].tolist()) == set(range(len(data.names)))
+    again, _ = read({"kind": "arrays", "file": str(folder / "mine.npz"), **shares})
+    assert again.digest() == data.digest()
+
+
+@given(rows(), hn.arrays(np.int64, 40, elements=st.integers(-3, 9)), st.integers(0, 3))
+def test_groups_are_whole(folder: Path, values: np.ndarray, groups: np.ndarray, seed: int) -> None:
+    np.savez(folder / "mine.npz", x=values, y=np.arange(40.0), groups=groups)
+    block = {"kind": "rows", "task": "regression", "split": "groups", "split_seed": seed}
+    data, said = read({**block, "file": str(folder / "mine.npz")})
+    assert (data is None) == (len(set(groups.tolist())) < 3), said
+    if data is not None:
+        assert_parts(data, 40, groups)
+
+
+@given(rows(), st.lists(st.sampled_from(["train", "val", "validation", "test"]), min_size=40, max_size=40))
+def test_a_given_split_is_kept_and_what_its_parts_share_is_counted(
+    folder: Path, values: np.ndarray, given_parts: list[str]
+) -> None:
+    np.savez(folder / "mine.npz", x=values, y=np.arange(40.0), split=given_parts)
+    data, said = read(
+        {"kind": "rows", "task": "regression", "split": "given", "file": str(folder / "mine.npz")}
+    )
+    if data is None:
+        assert "split" in said and not {"train", "test"} <= set(given_parts)
+        return
+    names = np.array(["validation" if name == "val" else name for name in given_parts])
+    assert all(np.array_equal(data.splits[name], np.flatnonzero(names == name)) for name in SPLITS)
+    alike, order = equal(values), np.array([SPLITS.index(name) for name in names])
+    before = [((alike == alike[i]) & (order < order[i])).any() for i in range(40)]
+    assert data.shared() >= sum(before)
+
+
+@examples(2)
+@given(st.data())
+def test_a_table_is_read_as_it_is_or_refused_by_its_cell(folder: Path, data: st.DataObject) -> None:
+    values = data.draw(rows())
+    classes = ["cat", "dog"] * 20
+    cells = [[*map(repr, row), name] for row, name in zip(values.tolist(), classes, strict=True)]
+    names = [*(f"x{column}" for column in range(values.shape[1])), "animal"]
+    wrong = data.draw(st.none() | st.tuples(st.integers(0, 39), st.integers(0, values.shape[1]), CELLS))
+    if wrong is not None:
+        row, column, cell = wrong
+        cells[row][column] = cell
+    separator = data.draw(st.sampled_from([",", ";", "\t"]))
+    ending = data.draw(st.sampled_from(["\n", "\r\n"]))
+    text = ending.join(separator.join(line) for line in [names, *cells]) + ending
+    (folder / "mine.csv").write_text(data.draw(st.sampled_from(["", "\ufeff"])) + text, newline="")
+    found, said = read({"kind": "table", "file": str(folder / "mine.csv"), "target": "animal"})
+    if found is None:
+        assert wrong is not None or "samples" in said, said
+        return
+    assert_parts(found, 40)
+    same = np.arange(40) != (wrong[0] if wrong else -1)
+    assert np.array_equal(found.values[same], values[same])
+    assert [name for name, kept in zip(classes, same, strict=True) if kept] == [
+        found.names[target] for target, kept in zip(found.targets, same, strict=True) if kept
+    ]
+
+
+@given(st.binary(max_size=300) | st.text(st.sampled_from("ab,;\t\n\"'1.5 -é"), max_size=200).map(str.encode))
+def test_what_is_no_table_is_refused_by_its_name(folder: Path, content: bytes) -> None:
+    (folder / "mine.csv").write_bytes(content)
+    found, said = read({"kind": "table", "file": str(folder / "mine.csv"), "target": "a"})
+    assert found is not None or said
