@@ -49,13 +49,13 @@ setup: $(SETUP) ## the environment .venv from envs/cpu.lock
 
 test: $(SETUP) ## the tests, but for suites of others in full, which are sampled
 	@echo "==> Testing"
-	@$(ENV) python -m pytest -m "not in_full" $(SIDE_BY_SIDE)
+	@$(ENV) python -m pytest -m "not nightly" $(SIDE_BY_SIDE)
 
 test-all: $(SETUP) ## all tests: also the suites of others in full, and all on SLURM (before a release; an hour)
 	@echo "==> Testing, all of it"
 	@$(ENV) python -m pytest $(SIDE_BY_SIDE)
-	@$(ENV) python -m pytest tests/slurm -m "not long" $(ON_SLURM)
-	@$(ENV) python -m pytest tests/slurm -m long -s
+	@$(ENV) python -m pytest tests/nightly/slurm -m "not long" $(ON_SLURM)
+	@$(ENV) python -m pytest tests/nightly/slurm -m long -s
 
 # It resolves anew each time, so it has no stamp. All that a package can break is tested, but for what compares with the lock.
 test-newest: VENV := $(NEWEST)
@@ -69,37 +69,37 @@ test-newest: ## the tests with the newest packages that pyproject.toml allows, i
 	@$(ENV) python -c "$$COMPILED"
 	@$(ENV) python -c "$$DIFFERENCES"
 	@echo "==> Testing"
-	@$(ENV) python -m pytest -m "not in_full" -k "not what_the_lock_says" $(SIDE_BY_SIDE) $(TESTS)
+	@$(ENV) python -m pytest -m "not nightly" -k "not what_the_lock_says" $(SIDE_BY_SIDE) $(TESTS)
 
 test-faults: $(SETUP) ## the tests of kills, Ctrl-C, damaged files and wrong settings at random (SEED=, COUNT=; minutes)
 	@echo "==> Testing under damage"
-	@$(ENV) $(if $(SEED),KETSCALE_FAULT_SEED=$(SEED)) $(if $(COUNT),KETSCALE_FAULT_COUNT=$(COUNT) KETSCALE_EXAMPLES=$(COUNT)) python -m pytest tests/faults tests/property -s
+	@$(ENV) $(if $(SEED),KETSCALE_FAULT_SEED=$(SEED)) $(if $(COUNT),KETSCALE_FAULT_COUNT=$(COUNT) KETSCALE_EXAMPLES=$(COUNT)) python -m pytest tests/nightly/faults tests/property -s
 
 test-faults-long: ## the same with 2,000 kills, settings, bytes and bits of each kind (SEED=; a night)
 	@$(MAKE) test-faults COUNT=2000
 
 wheel-check: ## build sdist and wheel, install them into an empty environment, and train from another folder
 	@echo "==> Checking the wheel"
-	@PYTHON="$(PYTHON)" tests/packaging/check.sh
+	@PYTHON="$(PYTHON)" tests/style/packaging/check.sh
 
 gpu-kit: $(SETUP) ## fill gpu-kit/ with what gpu-check needs on a machine without a network (63 MiB with the checkout)
 	@echo "==> Filling gpu-kit/"
-	@$(ENV) python tests/gpu/kit
+	@$(ENV) python tests/nightly/gpu/kit
 
 gpu-check: ## what a machine with a GPU proves and measures, in 20 minutes, into gpu-check/gpu.json (GPU_PYTHON: one with torch)
 	@echo "==> Checking this machine's GPU"
-	@$(GPU_PYTHON) tests/gpu/check
+	@$(GPU_PYTHON) tests/nightly/gpu/check
 
 gpu-docs: $(SETUP) ## a page and figures in docs/gpu of what gpu-check found (RESULT=gpu-check/gpu.json), and its records
-	@$(ENV) PYTHONPATH=. python -m tests.gpu.publish $(or $(RESULT),gpu-check/gpu.json)
+	@$(ENV) PYTHONPATH=. python -m tests.nightly.gpu.publish $(or $(RESULT),gpu-check/gpu.json)
 
 test-slurm: $(SETUP) ## the core of the tests on a real SLURM cluster, started here (root; Debian packages: see docs/contributing.md)
 	@echo "==> Testing on SLURM"
-	@$(ENV) python -m pytest tests/slurm -m "not long and not in_full" $(ON_SLURM)
+	@$(ENV) python -m pytest tests/nightly/slurm -m "not long and not nightly" $(ON_SLURM)
 
 test-slurm-long: $(SETUP) ## the tests on SLURM that wait for time limits, a campaign with ten faults, and a study of 3,000 runs
 	@echo "==> Testing on SLURM (the long tests)"
-	@$(ENV) python -m pytest tests/slurm -m long -s
+	@$(ENV) python -m pytest tests/nightly/slurm -m long -s
 
 lint: $(SETUP) ## ruff, mypy, snakefmt and Snakemake's own lint
 	@echo "==> Checking style and types"

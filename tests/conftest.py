@@ -80,7 +80,7 @@ def without_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(autouse=True)
 def slurm_of_this_machine(monkeypatch: pytest.MonkeyPatch, without_cluster: Path) -> None:
-    """None, whatever is installed and configured here; tests/slurm has a cluster of its own instead."""
+    """None, whatever is installed and configured here; tests/nightly/slurm has a cluster of its own instead."""
     monkeypatch.setenv("PATH", f"{without_cluster}{os.pathsep}{os.environ['PATH']}")
 
 

@@ -32,7 +32,7 @@ def sampled(*axes: Iterable[Any]) -> list[Any]:
     return [
         pytest.param(
             *(axis[i] for axis, i in zip(values, row, strict=True)),
-            marks=[] if row in first else pytest.mark.in_full,
+            marks=[] if row in first else pytest.mark.nightly,
         )
         for row in itertools.product(*(range(len(axis)) for axis in values))
     ]

@@ -2,7 +2,7 @@
 
 `python -m docs._generate.benched gates.json dynamics.json dynamics-4096.json pulses.json` writes the part between
 `<!-- measured: gates -->` and `<!-- end: gates -->`, and so on, from all files of that name, whatever is behind a hyphen. An
-excerpt of the table by rule (`costs`) is there too; others stand outside of these parts, and `tests/docs` says when they are old.
+excerpt of the table by rule (`costs`) is there too; others stand outside of these parts, and `tests/style/docs` says when they are old.
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ rows. A number in prose is marked by a comment behind it, which forges and the s
     22.3 times<!-- 2026-11-peers.csv / 8 x 128 / tensorcircuit / over fused -->
 
 The comment names the file, relative to the page, then cells of one row, then a column. The last number before it, with what is
-in brackets behind, has to stand in that row and column, or be what stands there rounded. `tests/docs` checks both.
+in brackets behind, has to stand in that row and column, or be what stands there rounded. `tests/style/docs` checks both.
 """
 
 from __future__ import annotations

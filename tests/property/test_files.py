@@ -22,8 +22,8 @@ from ketscale.problems.registry import workload_of
 from ketscale.problems.sentences.sentences import Sentences
 from ketscale.problems.sentences.sentences import read as read_sentences
 from tests.own_files import ANIMALS, GREY, NETWORK, SIGNALS, VECTORS, idx, npy, npz, pictures
-from tests.problems.eeg.edf_factory import RATE, write_edf
 from tests.property import attempt, examples
+from tests.unit.problems.eeg.edf_factory import RATE, write_edf
 
 MORE_MEMORY = 2 << 30
 # Limits of integers, and what the headers of text are made of.

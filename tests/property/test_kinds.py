@@ -22,8 +22,8 @@ from ketscale.analysis.kinds.selection import Candidate, Match, together
 from ketscale.analysis.points import FOUND
 from ketscale.config import Metric
 from ketscale.grid import POINT, Run, Study
-from tests.analysis import claims_factory
-from tests.analysis.test_scaling import CONFIG, row
+from tests import claims_factory
+from tests.unit.analysis.test_scaling import CONFIG, row
 
 Row = dict[str, Any]
 # The kinds of speed whose axis these rows have.

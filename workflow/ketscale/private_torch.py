@@ -1,6 +1,6 @@
 """Names of torch that begin with an underscore: all that KetScale uses, with the reason for each.
 
-Another version of torch may change them. tests/test_private_torch.py then says which, and says too if another file uses
+Another version of torch may change them. tests/unit/test_private_torch.py then says which, and says too if another file uses
 one. Modules and functions are bound here by public names.
 """
 

@@ -1,0 +1,318 @@
+"""The contract of a family, for every family of the registry: whoever adds one gets these tests for nothing.
+
+Each trains the family's `tiny` study with one call of Snakemake, from another directory than the Snakefile's.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from ketscale import analysis
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.jobs import baselines, cohorts
+from ketscale.problems.library import predictions
+from ketscale.problems.registry import FAMILIES
+from tests.nightly.contract.tiny_study import Project
+from tests.nightly.contract.tiny_study import config as tiny_config
+
+pytestmark = pytest.mark.slow
+
+# What a record says of how a run was laid out.
+LAYOUT = ("backend", "nodes", "ranks", "threads")
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def project(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The family's tiny study, finished."""
+    project = Project(tmp_path_factory.mktemp(request.param) / "project", FAMILIES[request.param].tiny)
+    project.snakemake()
+    return project
+
+
+def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
+    assert all(record["status"] == "completed" for record in project.records())
+    states = {row["state"] for row in project.table("completeness")}
+    assert states == {"completed"}
+    page = (project.results / "report.html").read_text()
+    assert 10_000 < len(page) < 5e6
+    assert not [line for line in page.splitlines() if 'src="http' in line or '<link rel="stylesheet"' in line]
+    assert not (project.folder / "results").exists(), "something was written outside the results folder"
+    for figure in ("accuracy", "simulators"):
+        assert (project.results / "figures" / f"{figure}.svg").stat().st_size > 1000
+
+
+def test_each_model_takes_a_first_step_with_each_simulator(project: Project) -> None:
+    done = project.run("ketscale", "try")
+    tried = {tuple(line.split(", ")[:2]) for line in done.stdout.splitlines()}
+    assert tried == {
+        (f"{run['model']} on {run['workload']}", run["simulator"])
+        for run in (record["run"] for record in project.records())
+    }
+
+
+def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Project) -> None:
+    rows = [row for row in project.table("parity") if row["precision"] == "fp64"]
+    simulators, ranks = set(), set()
+    for row in rows:
+        assert row["held"] == "True", row
+        assert float(row["limit"]) <= 1e-9
+        run = Run.parse(row["run"])
+        simulators |= {run.simulator, Run.parse(row["reference"]).simulator}
+        ranks.add(run.ranks)
+    assert {2, 3} <= ranks
+    assert simulators == set(project.simulators)
+
+
+def test_all_ranks_together_see_as_many_samples_as_one_rank(project: Project) -> None:
+    seen: dict[str, dict[int, int]] = {}
+    for record in project.records():
+        point = {name: value for name, value in record["run"].items() if name not in LAYOUT}
+        samples = sum(rank["samples"] for rank in record["machine"]["ranks"])
+        seen.setdefault(json.dumps(point, sort_keys=True), {})[record["run"]["ranks"]] = samples
+    several = [found for found in seen.values() if len(found) > 1]
+    assert several
+    for found in several:
+        assert len(set(found.values())) == 1 and found[1] > 0, found
+
+
+def test_quality_has_the_familys_metrics_and_its_headline_is_tabulated(project: Project) -> None:
+    records = [record for record in project.records() if record["quality"]]
+    family = FAMILIES[records[0]["family"]]
+    for record in records:
+        for split in ("validation", "test"):
+            assert {"loss", *(metric.name for metric in family.metrics)} <= set(record["quality"][split])
+            assert family.headline.chance != "data" or 0 <= record["quality"][split]["chance"] <= 1
+        assert (record["quality"]["right"] is not None) == family.headline.is_share
+    rows = project.table("quality")
+    assert {row["metric"] for row in rows} == {family.headline.name}
+    assert all(row["value"] for row in rows)
+    assert {bool(row["baseline"]) for row in rows if row["chosen"] == "True"} == {
+        family.baselines is not None
+    }
+
+
+def test_baselines_are_tested_on_the_samples_of_the_models(project: Project) -> None:
+    tested = next(record for record in project.records() if record["quality"])
+    file, right = project.results / f"baselines/{tested['run']['workload']}.json", tested["quality"]["right"]
+    assert file.exists() == (FAMILIES[tested["family"]].baselines is not None)
+    if found := baselines.read(file):
+        assert found.features == tested["features_hash"] and len(found.results) >= 2
+        for each in found.results:
+            assert (
+                not each.why
+                and each.right
+                and (each.right.samples, each.right.cases) == (right["samples"], right["cases"])
+            )
+
+
+def test_a_resumed_run_ends_bitwise_as_an_uninterrupted_one(project: Project) -> None:
+    record = project.record_path(protocol="long", seed=7)
+    resumed = project.interrupted_and_resumed(record)
+    assert resumed["resumed"] >= 1
+    undisturbed = again(project, record)
+    assert undisturbed["resumed"] == 0
+    assert resumed["weights_hash"] == undisturbed["weights_hash"]
+    assert resumed["losses"] == undisturbed["losses"]
+    assert resumed["quality"] == undisturbed["quality"]
+
+
+def test_the_trained_model_is_kept_and_loads(project: Project) -> None:
+    import torch
+
+    from ketscale.problems import library
+
+    for record in project.records():
+        folder = project.folder / project.record_path(**record["run"] | {"backend": _layout(record["run"])})
+        model = library.load(folder.parent)
+        assert sum(p.numel() for p in model.parameters()) > 0
+        assert all(torch.isfinite(p).all() for p in model.parameters())
+        assert set(record["files"]) >= {"history.csv", "model.safetensors"}
+        assert ("predictions.npz" in record["files"]) == (record["quality"] is not None)
+
+
+def test_seeds_are_trained_together_where_models_and_simulators_can_and_only_there(project: Project) -> None:
+    for record in project.records():
+        run = record["run"]
+        settings = project.settings(project.record_path(**run | {"backend": _layout(run)}))
+        simulated = settings.simulator is None or settings.simulator.stacks
+        several = run["protocol"] == "quality" and settings.model.stacks and simulated
+        assert record["cohort"] == ([f"quality/seed{1 - run['seed']}"] if several else [])
+        if several:
+            assert record["timing"]["step"]["count"] == 0
+    assert {row["cohort"] for row in project.table("runs")} == {
+        str(1 + len(r["cohort"])) for r in project.records()
+    }
+    assert not (project.results / "cohorts").exists()
+
+
+def test_a_seed_that_is_trained_together_is_as_good_as_alone(project: Project) -> None:
+    found = [record for record in project.records() if record["cohort"]]
+    if not found:
+        pytest.skip("its models do not say `stacks`")
+    # The last run of each model, whose place in the stack is not the first.
+    for together in {record["run"]["model"]: record for record in found}.values():
+        record = project.record_path(**together["run"] | {"backend": _layout(together["run"])})
+        alone = again(project, record)
+        assert alone["cohort"] == []
+        assert together["losses"] == pytest.approx(alone["losses"], rel=1e-10)
+        for name in ("split", "data_hash", "features_hash", "parameters"):
+            assert together[name] == alone[name], name
+        for name in ("epochs", "right"):
+            assert together["quality"][name] == alone["quality"][name], name
+        for part in ("validation", "test"):
+            mine, its = (each["quality"][part] for each in (together, alone))
+            assert mine["loss"] == pytest.approx(its["loss"], rel=1e-8)
+            # How many samples there are, and of which classes.
+            assert [mine.get(name) for name in ("count", "chance")] == [
+                its.get(name) for name in ("count", "chance")
+            ]
+        kept, expected = (
+            predictions((project.folder / place).parent)
+            for place in (record, record.replace("out/tiny", "out/again"))
+        )
+        for name, rows in expected.items():
+            if name in ("samples", "labels"):
+                assert (kept[name] == rows).all()
+
+
+def test_the_data_of_two_seeds_are_the_same_unless_the_workload_says_that_it_is_folded(
+    project: Project,
+) -> None:
+    """A record is checked by what the workload says."""
+    import torch
+
+    from ketscale.jobs import started
+
+    manifest, posed = project.features(), []
+    for seed in (0, 1):
+        settings = project.settings(project.record_path(protocol="quality", seed=seed))
+        data = started.read(settings, manifest)
+        problem = started.build(settings, data, torch.device("cpu"))
+        own = {name: each for name, each in problem.named_buffers() if not name.startswith("model.")}
+        posed.append((data.split, own))
+    (split, buffers), (other_split, others) = posed
+    assert (split.folds is not None) == settings.workload.folded
+    if not settings.workload.folded:
+        assert split == other_split and buffers.keys() == others.keys()
+        assert all(torch.equal(each, others[name]) for name, each in buffers.items())
+
+
+def test_a_stopped_cohort_resumes_bitwise_and_has_the_losses_of_its_runs_alone(project: Project) -> None:
+    records = [project.record_path(protocol="long", seed=seed) for seed in (8, 9)]
+    if cohorts.shape(project.settings(records[0])) is None:
+        pytest.skip("its models do not say `stacks`")
+    others = [record.replace("out/tiny", "out/once-more") for record in records]
+    with project.one_cohort(records):
+        project.interrupted_and_resumed(records[0])
+        launch(project, others[0])
+    for record, other in zip(records, others, strict=True):
+        resumed, undisturbed = (json.loads((project.folder / each).read_text()) for each in (record, other))
+        assert (resumed["resumed"], undisturbed["resumed"]) == (1, 0)
+        assert len(resumed["cohort"]) == len(undisturbed["cohort"]) == 1
+        assert resumed["weights_hash"] == undisturbed["weights_hash"]
+        assert resumed["losses"] == undisturbed["losses"]
+    assert resumed["losses"] == pytest.approx(again(project, record)["losses"], rel=1e-10)
+
+
+def again(project: Project, record: str) -> dict[str, Any]:
+    """The record of a run that is trained once more, alone and elsewhere."""
+    other = record.replace("out/tiny", "out/again")
+    launch(project, other)
+    return json.loads((project.folder / other).read_text())
+
+
+def launch(project: Project, record: str) -> None:
+    """Train a run whose features are in the tiny study's folder."""
+    features = project.features()
+    project.run("ketscale", "launch", record, *(["--features", str(features)] if features else []))
+
+
+def _layout(run: dict[str, object]) -> str:
+    return f"{run['backend']}-n{run['nodes']}r{run['ranks']}t{run['threads']}"
+
+
+def test_status_says_that_all_is_done(project: Project) -> None:
+    said = json.loads(project.run("ketscale", "status", "--json").stdout)
+    assert said["counts"]["done"] == len(said["runs"]) > 0
+    assert all(run["run"].startswith("out/tiny/runs/") for run in said["runs"])
+
+
+def test_nothing_is_left_to_do_and_one_missing_seed_is_one_run(project: Project) -> None:
+    done = project.snakemake("-n")
+    assert "Nothing to be done" in done.stdout + done.stderr
+    gone = next(path for path in project.results.rglob("metrics.json") if path.parent.name == "seed1")
+    kept = gone.read_bytes()
+    gone.unlink()
+    try:
+        done = project.snakemake("-n")
+        assert _count(done.stdout + done.stderr, "train") == 1
+    finally:
+        gone.write_bytes(kept)
+
+
+def _count(planned: str, rule: str) -> int:
+    lines = [line.split() for line in planned.splitlines()]
+    return next(int(words[1]) for words in lines if len(words) == 2 and words[0] == rule)
+
+
+# One family is enough: what is made anew is Snakemake's affair.
+@pytest.mark.parametrize("project", ["images"], indirect=True)
+def test_a_deleted_seed_is_trained_again_and_the_tables_refreshed_and_nothing_else(project: Project) -> None:
+    paths = sorted(project.results.rglob("metrics.json"))
+    gone = next(path for path in paths if path.parent.name == "seed1")
+    kept = {path: path.read_bytes() for path in paths if path != gone}
+    before, tables = json.loads(gone.read_text()), (project.results / "tables" / "runs.csv").read_bytes()
+    gone.unlink()
+    said = project.snakemake().stderr
+    assert all(study["question"] in said for study in project.config["studies"].values())
+    after = json.loads(gone.read_text())
+    assert after["started"] != before["started"] and after["cohort"] == []
+    assert after["losses"] == pytest.approx(before["losses"], rel=1e-10)
+    assert all(path.read_bytes() == content for path, content in kept.items())
+    assert (project.results / "tables" / "runs.csv").read_bytes() != tables
+    done = project.snakemake("-n")
+    assert "Nothing to be done" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("damage", ["workload", "model", "size", "metric", "simulator"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_bad_settings_are_refused_in_words(family: str, tmp_path: Path, damage: str) -> None:
+    """By what the Snakefile checks its config with; tests/study/workflow has its words in Snakemake's own output."""
+    bad = copy.deepcopy(tiny_config(FAMILIES[family].tiny))
+    if damage == "simulator" and not bad["simulators"]:
+        pytest.skip("the family has no simulators")
+    axes = bad["studies"]["parity"]["axes"]
+    if damage == "workload":
+        next(iter(bad["workloads"].values()))["no_such_setting"] = 1
+    elif damage == "model":
+        axes["model"] = "no_such_model"
+    elif damage == "size":
+        sizes = [name for name in axes if name in _sizes(axes)]
+        del axes[sizes[0]]
+    elif damage == "metric":
+        bad["protocols"]["quality"]["early_stopping"]["monitor"] = "no_such_metric"
+    else:
+        next(iter(bad["simulators"].values()))["device"] = "no_such_device"
+    path = tmp_path / "config.yaml"
+    path.write_text(yaml.safe_dump(bad))
+    with pytest.raises(UserError) as refused:
+        analysis.read(path)
+    said = str(refused.value)
+    assert "no_such" in said or damage == "size"
+    assert len(said.splitlines()) == 1 and len(said) < 400
+
+
+def _sizes(axes: dict[str, object]) -> set[str]:
+    return {axis.name for family in FAMILIES.values() for axis in family.sizes}
+
+
+def test_every_run_of_the_tiny_study_has_a_record(project: Project) -> None:
+    runs = {run.path for run in analysis.of(project.config).runs}
+    assert runs <= {str(path.relative_to(project.results)) for path in project.results.rglob("metrics.json")}

@@ -1,0 +1,225 @@
+"""Models of a user's own, in files beside the config: a study of them, what it leaves, and who runs their code."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import yaml
+
+import ketscale
+from ketscale import cli, grid
+from ketscale.config import OwnCode, Settings
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.jobs import started
+from ketscale.problems.library import predictions
+from ketscale.problems.registry import FAMILIES
+from tests import own_files, own_models
+from tests.nightly.contract.tiny_study import Project
+
+pytestmark = pytest.mark.slow
+
+# It says that it runs, and once there is such a file it does so in vain.
+SPIED = """
+import os
+
+print("it runs")
+
+if os.path.exists("in-vain"):
+    raise RuntimeError("it was run")
+"""
+FILES = {
+    "models/ring.py": own_models.RING,
+    "models/parts.py": SPIED + own_models.PARTS,
+    "models/qnodes.py": SPIED + own_models.QNODES,
+}
+QNODES = {
+    name.lower(): {"file": "models/qnodes.py", "class": name, "control": "mlp"}
+    for name in ("Layered", "Converted")
+}
+IMPORT = ("prepare", "try", "train", "launch")
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """A finished study of three models: one of a simulator that the run names, and two of QNodes."""
+    folder = tmp_path_factory.mktemp("own") / "project"
+    own_models.write(folder, FILES)
+    own_files.npz(folder, x=own_files.VECTORS, y=own_files.ANIMALS)
+    tiny = {
+        "workloads": {"mine": {"kind": "arrays", "file": "mine.npz"}},
+        "models": {"ring": own_models.BLOCK, **QNODES},
+        "simulators": own_models.SIMULATORS,
+        "axes": {"workload": "mine", "model": "ring", "qubits": 2, "layers": 1, "batch": 8},
+        "control": {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"},
+    }
+    made = Project(folder, tiny)
+    # Few runs: what they show of circuits, other tests show too.
+    parity, accuracy = (made.config["studies"][name] for name in ("parity", "accuracy"))
+    made.config["studies"] = {"parity": parity, "accuracy": accuracy}
+    parity["points"][0]["backend"] = ["cpu-n1r1t1", "ddp-cpu-n1r2t1"]
+    parity["points"].append(
+        {"model": list(QNODES), "simulator": "none", "backend": ["cpu-n1r1t1", "mpi-n1r3t1"]}
+    )
+    accuracy["points"].append({"model": "converted", "simulator": "none"})
+    (folder / "config.yaml").write_text(yaml.safe_dump(made.config))
+    made.snakemake()
+    return made
+
+
+def folders(project: Project, **axes: Any) -> list[Path]:
+    """The folders of the runs with these axes."""
+    found = [Run.parse(str(path)) for path in (project.results / "runs").rglob(grid.RECORD)]
+    return [
+        project.results / run.folder
+        for run in sorted(found)
+        if all(getattr(run, name) == value for name, value in axes.items())
+    ]
+
+
+def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
+    assert {record["run"]["model"] for record in project.records()} == {"ring", "layered", "converted", "mlp"}
+    assert all(record["status"] == "completed" for record in project.records())
+    assert (project.results / "report.html").stat().st_size > 10_000
+    assert {row["state"] for row in project.table("completeness")} == {"completed"}
+
+
+def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Project) -> None:
+    rows = [row for row in project.table("parity") if row["precision"] == "fp64"]
+    compared = {(run.model, run.simulator, run.backend) for run in (Run.parse(row["run"]) for row in rows)}
+    references = [Run.parse(row["reference"]) for row in rows]
+    assert {row["held"] for row in rows} == {"True"}
+    assert compared >= {
+        ("ring", "fused", "ddp-cpu"),
+        ("layered", "none", "mpi"),
+        ("converted", "none", "mpi"),
+    }
+    assert any(run.simulator == "default.qubit" for run in references)
+
+
+def test_each_is_compared_with_the_control_that_its_block_names(project: Project) -> None:
+    rows = project.table("quality")
+    assert {row["model"] for row in rows} >= {"ring", "converted", "mlp"}
+    page = (project.results / "tables" / "answers.csv").read_text()
+    assert "ring" in page and "mlp" in page
+
+
+def test_seeds_train_together_where_the_first_step_has_shown_that_they_can(project: Project) -> None:
+    together = {
+        record["run"]["model"]: bool(record["cohort"])
+        for record in project.records()
+        if record["run"]["protocol"] == "quality" and record["run"]["model"] != "mlp"
+    }
+    assert together["ring"] and together["converted"]
+
+
+def test_every_run_keeps_a_copy_of_its_code_and_its_record_vouches_for_it(project: Project) -> None:
+    for record in project.records():
+        kept = record["files"].get(grid.CODE)
+        assert (kept is not None) == (record["run"]["model"] != "mlp")
+    for model, files in (("ring", ["ring.py", "parts.py"]), ("layered", ["qnodes.py"])):
+        code = OwnCode.unpacked(folders(project, model=model)[0] / grid.CODE, f"models/{files[0]}")
+        assert list(code.sources) == files
+        assert all(code.sources[name].decode() == FILES[f"models/{name}"] for name in files)
+
+
+@pytest.mark.parametrize("model", ["ring", "layered", "converted"])
+def test_a_trained_model_is_loaded_from_its_copy_and_only_with_trust(project: Project, model: str) -> None:
+    folder = folders(project, model=model)[0]
+    with pytest.raises(UserError, match=r"code.zip: the model is .*, code that came with this run"):
+        ketscale.load(folder)
+    loaded = ketscale.load(folder, trust=True)
+    record = json.loads((folder / grid.RECORD).read_text())
+    assert sum(p.numel() for p in loaded.parameters()) == record["parameters"]
+    mean, std = loaded.feature_scale
+    inputs = ((torch.as_tensor(own_files.VECTORS) - mean) / std).to(next(loaded.parameters()).dtype)
+    assert loaded(inputs).shape == (len(inputs), len(set(own_files.ANIMALS)))
+
+
+def test_a_loaded_model_gives_the_predictions_that_its_run_has_kept(project: Project) -> None:
+    folder = folders(project, model="ring", protocol="quality")[0]
+    kept, loaded = predictions(folder), ketscale.load(folder, trust=True)
+    record = json.loads((folder / grid.RECORD).read_text())
+    data = started.read(Settings.of(record["config"], FAMILIES, "its settings"), project.features())
+    x = torch.from_numpy(np.array(data.content.inputs)[kept["samples"]]).double()
+    with torch.no_grad():
+        outputs = loaded(x)
+    assert torch.allclose(outputs, torch.from_numpy(kept["outputs"]), rtol=1e-9)
+
+
+def test_a_copy_that_was_changed_does_not_run(project: Project, tmp_path: Path) -> None:
+    folder = folders(project, model="ring", protocol="quality")[0]
+    alone = tmp_path / "run"
+    shutil.copytree(folder, alone, ignore=shutil.ignore_patterns("checkpoint", "lease"))
+    other = OwnCode.unpacked(folders(project, model="layered")[0] / grid.CODE, "models/qnodes.py")
+    (alone / grid.CODE).write_bytes(other.packed())
+    with pytest.raises(UserError, match=r"code.zip: is not the code that the settings"):
+        ketscale.load(alone, trust=True)
+    (alone / grid.CODE).unlink()
+    with pytest.raises(UserError, match=r"code.zip: the code of the model is missing"):
+        ketscale.load(alone, trust=True)
+
+
+@pytest.fixture
+def spied(project: Project) -> Iterator[Project]:
+    """The project whose own code raises when it is run."""
+    (project.folder / "in-vain").touch()
+    yield project
+    (project.folder / "in-vain").unlink()
+
+
+def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
+    results, record = spied.config["results"], spied.record_path(model="ring", protocol="quality")
+    shutil.copytree(spied.folder / results, spied.folder / "other")
+    others = {
+        "baseline": ["mine", "--out", "baseline.json"],
+        "bench": ["--help"],
+        "choose": [record.replace("seed0/metrics.json", "chosen.json")],
+        "compare": [results, "other"],
+        "doctor": [],
+        "export": [results, "--to", "tensorboard", "--out", "board"],
+        "fetch": ["mine"],
+        "init": ["mine.npz", "--model", "models/ring.py", "--out", "first.yaml"],
+        "merge": [results, "other", "--out", "merged.html"],
+        "plan": [],
+        "recommend": [record, "--minutes", "0"],
+        "recover": ["--no-queue"],
+        "report": [],
+        "schema": [],
+        "status": [],
+    }
+    commands = next(action for action in cli._parser()._actions if action.choices).choices
+    assert set(commands) == {*others, *IMPORT}, "say of a new command whether it runs the code"
+    for command, arguments in others.items():
+        done = spied.run("ketscale", command, *arguments, check=False)
+        said = done.stdout + done.stderr
+        assert "it was run" not in said, said
+        # Nothing is fetched here, the study has no search, and TensorBoard is an extra.
+        assert done.returncode == 0 or command in ("fetch", "bench", "choose", "export"), said
+    done = spied.snakemake("--dry-run")
+    assert "Nothing to be done" in done.stdout + done.stderr or "it was run" not in done.stdout + done.stderr
+    for command in ("try", "train", "launch"):
+        arguments = {"try": ["mine"]}.get(command, [record.replace("seed0", "seed9")])
+        done = spied.run("ketscale", command, *arguments, check=False)
+        assert (done.returncode, "models/parts.py, line 7: RuntimeError: it was run" in done.stderr) == (
+            2,
+            True,
+        ), done.stderr
+
+
+def test_a_change_of_a_file_makes_its_runs_stale_and_only_its(project: Project) -> None:
+    file = project.folder / "models" / "parts.py"
+    file.write_text(FILES["models/parts.py"] + "# changed\n")
+    try:
+        said = json.loads(project.run("ketscale", "status", "--json").stdout)
+    finally:
+        file.write_text(FILES["models/parts.py"])
+    states = {(Run.parse(run["run"]).model, run["state"]) for run in said["runs"]}
+    assert states == {("ring", "stale"), *((name, "done") for name in ("layered", "converted", "mlp"))}

@@ -1,0 +1,319 @@
+"""The GPU's kernels: what they compute (interpreted on a CPU), that they compile for a GPU, and a GPU's own answers."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import os
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from ketscale.engines.circuits import fused
+from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
+from ketscale.engines.circuits.circuit import Angles, pauli_words
+from ketscale.engines.circuits.fused import gpu
+from ketscale.engines.circuits.fused.frame import word
+from ketscale.engines.circuits.fused.tables import exchange
+from ketscale.errors import UserError
+from tests import ROOT
+from tests.nightly.gpu import kernels
+from tests.nightly.gpu.kernels import KERNELS, REGISTERS, SHARED_BYTES, occupancy, resources
+from tests.unit.engines.circuits.test_simulators import (
+    dense_word,
+    random_angles,
+    random_circuit,
+    random_states,
+    random_words,
+    simulator,
+)
+
+needs_triton = pytest.mark.skipif(
+    importlib.util.find_spec("triton") is None, reason="triton is not installed: make triton-extra"
+)
+
+
+@pytest.mark.parametrize("power", range(4))
+@pytest.mark.parametrize("letters", ["I", "Y", "XZ", "YY", "ZXY"])
+def test_an_exchange_is_a_pauli_word_on_pairs_of_reals(letters: str, power: int) -> None:
+    pauli = word(letters)
+    ys = (pauli.x & pauli.z).bit_count()
+    made = exchange(pauli.x, pauli.z, ys + power, part=2 ** len(letters))
+    state = random_states(2 ** len(letters))
+    expected = 1j**power * (torch.from_numpy(dense_word(letters)) @ state)
+    numbers = torch.view_as_real(state).T.flatten()
+    found = [made.sign * (-1) ** (k & made.z).bit_count() * numbers[k ^ made.x] for k in range(len(numbers))]
+    torch.testing.assert_close(torch.stack(found), torch.view_as_real(expected).T.flatten())
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize("which", ["not nightly", pytest.param("nightly", marks=pytest.mark.nightly)])
+def test_interpreted_kernels_agree_with_default_qubit(which: str) -> None:
+    """In a process of its own: triton must know that it interprets before it is imported."""
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            which,
+            "tests/unit/engines/circuits/fused_gpu_interpreted.py",
+        ],
+        cwd=ROOT,
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
+
+
+# --- compiling, which needs no GPU ---
+
+
+class Hopper:
+    """What Triton asks of a driver in order to compile for a GPU that is not here."""
+
+    def get_current_target(self) -> Any:
+        from triton.backends.compiler import GPUTarget
+
+        return GPUTarget("cuda", 90, 32)
+
+    def get_current_device(self) -> int:
+        return 0
+
+    def get_current_stream(self, device: int) -> int:
+        return 0
+
+
+@pytest.fixture
+def compiled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> dict[int, Any]:
+    """A set of kernels: each launch compiles its kernel for a GPU, adds it here and computes nothing."""
+    from triton.runtime import driver
+
+    from ketscale.engines.circuits.fused import triton_kernels
+
+    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(driver, "_active", Hopper())
+    kernels: dict[int, Any] = {}
+
+    class Compiler:
+        def __init__(self, kernel: Any) -> None:
+            self.kernel = kernel
+            monkeypatch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))
+
+        def __getitem__(self, grid: tuple[int, ...]) -> Callable[..., None]:
+            def compile_(**arguments: Any) -> None:
+                made = self.kernel.warmup(grid=grid, **arguments)
+                kernels[id(made)] = made
+
+            return compile_
+
+    stand_in = SimpleNamespace(
+        forward=Compiler(triton_kernels.forward), backward=Compiler(triton_kernels.backward)
+    )
+    monkeypatch.setattr(gpu, "_kernels", lambda: stand_in)
+    return kernels
+
+
+@needs_triton
+@pytest.mark.parametrize("qubits, dtype", [(4, torch.float64), (8, torch.float32), (12, torch.float32)])
+def test_one_kernel_each_way_serves_all_circuits_and_batches(
+    qubits: int, dtype: torch.dtype, compiled: dict[int, Any]
+) -> None:
+    for circuit in (strongly_entangling_ansatz(qubits, 1), random_circuit(qubits, 1)):
+        for batch in (1, 16, 33):
+            angles = random_angles(circuit, batch, dtype)
+            words = pauli_words(qubits)[: 1 + batch % 2]
+            gpu.evaluate(circuit, *angles, words, None).sum().backward()
+    forward, backward = sorted(compiled.values(), key=lambda kernel: kernel.name, reverse=True)
+    assert (forward.name, backward.name) == ("forward", "backward")
+    for kernel, exchanges in ((forward, 2), (backward, 3)):
+        # The loops exchange each state once: Triton did not double the work to suit two layouts.
+        assert kernel.asm["ttgir"].count("tt.gather") == exchanges
+        assert ".approx" not in kernel.asm["ptx"]
+        assert kernel.metadata.shared <= 64 * 1024
+
+
+@pytest.fixture(scope="module")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Each kernel is compiled once: that takes a second or two."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        patch.setattr(kernels, "compiled", functools.cache(kernels.compiled))
+        yield
+
+
+@needs_triton
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("qubits", [2, 4, 6, 8])
+@pytest.mark.parametrize("kernel, exchanges", [("forward", 2), ("backward", 3)])
+def test_a_thread_holds_all_rows(
+    kernel: str, exchanges: int, qubits: int, dtype: torch.dtype, once: None
+) -> None:
+    """Numbers are shuffled for an exchange of lanes, and for few sums; if rows were lanes, for each of their masks."""
+    shape = gpu.block_shape(qubits + 1)
+    made, _ = kernels.compiled(kernel, shape, dtype, 90, False)
+    shuffles = made.asm["ptx"].count("shfl.sync")
+    assert shuffles <= (exchanges * shape.rows + 8) * dtype.itemsize // 4
+    assert made.metadata.shared == 0
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "arch, dtype, qubits",
+    # The largest states of several warps, and of one; in full smaller ones too, for one kind of chip.
+    [
+        *((arch, torch.float32, gpu.MOST_QUBITS) for arch in (80, 90, 100)),
+        (90, torch.float32, 8),
+        (90, torch.float64, gpu.MOST_QUBITS),
+        *(
+            pytest.param(arch, dtype, qubits, marks=pytest.mark.nightly)
+            for arch, dtype, smaller in (
+                (80, torch.float32, (8,)),
+                (90, torch.float32, (2, 4, 6, 9)),
+                (90, torch.float64, (2, 4, 6, 8, 9)),
+                (100, torch.float32, (8,)),
+            )
+            for qubits in smaller
+        ),
+    ],
+)
+def test_compiled_kernels_fit_a_processor(arch: int, dtype: torch.dtype, qubits: int, once: None) -> None:
+    for kernel in KERNELS:
+        made = resources(kernel, qubits, dtype, arch)
+        if (kernel, qubits, dtype) == ("backward", 12, torch.float64):
+            # Two states of 16 numbers of 64 bits, one exchanged and sines are 128 registers, all that 512 threads have.
+            assert made.registers == 128 and 0 < made.spill_bytes < 4096, made
+        else:
+            assert made.spill_bytes == 0, made
+        assert made.registers * made.warps * 32 <= REGISTERS, made
+        # Never more than the states of one block pass through shared memory.
+        states = made.samples * 2 ** (qubits + 1) * dtype.itemsize
+        assert made.shared_bytes <= states <= SHARED_BYTES[arch] - 1024, made
+        assert made.occupancy >= (0.25 if dtype == torch.float32 else 0.125), made
+
+
+@needs_triton
+@pytest.mark.slow
+@pytest.mark.parametrize("qubits", [4, 8, 12])
+def test_kernels_of_states_do_not_spill(qubits: int, once: None) -> None:
+    for kernel in KERNELS:
+        assert resources(kernel, qubits, torch.float32, 90, states=True).spill_bytes == 0
+
+
+@pytest.mark.parametrize(
+    "registers, warps, shared, expected",
+    [
+        (64, 16, 0, 2 * 16 / 64),  # two blocks have all registers
+        (65, 16, 0, 1 * 16 / 64),
+        (255, 1, 0, 8 / 64),
+        (32, 1, 0, 32 / 64),  # no more than 32 blocks
+        (32, 8, 100 * 1024, 2 * 8 / 64),  # shared memory for two
+    ],
+)
+def test_occupancy(registers: int, warps: int, shared: int, expected: float) -> None:
+    assert occupancy(registers, warps, shared, 90) == expected
+
+
+# --- what is refused ---
+
+
+def test_a_literal_circuit_is_refused() -> None:
+    circuit = vqc_ansatz(2, 1)
+    with pytest.raises(UserError, match="on the CPU only: set placement: cpu"):
+        gpu.evaluate(circuit, *random_angles(circuit, 1), ("ZZ",), None, literal=True)
+
+
+def test_without_triton_one_line_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "triton", None)
+    monkeypatch.delitem(sys.modules, "ketscale.engines.circuits.fused.triton_kernels", raising=False)
+    monkeypatch.delattr(fused, "triton_kernels", raising=False)
+    gpu._kernels.cache_clear()
+    circuit = vqc_ansatz(2, 1)
+    with pytest.raises(UserError, match=r"'ketscale\[gpu\]' \(in a checkout: make triton-extra\)$") as caught:
+        gpu.evaluate(circuit, *random_angles(circuit, 1), ("ZZ",), None)
+    assert "\n" not in str(caught.value)
+
+
+# --- on a GPU ---
+
+on_a_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
+
+
+@pytest.mark.gpu
+@on_a_gpu
+@pytest.mark.parametrize("dtype, tolerance", [(torch.float64, 1e-10), (torch.float32, 1e-4)])
+@pytest.mark.parametrize("qubits", [4, 8, 9, 12, 13])
+def test_a_gpu_agrees_with_default_qubit(qubits: int, dtype: torch.dtype, tolerance: float) -> None:
+    circuit, words, batch = random_circuit(qubits, qubits), random_words(qubits, qubits), 9
+    states = random_states(batch, 2**qubits)
+    angles = random_angles(circuit, batch)
+
+    def results(device: str, kind: torch.dtype) -> list[torch.Tensor]:
+        there = Angles(*(t.detach().to(device, kind).requires_grad_() for t in angles))
+        initial = states.to(device, kind.to_complex()).requires_grad_()
+        if device == "cpu":
+            values = simulator("default.qubit").expval(circuit, there, words, initial)
+            final = simulator("default.qubit").state(circuit, there)
+        else:
+            values = gpu.evaluate(circuit, *there, words, initial)
+            final = gpu.evaluate(circuit, *there, None, None)
+        scalar = values.exp().sum() + final.real.square().sum() + final.imag.sum()
+        gradients = torch.autograd.grad(scalar, [*there, initial])
+        return [t.detach().cpu() for t in (values, final, *gradients)]
+
+    torch.testing.assert_close(
+        results("cuda", dtype),
+        results("cpu", torch.float64),
+        atol=tolerance,
+        rtol=tolerance,
+        check_dtype=False,
+    )
+
+
+@pytest.mark.gpu
+@on_a_gpu
+def test_a_captured_training_step_replays_as_it_runs() -> None:
+    circuit, words, rate = strongly_entangling_ansatz(6, 3), pauli_words(6), 0.1
+    generator = torch.Generator().manual_seed(1)
+    batches = [torch.randn(50, circuit.inputs, generator=generator).cuda() for _ in range(4)]
+    start = torch.randn(circuit.weights, generator=generator).cuda()
+
+    def step(inputs: torch.Tensor, weights: torch.Tensor) -> None:
+        loss = gpu.evaluate(circuit, inputs, weights, words, None).square().mean()
+        (gradient,) = torch.autograd.grad(loss, weights)
+        with torch.no_grad():
+            weights.sub_(rate * gradient)
+
+    eager = start.clone().requires_grad_()
+    for batch in batches:
+        step(batch, eager)
+
+    inputs, weights = batches[0].clone(), start.clone().requires_grad_()
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        step(inputs, weights)
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        step(inputs, weights)
+    with torch.no_grad():
+        weights.copy_(start)
+    for batch in batches:
+        inputs.copy_(batch)
+        graph.replay()
+    assert torch.equal(weights, eager)

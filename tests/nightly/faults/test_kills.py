@@ -1,0 +1,220 @@
+"""Kills at random moments: of ranks, launchers and whole runs, by SIGKILL, SIGTERM and SIGINT, on every backend.
+
+A run is started again until it ends. Then its weights and losses are bitwise those of a run that nothing happened to,
+and nothing is left over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import dataclasses
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import psutil
+import pytest
+
+from ketscale import analysis, grid
+from ketscale.config import Settings
+from ketscale.jobs import prepared
+from ketscale.measure.record import check
+from ketscale.problems.registry import FAMILIES
+from ketscale.training import checkpoint
+from tests.nightly.contract.tiny_study import ROOT, Project, environment
+from tests.nightly.faults import SEED, count
+
+PLACES = ("cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1")
+KILLS = count(3, len(FAMILIES) * len(PLACES))
+# What is left of a run must have ended by itself within this time.
+PATIENCE_S = 90.0
+MARK = "KETSCALE_FAULT_MARK"
+FILES = {grid.RECORD, grid.HISTORY, "model.safetensors"}
+
+
+class Subject:
+    """Long runs of a family's tiny study, which are started again and again: one, or several seeds as a cohort."""
+
+    def __init__(
+        self, folder: Path, tiny: Mapping[str, Any], place: str, seeds: Sequence[int] = (0,)
+    ) -> None:
+        self.project = Project(folder / "project", tiny)
+        config = analysis.read(self.project.folder / "config.yaml")
+        usual = next(run for run in config.runs if run.protocol == "parity")
+        self.runs = [
+            dataclasses.replace(usual, protocol="long", seed=seed, **grid.layout(place)) for seed in seeds
+        ]
+        self.settings: list[Settings] = [config.settings(run) for run in self.runs]
+        self.manifest = prepared.manifest(config, Path(config.results), usual.workload)
+        if self.manifest:
+            self.project.snakemake(str(self.manifest))
+
+    def measure(self) -> None:
+        """Train them once, and take the time."""
+        self.undisturbed, self.duration_s = self._undisturbed()
+
+    def records(self, results: str) -> list[Path]:
+        return [self.project.folder / results / run.path for run in self.runs]
+
+    def start(self, results: str) -> tuple[subprocess.Popen[bytes], str]:
+        """Start the first that has no record; every process has the mark, which is returned too, in its environment."""
+        left = next(path for path in self.records(results) if not path.exists())
+        features = [] if self.manifest is None else ["--features", str(self.manifest)]
+        mark = uuid.uuid4().hex
+        with (self.project.folder / "said").open("wb") as said:
+            process = subprocess.Popen(
+                ["ketscale", "launch", str(left.relative_to(self.project.folder)), *features],
+                cwd=self.project.folder,
+                env=environment(ROOT / "workflow") | self.project.variables | {MARK: mark},
+                stdout=said,
+                stderr=said,
+                start_new_session=True,
+            )
+        return process, mark
+
+    def said(self) -> str:
+        return (self.project.folder / "said").read_text(errors="replace")
+
+    def checked(self, results: str) -> list[Any]:
+        features = prepared.features_hash(self.manifest and self.project.folder / self.manifest)
+        found = zip(self.records(results), self.settings, strict=True)
+        return [check(path, settings, features) for path, settings in found]
+
+    def steps(self, results: str) -> set[int]:
+        """The steps at which its runs are, by their records or their checkpoints."""
+        return {_step(path) for path in self.records(results)}
+
+    def _undisturbed(self) -> tuple[list[dict[str, Any]], float]:
+        begun = time.monotonic()
+        process, _ = self.start("undisturbed")
+        assert process.wait(600) == 0, self.said()
+        records = [json.loads(path.read_text()) for path in self.records("undisturbed")]
+        return records, time.monotonic() - begun
+
+
+def _step(path: Path) -> int:
+    """The step of a run, whose record is here or is to be."""
+    if path.exists():
+        return int(json.loads(path.read_text())["timing"]["steps"])
+    for file in path.parent.glob("checkpoint/*.pt"):
+        key = json.loads(file.read_bytes().partition(b"\n")[0])["key"]
+        return int((checkpoint.load(path.parent, key) or {})["step"])
+    return 0
+
+
+def of_mark(mark: str) -> list[psutil.Process]:
+    """The processes that have this mark."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+    return found
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    """A run's history without its times."""
+    with (folder / grid.HISTORY).open(newline="") as file:
+        return [
+            {name: value for name, value in row.items() if name != "epoch_s"} for row in csv.DictReader(file)
+        ]
+
+
+def strike(rng: random.Random, process: subprocess.Popen[bytes], mark: str) -> str:
+    """Kill one process of a run, or all of them; what was done, in words."""
+    how = rng.choices([signal.SIGKILL, signal.SIGTERM, signal.SIGINT], [3, 2, 1])[0]
+    if rng.random() < 0.3:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, how)
+        return f"{how.name} to all"
+    victims = of_mark(mark)
+    if not victims:
+        return "nothing was left"
+    victim = rng.choice(victims)
+    with contextlib.suppress(psutil.Error):
+        name = " ".join(victim.cmdline()[:4])
+        victim.send_signal(how)
+        return f"{how.name} to {name}"
+    return "it had just ended"
+
+
+def until_it_ends(subject: Subject, results: str, rng: random.Random, kills: int) -> list[str]:
+    """Start a run, at most `kills` times with a kill, until it has ended, and compare it; what was done to it."""
+    done: list[str] = []
+    parted = False
+    while True:
+        process, mark = subject.start(results)
+        struck = len(done) < kills
+        if struck:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(rng.uniform(0, subject.duration_s))
+            done.append(strike(rng, process, mark))
+        told = f"seed {SEED}, {results}, after {done}"
+        try:
+            status = process.wait(PATIENCE_S + 3 * subject.duration_s)
+        except subprocess.TimeoutExpired:
+            pytest.fail(f"{told}: it hangs\n{subject.said()}")
+        end = time.monotonic() + PATIENCE_S
+        while left := of_mark(mark):
+            assert time.monotonic() < end, f"{told}: {left} did not end"
+            time.sleep(0.05)
+        parted = parted or len(subject.steps(results)) > 1
+        found = subject.checked(results)
+        for each in found:
+            assert each.state in ("missing", "completed"), f"{told}: {each.why}"
+        if all(each.state == "completed" for each in found):
+            break
+        assert struck and status != 0, f"{told}: status {status} without a record\n{subject.said()}"
+    places = zip(subject.records(results), subject.records("undisturbed"), strict=True)
+    for each, (path, whole), undisturbed in zip(found, places, subject.undisturbed, strict=True):
+        kept = msgspec.to_builtins(each.record)
+        # Members whose checkpoints are of different steps go on in other company than when nothing happens.
+        if not parted:
+            for name in ("weights_hash", "losses", "quality", "split"):
+                assert kept[name] == undisturbed[name], f"{told}: another {name}"
+            assert rows(path.parent) == rows(whole.parent), f"{told}: another history"
+        assert kept["losses"] == pytest.approx(undisturbed["losses"], rel=1e-9), told
+        assert kept["split"] == undisturbed["split"], told
+        assert kept["resumed"] <= len(done)
+        left = {str(file.relative_to(path.parent)) for file in path.parent.rglob("*") if file.is_file()}
+        # The copies of a call are deleted at its end.
+        passing = ("lease/", "checkpoint/finished/") if undisturbed["cohort"] else ("lease/",)
+        assert {name for name in left if not name.startswith(passing)} == FILES, told
+    return done
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_killed_run_ends_as_if_nothing_had_happened(family: str, place: str, tmp_path: Path) -> None:
+    kill(Subject(tmp_path, FAMILIES[family].tiny, place), f"{SEED} {family} {place}")
+
+
+def test_a_killed_cohort_of_several_folds_ends_as_if_nothing_had_happened(tmp_path: Path) -> None:
+    tiny = FAMILIES["eeg"].tiny
+    ((name, workload),) = tiny["workloads"].items()
+    by_recording = {name: {**workload, "subjects": 1, "trials": 45, "split": "runs"}}
+    subject = Subject(tmp_path, {**tiny, "workloads": by_recording}, PLACES[0], seeds=(0, 1, 2))
+    with subject.project.one_cohort([f"results/{run.path}" for run in subject.runs]):
+        kill(subject, f"{SEED} cohort")
+    assert [record["split"]["fold"] for record in subject.undisturbed] == [0, 1, 2]
+    assert all(len(record["cohort"]) == 2 for record in subject.undisturbed)
+
+
+def kill(subject: Subject, seed: str) -> None:
+    """Kill its runs KILLS times, and compare what they end as with what they are when nothing happens."""
+    subject.measure()
+    rng, done = random.Random(seed), 0
+    for number in itertools.count():
+        done += len(until_it_ends(subject, f"killed{number}", rng, KILLS - done))
+        if done >= KILLS:
+            break

@@ -1,0 +1,397 @@
+"""A campaign in a bad night: everything that may go wrong with a cluster does, at random moments, and every run ends.
+
+A moment is a share of all steps that are to be trained, and a fault that disturbs nothing fails the test. The record of
+one run waits for the last fault, so there is always a job that trains, however fast the others are. The seed of the night
+is printed, and set by KETSCALE_FAULT_SEED. The records are bitwise those of a campaign that nothing happened to where the
+same members trained together, and otherwise begin with the same losses on the same data.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import secrets
+import signal
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ketscale import grid, process
+from ketscale.grid import Run
+from ketscale.jobs.ownership import lease
+from ketscale.jobs.slurm import attempt, queue, submission
+from tests.nightly.slurm import disturbed
+from tests.nightly.slurm.project import Project, accounted, ask, wait_for
+from tests.nightly.slurm.test_submission import FUSED
+
+SEED = os.environ.get("KETSCALE_FAULT_SEED") or str(secrets.randbits(32))
+# One core, two ranks of MPI on a node, and one rank on each of two nodes.
+PLACES = ("cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n2r2t1")
+PARTITION = "campaign"
+# Enough for a fault to meet them. A step of ranks that share a machine's cores takes ten times as long.
+STEPS, STEPS_ON_RANKS = 1500, 800
+STATE = Path(os.environ.get("KETSCALE_SLURM_STATE", "/var/tmp/ketscale-slurm"))
+# Python runs this when a process starts. A training process that takes the file `clock` has a clock that is an hour ahead,
+# and none opens the record of one run while the file `held` exists.
+AT_START = """
+import os, sys, time
+def wait(event, arguments):
+    if event == "open" and "{record}" in str(arguments[0]):
+        while os.path.exists("{held}"):
+            time.sleep(0.1)
+if "train" in sys.orig_argv:
+    sys.addaudithook(wait)
+    try:
+        os.rename("{clock}", "{clock}-taken")
+        now = time.time
+        time.time = lambda: now() + 3600
+    except OSError:
+        pass
+"""
+# A launcher's variables for one of two ranks, as an interrupted one leaves them in a shell.
+LEAKED = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1", "MASTER_ADDR": "localhost", "MASTER_PORT": "1"}
+
+
+class Night:
+    """A campaign, its driver, and what happens to both."""
+
+    def __init__(self, project: Project, runs: list[Run], rng: random.Random) -> None:
+        self.project, self.runs, self.rng = project, runs, rng
+        self.clock, self.held = project.folder / "clock", project.folder / "held"
+        self.held.touch()
+        project.first = [str(project.folder / "first")]
+        (project.folder / "first").mkdir()
+        (project.folder / "first" / "sitecustomize.py").write_text(
+            AT_START.format(record=self.last.folder + f"/.{grid.RECORD}.", clock=self.clock, held=self.held)
+        )
+        self.driver = project.start("runs")
+        self.calls = 1
+        # What must be true in the end, where a fault does not wait for it.
+        self.proofs: dict[str, Callable[[], Any]] = {}
+
+    def again(self) -> None:
+        """The same command again."""
+        self.driver, self.calls = self.project.start("runs"), self.calls + 1
+
+    @property
+    def last(self) -> Run:
+        """The run whose record waits for the last fault: the last of those on one core, so that few wait with it."""
+        return max((run for run in self.runs if run.backend == "cpu"), key=lambda run: run.seed)
+
+    def left(self) -> list[Run]:
+        """The runs that have not ended."""
+        return [run for run in self.runs if not (self.project.results(run) / grid.RECORD).exists()]
+
+    def trained(self) -> float:
+        """The share of all steps that records and checkpoints have."""
+        left = set(self.left())
+        done = sum(
+            attempt.step(self.project.results(run)) if run in left else steps(run) for run in self.runs
+        )
+        return done / sum(map(steps, self.runs))
+
+    def goes_on(self) -> None:
+        """Check that the run whose record waits has not ended, and call again if the driver has."""
+        assert self.last in self.left(), f"seed {SEED}: the record of {self.last.path} has not waited"
+        if self.driver.poll() is not None:
+            # Faults have used up the attempts of some run; nobody would do less in the morning.
+            assert self.calls <= 2 * len(FAULTS), self.project.log
+            self.again()
+
+    def until(self, share: float) -> None:
+        """Wait until this share of all steps is trained."""
+
+        def is_trained() -> bool:
+            self.goes_on()
+            return self.trained() >= share
+
+        wait_for(f"{share:.0%} of the steps", is_trained, 3600)
+
+    def job(self) -> queue.Job:
+        """One of the jobs that train now."""
+
+        def training() -> list[queue.Job]:
+            self.goes_on()
+            held = [lease.read(self.project.results(run)) for run in self.left()]
+            jobs = {one["job"] for one in held if one and not one.get("released")}
+            found = queue.jobs(self.project.folder)
+            return [job for job in found if job.state == "RUNNING" and job.id in jobs]
+
+        return self.rng.choice(wait_for("a job that trains", training, 900))
+
+    def requeue(self) -> None:
+        """Requeue a job that trains; if it has ended meanwhile, another one."""
+        requeued = False
+        while not requeued:
+            job = self.job()
+            before = queue.restarts(job.id) or 0
+            said("scontrol", "requeue", job.id)
+            # The controller counts at once. Accounting has once not shown a requeued attempt, on a busy machine.
+            requeued = (queue.restarts(job.id) or 0) > before
+
+    def disturb(self, how: Callable[[queue.Job], None], ends: tuple[str, ...]) -> queue.Job:
+        """Have an attempt of a job that trains end so; if it has ended in another way meanwhile, that of another job."""
+        while True:
+            job = self.job()
+            before = len(ended(job))
+            how(job)
+            states = wait_for("the end of an attempt", lambda: ended(job)[before:], 900)  # noqa: B023
+            if states[0] in ends:
+                return job
+
+    def until_over(self) -> None:
+        self.held.unlink()
+        status = self.driver.wait(3600)
+        if status:
+            # What the night has left undone after three attempts; nobody would do less in the morning.
+            self.again()
+            assert self.driver.wait(3600) == 0, self.project.log
+
+
+def steps(run: Run) -> int:
+    return STEPS if run.backend == "cpu" else STEPS_ON_RANKS
+
+
+def ended(job: queue.Job) -> list[str]:
+    """How the attempts of a job have ended, as SLURM's accounting says it."""
+    states = [line.split()[0] for line in accounted(job.id, "State", "--duplicates").splitlines()]
+    return [state for state in states if state not in ("PENDING", "RUNNING")]
+
+
+def requeued(night: Night) -> None:
+    night.requeue()
+
+
+def cancelled(night: Night) -> None:
+    night.disturb(lambda job: said("scancel", job.id), ("CANCELLED",))
+
+
+def said(*command: str) -> None:
+    """Say it to SLURM, which may answer that the job has just ended."""
+    subprocess.run(command, check=False, capture_output=True, timeout=60)
+
+
+def node_down(night: Night) -> None:
+    nodes = []
+
+    def goes_down(job: queue.Job) -> None:
+        node = ask("squeue", "-h", "-t", "all", "-j", job.id, "-o", "%B").strip()
+        nodes.append(node)
+        there = daemons(ask("squeue", "-h", "-w", node, "-o", "%i").split())
+        ask("scontrol", "update", f"nodename={node}", "state=down", "reason=a bad night")
+        # Nothing runs on a node that comes back. SLURM holds a job whose former attempt is still there, for ever.
+        wait_for("its processes to end", lambda: not any(Path(f"/proc/{pid}").exists() for pid in there))
+        # It may be back by itself, and is then refused.
+        said("scontrol", "update", f"nodename={node}", "state=resume")
+
+    night.disturb(goes_down, ("NODE_FAIL", "REQUEUED"))
+    for node in nodes:
+        wait_for(f"{node} to be back", lambda: "down" not in ask("sinfo", "-h", "-n", node, "-o", "%T"))  # noqa: B023
+
+
+def daemons(jobs: list[str]) -> list[int]:
+    """The processes of SLURM's that run the steps of some jobs."""
+    found = []
+    for pid in map(int, filter(str.isdecimal, os.listdir("/proc"))):
+        with contextlib.suppress(OSError):  # it has just ended
+            words = " ".join(process.command_of(pid))
+            if any(words.startswith(f"slurmstepd: [{job}.") for job in jobs):
+                found.append(pid)
+    return found
+
+
+def out_of_memory(night: Night) -> None:
+    """The kernel, short of memory, ends the largest process of a job, which is one that trains."""
+    while True:
+        job = night.job()
+        held = [lease.read(night.project.results(run)) for run in night.left()]
+        pids = {one["pid"] for one in held if one and one["job"] == job.id and not one.get("released")}
+        # They may have ended meanwhile.
+        with contextlib.suppress(OSError, ValueError):
+            pid = min(pid for pid in pids if "train" in process.command_of(pid))
+            os.kill(pid, signal.SIGKILL)
+            return
+
+
+def driver_killed(night: Night) -> None:
+    night.driver.send_signal(signal.SIGKILL)
+    night.driver.wait()
+    night.goes_on()
+
+
+def partition_inactive(night: Night) -> None:
+    """Until a job has met it: one that waits or, if there is none, one that trains and must wait now."""
+    ask("scontrol", "update", f"partitionname={PARTITION}", "state=inactive")
+
+    def waits() -> bool:
+        reasons = [job.reason for job in queue.jobs(night.project.folder) if job.state == "PENDING"]
+        return any("Partition" in reason for reason in reasons) or bool(
+            submission.in_words(night.project.folder)
+        )
+
+    if not any(job.state == "PENDING" for job in queue.jobs(night.project.folder)) and not waits():
+        night.requeue()
+    wait_for("a job that waits for the partition", waits, 600)
+    ask("scontrol", "update", f"partitionname={PARTITION}", "state=up")
+
+
+def full_disk(night: Night) -> None:
+    """Until a run has met it."""
+    night.job()
+    results, before = night.project.folder / "results", complaints(night.project)
+    subprocess.run(f"cat /dev/zero > {results / 'full'}", shell=True, check=False, capture_output=True)
+    # The run whose record waits may be the only one left.
+    night.held.unlink()
+    wait_for("a run that finds the disk full", lambda: complaints(night.project) - before, 600)
+    night.held.touch()
+    (results / "full").unlink()
+
+
+def complaints(project: Project) -> set[tuple[Path, int]]:
+    """Which logs of drivers and jobs say that a disk is full, and how often."""
+    logs = [project.folder / "driver.log", *(project.folder / ".snakemake" / "slurm_logs").rglob("*.log")]
+    found = set()
+    for path in logs:
+        with contextlib.suppress(FileNotFoundError):  # that of a job that succeeded is deleted
+            found.add((path, path.read_text(errors="replace").count("No space left on device")))
+    return {(path, count) for path, count in found if count}
+
+
+def short_limit(night: Night) -> None:
+    night.disturb(
+        lambda job: said("scontrol", "update", f"jobid={job.id}", "timelimit=1"), ("TIMEOUT", "REQUEUED")
+    )
+
+
+def leaked_variables(night: Night) -> None:
+    night.driver.send_signal(signal.SIGINT)
+    night.driver.wait(300)
+    night.project.variables = LEAKED
+    night.goes_on()
+
+
+def clock_jumps(night: Night) -> None:
+    """The clock of the next process that trains; there is one, since a job begins again."""
+    night.clock.touch()
+    night.requeue()
+    night.proofs["another clock"] = lambda: not night.clock.exists()
+
+
+FAULTS: tuple[Callable[[Night], None], ...] = (
+    requeued, cancelled, node_down, out_of_memory, driver_killed, partition_inactive, full_disk, short_limit,
+    leaked_variables, clock_jumps,
+)  # fmt: skip
+SHORT = (requeued, driver_killed, leaked_variables, clock_jumps)
+
+
+@contextlib.contextmanager
+def disk(folder: Path, megabytes: int) -> Iterator[None]:
+    """A disk of its own in a folder, seen from all nodes, which have file systems of their own."""
+    image = folder.with_name(f"{folder.name}.img")
+    subprocess.run(["fallocate", "-l", f"{megabytes}M", image], check=True)
+    subprocess.run(["mkfs.ext4", "-q", image], check=True)
+    device = ask("losetup", "--show", "-f", str(image)).strip()
+    folder.mkdir()
+    places = [
+        [],
+        *(["nsenter", "-m", "-t", path.read_text().strip()] for path in (STATE / "run").glob("slurmd.*.pid")),
+    ]
+    mounted: list[list[str]] = []
+    try:
+        for place in places:
+            subprocess.run([*place, "mount", device, folder], check=True)
+            mounted.append(place)
+        yield
+    finally:
+        for place in mounted:
+            subprocess.run([*place, "umount", "-l", folder], check=True)
+        subprocess.run(["losetup", "-d", device], check=True)
+        image.unlink()
+
+
+@pytest.fixture
+def partition(cluster) -> Iterator[None]:
+    ask("scontrol", "create", f"partitionname={PARTITION}", "nodes=node[1-4]", "maxtime=60", "state=up")
+    yield
+    ask("scontrol", "delete", f"partitionname={PARTITION}")
+
+
+def campaign(folder: Path, numbers: tuple[int, ...]) -> tuple[Project, list[Run]]:
+    project = Project(folder)
+    project.site(
+        partition=PARTITION,
+        limits=[{"minutes": 3, "memory_mb": 700}],
+        pack={"minutes": 60, "runs": 20},
+        warning_s=20,
+    )
+    config = disturbed.config(["cpu-n1r1t1"], steps=STEPS)
+    config["protocols"]["long"]["checkpoint_steps"] = 50
+    config["protocols"]["ranks"] = {**config["protocols"]["long"], "steps": STEPS_ON_RANKS}
+    # Seeds on one core are trained together.
+    config["simulators"] = {"fused": FUSED}
+    study = config["studies"]["long"]
+    study["axes"]["simulator"] = "fused"
+    study["points"] = [
+        {"backend": place, "protocol": "long" if place == PLACES[0] else "ranks", "seed": list(range(number))}
+        for place, number in zip(PLACES, numbers, strict=True)
+    ]
+    for axis in ("backend", "protocol", "seed"):
+        del study["axes"][axis]
+    return project, project.study(**config)
+
+
+def bad_night(folder: Path, faults: tuple[Callable[[Night], None], ...], numbers: tuple[int, ...]) -> None:
+    rng = random.Random(SEED)
+    quiet, runs = campaign(folder / "quiet", numbers)
+    quiet.prepare()
+    quiet.snakemake("runs", seconds=3600)
+    project, _ = campaign(folder / "disturbed", numbers)
+    order = rng.sample(faults, len(faults))
+    moments = sorted(rng.uniform(0.02, 0.8) for _ in faults)
+    own_disk = full_disk in faults
+    with disk(project.folder / "results", 40 + 2 * len(runs)) if own_disk else contextlib.nullcontext():
+        project.prepare()
+        night = Night(project, runs, rng)
+        try:
+            for moment, fault in zip(moments, order, strict=True):
+                night.until(moment)
+                done = f"{night.trained():.0%} of the steps and {len(runs) - len(night.left())} of {len(runs)} runs"
+                print(f"seed {SEED}: {fault.__name__} after {done}", flush=True)
+                fault(night)
+            night.until_over()
+            for what, proof in night.proofs.items():
+                wait_for(f"seed {SEED}: {what}", proof)
+            records = {run: (project.record(run), quiet.record(run)) for run in runs}
+        finally:
+            project.end(night.driver)
+    for run, (record, whole) in records.items():
+        assert record["status"] == whole["status"] == "completed", run.path
+        assert record["features_hash"] == whole["features_hash"] and record["split"] == whole["split"], (
+            run.path
+        )
+        np.testing.assert_allclose(
+            record["losses"], whole["losses"], rtol=1e-10, err_msg=f"seed {SEED}, {run.path}"
+        )
+        if record["cohort"] == whole["cohort"]:
+            for name in ("weights_hash", "losses", "quality"):
+                assert record[name] == whole[name], f"seed {SEED}: another {name} of {run.path}"
+    assert queue.jobs(project.folder) == []
+    alike = sum(record["cohort"] == whole["cohort"] for record, whole in records.values())
+    again = sum(record["resumed"] for record, _ in records.values())
+    print(
+        f"seed {SEED}: {len(runs)} runs in {night.calls} calls; resumed {again} times, {alike} in the same company"
+    )
+
+
+def test_a_bad_night_in_short(partition, tmp_path: Path) -> None:
+    bad_night(tmp_path, SHORT, (27, 2, 1))
+
+
+@pytest.mark.long
+def test_a_bad_night(partition, tmp_path: Path) -> None:
+    bad_night(tmp_path, FAULTS, (270, 20, 10))

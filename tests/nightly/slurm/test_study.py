@@ -1,0 +1,184 @@
+"""The default study on the cluster, as a user runs it: with fewer points and seeds, and with runs across two nodes."""
+
+import copy
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import yaml
+
+from ketscale import analysis
+from ketscale.errors import UserError
+from ketscale.jobs import choice
+from ketscale.measure.record import check
+from tests.nightly.slurm.project import ROOT, Project, target
+
+DEFAULT = yaml.safe_load((ROOT / "config.yaml").read_text())
+CONFIG = analysis.of(DEFAULT)
+RUNS = CONFIG.runs
+# The partition allows an hour, for all timed runs of a seed together.
+LIMITS = [
+    {"minutes": 3, "memory_mb": 1200},
+    {"simulator": ["default.qubit"], "minutes": 5},
+]
+# Enough to tell seeds from each other; `make` trains all.
+SEEDS = {"accuracy": [0, 1, 2]}
+# Some of the timed runs have a second seed.
+SECOND_SEED = ["cpu-n1r1t1", "mpi-n1r2t1"]
+TWO_NODES = ["ddp-cpu-n2r2t1", "mpi-n2r2t1"]
+# Runs in fp64, with several ranks on a node too.
+IN_FP64 = ["ddp-cpu-n2r2t1", "mpi-n2r4t1"]
+
+
+def on_the_cluster(config: dict) -> dict:
+    """The study with fewer seeds and without its slowest points, and with its ranks on two nodes too."""
+    changed = copy.deepcopy(config)
+    studies = changed["studies"]
+    for name, study in studies.items():
+        study["axes"] = {**study["axes"], "seed": SEEDS.get(name, 0)}
+    changed["protocols"]["timing"]["steps"] = 100
+    simulators = ["fused", "default.qubit"]
+    studies["simulators"]["points"] = [{"simulator": simulators}]
+    del studies["qubits"], studies["batch"]
+    layouts = studies["break-even"]["axes"]["backend"]
+    studies["break-even"]["points"] = [
+        {"backend": [*layouts, *TWO_NODES]},
+        {"backend": SECOND_SEED, "seed": 1},
+    ]
+    of_simulators, of_layouts = studies["parity"]["points"]
+    of_simulators["simulator"] = simulators
+    of_layouts["backend"] += IN_FP64
+    return changed
+
+
+STUDY = on_the_cluster(DEFAULT)
+STUDIED = analysis.of(STUDY)
+ASKED = STUDIED.runs
+
+
+@pytest.fixture(scope="module")
+def finished(cluster, tmp_path_factory: pytest.TempPathFactory) -> Project:
+    """The study, run to its report by `snakemake --profile slurm`."""
+    project = Project(tmp_path_factory.mktemp("study") / "project")
+    project.site(partition="study", limits=LIMITS)
+    project.study(**STUDY)
+    features = ROOT / "results/features/digits"
+    if features.exists():
+        # To pre-train takes a minute here.
+        shutil.copytree(features, project.folder / "results/features/digits")
+    project.snakemake(seconds=1500)
+    return project
+
+
+@pytest.fixture(scope="module")
+def local() -> Path:
+    """The results of the same study as this machine made them without a scheduler (`make`)."""
+    results = ROOT / "results"
+    try:
+        for run in RUNS:
+            found = check(results / run.path, choice.resolved(CONFIG.settings(run), results), None)
+            if found.record is None:
+                raise UserError(f"{run.path}: {found.state} {found.why}")
+        return results / "tables"
+    except UserError as error:
+        pytest.skip(f"nothing to compare with, run `make` first: {error}")
+
+
+def table(folder: Path, name: str) -> pd.DataFrame:
+    return pd.read_csv(folder / f"{name}.csv")
+
+
+def tables_of(project: Project) -> Path:
+    return project.folder / "results" / "tables"
+
+
+def test_every_run_ends_and_the_report_is_made(finished: Project):
+    runs = table(tables_of(finished), "runs")
+    assert len(runs) == sum(not STUDIED.is_trial(run) for run in ASKED) and set(runs["status"]) <= {
+        "completed",
+        "timed_out",
+    }
+    # Which timed runs have time enough is a matter of the machine.
+    assert runs[runs["status"] == "timed_out"]["timed"].all()
+    assert (finished.folder / "results/report.html").stat().st_size > 100_000
+    for run in ASKED:
+        record = finished.record(run)
+        assert record["slurm_job_id"]
+        assert len({rank["host"] for rank in record["machine"]["ranks"]}) == run.nodes
+        assert all(rank["host"].startswith("node") for rank in record["machine"]["ranks"])
+
+
+def test_the_points_of_a_ratio_share_a_host(finished: Project):
+    runs = [run for run in ASKED if run.protocol == "timing" and run.simulator == "fused"]
+    for seed, least in ((0, 4), (1, len(SECOND_SEED))):
+        points = [run for run in runs if (run.seed, run.size) == (seed, "q4-l3") and run.nodes == 1]
+        assert len(points) >= least
+        assert len({finished.record(run)["machine"]["host"] for run in points}) == 1
+
+
+def test_losses_in_fp64_hold_on_two_nodes_and_are_those_of_the_local_study(finished: Project, local: Path):
+    parity = table(tables_of(finished), "parity")
+    double = parity[parity["precision"] == "fp64"]
+    assert double["held"].all() and (double["difference"] <= double["limit"]).all()
+    for place in IN_FP64:
+        rows = double[double["run"].str.contains(f"/{place}/")]
+        assert len(rows) > 0 and (rows["difference"] <= 1e-10).all()
+    both = [run for run in ASKED if run.protocol == "parity" and run in RUNS]
+    assert len(both) == 6
+    for run in both:
+        here, there = (
+            np.array(r["losses"])
+            for r in (finished.record(run), json.loads((ROOT / target(run)).read_text()))
+        )
+        np.testing.assert_allclose(here, there, rtol=1e-10, err_msg=run.path)
+
+
+def test_quality_lies_within_the_spread_of_the_seeds(finished: Project, local: Path):
+    axes = ["workload", "model", "size", "batch", "simulator", "protocol"]
+    here, there = (
+        table(folder, "runs").dropna(subset="test_accuracy") for folder in (tables_of(finished), local)
+    )
+    here, there = (rows.groupby(axes)["test_accuracy"] for rows in (here, there))
+    assert len(there) == 2
+    spread = there.max() - there.min()
+    assert ((here.mean() - there.mean()).abs() <= spread + 1e-9).all()
+
+
+def test_the_columns_of_timing_are_there(finished: Project, local: Path):
+    here, there = (table(folder, "scaling") for folder in (tables_of(finished), local))
+    assert list(here.columns) == list(there.columns)
+    assert set(there["layout"]) | set(TWO_NODES) == set(here["layout"])
+    assert ((here["step_s"] > 0) | (here["timed_out"] > 0)).all()
+    # Whether there is a ratio to it depends on which of the seeds found the machine quiet.
+    assert (here.loc[here["layout"].isin(TWO_NODES), "same_reference"] == "cpu-n1r1t1").all()
+
+
+def test_one_missing_seed_is_a_target(finished: Project):
+    run = next(run for run in ASKED if run.protocol == "quality" and run.model == "mlp")
+    others = {other: (finished.folder / target(other)).stat().st_mtime_ns for other in ASKED if other != run}
+    before = finished.record(run)
+    (finished.folder / target(run)).unlink()
+    finished.snakemake(target(run))
+    after = finished.record(run)
+    # Before, other seeds may have been trained with it: the same up to rounding.
+    assert after["cohort"] == []
+    np.testing.assert_allclose(after["losses"], before["losses"], rtol=1e-3)
+    assert after["slurm_job_id"] != before["slurm_job_id"]
+    assert others == {other: (finished.folder / target(other)).stat().st_mtime_ns for other in others}
+
+
+@pytest.mark.nightly
+def test_a_second_study_trains_only_what_is_new(finished: Project):
+    second = {**copy.deepcopy(DEFAULT), "protocols": STUDY["protocols"]}
+    sizes = second["studies"]["qubits"]
+    sizes["axes"]["qubits"] = [4, 6]
+    sizes["axes"]["seed"] = 0
+    second["studies"] = {"qubits": sizes}
+    (finished.folder / "second.yaml").write_text(yaml.safe_dump(second))
+    done = finished.snakemake("--configfile", "second.yaml", "--", "runs")
+    (new,) = [run for run in analysis.of(second).runs if run.size == "q6-l3"]
+    assert (finished.folder / target(new)).exists()
+    assert "1 of 1 run ended with a result" in done.stderr

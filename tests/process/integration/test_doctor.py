@@ -1,0 +1,52 @@
+"""`ketscale doctor` tries the launchers out, and tells a world of two from two worlds of one."""
+
+import subprocess
+import time
+
+import psutil
+
+from ketscale.jobs import doctor
+from tests.process.integration import study
+from tests.process.parallel.worlds import environment
+
+
+def test_doctor_tries_everything_and_says_what_is_missing():
+    done = subprocess.run(
+        ["ketscale", "doctor"], capture_output=True, text=True, env=environment(), timeout=300
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "ok       two ranks of mpi: one world of two ranks" in done.stdout
+    assert "ok       two ranks of ddp-cpu: one world of two ranks" in done.stdout
+    lines = done.stdout.splitlines()
+    for line, following in zip(lines, [*lines[1:], ""], strict=True):
+        assert not line.startswith("missing") or "it would enable" in following
+
+
+def test_two_worlds_of_one_are_not_a_world_of_two(tmp_path, monkeypatch):
+    launcher = tmp_path / "launcher.sh"
+    launcher.write_text('for i in 1 2; do "$@"; done\n')
+    monkeypatch.setattr(doctor, "prefix_here", lambda run: f"sh {launcher}")
+    present, detail = doctor._two_ranks(study.run("mpi-n1r2t1"), "print('world', 1)")
+    assert not present
+    assert "each see a world of one rank" in detail
+
+
+def test_ranks_that_hang_are_ended_with_their_launcher(tmp_path, monkeypatch):
+    launcher = tmp_path / "launcher.sh"
+    launcher.write_text('setsid "$@" &\nsetsid "$@" &\nwait\n')
+    monkeypatch.setattr(doctor, "prefix_here", lambda run: f"sh {launcher}")
+    monkeypatch.setattr(doctor, "_PATIENCE_S", 1.0)
+    found = doctor._two_ranks(study.run("mpi-n1r2t1"), f"import time; time.sleep(1000) # {tmp_path}")
+    assert found == (False, "no answer in 1 s")
+    end = time.monotonic() + 60
+    while any(
+        str(tmp_path) in " ".join(found.info["cmdline"] or []) for found in psutil.process_iter(["cmdline"])
+    ):
+        assert time.monotonic() < end, "the ranks live"
+        time.sleep(0.05)
+
+
+def test_oversubscription_is_found(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "4096")
+    findings = {finding.name: finding for finding in doctor._cores()}
+    assert not findings["threads"].present and "OMP_NUM_THREADS=4096" in findings["threads"].detail

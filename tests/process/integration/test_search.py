@@ -1,0 +1,56 @@
+"""A search from its trials, which train together, to the run that trains with what validation chose."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from ketscale.jobs import cohorts
+from ketscale.measure.record import check
+from tests.process.integration import study
+from tests.process.parallel.worlds import environment
+
+
+def test_a_run_trains_with_the_best_trial_by_validation_as_if_it_was_given_by_hand(
+    tmp_path: Path, digits_features: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    final = study.run(protocol="tuned")
+    before = study.settings(final)
+    trials = [before.trial(number, 1000) for number in range(3)]
+    monkeypatch.setenv("KETSCALE_CALL", "a-call")
+    monkeypatch.setenv(cohorts.VARIABLE, "")
+    cohorts.write(tmp_path / "results", [trials])
+    study.train(tmp_path, trials[0].run, digits_features)
+    hashed = json.loads(digits_features.read_text())["hash"]
+    found = [check(tmp_path / study.record(each.run), each, hashed).record for each in trials]
+    quality = [record.quality for record in found if record and record.quality]
+    assert [len(record.cohort) for record in found if record] == [2, 2, 2]
+    assert all(each.validation["accuracy"] is not None and not each.test for each in quality)
+
+    choice = tmp_path / "results" / final.choice
+    said = subprocess.run(
+        ["ketscale", "choose", str(choice.relative_to(tmp_path)), "--features", str(digits_features)],
+        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True,
+    ).stdout  # fmt: skip
+    best = min(
+        range(3),
+        key=lambda number: (-quality[number].validation["accuracy"], quality[number].validation["loss"]),
+    )
+    assert json.loads(choice.read_text())["chosen"] == best
+    rate = trials[best].protocol.learning_rate
+    assert f"learning_rate {rate}" in said
+
+    made = study.train(tmp_path, final, digits_features)
+    assert made["config"]["protocol"]["learning_rate"] == rate and made["quality"]["test"]
+    assert made["config"]["choice"] == json.loads(choice.read_text())["hash"]
+    plain = msgspec.structs.replace(before.protocol, learning_rate=rate, search=None)
+    by_hand = replace(before, run=replace(final, protocol="by-hand"), protocol=plain)
+    with study.launch(tmp_path, by_hand.run, digits_features, "--settings", by_hand.text) as process:
+        process.communicate(timeout=100)
+    alike = json.loads((tmp_path / study.record(by_hand.run)).read_text())
+    assert alike["weights_hash"] == made["weights_hash"]

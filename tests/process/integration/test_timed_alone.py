@@ -1,0 +1,129 @@
+"""Invariant: a timed run has its host to itself, and one that had not is flagged."""
+
+import fcntl
+import json
+import os
+import subprocess
+import tempfile
+import time
+from dataclasses import asdict
+from datetime import UTC, datetime
+
+import pytest
+
+from ketscale.analysis import points
+from ketscale.config import Config
+from ketscale.jobs.ownership import host_lock, signs
+from ketscale.jobs.status.survey import Queue, survey
+from ketscale.problems.registry import FAMILIES
+from tests.process.integration import study
+
+
+@pytest.fixture
+def host(tmp_path, monkeypatch):
+    """The lock of a host that nobody else uses, held."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with host_lock.path().open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield lock
+
+
+def state_of(folder, run):
+    """The run as `ketscale status` sees it."""
+    axes = {**asdict(run), "qubits": 2, "layers": 1, "backend": run.layout}
+    for name in ("nodes", "ranks", "threads", "size"):
+        del axes[name]
+    only = {"kind": "strong", "question": "Does it wait?", "axes": axes}
+    config = Config.of({**study.CONFIG, "studies": {"one": only}}, FAMILIES)
+    [seen] = survey(config, folder, Queue(), datetime.now(UTC))
+    return seen
+
+
+def until_waiting(process, folder, run):
+    """Wait for the sign of waiting; where it lies."""
+    sign = study.results(folder, run) / signs.WAITING
+    end = time.monotonic() + 100
+    while not sign.exists():
+        if time.monotonic() > end:
+            process.kill()
+            raise AssertionError("no sign of waiting after 100 s")
+        time.sleep(0.05)
+    return sign
+
+
+def test_a_timed_run_waits_for_the_host(tmp_path, digits_features, host):
+    """Another process holds the host: this one says for whom it waits, and starts when the host is let go."""
+    run = study.run(protocol="timed")
+    with study.launch(tmp_path, run, digits_features) as process:
+        sign = until_waiting(process, tmp_path, run)
+        said, ended = state_of(tmp_path, run), process.poll()
+        fcntl.flock(host, fcntl.LOCK_UN)
+        out, error = process.communicate(timeout=60)
+    assert said.state == "waiting" and f"held by process {os.getpid()} of " in said.reason
+    assert ended is None
+    assert process.returncode == 0, out + error
+    assert f"waiting for this host, which is held by process {os.getpid()} of " in error
+    assert not sign.exists() and state_of(tmp_path, run).state == "done"
+    record = json.loads((tmp_path / study.record(run)).read_text())
+    rank = record["machine"]["ranks"][0]
+    assert len(rank["affinity"]) == 1 and not rank["shared_cores"]
+    assert set(rank["affinity"]) <= set(record["quiet"]["cpus"])
+
+
+@pytest.mark.parametrize(
+    ("place", "protocol"),
+    [
+        *((place, "timed") for place in ("cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1")),
+        ("cpu-n1r1t1", "short"),
+        pytest.param("mpi-n1r2t1", "short", marks=pytest.mark.nightly),
+        pytest.param("ddp-cpu-n1r2t1", "short", marks=pytest.mark.nightly),
+    ],
+)
+def test_a_run_that_waits_for_the_host_ends_at_once_when_it_is_told_to(
+    tmp_path, digits_features, host, place, protocol
+):
+    run = study.run(place, protocol=protocol)
+    with study.launch(tmp_path, run, digits_features) as process:
+        until_waiting(process, tmp_path, run)
+        process.terminate()
+        start = time.monotonic()
+        process.communicate(timeout=60)
+        took = time.monotonic() - start
+    assert process.returncode != 0 and took < 10  # ranks that do not listen are killed after that long
+    said = state_of(tmp_path, run)
+    assert said.state == "failed" and "told to stop" in said.reason
+
+
+def test_other_processes_at_work_are_noticed():
+    from ketscale.measure.quiet import Watch, judged
+
+    quiet = Watch(os.sched_getaffinity(0))
+    with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as burner:
+        time.sleep(1.5)
+        seen = {"host": "a", "cpu_s": quiet.own_s(), "seen": quiet.seen(), "stalled_share": None}
+        burner.kill()
+    share = judged([seen])
+    assert share["others_share"] > 0.6 / (os.cpu_count() or 1)
+    assert not share["quiet"] or share["others_share"] <= 0.05
+
+
+def test_more_ranks_than_cores_are_marked_and_decide_no_speed(tmp_path, digits_features, monkeypatch):
+    """They are for correctness only: flagged in tables, so that no fit has them and no ratio of theirs decides."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    allowed = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(allowed)[:2])
+    try:
+        record = study.train(tmp_path, study.run("mpi-n1r4t1", protocol="timed"), digits_features)
+    finally:
+        os.sched_setaffinity(0, allowed)
+    assert record["quiet"]["oversubscribed"] and not record["quiet"]["quiet"]
+    assert any(rank["shared_cores"] for rank in record["machine"]["ranks"])
+    row = {
+        "resumed": 0,
+        "step_s": 1.0,
+        "status": "completed",
+        "timed": True,
+        "quiet": record["quiet"]["quiet"],
+    }
+    assert points.usable([row]) == ([row], points.BUSY) and points.BUSY in points.BUSY_RATIOS

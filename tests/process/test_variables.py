@@ -1,0 +1,171 @@
+"""Variables that a shell, a launcher or a scheduler has left: no rank takes them for its own, and none is a traceback."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from ketscale import process
+from ketscale.errors import UserError
+from ketscale.jobs import launch, session
+from ketscale.jobs.ownership import host_lock, signs
+from ketscale.parallel import world
+from tests.process.integration import study
+from tests.toys import run_at
+
+OF_TORCHRUN = {
+    "RANK": "1",
+    "WORLD_SIZE": "2",
+    "LOCAL_RANK": "1",
+    "MASTER_ADDR": "localhost",
+    "MASTER_PORT": "15000",
+}
+WRONG = ("abc", "-1", "1e9", "1.0", "٣", "9" * 30)
+
+
+@pytest.fixture(autouse=True)
+def clean(monkeypatch):
+    """Whatever runs these tests, nothing but a test sets such variables."""
+    for name in list(os.environ):
+        if launch._OF_RANKS.fullmatch(name) or name.startswith("SLURM"):
+            monkeypatch.delenv(name)
+
+
+def set_all(monkeypatch, variables):
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize("name", ["WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
+def test_one_rank_refuses_the_world_of_others(monkeypatch, name):
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    for value in ("", "1"):
+        monkeypatch.setenv(name, value)
+        world.check_variables(run_at("cpu-n1r1t1"))
+    monkeypatch.setenv(name, "2")
+    with pytest.raises(
+        UserError, match=rf"needs 1 rank.* a world of 2 \({name}=2\).*unset {name}.*ketscale launch"
+    ):
+        world.check_variables(run_at("cpu-n1r1t1"))
+    for value in WRONG:
+        monkeypatch.setenv(name, value)
+        with pytest.raises(UserError, match=f"^{name} is .* not a whole number: unset it"):
+            world.check_variables(run_at("cpu-n1r1t1"))
+
+
+def test_slurms_tasks_count_only_in_a_job(monkeypatch):
+    monkeypatch.setenv("SLURM_STEP_NUM_TASKS", "4")
+    world.check_variables(run_at("cpu-n1r1t1"))
+
+
+def test_the_number_of_a_rank_alone_says_nothing(monkeypatch):
+    set_all(
+        monkeypatch,
+        {"LOCAL_RANK": "1", "RANK": "abc", "SLURM_LOCALID": "3", "OMPI_COMM_WORLD_LOCAL_RANK": ""},
+    )
+    world.check_variables(run_at("cpu-n1r1t1"))
+
+
+def test_a_world_of_others_is_refused_before_the_host_is_waited_for(monkeypatch, tmp_path, one_thread):
+    monkeypatch.setattr(session.host_lock, "hold", pytest.fail)
+    set_all(monkeypatch, OF_TORCHRUN)
+    with pytest.raises(UserError, match=r"WORLD_SIZE=2"):
+        session.train(study.settings(study.run(protocol="timed")), tmp_path, None, None)
+
+
+@pytest.mark.parametrize("name", ["RANK", "WORLD_SIZE", "LOCAL_RANK", "MASTER_PORT"])
+def test_a_rank_of_torchrun_refuses_what_cannot_be(monkeypatch, name):
+    run = run_at("ddp-cpu-n1r2t1")
+    set_all(monkeypatch, OF_TORCHRUN)
+    world.check_variables(run)
+    right = {
+        "RANK": ("0", "1"),
+        "LOCAL_RANK": ("0", "1"),
+        "WORLD_SIZE": ("2",),
+        "MASTER_PORT": ("2", "15000"),
+    }[name]
+    for value in right:
+        monkeypatch.setenv(name, value)
+        world.check_variables(run)
+    for value in {None, "", "0", "2", "70000", *WRONG} - set(right):
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+        with pytest.raises(UserError, match=f"{name}|torchrun --nproc-per-node 2"):
+            world.check_variables(run)
+        monkeypatch.setenv(name, right[0])
+
+
+def test_what_a_launch_starts_has_no_variables_of_other_ranks(monkeypatch):
+    left = {
+        **OF_TORCHRUN, "LOCAL_WORLD_SIZE": "2", "GROUP_RANK": "0", "ROLE_RANK": "1", "TORCHELASTIC_RUN_ID": "x",
+        "PET_NNODES": "3", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2", "MPI_LOCALRANKID": "1",
+        "PMI_RANK": "1", "PMI_SIZE": "2",
+    }  # fmt: skip
+    kept = {
+        "PMIX_RANK": "0",
+        "SLURM_LOCALID": "1",
+        "SLURM_JOB_ID": "7",
+        "OMPI_MCA_btl": "self",
+        "MY_RANK": "1",
+        "NCCL_DEBUG": "INFO",
+    }
+    set_all(monkeypatch, left | kept)
+    found = launch.environment()
+    assert not left.keys() & found.keys()
+    assert {name: found.get(name) for name in kept} == kept
+    assert found.keys() == os.environ.keys() - left.keys()
+
+
+def test_a_count_of_restarts_is_a_number_in_a_job_and_nothing_outside(monkeypatch):
+    for value in ("", *WRONG):
+        monkeypatch.setenv("SLURM_RESTART_COUNT", value)
+        monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+        assert process.identity()["restarts"] == 0
+        monkeypatch.setenv("SLURM_JOB_ID", "7")
+        if value:
+            with pytest.raises(UserError, match=r"^SLURM_RESTART_COUNT is "):
+                process.identity()
+        else:
+            assert process.identity()["restarts"] == 0
+
+
+def test_outside_of_a_job_a_node_has_its_own_name(monkeypatch):
+    """Otherwise two timed runs of one host would take two locks."""
+    here = host_lock.path()
+    set_all(monkeypatch, {"SLURMD_NODENAME": "elsewhere", "SLURM_JOB_ID": ""})
+    assert process.slurm_job() is None and host_lock.path() == here
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    assert process.node_name() == "elsewhere"
+
+
+def test_a_job_id_without_slurm_is_said(monkeypatch, tmp_path):
+    set_all(monkeypatch, {"SLURM_JOB_ID": "abc", "PATH": str(tmp_path)})
+    with pytest.raises(UserError, match=r"SLURM_JOB_ID is abc.* no srun on the PATH: unset SLURM_JOB_ID"):
+        launch.prefix_here(run_at("cpu-n1r1t1"))
+
+
+def test_a_wait_is_told_at_once_and_then_seldom_with_since_when(monkeypatch, capsys):
+    now = [1e6]
+    monkeypatch.setattr(signs.time, "monotonic", lambda: now[0])
+    notice = signs.Notice()
+    for _ in range(4 * 600):
+        notice.tell("waiting for Godot")
+        now[0] += 0.5
+    first, second = capsys.readouterr().err.splitlines()
+    assert first == "ketscale: waiting for Godot"
+    assert second == f"ketscale: waiting for Godot (since {notice.since})"
+
+
+def test_figures_are_drawn_whatever_backend_a_notebook_left():
+    code = (
+        "from ketscale import cli; cli.main(['report', '--study', '{}']); import matplotlib; "
+        "print(matplotlib.get_backend())"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env=os.environ | {"MPLBACKEND": "abc"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.splitlines()[-1] == "agg"

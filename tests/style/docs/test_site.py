@@ -1,0 +1,411 @@
+"""The documentation: its code runs, its commands exist, its links lead somewhere, and what is made from the code is whole.
+
+Examples that need a trained run, a checkout of their own or another family have tests of their own: ELSEWHERE.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import subprocess
+import sys
+from importlib.util import find_spec
+from itertools import pairwise
+from pathlib import Path
+
+import msgspec
+import pytest
+import yaml
+from docs._generate import cli, columns, pages, pictures, record, session
+
+from benchmarks import command as benchmarks
+from benchmarks import readers
+from ketscale.analysis.columns import TABLES
+from ketscale.cli import _parser, main
+from ketscale.config.own_model import FileBlock
+from ketscale.config.protocol import EarlyStopping, Plateau, Protocol
+from ketscale.grid import Run
+from ketscale.jobs.slurm.site import SiteFile
+from ketscale.problems.registry import FAMILIES
+from tests import ROOT
+from tests.style.docs.pages import COMMANDS, DOCS, NOTEBOOKS, PAGES, blocks, named, of
+
+# Pages whose Python is run by another test, which names them.
+ELSEWHERE = {
+    "../README.md": "tests/style/docs/test_docs.py",
+    "library.md": "tests/style/docs/test_docs.py",
+    "adding.md": "tests/nightly/contract/test_added.py",
+    "python.md": "tests/style/docs/test_docs.py",
+    "tutorial.md": "tests/study/workflow/test_tutorial.py",
+}
+# Blocks that say of themselves that they are not run, with their reasons.
+NOT_RUN: dict[str, list[str]] = {}
+# Commands of others, which are not checked further.
+OTHERS = {"git", "source", "pip", "rm", "$EDITOR", "chromium", "apt-get"}
+MADE = pages.made()
+
+
+# ---------------------------------------------------------------- code
+
+
+def with_python() -> list[Path]:
+    return [page for page in PAGES if any(block.language == "python" for block in blocks(page))]
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in with_python() if page.name not in {Path(other).name for other in ELSEWHERE}],
+    ids=named,
+)
+def test_the_python_of_a_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    namespace: dict[str, object] = {}
+    for block in blocks(page):
+        if block.language == "python" and block.reason is None:
+            exec(compile(block.text, named(page), "exec"), namespace)
+
+
+@pytest.mark.parametrize(("page", "test"), ELSEWHERE.items())
+def test_the_python_of_the_other_pages_has_a_test(page: str, test: str) -> None:
+    assert (DOCS / page).resolve() in with_python()
+    assert Path(page).name in (ROOT / test).read_text()
+
+
+def test_no_block_is_left_out_silently() -> None:
+    found = {named(page): [b.reason for b in blocks(page) if b.reason is not None] for page in PAGES}
+    assert {page: reasons for page, reasons in found.items() if reasons} == NOT_RUN
+
+
+def test_a_block_says_with_a_comment_that_it_is_not_run(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text("<!-- not run: it needs a GPU -->\n```python\n1 / 0\n```\n\n```sh\nmake\n```\n")
+    assert list(blocks(page)) == [("python", "1 / 0\n", "it needs a GPU"), ("sh", "make\n", None)]
+
+
+def test_every_block_has_a_language() -> None:
+    known = {
+        "python",
+        "yaml",
+        "sh",
+        "text",
+        "pycon",
+        "{toctree}",
+        "{literalinclude}",
+        "{code-cell}",
+    }
+    for page in PAGES:
+        assert {block.language for block in blocks(page)} <= known, named(page)
+
+
+def test_every_block_of_yaml_is_yaml() -> None:
+    for page in PAGES:
+        for block in blocks(page):
+            if block.language == "yaml":
+                assert yaml.safe_load(block.text), named(page)
+
+
+@pytest.mark.parametrize("page", NOTEBOOKS, ids=named)
+def test_a_notebook_is_one_for_jupytext_and_its_cells_are_python(page: Path) -> None:
+    head = yaml.safe_load(page.read_text().split("---\n")[1])
+    assert head["jupytext"]["text_representation"]["format_name"] == "myst"
+    cells = [block.text for block in blocks(page) if block.language == "{code-cell}"]
+    assert len(cells) >= 5
+    for cell in cells:
+        compile(cell, named(page), "exec")
+
+
+# ---------------------------------------------------------------- commands
+
+
+def test_every_command_is_of_a_kind_that_is_checked() -> None:
+    checked = {"ketscale", "snakemake", "make", "python", "check", "cd"}
+    for command, page in COMMANDS.items():
+        program = re.sub(r"^(\S+=\S+ )+", "", command).split()[0]
+        assert Path(program).name in checked | OTHERS, f"{page}: {command}"
+
+
+@pytest.mark.parametrize("arguments", of("ketscale"))
+def test_ketscale_accepts_what_is_shown(arguments: str) -> None:
+    options = _parser().parse_args(shlex.split(arguments))
+    assert options.command
+    if "arguments" in options:
+        assert benchmarks.parser().parse_args(options.arguments)
+
+
+def test_a_call_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        _parser().parse_args(["plan", "--node-days", "2"])
+    assert "unrecognized arguments" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("arguments", [text for text in of("python") if "benchmarks.readers" in text])
+def test_a_reader_accepts_what_is_shown(arguments: str) -> None:
+    assert readers.parser().parse_args(shlex.split(arguments)[2:]).reader in readers.READERS
+
+
+@pytest.mark.parametrize("arguments", [text for text in of("ketscale") if text.split()[0] == "schema"])
+def test_the_cheap_commands_run(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(shlex.split(arguments)) == 0
+    assert capsys.readouterr().out.startswith("{")
+
+
+def test_every_target_of_make_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    shown = {word for text in of("make") for word in text.split() if "=" not in word}
+    inline = set(re.findall(r"`make ([a-z-]+)", "".join(page.read_text() for page in PAGES)))
+    assert shown | inline <= targets
+    assert {"docs", "setup", "test"} <= shown | inline
+
+
+def test_every_module_that_is_named_exists() -> None:
+    of_others = {"pytest", "build", "twine"}
+    for arguments in of("python"):
+        words = arguments.split()
+        modules = [word for flag, word in pairwise(words) if flag == "-m" and word not in of_others]
+        files = [word for word in words if word.startswith("tests/")]
+        assert files or modules or of_others & set(words)
+        assert all((ROOT / file).exists() for file in files), arguments
+        assert all(find_spec(module) for module in modules), arguments
+
+
+def snakemake_parser() -> argparse.ArgumentParser:
+    from snakemake.cli import get_argument_parser
+
+    return get_argument_parser()
+
+
+@pytest.mark.parametrize("arguments", of("snakemake"))
+def test_snakemake_accepts_what_is_shown(arguments: str) -> None:
+    # It reads the profile that is named, too.
+    known = snakemake_parser().parse_args(
+        ["--cores", "1", *(w for w in shlex.split(arguments) if "CHECKOUT" not in w)]
+    )
+    written = {"moons.yaml"}  # by the tutorial
+    for file in known.configfile or ():
+        assert Path(file).name in written or (ROOT / file).exists(), file
+    for profile in re.findall(r"--profile (\S+)", arguments):
+        assert (ROOT / profile / "profile.yaml").exists()
+    for target in known.targets:
+        if target.endswith("metrics.json") and "..." not in target:
+            assert Run.parse(target)
+        else:
+            assert "..." in target or target in {"report", "runs", "figures", "all"}
+
+
+@pytest.mark.slow
+def test_a_missing_seed_is_one_target() -> None:
+    (target,) = {
+        word for text in of("snakemake") for word in text.split() if word.endswith("seed1/metrics.json")
+    }
+    command = [
+        sys.executable,
+        "-m",
+        "snakemake",
+        "--profile",
+        "profiles/local",
+        "-n",
+        "-p",
+        "--force",
+        target,
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert target in done.stdout + done.stderr
+
+
+# ---------------------------------------------------------------- links
+
+
+def slugs(text: str) -> set[str]:
+    """The anchors of a page's headings, as forges and MyST make them."""
+    bare = re.sub(r"^```.*?^```$", "", text, flags=re.MULTILINE | re.DOTALL)
+    found: set[str] = set()
+    for heading in re.findall(r"^#+ (.+)$", bare, re.MULTILINE):
+        words = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        found.add(re.sub(r"[^\w\- ]", "", words).strip().replace(" ", "-"))
+    return found
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "config" / "README.md"], ids=named)
+def test_links_lead_somewhere(page: Path) -> None:
+    bare = re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+    for target in re.findall(r"""(?:\]\(|(?:src|href)=")(?!http)([^)"\s]+)[)"]""", bare):
+        file, _, anchor = target.partition("#")
+        found = (page.parent / file).resolve() if file else page
+        assert found.exists(), target
+        assert found.is_relative_to(ROOT), target
+        if anchor:
+            assert anchor in slugs(found.read_text()), target
+
+
+def test_pages_that_are_named_elsewhere_exist() -> None:
+    """In errors, docstrings, configs and scripts, with their anchors."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
+    others = [ROOT / name for name in listed.stdout.split("\0") if name and not name.endswith(".md")]
+    found = {
+        target
+        for file in others
+        if file.is_file() and file.suffix in {".py", ".yaml", ".smk", ".toml", ".sh", ".j2", ""}
+        for target in re.findall(r"\bdocs/[\w/.-]+\.md(?:#[\w-]+)?", file.read_text())
+    }
+    assert len(found) > 5
+    for target in found:
+        file, _, anchor = target.partition("#")
+        assert (ROOT / file).exists(), target
+        assert not anchor or anchor in slugs((ROOT / file).read_text()), target
+
+
+def test_every_page_is_in_the_contents() -> None:
+    listed = {"index"}
+    for index in (DOCS / "index.md", *DOCS.glob("measurements/**/index.md")):
+        for contents in re.findall(r"```\{toctree\}\n(.*?)```", index.read_text(), re.DOTALL):
+            # `gpu**` is gpu.md and the pages of `make gpu-docs`.
+            names = [line.rstrip("*") for line in contents.splitlines() if line and not line.startswith(":")]
+            listed |= {str((index.parent / name).relative_to(DOCS)) for name in names}
+    assert listed == {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES[1:]}
+
+
+def test_the_first_page_links_to_every_page_of_its_contents() -> None:
+    text = (DOCS / "index.md").read_text()
+    linked = set(re.findall(r"\[[^\]]+\]\(([\w/-]+)\.md[)#]", text.split("## All pages")[1]))
+    top = {
+        str(page.relative_to(DOCS).with_suffix("")) for page in PAGES[1:] if "measurements" not in page.parts
+    }
+    assert linked == top - {"index"} | {"measurements/index"}
+
+
+# ---------------------------------------------------------------- what is made from the code
+
+
+def test_what_is_made_from_the_code_is_current_in_the_pages() -> None:
+    files = pages.files()
+    assert {name for text in files.values() for _, name, _ in pages.PART.findall(text)} == set(MADE)
+    for page, text in files.items():
+        assert page.read_text() == text, f"{page.name}: python -m docs._generate"
+
+
+def rows(text: str, heading: str) -> set[str]:
+    """The names in the first column of the tables below a heading, up to the next one of its level."""
+    level = heading.split(" ")[0]
+    below = f"\n{text}".split(f"\n{heading}\n", 1)[1]
+    below = re.split(rf"^#{{1,{len(level)}}} ", below, maxsplit=1, flags=re.MULTILINE)[0]
+    return set(re.findall(r"^\| `([^` ]+)", below, re.MULTILINE))
+
+
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
+def test_every_setting_of_a_family_is_in_the_reference(family: object) -> None:
+    text = MADE["config"].split(f"## The family `{family.name}`\n", 1)[1]  # type: ignore[attr-defined]
+    for section in ("workload", "model"):
+        for kind, settings in getattr(family, f"{section}s").items():
+            heading = f"### {section.capitalize()} `{kind}`"
+            # A workload with a seed of the split may have several.
+            several = {"split_seeds"} if "split_seed" in settings.__struct_fields__ else set()
+            assert rows(text, heading) == {*settings.__struct_fields__, *several}, heading
+    for settings in family.simulators:  # type: ignore[attr-defined]
+        (heading,) = [
+            line
+            for line in text.splitlines()
+            if line.startswith("### Simulators of") and f"`{settings.devices[0]}`" in line
+        ][:1]
+        assert rows(text, heading) == set(settings.__struct_fields__)
+    for metric in family.metrics:  # type: ignore[attr-defined]
+        assert f"| `{metric.name}` | {metric.title} |" in text
+
+
+@pytest.mark.parametrize(
+    ("heading", "settings"),
+    [("## A protocol", Protocol), ("### Plateau", Plateau), ("### EarlyStopping", EarlyStopping),
+     ("## A model in a file", FileBlock), ("## The site file of a cluster", SiteFile)],
+)  # fmt: skip
+def test_every_setting_of_a_block_is_in_the_reference(heading: str, settings: type[msgspec.Struct]) -> None:
+    text = MADE["config"].split(f"{heading}\n", 1)[1]
+    assert set(settings.__struct_encode_fields__) <= rows(f"{heading}\n{text}", heading)
+
+
+def test_defaults_are_those_of_the_types() -> None:
+    for name, default in (
+        ("weight_decay", "0.0"),
+        ("keep_model", "true"),
+        ("warmup", "2"),
+        ("checkpoint_minutes", "5.0"),
+    ):
+        assert re.search(rf"^\| `{name}` \| [^|]* \| `{default}` \|", MADE["config"], re.MULTILINE), name
+
+
+def test_every_field_of_a_record_is_in_the_reference() -> None:
+    names = {struct.__name__ for struct in record.parts()}
+    assert {"Record", "Timing", "Quartiles", "Quality", "Machine", "Rank", "Topology", "Route"} <= names
+    for struct in record.parts():
+        assert rows(MADE["record"], f"## {struct.__name__}") == set(struct.__struct_fields__)
+        assert record.described(struct)[1].keys() == set(struct.__struct_fields__), struct.__name__
+
+
+def test_meanings_are_taken_from_a_docstring_field_by_field() -> None:
+    class Some(msgspec.Struct):
+        """Two times.
+
+        first, last: of a run. count: how many
+            steps.
+        """
+
+        first: float
+        last: float
+        count: int
+
+    said, meanings = record.described(Some)
+    assert said == "Two times."
+    assert meanings == {"first": "of a run.", "last": "of a run.", "count": "how many steps."}
+
+
+def test_every_column_of_every_table_is_in_the_reference() -> None:
+    for table in TABLES.values():
+        named = {column.name for column in table.columns(columns.default_study())}
+        assert rows(MADE["tables"], f"## {table.name}.csv") == named
+
+
+def test_every_command_and_option_is_in_the_reference() -> None:
+    found = list(cli.commands())
+    assert len(found) >= 18
+    for parser in found:
+        shown = rows(MADE["cli"], f"## {parser.prog}")
+        options = {action.option_strings[-1] for action in parser._actions if action.option_strings}
+        assert options - {"--help"} <= shown, parser.prog
+
+
+# ---------------------------------------------------------------- pictures
+
+
+def test_pictures_are_what_their_script_draws() -> None:
+    for name, text in pictures.files().items():
+        assert (DOCS / "images" / name).read_text() == text, "python -m docs._generate.pictures"
+
+
+def test_the_recorded_session_has_the_commands_of_the_tutorial_and_its_answers() -> None:
+    text = re.sub(r"<[^>]+>", "", (DOCS / "images" / "session.svg").read_text())
+    places = [text.index(f"$ {command}\n") for command in session.commands()]
+    assert len(places) == 3 and places == sorted(places), "python -m docs._generate.session"
+    studies = yaml.safe_load(
+        next(block.text for block in blocks(DOCS / "tutorial.md") if "studies:" in block.text)
+    )
+    assert all(question in text[places[-1] :] for question in studies["studies"].values())
+    assert "report: results-moons/report.html" in text[places[-1] :]
+    assert "busy machine" not in text
+
+
+def test_the_readme_is_short_and_begins_with_what_to_do() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.split()) < 700
+    install, example, output, commands = list(blocks(ROOT / "README.md"))[:4]
+    assert [each.language for each in (install, example, output, commands)] == ["sh", "python", "text", "sh"]
+    assert len(install.text.splitlines()) == 1 and len(commands.text.splitlines()) == 2
+    assert len([line for line in example.text.splitlines() if line]) <= 14
+    parts = (install.text, example.text, commands.text, "docs/images/speed.svg", "\n## ")
+    places = [text.index(part) for part in parts]
+    assert places == sorted(places)
+
+
+def test_the_configuration_of_the_site_is_read() -> None:
+    """Only `make docs` reads it otherwise; it names packages whose members it lists."""
+    done = subprocess.run([sys.executable, DOCS / "conf.py"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-500:]

@@ -1,0 +1,112 @@
+"""Studies of adaptation: what they refuse, tabulate and draw, for any family whose metrics say after how many steps."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from ketscale.analysis import kinds, verdicts
+from ketscale.config import Config, Metric, Model
+from ketscale.errors import UserError
+from ketscale.grid import Run
+from ketscale.problems.registry import FAMILIES
+from tests import records_factory as factory
+from tests.unit.analysis.test_kinds import AXES, TOY
+
+STEPS = (0, 2, 7)
+
+
+class Learner(Model, frozen=True, kw_only=True):
+    """A model that adapts."""
+
+    adapts: ClassVar[bool] = True
+
+
+class Best(Model, frozen=True, kw_only=True):
+    """A model without adaptation."""
+
+
+FAMILY = dataclasses.replace(
+    TOY,
+    models={"learner": Learner, "best": Best},
+    metrics=(
+        Metric("error", "error", "", "down"),
+        *(Metric(f"error_{steps}", f"error after {steps}", "", "down", after=steps) for steps in STEPS),
+        Metric("apart", "distance of tasks", "m", None),
+        Metric("undefined", "undefined for these tasks", "", None),
+    ),
+)
+
+
+def config(**axes: Any) -> Config:
+    """A study of two workloads, with one variant more of the model that adapts."""
+    given = copy.deepcopy(factory.default_study())
+    given["workloads"] |= {"gate": {}, "wide": {"kind": "gate"}}
+    given["models"] = {"fast": {"kind": "learner"}}
+    given["simulators"]["expm"] = {"device": "expm"}
+    usual = {**AXES, "workload": ["gate", "wide"], "model": ["learner", "fast", "best"], **axes}
+    given["studies"] = {"asked": {"kind": "adaptation", "question": "?", "axes": usual}}
+    made = Config.of({**given, "partial": True}, {**FAMILIES, FAMILY.name: FAMILY})
+    kinds.check(made)
+    return made
+
+
+def test_a_family_that_measures_no_adaptation_is_refused() -> None:
+    study = {"kind": "adaptation", "question": "?", "axes": factory.point(protocol="quality")}
+    with pytest.raises(UserError, match="adaptation steps, and models of digits have none; leave it out"):
+        factory.small_config({"asked": study})
+
+
+def errors(run: Run) -> dict[str, Any]:
+    """Adaptation halves the error with each step; `best` has a tenth, and the tasks of `wide` differ ten times as much."""
+    if run.model == "fast" and run.seed == 2:
+        return {"status": "diverged", "reason": "loss is NaN at step 7"}
+    start = {"learner": 0.1, "fast": 0.2, "best": 0.01}[run.model] * (1 + run.seed)
+    course = {f"error_{steps}": None if run.model == "best" else start / 2**steps for steps in STEPS}
+    metrics = {"loss": 0.1, "error": start, **course, "apart": {"gate": 3.0, "wide": 30.0}[run.workload]}
+    metrics["undefined"] = None
+    return {"quality": {"epochs": 30, "best_epoch": 20, "chosen": {}, "validation": metrics, "test": metrics}}
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The study, tabulated and drawn."""
+    folder = tmp_path_factory.mktemp("results")
+    factory.write_all(config(), folder, errors)
+    factory.draw(config(), folder)
+    return folder
+
+
+def test_its_rows_are_those_of_quality(results: Path) -> None:
+    rows = pd.read_csv(results / "tables/quality.csv").set_index(["workload", "model"])
+    assert len(rows) == 6 and (rows["study"] == "asked").all()
+    # The geometric mean of 0.1, 0.2 and 0.3, and the mean of a quarter of them.
+    assert rows["value"]["gate", "learner"] == pytest.approx(6 ** (1 / 3) / 10)
+    assert rows["error_2"]["gate", "learner"] == pytest.approx(0.05)
+    assert pd.isna(rows["error_2"]["gate", "best"])
+    assert rows[["n", "failed"]].loc[("wide", "fast")].tolist() == [2, 1]
+    assert rows["apart"]["wide", "best"] == 30
+
+
+def test_a_curve_is_the_geometric_mean_over_finished_seeds_with_its_interval(results: Path) -> None:
+    drawn = pd.read_csv(results / "figures/asked.csv")
+    groups = {key: group.set_index("after") for key, group in drawn.groupby(["workload", "line"])}
+    fast, learner = groups["gate", "fast"], groups["gate", "learner"]
+    assert fast.index.tolist() == list(STEPS) and set(fast["n"]) == {2}
+    assert fast["value"].tolist() == pytest.approx([0.08**0.5 / 2**steps for steps in STEPS])
+    assert fast["value_low"].isna().all(), "two seeds have no interval"
+    # By hand: t is 4.303, and the standard deviation of ln 1, ln 2, ln 3 is 0.5537.
+    factor = np.exp(4.302653 * np.std(np.log([1, 2, 3]), ddof=1) / 3**0.5)
+    assert learner["value_high"][2] == pytest.approx(6 ** (1 / 3) / 10 / 4 * factor, rel=1e-5)
+    assert groups["wide", "best"].index.isna().all()
+
+
+def test_a_study_without_a_finished_run_has_no_figure(tmp_path: Path) -> None:
+    found = factory.collect(config(), tmp_path)
+    assert found.figures == {} and found.parts[0].answer.verdict == verdicts.OPEN

@@ -1,0 +1,264 @@
+"""Intervals of accuracies: inside what is possible, and as wide as seeds and test samples make them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from ketscale.analysis import metrics
+from ketscale.analysis.metrics import Scored, Seed, difference, estimate
+from ketscale.config import Metric
+from tests.unit.analysis.coverage import ACCURACY, EFFECTS, coverage
+
+INFIDELITY = Metric("infidelity", "infidelity", "", "down")
+Rows = list[list[float]]
+
+
+def seeds(rows: Rows, folds: bool = False) -> dict[Seed, Scored]:
+    """The tests of seeds, from what each sample adds."""
+    return {
+        ("", seed): Scored(float(np.mean(row)), np.array(row, float), seed if folds else None)
+        for seed, row in enumerate(rows)
+    }
+
+
+def errors(*values: float) -> dict[Seed, Scored]:
+    return {("", seed): Scored(value) for seed, value in enumerate(values)}
+
+
+@pytest.mark.parametrize("count", [3, 8])
+@pytest.mark.parametrize("samples", [9, 27, 180])
+@pytest.mark.parametrize("effects", [EFFECTS[0], EFFECTS[2], EFFECTS[7]])
+@pytest.mark.parametrize("shares", [(0.5, 0.8), (0.97, 0.9)])
+def test_intervals_hold_the_truth(
+    count: int, samples: int, effects: tuple[float, float, float], shares: tuple[float, float]
+) -> None:
+    """At least 93 % of 300 times, but for a chance below 1 in 1,000; and far narrower than everything possible."""
+    for found in coverage(count, samples, shares, effects, repeats=300):
+        assert found.share >= 0.93 - 3.1 * (0.93 * 0.07 / 300) ** 0.5
+        assert found.width < (1.0 if samples == 9 else 0.7)
+
+
+def test_folds_that_differ_are_the_replicates() -> None:
+    for found in coverage(8, 27, (0.9, 0.8), (0.5, 1.5, 0.7), repeats=300, nested=True):
+        assert found.share >= 0.93 - 3.1 * (0.93 * 0.07 / 300) ** 0.5
+
+
+def test_the_variance_is_that_of_both_together() -> None:
+    """By hand, from the mean squares of a table of two seeds and four samples."""
+    rows = np.array([[1, 1, 0, 1], [1, 0, 0, 1]], float)
+    seed, sample = rows.mean(1) - 0.625, rows.mean(0) - 0.625
+    rest = rows - 0.625 - seed[:, None] - sample
+    by_seed, by_sample, inside = 4 * (seed**2).sum(), 2 * (sample**2).sum() / 4, (rest**2).sum() / 3
+    half = ((12.7062**2 * by_seed + 1.959964**2 * max(0, by_sample - inside)) / 8) ** 0.5
+    # Newcombe's form of Wilson's interval.
+    n, z = 1.959964**2 * 0.625 * 0.375 / half**2, 1.959964
+    centre, spread = 2 * n * 0.625 + z**2, z * (z**2 + 4 * n * 0.625 * 0.375) ** 0.5
+    found = estimate(seeds(rows.tolist()), ACCURACY)
+    assert found and (found.low, found.high) == pytest.approx(
+        ((centre - spread) / (2 * (n + z**2)), (centre + spread) / (2 * (n + z**2))), rel=1e-5
+    )
+
+
+@pytest.mark.parametrize(
+    ("right", "samples", "low", "high"),
+    # scipy.stats.binomtest(right, samples).proportion_ci(method="wilson")
+    [(174, 180, 0.92920, 0.98464), (27, 27, 0.87544, 1.0), (0, 9, 0.0, 0.29915)],
+)
+def test_one_seed_has_wilsons_interval(right: int, samples: int, low: float, high: float) -> None:
+    found = estimate(seeds([[1] * right + [0] * (samples - right)]), ACCURACY)
+    assert found and (found.low, found.high) == pytest.approx((low, high), abs=5e-5)
+    # Seeds that agree in every sample are no more samples.
+    again = estimate(seeds([[1] * right + [0] * (samples - right)] * 8), ACCURACY)
+    assert again and (again.low, again.high) == pytest.approx((low, high), abs=5e-5)
+
+
+def test_differences_stay_possible_and_nothing_that_never_differs_is_certain() -> None:
+    best, worst = seeds([[1] * 9] * 3), seeds([[0] * 9] * 3)
+    for one, other, value in ((best, worst, 1), (worst, best, -1), (best, best, 0)):
+        found = difference(one, other, ACCURACY)
+        assert found and found.low is not None and found.high is not None
+        assert (found.value, found.n) == (value, 3)
+        assert -1 <= found.low <= value <= found.high <= 1 and found.high - found.low > 0.15
+
+
+def test_pairs_of_samples_count_not_their_totals() -> None:
+    """The same accuracies: models that err on the same samples are told apart more surely than those that do not."""
+    model = seeds([[1] * 160 + [0] * 20] * 3)
+    same, other = seeds([[1] * 150 + [0] * 30] * 3), seeds([[0] * 30 + [1] * 150] * 3)
+    near, far = difference(model, same, ACCURACY), difference(model, other, ACCURACY)
+    assert near and far and near.value == pytest.approx(far.value)
+    assert near.low is not None and far.low is not None and near.low > 0 > far.low
+
+
+def test_only_seeds_that_both_have_are_pairs() -> None:
+    one, other = (
+        seeds([[1, 0]] * 5),
+        {("", seed + 3): test for (_, seed), test in seeds([[1, 1]] * 5).items()},
+    )
+    found = difference(one, other, ACCURACY)
+    assert found and found.n == 2
+    assert difference(one, {("", 9): one["", 0]}, ACCURACY) is None and estimate({}, ACCURACY) is None
+
+
+def test_a_sample_of_several_cases_is_one_sample() -> None:
+    """Two words of each sentence, both right or both wrong: as sure as sentences, not as words."""
+    words = metrics._row([(2, 2)] * 20 + [(0, 2)] * 7)
+    found, single = (
+        estimate({("", 0): Scored(20 / 27, words)}, ACCURACY),
+        estimate(seeds([[1] * 20 + [0] * 7]), ACCURACY),
+    )
+    assert found and single and (found.low, found.high) == pytest.approx((single.low, single.high))
+    assert metrics._row([(1, 1), (1, 3)]).mean() == 2 / 4, "cases count alike"
+
+
+def test_errors_are_compared_on_the_logarithm() -> None:
+    found = estimate(errors(1e-4, 1e-3, 1e-2), INFIDELITY)
+    # t is 4.302653, and the standard deviation of the logarithms ln 10.
+    half = 4.302653 * np.log(10) / 3**0.5
+    assert found and found.value == pytest.approx(1e-3)
+    assert (found.low, found.high) == pytest.approx((1e-3 * np.exp(-half), 1e-3 * np.exp(half)), rel=1e-5)
+    ratio = difference(errors(1e-4, 1e-3, 1e-2), errors(2e-4, 4e-3, 2e-2), INFIDELITY)
+    assert ratio and ratio.value == pytest.approx(16 ** (-1 / 3)) and ratio.low is not None and ratio.low > 0
+
+
+def test_an_error_that_is_not_positive_is_compared_by_its_difference() -> None:
+    one, other = errors(0.0, 0.1, 0.2), errors(0.1, 0.3, 0.2)
+    assert not metrics.is_ratio(one, other, INFIDELITY) and metrics.is_ratio(other, other, INFIDELITY)
+    found = difference(one, other, INFIDELITY)
+    assert found and found.value == pytest.approx(-0.1)
+
+
+def test_seeds_that_are_all_equal_or_few_have_no_interval() -> None:
+    for values in ((0.1, 0.1, 0.1), (0.1, 0.2), (0.1,)):
+        found = estimate(errors(*values), INFIDELITY)
+        assert found and found.low is None
+
+
+# --- several splits of the same data ---
+
+RMSE = Metric("rmse", "RMSE", "", "down")
+
+
+def of_splits(values: list[list[float]], ratio: float) -> dict[Seed, Scored]:
+    """Tests of splits, each with some seeds."""
+    return {
+        (f"s{split}", seed): Scored(value, ratio=ratio)
+        for split, of_split in enumerate(values)
+        for seed, value in enumerate(of_split)
+    }
+
+
+def test_splits_have_the_variance_of_nadeau_and_bengio() -> None:
+    """By hand: (1/J + n2/n1) s^2, on the logarithm of what is positive."""
+    values = [[1.1], [1.45], [1.0], [1.3]]
+    logs = np.log(values).mean(1)
+    half = 3.182446 * (logs.var(ddof=1) * (1 / 4 + 0.25)) ** 0.5
+    found = estimate(of_splits(values, 0.25), RMSE)
+    assert found is not None and found.n == 4
+    expected = np.exp([logs.mean(), logs.mean() - half, logs.mean() + half])
+    assert (found.value, found.low, found.high) == pytest.approx(expected, rel=1e-6)
+    control = of_splits([[value + 1 for value in of_split] for of_split in values], 0.25)
+    ratios = np.log(np.array(values) / (np.array(values) + 1)).mean(1)
+    half = 3.182446 * (ratios.var(ddof=1) * (1 / 4 + 0.25)) ** 0.5
+    paired = difference(of_splits(values, 0.25), control, RMSE)
+    assert paired is not None
+    expected = np.exp([ratios.mean(), ratios.mean() - half, ratios.mean() + half])
+    assert (paired.value, paired.low, paired.high) == pytest.approx(expected, rel=1e-6)
+
+
+def test_seeds_that_the_splits_share_count_too() -> None:
+    """By hand: the variance of the means of seeds, but for what is of a seed in a split alone."""
+    values = np.array([[0.2, 0.9], [0.4, 1.0], [0.3, 0.5]])
+    splits, by_seed = values.mean(1), values.mean(0)
+    rest = values - splits[:, None] - by_seed + values.mean()
+    inside = (rest**2).sum() / 2 / 3
+    squared = 4.302653**2 * (1 / 3 + 0.25) * splits.var(ddof=1)
+    half = (squared + 12.706205**2 * (by_seed.var(ddof=1) - inside) / 2) ** 0.5
+    metric = Metric("score", "score", "", "up")
+    found = estimate(of_splits((values - 0.5).tolist(), 0.25), metric)
+    assert found is not None and found.value == pytest.approx(values.mean() - 0.5)
+    assert (found.low, found.high) == pytest.approx((found.value - half, found.value + half), rel=1e-6)
+
+
+def test_shares_of_splits_have_it_too_inside_what_is_possible() -> None:
+    rows = np.repeat([[1, 1, 1, 0], [1, 0, 1, 0], [1, 1, 1, 1]], 25, axis=1).astype(float)
+    tests = {(f"s{split}", 0): Scored(row.mean(), row, ratio=0.2) for split, row in enumerate(rows)}
+    found = estimate(tests, ACCURACY)
+    assert found is not None and found.value == 0.75
+    # Wilson's interval of so many samples as would have this variance.
+    half = 4.302653 * (np.var([0.75, 0.5, 1.0], ddof=1) * (1 / 3 + 0.2)) ** 0.5
+    n, z = 1.959964**2 * 0.75 * 0.25 / half**2, 1.959964
+    centre, spread = 2 * n * 0.75 + z**2, z * (z**2 + 4 * n * 0.75 * 0.25) ** 0.5
+    ends = [(centre + sign * spread) / (2 * (n + z**2)) for sign in (-1, 1)]
+    assert (found.low, found.high) == pytest.approx(ends, rel=1e-5)
+    apart = {key: Scored(test.value, test.row) for key, test in tests.items()}
+    narrower = estimate(apart, ACCURACY)
+    assert narrower is not None and narrower.low is not None and found.low is not None
+    assert narrower.low > found.low
+
+
+def test_intervals_over_splits_hold_what_uncorrected_ones_miss() -> None:
+    """The squared error of a mean of 40 standard normal numbers on others, tested in eight random splits of 50 numbers."""
+    generator, truth, held = np.random.default_rng(0), 1 + 1 / 40, [0, 0]
+    for _ in range(400):
+        data, values = generator.normal(size=50), []
+        for _ in range(8):
+            order = generator.permutation(data)
+            values.append([float(((order[40:] - order[:40].mean()) ** 2).mean())])
+        for number, ratio in enumerate((0.25, 0.0)):
+            found = estimate(of_splits(values, ratio), Metric("error", "error", "", "down"))
+            assert found is not None and found.low is not None and found.high is not None
+            held[number] += found.low <= truth <= found.high
+    assert held[0] > 0.88 * 400 > 0.8 * 400 > held[1]
+
+
+# --- errors whose influence function is known ---
+
+
+def moved(squared: np.ndarray) -> Scored:
+    """The test of a regression with these squared errors of its samples."""
+    value = float(squared.mean() ** 0.5)
+    return Scored(value, np.log(value) + (squared / squared.mean() - 1) / 2)
+
+
+def test_an_error_of_one_seed_has_the_interval_of_its_samples() -> None:
+    """Against the jackknife of the logarithm of the RMSE."""
+    squared = np.random.default_rng(1).normal(size=400) ** 2
+    left_out = np.array([np.log(np.delete(squared, at).mean()) / 2 for at in range(400)])
+    half = 1.959964 * (399 / 400 * ((left_out - left_out.mean()) ** 2).sum()) ** 0.5
+    found = estimate({("w", 0): moved(squared)}, RMSE)
+    assert found is not None and found.low is not None and found.high is not None
+    assert found.value == pytest.approx(squared.mean() ** 0.5)
+    assert np.log(found.high / found.low) / 2 == pytest.approx(half, rel=0.02)
+
+
+def test_an_error_of_nothing_outside_the_pairs_makes_a_difference_of_all() -> None:
+    """Else the unit, which `is_ratio` decides, were that of another estimate."""
+    tests = {("w", 0): moved(np.full(50, 4.0)), ("w", 1): Scored(0.0)}
+    control = {("w", 0): moved(np.full(50, 9.0))}
+    found = difference(tests, control, RMSE)
+    assert not metrics.is_ratio(tests, control, RMSE)
+    assert found is not None and found.value == pytest.approx(2 - 3)
+
+
+def test_intervals_of_errors_hold_the_truth_where_those_of_seeds_alone_do_not() -> None:
+    """Errors of a sample, of a seed, and of both; a model and its control share what samples add."""
+    generator, held = np.random.default_rng(3), np.zeros(3)
+    for _ in range(300):
+        sample = generator.normal(size=100)
+        error = sample + 0.1 * generator.normal(size=(4, 1)) + 0.2 * generator.normal(size=(4, 100))
+        tests = {("w", seed): moved(row**2) for seed, row in enumerate(error)}
+        other = {
+            ("w", seed): moved((1.5 * row) ** 2)
+            for seed, row in enumerate(error + 0.1 * generator.normal(size=(4, 100)))
+        }
+        truth = (1 + 0.1**2 + 0.2**2) ** 0.5
+        alone = {seed: Scored(test.value) for seed, test in tests.items()}
+        pairs = ((estimate(tests, RMSE), truth), (estimate(alone, RMSE), truth))
+        ratio = truth / (1.5 * (truth**2 + 0.01) ** 0.5)
+        for number, (found, true) in enumerate((*pairs, (difference(tests, other, RMSE), ratio))):
+            assert found is not None and found.low is not None and found.high is not None
+            held[number] += found.low <= true <= found.high
+    assert held[0] > 0.92 * 300 > 0.75 * 300 > held[1]
+    assert held[2] > 0.92 * 300

@@ -1,0 +1,299 @@
+"""Shots: joint measurements against dense matrices, moments of means and gradients, and keys."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ketscale import Circuit, Layer
+from ketscale.config import checked
+from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
+from ketscale.engines.circuits.circuit import Angles, pauli_words
+from ketscale.engines.circuits.factory import build_simulator
+from ketscale.engines.circuits.fused import Fused
+from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.engines.circuits.shots import Shots, readouts
+from ketscale.engines.circuits.superposition import Superposition, superposed
+from ketscale.engines.randomness import keyed
+from ketscale.errors import UserError
+from tests.unit.engines.circuits.test_simulators import (
+    dense_unitary,
+    dense_word,
+    random_circuit,
+    random_words,
+)
+
+# One qubit turned by x + w: <Z> = cos, <X> = sin of it.
+TURN = Circuit(1).ry(0, "x0").ry(0, "w0")
+X, W = torch.tensor([[0.4], [1.9]], dtype=torch.float64), torch.tensor([0.3], dtype=torch.float64)
+
+
+def all_words(qubits: int) -> tuple[str, ...]:
+    return tuple(map("".join, itertools.product("IXYZ", repeat=qubits)))
+
+
+def commute(one: str, other: str) -> bool:
+    a, b = dense_word(one), dense_word(other)
+    return bool(np.allclose(a @ b, b @ a))
+
+
+@pytest.mark.parametrize("words", [all_words(2), tuple(random_words(4, 30)), ("XX", "YY", "ZZ")])
+def test_words_that_commute_are_diagonal_after_one_circuit(words: tuple[str, ...]) -> None:
+    qubits = len(words[0])
+    found = readouts(words)
+    assert sorted(place for readout in found for place in readout.words) == list(range(len(words)))
+    for readout in found:
+        for one, other in itertools.combinations(readout.words, 2):
+            assert commute(words[one], words[other])
+        turned = dense_unitary(Circuit(qubits, readout.gates), np.zeros(0), np.zeros(0))
+        outcomes = [
+            sum((index >> qubits - 1 - wire & 1) << at for at, wire in enumerate(reversed(readout.wires)))
+            for index in range(2**qubits)
+        ]
+        for column, place in enumerate(readout.words):
+            diagonal = np.diag(readout.values(torch.tensor(outcomes), torch.float64)[:, column].numpy())
+            np.testing.assert_allclose(
+                turned @ dense_word(words[place]) @ turned.conj().T, diagonal, atol=1e-12
+            )
+    if words == ("XX", "YY", "ZZ"):
+        assert len(found) == 1 and len(found[0].wires) == 2
+
+
+def test_words_of_one_readout_are_drawn_from_the_same_shots() -> None:
+    """In a singlet each of XX, YY and ZZ is -1 in every shot; ZI and IZ are random, and opposite in each."""
+    singlet = Circuit(2).x(0).x(1).h(0).cnot(0, 1)
+    torch.manual_seed(0)
+    layer = Layer(singlet, ["XX", "YY", "ZZ", "ZI", "IZ"], measure="sample", shots=400)
+    values = layer()
+    assert values.shape == (400, 5) and (values[:, :3] == -1).all()
+    assert (values[:, 3] == -values[:, 4]).all() and abs(values[:, 3].mean()) < 0.2
+
+
+def test_means_and_gradients_have_the_moments_of_independent_shots() -> None:
+    """4,000 rows with seeds of their own: mean and variance of value and gradient in closed form, to 5 standard errors."""
+    rows, shots = 4000, 10
+    x = X[:1].expand(rows, 1).clone().requires_grad_()
+    cosine, sine = math.cos(0.7), math.sin(0.7)
+    simulator = Shots(Fused(), shots, "shift")
+    with keyed(0, 0, torch.arange(rows)):
+        values = simulator.expval(TURN, Angles(x, W), ["Z"])
+    (slopes,) = torch.autograd.grad(values.sum(), x)
+    # Each of the two shifted circuits has shots of its own: <Z> there is -sine and sine.
+    for found, mean, variance in (
+        (values.detach(), cosine, (1 - cosine**2) / shots),
+        (slopes, -sine, 2 * 0.25 * (1 - sine**2) / shots),
+    ):
+        assert abs(found.mean() - mean) < 5 * math.sqrt(variance / rows)
+        assert abs(found.var() / variance - 1) < 5 * math.sqrt(3 / rows)
+    # The gradient's shots are not the value's.
+    together = torch.corrcoef(torch.stack([values.detach()[:, 0], slopes[:, 0]]))[0, 1]
+    assert abs(together) < 5 / math.sqrt(rows)
+
+
+def test_shifts_of_exact_means_are_the_exact_gradient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every rule: angles that are used several times, gates with three eigenvalues, a batch of initial states."""
+
+    def endless(measured: Any, angles: Angles) -> torch.Tensor:
+        """The means of as many shots as it takes for exact ones."""
+        simulator: Fused = measured.shots.simulator
+        return simulator.expval(measured.circuit, angles, ["XI", "IZ", "YX"], measured.initial)
+
+    monkeypatch.setattr("ketscale.engines.circuits.shots._Experiment.means", endless)
+    circuit = Circuit(2).h(0).ry(1, 0.7).rot(1, "w0", "x0", "w1").crx(0, 1, "w0").cphase(1, 0, "w1")
+    circuit = circuit.xx(0, 1, "x0").rx(0, "w0").crz(1, 0, "x0").ry(1, "w1")
+    drawn = torch.randn(2, 4, dtype=torch.complex128, generator=torch.Generator().manual_seed(1))
+    initial = drawn / drawn.norm(dim=1, keepdim=True)
+    weights, found = torch.tensor([1.0, -0.5, 2.0], dtype=torch.float64), []
+    for simulator in (Fused(), Shots(Fused(), 20_000, "shift")):
+        x = torch.tensor([[0.4], [1.1]], dtype=torch.float64, requires_grad=True)
+        w = torch.tensor([0.9, -0.3], dtype=torch.float64, requires_grad=True)
+        values = simulator.expval(circuit, Angles(x, w), ["XI", "IZ", "YX"], initial)
+        found.append(torch.autograd.grad((values * weights).sum(), (x, w)))
+    torch.testing.assert_close(*found, atol=1e-12, rtol=1e-12)
+
+
+def test_an_exact_gradient_belongs_to_a_noisy_value() -> None:
+    slopes = []
+    for simulator in (Fused(), Shots(Fused(), 3, "exact")):
+        x = X.clone().requires_grad_()
+        with keyed(0, 0, torch.arange(2)):
+            values = simulator.expval(TURN, Angles(x, W), ["Z", "X"])
+        slopes.append(torch.autograd.grad((values * torch.tensor([1.0, 2.0])).sum(), x)[0])
+    assert torch.equal(*slopes)
+    # Means of three values +1 or -1.
+    assert torch.isin((3 * values.detach()).round(), torch.tensor([-3.0, -1.0, 1.0, 3.0])).all()
+
+
+def test_numbers_belong_to_seed_step_call_and_sample() -> None:
+    simulator, samples = Shots(Fused(), 50, "shift"), torch.arange(20)
+    x = torch.linspace(0, 3, 20, dtype=torch.float64)[:, None]
+
+    def drawn(seed: int, step: int, rows: torch.Tensor, calls: int = 1) -> list[torch.Tensor]:
+        found = []
+        with keyed(seed, step, rows):
+            for _ in range(calls):
+                w = W.clone().requires_grad_()
+                values = simulator.expval(TURN, Angles(x[rows], w), ["Z", "X"])
+                (slope,) = torch.autograd.grad((values * values.detach()).sum(), w)
+                found += [values.detach(), slope]
+        return found
+
+    whole, slope, again, _ = drawn(1, 2, samples, calls=2)
+    assert not torch.equal(whole, again)
+    parts = [drawn(1, 2, samples[rows]) for rows in (slice(7), slice(7, None))]
+    assert torch.equal(torch.cat([part[0] for part in parts]), whole)
+    torch.testing.assert_close(parts[0][1] + parts[1][1], slope, atol=1e-12, rtol=0)
+    for other in (drawn(2, 2, samples), drawn(1, 3, samples)):
+        assert not torch.equal(other[0], whole)
+    # Several rows of one sample, as of the steps of a series, differ from each other.
+    with keyed(1, 2, samples):
+        rows = simulator.expval(TURN, Angles(X[:1].expand(40, 1), W), ["Z"])
+    assert len(rows.unique()) > 5
+    # Outside of `keyed` torch's generator decides.
+    torch.manual_seed(4)
+    first, other = (simulator.expval(TURN, Angles(x, W), ["Z"]) for _ in range(2))
+    torch.manual_seed(4)
+    assert torch.equal(first, simulator.expval(TURN, Angles(x, W), ["Z"])) and not torch.equal(first, other)
+
+
+def test_a_mean_of_few_shots_is_that_of_their_samples() -> None:
+    """With fewer shots than outcomes words are averaged shot by shot, with more from counts; and rows in parts."""
+    circuit = random_circuit(3, 2)
+    words, x = ["ZZI", "XXI", "IIZ", "YXZ"], torch.randn(300, circuit.inputs, dtype=torch.float64)
+    w = torch.randn(circuit.weights, dtype=torch.float64)
+    for shots in (3, 400):
+        simulator, found = Shots(Fused(), shots), []
+        for measured in (
+            simulator.expval,
+            lambda c, a, names, by=simulator: by.sample(c, a, None, names).mean(1),
+        ):
+            with keyed(0, 0, torch.arange(300)):
+                found.append(measured(circuit, Angles(x, w), words))
+        torch.testing.assert_close(*found)
+
+
+def test_twenty_qubits_are_measured_together() -> None:
+    circuit = Circuit(20)
+    for wire in range(20):
+        circuit = circuit.x(wire) if wire % 3 else circuit
+    values = Shots(Fused(), 10).expval(circuit, Angles(W.new_empty(1, 0), W.new_empty(0)), pauli_words(20))
+    assert values.tolist() == [[-1.0 if wire % 3 else 1.0 for wire in range(20)]]
+
+
+def test_a_circuit_without_inputs_is_measured_once_for_all_samples() -> None:
+    circuit = Circuit(1).ry(0, "w0")
+    values = Shots(Fused(), 7).expval(circuit, Angles(W.new_empty(3, 0), W), ["Z"])
+    assert values.shape == (3, 1) and len(values.unique()) == 1
+    drawn = []
+    for samples in ([4], [1, 2, 3], [7, 8]):  # of three ranks
+        with keyed(0, 0, torch.tensor(samples)):
+            angles = Angles(W.new_empty(len(samples), 0), W)
+            drawn.append(Shots(Fused(), 1000).expval(circuit, angles, ["Z"])[0])
+    assert torch.equal(drawn[0], drawn[1]) and torch.equal(drawn[0], drawn[2])
+
+
+def test_a_circuit_without_weights_is_part_of_a_model_that_is_trained() -> None:
+    layer = Layer(Circuit(2).ry(0, "x0").ry(1, "x1").cnot(0, 1), shots=100)
+    model = torch.nn.Sequential(layer, torch.nn.Linear(2, 1))
+    values = layer(torch.rand(3, 2))
+    model[1](values).sum().backward()
+    torch.testing.assert_close(model[1].weight.grad, values.detach().sum(0, keepdim=True))
+    assert layer.weight.grad.shape == (0,)
+
+
+def test_single_precision_and_outcomes_without_probability() -> None:
+    """An outcome of probability 0 is never drawn, also from bounds that rounding leaves below 1."""
+    circuit = strongly_entangling_ansatz(3, 1).then(*Circuit(3).h(2).h(2).gates)
+    angles = Angles(torch.zeros(2, circuit.inputs), torch.zeros(circuit.weights))
+    values = Shots(Fused(), 100_000).expval(circuit, angles, ["ZII", "IZI", "IIZ"])
+    assert values.dtype == torch.float32 and (values == 1).all()
+
+
+BLOCK: dict[str, Any] = {"device": "fused", "gradient": "shift", "batching": "broadcast", "shots": 100}
+
+
+def test_the_settings_say_how_many_shots_and_which_gradient() -> None:
+    exact = CircuitSimulator(**BLOCK | {"gradient": "exact", "shots": 1})
+    assert CircuitSimulator(**BLOCK).mode == "100 shots, gradient with shots of its own"
+    assert exact.mode == "1 shot, noisy value, exact gradient" and not exact.stacks
+    assert exact.content()["shots"] == 1
+    built: Any = build_simulator("noisy", exact, torch.device("cpu"))
+    assert (built.simulator.shots, built.simulator.gradient) == (1, "exact")
+    plain = CircuitSimulator.usual("fused")
+    assert plain.mode is None and "shots" not in plain.content()
+
+
+@pytest.mark.parametrize(
+    "changed, message",
+    [
+        ({"shots": None}, "say how many"),
+        ({"gradient": "adjoint"}, "shots: only device: fused with gradient: shift or exact"),
+        ({"device": "qiskit"}, "qiskit cannot do shift"),
+    ],
+)
+def test_settings_that_do_not_go_together_are_refused(changed: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        checked(CircuitSimulator(**BLOCK | changed), "simulators.noisy")
+
+
+def test_superpositions_are_measured_with_exact_gradients() -> None:
+    circuit, words = strongly_entangling_ansatz(2, 1), ("ZI", "XX", "IY")
+    angles = Angles(
+        torch.rand(3, 2, dtype=torch.float64), torch.rand(6, dtype=torch.float64, requires_grad=True)
+    )
+    mix = Superposition(*(torch.tensor(x, dtype=torch.complex128) for x in ([0.6, 0.3j], [0.1, 0, 0.2j, 0])))
+    exact = superposed(Fused(), circuit, angles, words, mix)
+    noisy = superposed(Shots(Fused(), 100_000, "exact"), circuit, angles, words, mix)
+    # Five standard deviations of a mean.
+    torch.testing.assert_close(noisy, exact, atol=5 / 100_000**0.5, rtol=0)
+    assert not torch.equal(noisy, exact)
+    slopes = (torch.autograd.grad(each.sum(), angles.weights)[0] for each in (noisy, exact))
+    torch.testing.assert_close(*slopes)
+    with pytest.raises(UserError, match="a superposition: use gradient 'exact'"):
+        superposed(Shots(Fused(), 5), circuit, angles, words, mix)
+
+
+def test_what_shots_cannot_give_is_refused() -> None:
+    simulator, angles = Shots(Fused(), 5), Angles(X, W)
+    with pytest.raises(UserError, match="give no state"):
+        simulator.state(TURN, angles)
+    initial = torch.tensor([1, 0], dtype=torch.complex128, requires_grad=True)
+    with pytest.raises(UserError, match="by an initial state or a superposition: use"):
+        simulator.expval(TURN, angles, ["Z"], initial)
+    w = W.clone().requires_grad_()
+    value = simulator.expval(TURN, Angles(X, w), ["Z"]).sum()
+    with pytest.raises(UserError, match="first derivatives only"):
+        torch.autograd.grad(value, w, create_graph=True)
+    for count, gradient, message in ((0, "shift", "from 1, not 0"), (5, "adjoint", "not 'adjoint'")):
+        with pytest.raises(UserError, match=message):
+            Shots(Fused(), count, gradient)
+
+
+def test_random_circuits_agree_with_their_exact_values() -> None:
+    circuit, words = random_circuit(3, 5), random_words(3, 6)
+    x = torch.randn(4, circuit.inputs, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    w = torch.randn(circuit.weights, dtype=torch.float64, generator=torch.Generator().manual_seed(3))
+    with keyed(0, 0, torch.arange(4)):
+        noisy = Shots(Fused(), 40_000).expval(circuit, Angles(x, w), words)
+    exact = Fused().expval(circuit, Angles(x, w), words)
+    # 5 standard errors of means over 40,000 shots.
+    assert ((noisy - exact).abs() <= 5 * ((1 - exact**2).clamp(min=0) / 40_000).sqrt() + 1e-9).all()
+
+
+def test_probabilities_of_a_layer_are_drawn_by_a_simulator_of_the_settings() -> None:
+    """So in `ketscale train`, where a model of one's own hands the run's simulator to its layers."""
+    simulator = build_simulator("noisy", CircuitSimulator(**BLOCK), torch.device("cpu"))
+    layer = Layer(TURN, measure="probs", simulator=simulator, dtype=torch.float64)
+    frequencies = layer(X)
+    counts = 100 * frequencies.detach()
+    torch.testing.assert_close(counts, counts.round())
+    exact = Layer(TURN, measure="probs", dtype=torch.float64)
+    exact.load_state_dict(layer.state_dict())
+    assert (frequencies - exact(X)).abs().max() < 0.25 and layer.weight.grad is None
+    frequencies[:, 0].sum().backward()
+    assert layer.weight.grad is not None and layer.weight.grad.abs() > 0

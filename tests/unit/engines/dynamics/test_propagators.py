@@ -1,0 +1,557 @@
+"""All propagators agree, in values and derivatives of any order, whatever shares the batch; exact is exact."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import math
+import pickle
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+
+from ketscale.config import parse
+from ketscale.dynamics import qubit
+from ketscale.engines.dynamics import literal
+from ketscale.engines.dynamics.generators import substeps
+from ketscale.engines.dynamics.literal import PublishedLoop
+from ketscale.engines.dynamics.propagators import Batched, Propagator, build_propagator, propagator
+from ketscale.engines.dynamics.settings import SIMULATORS, DynamicsSimulator
+from ketscale.engines.dynamics.system import System
+from ketscale.engines.dynamics.tasks import Tasks
+from ketscale.errors import UserError
+from tests.unit.engines.dynamics.reference import Operators, evolved
+from tests.unit.engines.dynamics.test_dynamics import SYSTEMS, random_tasks, real
+
+NAMES = {"exact": None, "rk4": 0.01, "euler": 0.01}
+
+
+def leaves(tasks: Tasks) -> tuple[torch.Tensor, ...]:
+    """The tasks' tensors: controls, rates, parameters, initial."""
+    return tuple(part for part in tasks if isinstance(part, torch.Tensor))
+
+
+def differentiable(tasks: Tasks, dtype: torch.dtype = torch.float64) -> Tasks:
+    controls, duration, *rest = tasks
+    controls, *rest = (
+        part.detach().to(dtype.to_complex() if part.is_complex() else dtype).requires_grad_()
+        for part in (controls, *rest)
+    )
+    return Tasks(controls, duration, *rest)
+
+
+def first_gradients(simulator: Propagator, system: System, tasks: Tasks) -> tuple[torch.Tensor, ...]:
+    rho = simulator.state(system, tasks)
+    weights = torch.linspace(-1, 1, rho.numel(), dtype=rho.real.dtype).reshape(rho.shape)
+    return rho, *torch.autograd.grad((rho.real * weights + rho.imag * weights.flip(-1)).sum(), leaves(tasks))
+
+
+def assert_equal(
+    found: tuple[torch.Tensor, ...], expected: tuple[torch.Tensor, ...], tolerance: float
+) -> None:
+    for mine, theirs in zip(found, expected, strict=True):
+        scale = max(1.0, theirs.abs().max().item())
+        torch.testing.assert_close(mine, theirs, rtol=0, atol=tolerance * scale)
+
+
+def test_a_usual_name_is_that_of_its_own_method(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A config would choose the first of two methods with the same device and batching."""
+    other = dataclasses.replace(SIMULATORS["literal"], name="other", batching="broadcast")
+    monkeypatch.setitem(SIMULATORS, "other", other)
+    assert isinstance(propagator("other", 0.1), PublishedLoop) and isinstance(propagator("rk4", 0.1), Batched)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_compiled_code_and_torch_agree(system: str, name: str) -> None:
+    made, duration = SYSTEMS[system]
+    tasks = differentiable(random_tasks(made, duration, tasks=21))
+    dt = NAMES[name] and NAMES[name] * duration
+    found, expected = (
+        first_gradients(propagator(name, dt, route, strict=False), made, tasks)
+        for route in ("compiled", "torch")
+    )
+    assert_equal(found, expected, 1e-12)
+
+
+@pytest.mark.parametrize("scheme", ["rk4", "euler"])
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_the_published_loop_gives_the_same_numbers(system: str, scheme: str) -> None:
+    made, duration = SYSTEMS[system][0], 2.0  # short: where an integrator diverges, so does rounding
+    tasks = differentiable(random_tasks(made, duration, tasks=2, segments=2))
+    dt = duration / 16
+    loop = propagator({"rk4": "literal", "euler": "literal-euler"}[scheme], dt, strict=False)
+    *found, _ = first_gradients(propagator(scheme, dt, strict=False), made, tasks)
+    *expected, _ = first_gradients(
+        loop, made, tasks
+    )  # a general matrix has other derivatives than a Hermitian one
+    assert_equal(tuple(found), tuple(expected), 1e-12)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_expectations_are_traces_with_the_states(name: str) -> None:
+    system, duration = SYSTEMS["coupled qubits"]
+    tasks, target = random_tasks(system, duration), system.projector("bell")
+    simulator = propagator(name, NAMES[name] and NAMES[name] * duration, strict=False)
+    expected = torch.einsum("tij,ji->t", simulator.state(system, tasks), torch.from_numpy(target)).real
+    torch.testing.assert_close(simulator.expval(system, tasks, target[None])[:, 0], expected)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("system", ["relaxing qubit", "transmon"])
+def test_first_and_second_derivatives(system: str, name: str) -> None:
+    made, duration = SYSTEMS[system]
+    tasks = differentiable(random_tasks(made, duration, tasks=2, segments=2))
+    simulator = propagator(name, NAMES[name] and duration / 4, strict=False)
+
+    def expectation(controls: torch.Tensor, *rest: torch.Tensor) -> torch.Tensor:
+        return simulator.expval(made, Tasks(controls, duration, *rest), made.projector("hadamard")[None])
+
+    fast = system == "transmon"  # in one random direction
+    assert torch.autograd.gradcheck(expectation, leaves(tasks), fast_mode=fast)
+    assert torch.autograd.gradgradcheck(expectation, leaves(tasks), fast_mode=fast)
+
+
+@pytest.mark.parametrize("name", SIMULATORS)
+@pytest.mark.parametrize("system", SYSTEMS)
+def test_every_propagator_agrees_with_exact(system: str, name: str) -> None:
+    """Also one that is added (docs/adding.md); random systems are tests of ours alone."""
+    made, duration = SYSTEMS[system][0], 0.5  # short: where an integrator diverges, nothing agrees
+    tasks = differentiable(random_tasks(made, duration, tasks=2, segments=2))
+    exact = SIMULATORS[name].exact
+    *found, _ = first_gradients(propagator(name, None if exact else duration / 400), made, tasks)
+    *expected, _ = first_gradients(propagator("exact"), made, tasks)
+    assert_equal(tuple(found), tuple(expected), 1e-11 if exact else 0.05)
+
+
+def test_derivatives_of_any_order() -> None:
+    system, tasks = qubit(), random_tasks(qubit(), 1.0, tasks=1, segments=2)
+
+    def fourth(route: str) -> torch.Tensor:
+        scale = torch.ones((), dtype=torch.float64, requires_grad=True)
+        value = (
+            propagator("exact", route=route)
+            .state(system, tasks._replace(controls=scale * tasks.controls))
+            .real[0, 0, 0]
+        )  # type: ignore[arg-type]
+        for _ in range(4):
+            (value,) = torch.autograd.grad(value, scale, create_graph=True)
+        return value
+
+    torch.testing.assert_close(fourth("compiled"), fourth("torch"), rtol=1e-9, atol=1e-9)
+
+
+def test_hessians_do_not_depend_on_the_length_of_the_direction() -> None:
+    system, tasks = qubit(), differentiable(random_tasks(qubit(), 1.0))
+    (gradient,) = torch.autograd.grad(
+        propagator("exact").state(system, tasks).real.square().sum(), tasks.controls, create_graph=True
+    )
+    one, many = (
+        torch.autograd.grad((factor * gradient).sum(), tasks.controls, retain_graph=True)[0]
+        for factor in (1.0, 2.0**40)
+    )
+    assert torch.equal(one * 2.0**40, many)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_a_task_has_the_same_bits_in_every_batch(
+    name: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ketscale.engines.compiled import kernel
+
+    monkeypatch.setattr(kernel, "WORK_PER_THREAD", 1)
+    system, duration = SYSTEMS[name]
+    tasks = random_tasks(system, duration, tasks=37)
+    # From one step of the lowest degree to many steps of the highest.
+    strengths = torch.logspace(-3, 2, 37, dtype=torch.float64)
+    tasks = differentiable(tasks._replace(controls=strengths[:, None, None] * tasks.controls))
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        together = evaluated(system, tasks)
+    finally:
+        torch.set_num_threads(before)
+    for task in range(37):
+        part = Tasks(tasks.controls[[task]], duration, *(each[[task]] for each in leaves(tasks)[1:]))
+        alone = evaluated(system, differentiable(part))
+        assert all(torch.equal(a[0], b[task]) for a, b in zip(alone, together, strict=True))
+
+
+def evaluated(system: System, tasks: Tasks) -> tuple[torch.Tensor, ...]:
+    """Overlaps and states, and the gradients of an overlap."""
+    projector = system.projector("x")[None]
+    overlaps, rho = (
+        propagator("exact").expval(system, tasks, projector),
+        propagator("exact").state(system, tasks),
+    )
+    gradients = torch.autograd.grad(overlaps.sum(), (tasks.controls, tasks.rates, tasks.parameters))  # type: ignore[arg-type]
+    return overlaps, rho, *gradients
+
+
+@pytest.mark.parametrize("angle", [1e-3, 1.0, 30.0, 300.0])
+def test_long_segments_are_exact_too(angle: float) -> None:
+    """The angle of a segment; the longest ones take more steps than are kept at once."""
+    controls = real(angle / 2, 0.0).repeat(1, 2, 1).requires_grad_()
+    overlap = propagator("exact").expval(
+        qubit(detuning=0.0), Tasks(controls, 2.0), qubit().projector("x")[None]
+    )
+    assert overlap.item() == pytest.approx((1 - math.cos(2 * angle)) / 2, abs=1e-12)
+    (gradient,) = torch.autograd.grad(overlap, controls)
+    expected = torch.stack(
+        [torch.full((2,), math.sin(2 * angle), dtype=torch.float64), torch.zeros(2, dtype=torch.float64)], 1
+    )
+    torch.testing.assert_close(gradient[0], expected, rtol=0, atol=1e-11)
+
+
+@pytest.mark.parametrize("name", ["exact", "rk4"])
+def test_what_is_kept_does_not_grow_with_the_steps(name: str) -> None:
+    def kept(strength: float, dt: float | None) -> int:
+        sizes = []
+
+        def pack(tensor: torch.Tensor) -> torch.Tensor:
+            sizes.append(tensor.untyped_storage().nbytes())
+            return tensor
+
+        tasks = random_tasks(qubit(), 1.0)
+        controls = (strength * tasks.controls).requires_grad_()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            propagator(name, dt).state(qubit(), tasks._replace(controls=controls))
+        return sum(sizes)
+
+    assert kept(1.0, None if name == "exact" else 0.1) == kept(100.0, None if name == "exact" else 1e-4)
+
+
+@pytest.mark.parametrize(
+    "simulator", [propagator(name, dt) for name, dt in {**NAMES, "literal": 0.1}.items()], ids=str
+)
+def test_a_batch_of_zero_tasks_has_gradients(simulator: Propagator) -> None:
+    controls = torch.zeros(0, 20, 2, dtype=torch.float64, requires_grad=True)
+    rho = simulator.state(qubit(), Tasks(controls, 20.0, torch.zeros(3, dtype=torch.float64)))
+    assert rho.shape == (0, 2, 2)
+    assert torch.autograd.grad(rho.real.sum(), controls)[0].shape == controls.shape
+
+
+@pytest.mark.parametrize("name", [*NAMES, "literal"])
+def test_strides_and_lazy_signs_do_not_matter(name: str) -> None:
+    simulator = propagator(name, {**NAMES, "literal": 0.1}[name])
+    plain = torch.randn(3, 5, 2, dtype=torch.float64)
+    conjugated = torch.complex(plain, -plain).conj()  # its imaginary part is `plain`, negated when it is read
+    shared = plain[:1].expand(3, -1, -1)
+    for controls in (
+        conjugated.imag,
+        plain.mT.contiguous().mT,
+        torch.cat([plain, plain], -1)[..., :2],
+        shared,
+    ):
+        torch.testing.assert_close(
+            simulator.state(qubit(), Tasks(controls, 1.0)),
+            simulator.state(qubit(), Tasks(controls.resolve_neg().contiguous(), 1.0)),
+        )
+
+
+@pytest.mark.parametrize("route", ["compiled", "torch"])
+def test_what_commutes_with_everything_changes_nothing(route: str) -> None:
+    system = System({}, {}, {"phase": np.eye(3)}, {"none": np.eye(3)})
+    tasks = differentiable(random_tasks(system, 1.0))
+    found = first_gradients(propagator("exact", route=route), system, tasks)  # type: ignore[arg-type]
+    assert tasks.initial is not None
+    torch.testing.assert_close(found[0], tasks.initial)
+    assert not found[1].any() and not found[2].any()
+
+
+def test_durations_may_be_numbers_of_numpy() -> None:
+    tasks = random_tasks(qubit(), 1.0)
+    found = propagator("exact").state(qubit(), tasks._replace(duration=np.float64(1.0)))
+    assert torch.equal(found, propagator("exact").state(qubit(), tasks))
+
+
+@pytest.mark.parametrize("traceless", [False, True])
+@pytest.mark.parametrize(("name", "dt"), [("exact", None), ("rk4", 0.01), ("literal", 0.01)])
+def test_any_operator_is_evolved(name: str, dt: float | None, traceless: bool) -> None:
+    """As process tomography does: the map of the superoperator, by its exponential, whatever the operator."""
+    system = qubit()
+    tasks = random_tasks(system, 1.0, tasks=2)._replace(parameters=None)
+    tasks = tasks._replace(controls=tasks.controls[:, :1])
+    given = np.array([[0.3 + 0.1j, 2.0 - 1j], [-0.7j, -0.3 - 0.1j if traceless else 1.1 + 0.4j]])
+    found = propagator(name, dt).state(system, tasks._replace(initial=torch.tensor(given)))
+    operators = Operators(
+        *(np.array(list(each.values())) for each in (system.drift, system.controls, system.jumps))
+    )
+    assert tasks.rates is not None
+    for task in range(2):
+        values = {
+            "controls": tasks.controls[task].numpy(),
+            "parameters": np.array(list(system.parameters.values())),
+            "rates": tasks.rates[task].numpy(),
+            "initial": given,
+            "duration": np.array(1.0),
+        }
+        expected = evolved(operators, values)
+        np.testing.assert_allclose(found[task], expected, rtol=0, atol=1e-12 if dt is None else 1e-7)
+    if isinstance(propagator(name, dt), Batched):
+        one = tasks._replace(initial=torch.tensor(given))
+        ends = propagator(name, dt).state(system, one, trajectory=True)  # type: ignore[call-arg]
+        torch.testing.assert_close(ends[:, -1], found)
+
+
+def test_a_segment_of_any_length_is_exact_or_refused() -> None:
+    """Four microseconds of a qubit of 5 GHz in the laboratory frame, and a rate that leaves nothing."""
+    system, plus = qubit(detuning=2 * math.pi * 5), torch.full((2, 2), 0.5, dtype=torch.complex128)
+    nothing, rates = torch.zeros(1, 1, 2, dtype=torch.float64), torch.zeros(3, dtype=torch.float64)
+    found = propagator("exact").state(system, Tasks(nothing, 4_000.01, initial=plus))
+    turned = np.exp(-2j * system.parameters["detuning"] * 4_000.01)
+    assert found[0, 0, 1].item() == pytest.approx(0.5 * turned, abs=1e-9)
+    rates[0] = 9_000.0
+    found = propagator("exact").state(qubit(detuning=0.0), Tasks(nothing, 10.0, rates))
+    torch.testing.assert_close(found[0].real.diagonal(), torch.full((2,), 0.5, dtype=torch.float64))
+    with pytest.raises(UserError, match="too large for exact in a segment of 1, "):
+        propagator("exact").state(system, Tasks(nothing + 1e9, 1.0))
+    for name in ("rk4", "literal"):
+        with pytest.raises(UserError, match=r"dt: 1.0 is too long a step of rk4"):
+            propagator(name, 1.0).state(system, Tasks((nothing + 1e3).repeat(1, 4, 1), 4.0))
+    assert (
+        propagator("exact")
+        .expval(system, Tasks(nothing + 1e4, 1.0), system.projector("x")[None])
+        .isfinite()
+        .all()
+    )
+
+
+def test_the_published_loop_refuses_a_duration_that_is_a_tensor() -> None:
+    with pytest.raises(UserError, match="duration: the published loop takes a number"):
+        propagator("literal", 0.1).state(
+            qubit(), random_tasks(qubit(), 1.0)._replace(duration=torch.tensor(1.0).double())
+        )
+
+
+def test_what_is_not_a_number_stays_in_its_task() -> None:
+    tasks = random_tasks(qubit(), 1.0, tasks=4)
+    for task, value in ((1, math.nan), (2, math.inf), (3, 1e9)):
+        tasks.controls[task, 2, 0] = value
+    finite = torch.isfinite(Batched(strict=False).state(qubit(), tasks).real).all(-1).all(-1)
+    assert finite.tolist() == [True, False, False, False]
+
+
+def test_propagators_are_copied_and_pickled() -> None:
+    for simulator in (propagator("exact"), propagator("rk4", 0.1), propagator("literal", 0.1)):
+        assert copy.deepcopy(simulator) == pickle.loads(pickle.dumps(simulator)) == simulator
+
+
+@pytest.mark.parametrize(
+    "segment, dt, steps",
+    [(0.05, 0.01, 5), (0.05, 0.001, 50), (0.05, 0.02, 3), (2.1, 0.3, 7), (0.05, 0.05, 1), (0.05, 1.0, 1)],
+)
+def test_no_step_is_longer_than_dt(segment: float, dt: float, steps: int) -> None:
+    assert substeps(segment, dt) == steps
+
+
+@pytest.mark.parametrize(
+    "name, dt, route, said",
+    [
+        ("exakt", None, "auto", "did you mean exact"),
+        ("exact", 0.1, "auto", "dt: exact has no step"),
+        ("rk4", None, "auto", "dt: rk4 needs a positive step"),
+        ("literal", None, "auto", "dt: rk4 needs a positive step"),
+        ("euler", -1.0, "auto", "dt: euler needs a positive step"),
+        ("rk4", math.nan, "auto", "dt: rk4 needs a positive step, and this is nan"),
+        ("literal", math.inf, "auto", "dt: rk4 needs a positive step, and this is inf"),
+        ("literal", 0.1, "torch", "route: the propagator literal has none"),
+    ],
+)
+def test_names_and_steps_are_checked(name: str, dt: float | None, route: str, said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        propagator(name, dt, route)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "given, made",
+    [
+        ({"device": "exact"}, Batched(strict=False)),
+        (
+            {"device": "rk4", "dt": 0.01, "tolerance": 1e-6, "route": "torch"},
+            Batched("rk4", 0.01, "torch", strict=False),
+        ),
+        (
+            {"device": "euler", "batching": "loop", "dt": 0.02, "tolerance": 0.1},
+            PublishedLoop("euler", 0.02, strict=False),
+        ),
+        (
+            {"device": "rk4", "batching": "loop", "dt": 0.02, "tolerance": 0.1, "cache": True},
+            PublishedLoop("rk4", 0.02, cache=True, strict=False),
+        ),
+    ],
+)
+def test_settings_make_propagators(given: dict[str, object], made: Propagator) -> None:
+    assert build_propagator(parse(DynamicsSimulator, given, "simulators.mine")) == made
+
+
+@pytest.mark.parametrize(
+    "given, said",
+    [
+        ({"device": "rk5"}, "device: 'rk5' is not one of its values"),
+        ({"device": "exact", "dt": 0.1}, "dt: exact has none"),
+        ({"device": "exact", "cache": True}, "cache: only a loop creates something for each task"),
+        ({"device": "exact", "batching": "loop"}, "batching: exact evolves all tasks at once only"),
+        ({"device": "rk4", "dt": 0.1}, "tolerance: rk4 needs one"),
+        ({"device": "euler", "dt": math.nan, "tolerance": 0.1}, "dt: nan should be a number"),
+        ({"device": "euler", "dt": 0.1, "tolerance": math.inf}, "tolerance: inf should be a number"),
+        ({"device": "euler", "dt": 0.0, "tolerance": 0.1}, r"dt: 0\.0 is too small"),
+        (
+            {"device": "rk4", "batching": "loop", "dt": 0.1, "tolerance": 0.1, "route": "torch"},
+            "route: rk4 with batching: loop has none",
+        ),
+    ],
+)
+def test_settings_are_checked(given: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=rf"^simulators\.mine\.{said}"):
+        parse(DynamicsSimulator, given, "simulators.mine")
+
+
+@pytest.fixture
+def creations(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The tasks that the published loop has created."""
+    found: list[int] = []
+    of = literal._Created.of
+
+    def counted(system: System, tasks: Tasks, task: int) -> object:
+        found.append(task)
+        return of(system, tasks, task)
+
+    monkeypatch.setattr(literal._Created, "of", counted)
+    return found
+
+
+def test_a_cache_keeps_what_is_created_of_the_last_two_batches(creations: list[int]) -> None:
+    system, loop = qubit(), PublishedLoop("rk4", 0.1, cache=True)
+    batches = [random_tasks(system, 1.0, seed=seed) for seed in range(3)]
+    first = [loop.state(system, batches[number]) for number in (0, 0, 1, 0, 1)]
+    assert len(creations) == 6
+    assert torch.equal(first[0], first[3]) and torch.equal(first[2], first[4])
+    assert torch.equal(first[0], PublishedLoop("rk4", 0.1).state(system, batches[0]))
+    creations.clear()
+    for number in (2, 1, 2):
+        loop.state(system, batches[number])
+    assert len(creations) == 3  # of the third batch
+    loop.state(system, batches[0])
+    assert len(creations) == 6  # the first was forgotten
+    assert sum(map(len, loop._kept)) == 6
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda system, tasks: (qubit(jumps=("y", "x", "z")), tasks),
+        lambda system, tasks: (system, tasks._replace(rates=tasks.rates + 1e-15)),
+        lambda system, tasks: (system, tasks._replace(rates=None)),
+        lambda system, tasks: (system, tasks._replace(parameters=-tasks.parameters)),
+        lambda system, tasks: (system, tasks._replace(initial=tasks.initial.flip(0))),
+        lambda system, tasks: (system, differentiable(tasks, torch.float32)),
+    ],
+)
+def test_a_cache_takes_no_task_for_another(change: Callable[..., tuple[System, Tasks]]) -> None:
+    loop, system = PublishedLoop("rk4", 0.1, cache=True), qubit()
+    tasks = random_tasks(system, 1.0)
+    loop.state(system, tasks)
+    system, tasks = change(system, tasks)
+    assert torch.equal(loop.state(system, tasks), PublishedLoop("rk4", 0.1).state(system, tasks))
+
+
+def test_what_has_gradients_is_created_again() -> None:
+    system, loop = qubit(), PublishedLoop("rk4", 0.1, cache=True)
+    tasks = random_tasks(system, 1.0)
+    loop.state(system, tasks)
+    for _ in range(2):
+        found, expected = (
+            first_gradients(each, system, differentiable(tasks)) for each in (loop, PublishedLoop("rk4", 0.1))
+        )
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(found, expected, strict=True))
+
+
+def test_what_is_kept_does_not_change_with_the_callers_tensors() -> None:
+    system, loop = qubit(), PublishedLoop("rk4", 0.1, cache=True)
+    tasks = random_tasks(system, 1.0)
+    first = loop.state(system, tasks)
+    again = tasks._replace(initial=tasks.initial.clone())  # type: ignore[union-attr]
+    tasks.initial.zero_()  # type: ignore[union-attr]
+    assert torch.equal(loop.state(system, again), first)
+
+
+def test_the_published_loop_is_not_exact() -> None:
+    with pytest.raises(UserError, match="rk4 and euler only"):
+        PublishedLoop("exact", 0.1)
+
+
+@pytest.mark.parametrize(
+    "changes, said",
+    [
+        ({"controls": torch.zeros(3, 5, 3)}, r"controls must be \(tasks, segments, 2\)"),
+        ({"controls": torch.zeros(3, 0, 2)}, "at least 1 segment"),
+        ({"controls": torch.zeros(3, 5, 2, dtype=torch.float16)}, "controls are torch.float16"),
+        ({"duration": 0.0}, "duration: 0.0"),
+        ({"duration": math.nan}, "duration: nan"),
+        ({"rates": torch.zeros(3, 2, dtype=torch.float64)}, r"rates must be \(3,\) or \(3, 3\)"),
+        ({"rates": real(0.1, -0.1, 0.1)}, "rates: some are negative"),
+        ({"rates": torch.zeros(3)}, "rates: torch.float32"),
+        ({"initial": torch.zeros(2, 2, dtype=torch.float64)}, "initial: torch.float64"),
+        ({"parameters": real(1.0, 1.0)}, "parameters must be"),
+    ],
+)
+def test_tasks_are_checked(changes: dict[str, object], said: str) -> None:
+    with pytest.raises(UserError, match=said):
+        propagator("exact").state(qubit(), random_tasks(qubit(), 1.0)._replace(**changes))
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("name", ["controls", "rates", "parameters", "initial"])
+@pytest.mark.parametrize(
+    "simulator", [propagator("exact"), propagator("literal", 0.1)], ids=["exact", "literal"]
+)
+def test_what_is_not_a_number_is_refused_where_users_give_it(
+    simulator: Propagator, name: str, value: float
+) -> None:
+    """But not in training, whose divergence is a result."""
+    tasks = random_tasks(qubit(), 1.0)
+    getattr(tasks, name).view(-1)[1] = value
+    with pytest.raises(UserError, match=f"^{name}: some are not finite"):
+        simulator.state(qubit(), tasks)
+    diverged = dataclasses.replace(simulator, strict=False).state(qubit(), tasks)  # type: ignore[type-var]
+    assert not diverged.isfinite().all()
+
+
+@pytest.mark.parametrize(
+    "simulator", [propagator("exact"), propagator("literal", 0.1)], ids=["exact", "literal"]
+)
+@pytest.mark.parametrize("observable", [[[0, 1], [0, 0]], [[math.nan, 0], [0, 1]]])
+def test_what_is_not_observable_is_refused(simulator: Propagator, observable: list[list[float]]) -> None:
+    with pytest.raises(UserError, match=r"^observables: is not Hermitian"):
+        simulator.expval(qubit(), random_tasks(qubit(), 1.0), [observable])
+
+
+def test_the_published_loop_refuses_a_step_longer_than_a_segment() -> None:
+    with pytest.raises(UserError, match=r"dt: 0\.3 is longer than a segment, which takes 0\.2"):
+        propagator("literal", 0.3).state(qubit(), random_tasks(qubit(), 1.0))
+
+
+@pytest.mark.parametrize("name", ["rk4", "euler"])
+def test_a_step_that_blows_states_up_is_refused(name: str) -> None:
+    """But not a mixed state's growth as it becomes pure."""
+    system, mixed = qubit(jumps=("relaxation",)), torch.eye(2, dtype=torch.complex128) / 2
+    tasks = Tasks(torch.zeros(1, 10, 2, dtype=torch.float64), 30.0, real(1.0), initial=mixed)
+    assert propagator(name, 0.01).state(system, tasks)[0, 0, 0].real > 0.999
+    with pytest.raises(UserError, match=rf"dt: 0\.5 is too long a step of {name}"):
+        propagator(name, 0.5).state(system, tasks._replace(controls=tasks.controls + 30.0))
+
+
+@pytest.mark.parametrize("name", ["rk4", "literal"])
+@pytest.mark.parametrize("dt", [1e-9, 5e-309])
+def test_a_step_that_never_ends_a_segment_is_refused(name: str, dt: float) -> None:
+    with pytest.raises(UserError, match=r"makes more than 1,000,000 steps of a segment, which takes 0\.2"):
+        propagator(name, dt).state(qubit(), random_tasks(qubit(), 1.0))
+
+
+def test_observables_are_checked() -> None:
+    with pytest.raises(UserError, match="observables must be"):
+        propagator("exact").expval(qubit(), random_tasks(qubit(), 1.0), qubit().projector("x"))

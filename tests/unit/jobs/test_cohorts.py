@@ -1,0 +1,139 @@
+"""Which runs are trained together."""
+
+import msgspec
+import pytest
+
+from ketscale.engines.dynamics.settings import DynamicsSimulator
+from ketscale.errors import UserError
+from ketscale.jobs import cohorts
+from ketscale.problems.registry import FAMILIES
+from ketscale.problems.sentences.settings import LikelihoodSimulator
+from tests.process.integration import study
+from tests.process.integration.test_cohorts import runs
+
+
+def settings(run, **protocol):
+    """The settings of a run, with some of its protocol's replaced."""
+    made = study.settings(run)
+    changed = msgspec.structs.replace(made.protocol, **protocol)
+    return type(made)(**{**vars(made), "protocol": changed}) if protocol else made
+
+
+def seeds(of):
+    """The seeds of cohorts."""
+    return [[each.run.seed for each in cohort] for cohort in of]
+
+
+def test_runs_of_one_shape_are_one_cohort_and_the_others_train_alone():
+    wanted = [settings(run) for run in (*runs("epochs"), *runs("epochs", model="vqc"), *runs("timed"))]
+    assert seeds(cohorts.plan(wanted, cores=1)) == [[0, 1, 2], [0, 1, 2]]
+
+
+@pytest.mark.parametrize(
+    "change, together",
+    [
+        ({"learning_rate": 0.1}, True),
+        ({"weight_decay": 0.1}, True),
+        ({"clip_norm": None}, True),
+        ({"epochs": 7}, True),
+        ({"dropout": 0.3}, False),
+        ({"precision": "fp64"}, False),
+        ({"optimiser": "gradient-descent"}, False),
+        ({"checkpoint_steps": 7}, False),
+        ({"steps": 7, "epochs": None}, False),
+    ],
+    ids=str,
+)
+def test_what_changes_no_shape_may_differ(change, together):
+    one, other = (settings(run) for run in runs("epochs", seeds=2))
+    changed = settings(other.run, **change)
+    assert (cohorts.plan([one, changed], cores=1) == [[one, changed]]) == together
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"timed": True},
+        {"limit_s": 9.0},
+        {"mistake": "unsharded"},
+        {"precision": "amp"},
+        {"features": "inline"},
+        {"optimiser": "l-bfgs"},
+    ],
+    ids=str,
+)
+def test_what_must_train_alone_does(change):
+    assert cohorts.shape(settings(runs("epochs")[0], **change)) is None
+
+
+def test_several_ranks_and_simulators_that_take_one_set_of_weights_train_alone():
+    assert cohorts.shape(settings(study.run("mpi-n1r2t1", simulator="fused", protocol="epochs"))) is None
+    assert cohorts.shape(settings(study.run(simulator="default.qubit", protocol="epochs"))) is None
+    assert cohorts.shape(settings(study.run("gpu-n1r1t1", simulator="fused", protocol="epochs"))) is None
+    assert cohorts.shape(settings(study.run(simulator="fused", protocol="epochs"))) is not None
+    sentences = {"workload": "sentences", "model": "superposition_transformer", "size": "q4-l1"}
+    for simulator, together in (("closed-form-shift", False), ("default.qubit", False), ("fused", True)):
+        found = cohorts.shape(settings(study.run(**sentences, simulator=simulator, protocol="descent")))
+        assert (found is not None) == together
+    closed = {"device": "closed-form", "batching": "broadcast"}
+    for gradient, together in (("backprop", True), ("parameter-shift", False)):
+        assert LikelihoodSimulator(**closed, gradient=gradient).stacks == together
+    for batching, together in (("broadcast", True), ("loop", False)):
+        assert DynamicsSimulator(device="rk4", dt=0.1, tolerance=0.1, batching=batching).stacks == together
+
+
+def test_runs_are_dealt_so_that_every_place_has_one():
+    wanted = [settings(run) for run in runs("epochs", seeds=6)]
+    assert seeds(cohorts.plan(wanted, cores=2)) == [[0, 2, 4], [1, 3, 5]]
+    assert seeds(cohorts.plan(wanted, cores=6)) == []
+    assert seeds(cohorts.plan([*wanted, *(settings(run) for run in runs("timed", seeds=1))], cores=2)) == [
+        [0, 1, 2, 3, 4, 5]
+    ]
+    many = [settings(run) for run in runs("epochs", seeds=cohorts.MOST + 1)]
+    assert [len(cohort) for cohort in cohorts.plan(many, cores=1)] == [17, 16]
+
+
+@pytest.mark.parametrize("number, cores", [(65, 1), (65, 2), (100, 3), (96, 2), (128, 64)])
+def test_the_first_runs_fill_as_many_cohorts_as_train_at_a_time(number, cores):
+    """So that some of very many runs, in their order, are whole cohorts and keep every core busy."""
+    many = [settings(run) for run in runs("epochs", seeds=number)]
+    found = [sorted(one) for one in seeds(cohorts.plan(many, cores))]
+    alone = number - sum(map(len, found))
+    assert alone == 0 and sorted(seed for one in found for seed in one) == list(range(number))
+    sizes = [len(one) for one in found]
+    assert max(sizes) <= cohorts.MOST and len(found) >= min(cores, number / cohorts.MOST)
+    beside = min(cores, len(found))
+    first = sorted(seed for one in found[:beside] for seed in one)
+    assert first == list(range(len(first))) and max(sizes[:beside]) - min(sizes[:beside]) <= 1
+
+
+def test_a_run_of_several_threads_takes_as_many_cores():
+    runs_ = [study.run(f"cpu-n1r1t{2}", simulator="fused", protocol="epochs", seed=seed) for seed in range(4)]
+    assert seeds(cohorts.plan([settings(run) for run in runs_], cores=4)) == [[0, 2], [1, 3]]
+
+
+def test_what_an_interruption_leaves_stays_together():
+    wanted = [settings(run) for run in runs("epochs", seeds=6)]
+    left = {one.run for one in wanted[1:]}
+    assert seeds(cohorts.plan(wanted, cores=2, needed=left)) == [[2, 4], [1, 3, 5]]
+
+
+def test_runs_of_other_allocations_are_other_cohorts():
+    wanted = [settings(run) for run in runs("epochs", seeds=4)]
+    assert seeds(cohorts.plan(wanted, 1, lambda run: str(run.seed // 2))) == [[0, 1], [2, 3]]
+
+
+def test_a_job_finds_its_cohort_and_only_its_own(tmp_path, monkeypatch):
+    monkeypatch.setenv("KETSCALE_CALL", "a-call")
+    monkeypatch.setenv(cohorts.VARIABLE, "")
+    wanted = [settings(run) for run in runs("epochs", seeds=5)]
+    other = settings(runs("epochs", seeds=6)[5])
+    cohorts.write(tmp_path, [wanted[0::2], wanted[1::2]])
+    file = cohorts.file_of(wanted[3].run)
+    assert file is not None and cohorts.read(file, FAMILIES) == wanted[1::2]
+    assert cohorts.file_of(other.run) is None
+    file.write_text("[")
+    with pytest.raises(UserError, match=f"{file}: not the runs of a cohort .* start the call again"):
+        cohorts.read(file, FAMILIES)
+    cohorts.forget()
+    assert cohorts.file_of(wanted[3].run) is None and not file.exists()

@@ -1,0 +1,237 @@
+"""Trials of EEG: reading EDF files, generated ones, their splits, and how they are kept on disk."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ketscale.config import Split
+from ketscale.errors import UserError
+from ketscale.problems.eeg import eegmmidb, prepared, synthetic
+from ketscale.problems.eeg.prepared import PreparedTrials
+from ketscale.problems.eeg.trials import Trials, by_subject, leaving_one_run_out
+from ketscale.problems.eeg.workloads import CHANNELS, Eegmmidb, EegSynthetic, eeg_file
+from ketscale.problems.splits import SPLITS
+from tests import ROOT
+from tests.unit.problems.eeg.edf_factory import RATE, write_edf
+
+SHARED = Path(os.environ.get("KETSCALE_SHARED", ROOT.parent / "shared")) / "data/eegmmidb"
+CUES = [(1.0, "T0"), (3.0, "T1"), (7.0, "T2"), (11.0, "T1"), (15.0, "T2")]
+SWAPPED = (CHANNELS[1], CHANNELS[0], *CHANNELS[2:])
+SYNTHETIC: dict[str, Any] = {
+    "subjects": 4, "trials": 20, "rate": 80, "window_s": 3.1, "seed": 5, "split": "subjects", "split_seed": 0,
+}  # fmt: skip
+
+
+def recording(seconds: int = 20, channels: int = 64) -> np.ndarray:
+    """Channel c holds a slow sine of c + 1 microvolts."""
+    time = np.arange(seconds * RATE) / RATE
+    return np.arange(1, channels + 1)[:, None] * np.sin(2 * np.pi * time / 5)
+
+
+def read(folder: Path, subjects: list[int], runs: list[int], **settings: Any) -> Trials:
+    usual = {"split": "subjects", "split_seed": 0, "subjects": subjects, "runs": runs}
+    return eegmmidb.recorded(Eegmmidb(**{**usual, **settings}), folder)
+
+
+def generated(**settings: Any) -> Trials:
+    return synthetic.generate(EegSynthetic(**{**SYNTHETIC, **settings}))
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """One subject with two runs."""
+    for run in (4, 8):
+        write_edf(tmp_path / eeg_file(1, run), recording(), CUES)
+    return tmp_path
+
+
+# --- reading ---
+
+
+def test_trials_are_cut_after_their_cues(folder: Path) -> None:
+    made = read(folder, [1], [4, 8], rate=80)
+    assert made.signals.shape == (8, 64, 249)
+    assert made.signals.dtype == np.float32
+    assert made.labels.tolist() == [0, 1] * 4
+    assert made.groups["runs"].tolist() == [4] * 4 + [8] * 4
+    assert set(made.groups["subjects"].tolist()) == {1}
+    # 3 s is the cue of the first trial: it starts at 4 s. Millivolts.
+    time = 4.0 + np.arange(249) / 80
+    expected = 1e-3 * 64 * np.sin(2 * np.pi * time / 5)
+    np.testing.assert_allclose(made.signals[0, 63], expected, atol=2e-3)
+
+
+def test_standardised_trials_have_mean_0_and_deviation_1(folder: Path) -> None:
+    made = read(folder, [1], [4], rate=80, standardise=True)
+    np.testing.assert_allclose(made.signals.mean(2), 0, atol=1e-4)
+    np.testing.assert_allclose(made.signals.std(2), 1, atol=1e-4)
+
+
+def test_a_band_pass_takes_slow_waves_away(folder: Path) -> None:
+    plain = read(folder, [1], [4], rate=80)
+    passed = read(folder, [1], [4], rate=80, band=(8, 30))
+    assert passed.signals.std() < 0.1 * plain.signals.std()
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda path: path.unlink(),
+        lambda path: path.write_bytes(path.read_bytes() + b"more"),
+        lambda path: write_edf(path, recording(), [(1.0, "T0")]),
+        lambda path: write_edf(path, recording(channels=63), CUES),
+        lambda path: write_edf(path, recording(seconds=17), CUES),
+        lambda path: write_edf(path, recording(), CUES, SWAPPED),
+        lambda path: write_edf(path, recording(), CUES, rate=128),
+    ],
+    ids=["missing", "longer", "no cue", "63 channels", "ends early", "channels swapped", "another rate"],
+)
+def test_a_recording_that_is_another_is_an_error_that_names_it(folder: Path, damage: Any) -> None:
+    path = folder / eeg_file(1, 8)
+    damage(path)
+    with pytest.raises(UserError, match=re.escape(str(path))):
+        read(folder, [1], [4, 8], rate=80)
+
+
+@pytest.mark.parametrize("level", [0.0, 100.0])
+@pytest.mark.parametrize("band", [None, (8.0, 30.0)])
+def test_a_flat_channel_cannot_be_standardised(folder: Path, level: float, band: Any) -> None:
+    signals = recording()
+    # In the second trial alone.
+    signals[2, 8 * RATE : 12 * RATE] = level
+    write_edf(folder / eeg_file(1, 8), signals, CUES)
+    with pytest.raises(UserError, match=r"S001R08\.edf: channel Fc1 is flat in trial 2"):
+        read(folder, [1], [4, 8], rate=80, band=band, standardise=True)
+    assert np.isfinite(read(folder, [1], [4, 8], rate=80, band=band).signals).all()
+
+
+def test_a_task_names_its_classes(folder: Path) -> None:
+    write_edf(folder / eeg_file(1, 6), recording(), CUES)
+    made = read(folder, [1], [6], rate=80, task="fists-feet")
+    assert made.classes == ("both fists", "both feet")
+    assert read(folder, [1], [4], rate=80).classes == ("left fist", "right fist")
+
+
+@pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is not here")
+def test_the_real_recordings_have_their_known_trials() -> None:
+    made = read(SHARED, [1], [4, 8, 12], rate=80)
+    assert made.signals.shape == (45, 64, 249)
+    assert np.bincount(made.labels).tolist() == [23, 22]
+    # Raw EEG: tens of microvolts.
+    assert 0.01 < made.signals.std() < 0.2
+
+
+# --- generated ---
+
+
+def test_generated_trials_are_a_function_of_the_seed() -> None:
+    first, again, other = (generated(seed=s) for s in (1, 1, 2))
+    assert first.digest() == again.digest() != other.digest()
+    assert first.signals.shape == (80, 64, 249)
+    assert np.bincount(first.labels).tolist() == [40, 40]
+
+
+def test_rhythms_are_weaker_opposite_to_the_imagined_fist() -> None:
+    made = generated(subjects=3, trials=60, rate=80, window_s=3.1, seed=0)
+    spectrum = np.abs(np.fft.rfft(made.signals)) ** 2
+    frequencies = np.fft.rfftfreq(249, 1 / 80)
+    mu = spectrum[..., (frequencies > 8) & (frequencies < 12)].sum(2)
+
+    def power(side: tuple[int, ...], label: int) -> float:
+        return float(mu[made.labels == label][:, list(side)].mean())
+
+    assert power(synthetic.RIGHT, 0) < 0.7 * power(synthetic.RIGHT, 1)
+    assert power(synthetic.LEFT, 1) < 0.7 * power(synthetic.LEFT, 0)
+    elsewhere = tuple(set(range(64)) - {*synthetic.LEFT, *synthetic.RIGHT})
+    assert power(elsewhere, 0) == pytest.approx(power(elsewhere, 1), rel=0.2)
+
+
+def test_the_background_falls_as_one_over_f() -> None:
+    noise = synthetic._pink(np.random.default_rng(0), (200, 4), 1024)
+    power = (np.abs(np.fft.rfft(noise)) ** 2).mean((0, 1))
+    low, high = power[8:16].mean(), power[128:256].mean()
+    assert low / high == pytest.approx(16, rel=0.2)
+
+
+# --- splits ---
+
+
+def test_no_subject_is_in_two_splits() -> None:
+    made = generated(subjects=20, trials=2, rate=10, window_s=1, seed=0)
+    split = by_subject(made, 3)
+    sets = [set(made.groups["subjects"][split[name]].tolist()) for name in SPLITS]
+    assert [len(s) for s in sets] == [14, 3, 3]
+    assert not sets[0] & sets[1] and not sets[0] & sets[2] and not sets[1] & sets[2]
+    assert by_subject(made, 4)["test"].tolist() != split["test"].tolist()
+
+
+def test_every_run_is_left_out_once(folder: Path) -> None:
+    write_edf(folder / eeg_file(1, 12), recording(), CUES)
+    made = read(folder, [1], [4, 8, 12], rate=40)
+    folds = leaving_one_run_out(made, 0)
+    assert [set(made.groups["runs"][fold["test"]].tolist()) for fold in folds] == [{4}, {8}, {12}]
+    for fold in folds:
+        together = np.concatenate([fold[name] for name in SPLITS])
+        assert sorted(together.tolist()) == list(range(12))
+
+
+def test_splits_that_cannot_be_made_are_refused(folder: Path) -> None:
+    one = read(folder, [1], [4], rate=40)
+    with pytest.raises(UserError, match="at least 3 subjects, not 1: choose another split"):
+        by_subject(one, 0)
+    with pytest.raises(UserError, match="at least 2 runs, not 1 and 1"):
+        leaving_one_run_out(one, 0)
+
+
+# --- on disk ---
+
+
+def test_prepared_trials_are_what_was_made(tmp_path: Path) -> None:
+    manifest = tmp_path / "features.json"
+    prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
+    first = manifest.read_bytes()
+    opened = PreparedTrials.open(manifest)
+    data = opened.data(seed=7)
+    assert opened.trials.digest() == generated().digest() == data.data_hash
+    assert data.split == Split("subjects", shared=0)
+    assert {name: len(rows) for name, rows in data.content.splits.items()} == {
+        "train": 40,
+        "validation": 20,
+        "test": 20,
+    }
+    prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
+    assert manifest.read_bytes() == first
+
+
+def test_the_seed_says_which_run_is_left_out(folder: Path, tmp_path: Path) -> None:
+    manifest = tmp_path / "kept" / "features.json"
+    settings = {"subjects": [1], "runs": [4, 8], "rate": 40, "split": "runs", "split_seed": 0}
+    prepared.prepare(Eegmmidb(**settings), manifest, folder)
+    opened = PreparedTrials.open(manifest)
+    # The two recordings are copies, and the record says so.
+    assert opened.data(seed=0).split == Split("runs", 0, 2, 4, shared=4)
+    assert opened.data(seed=3).split == Split("runs", 1, 2, 8, shared=4)
+
+
+def test_damaged_trials_are_refused(tmp_path: Path) -> None:
+    manifest = tmp_path / "features.json"
+    prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
+    file = next(tmp_path.glob("*/signals.npy"))
+    data = bytearray(file.read_bytes())
+    data[-1] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(UserError, match="damaged"):
+        PreparedTrials.open(manifest)
+
+
+def test_the_gain_scales_generated_trials_and_nothing_else() -> None:
+    plain = generated(subjects=3, trials=4, rate=40.0, window_s=1.0)
+    louder = generated(subjects=3, trials=4, rate=40.0, window_s=1.0, gain=20.0)
+    np.testing.assert_allclose(louder.signals, 20 * plain.signals, rtol=1e-6)
+    np.testing.assert_array_equal(louder.labels, plain.labels)

@@ -1,0 +1,468 @@
+"""The gates of `pulses`: losses and gradients, settings, what is kept, and what cannot be."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pennylane as qml
+import pytest
+import torch
+from msgspec.structs import astuple
+
+from ketscale import analysis
+from ketscale.config import Data
+from ketscale.engines.pulses import evolve
+from ketscale.engines.pulses.integrators import Integrator, integrator, step_count
+from ketscale.errors import UserError
+from ketscale.measure import spans
+from ketscale.problems import library, models
+from ketscale.problems.pulses.gate import GateProblem
+from ketscale.problems.pulses.shapes import PulseModel
+from ketscale.problems.pulses.specification import FAMILY, build
+from tests.nightly.contract.tiny_study import config as tiny_config
+
+ALL = ["amplitude", "frequency", "phase", "length", "device"]
+CNOT = {"gate": "cnot", "length": 20.0}
+EIGHT = [[int(row == column) for column in range(8)] for row in range(8)]
+TOFFOLI = [EIGHT[number] for number in (0, 1, 2, 3, 4, 5, 7, 6)]
+TURN = [[0.6, "-0.8j"], ["-0.8j", 0.6]]
+
+
+def tiny(
+    workload: dict[str, Any] | None = None,
+    model: dict[str, Any] | None = None,
+    simulator: dict[str, Any] | None = None,
+    protocol: dict[str, Any] | None = None,
+    **axes: Any,
+) -> dict[str, Any]:
+    """A config of one study whose workload w, model m, simulator s, protocol and axes have these settings."""
+    made = tiny_config(
+        {
+            "precision": "fp64",
+            "workloads": {"w": {"kind": "fluxonium-chain", "length": 10.0, **(workload or {})}},
+            "models": {"m": {"kind": "cosine_pulse", **(model or {})}},
+            "simulators": {
+                "s": {"device": "interaction4", "dt": 0.1, "tolerance": 1e-6, **(simulator or {})}
+            },
+            "axes": {**FAMILY.tiny["axes"], "workload": "w", "model": "m"},
+        }
+    )
+    study = made["studies"]["accuracy"]
+    study["axes"] |= axes
+    quality = made["protocols"]["quality"] | (protocol or {})
+    return {**made, "protocols": {"quality": quality}, "studies": {"accuracy": study}}
+
+
+def built(**changes: Any) -> GateProblem:
+    config = analysis.of(tiny(**changes))
+    problem = build(config.settings(config.runs[0]), Data(), torch.device("cpu"))
+    assert isinstance(problem, GateProblem)
+    return problem
+
+
+def loss(problem: GateProblem) -> torch.Tensor:
+    indices = torch.arange(len(problem.get_buffer("columns")))
+    total, penalty = problem.combine(problem(indices, 0), len(indices)), problem.penalty()
+    return total if penalty is None else total + penalty
+
+
+def moved(problem: GateProblem, scale: float = 0.02) -> GateProblem:
+    """With random changes of all parameters that are trained."""
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for parameter in problem.parameters():
+            if parameter.requires_grad:
+                parameter += scale * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+    return problem
+
+
+@pytest.mark.parametrize(
+    ("simulator", "evolved"),
+    [
+        ({"dt": 0.15}, ("chain", "interaction4", "compiled", 4, 67)),
+        ({"route": "torch"}, ("chain", "interaction4", "torch", 4, 100)),
+        ({"device": "magnus6"}, ("dense", "magnus6", "torch", 4, 100)),
+    ],
+)
+def test_the_record_says_what_evolved_the_columns(
+    simulator: dict[str, Any], evolved: tuple[Any, ...]
+) -> None:
+    problem = built(simulator=simulator)
+    assert astuple(problem.evolution()) == evolved
+    with torch.no_grad():
+        problem.model.length.fill_(torch.nan)
+    assert astuple(problem.evolution()) == (*evolved[:4], None)
+
+
+CASES: list[dict[str, Any]] = [
+    {},
+    {"workload": {"virtual_z": False, "frame": "laboratory"}, "levels": 3},
+    {"workload": {"gate": "hadamard"}, "model": {"kind": "piecewise_pulse", "segments": 4}},
+    {"workload": CNOT, "levels": 3},
+    {"workload": {**CNOT, "pairs": [[1, 0]], "virtual_z": False}, "model": {"kind": "piecewise_pulse", "segments": 5}},
+    {"workload": {"target": "state", "initial": 2}, "batch": 1, "levels": 3},
+    {"workload": {**CNOT, "gate": "iswap", "pairs": [[1, 0]]}},
+    {"workload": {"gate": TURN}, "model": {"kind": "piecewise_pulse", "segments": 4}},
+    {"workload": {"target": [0.6, 0, 0, "0.8j"], "initial": 1, "gate": "cz", "length": 20.0}, "batch": 1},
+    {"workload": {"kind": "transmon-chain", "frame": "laboratory"}, "model": {"ramp": 0.3}, "levels": 3},
+    {"workload": {"kind": "fluxonium-lattice", "block": [2, 1], "gate": "hadamard", "length": 15.0}},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("workload", "expected"),
+    [
+        ({"gate": "sqrt_iswap", "pairs": [[2, 1]]}, lambda: qml.matrix(qml.SISWAP([2, 1]), wire_order=range(3))),
+        ({"gate": "y"}, lambda: qml.matrix(qml.Y(0) @ qml.Y(1) @ qml.Y(2))),
+        ({"gate": TURN}, lambda: qml.matrix(qml.prod(*(qml.RX(2 * math.acos(0.6), wire) for wire in range(3))))),
+        ({"gate": TOFFOLI}, lambda: qml.matrix(qml.Toffoli([0, 1, 2]))),
+    ],
+)  # fmt: skip
+def test_targets_are_the_gates_of_the_settings(workload: dict[str, Any], expected: Any) -> None:
+    problem = built(workload={"length": 20.0, **workload}, **CHAIN3)
+    np.testing.assert_allclose(problem.get_buffer("target").T, expected(), atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("workload", "sites", "length"),
+    [
+        ({"gate": "cz", "pairs": [[1, 0]]}, (1, 0), 100.0),
+        ({"gate": TURN}, (0, 1), 50.0),
+        ({"gate": "x"}, (0, 1), 50.0),
+    ],
+)
+def test_a_gate_on_pairs_begins_with_longer_pulses_on_their_qubits(
+    workload: dict[str, Any], sites: tuple[int, ...], length: float
+) -> None:
+    made = tiny(workload=workload)
+    del made["workloads"]["w"]["length"]
+    config = analysis.of(made)
+    model = build(config.settings(config.runs[0]), Data(), torch.device("cpu")).model
+    assert isinstance(model, PulseModel)
+    assert (model.sites, model.usual_length) == (sites, length)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
+    problem = moved(built(**case, simulator={"dt": 0.01}))
+    with torch.no_grad():
+        found, (lattice, frame), pulses = loss(problem), problem.physics(), problem.model()
+        columns, target = problem.get_buffer("columns"), problem.get_buffer("target")
+        final = evolve(lattice, pulses, frame.states.T[columns], dt=0.005, method="magnus6")
+        turns = torch.exp(1j * frame.energies * pulses.duration)
+        rows = (target.conj() * (final @ frame.states.conj()) * turns).sum(0)
+        if problem.workload.virtual_z:
+            # All Z rotations of two qubits: a common phase does not matter, so they are maximised over a grid, twice.
+            rows = rows.reshape(2, 2)
+            centre, width, best = (0.0, 0.0), math.pi, 0.0
+            for _ in range(6):
+                angles = [c + width * torch.linspace(-1, 1, 201, dtype=torch.float64) for c in centre]
+                one, other = (torch.stack([torch.ones_like(a), torch.exp(1j * a)]) for a in angles)
+                values = torch.einsum("ax,ab,by->xy", one, rows, other).abs().square()
+                x, y = divmod(int(values.argmax()), 201)
+                centre, width, best = (
+                    (float(angles[0][x]), float(angles[1][y])),
+                    width / 50,
+                    float(values.max()),
+                )
+        else:
+            best = float(rows.sum().abs().square())
+    assert found.item() == pytest.approx(1 - best / len(columns) ** 2, abs=1e-7)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_gradients_by_everything_are_those_of_finite_differences(case: dict[str, Any]) -> None:
+    bounds = {"amplitude_bound": 0.05, "frequency_bounds": [0.1, 1.0], "length_bounds": [1.0, 100.0]}
+    model = {**case.get("model", {}), "trains": ALL}
+    problem = moved(built(**{**case, "workload": {**case.get("workload", {}), **bounds}, "model": model}))
+    loss(problem).backward()
+    generator = torch.Generator().manual_seed(1)
+    for name, parameter in problem.named_parameters():
+        way = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
+        values, start, h = [], parameter.detach().clone(), 1e-5
+        with torch.no_grad():
+            for sign in (1, -1):
+                parameter.copy_(start + sign * h * way)
+                values.append(loss(problem).item())
+            parameter.copy_(start)
+        slope = (parameter.grad * way).sum().item() if parameter.grad is not None else math.nan
+        assert slope == pytest.approx((values[0] - values[1]) / (2 * h), rel=1e-5, abs=1e-6), name
+
+
+@pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[4]])
+def test_two_shards_have_the_sums_and_gradients_of_all_columns(case: dict[str, Any]) -> None:
+    problem = moved(built(**{**case, "model": {**case.get("model", {}), "trains": ALL}}))
+    whole = problem(torch.arange(4), 0)
+    parts = problem(torch.tensor([3, 0, 1]), 0) + problem(torch.tensor([2]), 0) + problem(torch.arange(0), 0)
+    torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
+    parameters = list(problem.parameters())
+    ours, theirs = (torch.autograd.grad(problem.combine(sums, 4), parameters) for sums in (whole, parts))
+    torch.testing.assert_close(theirs, ours, rtol=1e-9, atol=1e-12)
+
+
+def test_the_penalty_is_what_is_out_of_bounds() -> None:
+    bounds = {"length_bounds": [10.0, 12.0], "bounds_weight": 3.0}
+    problem = built(workload=bounds)
+    assert problem.penalty() == 0
+    with torch.no_grad():
+        problem.model.length.copy_(torch.tensor([math.log(1.5), 0.0]))
+    penalty = problem.penalty()
+    assert penalty is not None and penalty.item() == pytest.approx(3 * (15 / 12 - 1) ** 2)
+    assert built().penalty() is None
+
+
+@pytest.mark.parametrize("kind", ["cosine_pulse", "piecewise_pulse"])
+def test_hard_bounds_are_kept_and_penalties_tell_how_far_they_are_exceeded(kind: str) -> None:
+    """And their losses have the derivatives of finite differences."""
+    model = {"kind": kind, "trains": ALL[:4]} | ({"segments": 5} if kind == "piecewise_pulse" else {})
+
+    def exceeded(workload: dict[str, Any]) -> float:
+        problem = moved(built(workload=workload, model=model), 2.0)
+        outputs = problem.outputs("test", torch.arange(4))
+        return float(problem.metrics("test", outputs, full=True)["bounds_exceeded"])
+
+    assert exceeded({name: HARD[name] for name in ("amplitude_bound", "length_bounds")}) > 0.1
+    assert exceeded(HARD) < 1e-12
+    problem = moved(built(workload=HARD, model=model), 0.5)
+    assert problem.penalty() is None and problem.model.usual().duration > 5
+    loss(problem).backward()
+    for name, parameter in problem.named_parameters():
+        if parameter.requires_grad:
+            values, start, h = [], parameter.detach().clone(), 1e-5
+            for sign in (1, -1):
+                parameter.data = start + sign * h
+                values.append(loss(problem).item())
+            parameter.data = start
+            assert parameter.grad is not None
+            slope = parameter.grad.sum().item()
+            assert slope == pytest.approx((values[0] - values[1]) / (2 * h), rel=1e-5, abs=1e-6), name
+
+
+def test_settings_without_hard_bounds_are_those_of_older_records() -> None:
+    config = analysis.of(tiny())
+    known = config.settings(config.runs[0]).content["workload"]
+    assert "amplitude_bound" in known and not {"bounds", "slope_bound", "bandwidth_bound"} & set(known)
+    config = analysis.of(tiny(workload=HARD))
+    assert config.settings(config.runs[0]).content["workload"]["bounds"] == "hard"
+
+
+def test_starts_depend_on_the_seed_and_only_on_it() -> None:
+    torch.manual_seed(5)
+    first, again, other = (built(seed=seed).model.state_dict() for seed in (1, 1, 2))
+    torch.manual_seed(6)
+    assert all(torch.equal(first[name], again[name]) for name in first)
+    for name in ("amplitude", "frequency", "phase"):
+        assert (first[name] != other[name]).all()
+    assert 0.001 < first["phase"].abs().max() < 0.1
+    still = built(model={"start_spread": 0.0, "trains": ["phase"]}).model
+    assert all((parameter == 0).all() for parameter in still.parameters())
+    fixed = built(model={"trains": ["phase"]}).model
+    assert (fixed.amplitude == 0).all() and (fixed.phase != 0).all()
+
+
+def test_the_error_is_of_the_integrator_alone_and_falls_with_its_step() -> None:
+    def error(dt: float, seed: int) -> float:
+        problem = moved(built(simulator={"dt": dt}, seed=seed), 0.3 * seed)
+        return float(
+            problem.metrics("test", problem.outputs("test", torch.arange(4)), full=True)["simulator_error"]
+        )
+
+    coarse = error(0.5, 0)
+    assert coarse == error(0.5, 1)
+    assert 1e-12 < error(0.25, 0) < coarse / 8
+
+
+def test_no_integrator_is_its_own_reference() -> None:
+    def error(segments: int) -> float:
+        problem = built(model={"kind": "piecewise_pulse", "segments": segments}, simulator={"dt": 0.01})
+        return float(
+            problem.metrics("test", problem.outputs("test", torch.arange(4)), full=True)["simulator_error"]
+        )
+
+    assert 0 < error(10) < 1e-9
+    assert 0 < error(2000) < 1e-9
+
+
+@pytest.mark.parametrize("dt", [0.1, 0.05])
+def test_pulses_of_as_many_steps_as_there_may_be_are_judged_and_drawn(
+    dt: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There may be 200 here; the reference takes four times as many, or its usual step would make more."""
+    for module in ("engines.pulses.integrators", "problems.pulses.curves"):
+        monkeypatch.setattr(f"ketscale.{module}.MOST_STEPS", 200)
+    monkeypatch.setattr("ketscale.problems.pulses.curves.MOST_SAMPLES", 50)
+    steps: list[int] = []
+
+    def recorded(name: str, count: int) -> Integrator:
+        steps.append(count)
+        return integrator(name, count)
+
+    monkeypatch.setattr("ketscale.problems.pulses.curves.integrator", recorded)
+    problem = built(simulator={"dt": dt})
+    found = problem.metrics("test", problem.outputs("test", torch.arange(4)), full=True)
+    assert 0 < found["simulator_error"] < 1e-6
+    assert len(problem.curves()["time_ns"]) == 51
+    assert steps == [round(40 / dt), 4]
+
+
+def test_steps_are_never_longer_than_dt() -> None:
+    problem = built(simulator={"dt": 0.1})
+    for duration, steps in ((10.0, 100), (10.0 * (1 + 1e-12), 100), (10.01, 101), (35.0, 350)):
+        torch.nn.init.constant_(problem.model.length, math.log(duration / 10))
+        assert step_count(problem.model(), 0.1) == steps
+
+
+def test_each_part_of_a_step_is_a_span_and_spans_change_no_gradient() -> None:
+    gradients = []
+    for record in (None, spans.Recorder(torch.device("cpu"))):
+        problem = moved(built(model={"trains": ALL}))
+        with spans.recording(record):
+            loss(problem).backward()
+        gradients.append([p.grad for p in problem.parameters() if p.requires_grad])
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*gradients, strict=True))
+    assert record is not None and record.innermost is None
+    counted = [event.name for event in record.events]
+    # Forward and backward: the device's energies and couplings, and its dressed states.
+    assert counted.count("pulses.hamiltonian") == counted.count("pulses.eigenstates") == 2
+    assert {"pulses.gates", "pulses.forward", "pulses.backward"} <= set(counted)
+
+
+def test_leakage_is_what_leaves_the_qubits() -> None:
+    def leakage(levels: int, amplitude: float) -> float:
+        problem = built(levels=levels, workload={"frame": "laboratory"})
+        torch.nn.init.constant_(problem.model.amplitude, amplitude)
+        outputs = problem.outputs("validation", torch.arange(4))
+        return float(problem.metrics("validation", outputs, full=True)["leakage"])
+
+    assert abs(leakage(2, 10.0)) < 1e-9
+    assert leakage(4, 10.0) > 5 * leakage(4, 0.0) > 0
+
+
+@pytest.mark.parametrize("kind", ["cosine_pulse", "piecewise_pulse"])
+def test_curves_are_of_the_pulses_and_of_an_x(kind: str) -> None:
+    problem = built(workload={"length": 50.0}, model={"kind": kind, "start_spread": 0.0}, levels=3)
+    curves, pulses = problem.curves(), problem.model()
+    assert curves["time_ns"][0] == 0 and curves["time_ns"][-1] == pulses.duration
+    signals = torch.stack([curves[f"signal_{drive}"] for drive in range(2)], 1)
+    torch.testing.assert_close(signals, pulses.sample(curves["time_ns"]), rtol=0, atol=0)
+    modulus = torch.hypot(curves["envelope_re_1"], curves["envelope_im_1"]).max()
+    assert modulus.item() == pytest.approx(float(pulses.envelope.modulus()[1].max().detach()), rel=1e-3)
+    for qubit in range(2):
+        assert curves[f"population_{qubit}"][0].item() == pytest.approx(1, abs=1e-9)
+        assert curves[f"population_{qubit}"][-1] < 0.02
+    assert curves["population_outside"].abs().max() < 0.05
+
+
+def test_curves_have_a_sample_of_each_segment() -> None:
+    problem = moved(built(model={"kind": "piecewise_pulse", "segments": 400}))
+    curves = problem.curves()
+    amplitudes = problem.model().envelope.amplitude.detach()  # type: ignore[attr-defined]
+    assert torch.equal(curves["envelope_re_1"][:-1], amplitudes[1, :, 0])
+
+
+def test_a_kept_model_makes_the_same_pulses(tmp_path: Path) -> None:
+    config = analysis.of(tiny(workload={"kind": "transmon-chain"}, model={"trains": ALL}, levels=3))
+    settings = config.settings(config.runs[0])
+    problem = moved(build(settings, Data(), torch.device("cpu")))  # type: ignore[arg-type]
+    (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, problem))
+    loaded = library.load(tmp_path)
+    assert isinstance(loaded, PulseModel)
+    times = torch.linspace(0, 10, 50, dtype=torch.float64)
+    assert torch.equal(loaded().sample(times), problem.model().sample(times))  # type: ignore[operator]
+    assert torch.equal(loaded.device().capacitive, problem.model.device().capacitive)  # type: ignore[operator,union-attr]
+
+
+@pytest.mark.parametrize("kind", FAMILY.models)
+def test_models_make_pulses_in_a_notebook(kind: str) -> None:
+    model = library.construct(kind, qubits=3)
+    assert isinstance(model, PulseModel)
+    assert model().envelope.drives == 3 and model().duration == 50
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("amplitude", math.nan),
+        ("length", math.nan),
+        ("length", -1e4),
+        ("device.charging", -2.0),
+        ("device.capacitive_coupling", -1e4),
+        ("device.flux", math.inf),
+    ],
+)
+def test_what_training_drives_out_has_a_loss_that_is_not_a_number(name: str, value: float) -> None:
+    """And no error: a training that diverges is a result."""
+    problem = built(model={"trains": ALL}, workload={"length_bounds": [1.0, 20.0]})
+    torch.nn.init.constant_(problem.model.get_parameter(name), value)
+    assert loss(problem).isnan()
+    outputs = problem.outputs("validation", torch.arange(4))
+    assert outputs.isnan().all()
+    assert math.isnan(problem.metrics("validation", outputs, full=False)["loss"])
+
+
+HARD = {
+    "bounds": "hard",
+    "amplitude_bound": 0.5,
+    "slope_bound": 1.0,
+    "bandwidth_bound": 0.4,
+    "length_bounds": [5.0, 20.0],
+}
+CHAIN3 = {"qubits": 3, "batch": 8}
+ALIKE = {"spread": 0.0, "inductive": [1.0]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"levels": 1}, "levels: 1 make no qubit"),
+        ({"levels": 11}, "levels: 11 of a circuit are not computed accurately"),
+        ({"workload": {"target": "state"}, "batch": 1, "backend": "mpi-n1r2t1"}, "w has one column (its target is a state), which 2 ranks cannot share"),
+        ({"batch": 3}, "with 2 qubits use batch 4, not 3"),
+        ({"workload": {"target": "state"}}, "with 2 qubits use batch 1, not 4"),
+        ({"protocol": {"precision": "fp32"}}, "precision: fp32, too coarse for carriers and many steps of w"),
+        ({"protocol": {"optimiser": "l-bfgs", "clip_norm": 1.0}}, "which takes no clip_norm"),
+        ({"simulator": {"dt": 20.0}}, "s has dt: 20, longer than the pulses of w, 10 ns"),
+        ({"simulator": {"device": "magnus6", "route": "compiled"}}, "simulators.s.route"),
+        ({"simulator": {"route": "compiled"}, "backend": "gpu-n1r1t1"}, "route: compiled, for the CPU only"),
+        ({"workload": {"pairs": [[1, 0]]}}, "workloads.w.pairs"),
+        ({"workload": {**CNOT, "pairs": [[0, 2]]}}, "pairs: 0, 2 of w are not two of 2 qubits"),
+        ({"workload": {**CNOT, "pairs": [[0, 2]]}, **CHAIN3}, "pairs: 0 and 2 are not coupled"),
+        ({"workload": {**CNOT, "capacitive_coupling": 0.0, "inductive_coupling": 0.0}}, "pairs: the coupling of 0 and 1 is 0"),
+        ({"qubits": 6, "levels": 5, "batch": 64}, "15,625 product states, too many for the dressed states of w (at most 4,096)"),
+        ({"qubits": 16, "batch": 65536}, "16 qubits of 2 levels have 65,536 columns of 65,536 amplitudes"),
+        ({"workload": {"kind": "fluxonium-lattice"}}, "w is a block of 6 qubits"),
+        ({"workload": ALIKE}, "frame: no eigenstate has 51% of |01>"),
+        ({"workload": {"initial": 2}}, "workloads.w.initial"),
+        ({"workload": {"initial": 9, "target": "state"}, "batch": 1}, "w begins in state 9, of which 2 qubits have 4"),
+        ({"workload": {"frequency_bounds": [5.0, 3.0]}}, "w.frequency_bounds"),
+        ({"workload": {"length_bounds": [20.0, 30.0]}}, "w.length_bounds"),
+        ({"workload": {"amplitude_bound": [0.1, 0.2, 0.3]}}, "amplitude: there are bounds for 3 drives, and pulses on 2"),
+        ({"workload": {"bounds": "hard"}}, "w.bounds"),
+        ({"workload": {"bandwidth_bound": 0.5}}, "w.bandwidth_bound"),
+        ({"workload": {"bounds": "hard", "slope_bound": 0.5}}, "w.slope_bound"),
+        ({"workload": {**HARD, "bandwidth_bound": 0.01}}, "length: slope and bandwidth need a pulse of 118.9 ns, longer than the longest, 20"),
+        ({"workload": {"gate": [[1, 0], [0, 0.9]]}}, "workloads.w.gate"),
+        ({"workload": {"gate": [[1, 0], [0, "i"]]}}, "workloads.w.gate"),
+        ({"workload": {"gate": [[1, True], [0, 1]]}}, "workloads.w.gate.0.1"),
+        ({"workload": {"gate": EIGHT}}, "gate: has 8 rows in w, and 2 qubits have 4 states"),
+        ({"workload": {"target": [1, 1, 0, 0]}, "batch": 1}, "workloads.w.target"),
+        ({"workload": {"target": [1, 0]}, "batch": 1}, "target: has 2 amplitudes in w, and 2 qubits have 4"),
+        ({"workload": {"target": [1, 0, 0, 0]}}, "with 2 qubits use batch 1, not 4"),
+    ],
+)  # fmt: skip
+def test_bad_settings_are_refused_in_words(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(UserError) as caught:
+        built(**changes)
+    assert said in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_trained_device_needs_separate_levels() -> None:
+    apart = {"capacitive_coupling": 0.0, "inductive_coupling": 0.0}
+    with pytest.raises(
+        UserError, match=r"degenerate level .* change the device's parameters, such as its spread"
+    ):
+        built(workload={**ALIKE, **apart}, model={"trains": ["device"]})

@@ -1,0 +1,381 @@
+"""What a test sample has in common with training is refused where it is certainly wrong, and else counted and shown."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ketscale.cli import main
+from ketscale.config import Split, sources
+from ketscale.errors import UserError
+from ketscale.jobs import prepared
+from ketscale.problems import splits
+from ketscale.problems.eeg import eegmmidb, overlaps
+from ketscale.problems.eeg.workloads import Eegmmidb, eeg_file
+from ketscale.problems.splits import SPLITS
+from tests.own_files import (
+    ANIMALS,
+    GREY,
+    NETWORK,
+    SIGNALS,
+    VECTORS,
+    config,
+    given,
+    loaded,
+    npz,
+    pictures,
+)
+from tests.unit.problems.eeg.edf_factory import write_edf
+from tests.unit.problems.eeg.test_series import recording
+from tests.unit.problems.test_duplicates import of_record
+
+PEOPLE = np.repeat(["anna", "ben", "cleo", "dan", "eve"], 8)
+GIVEN = np.repeat(["train", "validation", "test"], [24, 8, 8])
+RNG = np.random.default_rng(7)
+
+
+# --- groups ---
+
+
+@pytest.mark.parametrize(
+    ("block", "data"),
+    [
+        ({"kind": "series", "split": "trials"}, {"x": SIGNALS}),
+        ({"kind": "arrays"}, {"x": VECTORS}),
+        ({"kind": "arrays", **NETWORK}, {"images": GREY}),
+    ],
+)
+def test_samples_that_belong_together_are_not_drawn_one_by_one(
+    block: dict[str, Any], data: dict[str, Any], tmp_path: Path
+) -> None:
+    names = "groups group Subject subject_id participants person session run-number subj pid run_idx"
+    for name in names.split():
+        with pytest.raises(UserError, match=f"array {name}\\b.*split"):
+            loaded({**block, "file": npz(tmp_path, y=ANIMALS, **{name: PEOPLE}, **data)})
+
+
+def test_other_arrays_may_be_in_the_file(tmp_path: Path) -> None:
+    file = npz(tmp_path, x=VECTORS, y=ANIMALS, names=PEOPLE, grouping=PEOPLE, trunk=PEOPLE)
+    assert len(loaded({"kind": "arrays", "file": file}).targets) == 40
+
+
+def related(parts: dict[str, np.ndarray], same: Any) -> int:
+    """Samples of validation and test that are the `same` as one of an earlier part, one by one."""
+    before = {"validation": ["train"], "test": ["train", "validation"]}
+    return sum(
+        any(same(i, j) for name in names for j in parts[name])
+        for part, names in before.items()
+        for i in parts[part]
+    )
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ({"kind": "series", "split": "given"}, {"x": SIGNALS}),
+        ({"kind": "arrays", "split": "given"}, {"x": VECTORS}),
+        ({"kind": "arrays", "split": "given", **NETWORK}, {"x": GREY}),
+    ],
+)
+def test_groups_that_a_given_split_tears_apart_are_counted(
+    kind: dict[str, Any], data: dict[str, Any], tmp_path: Path
+) -> None:
+    labels = np.arange(40) % 2
+    for split in (GIVEN, RNG.permutation(GIVEN)):
+        block = {**kind, "file": npz(tmp_path, y=labels, split=split, groups=PEOPLE, **data)}
+        read = loaded(block)
+        if kind["kind"] == "series":
+            series, (parts,) = read
+            count = splits.shared(parts, splits.first_equal(series.signals), series.marks)
+        else:
+            parts, count = read.splits, read.shared()
+        assert count == related(parts, lambda i, j: PEOPLE[i] == PEOPLE[j])
+        assert (count == 0) == (split is GIVEN)
+
+
+def test_groups_that_are_added_to_a_file_are_counted_anew(tmp_path: Path) -> None:
+    """What was prepared before from equal samples is not taken for it."""
+    data = {"x": VECTORS, "y": np.arange(40) % 2, "split": RNG.permutation(GIVEN)}
+    block = {"kind": "arrays", "split": "given", "file": npz(tmp_path, **data)}
+    assert of_record(block, tmp_path / "features.json").shared == 0
+    npz(tmp_path, **data, groups=np.repeat(["a", "b"], 20))
+    assert of_record(block, tmp_path / "features.json").shared == 16
+
+
+# --- trials that overlap ---
+
+
+def windows(record: np.ndarray, steps: int, hop: int) -> np.ndarray:
+    """Windows of so many steps, each `hop` after the last, of a recording (channels, time)."""
+    starts = range(0, record.shape[1] - steps + 1, hop)
+    return np.stack([record[:, start : start + steps] for start in starts])
+
+
+def related_trials(signals: np.ndarray) -> list[int]:
+    return sorted(set(overlaps.marks(signals.astype(np.float32))[:, 1].tolist()))
+
+
+RECORDINGS = {
+    "noise": RNG.normal(size=(3, 4000)),
+    "one channel": RNG.normal(size=(1, 4000)),
+    "slow": np.cumsum(RNG.normal(size=(2, 4000)), 1),
+    "microvolts of 12 bits": np.rint(RNG.normal(0, 300, (4, 4000))),
+    "with a dead channel": np.vstack([np.zeros((1, 4000)), RNG.normal(size=(2, 4000))]),
+    "clipped": np.clip(RNG.normal(size=(4, 4000)), -1, 1),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("standardise", [False, True])
+@pytest.mark.parametrize(("steps", "hop"), [(40, 20), (100, 10), (25, 17), (64, 63 - 15)])
+@pytest.mark.parametrize("kind", RECORDINGS)
+def test_windows_that_overlap_are_counted(
+    kind: str, steps: int, hop: int, standardise: bool, tmp_path: Path
+) -> None:
+    """Shuffled, and standardised trial by trial afterwards: the count is that of the windows' places."""
+    signals = windows(RECORDINGS[kind], steps, hop)
+    signals = signals[: len(signals) // 2 * 2]
+    order = RNG.permutation(len(signals))
+    file = npz(tmp_path, x=signals[order], y=np.arange(len(signals)) % 2)
+    block = {"kind": "series", "split": "trials", "file": file, "standardise": standardise, "split_seed": 3}
+    _, (parts,) = loaded(block)
+    reach = -(-steps // hop)  # windows that are so far apart have nothing in common, or the very end
+    near = related(parts, lambda i, j: abs(int(order[i]) - int(order[j])) < reach - 1)
+    far = related(parts, lambda i, j: abs(int(order[i]) - int(order[j])) < reach)
+    split = of_record(block, tmp_path / "features.json")
+    assert split.shared is not None and max(near, 1) <= split.shared <= far
+
+
+@pytest.mark.parametrize("kind", RECORDINGS)
+def test_windows_side_by_side_have_nothing_in_common(kind: str) -> None:
+    assert related_trials(windows(RECORDINGS[kind], 50, 50)) == []
+
+
+def mirrored(signals: np.ndarray) -> np.ndarray:
+    """One of the trials runs backwards."""
+    return np.concatenate([signals[:3], signals[3:4, :, ::-1], signals[4:]])
+
+
+def calibrated(signals: np.ndarray) -> np.ndarray:
+    """Two of the trials have a sine instead."""
+    sine = np.sin(np.arange(signals.shape[2]) * 2 * np.pi / 8) * np.ones(signals.shape[1:])
+    return np.concatenate([signals[:10], [sine, sine], signals[12:]])
+
+
+def padded(signals: np.ndarray) -> np.ndarray:
+    """Each end is reflected, as before a filter."""
+    return np.pad(signals, ((0, 0), (0, 0), (8, 8)), "reflect")
+
+
+def with_channel(signals: np.ndarray, channel: np.ndarray) -> np.ndarray:
+    return np.append(signals, np.broadcast_to(channel, (len(signals), 1, signals.shape[2])), axis=1)
+
+
+CHANGED = {
+    "one runs backwards": mirrored,
+    "two have a sine": calibrated,
+    "reflected ends": padded,
+    "each value held": lambda signals: signals.repeat(4, axis=2),
+    "a channel of the time": lambda signals: with_channel(signals, np.arange(signals.shape[2])),
+    "a channel of the number": lambda signals: with_channel(signals, np.arange(len(signals))[:, None, None]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_windows_that_overlap_are_found_whatever_else_there_is(change: str) -> None:
+    signals = windows(RNG.normal(size=(8, 9000)), 120, 60)
+    found = related_trials(CHANGED[change](signals))
+    assert len(found) >= len(signals) - 6
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_windows_side_by_side_have_nothing_in_common_whatever_else_there_is(change: str) -> None:
+    signals = windows(RNG.normal(size=(2, 9000)), 60, 60)
+    found = related_trials(CHANGED[change](signals))
+    assert found == ([10, 11] if change == "two have a sine" else [])
+
+
+def with_stretch(shape: tuple[int, ...], start: int, stop: int, value: float) -> np.ndarray:
+    signals = RNG.normal(size=shape)
+    signals[..., start:stop] = value
+    return signals
+
+
+ALIKE = {
+    "zeros": np.zeros((60, 3, 80)),
+    "a constant": np.full((60, 3, 80), 2.5),
+    "padding": with_stretch((60, 3, 80), 30, 80, 0.0),
+    "padding before": with_stretch((60, 1, 80), 0, 60, -1.0),
+    "a gap": with_stretch((60, 2, 80), 20, 70, 3.0),
+    "clipped": np.clip(RNG.normal(size=(200, 1, 80)), -0.3, 0.3),
+    "clipped on one side": np.minimum(RNG.normal(size=(200, 2, 80)), -0.5),
+    "binary": RNG.integers(0, 2, (300, 1, 120)),
+    "three values": RNG.integers(0, 3, (300, 1, 120)),
+    "switches": np.cumsum(RNG.random((300, 1, 120)) < 0.1, -1) % 2,
+    "rare events": (RNG.random((300, 1, 120)) < 0.02) * 1.0,
+    "steps of 1": np.cumsum(RNG.choice([-1, 1], (300, 1, 120)), -1),
+    "slow integers": np.rint(np.cumsum(RNG.normal(0, 2, (300, 1, 120)), -1)),
+    "held samples": np.rint(RNG.normal(size=(300, 1, 12)).repeat(10, -1) * 3),
+    "minus zero": np.where(RNG.random((60, 2, 80)) < 0.5, 0.0, -0.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", ALIKE)
+def test_what_is_alike_by_chance_or_constant_is_not_counted(kind: str) -> None:
+    assert related_trials(np.asarray(ALIKE[kind])) == []
+
+
+def test_a_run_of_steps_is_found_wherever_it_is() -> None:
+    signals = RNG.normal(size=(50, 2, 60))
+    signals[3, :, 40:52] = signals[31, :, 5:17]
+    signals[8, :, -6:] = signals[20, :, :6]
+    # In one channel only, or shorter than four steps, it is none.
+    signals[12, 0] = signals[13, 0]
+    signals[14, :, 10:13] = signals[15, :, 20:23]
+    assert related_trials(signals) == [3, 8, 20, 31]
+
+
+def test_zero_has_no_sign_in_steps_that_trials_have_in_common() -> None:
+    signals = np.rint(RNG.normal(0, 300, (10, 2, 40)))
+    signals[1, :, :20] = signals[0, :, 20:]
+    signals[0, 0, 25], signals[1, 0, 5] = 0.0, -0.0
+    assert related_trials(signals) == [0, 1]
+
+
+def test_other_groups_have_steps_in_common(tmp_path: Path) -> None:
+    """A split by groups is kept, and the record says what it shares."""
+    signals = SIGNALS.copy()
+    signals[::8, :, :6] = signals[3, :, 6:]  # the first trial of everyone begins as one of anna's ends
+    block = {
+        "kind": "series",
+        "split": "groups",
+        "file": npz(tmp_path, x=signals, y=np.arange(40) % 2, groups=PEOPLE),
+    }
+    assert of_record(block, tmp_path / "features.json") == Split("groups", shared=2)
+
+
+def test_windows_of_recordings_may_not_overlap_where_trials_are_drawn(tmp_path: Path) -> None:
+    cues = [(1.0 + 3.0 * i, f"T{1 + i % 2}") for i in range(6)]
+    for run in (4, 8):
+        write_edf(tmp_path / eeg_file(1, run), recording(22), cues)
+    settings = {"folder": str(tmp_path), "subjects": [1], "runs": [4, 8], "rate": 80, "split_seed": 0}
+    for window in ((0.0, 3.0), (0.5, 3.5)):
+        Eegmmidb(split="runs", window=window, **settings).load(None)
+    with pytest.raises(UserError, match=r"R04\.edf: windows of 3.5 s overlap, since two cues are 3 s apart"):
+        Eegmmidb(split="runs", window=(0.0, 3.5), **settings).load(None)
+    # A subject is in one part, with all of its trials.
+    assert (
+        len(eegmmidb.recorded(Eegmmidb(split="subjects", window=(0.0, 3.5), **settings), tmp_path).labels)
+        == 12
+    )
+
+
+# --- copies ---
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        lambda x: x + 1e-12,
+        lambda x: x * (1 + 1e-12),
+        lambda x: x + 1e-12 * RNG.normal(size=x.shape),
+        lambda x: np.where(x == 0, -0.0, x),
+        lambda x: np.where(x == 0, 1e-17, x),
+        lambda x: np.where(x == 0, 1e-300, x),
+    ],
+)
+@pytest.mark.parametrize("unit", [1.0, 1e-60, 1e60])
+def test_features_are_equal_if_a_model_cannot_tell_them_apart(
+    changed: Any, unit: float, tmp_path: Path
+) -> None:
+    values = np.rint(RNG.normal(0, 3, (20, 7)) * 64) / 64
+    values[::3, 2] = 0
+    copies = np.append(values, changed(values), axis=0)
+    copies[:, 6] = 5 + 1e-13 * RNG.normal(size=40)  # noise of a constant, which standardisation would blow up
+    file = npz(tmp_path, x=copies * unit, y=np.tile(np.arange(20) % 2, 2))
+    for seed in range(3):
+        data = loaded({"kind": "arrays", "file": file, "split_seed": seed})
+        part = {row: name for name in SPLITS for row in data.splits[name].tolist()}
+        assert all(part[row] == part[row + 20] for row in range(20))
+        assert data.shared() == 0
+    parts = np.repeat(["train", "validation", "test"], [20, 10, 10])
+    file = npz(tmp_path, x=copies * unit, y=np.tile(np.arange(20) % 2, 2), split=parts)
+    assert loaded({"kind": "arrays", "split": "given", "file": file}).shared() == 20
+
+
+@pytest.mark.parametrize(
+    "column",
+    [
+        np.arange(10_000_000, 10_001_000),
+        1_790_000_000 + 128 * np.arange(1000),
+        np.exp(RNG.normal(0, 3, 1000)),
+    ],
+)
+def test_numbers_that_follow_each_other_closely_stay_apart(column: np.ndarray) -> None:
+    """Whole numbers that single precision holds, times of day, and what lies over many decades."""
+    equal = splits.first_equal_features(column[:, None].astype(float))
+    assert len(set(equal.tolist())) >= len(set(column.astype(np.float32).tolist())) - 5
+
+
+def test_times_that_single_precision_merges_are_equal_by_twos_and_threes() -> None:
+    minutes = 1_790_000_000 + 60.0 * np.arange(1000)
+    equal = splits.first_equal_features(minutes[:, None])
+    assert max(np.bincount(equal)) <= 3
+
+
+def test_features_that_differ_stay_apart() -> None:
+    values = RNG.normal(size=(300, 4))
+    values[1] = values[0] * (1 + 1e-6)
+    assert splits.first_equal_features(values).tolist() == list(range(300))
+    assert splits.first_equal_features(values * 1e300).tolist() == list(range(300))
+
+
+def test_values_that_single_precision_makes_equal_are_equal() -> None:
+    """Whatever their size and their place in it, before or after they are standardised."""
+    values = RNG.normal(3, 1, (2000, 1)) * 10.0 ** RNG.integers(-3, 3, (2000, 1))
+    near = values * (1 + RNG.uniform(-6e-8, 6e-8, (2000, 1)))
+    both = np.append(values, near, axis=0)
+    scaled = ((both - both.mean()) / both.std()).astype(np.float32)
+    equal = splits.first_equal_features(both)
+    for same in (both.astype(np.float32), scaled):
+        pairs = same[:2000] == same[2000:]
+        assert pairs.sum() > 100 and (equal[:2000] == equal[2000:])[pairs[:, 0]].all()
+
+
+def test_images_are_compared_as_they_are_kept(tmp_path: Path) -> None:
+    images = GREY / 255
+    images[20:] = images[:20] + 1e-12
+    block = {"kind": "arrays", "split": "given", **NETWORK}
+    file = npz(
+        tmp_path, x=images.clip(0, 1), y=np.tile([0, 1], 20), split=np.repeat(list(SPLITS), [20, 10, 10])
+    )
+    assert loaded({**block, "file": file}).shared() == 20
+
+
+# --- shown ---
+
+
+def test_an_image_may_have_a_name_in_any_encoding(tmp_path: Path) -> None:
+    folder = pictures(tmp_path / "pictures")
+    os.rename(bytes(folder / "day/0.png"), bytes(folder / "day") + b"/\xe9.png")
+    block = {"kind": "image-folder", "folder": str(folder), **NETWORK}
+    assert len(prepared.digest(sources(config(block), "mine"), tmp_path / "features.json")) == 64
+    assert len(loaded(block).labels) == 10
+
+
+def test_what_parts_share_is_said_when_data_are_prepared(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    block = {
+        "kind": "arrays",
+        "split": "given",
+        "file": npz(tmp_path, x=VECTORS[np.arange(40) % 20], y=ANIMALS, split=GIVEN),
+    }
+    (tmp_path / "config.yaml").write_text(json.dumps(given(block)))
+    assert main(["prepare", "mine", "--config", "config.yaml"]) == 0
+    assert "mine: 16 samples of validation and test have something in common" in capsys.readouterr().err

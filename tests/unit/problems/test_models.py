@@ -1,0 +1,200 @@
+"""The models have the published shapes and parameter counts and work in a notebook's three lines."""
+
+import inspect
+import re
+from types import SimpleNamespace
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import steps
+from ketscale.engines.circuits.factory import named_simulator
+from ketscale.errors import UserError
+from ketscale.layers.complex_weights import parameter_count
+from ketscale.layers.dropout import SampleDropout
+from ketscale.problems import library, models
+from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
+from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
+from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba
+from ketscale.problems.problem import convert
+from ketscale.problems.registry import FAMILIES, read_config
+from ketscale.problems.sentences.transformer import SuperpositionTransformer
+from ketscale.problems.vectors.mlp import MLP
+from ketscale.problems.vectors.vqc import VQC, head
+from tests.process.parallel.worlds import ROOT
+
+CLASSICAL = (MLP, ClassicalMamba, ClassicalHydra)
+MODELS = (VQC, Hydra, HydraHybrid, Mamba, MambaHybrid, MambaLite, MambaHybridLite, *CLASSICAL)
+
+
+def count(module: torch.nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def test_vqc_has_the_published_parameter_counts():
+    model = VQC(qubits=4, layers=3)
+    assert count(model.head) == 69_924
+    assert model.weights.numel() == 12
+    assert count(model) == 70_186
+
+
+def test_control_is_of_the_same_size_without_a_circuit():
+    assert count(MLP()) == 70_190
+    assert not hasattr(MLP(), "circuit")
+
+
+@pytest.mark.parametrize("qubits, layers", [(1, 1), (2, 1), (6, 2)])
+def test_vqc_at_other_sizes(qubits, layers):
+    model = VQC(qubits=qubits, layers=layers, inputs=20, outputs=3)
+    logits = model(torch.randn(5, 20))
+    assert logits.shape == (5, 3)
+    logits.square().sum().backward()
+    assert all(p.grad is not None and p.grad.isfinite().all() for p in model.parameters())
+
+
+def test_circuit_weights_start_small():
+    torch.manual_seed(0)
+    assert 0.005 < VQC(qubits=8, layers=20).weights.std() < 0.015
+
+
+def test_angles_lie_within_one_radian():
+    assert head(10, 4, 0.0)(100 * torch.randn(50, 10)).abs().max() <= 1
+
+
+def test_every_model_works_as_it_comes():
+    for kind in MODELS:
+        image, classical = kind in (VQC, MLP), kind in CLASSICAL
+        model = kind()
+        logits = model(torch.randn(2, 512) if image else torch.randn(2, 64, 249))
+        assert logits.shape == (2, 10 if image else 2), kind
+        assert logits.isfinite().all()
+        assert any(hasattr(part, "simulator") for part in model.modules()) != classical
+        assert (0.2 if image else 0.1) in {p.p for p in model.modules() if isinstance(p, SampleDropout)}
+
+
+def test_models_take_the_same_names():
+    for kind in MODELS:
+        names, shared = tuple(inspect.signature(kind).parameters), ("inputs", "outputs", "dropout")
+        wanted = shared if kind in CLASSICAL else ("qubits", "layers", "simulator", *shared)
+        assert names[: len(wanted)] == wanted
+        assert set(names[len(wanted) :]) <= {"width", "literal", "ansatz"}
+    assert parameter_count(Hydra(qubits=4)) < parameter_count(Hydra()) == 6170
+    assert parameter_count(SuperpositionTransformer()) == 48
+
+
+def test_a_simulator_may_be_named():
+    x = torch.randn(2, 3)
+    default = VQC(qubits=2, layers=1, inputs=3, dropout=0.0)
+    for name in ("fused", "default.qubit", "qiskit"):
+        other = VQC(qubits=2, layers=1, inputs=3, dropout=0.0, simulator=name)
+        other.load_state_dict(default.state_dict())
+        torch.testing.assert_close(other(x), default(x))
+
+
+@pytest.mark.parametrize("kind", [VQC, Hydra, Mamba, MambaHybridLite])
+def test_a_simulator_that_is_none_is_an_error_where_it_is_given(kind):
+    with pytest.raises(
+        UserError, match=r"'lightening.qubit': choose one of fused, .*did you mean 'lightning.qubit'"
+    ):
+        kind(simulator="lightening.qubit")
+    with pytest.raises(UserError, match=r"unknown simulator '': choose one of fused"):
+        kind(simulator="")
+    for wrong in (3, type(named_simulator("fused"))):
+        with pytest.raises(UserError, match="must be a name, an object with state and expval, or None, not"):
+            kind(simulator=wrong)
+
+
+@pytest.mark.parametrize("kind", [*MODELS])
+def test_inputs_of_another_shape_are_refused_with_both_shapes(kind):
+    if kind in (VQC, MLP):
+        model, taken, wrong = kind(inputs=6), "batch, 6", [(2, 7), (6,), (2, 3, 6)]
+    else:
+        model, taken, wrong = kind(inputs=(3, 5)), "batch, 3, 5", [(2, 4, 5), (2, 3, 6), (3, 5), (2, 5, 3)]
+    for shape in wrong:
+        with pytest.raises(
+            UserError, match=re.escape(f"{kind.__name__} takes inputs ({taken}), not {shape}: ")
+        ):
+            model(torch.zeros(shape))
+
+
+@pytest.mark.parametrize("kind", [*MODELS])
+def test_a_batch_may_be_empty(kind):
+    """Ranks share a split's samples; if there are fewer samples than ranks, some have none."""
+    sample = (6,) if kind in (VQC, MLP) else (3, 5)
+    model = kind(inputs=6 if kind in (VQC, MLP) else sample, outputs=2)
+    assert model(torch.zeros(0, *sample)).shape == (0, 2)
+
+
+KINDS = [(name, kind) for family in FAMILIES.values() for name, kind in family.models.items()]
+
+
+@pytest.mark.parametrize("name, settings", KINDS)
+def test_every_kind_of_model_can_be_built_by_name(name, settings):
+    model = library.construct(name)
+    # A machine has its numbers after the fit; a linear model knows their shape before.
+    machine = settings.fitted and name != "linear"
+    assert (sum(parameter.numel() for parameter in model.parameters()) > 0) != machine
+    takes = "simulator" in inspect.signature(type(model)).parameters
+    assert any(hasattr(module, "simulator") for module in model.modules()) == takes
+    assert not (takes and settings.classical)
+
+
+class Phases(nn.Module):
+    """A model with complex weights, and a complex constant that is not saved."""
+
+    def __init__(self, qubits: int = 2) -> None:
+        super().__init__()
+        self.weights = nn.Parameter(torch.randn(qubits, dtype=torch.complex64))
+        self.register_buffer("turn", torch.tensor([1j]), persistent=False)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_complex_weights_and_constants_come_back_whole(dtype, monkeypatch, tmp_path):
+    monkeypatch.setattr(models, "implementation", lambda kind: Phases)
+    config = read_config(ROOT / "config.yaml")
+    settings = config.settings(config.runs[0])
+    trained = convert(Phases(settings.sizes["qubits"]), torch.device("cpu"), dtype)
+    (tmp_path / models.WEIGHTS).write_bytes(
+        models.saved(settings, SimpleNamespace(model=trained, arguments={}, scale=None))
+    )
+    loaded = library.load(tmp_path)
+    assert torch.equal(loaded.weights, trained.weights)
+    assert loaded.turn.dtype == dtype.to_complex()
+    assert loaded.turn.item() == 1j
+
+
+def test_a_run_that_is_not_there_is_not_looked_for_in_the_folder_above(tmp_path):
+    (tmp_path / models.WEIGHTS).touch()
+    with pytest.raises(UserError, match=r"seed7/model\.safetensors: there is no trained model"):
+        library.load(tmp_path / "seed7")
+
+
+def test_a_model_without_circuits_takes_no_simulator(tmp_path):
+    config = read_config(ROOT / "config.yaml")
+    settings = config.settings(next(run for run in config.runs if run.model == "mlp"))
+    arguments = {"inputs": 4, "outputs": 2}
+    trained = SimpleNamespace(
+        model=library.construct("mlp", width=8, **arguments), arguments=arguments, scale=None
+    )
+    (tmp_path / models.WEIGHTS).write_bytes(models.saved(settings, trained))
+    assert sum(p.numel() for p in library.load(tmp_path).parameters()) > 0
+    with pytest.raises(UserError, match="mlp takes no simulator; leave it out"):
+        library.load(tmp_path, simulator="fused")
+
+
+# torch says that its normalisation has no fast path for half-precision inputs and single-precision weights.
+@pytest.mark.filterwarnings("ignore:Mismatch dtype")
+@pytest.mark.parametrize("name", [*steps.ON_TRIALS, *steps.ON_IMAGES])
+def test_every_classifier_trains_in_mixed_precision(name):
+    """As `precision: amp` does on a GPU; bfloat16 has eight bits."""
+    qubits, arm = (0, steps.CLASSICAL) if steps.MODELS[name].classical else (3, "fused")
+    problem = steps.built(steps.ModelCase(name, qubits, 6), arm, steps.CPU)
+    samples = torch.arange(6)
+    exact = problem.combine(problem(samples, 0), 6).item()
+    with torch.autocast("cpu", torch.bfloat16):
+        sums = problem(samples, 0)
+    loss = problem.combine(sums, 6)
+    loss.backward()
+    assert loss.item() == pytest.approx(exact, rel=0.02)
+    assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in problem.parameters())

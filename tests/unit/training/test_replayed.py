@@ -1,0 +1,189 @@
+"""Which training steps a GPU may repeat as CUDA graphs; that they train the same is tested on one (tests/nightly/gpu/test_steps.py)."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from benchmarks import steps
+from benchmarks.steps import ModelCase
+from ketscale.engines.circuits.factory import build_simulator
+from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.engines.graphs import Refused
+from ketscale.measure.spans import Recorder, recording
+from ketscale.parallel.single import Single
+from ketscale.problems.vectors.vqc import VQC
+from ketscale.training import replayed
+from ketscale.training.replayed import Replayed, may_replay
+from ketscale.training.step import Stepper
+from tests.nightly.gpu.test_steps import CELLS, arm
+from tests.toys import protocol_of, run_at, trainer
+from tests.unit.training.test_direct import posed
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize("case", CELLS, ids=lambda case: case.model)
+def test_models_of_ours_may_with_fused_or_without_circuits(case: ModelCase) -> None:
+    assert steps.posed(case, arm(case), CPU)[0].replays
+
+
+@pytest.mark.parametrize("simulator", ["default.qubit", "closed-form"])
+def test_what_copies_from_the_host_may_not(simulator: str) -> None:
+    case = (
+        ModelCase("vqc", 4, 8)
+        if simulator == "default.qubit"
+        else ModelCase("superposition_transformer", 4, 8)
+    )
+    assert not steps.posed(case, simulator, CPU)[0].replays
+
+
+def vqc(**settings: Any) -> VQC:
+    given = {
+        "device": "fused",
+        "gradient": "adjoint",
+        "batching": "broadcast",
+        "placement": "model",
+    } | settings
+    simulator = build_simulator("s", CircuitSimulator(**given), torch.device("cuda"))
+    return VQC(qubits=3, layers=1, inputs=12, outputs=3, simulator=simulator)
+
+
+@pytest.mark.parametrize(
+    ("settings", "may"), [({}, True), ({"placement": "cpu"}, False), ({"batching": "loop"}, False)]
+)
+def test_circuits_may_where_the_model_is(settings: dict[str, str], may: bool) -> None:
+    assert posed(vqc(**settings)).replays is may
+
+
+class Own(nn.Linear):
+    """It may do anything in its forward pass."""
+
+
+def test_a_model_of_ones_own_may_not() -> None:
+    assert not posed(nn.Sequential(Own(12, 3))).replays
+    assert posed(nn.Sequential(nn.Linear(12, 3))).replays
+
+
+def test_a_backbone_may_not() -> None:
+    problem = posed(nn.Linear(12, 3))
+    problem.backbone = nn.Identity()
+    assert not problem.replays
+
+
+def test_a_problem_with_a_hook_may_not() -> None:
+    problem = posed("vqc")
+    assert may_replay(problem)
+    problem.model.register_forward_hook(lambda *_: None)
+    assert not may_replay(problem)
+
+
+class NoStream:
+    """In the place of a stream, of which a CPU has none."""
+
+    def wait_stream(self, other: object) -> None: ...
+
+
+@pytest.fixture
+def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What is captured, each a call that its replay makes again, on a GPU of ten bytes of which a step takes two."""
+    made: list[Any] = []
+
+    def captured(call: Any, *_: Any, **__: Any) -> Any:
+        made.append(call)
+        return call
+
+    monkeypatch.setattr(replayed, "captured", captured)
+    monkeypatch.setattr(torch.cuda, "Stream", lambda device: NoStream())
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: NoStream())
+    monkeypatch.setattr(torch.cuda, "stream", lambda stream: contextlib.nullcontext())
+    for name, found in (("mem_get_info", (6, 10)), ("memory_reserved", 4), ("max_memory_allocated", 2)):
+        monkeypatch.setattr(torch.cuda, name, lambda device, found=found: found)
+    return made
+
+
+def steppers() -> tuple[Stepper, Stepper]:
+    """One whose steps go through `Replayed`, on a CPU, and one that takes them itself."""
+    pair = [
+        Stepper(posed("vqc").train(), Single(run_at("cpu-n1r1t1")), protocol_of({"steps": 99}))
+        for _ in range(2)
+    ]
+    ours = pair[0]
+    ours._graphs = Replayed(ours._take, lambda: ours.optimiser.learning_rates, CPU)
+    return ours, pair[1]
+
+
+def both(ours: Stepper, theirs: Stepper, number: int, samples: int = 8) -> None:
+    """A step of both, which has the same sums and leaves the same weights."""
+    indices = torch.arange(samples)
+    mine, other = ours.take(indices, number), theirs.take(indices, number)
+    assert torch.equal(mine.sums, other.sums) and torch.equal(mine.norm, other.norm)
+    assert (mine.step, mine.count) == (number, samples)
+    assert torch.equal(ours.flat.values, theirs.flat.values)
+
+
+def test_each_size_of_batch_and_learning_rate_has_a_graph_of_its_own(graphs: list[Any]) -> None:
+    ours, theirs = steppers()
+    for number in range(4):
+        both(ours, theirs, number)
+    assert (len(graphs), ours.replayed) == (1, 2)
+    for number in range(4, 8):
+        both(ours, theirs, number, samples=5)
+    assert (len(graphs), ours.replayed) == (2, 4)
+    both(ours, theirs, 8)
+    assert (len(graphs), ours.replayed) == (2, 5)
+    for stepper in (ours, theirs):
+        stepper.optimiser.learning_rates[0] /= 2
+    for number in range(9, 12):
+        both(ours, theirs, number)
+    assert (len(graphs), ours.replayed) == (3, 6)
+
+
+def test_a_sampled_step_is_no_replay(graphs: list[Any]) -> None:
+    ours, theirs = steppers()
+    for number in range(4):
+        with recording(Recorder(CPU) if number == 3 else None):
+            both(ours, theirs, number)
+    assert ours.replayed == 1
+
+
+@pytest.mark.parametrize("why", ["it cannot be captured", "memory"])
+def test_what_cannot_be_captured_is_said_once_and_trains(
+    why: str, graphs: list[Any], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    if why == "memory":
+        monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 6)
+    else:
+        monkeypatch.setattr(replayed, "captured", lambda *_, **__: Refused(why))
+    ours, theirs = steppers()
+    for number in range(6):
+        both(ours, theirs, number)
+    assert ours.replayed == 0 and not graphs
+    (record,) = caplog.records
+    assert why in record.getMessage()
+
+
+def test_the_memory_of_other_graphs_counts(graphs: list[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step of four of ten bytes: one graph and a sampled step fit, a second graph does not."""
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda device: 4)
+    ours, theirs = steppers()
+    for number in range(8):
+        both(ours, theirs, number, samples=8 - 3 * (number % 2))
+    assert (len(graphs), ours.replayed) == (1, 2)
+
+
+@pytest.mark.parametrize(("steps_", "steady", "replays"), [(9, 6, 7), (3, 0, 1)])
+def test_a_step_that_prepares_a_graph_has_no_steady_time(
+    steps_: int, steady: int, replays: int, graphs: list[Any]
+) -> None:
+    """The first two steps come before the graph and the third captures it; none of these is steady."""
+    trained = trainer(posed("vqc"), {"steps": steps_}, batch=8)
+    stepper = trained.stepper
+    assert isinstance(stepper, Stepper)
+    stepper._graphs = Replayed(stepper._take, lambda: stepper.optimiser.learning_rates, CPU)
+    trained.run()
+    assert (len(trained.clock.steady_s), stepper.replayed) == (steady, replays)
