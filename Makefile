@@ -33,11 +33,11 @@ GPU_PYTHON ?= python3
 # PYTHONDONTWRITEBYTECODE; then every process would compile this package's modules anew.
 ENV = env -u PYTHONPATH -u PYTHONHOME -u PYTHONDONTWRITEBYTECODE PATH="$(CURDIR)/$(VENV)/bin:$$PATH"
 
-# How tests are handed out: a file to a process at a time, in the order of pyproject.toml, the longest first.
-SIDE_BY_SIDE := --numprocesses logical --maxprocesses 4 --dist loadfile --no-loadscope-reorder
+# A process for each core; one that has nothing left takes tests from another.
+SIDE_BY_SIDE := --numprocesses logical --dist worksteal --durations 10
 ON_SLURM := --numprocesses 3 --dist loadfile
 
-.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra trackers-extra docs-extra docs test test-all test-newest test-faults test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
+.PHONY: study setup env-cuda env-dynamics-bench bench-extra triton-extra trackers-extra docs-extra docs test test-nightly test-newest test-faults-long wheel-check gpu-kit gpu-check gpu-docs test-slurm test-slurm-long lint format clean help
 
 study: $(SETUP) ## the default study, ending in results/report.html (the default)
 	@echo "==> Running the study of config.yaml (what is finished is kept)"
@@ -47,15 +47,23 @@ study: $(SETUP) ## the default study, ending in results/report.html (the default
 setup: $(SETUP) ## the environment .venv from envs/cpu.lock
 	@echo "==> $(VENV) is ready: source $(VENV)/bin/activate"
 
-test: $(SETUP) ## the tests, but for suites of others in full, which are sampled
+test: $(SETUP) ## the tests, but for those of tests/nightly and what is marked so
 	@echo "==> Testing"
 	@$(ENV) python -m pytest -m "not nightly" $(SIDE_BY_SIDE)
 
-test-all: $(SETUP) ## all tests: also the suites of others in full, and all on SLURM (before a release; an hour)
-	@echo "==> Testing, all of it"
-	@$(ENV) python -m pytest $(SIDE_BY_SIDE)
-	@$(ENV) python -m pytest tests/nightly/slurm -m "not long" $(ON_SLURM)
-	@$(ENV) python -m pytest tests/nightly/slurm -m long -s
+# Each part runs whatever became of those before it.
+test-nightly: $(SETUP) $(BENCH) $(TRITON) $(TRACKERS) $(DOCS) ## all other tests: before a release or a note (an hour; SLURM's need root and its packages)
+	@status=0; \
+	echo "==> Testing what takes long"; \
+	$(ENV) python -m pytest tests/nightly --ignore tests/nightly/slurm $(SIDE_BY_SIDE) || status=1; \
+	$(ENV) python -m pytest -m nightly $(SIDE_BY_SIDE) || status=1; \
+	echo "==> Testing properties with 2,000 examples"; \
+	$(ENV) KETSCALE_EXAMPLES=2000 python -m pytest tests/property $(SIDE_BY_SIDE) || status=1; \
+	echo "==> Testing with the newest packages"; \
+	$(MAKE) test-newest || status=1; \
+	echo "==> Testing on SLURM"; \
+	$(ENV) python -m pytest tests/nightly/slurm -m "not long" $(ON_SLURM) || status=1; \
+	exit $$status
 
 # It resolves anew each time, so it has no stamp. All that a package can break is tested, but for what compares with the lock.
 test-newest: VENV := $(NEWEST)
@@ -71,12 +79,9 @@ test-newest: ## the tests with the newest packages that pyproject.toml allows, i
 	@echo "==> Testing"
 	@$(ENV) python -m pytest -m "not nightly" -k "not what_the_lock_says" $(SIDE_BY_SIDE) $(TESTS)
 
-test-faults: $(SETUP) ## the tests of kills, Ctrl-C, damaged files and wrong settings at random (SEED=, COUNT=; minutes)
+test-faults-long: $(SETUP) ## 2,000 kills and interruptions of each kind, and as many examples of each property (SEED=; a night)
 	@echo "==> Testing under damage"
-	@$(ENV) $(if $(SEED),KETSCALE_FAULT_SEED=$(SEED)) $(if $(COUNT),KETSCALE_FAULT_COUNT=$(COUNT) KETSCALE_EXAMPLES=$(COUNT)) python -m pytest tests/nightly/faults tests/property -s
-
-test-faults-long: ## the same with 2,000 kills, settings, bytes and bits of each kind (SEED=; a night)
-	@$(MAKE) test-faults COUNT=2000
+	@$(ENV) $(if $(SEED),KETSCALE_FAULT_SEED=$(SEED)) KETSCALE_FAULT_COUNT=2000 KETSCALE_EXAMPLES=2000 python -m pytest tests/nightly/faults tests/property -s
 
 wheel-check: ## build sdist and wheel, install them into an empty environment, and train from another folder
 	@echo "==> Checking the wheel"
@@ -93,21 +98,22 @@ gpu-check: ## what a machine with a GPU proves and measures, in 20 minutes, into
 gpu-docs: $(SETUP) ## a page and figures in docs/gpu of what gpu-check found (RESULT=gpu-check/gpu.json), and its records
 	@$(ENV) PYTHONPATH=. python -m tests.nightly.gpu.publish $(or $(RESULT),gpu-check/gpu.json)
 
-test-slurm: $(SETUP) ## the core of the tests on a real SLURM cluster, started here (root; Debian packages: see docs/contributing.md)
+test-slurm: $(SETUP) ## four runs on a real SLURM cluster, started here, one of them requeued (root; Debian packages: docs/contributing.md)
 	@echo "==> Testing on SLURM"
-	@$(ENV) python -m pytest tests/nightly/slurm -m "not long and not nightly" $(ON_SLURM)
+	@$(ENV) python -m pytest tests/nightly/slurm/test_smoke.py
 
 test-slurm-long: $(SETUP) ## the tests on SLURM that wait for time limits, a campaign with ten faults, and a study of 3,000 runs
 	@echo "==> Testing on SLURM (the long tests)"
 	@$(ENV) python -m pytest tests/nightly/slurm -m long -s
 
-lint: $(SETUP) ## ruff, mypy, snakefmt and Snakemake's own lint
+lint: $(SETUP) ## ruff, mypy, snakefmt, Snakemake's own lint, and the ceilings of lines
 	@echo "==> Checking style and types"
 	@$(ENV) ruff check .
 	@$(ENV) ruff format --check .
 	@$(ENV) mypy
 	@$(ENV) snakefmt --check Snakefile workflow/rules
 	@$(ENV) snakemake --lint
+	@$(ENV) python -m tests.style.rooms
 
 format: $(SETUP) ## format the code as `make lint` requires
 	@$(ENV) ruff check --fix .

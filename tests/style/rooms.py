@@ -31,7 +31,8 @@ def room(path: PurePosixPath) -> str | None:
         return "words of docs" if own and path.name != "changelog.md" else None
     if path.suffix != ".py" or parts[0] not in ("workflow", "tests", "benchmarks"):
         return None
-    depth = len(ENGINES.parts) + 1 if path.is_relative_to(ENGINES) else 3 if parts[0] == "workflow" else 2
+    deep = parts[0] == "workflow" or parts[:2] == ("tests", "unit")
+    depth = 4 if path.is_relative_to(ENGINES) else 3 if deep else 2
     return "/".join(parts[: min(depth, len(parts) - 1)])
 
 

@@ -1,4 +1,4 @@
-"""Damage done on purpose, at random but repeatably: `make test-faults SEED=... COUNT=...`.
+"""Damage done on purpose, at random but repeatably: `make test-faults-long SEED=...`.
 
 Each test does COUNT things (by default few, for some minutes in all) that follow from SEED, and says what must hold
 whatever is hit. A failure names the seed and the number of what failed.

@@ -23,8 +23,8 @@ from ketscale.analysis.intervals import FEWEST, LEVEL
 from ketscale.analysis.verdicts import MORE, REFUTED, SUPPORTED
 from ketscale.config import Config
 from ketscale.grid import Run
-from tests import records_factory
 from tests import claims_factory as factory
+from tests import records_factory
 from tests.nightly.claims.test_claims import BY_ID, MEASURED
 
 

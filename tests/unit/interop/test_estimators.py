@@ -45,7 +45,7 @@ def weights(estimator: Any) -> torch.Tensor:
 
 
 def in_turn(checks: pytest.MarkDecorator) -> pytest.MarkDecorator:
-    """A check of both estimators is made with one of them, in turn; with `make test-all` of each."""
+    """A check of both estimators is made with one of them, in turn; with `make test-nightly` of each."""
     names, given = checks.mark.args
     cases = [case if hasattr(case, "marks") else pytest.param(*case) for case in given]
     of_check: dict[str, list[int]] = {}

@@ -143,7 +143,7 @@ def linear(f: Any) -> Any:
 TRANSFORMS = (
     mapped_inputs, mapped_weights, forward, reverse, looped, jax.jit, rematerialised, branched, jacobian, linear,
 )  # fmt: skip
-# Each of them inside and outside of another one, and second derivatives; the rest with `make test-all`.
+# Each of them inside and outside of another one, and second derivatives; the rest with `make test-nightly`.
 SAMPLED = {
     *zip(TRANSFORMS, TRANSFORMS[1:] + TRANSFORMS[:1], strict=True),
     (forward, forward),
