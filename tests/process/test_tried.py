@@ -467,7 +467,7 @@ def test_what_changes_from_call_to_call_is_refused_before_an_output_shows_it(
         ("", "self.shown = []", "self.shown = [x.detach(), 0.5]"),
         ("", "self.layer = nn.Sequential(nn.BatchNorm1d(inputs), self.layer)", "pass"),
         ("", "self.register_buffer('n', torch.zeros(()))", "self.n += self.training"),
-        ("", "self.gap = torch.full((3,), torch.nan), float('nan')", "pass"),
+        ("", "self.gap = torch.full((3,), torch.nan), float('nan'), np.float32('nan')", "pass"),
         ("", "self.shared = [self.layer.weight, self.layer]; self.layer.above = [self]", "pass"),
     ],
 )
@@ -527,6 +527,9 @@ def test_neither_the_whole_environment_nor_a_missing_file_is_read(
     alone(own, "", made, "pass")
     assert cli.main(["try"]) == 2
     assert capsys.readouterr().err.startswith(f"ketscale: ring.py: Ring {said}")
+    if "scale.txt" in made:  # its absence is a content too
+        alone(own, "", made, "pass", reads=["scale.txt"])
+        assert cli.main(["try"]) == 0
 
 
 @pytest.mark.parametrize(
@@ -539,6 +542,7 @@ def test_neither_the_whole_environment_nor_a_missing_file_is_read(
         "open('log.txt', 'a').close()",
         "os.path.expanduser('~/scale.txt')",
         "os.environ['OMP_NUM_THREADS'] = '1'",
+        "os.environ.setdefault('KETSCALE_NOT_SET', '1')",
     ],
 )
 def test_what_is_pythons_or_the_models_own_needs_no_line(

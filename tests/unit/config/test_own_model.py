@@ -127,7 +127,6 @@ def test_settings_go_to_another_process(folder: Path) -> None:
         ({"qubits": 3}, "models.ring.qubits"),
         ({"simulator": "fused"}, "models.ring.simulator"),
         ({"reads": "scale.txt"}, "models.ring.reads"),
-        ({"reads": ["scale.txt"]}, "models.ring"),
         ({"reads": ["models"]}, "models.ring"),
     ],
 )  # fmt: skip

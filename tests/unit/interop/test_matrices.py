@@ -29,14 +29,13 @@ HALF = np.diag([1, 0.5])
 KRAUS = np.array([[0, 0.3**0.5], [0, 0]])
 HERMITIAN = np.array([[1, 0.2j], [-0.2j, 0.4]])
 GROWING = qml.X(0) + 1j * qml.Z(0)  # no Hermitian generator
-ROUNDED = qml.Rot(0.3, 0.7, 1.1, wires=0).matrix().astype(np.complex64)
+EXACT = qml.Rot(0.3, 0.7, 1.1, wires=0).matrix()
 
 # From what makes an array of NumPy's a matrix.
 GIVEN: dict[str, Callable[[Any], Any]] = {
     "diagonal": lambda m: qml.QubitUnitary(m(HALF), 0),
     "Kraus": lambda m: qml.QubitUnitary(m(KRAUS), 0),
     "zero": lambda m: qml.QubitUnitary(m(np.zeros((2, 2))), 0),
-    "rounded": lambda m: qml.QubitUnitary(m(ROUNDED), 0),
     "two wires": lambda m: qml.QubitUnitary(m(drawn(4)), [2, 0]),
     "three wires": lambda m: qml.QubitUnitary(m(drawn(8)), [0, 1, 2]),
     "batch": lambda m: qml.QubitUnitary(m(np.stack([drawn(2), HALF])), 0),
@@ -105,6 +104,15 @@ def test_a_matrix_acts_as_it_is_given(name: str, matrix: Callable[[Any], Any]) -
             expected, theirs = found["default.qubit"]
             torch.testing.assert_close(results, expected, rtol=0, atol=1e-9, msg=way)
             assert way == "adjoint" or float(slope) == pytest.approx(float(theirs), abs=1e-8), way
+
+
+@pytest.mark.parametrize("matrix", [np.array, torch.tensor], ids=["NumPy", "torch"])
+def test_a_matrix_in_single_precision_is_right_to_single_precision(matrix: Callable[[Any], Any]) -> None:
+    """As it is given, or as the unitary matrix that it is rounded from, which is decomposed."""
+    x = torch.tensor(0.9, dtype=torch.float64)
+    exact = joined(doors(program(lambda: qml.QubitUnitary(EXACT, 0)))["default.qubit"](x))
+    for way, qnode in doors(program(lambda: qml.QubitUnitary(matrix(EXACT.astype(np.complex64)), 0))).items():
+        torch.testing.assert_close(joined(qnode(x)), exact, rtol=0, atol=1e-6, msg=way)
 
 
 def test_the_numbers_of_the_issue() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from ketscale.errors import UserError
 from ketscale.interop.recorder import Looked, Recorder, is_recorded
 
 OUTSIDE = torch.tensor([0.2, 0.4, 0.6], dtype=torch.float64)
@@ -33,7 +34,15 @@ def written_into(x: Any) -> Any:
 def differentiated(x: Any) -> Any:
     leaf = x.detach().requires_grad_()
     (slope,) = torch.autograd.grad((leaf.sin() * leaf.exp()).sum(), leaf)
-    return [slope, torch.func.grad(lambda y: y.square().sum())(x), torch.func.vmap(torch.cos)(x)]
+    # Its gradient has parts that nobody asks for, which are None.
+    normed = torch.nn.functional.layer_norm(leaf, (3,))
+    (normed_slope,) = torch.autograd.grad((normed * leaf.exp()).sum(), leaf)
+    return [
+        slope,
+        normed_slope,
+        torch.func.grad(lambda y: y.square().sum())(x),
+        torch.func.vmap(torch.cos)(x),
+    ]
 
 
 def reordered(x: Any) -> Any:
@@ -68,6 +77,11 @@ def test_a_record_gives_what_the_function_gives(function: Callable[..., Any]) ->
                 for rows, leaf in ((results, mine), (expected, theirs))
             ]
             torch.testing.assert_close(*slopes, rtol=0, atol=0)
+
+
+def test_a_generator_of_random_numbers_is_refused() -> None:
+    with pytest.raises(UserError, match="generator of random numbers"):
+        recorded(lambda x: [x * torch.rand(1, generator=torch.Generator())], torch.rand(3))
 
 
 def test_a_record_reads_tensors_from_outside_anew() -> None:

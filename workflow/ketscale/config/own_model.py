@@ -126,16 +126,19 @@ class FileModel(FileBlock, frozen=True, kw_only=True):
 
 
 def content_hash(name: str) -> str:
-    """SHA-256 of the content of a file, or of a variable ($NAME), as `reads` names it; 'unset' if there is no such variable.
+    """SHA-256 of the content of a file, or of a variable ($NAME), as `reads` names it; 'unset' or 'missing' without one.
 
     Raises:
-        UserError: there is no such file, or it cannot be read.
+        UserError: the file cannot be read.
     """
     if name.startswith("$"):
         value = os.environ.get(name[1:])
         return "unset" if value is None else hashlib.sha256(os.fsencode(value)).hexdigest()
     try:
         return sha256(expanded(name))
+    except FileNotFoundError:
+        # The code may do without it; once it is there, the settings are others.
+        return "missing"
     except OSError as error:
         raise UserError(
             f"{name} (reads) cannot be read in {Path.cwd()} ({error.strerror}); name another"

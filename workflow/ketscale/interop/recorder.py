@@ -58,6 +58,11 @@ class Recorder(DispatchMode):
     def __torch_dispatch__(self, func: OpOverload, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """The result of an operation, which is noted."""
         given = args, kwargs or {}
+        if any(isinstance(leaf, torch.Generator) for leaf in pytree.tree_leaves(given)):
+            raise UserError(
+                "from_qnode: the quantum function draws from a generator of random numbers; draw outside, and make the numbers "
+                "an argument"
+            )
         tensors = [leaf for leaf in pytree.tree_leaves(given) if isinstance(leaf, torch.Tensor)]
         if torch.Tag.data_dependent_output in func.tags:
             if any(map(self.depends, tensors)):
@@ -74,7 +79,9 @@ class Recorder(DispatchMode):
         # A constant may be written into, at each replay anew.
         self._note(result, self._graph.call_function(torch.ops.aten.clone.default if new else func, *nodes))
         if depends:
-            self._memory.update(map(_memory, pytree.tree_leaves(result)))
+            # Besides tensors there may be None, as for a gradient that is not asked for, or numbers.
+            leaves = pytree.tree_leaves(result)
+            self._memory.update(_memory(leaf) for leaf in leaves if isinstance(leaf, torch.Tensor))
         return result
 
     def depends(self, tensor: torch.Tensor) -> bool:

@@ -44,10 +44,8 @@ class Attributes:
         for module in code:
             name = module.__name__.partition(".")[2]
             waiting += [(f"{name}.{variable}", each) for variable, each in _variables(module).items()]
-        for (
-            place,
-            value,
-        ) in waiting:  # which also holds what is made here, so that no id is that of two objects
+        # It also holds what is made here, so that no id is that of two objects.
+        for place, value in waiting:
             if id(value) in seen:
                 continue
             leaf = _leaf(value)
@@ -134,6 +132,12 @@ def _described(value: object) -> tuple[Any, ...]:
 
 
 def _equal(one: Any, other: Any) -> bool:
+    if (
+        type(one) is type(other)
+        and isinstance(one, _PLAIN)
+        and (one == other or (one != one and other != other))
+    ):
+        return True
     if isinstance(one, float) and isinstance(other, float):
         one, other = (torch.tensor(each, dtype=torch.float64) for each in (one, other))
     if isinstance(one, torch.Tensor) and isinstance(other, torch.Tensor):

@@ -39,7 +39,8 @@ def watched() -> Iterator[set[str]]:
     """Inside the block the set gets what the user's code reads: the paths of files, and variables as $NAME."""
     _listen()
     kind = type(os.environ)
-    _Watch.read, _Watch.written = found, _ = set[str](), set[str]()
+    found = set[str]()
+    _Watch.read, _Watch.written = found, set()
     os.environ.__class__ = _Environment
     try:
         yield found
@@ -80,6 +81,17 @@ class _Environment(type(os.environ)):  # type: ignore[misc]  # it has no public 
         _note(f"${key}")
         return super().__getitem__(key)
 
+    def __setitem__(self, key: str, value: str) -> None:
+        # What the code sets itself is in its own text.
+        _Watch.written.add(f"${key}")
+        super().__setitem__(key, value)
+
+    def setdefault(self, key: str, default: str) -> str:
+        """As of any mapping; it reads only what is there."""
+        if os.fsencode(key) not in os.environb:
+            self[key] = default
+        return self[key]
+
     def __iter__(self) -> Iterator[str]:
         _note(_ALL)
         return super().__iter__()
@@ -96,6 +108,8 @@ def _note(variable: str) -> None:
     frame: FrameType | None = sys._getframe(2)
     while frame and (frame.f_globals.get("__name__") in _LOOKS_UP or frame.f_code.co_name == "expandvars"):
         frame = frame.f_back
+    if variable in _Watch.written:
+        return
     if _Watch.read is not None and frame and str(frame.f_globals.get("__name__")).startswith(OWN):
         _Watch.read.add(variable)
 

@@ -113,7 +113,12 @@ def load(run: Path | str, simulator: object = None, trust: bool = False) -> nn.M
 
 def _warn_of_raw(model: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> None:
     """Warn if inputs are likelier as features in their own units than as standardised ones, both taken as normal."""
-    (x, *_) = (*inputs, *named.values())
+    import torch
+
+    x = next(iter((*inputs, *named.values())), None)
+    # What is no tensor is the model's to refuse, and a compiler cannot look at numbers.
+    if not isinstance(x, torch.Tensor) or torch.compiler.is_compiling():
+        return
     try:
         mean, std = (column.to(x) for column in model.feature_scale)
         gain = x.detach().square() / 2 - ((x.detach() - mean) / std).square() / 2 - std.log()

@@ -162,6 +162,10 @@ def ensure(recipe: Recipe) -> bytes:
     code = None
     try:
         file.parent.mkdir(0o700, parents=True, exist_ok=True)
+        status = file.parent.stat()
+        if status.st_uid == os.geteuid() and status.st_mode & 0o022 and "KETSCALE_CACHE" not in os.environ:
+            # Made by an older version under a umask of 002; each file in it is looked at too.
+            file.parent.chmod(status.st_mode & 0o755)
         if (risk := _risk(file.parent.stat())) is not None:
             raise PermissionError(errno.EPERM, risk, str(file.parent))
         code = _read(file)

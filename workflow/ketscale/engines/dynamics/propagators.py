@@ -219,7 +219,8 @@ class Batched(Propagator):
         if self.scheme == "exact" and not math.isfinite(evolved.sum().item()):
             check_values(tasks)
             fixed, controls, _, (generators, tau, division) = given
-            task = int(evolved.flatten(1).sum(1).isfinite().logical_not().nonzero()[0])
+            # Where only the sum over all tasks overflows, no task is to blame.
+            task = int(evolved.flatten(1).sum(1).isfinite().logical_not().int().argmax())
             norm = tau * generators.norm(fixed.detach()[task], controls.detach()[task])
             most = MOST_EXACT_STEPS * division.reaches[-1]
             if norm <= most:
