@@ -15,7 +15,7 @@ from msgspec import inspect
 from ketscale import config as settings
 from ketscale.config.protocol import Protocol
 from ketscale.problems.registry import FAMILIES
-from tests.nightly.contract import tiny_study
+from tests import tiny_study
 from tests.ready_made import ALL
 
 Place = tuple[str | int, ...]

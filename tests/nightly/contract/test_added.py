@@ -18,7 +18,7 @@ import pytest
 import yaml
 
 from ketscale.problems.registry import FAMILIES
-from tests.nightly.contract.tiny_study import ROOT, Project, with_family
+from tests.tiny_study import ROOT, Project, with_family
 from tests.unit.engines.dynamics.test_dynamics import SYSTEMS
 
 PAGE = (ROOT / "docs" / "adding.md").read_text()

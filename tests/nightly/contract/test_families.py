@@ -19,8 +19,8 @@ from ketscale.grid import Run
 from ketscale.jobs import baselines, cohorts
 from ketscale.problems.library import predictions
 from ketscale.problems.registry import FAMILIES
-from tests.nightly.contract.tiny_study import Project
-from tests.nightly.contract.tiny_study import config as tiny_config
+from tests.tiny_study import Project
+from tests.tiny_study import config as tiny_config
 
 pytestmark = pytest.mark.slow
 

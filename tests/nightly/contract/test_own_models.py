@@ -22,7 +22,7 @@ from ketscale.jobs import started
 from ketscale.problems.library import predictions
 from ketscale.problems.registry import FAMILIES
 from tests import own_files, own_models
-from tests.nightly.contract.tiny_study import Project
+from tests.tiny_study import Project
 
 pytestmark = pytest.mark.slow
 

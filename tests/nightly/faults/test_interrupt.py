@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from ketscale.problems.registry import FAMILIES
-from tests.nightly.contract.tiny_study import ROOT, environment
 from tests.nightly.faults.test_kills import MARK, PATIENCE_S, PLACES, Subject, of_mark
+from tests.tiny_study import ROOT, environment
 
 # One family is enough: what is interrupted are launchers.
 FAMILY = "sentences"

@@ -31,8 +31,8 @@ from ketscale.jobs import prepared
 from ketscale.measure.record import check
 from ketscale.problems.registry import FAMILIES
 from ketscale.training import checkpoint
-from tests.nightly.contract.tiny_study import ROOT, Project, environment
 from tests.nightly.faults import SEED, count
+from tests.tiny_study import ROOT, Project, environment
 
 PLACES = ("cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1")
 KILLS = count(3, len(FAMILIES) * len(PLACES))

@@ -19,10 +19,10 @@ from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
-from tests.nightly.contract.tiny_study import ROOT, environment
-from tests.nightly.contract.tiny_study import config as tiny_config
 from tests.nightly.faults import SEED, count
 from tests.property.configs import JUNK, at, placed, places
+from tests.tiny_study import ROOT, environment
+from tests.tiny_study import config as tiny_config
 
 COUNT = count(4, len(FAMILIES))
 # A changed setting may well be more work than a test has time for. Then Ctrl-C must end it.

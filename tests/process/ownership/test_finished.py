@@ -9,7 +9,7 @@ from ketscale.jobs import provenance
 from ketscale.jobs.ownership import finished
 from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
-from tests.nightly.contract import tiny_study
+from tests import tiny_study
 
 CONFIG = maker.config(one=maker.study(seed=0))
 RUN = CONFIG.runs[0]

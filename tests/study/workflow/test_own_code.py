@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.nightly.contract.tiny_study import Project
 from tests.study.workflow.project import planned
+from tests.tiny_study import Project
 
 MAKE = """\
 import numpy as np

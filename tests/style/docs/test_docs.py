@@ -15,8 +15,8 @@ from ketscale.jobs.started import build
 from ketscale.problems import models
 from ketscale.problems.fitted import Samples
 from ketscale.problems.registry import FAMILIES, read_config
-from tests.nightly.contract.tiny_study import config as tiny_config
 from tests.process.parallel.worlds import ROOT
+from tests.tiny_study import config as tiny_config
 
 
 def blocks(name):

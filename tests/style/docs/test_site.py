@@ -37,7 +37,7 @@ ELSEWHERE = {
     "library.md": "tests/style/docs/test_docs.py",
     "adding.md": "tests/nightly/contract/test_added.py",
     "python.md": "tests/style/docs/test_docs.py",
-    "tutorial.md": "tests/study/workflow/test_tutorial.py",
+    "tutorial.md": "tests/nightly/docs/test_tutorial.py",
 }
 # Blocks that say of themselves that they are not run, with their reasons.
 NOT_RUN: dict[str, list[str]] = {}

@@ -19,7 +19,7 @@ from ketscale.config import Settings
 from ketscale.grid import PREPARED, Run
 from ketscale.lazy import on_first_use
 from ketscale.problems.registry import FAMILIES, read_config
-from tests.nightly.contract.tiny_study import Project
+from tests.tiny_study import Project
 
 # What no start imports: other simulators, statistics and drawing, torch's compiler and what it brings, what reads configs.
 NEVER = (

@@ -21,7 +21,7 @@ from ketscale.grid import HISTORY, config_hash
 from ketscale.measure.record import check_alone
 from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
-from tests.nightly.contract import tiny_study
+from tests import tiny_study
 from tests.record_maker import beside
 
 SEEDS = [0, 1, 2, 3, 4]

@@ -22,7 +22,7 @@ from ketscale.jobs.costs import Forecast, Interval, records
 from ketscale.measure import form, host
 from ketscale.problems.control.specification import FAMILY
 from tests import record_maker as maker
-from tests.nightly.contract.tiny_study import config as tiny_config
+from tests.tiny_study import config as tiny_config
 
 MACHINE = maker.machine()
 EVERY = {"simulator": [], "layout": []}

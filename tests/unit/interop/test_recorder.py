@@ -163,7 +163,14 @@ print(*(name for name in ("torch._dynamo", "torch._inductor", "sympy", "triton")
 """
 
 
-@pytest.mark.parametrize("door", ["from_qnode", "device", "adjoint", "autograd", "layer"])
+@pytest.mark.parametrize(
+    "door",
+    [
+        "from_qnode",
+        "device",
+        *(pytest.param(each, marks=pytest.mark.nightly) for each in ("adjoint", "autograd", "layer")),
+    ],
+)
 def test_no_call_imports_the_compiler(door: str) -> None:
     """The compiler and SymPy take seconds; which modules are imported does not depend on the machine."""
     done = subprocess.run([sys.executable, "-c", CALLS, door], capture_output=True, text=True)

@@ -191,13 +191,17 @@ def _check_attributes(settings: Settings, data: Data, world: World, split: str, 
     """
     model = settings.model
     assert isinstance(model, FileModel)
+    # A probe's protocol has no learning rate, and no step is taken here, so any will do.
+    protocol = msgspec.structs.replace(
+        settings.protocol, learning_rate=settings.protocol.learning_rate or 1.0
+    )
     # Two steps and two evaluations, so that equal ones follow each other, and others, an odd and an even number of calls later.
     for calls in ("aaAAbBabAB", "bbBBaAbaBA"):
         problem = started.build(settings, data, world.device)
         few = {name: min(PART, max(2, count // 2), count) for name, count in problem.splits.items()}
         if model.fitted:
             fit(problem, most=FEW)
-        stepper = None if model.fitted else Stepper(problem, world, settings.protocol)
+        stepper = None if model.fitted else Stepper(problem, world, protocol)
         start, before = state_of(problem.model), dict[str, Attributes]()
         for call in calls:
             part = "train" if call.islower() else split

@@ -31,7 +31,7 @@ from ketscale.problems.control.workloads import (
     TransmonRelaxation,
     TransmonSpectrum,
 )
-from tests.nightly.contract.tiny_study import config as tiny_config
+from tests.tiny_study import config as tiny_config
 from tests.unit.engines.dynamics.test_dynamics import by_qutip
 
 NUMBERS = torch.arange(2000)
@@ -330,6 +330,7 @@ def test_the_overlap_with_a_gate_is_the_mean_over_all_states_by_qutip() -> None:
     assert leakage.item() == pytest.approx(np.mean(lost).real, abs=1e-9)
 
 
+@pytest.mark.nightly  # QuTiP takes 20 to 80 s for each
 @pytest.mark.parametrize("gate", ["iswap", "hadamard", "own"])
 def test_the_overlap_of_two_qubits_is_the_average_gate_fidelity_of_their_channel_by_qutip(gate: str) -> None:
     own = qml.matrix(qml.CNOT([1, 0]) @ qml.RX(0.3, 0) @ qml.RY(0.7, 1), wire_order=[0, 1])

@@ -22,7 +22,7 @@ from ketscale.problems import library, models
 from ketscale.problems.pulses.gate import GateProblem
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.specification import FAMILY, build
-from tests.nightly.contract.tiny_study import config as tiny_config
+from tests.tiny_study import config as tiny_config
 
 ALL = ["amplitude", "frequency", "phase", "length", "device"]
 CNOT = {"gate": "cnot", "length": 20.0}

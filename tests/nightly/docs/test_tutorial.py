@@ -14,8 +14,8 @@ import pandas
 import pytest
 import torch
 
-from tests.nightly.contract.tiny_study import ROOT, environment
 from tests.process import forks
+from tests.tiny_study import ROOT, environment
 
 PAGE = (ROOT / "docs" / "tutorial.md").read_text()
 BLOCKS = re.findall(r"```(python|yaml|sh)\n(.*?)```", PAGE, re.DOTALL)

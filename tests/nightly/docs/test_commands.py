@@ -21,7 +21,7 @@ from tests.style.docs.pages import COMMANDS
 
 # A part of a command, and the tests that run its like or read its config, or what it needs.
 ELSEWHERE = {
-    "moons": "tests/study/workflow/test_tutorial.py",
+    "moons": "tests/nightly/docs/test_tutorial.py",
     "ketscale init": "tests/unit/problems/test_draft.py",
     "ketscale recommend": "tests/unit/analysis/test_recommend.py",
     "ketscale export": "tests/unit/analysis/test_export.py",
