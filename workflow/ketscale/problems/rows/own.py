@@ -300,7 +300,8 @@ class _Table:
         """
         column, numbered = self.texts[name], "may number the rows"
         fractions = any(map(_is_fraction, column))
-        if name.lower() in _ROW_NUMBERS or (_OF_ROWS.fullmatch(name) and column.is_unique and not fractions):
+        named = name.lower() in _ROW_NUMBERS or (_OF_ROWS.fullmatch(name) and column.is_unique)
+        if named and not fractions:
             return numbered
         if not any(map(_looks_like_number, column)):
             return "dates" if all(map(_DATE.match, column)) else "text"
