@@ -18,7 +18,7 @@ import pytest
 
 from tests import ROOT
 
-CHECK = ROOT / "tests" / "gpu" / "check"
+CHECK = ROOT / "tests" / "nightly" / "gpu" / "check"
 
 
 def script(name: str, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
@@ -114,7 +114,7 @@ def run_tests(check: ModuleType, folder: Path, text: str, limit: float) -> Any:
 
 def run_shares(check: ModuleType, folder: Path, tests: int, shares: int, *only: str) -> Any:
     """A part of so many tests that several processes share, by the rule of tests/nightly/gpu/conftest.py."""
-    (folder / "conftest.py").write_text((ROOT / "tests" / "gpu" / "conftest.py").read_text())
+    (folder / "conftest.py").write_text((ROOT / "tests" / "nightly" / "gpu" / "conftest.py").read_text())
     (folder / "test_it.py").write_text(
         f"import pytest\n@pytest.mark.parametrize('i', range({tests}))\ndef test(i): pass\n"
     )
@@ -170,7 +170,7 @@ def test_a_selection_may_leave_a_share_without_tests_but_not_all(
 def test_every_part_can_be_found(check: ModuleType) -> None:
     for part in check.PARTS:
         if part.tests:
-            assert (ROOT / "tests" / "gpu" / part.tests).exists()
+            assert (ROOT / "tests" / "nightly" / "gpu" / part.tests).exists()
         else:
             assert importlib.util.find_spec(f"tests.nightly.gpu.parts.{part.name}") is not None
     # The last two are cut where all others take their time.
