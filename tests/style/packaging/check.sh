@@ -48,7 +48,7 @@ ketscale=$work/venv/bin/ketscale
 "$python" "$root/tests/style/packaging/notebook.py"
 
 echo "- two runs, from their data to their records and the trained models"
-cp "$root/tests/style/packaging/config.yaml" "$root/tests/packaging/own.py" .
+cp "$root/tests/style/packaging/config.yaml" "$root/tests/style/packaging/own.py" .
 runs=$("$python" -c 'from ketscale.problems.registry import read_config
 for run in read_config("config.yaml").runs: print("results/runs", run.name, sep="/")')
 "$ketscale" prepare eeg-synthetic 2> /dev/null
