@@ -35,5 +35,5 @@ def test_a_room_above_its_ceiling_or_without_one_is_named() -> None:
     assert [fault.partition(":")[0] for fault in wrong] == ["large", "new"]
 
 
-def test_every_room_has_a_ceiling_that_git_has_kept() -> None:
+def test_every_room_has_a_ceiling() -> None:
     assert rooms.counts().keys() <= rooms.ceilings().keys()

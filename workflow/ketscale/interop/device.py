@@ -21,7 +21,7 @@ from pennylane.transforms import broadcast_expand, defer_measurements
 from pennylane.transforms.core import CompilePipeline
 
 from ketscale.engines.circuits.fused import Fused
-from ketscale.engines.derivatives import uncompiled
+from ketscale.engines.derivatives import paired, uncompiled
 from ketscale.interop import tape as tapes
 from ketscale.interop.decompositions import decomposed
 from ketscale.interop.known import Known, KnownTapes
@@ -236,19 +236,17 @@ def _gradients(
     results: Sequence[torch.Tensor], leaves: list[torch.Tensor], cotangents: Sequence[Any]
 ) -> tuple[torch.Tensor, ...]:
     """The gradients by each leaf; zero where a result does not depend on it."""
-    # As one sum, since torch imports SymPy, for seconds, where it is given cotangents.
-    with torch.enable_grad():
-        terms = [
-            (torch.tensor(cotangent).to(result.dtype).reshape(result.shape) * result).real.sum()
-            for result, cotangent in zip(results, cotangents, strict=True)
-            if result.requires_grad
-        ]
+    # autograd and JAX write cotangents and gradients of complex numbers as the conjugates of torch's.
+    terms = [
+        paired(result, torch.tensor(cotangent).to(result.dtype).conj().reshape(result.shape))
+        for result, cotangent in zip(results, cotangents, strict=True)
+        if result.requires_grad
+    ]
     if not terms:
         return tuple(torch.zeros_like(leaf) for leaf in leaves)
     gradients = torch.autograd.grad(
         terms, leaves, retain_graph=True, allow_unused=True, materialize_grads=True
     )
-    # autograd and JAX write derivatives by complex numbers as the conjugates of torch's.
     return tuple(gradient.conj().resolve_conj() for gradient in gradients)
 
 

@@ -15,7 +15,7 @@ from ketscale.config import Data, FileModel, Protocol, Settings
 from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError, in_words, short
 from ketscale.grid import BACKENDS
-from ketscale.jobs import reading, started
+from ketscale.jobs import reads, started
 from ketscale.jobs.attributes import Attributes
 from ketscale.jobs.tried import Tried
 from ketscale.measure.clock import Clock
@@ -62,10 +62,10 @@ def take(settings: Settings, manifest: Path | None) -> Tried:
     before = Shared()
     torch.set_num_threads(1)
     try:
-        with reading.watched() as names:
+        with reads.watched() as names:
             tried = _taken(settings, started.read(settings, manifest), world, tried)
         if isinstance(settings.model, FileModel):
-            reading.check(names, run.model, settings.model)
+            reads.check(names, run.model, settings.model)
         return tried
     finally:
         before.restore()
