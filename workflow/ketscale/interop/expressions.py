@@ -171,7 +171,7 @@ def _sympified(expression: Expression) -> Any:
         if name in ON_ONE:
             done.append(getattr(sympy, ON_ONE[name])(operand(step.lhs)))
         elif name.removeprefix("R") in ON_TWO:
-            # What was done last is on the right.
+            # The last result is the right operand.
             right = operand(step.rhs)
             pair = operand(step.lhs), right
             done.append(ON_TWO[name.removeprefix("R")](*(reversed(pair) if name[0] == "R" else pair)))

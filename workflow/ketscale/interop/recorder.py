@@ -33,7 +33,7 @@ class Recorder(DispatchMode):
         self._graph = Graph()
         # By their identities: tensors, which are kept alive for that, and the nodes that give them.
         self._nodes: dict[int, tuple[torch.Tensor, Node]] = {}
-        # Where entries are that depend on arguments or random numbers: views of a tensor change with it.
+        # Addresses of entries that depend on arguments or random numbers: views of a tensor change with it.
         self._memory: set[int] = set()
         for number, tensor in enumerate(arguments):
             node = self._graph.placeholder(f"argument_{number}")
@@ -68,7 +68,7 @@ class Recorder(DispatchMode):
             if any(map(self.depends, tensors)):
                 raise Looked
             return func(*args, **given[1])
-        # What `torch.tensor` makes of numbers is a constant, and an integer from outside is taken for one.
+        # A tensor that `torch.tensor` makes of numbers is a constant, and an integer from outside is taken for one.
         new = func.overloadpacket is torch.ops.aten.lift_fresh
         depends = torch.Tag.nondeterministic_seeded in func.tags or any(
             self.depends(each) or (id(each) not in self._nodes and continuous(each) and not new)

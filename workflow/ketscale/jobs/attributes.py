@@ -1,6 +1,6 @@
-"""What a user's own model keeps outside its parameters and buffers: attributes, and variables of its code.
+"""Snapshots of all that a user's own model keeps outside its parameters and buffers, and that its code keeps.
 
-No checkpoint, no saved weights and no stack of several seeds has that. Only `ketscale try` looks.
+Checkpoints, saved weights and stacks of several seeds lack it. Only `ketscale try` takes them.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from ketscale.training import together
 _PLAIN = (type(None), str, bytes, int, float, complex, enum.Enum, np.generic)
 # Objects of these modules of Python, and of the user's own, are looked into.
 _SEEN_INTO = ("builtins", "collections", "functools", "types")
-# What a module has in its state, or under other names here.
+# Attributes of a module that are in its state, or have other names here.
 _OF_MODULE = ("_parameters", "_buffers", "_modules")
 
 
 class Attributes:
-    """What a model and its code keep, as it is now, by its place, such as 'self.steps'.
+    """A snapshot of a model's and its code's values by place, such as 'self.steps'.
 
-    That is plain values, tensors, arrays and generators of random numbers, also inside containers, modules, closures
+    It has plain values, tensors, arrays and generators of random numbers, also inside containers, modules, closures
     and objects of the user's classes. Of other libraries' objects only the type counts.
 
     code: the modules of the user's code.
@@ -64,7 +64,7 @@ class Attributes:
 
 
 def _leaf(value: Any) -> Any:
-    """What is compared of a plain value, a tensor, an array, a set or a generator; None of all else."""
+    """The comparable content of a plain value, a tensor, an array, a set or a generator; None for all else."""
     if isinstance(value, _PLAIN):
         return (value,) if value is None else value
     if isinstance(value, torch.Tensor):
@@ -83,7 +83,7 @@ def _leaf(value: Any) -> Any:
 
 
 def _inside(place: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value that is no leaf consists of; nothing of what is another library's."""
+    """The parts of a value that is no leaf, by place; none of another library's object."""
     kind = type(value)
     own = str(value.__module__ if isinstance(value, type | FunctionType) else kind.__module__).startswith(OWN)
     inner: dict[str, Any] = {}
@@ -125,7 +125,7 @@ def _variables(value: ModuleType | type) -> dict[str, Any]:
 
 
 def _described(value: object) -> tuple[Any, ...]:
-    """What is compared of what is empty or of others: its type, how many items it has left, what it says if it is Python's."""
+    """The comparable content of an empty or foreign object: its type, how many items are left, and the text of Python's own."""
     kind = type(value)
     said = repr(value) if kind.__module__ in sys.stdlib_module_names else ""
     return kind, operator.length_hint(value, -1), "" if " at 0x" in said else said

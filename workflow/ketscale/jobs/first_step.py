@@ -34,7 +34,7 @@ State = dict[str, torch.Tensor]
 
 # A model that is fitted is tried with at most so many samples of each part.
 FEW = 64
-# Of so many samples are the calls after which what a model keeps is compared.
+# Samples of a call after which snapshots of a model are compared.
 PART = 4
 # As many seeds show whether a model stacks, which may draw more than its weights, such as which qubits a gate joins.
 SEEDS = 5

@@ -22,13 +22,13 @@ from ketscale.errors import OWN, UserError
 from ketscale.files import expanded
 from ketscale.problems import importer
 
-# Where nothing is a user's data.
+# Folders without data of a user.
 _SYSTEM = tuple(map(Path, ("/proc", "/sys", "/dev")))
 _ALL = "$*"
 
 
 class _Watch:
-    """What the user's code has read and written so far; None of it while nobody watches."""
+    """The files and variables that the user's code has read and written so far; `read` is None while nobody watches."""
 
     read: set[str] | None = None
     written: set[str]
@@ -82,7 +82,7 @@ class _Environment(type(os.environ)):  # type: ignore[misc]  # it has no public 
         return super().__getitem__(key)
 
     def __setitem__(self, key: str, value: str) -> None:
-        # What the code sets itself is in its own text.
+        # A value that the code sets is in its own text.
         _Watch.written.add(f"${key}")
         super().__setitem__(key, value)
 
@@ -98,7 +98,7 @@ class _Environment(type(os.environ)):  # type: ignore[misc]  # it has no public 
 
 
 _LOOKS_UP = ("os", "collections.abc", "_collections_abc")
-# What opens files of its own, such as a cache of compiled code.
+# Packages that open files of their own, such as a cache of compiled code.
 _COMPILERS = ("torch._dynamo", "torch._inductor", "triton.", "numba.", "jax.")
 _OTHERS = ("ketscale.", "importlib._", "linecache", *_COMPILERS)
 

@@ -116,7 +116,7 @@ def _warn_of_raw(model: Any, inputs: tuple[Any, ...], named: dict[str, Any]) -> 
     import torch
 
     x = next(iter((*inputs, *named.values())), None)
-    # What is no tensor is the model's to refuse, and a compiler cannot look at numbers.
+    # The model refuses other inputs than tensors, and a compiler cannot look at numbers.
     if not isinstance(x, torch.Tensor) or torch.compiler.is_compiling():
         return
     try:

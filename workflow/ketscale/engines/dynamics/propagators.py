@@ -219,7 +219,7 @@ class Batched(Propagator):
         if self.scheme == "exact" and not math.isfinite(evolved.sum().item()):
             check_values(tasks)
             fixed, controls, _, (generators, tau, division) = given
-            # Where only the sum over all tasks overflows, no task is to blame.
+            # No task is to blame if only the sum over all of them overflows; then it is the first.
             task = int(evolved.flatten(1).sum(1).isfinite().logical_not().int().argmax())
             norm = tau * generators.norm(fixed.detach()[task], controls.detach()[task])
             most = MOST_EXACT_STEPS * division.reaches[-1]
