@@ -35,7 +35,7 @@ from ketscale.measure import form
 from ketscale.measure.right import packed
 from tests import records_factory as factory
 from tests.ready_made import FOLDER
-from tests.record_maker import typed
+from tests.record_maker import quartiles, typed
 
 ROOT = factory.ROOT
 _CONFIG = factory.default_config()
@@ -154,7 +154,7 @@ def record(losses: Iterable[float] = (1.0, 0.5), step_s: float = 1.0, **spans: f
 
 
 def _quartiles(seconds: float) -> form.Quartiles:
-    return form.Quartiles(median_s=seconds, q25_s=seconds, q75_s=seconds, mean_s=seconds, count=1)
+    return form.Quartiles(**quartiles(seconds, 1))
 
 
 def tested(record: form.Record, share: float) -> form.Record:

@@ -87,14 +87,17 @@ def of(settings: Settings, **changes: Any) -> dict[str, Any]:
     return {**made, "node_hours": changes.get("node_hours", seconds / 3600 * settings.run.nodes)}
 
 
+def quartiles(seconds: float | None = None, count: int = 0) -> dict[str, Any]:
+    """The quartiles of so many equal times, or of none."""
+    return {**dict.fromkeys(("median_s", "q25_s", "q75_s", "mean_s"), seconds), "count": count}
+
+
 def timed(run: Run, train_s: float, steps: int = 40) -> dict[str, Any]:
     """The times of a run that took so many seconds for equal steps, and a second for everything else."""
     step_s = train_s / steps
-    quartiles = {"median_s": step_s, "q25_s": step_s, "q75_s": step_s, "mean_s": step_s, "count": steps - 1}
-    nothing = {"median_s": None, "q25_s": None, "q75_s": None, "mean_s": None, "count": 0}
     return {
-        "startup_s": 0.5, "data_s": 0.5, "first_step_s": step_s, "step": quartiles, "spans": {}, "sampled_step": nothing,
-        "validation_s": None, "epoch": nothing, "steps": steps, "steps_per_epoch": 20, "epoch_s": 20 * step_s,
+        "startup_s": 0.5, "data_s": 0.5, "first_step_s": step_s, "step": quartiles(step_s, steps - 1), "spans": {}, "sampled_step": quartiles(),
+        "validation_s": None, "epoch": quartiles(), "steps": steps, "steps_per_epoch": 20, "epoch_s": 20 * step_s,
         "samples_per_s": run.batch / step_s, "steps_s": train_s, "aside_s": 0.0, "train_s": train_s, "fit_s": None,
     }  # fmt: skip
 

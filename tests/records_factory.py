@@ -8,7 +8,6 @@ import math
 import shutil
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +21,10 @@ from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config, Settings, fold_of, sources
 from ketscale.grid import HISTORY, Run, config_hash
 from ketscale.jobs import baselines, choice, prepared
-from ketscale.measure import form
 from ketscale.measure import record as records
 from ketscale.measure.right import packed
 from tests import ROOT
-from tests.record_maker import beside
+from tests import record_maker as maker
 
 FEATURES = "f" * 64
 STEP_S = {
@@ -142,22 +140,20 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
     settings = changes.pop("settings", config.settings(run))
     protocol = settings.protocol
     step_s = changes.pop("step_s", step_time(run, settings.sizes))
-    nothing = {"median_s": None, "q25_s": None, "q75_s": None, "mean_s": None, "count": 0}
-    steps = protocol.steps or 60
-    around = {
-        "median_s": step_s,
-        "q25_s": 0.97 * step_s,
-        "q75_s": 1.04 * step_s,
-        "mean_s": step_s,
-        # All of them fit into the time of training.
-        "count": max(1, min(steps // 2, 10, int(15 / step_s))),
-    }
-    spans = {
-        name: {key: share * value if key != "count" else value for key, value in around.items()}
-        for name, share in SPANS.items()
-    }
+    nothing, steps = maker.quartiles(), protocol.steps or 60
+    # All of them fit into the time of training.
+    count = max(1, min(steps // 2, 10, int(15 / step_s)))
+    around = {**maker.quartiles(step_s, count), "q25_s": 0.97 * step_s, "q75_s": 1.04 * step_s}
     steps_per_epoch = -(-1257 // run.batch)
     train_s = min(59.0, max(10.0, 25 * step_s))
+    timing = {
+        "startup_s": 1.5, "data_s": 0.1, "first_step_s": min(9.0, 3 * step_s), "step": around,
+        "spans": {name: maker.quartiles(share * step_s, count) for name, share in SPANS.items()} if protocol.sampled_steps else {},
+        "sampled_step": around if protocol.sampled_steps and step_s < 15 else nothing, "validation_s": 0.01, "epoch": nothing,
+        "steps": steps, "steps_per_epoch": steps_per_epoch, "epoch_s": steps_per_epoch * step_s,
+        "samples_per_s": run.batch / step_s, "steps_s": train_s, "aside_s": 0.0, "fit_s": None, "train_s": train_s,
+    }  # fmt: skip
+    losses = [2.3 * 0.9**step for step in range(min(20, steps))]
     quality = {"epochs": 30 + run.seed, "best_epoch": 20, "chosen": {}}
     quality |= {split: metrics(config, run) for split in ("validation", "test")}
     if protocol.fitted:
@@ -166,38 +162,26 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
             quality[split] = {name: value for name, value in quality[split].items() if name != "loss"}
     if config.is_trial(run):
         quality |= {"test": {}, "right": None}
-    rank = {
-        "host": "a",
-        "pid": 1,
-        "threads": run.threads,
-        "affinity": [0],
-        "shared_cores": None,
-        "gpu_uuid": None,
-        "cpu_s": 1.0,
-        "samples": 10,
-    }
     completed = changes.get("status", "completed") == "completed"
+    if not protocol.stepped:
+        timing |= {
+            "first_step_s": None, "step": nothing, "sampled_step": nothing, "spans": {}, "validation_s": None, "steps": 0,
+            "steps_per_epoch": 0, "epoch_s": None, "samples_per_s": None, "steps_s": 0.0,
+            "fit_s": 1.0 if protocol.fitted and completed else None,
+        }  # fmt: skip
+        losses = []
+    if changes.get("status") == "timed_out":
+        # The first step alone took longer than the run's time.
+        none = {"step": nothing, "sampled_step": nothing, "spans": {}, "epoch_s": None, "samples_per_s": None}
+        timing |= {**none, "first_step_s": 24.0, "steps": 1, "train_s": 25.0, "steps_s": 24.0}
+        losses = losses[:1]
+    used = maker.used(run, 400_000_000)["machine"]
     made = {
-        "schema": form.SCHEMA_VERSION,
-        "family": settings.family.name,
-        "run": asdict(run),
-        "sizes": settings.sizes,
-        "status": "completed",
-        "reason": None if completed else "NaN at step 3",
-        "resumed": 0,
-        "lost_s": 0.0,
-        "call": None,
-        "weights_hash": "e" * 64 if completed else None,
         "split": split_of(config, run),
         "samples": {"train": 1257, "validation": 270, "test": 270},
         "files": {HISTORY: hashlib.sha256(history(config, run).encode()).hexdigest()},
-        "routes": [],
-        "trainability": None,
+        "trainability": trainability(settings) if protocol.probe and completed else None,
         "parameters": 70186,
-        "gradient_bytes": None,
-        "cohort": [],
-        "config": settings.content,
-        "config_hash": settings.hash,
         "data_hash": "d" if settings.family.prepared else None,
         "features_hash": FEATURES if settings.family.prepared else None,
         "code": {
@@ -208,63 +192,15 @@ def record(config: Config, run: Run, **changes: Any) -> dict[str, Any]:
             "dirty": False,
         },
         "packages": {"torch": "2.9.0", "pennylane": "0.43"},
-        "mpi_library": None,
-        "machine": {
-            "host": "a",
-            "node_type": None,
-            "cpu": "Synthetic CPU",
-            "cores": 2,
-            "memory_bytes": 8 << 30,
-            "gpus": [],
-            "topology": None,
-            "cache_bytes": None,
-            "ranks": [
-                {**rank, "rank": number, "peak_rss_bytes": 400_000_000, "peak_device_bytes": None}
-                for number in range(run.ranks)
-            ],
-        },
-        "slurm_job_id": None,
+        "machine": {**used, "host": "a", "cpu": "Synthetic CPU", "memory_bytes": 8 << 30},
         "started": "2026-01-01T00:00:00Z",
         "stopped": "2026-01-01T00:01:00Z",
-        "quiet": beside(others_share=0.01),
+        "quiet": maker.beside(others_share=0.01),
         "quality": quality if protocol.tested and completed else None,
-        "losses": [2.3 * 0.9**step for step in range(min(20, steps))],
-        "timing": {
-            "startup_s": 1.5,
-            "data_s": 0.1,
-            "first_step_s": min(9.0, 3 * step_s),
-            "step": around,
-            "spans": spans if protocol.sampled_steps else {},
-            "sampled_step": around if protocol.sampled_steps and step_s < 15 else nothing,
-            "validation_s": 0.01,
-            "epoch": nothing,
-            "steps": steps,
-            "steps_per_epoch": steps_per_epoch,
-            "epoch_s": steps_per_epoch * step_s,
-            "samples_per_s": run.batch / step_s,
-            "steps_s": train_s,
-            "aside_s": 0.0,
-            "fit_s": None,
-            "train_s": train_s,
-        },
-        "node_hours": run.nodes / 60,
-        "gpu_hours": 0.0,
+        "losses": losses,
+        "timing": timing,
     }
-    if not protocol.stepped:
-        made["timing"] |= {
-            "first_step_s": None, "step": nothing, "sampled_step": nothing, "spans": {}, "validation_s": None, "steps": 0,
-            "steps_per_epoch": 0, "epoch_s": None, "samples_per_s": None, "steps_s": 0.0,
-            "fit_s": 1.0 if protocol.fitted and completed else None,
-        }  # fmt: skip
-        made["losses"] = []
-    if protocol.probe:
-        made["trainability"] = trainability(settings) if completed else None
-    if changes.get("status") == "timed_out":
-        # The first step alone took longer than the run's time.
-        none = {"step": nothing, "sampled_step": nothing, "spans": {}, "epoch_s": None, "samples_per_s": None}
-        made["timing"] |= {**none, "first_step_s": 24.0, "steps": 1, "train_s": 25.0, "steps_s": 24.0}
-        made["losses"] = made["losses"][:1]
-    return {**made, **changes}
+    return maker.of(settings, **{**made, **changes})
 
 
 def trainability(settings: Settings, factor: float = 0.5) -> dict[str, Any]:
@@ -326,7 +262,7 @@ def draw(config: Config, results: Path) -> Analysed:
 
 
 Change = Callable[[Run], Mapping[str, Any] | None]
-BUSY = beside(others_share=0.4)
+BUSY = maker.beside(others_share=0.4)
 
 
 def fates() -> dict[str, Change]:

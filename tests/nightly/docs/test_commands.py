@@ -44,7 +44,6 @@ ELSEWHERE = {
 # What takes minutes as printed, and a short call of it.
 SHORT = {
     "python -m tests.unit.analysis.coverage": "python -m tests.unit.analysis.coverage 1",
-    "python -m tests.unit.analysis.planted": "python -m tests.unit.analysis.planted 1",
     "python -m tests.unit.analysis.simulated_times 6000": "python -m tests.unit.analysis.simulated_times 5",
 }
 # A reader's own names, and what they are here.

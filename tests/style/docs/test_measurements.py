@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from docs._generate import benched, measured, readers
+from docs._generate import measured, readers
 
 from tests import ROOT
 
@@ -34,10 +34,6 @@ def test_a_marked_number_is_that_of_its_cell(page: Path) -> None:
     # Every comment that names a CSV file marks a number, or what has none yet.
     said = re.findall(rf"(?<!{readers.MISSING})<!-- [^>]*\.csv ", measured.prose(page))
     assert len(found) == len(said)
-
-
-def test_the_main_pages_have_marked_numbers() -> None:
-    assert all(list(measured.marks(DOCS / name)) for name in ("benchmarks.md", "fused.md"))
 
 
 def test_a_mark_that_is_wrong_is_found(tmp_path: Path) -> None:
@@ -72,15 +68,6 @@ def test_a_marked_number_becomes_that_of_its_reader() -> None:
         assert readers.filled(f"8 of {before}{cell}", []) == f"8 of not measured yet{cell}"
 
 
-def test_the_list_has_the_commits_and_machines_of_the_readers() -> None:
-    b1, a2, c3 = (f"AMD EPYC, 2 cores, commit {commit}, 2026-11-27" for commit in ("b1", "a2", "c3"))
-    rows = [{"n": "3", "source": source} for source in (b1, f"{a2}; {c3}")]
-    row = "| [Five](2026-11-readers.md) | not measured yet | | Intel Xeon |"
-    made = "| [Five](2026-11-readers.md) | 2026-11-27 | `a2`, `b1`, `c3` | AMD EPYC |"
-    assert readers.listed(row, rows) == made
-    assert "not measured yet" in readers.listed(row, [])
-
-
 def test_a_row_that_is_not_in_the_file_is_found(tmp_path: Path) -> None:
     (tmp_path / "some.csv").write_text("case,time,error\na,1,2\nb,3,4\n")
     page = tmp_path / "page.md"
@@ -103,16 +90,6 @@ def test_every_csv_file_is_linked_and_every_long_table_has_one() -> None:
             assert table.file or len(table.rows) <= 8 or page.name == "index.md", table.rows[0]
 
 
-@pytest.mark.parametrize("page", MEASURED, ids=named)
-def test_a_column_says_what_is_in_its_brackets(page: Path) -> None:
-    """A 95 % interval, `(0.9 to 1.1)`, needs no word; a single number does."""
-    for heading, *rows in (table.rows for table in measured.tables(page)):
-        for row in rows:
-            for name, cell in zip(heading, row, strict=True):
-                alone = re.search(r"\(-?[\d.,]+(?:e-?\d+)?(?: (?:%|[nµm]?s|MiB))?\)", cell)
-                assert not alone or "(" in name or "(" in heading[0], (name, cell)
-
-
 def test_the_lists_of_measurements_name_the_commits_of_their_pages() -> None:
     for page in FOLDER.rglob("2*.md"):
         index = (page.parent / "index.md").read_text()
@@ -120,11 +97,3 @@ def test_the_lists_of_measurements_name_the_commits_of_their_pages() -> None:
         commits = re.findall(r"`([0-9a-f]{7,10})`", row)
         assert commits or readers.MISSING in row
         assert all(commit in page.read_text() for commit in commits), page.name
-
-
-def test_a_benchmark_is_written_between_its_markers() -> None:
-    page = benched.PAGE.read_text()
-    for name in ("dynamics", "gates", "costs", "pulses"):
-        assert benched.written(page, name, []).count(f"<!-- measured: {name} -->") == 1
-    with pytest.raises(SystemExit, match="has no part for grams"):
-        benched.written(page, "grams", [])

@@ -14,20 +14,15 @@ from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
-from docs._generate import cli, columns, pages, pictures, record, session
+from docs._generate import cli, columns, pages, pictures, record
 
 from benchmarks import command as benchmarks
 from benchmarks import readers
 from ketscale.analysis.columns import TABLES
-from ketscale.cli import _parser, main
-from ketscale.config.own_model import FileBlock
-from ketscale.config.protocol import EarlyStopping, Plateau, Protocol
+from ketscale.cli import _parser
 from ketscale.grid import Run
-from ketscale.jobs.slurm.site import SiteFile
-from ketscale.problems.registry import FAMILIES
 from tests import ROOT
 from tests.style.docs.pages import COMMANDS, DOCS, NOTEBOOKS, PAGES, blocks, named, of
 
@@ -75,12 +70,6 @@ def test_the_python_of_the_other_pages_has_a_test(page: str, test: str) -> None:
 def test_no_block_is_left_out_silently() -> None:
     found = {named(page): [b.reason for b in blocks(page) if b.reason is not None] for page in PAGES}
     assert {page: reasons for page, reasons in found.items() if reasons} == NOT_RUN
-
-
-def test_a_block_says_with_a_comment_that_it_is_not_run(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text("<!-- not run: it needs a GPU -->\n```python\n1 / 0\n```\n\n```sh\nmake\n```\n")
-    assert list(blocks(page)) == [("python", "1 / 0\n", "it needs a GPU"), ("sh", "make\n", None)]
 
 
 def test_every_block_has_a_language() -> None:
@@ -133,21 +122,9 @@ def test_ketscale_accepts_what_is_shown(arguments: str) -> None:
         assert benchmarks.parser().parse_args(options.arguments)
 
 
-def test_a_call_that_does_not_exist_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        _parser().parse_args(["plan", "--node-days", "2"])
-    assert "unrecognized arguments" in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("arguments", [text for text in of("python") if "benchmarks.readers" in text])
 def test_a_reader_accepts_what_is_shown(arguments: str) -> None:
     assert readers.parser().parse_args(shlex.split(arguments)[2:]).reader in readers.READERS
-
-
-@pytest.mark.parametrize("arguments", [text for text in of("ketscale") if text.split()[0] == "schema"])
-def test_the_cheap_commands_run(arguments: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(shlex.split(arguments)) == 0
-    assert capsys.readouterr().out.startswith("{")
 
 
 def test_every_target_of_make_exists() -> None:
@@ -191,27 +168,6 @@ def test_snakemake_accepts_what_is_shown(arguments: str) -> None:
             assert Run.parse(target)
         else:
             assert "..." in target or target in {"report", "runs", "figures", "all"}
-
-
-@pytest.mark.slow
-def test_a_missing_seed_is_one_target() -> None:
-    (target,) = {
-        word for text in of("snakemake") for word in text.split() if word.endswith("seed1/metrics.json")
-    }
-    command = [
-        sys.executable,
-        "-m",
-        "snakemake",
-        "--profile",
-        "profiles/local",
-        "-n",
-        "-p",
-        "--force",
-        target,
-    ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert target in done.stdout + done.stderr
 
 
 # ---------------------------------------------------------------- links
@@ -266,15 +222,6 @@ def test_every_page_is_in_the_contents() -> None:
     assert listed == {str(page.relative_to(DOCS).with_suffix("")) for page in PAGES[1:]}
 
 
-def test_the_first_page_links_to_every_page_of_its_contents() -> None:
-    text = (DOCS / "index.md").read_text()
-    linked = set(re.findall(r"\[[^\]]+\]\(([\w/-]+)\.md[)#]", text.split("## All pages")[1]))
-    top = {
-        str(page.relative_to(DOCS).with_suffix("")) for page in PAGES[1:] if "measurements" not in page.parts
-    }
-    assert linked == top - {"index"} | {"measurements/index"}
-
-
 # ---------------------------------------------------------------- what is made from the code
 
 
@@ -293,69 +240,12 @@ def rows(text: str, heading: str) -> set[str]:
     return set(re.findall(r"^\| `([^` ]+)", below, re.MULTILINE))
 
 
-@pytest.mark.parametrize("family", FAMILIES.values(), ids=lambda family: family.name)
-def test_every_setting_of_a_family_is_in_the_reference(family: object) -> None:
-    text = MADE["config"].split(f"## The family `{family.name}`\n", 1)[1]  # type: ignore[attr-defined]
-    for section in ("workload", "model"):
-        for kind, settings in getattr(family, f"{section}s").items():
-            heading = f"### {section.capitalize()} `{kind}`"
-            # A workload with a seed of the split may have several.
-            several = {"split_seeds"} if "split_seed" in settings.__struct_fields__ else set()
-            assert rows(text, heading) == {*settings.__struct_fields__, *several}, heading
-    for settings in family.simulators:  # type: ignore[attr-defined]
-        (heading,) = [
-            line
-            for line in text.splitlines()
-            if line.startswith("### Simulators of") and f"`{settings.devices[0]}`" in line
-        ][:1]
-        assert rows(text, heading) == set(settings.__struct_fields__)
-    for metric in family.metrics:  # type: ignore[attr-defined]
-        assert f"| `{metric.name}` | {metric.title} |" in text
-
-
-@pytest.mark.parametrize(
-    ("heading", "settings"),
-    [("## A protocol", Protocol), ("### Plateau", Plateau), ("### EarlyStopping", EarlyStopping),
-     ("## A model in a file", FileBlock), ("## The site file of a cluster", SiteFile)],
-)  # fmt: skip
-def test_every_setting_of_a_block_is_in_the_reference(heading: str, settings: type[msgspec.Struct]) -> None:
-    text = MADE["config"].split(f"{heading}\n", 1)[1]
-    assert set(settings.__struct_encode_fields__) <= rows(f"{heading}\n{text}", heading)
-
-
-def test_defaults_are_those_of_the_types() -> None:
-    for name, default in (
-        ("weight_decay", "0.0"),
-        ("keep_model", "true"),
-        ("warmup", "2"),
-        ("checkpoint_minutes", "5.0"),
-    ):
-        assert re.search(rf"^\| `{name}` \| [^|]* \| `{default}` \|", MADE["config"], re.MULTILINE), name
-
-
 def test_every_field_of_a_record_is_in_the_reference() -> None:
     names = {struct.__name__ for struct in record.parts()}
     assert {"Record", "Timing", "Quartiles", "Quality", "Machine", "Rank", "Topology", "Route"} <= names
     for struct in record.parts():
         assert rows(MADE["record"], f"## {struct.__name__}") == set(struct.__struct_fields__)
         assert record.described(struct)[1].keys() == set(struct.__struct_fields__), struct.__name__
-
-
-def test_meanings_are_taken_from_a_docstring_field_by_field() -> None:
-    class Some(msgspec.Struct):
-        """Two times.
-
-        first, last: of a run. count: how many
-            steps.
-        """
-
-        first: float
-        last: float
-        count: int
-
-    said, meanings = record.described(Some)
-    assert said == "Two times."
-    assert meanings == {"first": "of a run.", "last": "of a run.", "count": "how many steps."}
 
 
 def test_every_column_of_every_table_is_in_the_reference() -> None:
@@ -379,18 +269,6 @@ def test_every_command_and_option_is_in_the_reference() -> None:
 def test_pictures_are_what_their_script_draws() -> None:
     for name, text in pictures.files().items():
         assert (DOCS / "images" / name).read_text() == text, "python -m docs._generate.pictures"
-
-
-def test_the_recorded_session_has_the_commands_of_the_tutorial_and_its_answers() -> None:
-    text = re.sub(r"<[^>]+>", "", (DOCS / "images" / "session.svg").read_text())
-    places = [text.index(f"$ {command}\n") for command in session.commands()]
-    assert len(places) == 3 and places == sorted(places), "python -m docs._generate.session"
-    studies = yaml.safe_load(
-        next(block.text for block in blocks(DOCS / "tutorial.md") if "studies:" in block.text)
-    )
-    assert all(question in text[places[-1] :] for question in studies["studies"].values())
-    assert "report: results-moons/report.html" in text[places[-1] :]
-    assert "busy machine" not in text
 
 
 def test_the_readme_is_short_and_begins_with_what_to_do() -> None:

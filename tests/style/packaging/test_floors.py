@@ -78,17 +78,6 @@ def test_imports_only_point_down() -> None:
     assert upwards == []
 
 
-def test_circuits_in_other_libraries_look_down_on_engines_alone() -> None:
-    found = {
-        room_of(other)
-        for module in MODULES
-        if room_of(module) == "interop"
-        for other in imports_of_all(False)[module]
-    }
-    bottom = max(number for number in floors().values() if number < 1000)
-    assert found - {room for room, number in floors().items() if number >= bottom} == {"interop", "engines"}
-
-
 def test_a_family_imports_no_other_family() -> None:
     assert FAMILIES
     for family in FAMILIES:

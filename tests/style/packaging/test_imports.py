@@ -6,18 +6,15 @@ Nearly all of a start is imports, and its time depends on the machine; which mod
 from __future__ import annotations
 
 import functools
-import math
 import os
 import subprocess
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
 from ketscale.config import Settings
 from ketscale.grid import PREPARED, Run
-from ketscale.lazy import on_first_use
 from ketscale.problems.registry import FAMILIES, read_config
 from tests.tiny_study import Project
 
@@ -166,13 +163,3 @@ def test_a_rank_imports_only_what_its_run_needs(family: str, tmp_path: Path, dig
     assert not unwanted(modules, NEVER)
     others = {name for name in modules - of_torch() if not name.startswith("ketscale")}
     assert len(others) <= RANK_MODULES, sorted(others)
-
-
-def test_a_name_is_looked_up_at_its_first_use_alone() -> None:
-    made = ModuleType("made_for_a_test")
-    found = on_first_use("made_for_a_test", {"math": "pi"})
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(sys.modules, "made_for_a_test", made)
-        assert found("pi") == math.pi == vars(made)["pi"]
-        with pytest.raises(AttributeError, match="has no attribute 'tau'"):
-            found("tau")

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ketscale.analysis import kinds, verdicts
+from ketscale.analysis import kinds
 from ketscale.config import Config, Metric, Model
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -105,8 +105,3 @@ def test_a_curve_is_the_geometric_mean_over_finished_seeds_with_its_interval(res
     factor = np.exp(4.302653 * np.std(np.log([1, 2, 3]), ddof=1) / 3**0.5)
     assert learner["value_high"][2] == pytest.approx(6 ** (1 / 3) / 10 / 4 * factor, rel=1e-5)
     assert groups["wide", "best"].index.isna().all()
-
-
-def test_a_study_without_a_finished_run_has_no_figure(tmp_path: Path) -> None:
-    found = factory.collect(config(), tmp_path)
-    assert found.figures == {} and found.parts[0].answer.verdict == verdicts.OPEN

@@ -12,10 +12,7 @@ import pytest
 from ketscale.analysis import verdicts
 from ketscale.analysis.kinds.break_even import crossing
 from ketscale.analysis.kinds.kind import Answer
-from ketscale.analysis.report.cells import said
-from ketscale.config import Config
 from ketscale.grid import Run
-from ketscale.words import duration
 from tests import records_factory as factory
 from tests.sentences import answers_of, faults
 
@@ -28,19 +25,15 @@ def study(**axes: Any) -> dict[str, Any]:
     return {"pays": {"kind": "break-even", "question": "?", "axes": {**usual, **axes}}}
 
 
-def change(run: Run) -> dict[str, Any]:
-    alone = 0.002 * run.batch
-    return {"step_s": alone if run.ranks == 1 else alone / 2 + 0.002}
-
-
-def drawn(config: Config, results: Path) -> pd.DataFrame:
-    factory.write_all(config, results, change)
-    factory.draw(config, results)
-    return pd.read_csv(results / "figures/pays.csv").sort_values("work_s")
-
-
 def test_the_figure_has_speedup_over_work_and_where_it_crosses_one(tmp_path: Path) -> None:
-    found = drawn(factory.small_config(study()), tmp_path)
+    def change(run: Run) -> dict[str, Any]:
+        alone = 0.002 * run.batch
+        return {"step_s": alone if run.ranks == 1 else alone / 2 + 0.002}
+
+    config = factory.small_config(study())
+    factory.write_all(config, tmp_path, change)
+    factory.draw(config, tmp_path)
+    found = pd.read_csv(tmp_path / "figures/pays.csv").sort_values("work_s")
     assert found["work_s"].tolist() == pytest.approx([0.001 * batch for batch in BATCHES])
     assert found["speedup_same"].tolist() == pytest.approx([2 / 3, 1.0, 4 / 3, 1.6])
     # At 2 ms of work a rank both take the same.
@@ -61,15 +54,6 @@ def points(*pairs: tuple[float, float]) -> pd.DataFrame:
         (points((1, math.nan), (100, 1.5)), None),
         (points((1, 0.5), (100, math.nan)), None),
         (points((1, math.nan), (10, 0.9), (1000, 1.1)), 100.0),
-    ],
-    ids=[
-        "between",
-        "always",
-        "never",
-        "the last crossing counts",
-        "no end",
-        "no last end",
-        "an end that does not matter",
     ],
 )
 def test_the_crossing_is_found_on_logarithmic_work(found: pd.DataFrame, expected: float | None) -> None:
@@ -94,28 +78,10 @@ def test_a_break_even_is_told_from_where_it_surely_pays_and_has_an_interval(tmp_
     found = answer(tmp_path, 0.003)
     # Equal at batch 3, with 3 ms of work per rank; interpolated between 2 and 4 ms.
     assert found.effect and found.effect.low and found.effect.high
-    # Beside 4 ms in the answer, the summary says what this smaller number is.
-    assert said(found.effect, found.unit)[0] == f"{duration(found.effect.value)} to break even"
     assert 0.002 < found.effect.low < found.effect.value < found.effect.high < 0.004
-    assert [row.verdict for row in found.rows if row.beside] == [
-        "does not pay",
-        "does not pay",
-        "pays",
-        "pays",
-    ]
-    assert [row.more["work per worker"] for row in found.rows if row.beside] == [
-        "1 ms",
-        "2 ms",
-        "4 ms",
-        "8 ms",
-    ]
-
-
-def test_a_speedup_of_a_thousandth_does_not_pay(tmp_path: Path) -> None:
-    found = answer(tmp_path, 0.0079, batch=[4, 8])
-    assert (
-        found.verdict == "no clear gain" and found.rows[-1].effect and 1 < found.rows[-1].effect.value < 1.01
-    )
+    told = [(row.more["work per worker"], row.verdict) for row in found.rows if row.beside]
+    no, yes = verdicts.PAYS_NOT, verdicts.PAYS
+    assert told == [("1 ms", no), ("2 ms", no), ("4 ms", yes), ("8 ms", yes)]
 
 
 def test_a_break_even_may_be_beyond_the_range_or_below_it(tmp_path: Path) -> None:
@@ -149,16 +115,8 @@ def test_the_work_per_worker_is_that_of_one_worker_of_the_same_kind(tmp_path: Pa
     assert found.rows[-1].more["work per worker"] == "4 ms"
 
 
-def test_points_of_equal_work_on_both_sides_of_one() -> None:
-    assert crossing(points((1.0, 2.0), (1.0, 0.5)), "speedup_same") == pytest.approx(1.0)
-
-
 @pytest.mark.parametrize(
-    ("batch", "said"),
-    [
-        (2, "Two MPI ranks pay at 4 ms of work per worker and above."),
-        (8, "Two MPI ranks pay in three of four cases up to 8 ms of work per worker."),
-    ],
+    ("batch", "said"), [(2, "4 ms of work per worker and above"), (8, "three of four cases")]
 )
 def test_nothing_is_said_of_work_at_which_times_are_not_comparable(
     batch: int, said: str, tmp_path: Path
@@ -171,4 +129,4 @@ def test_nothing_is_said_of_work_at_which_times_are_not_comparable(
 
     factory.write_all(config, tmp_path, change)
     (found,) = answers_of(config, tmp_path).values()
-    assert found.text == said and found.verdict == verdicts.PAYS and not faults(found)
+    assert said in found.text and found.verdict == verdicts.PAYS and not faults(found)

@@ -74,19 +74,6 @@ def measured(config: Config, run: Run) -> dict[str, Any]:
     return {"quality": quality, "step_s": step_s * (1 + 0.1 * run.seed)}
 
 
-def test_each_simulator_has_its_step_error_and_time(drawn: tuple[pd.DataFrame, Path]) -> None:
-    data, results = drawn
-    for name, (error, negativity, step_s) in MEASURED.items():
-        assert data.loc[name, ["error", "negativity", "step_s"]].tolist() == pytest.approx(
-            [error, negativity, 1.1 * step_s]
-        )
-    assert data["dt"].dropna().to_dict() == {
-        name: block["dt"] for name, block in SIMULATORS.items() if name in MEASURED and "dt" in block
-    }
-    scaling = pd.read_csv(results / "tables/scaling.csv")
-    assert scaling["error"].tolist() == [error for error, *_ in MEASURED.values()]
-
-
 def test_lines_are_methods_with_their_order(drawn: tuple[pd.DataFrame, Path]) -> None:
     data, _ = drawn
     assert data["line"].to_dict() == {

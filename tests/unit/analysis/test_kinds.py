@@ -7,9 +7,6 @@ by what it says of itself.
 from __future__ import annotations
 
 import copy
-import dataclasses
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -23,7 +20,6 @@ from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
-from tests.ready_made import ALL
 
 
 def study(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) -> dict[str, Any]:
@@ -50,29 +46,6 @@ REFUSED = {
 def test_a_comparison_that_the_runs_cannot_give_is_refused(given: dict[str, Any]) -> None:
     with pytest.raises(UserError, match=r"^studies\.asked"):
         analysis.of(given)
-
-
-def test_the_ready_made_studies_are_accepted() -> None:
-    for path in (factory.ROOT / "config.yaml", *ALL):
-        assert analysis.read(path).runs
-
-
-def test_every_size_has_a_sweep_and_no_two_kinds_share_a_figure() -> None:
-    known = kinds.kinds(FAMILIES)
-    assert {known["qubits"].varies, known["depth"].varies} == {"qubits", "layers"}
-    named = [kind.figure.name for kind in known.values() if kind.figure]
-    assert len(named) == len(set(named))
-
-
-def test_reading_a_config_imports_nothing_heavy() -> None:
-    heavy = ("matplotlib", "pandas", "numpy", "scipy", "seaborn", "torch", "jinja2")
-    code = (
-        "import sys; from ketscale import analysis; from ketscale.analysis import catalogue;"
-        "catalogue.figures_of(analysis.read('config.yaml'));"
-        f"print([name for name in {heavy} if name in sys.modules])"
-    )
-    done = subprocess.run([sys.executable, "-c", code], cwd=factory.ROOT, capture_output=True, text=True)
-    assert done.stdout == "[]\n", done.stderr
 
 
 class Gate(Workload, frozen=True, kw_only=True):
@@ -137,20 +110,6 @@ def of(studies: dict[str, Any]) -> Config:
     return config
 
 
-def test_a_family_without_simulators_is_trained_with_none() -> None:
-    families = {**FAMILIES, "toy": dataclasses.replace(TOY, simulators=())}
-    given = copy.deepcopy(factory.default_study())
-    given["workloads"]["gate"] = {}
-
-    def asking(simulator: str) -> Config:
-        block = {"kind": "accuracy", "question": "?", "axes": {**AXES, "simulator": simulator}}
-        return Config.of({**given, "studies": {"asked": block}}, families)
-
-    assert len(asking("none").runs) == 3
-    with pytest.raises(UserError, match="cannot evaluate shaped; models of toy take simulator: none"):
-        asking("fused")
-
-
 def test_a_size_that_no_model_of_a_study_has_is_refused() -> None:
     digits = {"kind": "accuracy", "question": "?", "axes": {**factory.point(protocol="quality"), "levels": 3}}
     with pytest.raises(
@@ -203,16 +162,6 @@ def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path]:
     factory.write_all(config, results, lambda run: better_than_constant(run, config))
     report.build(config, results)
     return config, results
-
-
-def test_sizes_and_metrics_of_all_families_are_columns(reported: tuple[Config, Path]) -> None:
-    runs = pd.read_csv(reported[1] / "tables/runs.csv")
-    gates, digits = runs[runs["family"] == "toy"], runs[runs["family"] == "images"]
-    assert gates["levels"].notna().all() and gates["layers"].isna().all()
-    assert digits["layers"].notna().all() and digits["levels"].isna().all()
-    assert {"test_infidelity", "test_leakage", "test_accuracy", "test_auc", "validation_loss"} <= set(runs)
-    # Guessing gives no infidelity in particular; for accuracies the records say what it gives.
-    assert gates["test_chance"].isna().all() and digits["test_chance"].dropna().eq(0.1).any()
 
 
 def test_less_is_better_where_the_family_says_so(reported: tuple[Config, Path]) -> None:

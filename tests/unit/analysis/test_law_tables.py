@@ -99,18 +99,6 @@ def test_unsound_points_are_left_out_and_named(change: dict[str, Any], why: str)
     )
 
 
-def test_gpus_must_be_as_many_as_ranks() -> None:
-    rows = [
-        row for count in (1, 2, 4) for row in runs(1 / count, layout=f"ddp-n1r{count}t1", gpus="H100; H100")
-    ]
-    assert of(laws_of("strong", rows), "Amdahl")["reason"].endswith("left out: 4 ranks: 4 ranks on 2 GPUs")
-
-
-def test_only_seeds_of_every_point_count() -> None:
-    rows = [*ranks(1), *ranks(2, seeds=(0, 1)), *ranks(4)]
-    assert of(laws_of("strong", rows), "Amdahl")["reason"].startswith("2 seeds at every point")
-
-
 @pytest.mark.parametrize("change, why", [
     ({"hardware": "CPU, 2 cores"}, "other hosts (CPU, 8 cores and CPU, 2 cores)"),
     ({"packages": "torch=2.13"}, "other packages (torch 2.9 and 2.13)"),
@@ -130,18 +118,6 @@ def test_each_class_of_hosts_has_laws_of_its_own() -> None:
     assert amdahl.loc["B", "estimate"] == pytest.approx(0.6 / 2.6, rel=0.1)
     found = fits.of_line(laws, line().assign(hardware="B"))
     assert found is not None and found.words.endswith("with serial fraction 0.23")
-
-
-def test_a_series_without_one_worker_takes_the_serial_run() -> None:
-    others = [row for count in (2, 4) for row in ranks(count)]
-    amdahl = of(laws_of("strong", [*runs(1.0, layout="cpu-n1r1t1"), *others]), "Amdahl")
-    assert (amdahl["series"], amdahl["points"]) == ("mpi-n1r*t1", 3)
-
-
-def test_threads_and_ranks_are_two_series() -> None:
-    threads = [row for count in (1, 2) for row in runs(1 / count, layout=f"cpu-n1r1t{count}")]
-    laws = laws_of("strong", [*threads, *ranks(1), *ranks(2)])
-    assert list(laws[laws["law"] == "USL"]["series"]) == ["cpu-n1r1t*", "mpi-n1r*t1"]
 
 
 def test_weak_scaling_has_gustafsons_law() -> None:
@@ -180,10 +156,6 @@ def test_untimed_runs_say_nothing_about_an_all_reduce() -> None:
     assert reductions([1000, 10_000, 100_000], timed=False).empty
 
 
-def test_one_size_of_gradients_has_no_law() -> None:
-    assert reductions([1000], (2, 4, 8)).empty
-
-
 def test_ddp_sums_larger_gradients_in_several_messages() -> None:
     laws = reductions([1000, 10_000, 100_000, 2_000_000], layout="ddp-cpu-n1r2t1")
     assert set(laws["points"]) == {3}
@@ -212,32 +184,6 @@ def test_a_sweep_names_the_regime_of_each_point() -> None:
     assert inside["low"] < 2e-6 / gates < inside["high"] and outside["low"] < 8e-6 / gates < outside["high"]
     assert fixed["regimes"] == ("dispatch: 8 to 128; cache: 512; memory: 2048 to 32768")
     assert fixed["held_out"] == "batch 32768" and fixed["error_low"] < 0 < fixed["error_high"]
-
-
-def test_without_a_known_cache_it_is_not_told_from_memory() -> None:
-    (fixed, _) = laws_of("batch", batches()).to_dict("records")
-    assert fixed["regimes"] == "dispatch: 8 to 128; cache or memory: 512 to 32768"
-
-
-def test_a_cost_that_no_line_fits_has_no_regimes() -> None:
-    rows = [row for batch in (8, 32, 128, 512) for row in runs(batch**0.5, batch=batch, layout="cpu-n1r1t1")]
-    assert set(laws_of("batch", rows)["verdict"]) == {"rejected"}
-    assert set(laws_of("batch", rows)["regimes"]) == {""}
-
-
-def test_depth_is_swept_at_each_number_of_qubits() -> None:
-    rows = [
-        row for qubits in (4, 6) for layers in (1, 2, 4, 8)
-        for row in runs(1e-3 * (1 + layers), size=f"q{qubits}-l{layers}", layout="cpu-n1r1t1")
-    ]  # fmt: skip
-    laws = laws_of("depth", rows)
-    assert list(laws["size"]) == ["q4-l*"] * 2 + ["q6-l*"] * 2
-    assert set(laws["batch"]) == {64} and set(laws["verdict"]) == {"accepted"}
-
-
-def test_a_classical_model_has_no_amplitudes() -> None:
-    assert fits.load(CONFIG.family("digits"), {"qubits": 0, "layers": 0}, 64, "fp32") is None
-    assert laws_of("batch", [row for b in (8, 32, 128) for row in runs(1.0, batch=b, size="q0-l0")]).empty
 
 
 @pytest.mark.parametrize("precision, size", [("fp32", 8), ("amp", 8), ("fp64", 16)])
@@ -269,17 +215,3 @@ def test_an_accepted_law_goes_through_its_points(scale: float) -> None:
     assert found is not None and found.words == "Amdahl's law with serial fraction 0.1"
     assert (found.workers[0], found.workers[-1]) == (pytest.approx(1), pytest.approx(8))
     assert found.speedups == pytest.approx([scale / (0.1 + 0.9 / p) for p in found.workers], rel=0.01)
-
-
-def test_a_law_that_was_not_accepted_is_not_drawn() -> None:
-    laws = laws_of("strong", [row for count in RANKS[:2] for row in ranks(count)])
-    assert fits.of_line(laws, line(RANKS[:2])) is None
-    assert fits.of_line(laws.head(0), line()) is None
-
-
-def test_the_lines_of_a_sweep_name_their_regimes() -> None:
-    rows = batches(cache_bytes=64 * KIB)
-    laws = laws_of("batch", rows)
-    points = pd.DataFrame([{**row, "study": "s"} for row in rows if row["seed"] == 0])
-    assert fits.regimes(laws, points) == "dispatch: 8 to 128; cache: 512; memory: 2048 to 32768"
-    assert fits.regimes(laws.head(0), points) == ""

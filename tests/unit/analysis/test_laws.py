@@ -94,14 +94,6 @@ def test_times_of_another_law_are_rejected(case: str, law: Law) -> None:
     assert "the largest residual is" in found.reason and "the spread over seeds" in found.reason
 
 
-def test_usl_without_coherency_is_amdahls_law() -> None:
-    exact = CASES["amdahl"][2]
-    found = fitted("amdahl", times(exact, 0.01, 5, np.random.default_rng(4)), known.USL)
-    contention, coherency, _ = found.estimates
-    assert found.verdict == "accepted"
-    assert contention.low < 0.1 < contention.high and coherency.low < 0 < coherency.high
-
-
 @pytest.mark.parametrize(
     "exact, law, why",
     [
@@ -113,18 +105,6 @@ def test_usl_without_coherency_is_amdahls_law() -> None:
 def test_parameters_without_a_meaning_are_rejected(exact: Sequence[float], law: Law, why: str) -> None:
     found = fitted("amdahl", times(exact, 0.01, 3, np.random.default_rng(3)), law)
     assert found.verdict == "rejected" and found.reason == why
-
-
-def test_the_last_point_is_predicted_from_the_others() -> None:
-    exact = [*CASES["amdahl"][2][:-1], 2 * CASES["amdahl"][2][-1]]
-    error = fitted("amdahl", times(exact, 0.01, 5, np.random.default_rng(6))).error
-    assert error is not None and error.low < -0.5 < error.high < -0.4
-
-
-def test_the_fewest_points_leave_none_to_hold_out() -> None:
-    exact = np.asarray([CASES["amdahl"][2][:3]] * 3)
-    found = fit(known.AMDAHL, [RANKS[:3]], exact.tolist(), ["1", "2", "4"])
-    assert found.verdict == "accepted" and found.error is None
 
 
 @pytest.mark.parametrize(
@@ -149,11 +129,6 @@ def test_times_that_are_none_are_refused(wrong: float) -> None:
     rows[1][2] = wrong
     found = fit(known.AMDAHL, [RANKS], rows, list(map(str, RANKS)))
     assert (found.verdict, found.reason) == ("refused", "a time is not a positive number")
-
-
-def test_points_that_do_not_tell_terms_apart_are_refused() -> None:
-    found = fit(known.AMDAHL, [(8.0, 8.0, 8.0)], [[1.0, 1.1, 1.2]] * 3, ["a", "b", "c"])
-    assert (found.verdict, found.reason) == ("refused", "its points do not tell its terms apart")
 
 
 def test_the_closed_forms_are_those_of_their_authors() -> None:

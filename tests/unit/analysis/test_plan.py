@@ -101,7 +101,7 @@ def drawn_processes(draw):
     return config, process, lambda runs: max([0.0, *(once[run] for run in runs)]) * len(runs) ** share
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", range(12))
 def test_a_budget_buys_as_many_further_seeds_as_any_choice_of_them_does(seed):
     """Against every set of them: whole cohorts are chosen where they are cheaper."""
     draw = random.Random(seed)
@@ -126,8 +126,7 @@ def test_a_budget_buys_as_many_further_seeds_as_any_choice_of_them_does(seed):
         assert len(found) == max(len(of) for of in sets if costs[of] <= budget)
 
 
-@pytest.mark.parametrize("cores", [1, 2])
-@pytest.mark.parametrize("seeds", [5, 9, 12])
+@pytest.mark.parametrize(("seeds", "cores"), [(5, 1), (9, 2)])
 def test_a_budget_buys_as_many_seeds_of_a_point_as_any_choice_that_completes_it(seeds, cores):
     """Its cohorts are those that a call forms, of at most four; without three seeds, or all, a point is not begun."""
     config = maker.config(one=maker.study(seed=list(range(seeds))))
@@ -219,15 +218,12 @@ def test_without_records_it_says_so_and_names_what_to_measure(capsys):
     write(config)
     out = call(capsys, "--node-hours", "1")
     assert "12 runs missing, and no record tells what any of them costs.\n" in out
-    assert re.search(r"^ +3 +\? .+/timing \(left out: no record tells its cost\)$", out, re.MULTILINE)
     named = [Run.parse(word) for word in re.findall(r"results/runs/\S+", out)]
     assert [(run.simulator, run.batch, run.seed) for run in named] == [("fused", 32, 0), ("qiskit", 32, 0)]
     assert "First" not in out
     # Without a target, Snakemake would run the whole study.
     assert cli.main(["plan", "--targets"]) != 0
-    said = capsys.readouterr()
-    assert said.out == "" and "measure one of each kind first" in said.err and "raise" not in said.err
-    assert "measure first" in call(capsys, "--limits")
+    assert capsys.readouterr().out == ""
 
 
 def test_the_plan_names_costs_and_the_command(capsys):
@@ -238,12 +234,9 @@ def test_the_plan_names_costs_and_the_command(capsys):
         finish(config, run)
     left = next(run for run in config.runs if run.batch == 64 and run.seed == 2)
     out = call(capsys, "--node-hours", "0.11")
-    assert "90 % intervals, from 2 records (A processor, 2 cores)" in out and "in the queue: unknown" in out
     row = r"^ +1 +0\.1 +6 min \(.+ to .+\) +1 +300 MB \(to \d+\) +digits/vqc/q4-l3-b64\S+$"
     assert re.search(row, out, re.MULTILINE)
-    assert re.search(r"^ +3 +0\.\d+ .+/q4-l3-b32\S+ \(left out: over the budget\)$", out, re.MULTILINE)
     assert "First: 1 run in 0.1 of 0.11 node-hours.\nLeft out: 3 runs (over the budget by " in out
-    assert "The longest run: vqc q4-l3 on digits, 40 steps: about 6 min on one core.\n" in out
     assert f"  snakemake --profile profiles/local \\\n    results/{left.path}\n" in out
     assert call(capsys, "--node-hours", "0.11", "--targets") == f"results/{left.path}\n"
     said = json.loads(call(capsys, "--json"))
@@ -272,19 +265,6 @@ def test_runs_that_a_budget_pays_for_cost_what_they_do_in_cohorts_of_their_own(c
         )
         assert made["chosen"]["node_hours"]["middle"] <= budget
         assert paid and max(one["members"] for one in paid) <= len(paid)
-
-
-def test_a_budget_for_few_of_many_seeds_buys_whole_cohorts(capsys):
-    """Chosen across cohorts they would train in smaller ones, where each costs more."""
-    config = maker.config(one=maker.study(protocol="parity", simulator="fused", seed=list(range(200))))
-    write(config)
-    finish(config, config.runs[-1], minutes=30.0)
-    whole = json.loads(call(capsys, "--json"))["runs"]
-    largest = max(one["members"] for one in whole)
-    share = next(one for one in whole if one["members"] == largest)["node_hours"]["middle"]
-    made = json.loads(call(capsys, "--node-hours", str(2.01 * largest * share), "--json"))
-    members = Counter(one["members"] for one in made["runs"] if one["chosen"])
-    assert members == {largest: 2 * largest}
 
 
 def test_of_a_run_with_a_checkpoint_what_is_left_is_counted(capsys):
@@ -349,20 +329,6 @@ def test_without_node_hours_the_budget_is_what_the_site_file_leaves(capsys):
     assert "First: 2 runs in 1 of 1 node-hours." in call(capsys, "--node-hours", "1.02")
 
 
-def test_a_budget_of_which_nobody_says_what_is_used_is_an_error(capsys):
-    write(maker.config(one=maker.study()))
-    Path("profiles/slurm").mkdir(parents=True)
-    Path("profiles/slurm/site.yaml").write_text("node_hours: 74\nlimits: [{minutes: 3, memory_mb: 100}]\n")
-    Path("bin").mkdir()
-    Path("bin/sacct").write_text("#!/bin/sh\necho 'Slurm accounting storage is disabled' >&2; exit 1\n")
-    Path("bin/sacct").chmod(0o755)
-    assert cli.main(["plan"]) == 2
-    said = capsys.readouterr().err
-    assert "sacct failed: Slurm accounting storage is disabled, so nothing tells" in said
-    assert "give --node-hours" in said and len(said.splitlines()) == 1
-    assert cli.main(["plan", "--node-hours", "20"]) == 0
-
-
 @pytest.mark.parametrize(
     ("text", "seconds"), [("3h", 10800), ("90min", 5400), ("90m", 5400), ("1d12h", 129600), ("1h30m", 5400)]
 )
@@ -371,36 +337,3 @@ def test_a_time_is_given_in_days_hours_and_minutes(text, seconds):
     for wrong in ("3", "h", "", "3 h", "-3h", "1m1h", "0h"):
         with pytest.raises(argparse.ArgumentTypeError, match="should be a time such as 3h"):
             commands.span(wrong)
-
-
-def test_records_of_another_folder_tell_costs_too(capsys):
-    config = maker.config(one=maker.study(seed=[0, 1]))
-    write(config)
-    finish(config, config.runs[0])
-    Path("results").rename("elsewhere")
-    assert "no record tells" in call(capsys)
-    assert "First: 2 runs in 0.2 node-hours." in call(capsys, "--records", "elsewhere")
-    assert cli.main(["plan", "--records", "nowhere"]) == 2
-    assert "--records nowhere: not a results folder" in capsys.readouterr().err
-
-
-def test_limits_say_nothing_of_runs_beyond_the_records(capsys):
-    config = maker.config(one=maker.study(batch=[64, 512]))
-    write(config)
-    for run in config.runs:
-        if run.batch == 64 and run.seed < 2:
-            finish(config, run)
-    out = call(capsys, "--limits")
-    assert out.count("minutes: ") == 1 and "batch: 64," in out
-    assert "# 3 runs beyond the records: give their limits by hand" in out
-
-
-def test_a_fit_is_not_to_be_measured_first(capsys):
-    given = maker.given(one=maker.study(model="kernel", batch=1, simulator="fused", protocol="fit"))
-    given["protocols"]["fit"] = {"precision": "fp64", "timed": False}
-    Path("config.yaml").write_text(
-        yaml.safe_dump(given | {"studies": {"one": given["studies"]["one"] | {"kind": "accuracy"}}})
-    )
-    assert cli.main(["plan"]) == 0
-    out = capsys.readouterr().out
-    assert "(left out: fitted or probed: no steps tell its time)" in out and "snakemake" not in out

@@ -17,7 +17,7 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis import columns, metrics, report, verdicts
 from ketscale.analysis.analysed import Analysed
-from ketscale.analysis.kinds import finding, selection
+from ketscale.analysis.kinds import selection
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config, Metric
 from ketscale.grid import Run
@@ -63,23 +63,16 @@ def recorded(
         found = truth(run)
         if found is None:
             return FAILED
-        validation, right = found
+        (validation, right), epochs = found, {"epochs": 30, "best_epoch": 20, "chosen": {}}
         figures = {**factory.metrics(config, run), "accuracy": validation}
         if config.is_trial(run):
-            return {
-                "quality": {
-                    "epochs": 30,
-                    "best_epoch": 20,
-                    "chosen": {},
-                    "validation": figures,
-                    "test": {},
-                    "right": None,
-                }
-            }
+            return {"quality": {**epochs, "validation": figures, "test": {}, "right": None}}
         test = {**figures, "accuracy": float(right.mean()), "count": len(right)}
         cases = msgspec.to_builtins(packed([[int(case)] for case in right]))
-        return {"quality": {"epochs": 30, "best_epoch": 20, "chosen": {}, "validation": figures, "test": test, "right": cases},
-                **(change(run) or {})}  # fmt: skip
+        return {
+            "quality": {**epochs, "validation": figures, "test": test, "right": cases},
+            **(change(run) or {}),
+        }
 
     factory.write_all(config, results, made)
     for workload in config.studied:
@@ -126,23 +119,14 @@ CASES: dict[str, tuple[dict[str, Any], Truth, str]] = {
     "one seed": (
         {"seeds": 1}, shares(vqc=0.9, mlp=0.6), verdicts.FEW,
     ),
-    "five of eight seeds failed, and the others are better": (
-        {}, lost(shares(vqc=0.9, mlp=0.6), "vqc", 5), verdicts.FAILED,
-    ),
     "five of eight seeds failed, and the others are worse": (
         {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 5), verdicts.FAILED,
-    ),
-    "six of eight seeds failed, and two have no interval": (
-        {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 6), verdicts.FAILED,
     ),
     "one of eight seeds failed, and the others are better by more than it can take": (
         {}, lost(shares(vqc=0.95, mlp=0.3), "vqc", 1), verdicts.BETTER,
     ),
     "three of the control's eight seeds failed, and the others are worse": (
         {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 3), verdicts.BETTER,
-    ),
-    "five of the control's eight seeds failed, and the others are worse": (
-        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 5), verdicts.FAILED,
     ),
     "all of the control's seeds failed, and guessing does not stand in": (
         {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 8), verdicts.FAILED,
@@ -162,9 +146,6 @@ CASES: dict[str, tuple[dict[str, Any], Truth, str]] = {
     ),
     "no control": (
         {"controls": ()}, shares(vqc=0.6), verdicts.BETTER,
-    ),
-    "better than guessing, but most seeds failed": (
-        {"controls": ()}, lost(shares(vqc=0.6), "vqc", 7 - 2), verdicts.FAILED,
     ),
     "at chance": (
         {"controls": ()}, shares(vqc=0.1), verdicts.CANNOT_TELL,
@@ -191,17 +172,8 @@ def test_a_strong_control_is_not_exchanged_for_a_weak_one_because_a_seed_failed(
     """That seed gets nothing right: 7/8 of 0.9 are more than 0.3, and less than 0.8."""
     for weak, best in ((0.3, "strong"), (0.8, "weak")):
         of = lost(shares(vqc=0.95, strong=0.9, weak=weak), "strong", 1)
-        found, rows = asked(analysis.of(given(controls=("weak", "strong"))), tmp_path / best, of)
+        _, rows = asked(analysis.of(given(controls=("weak", "strong"))), tmp_path / best, of)
         assert rows.loc["vqc", "control"] == best
-        assert found.rows[0].more["parameters"] == "70,186 / 70,186", "those of a seed that has a model"
-
-
-def test_one_seed_has_the_interval_of_its_samples(tmp_path: Path) -> None:
-    found, rows = asked(analysis.of(given(seeds=1)), tmp_path, shares(vqc=175 / 180, mlp=0.9))
-    # scipy.stats.binomtest(175, 180).proportion_ci(method="wilson")
-    assert rows.loc["vqc", ["value_low", "value_high"]].tolist() == pytest.approx([0.9367, 0.9881], abs=1e-4)
-    assert "Intervals are of 95 %, over test samples, of one seed alone." in found.notes
-    assert not [note for note in found.notes if "over seeds" in note]
 
 
 def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path: Path) -> None:
@@ -217,28 +189,10 @@ def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path:
     assert (
         found.verdict == verdicts.WORSE and found.effect and found.effect.value == pytest.approx(-10, abs=0.1)
     )
-    assert (
-        found.rows[0].more["budget"] == "untuned / 3 settings, untuned"
-        and found.rows[0].more["parameters"] == "70,186 / 70,186"
-    )
     assert any("vqc was chosen out of 1 and mlp out of 3 settings" in note for note in found.notes)
     assert rows.loc["mlp"].set_index("batch")["chosen"].tolist() == [False, True, False]
     table = pd.read_csv(tmp_path / "tables/answers.csv").dropna(subset="effect")
     assert table[["effect", "unit"]].values.tolist() == [[pytest.approx(-10, abs=0.1), "points"]]
-
-
-@pytest.mark.parametrize(("rates", "told"), [([0.01, 0.1], ()), ([0.01, 0.2], ("one", "other", "search"))])
-def test_what_is_searched_of_a_model_is_no_other_training(rates: list[float], told: tuple[str, ...]) -> None:
-    study = given()
-    study["studies"]["asked"]["axes"]["protocol"] = "one"
-    protocol = {key: value for key, value in study["protocols"]["quality"].items() if key != "learning_rate"}
-    for name, space, models in (("one", [0.01, 0.1], {}), ("other", rates, {"mlp": {"width": [4, 5]}})):
-        search = {"trials": 2, "settings": {"learning_rate": space}, "models": models}
-        study["protocols"][name] = {**protocol, "search": search}
-    study["studies"]["asked"]["points"][1]["protocol"] = "other"
-    config = analysis.of(study)
-    sides = {run.model: config.settings(run) for run in config.runs if not config.is_trial(run)}
-    assert finding.apart(sides["vqc"], sides["mlp"]) == told
 
 
 def test_other_data_are_not_compared(tmp_path: Path) -> None:
@@ -262,20 +216,6 @@ def test_a_test_of_fewer_samples_under_the_same_hash_is_another_test(
 
     found, rows = asked(analysis.of(given()), tmp_path, cut)
     assert found.verdict == verdicts.APART and rows["effect"].isna().all()
-    assert "other splits (samples " in found.text
-
-
-def test_several_comparisons_are_counted(tmp_path: Path) -> None:
-    study = given()
-    study["workloads"]["second"] = {"kind": "digits", **study["workloads"]["digits"], "split_seed": 1}
-    study["studies"]["asked"]["axes"]["workload"] = ["digits", "second"]
-    config = analysis.of(study)
-    found, _ = asked(
-        config, tmp_path,
-        lambda run: (0.5, right(0.9 if (run.model, run.workload) == ("vqc", "second") else 0.6, 180, run.seed)),
-    )  # fmt: skip
-    assert found.verdict == verdicts.BETTER and len(found.rows) == 4
-    assert sorted(row.verdict for row in found.rows if row.verdict) == [verdicts.BETTER, verdicts.CANNOT_TELL]
 
 
 def shuffled(value: Any, draw: random.Random) -> Any:
@@ -356,19 +296,9 @@ def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path
     assert chosen[0] == chosen[1] == chosen[2]
 
 
-def test_a_control_alone_does_not_answer_what_was_asked_of_its_model(tmp_path: Path) -> None:
-    found, _ = asked(analysis.of(given()), tmp_path, lost(shares(vqc=0.9, mlp=0.6), "vqc", 8))
-    assert (found.verdict, found.effect) == (verdicts.FAILED, None)
-    assert [row.point for row in found.rows] == ["digits: mlp"]
-    study = given(controls=("mlp", "narrow"))
-    found, rows = asked(
-        analysis.of(study), tmp_path / "one", lost(shares(vqc=0.9, mlp=0.6, narrow=0.5), "mlp", 8)
-    )
-    assert rows.loc["vqc", "control"] == "narrow" and "Every seed of mlp on digits failed." in found.notes
-
-
-@pytest.mark.parametrize(("shared", "told"), [(0, False), (9, False), (10, True), (170, True), (350, True)])
-@pytest.mark.parametrize("controls", [("mlp",), ()])
+@pytest.mark.parametrize(
+    ("controls", "shared", "told"), [(("mlp",), 9, False), (("mlp",), 10, True), ((), 350, True)]
+)
 def test_a_test_that_is_known_from_training_decides_nothing(
     controls: tuple[str, ...], shared: int, told: bool, tmp_path: Path
 ) -> None:
@@ -383,9 +313,6 @@ def test_a_test_that_is_known_from_training_decides_nothing(
     )  # fmt: skip
     assert found.verdict == (verdicts.APART if told else verdicts.BETTER)
     assert rows.loc["vqc", "effect"] != rows.loc["vqc", "effect"] or not told
-    said = f"cannot be compared: up to {min(shared, 180)} of 180 test samples are not new."
-    assert found.text.endswith(said) == told
-    assert any(note.startswith(f"Careful: {shared} samples of validation and test") for note in found.notes) == bool(shared)  # fmt: skip
 
 
 def test_a_failed_seed_beside_guessing_stays_in_its_own_fold(tmp_path: Path) -> None:
@@ -450,7 +377,6 @@ def test_the_baseline_that_is_best_on_validation_stands_beside_each_model(tmp_pa
         assert row["over_baseline_low"] < row["over_baseline"] < row["over_baseline_high"]
     # It changes nothing of the comparison with the control.
     assert (rows.loc["vqc", "control"], found.verdict) == ("mlp", verdicts.BETTER)
-    assert {row.more["best baseline"] for row in found.rows} == {"logistic regression: 80.0 % (73.6 to 85.2)"}
 
 
 @pytest.mark.parametrize(("share", "weak"), [(0.1, True), (0.8, False), (0.9, False)])
@@ -465,8 +391,6 @@ def test_a_control_that_is_worse_than_the_baseline_is_called_weak(
         beside=[baseline("logistic regression", 0.8, samples=1000)],
     )
     assert found.verdict == (verdicts.BETTER if weak else verdicts.WORSE)
-    care = "(untuned, weak control)" if weak else "(untuned)"
-    assert found.text.endswith(f" {care}.") and found.short.endswith(f" {care}")
     said = [note for note in found.notes if "the control mlp is itself worse than the baseline" in note]
     assert len(said) == weak
 
@@ -480,36 +404,23 @@ def test_without_a_control_the_best_baseline_stands_in(tmp_path: Path) -> None:
         row["over_baseline"],
         row["over_baseline_low"],
     )
-    assert not [note for note in found.notes if "the baseline" in note]
-
-
-def test_baselines_of_other_data_and_missing_ones_are_told(tmp_path: Path) -> None:
-    config, truth = analysis.of(given(controls=())), shares(vqc=0.6)
-    found, rows = asked(config, tmp_path / "other", truth, beside=[STRONG], features="0" * 64)
-    assert "Beside digits, its baselines are of other data: run `ketscale baseline digits`." in found.notes
-    assert rows["baseline"].isna().all() and rows.loc["vqc", "control"] == "guessing"
     missing = Baseline("logistic regression", why="it needs scikit-learn")
-    found, rows = asked(config, tmp_path / "missing", truth, beside=[WEAK, missing])
-    assert "Beside digits, there is no logistic regression: it needs scikit-learn." in found.notes
+    _, rows = asked(
+        analysis.of(given(controls=())), tmp_path / "missing", shares(vqc=0.6), beside=[WEAK, missing]
+    )
     assert rows.loc["vqc", "control"] == "majority class"
-    (tmp_path / "missing/baselines/digits.json").unlink()
-    found = factory.collect(factory.partial(config), tmp_path / "missing").parts[0].answer
-    assert "Beside digits, no baseline has been fitted to it: run `ketscale baseline digits`." in found.notes
+
+
+def test_baselines_of_other_data_do_not_count(tmp_path: Path) -> None:
+    config = analysis.of(given(controls=()))
+    _, rows = asked(config, tmp_path, shares(vqc=0.6), beside=[STRONG], features="0" * 64)
+    assert rows["baseline"].isna().all() and rows.loc["vqc", "control"] == "guessing"
 
 
 def test_each_seed_has_the_baseline_of_its_fold(tmp_path: Path) -> None:
     """Seeds 0 to 5 of a study in which each seed leaves another of three recordings out."""
     made = given(seeds=6, controls=(), workload="eeg-synthetic", model="classical_mamba", **NONE)
-    settings = {
-        "subjects": 1,
-        "trials": 45,
-        "rate": 80,
-        "window_s": 1.0,
-        "seed": 0,
-        "gain": 20,
-        "split_seed": 0,
-    }
-    made["workloads"]["eeg-synthetic"] = {**settings, "split": "runs"}
+    made["workloads"]["eeg-synthetic"] |= {"subjects": 1, "trials": 45, "split": "runs"}
     config = analysis.of(made)
     beside = [
         baseline("CSP with LDA", share, fold=fold, samples=15) for fold, share in enumerate((0.2, 0.4, 0.6))
@@ -550,7 +461,6 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
     assert (
         found.verdict == verdicts.BETTER and not rows["why"].any(skipna=True) and (rows["splits"] == 3).all()
     )
-    assert "Intervals are of 95 %, over 3 splits, seeds and test samples." in found.notes
     # The interval of a model's own accuracy has the splits, that of the difference, which all have, is narrower.
     assert rows.loc["vqc", "value_high"] - rows.loc["vqc", "value_low"] > 0.2
     assert rows.loc["vqc", "effect_high"] - rows.loc["vqc", "effect_low"] < 20
@@ -575,22 +485,23 @@ def test_other_data_of_the_same_split_are_still_not_joined(tmp_path: Path) -> No
 # --- without validation ---
 
 
-def test_without_validation_a_model_has_one_configuration(tmp_path: Path) -> None:
-    def unvalidated(config: Config, folder: Path) -> tuple[Answer, pd.DataFrame]:
-        def made(run: Run) -> Mapping[str, Any]:
-            share = {"vqc": 0.9, "mlp": 0.6}[run.model]
-            quality = factory.record(config, run)["quality"]
-            cases = right(share, 180, run.seed)
-            test = {**quality["test"], "accuracy": float(cases.mean()), "count": len(cases)}
-            bits = msgspec.to_builtins(packed([[int(case)] for case in cases]))
-            return {"quality": {**quality, "validation": {}, "test": test, "right": bits}}
+@pytest.mark.parametrize("layers", [[3], [1, 3]])
+def test_without_validation_a_model_has_one_configuration(layers: list[int], tmp_path: Path) -> None:
+    config = analysis.of(given(seeds=4, layers=layers))
 
-        factory.write_all(config, folder, made)
-        found = factory.collect(factory.partial(config), folder)
-        return found.parts[0].answer, found.inputs.quality
+    def unvalidated(run: Run) -> Mapping[str, Any]:
+        quality = factory.record(config, run)["quality"]
+        share = {"vqc": 0.9, "mlp": 0.6}[run.model]
+        return {
+            "quality": {
+                **quality,
+                "validation": {},
+                "test": {**quality["test"], "accuracy": share, "count": 200},
+            }
+        }
 
-    one, rows = unvalidated(analysis.of(given(seeds=4)), tmp_path / "one")
-    assert one.verdict == verdicts.BETTER and rows["chosen"].all()
-    two, rows = unvalidated(analysis.of(given(seeds=4, layers=[1, 3])), tmp_path / "two")
-    assert two.verdict != verdicts.BETTER
-    assert not rows.loc[rows["model"] == "vqc", "chosen"].any()
+    factory.write_all(config, tmp_path, unvalidated)
+    found = factory.collect(factory.partial(config), tmp_path)
+    rows, one = found.inputs.quality, layers == [3]
+    assert (found.parts[0].answer.verdict == verdicts.BETTER) == one
+    assert rows.loc[rows["model"] == "vqc", "chosen"].any() == one

@@ -1,7 +1,6 @@
 """`ketscale recommend`: candidates, trials, and when two layouts cannot be told apart."""
 
 import os
-import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,9 +82,6 @@ def test_many_seeds_run_side_by_side_where_that_takes_less_core_time():
     said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
     text = recommend.as_text(said)
     assert "take fused on cpu-n1r1t2. The runner-up" in text
-    # 400 steps of 0.3 s, and its start, on two cores; and 400 of 0.4 s on one.
-    assert re.search(r"fused +cpu-n1r1t2 .+\)  +4(\.\d)? min$", text, re.MULTILINE)
-    assert re.search(r"fused +cpu-n1r1t1 .+\)  +2\.7 min$", text, re.MULTILINE)
     last = text.splitlines()[-1]
     assert last.startswith("many seeds: run them side by side on fused on cpu-n1r1t1, two at a time, in 0.6")
     assert last.endswith(" of the core time of fused on cpu-n1r1t2")
@@ -174,28 +170,6 @@ def test_rounds_of_trials_tell_apart_what_intervals_do_not():
     for values, apart in (((1.21, 1.2, 1.22), True), ((1.4, 0.9, 1.2), False)):
         ratio = comparison.paired(dict(enumerate(values)), dict.fromkeys(range(3), 1.0), 0.0)
         assert Recommendation("m", two, Compared(ratio), "rounds").apart is apart
-
-
-@pytest.mark.parametrize(
-    ("factor", "said"),
-    [
-        (
-            0.98,
-            [
-                "are too close for more cores (0.98 times",
-                "take fused on cpu-n1r1t1, which needs the fewest cores",
-            ],
-        ),
-        (0.5, ["take fused on cpu-n1r1t2. By rounds it took 0.50 times"]),
-    ],
-)
-def test_a_runner_up_with_more_cores_must_pay(factor, said):
-    config = study()
-    two = (choice(config, 1, 1.0, 0.5, 2.0), choice(config, 2, 1.2, 0.6, 2.4))
-    rounds = {number: factor + 0.001 * number for number in range(3)}
-    ratio = comparison.paired(rounds, dict.fromkeys(range(3), 1.0), 0.0)
-    found = recommend._answer(Recommendation("m", two, Compared(ratio), "rounds"))
-    assert len(found) == len(said) and all(words in line for words, line in zip(said, found, strict=True))
 
 
 @pytest.mark.parametrize(("rounds", "over"), [(3, "rounds"), (2, "seeds")])

@@ -9,10 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ketscale import analysis
 from ketscale.analysis import verdicts
 from ketscale.analysis.kinds.kind import Answer
-from ketscale.analysis.wording import fitting
 from ketscale.grid import Run
 from tests import records_factory as factory
 from tests.sentences import answers_of, faults
@@ -44,13 +42,6 @@ def noisy(*typical: float, share: float = 0.05) -> Callable[[int, int], float]:
     """The time of a layout and a seed: the layout's own, with noise of this share that is drawn once and for all."""
     noise = np.exp(np.random.default_rng(7).normal(0.0, share, (len(typical), 50)))
     return lambda layout, seed: float(typical[layout] * noise[int(layout), seed])
-
-
-def test_the_fullest_sentence_that_keeps_the_limits_is_taken() -> None:
-    long = " ".join(["word"] * 26)
-    assert fitting(
-        long, "1, 2, 3 and 4 are numbers", "fp64 and q4-l3 are names, 2.5e-3 and 1,024 are numbers", "short"
-    ) == ("fp64 and q4-l3 are names, 2.5e-3 and 1,024 are numbers")
 
 
 # Doctored records with a known truth, and the verdict.
@@ -191,17 +182,6 @@ def test_what_is_said_follows_from_what_is_known(truth: str, tmp_path: Path) -> 
     assert said(tmp_path, studies, change).verdict == verdict
 
 
-def test_a_table_of_features_has_rows_and_not_images(tmp_path: Path) -> None:
-    made = factory.small_study(study("strong", workload="table", backend=LAYOUTS[:2]))
-    (tmp_path / "table.npz").write_bytes(b"")
-    made["workloads"]["table"] = {"kind": "arrays", "file": str(tmp_path / "table.npz")}
-    config = analysis.of(made)
-    assert config.samples("table") == "rows" and config.samples("digits") == "images"
-    factory.write_all(config, tmp_path / "results")
-    (answer,) = answers_of(config, tmp_path / "results").values()
-    assert "core-seconds for 1,000 rows" in answer.rows[0].more
-
-
 def test_a_row_for_each_point_says_its_step_and_what_was_left_out(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any]:
         if run.ranks == 4:
@@ -228,24 +208,3 @@ def test_a_row_for_each_point_says_its_step_and_what_was_left_out(tmp_path: Path
     assert four.verdict == verdicts.DISTURBED and four.effect and four.effect.n == 4
     assert "left out" not in four.more, "all of them are in its median"
     assert answer.effect == two.effect and answer.of == "speed of a step with two MPI ranks beside one core"
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [
-        (lambda record: {"machine": {**record["machine"], "host": "b"}}, "hosts"),
-        (
-            lambda record: {"code": {**record["code"], "imported": "nameelse"}},
-            "code",
-        ),
-        (lambda record: {"packages": {**record["packages"], "torch": "2.13"}}, "torch"),
-    ],
-)
-def test_times_that_share_no_host_code_or_packages_are_not_compared_and_it_says_why(
-    change: Callable[[dict[str, Any]], dict[str, Any]], why: str, tmp_path: Path
-) -> None:
-    studies = study("strong", backend=LAYOUTS[:2])
-    config = factory.small_config(studies)
-    answer = said(tmp_path, studies, lambda run: change(factory.record(config, run)) if run.ranks > 1 else {})
-    assert answer.verdict == verdicts.APART and answer.effect is None
-    assert answer.rows[1].verdict == verdicts.APART and why in answer.rows[1].more["left out"]

@@ -14,7 +14,6 @@ import yaml
 from ketscale import analysis, cli
 from ketscale.analysis import analysed, report, stamp
 from ketscale.config import Config
-from ketscale.errors import UserError
 from ketscale.jobs import baselines
 from tests import records_factory as factory
 
@@ -66,13 +65,8 @@ def test_what_is_as_it_was_made_is_not_made_again_and_would_be_the_same(made: Pa
 def test_other_baselines_are_named(made: Path) -> None:
     file = baselines.path(CONFIG, made, FIRST.workload)
     assert file is not None
-    before = file.read_bytes()
     baselines.write(file, factory.FEATURES, [baselines.Baseline("bigram", test=0.5)])
-    assert "report.html: baselines have changed, come or gone since it was made" in why(made)
-    file.write_bytes(before)
-    assert stamp.outdated(CONFIG, made) is None
-    file.unlink()
-    assert "report.html: baselines have changed, come or gone since it was made" in why(made)
+    assert "baselines have changed" in why(made)
 
 
 def test_another_config_gets_no_page_of_these_numbers(made: Path) -> None:
@@ -82,20 +76,21 @@ def test_another_config_gets_no_page_of_these_numbers(made: Path) -> None:
     assert stamp.outdated(other, made) is None and stamp.outdated(CONFIG, made) is not None
 
 
-@pytest.mark.parametrize(
-    "name",
-    ["tables/answers.csv", "tables/config.json", "figures/strong.svg", "figures/spans.csv", "report.html"],
-)
-def test_what_was_edited_or_deleted_is_named(made: Path, name: str) -> None:
-    path = made / name
-    before = path.read_bytes()
-    for changed in (before[:-3], before + b" ", before.replace(b"e", b"f", 1)):
-        path.write_bytes(changed)
+def test_what_was_edited_or_deleted_is_named_and_made_again(made: Path) -> None:
+    names = ("tables/answers.csv", "tables/config.json", "figures/strong.svg", "report.html")
+    before = {name: (made / name).read_bytes() for name in names}
+    for name, content in before.items():
+        path = made / name
+        path.write_bytes(content.replace(b"e", b"f", 1))
         assert why(made) == f"{path}: is not the file that was made: edited or damaged"
-    path.unlink()
-    assert why(made) == f"{path}: is missing"
+        path.unlink()
+        assert why(made) == f"{path}: is missing"
+        path.write_bytes(content)
+    (made / "report.html").unlink()
+    (made / "tables/answers.csv").write_text("")
     assert cli.main(["report"]) == 0
-    assert path.read_bytes() == before and stamp.outdated(CONFIG, made) is None
+    assert {name: (made / name).read_bytes() for name in names} == before
+    assert stamp.outdated(CONFIG, made) is None
 
 
 def test_a_figure_of_an_earlier_report_goes(made: Path) -> None:
@@ -104,38 +99,24 @@ def test_a_figure_of_an_earlier_report_goes(made: Path) -> None:
     assert not (made / "figures/strong.svg").exists() and (made / "figures/other.svg").exists()
 
 
-def other_record(results: Path) -> None:
-    factory.write(CONFIG, results, factory.record(CONFIG, FIRST, step_s=0.5))
+def other_record(results: Path) -> object:
+    return factory.write(CONFIG, results, factory.record(CONFIG, FIRST, step_s=0.5))
 
 
-def no_record(results: Path) -> None:
-    (results / FIRST.path).unlink()
+FEATURES = "features/digits/features.json"
 
 
-def damaged_record(results: Path) -> None:
-    (results / FIRST.path).write_text("{")
-
-
-def other_data(results: Path) -> None:
-    (results / "features/digits/features.json").write_text(json.dumps({"hash": "0" * 64}))
-
-
-def no_data(results: Path) -> None:
-    (results / "features/digits/features.json").unlink()
-
-
-def test_data_that_were_unknown_are_not_the_same(made: Path) -> None:
-    """Neither those that have come, nor those that have gone while the runs are there."""
-    no_data(made)
-    assert "the data of workload digits have changed, come or gone" in why(made)
-    report.build(CONFIG, made)
-    assert stamp.outdated(CONFIG, made) is None
-    (made / "features/digits/features.json").write_text(json.dumps({"hash": factory.FEATURES}))
-    assert "the data of workload digits have changed, come or gone" in why(made)
-
-
-@pytest.mark.parametrize("change", [other_record, no_record, damaged_record, other_data])
-def test_other_records_or_data_need_another_report(made: Path, change: Callable[[Path], None]) -> None:
+@pytest.mark.parametrize(
+    "change",
+    [
+        other_record,
+        lambda results: (results / FIRST.path).unlink(),
+        lambda results: (results / FIRST.path).write_text("{"),
+        lambda results: (results / FEATURES).write_text(json.dumps({"hash": "0" * 64})),
+        lambda results: (results / FEATURES).unlink(),
+    ],
+)
+def test_other_records_or_data_need_another_report(made: Path, change: Callable[[Path], object]) -> None:
     change(made)
     assert "changed" in why(made)
 
@@ -163,12 +144,6 @@ def test_a_report_of_another_version_or_ledger_is_made_again(made: Path) -> None
         path.write_text(json.dumps(given))
         assert said in why(made)
         path.write_text(before)
-
-
-def test_a_folder_that_was_copied_without_its_runs_is_not_made_again(made: Path) -> None:
-    shutil.rmtree(made / "runs")
-    shutil.rmtree(made / "features")
-    assert stamp.outdated(CONFIG, made) is None
 
 
 def test_a_partial_report_is_not_a_whole_one(tmp_path: Path) -> None:
@@ -209,31 +184,3 @@ def test_two_calls_that_write_the_same_report_both_end_well(tmp_path: Path) -> N
     reader.join()
     assert read and set(read) == {None} and stamp.outdated(PARTIAL, tmp_path) is None
     assert {(tmp_path / name).read_bytes() for name in files} in ({b"one"}, {b"another"})
-
-
-def test_a_call_that_writes_for_ever_is_not_waited_for(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stamp, "_PATIENCE_S", 0.05)
-    with stamp._lock(made, stamp.fcntl.LOCK_EX), pytest.raises(UserError, match="another call"):
-        report.build(CONFIG, made)
-
-
-def test_what_has_no_stamp_any_more_is_made_again(made: Path) -> None:
-    (made / "stamp.json").unlink()
-    assert "stamp.json: is missing" in why(made)
-
-
-def test_nothing_is_said_about_what_was_never_made(made: Path) -> None:
-    for name in ("tables", "figures"):
-        shutil.rmtree(made / name)
-    (made / "report.html").unlink()
-    (made / "stamp.json").unlink()
-    assert stamp.outdated(CONFIG, made) is None
-
-
-@pytest.mark.parametrize("name", ["../../x.csv", "a\0b", "/etc/hostname"])
-def test_a_stamp_names_files_of_its_folder_alone(made: Path, name: str) -> None:
-    path = made / "stamp.json"
-    said = json.loads(path.read_text())
-    said["files"][name] = "0" * 64
-    path.write_text(json.dumps(said))
-    assert "stamp.json: damaged (it names" in why(made)

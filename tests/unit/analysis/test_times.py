@@ -136,24 +136,6 @@ def test_what_is_said_follows_from_what_is_known(name: str) -> None:
         assert found["speedup_same_low"] < 0.999 * found["speedup_same_high"]
 
 
-def test_three_slow_seeds_of_thirty_do_not_move_the_typical_ratio() -> None:
-    found = told(rows_of(DOCTORED["three slow of thirty, equal medians"]))
-    assert found["speedup_same"] == pytest.approx(1.0, abs=0.01) and found["speedup_same_high"] < 1.02
-
-
-def test_outliers_are_counted_where_the_answer_is(tmp_path: Path) -> None:
-    point = factory.point(simulator="fused", backend=["cpu-n1r1t1", "cpu-n1r1t2"], seed=list(range(7)))
-    made = factory.small_config({"strong": {"kind": "strong", "question": "?", "axes": point}})
-
-    def change(run: Run) -> dict[str, Any]:
-        step = slow_in((4,), noisy(1 / run.threads, 0.01, run.threads))
-        return {"step_s": step(run.seed) if run.threads == 2 else noisy(1.0, 0.01, 1)(run.seed)}
-
-    factory.write_all(made, tmp_path, change)
-    _, two = factory.collect(made, tmp_path).parts[0].answer.rows
-    assert two.verdict == verdicts.PAYS and two.more["left out"] == "1 outlier"
-
-
 def test_a_comparison_of_devices_names_both_classes_of_host() -> None:
     gpu = {"layout": "gpu-n1r1t1", "hardware": "b: CPU, 2 cores, H100", "packages": "torch=2.9"}
     core, fast = ([row(seed=seed, **changes) for seed in range(3)] for changes in ({}, gpu))
@@ -219,15 +201,6 @@ def test_an_interval_at_another_level_is_students() -> None:
     """t quantiles for 2 degrees of freedom: 4.3027 at 97.5 %, 6.2053 at 98.75 % (two comparisons)."""
     ratio = Estimate(1.0, math.exp(-4.302653), math.exp(4.302653), 3)
     assert np.log(verdicts.widened(ratio, 0.975)) == pytest.approx([-6.205347, 6.205347], rel=1e-6)
-
-
-def test_whoever_asks_gets_the_same_pool(tmp_path: Path) -> None:
-    made = config(list)
-    factory.write_all(made, tmp_path, lambda run: {"step_s": 0.01 * noisy(1.0, 0.03, run.batch)(run.seed)})
-    inputs = Analysed.of(made, tmp_path).inputs
-    host = inputs.runs["hardware"].iloc[0]
-    times = inputs.collected.times
-    assert inputs.only("strong").collected.times is inputs.only("strong", host).collected.times is times
 
 
 def test_three_equal_times_are_no_proof_of_no_noise() -> None:
@@ -308,14 +281,6 @@ def test_two_machines_that_share_a_processor_are_two_classes_of_host(
     host = msgspec.structs.replace(MACHINE, memory_bytes=10**10)
     other = msgspec.structs.replace(host, **changes)
     assert (comparability.host_class(host) == comparability.host_class(other)) == same
-
-
-def test_nodes_of_one_type_are_one_class_of_host() -> None:
-    one, two = (
-        msgspec.structs.replace(MACHINE, node_type="icelake", host=host, memory_bytes=10**10) for host in "ab"
-    )
-    assert comparability.host_class(one) == comparability.host_class(two)
-    assert comparability.host_class(one).startswith("icelake: ")
 
 
 def test_jobs_that_were_given_one_gpu_or_four_are_on_one_class_of_host() -> None:

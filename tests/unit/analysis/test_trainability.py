@@ -84,13 +84,6 @@ def test_a_gradient_that_stays_does_not_fall_and_the_line_that_falls_leads(tmp_p
     }
 
 
-def test_below_three_seeds_nothing_is_decided(tmp_path: Path) -> None:
-    answer = answered(tmp_path, lambda qubits, layers, run: 0.5**qubits * noise(run), seed=[0, 1])
-    assert answer.verdict == verdicts.FEW
-    assert answer.effect is not None and answer.effect.low is None
-    assert answer.effect.value == pytest.approx(0.5, rel=0.05)
-
-
 def test_a_bend_widens_the_interval_and_is_noted(tmp_path: Path) -> None:
     """What all seeds have in common says nothing of how far the points are from a line."""
     straight = answered(tmp_path / "straight", lambda qubits, layers, run: 0.5**qubits * noise(run, 0.001))
