@@ -53,19 +53,6 @@ def default_config() -> Config:
     return analysis.of(default_study())
 
 
-def three_seeds_config(**changes: Any) -> Config:
-    """The default study with three seeds at every point that has several or a time, and some settings replaced."""
-    given = default_study()
-    for study in given["studies"].values():
-        if study["kind"] != "parity":
-            study["axes"] = {**study["axes"], "seed": [0, 1, 2]}
-            study["points"] = [
-                {axis: value for axis, value in point.items() if axis != "seed"}
-                for point in study.get("points", [{}])
-            ]
-    return analysis.of({**given, **changes})
-
-
 def small_study(studies: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
     """The default study's workloads, simulators and protocols with other studies, and other settings replaced."""
     return {**default_study(), "studies": dict(studies), **changes}

@@ -23,7 +23,15 @@ def answered(config: Config, results: Path, change: factory.Change) -> pd.DataFr
     return pd.read_csv(results / "tables/answers.csv")
 
 
-@pytest.mark.parametrize("path", [factory.ROOT / "config.yaml", *WHOLE], ids=lambda path: path.stem)
+# Each kind of study; the others are tested at night.
+FIRST = ("better-than-classical", "control", "eeg-published", "images", "sentences", "trainability")
+PATHS = [
+    pytest.param(path, marks=[] if path.stem in FIRST else pytest.mark.nightly, id=path.stem)
+    for path in WHOLE
+]
+
+
+@pytest.mark.parametrize("path", [factory.ROOT / "config.yaml", *PATHS])
 def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_path: Path) -> None:
     config = small(path)
     for name, change in factory.fates().items():

@@ -61,16 +61,8 @@ def drawn(results: Path, learning_rate: float = 0.001) -> tuple[pd.DataFrame, An
     points = {}
     for change, (_, step, _, off) in zip(made["studies"]["causes"]["points"], CHANGES.values(), strict=True):
         axes = {**AXES, **change}
-        key = (
-            axes["workload"],
-            axes["model"],
-            axes["segments"],
-            axes["batch"],
-            axes["simulator"],
-            axes["backend"],
-            axes["protocol"],
-        )
-        points[key] = step, off or 0.0
+        names = ("workload", "model", "segments", "batch", "simulator", "backend", "protocol")
+        points[tuple(axes[name] for name in names)] = step, off or 0.0
 
     def measured(run: Run) -> dict[str, Any]:
         segments = int(run.size.split("-s")[1])
@@ -105,9 +97,6 @@ def test_each_change_is_named_and_compared_with_the_baseline_seed_by_seed(tmp_pa
     assert rows["batching loop → broadcast"].more["losses"] == "same numbers, bitwise"
     assert rows["dt 0.01 → 0.025"].more["losses"] == "losses differ by 1.0e-04"
     assert not faults(answer)
-    words = (tmp_path / "figures/causes.svg").read_text()
-    for said in ("batch 4 → 1", "2 times as long", "1,000 times as fast"):
-        assert said in words
 
 
 def test_where_losses_are_chaotic_only_those_of_the_same_weights_are_compared(tmp_path: Path) -> None:
@@ -119,10 +108,7 @@ def test_where_losses_are_chaotic_only_those_of_the_same_weights_are_compared(tm
     ("points", "said"),
     [
         ([{}], "has no other; give it more"),
-        (
-            [{}, {"batch": 1, "simulator": "exact"}],
-            r"one of them in batch 4 -> 1, simulator literal -> exact; make them",
-        ),
+        ([{}, {"batch": 1, "simulator": "exact"}], "one of them in batch 4 -> 1, simulator literal -> exact"),
         ([{}, {"batch": 1, "seed": 7}], "seed7 has no seed in common with the first point"),
     ],
 )

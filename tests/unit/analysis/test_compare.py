@@ -191,6 +191,14 @@ def test_a_count_of_few_samples_decides_nothing_however_many_seeds_agree(tmp_pat
     assert set(verdicts(compare(tmp_path / "a", tmp_path / "b", 1.05), "accuracy").values()) == {verdict}
 
 
+def test_an_edited_record_fails_in_b_and_is_left_out_of_a(tmp_path):
+    a, b = written(tmp_path, lambda run: {"step_s": 0.01})
+    path = next(b.rglob("metrics.json"))
+    path.write_text(path.read_text().replace('"Synthetic CPU"', '"Another CPU"'))
+    assert len(compare(a, b, 1.05)["failed"]) == 1
+    assert compare(b, a, 1.05)["left_out"] == {"refused record": 1}
+
+
 def test_a_record_from_before_a_setting_counts_with_its_default_and_another_schema_is_stale(tmp_path):
     of = config()
     a, b = written(tmp_path, lambda run: {"step_s": 0.01}, of)

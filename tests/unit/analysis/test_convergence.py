@@ -30,13 +30,7 @@ SIMULATORS: dict[str, Any] = {
     "torch": {"device": "exact", "route": "torch"},
     **{
         name: {"device": name.split("-")[0], "dt": dt, "tolerance": 0.1}
-        for name, dt in {
-            "rk4-coarse": 0.05,
-            "rk4": 0.025,
-            "rk4-fine": 1e-4,
-            "euler-coarse": 0.02,
-            "euler": 0.01,
-        }.items()
+        for name, dt in zip(list(MEASURED)[2:], (0.05, 0.025, 1e-4, 0.02, 0.01), strict=True)
     },
     "literal": {"device": "rk4", "batching": "loop", "dt": 0.01, "tolerance": 0.1},
 }
@@ -93,16 +87,8 @@ def test_the_frontier_has_what_nothing_beats_and_rounding_is_no_gain(
 
 def test_other_work_has_a_frontier_of_its_own_and_busy_times_none() -> None:
     work = {"workload": "w", "model": "m", "size": "q1", "batch": [1, 2]}
-    points = pd.DataFrame(
-        {
-            **work,
-            "simulator": ["a", "b"],
-            "step_s": [1.0, 2.0],
-            "error": [1e-3, 1e-2],
-            "dt": [0.1, 0.1],
-            "flag": None,
-        }
-    )
+    measured = {"simulator": ["a", "b"], "step_s": [1.0, 2.0], "error": [1e-3, 1e-2], "dt": [0.1, 0.1]}
+    points = pd.DataFrame({**work, **measured, "flag": None})
     assert on_frontier(points).tolist() == [True, True]
     assert on_frontier(points.assign(batch=1)).tolist() == [True, False]
     assert on_frontier(points.assign(batch=1, flag=["busy", None])).tolist() == [False, True]
@@ -144,16 +130,6 @@ def test_the_answer_is_as_sure_as_its_row(tmp_path: Path) -> None:
     [
         ({"simulator": ["exact", "torch"]}, "at least one takes steps"),
         ({"protocol": {"timed": False}}, "protocol both has no epochs or is not timed"),
-        (
-            {
-                "workload": "digits",
-                "model": "vqc",
-                "layers": 1,
-                "segments": None,
-                "simulator": ["fused", "default.qubit"],
-            },
-            "the error of simulator fused is not measured with digits and vqc",
-        ),
     ],
 )
 def test_runs_without_an_error_or_a_time_are_refused(changes: dict[str, Any], said: str) -> None:

@@ -84,8 +84,7 @@ def written(results: Path, best: int = 1, others: float | None = 0.01) -> None:
             (results / run.folder / CURVES).write_text(text(run))
 
 
-@pytest.mark.parametrize("others", [0.01, None])
-@pytest.mark.parametrize("best", [0, 2])
+@pytest.mark.parametrize(("best", "others"), [(0, 0.01), (2, None)])
 def test_the_table_has_the_drawn_curves_of_the_best_seed_on_validation(
     tmp_path: Path, best: int, others: float | None
 ) -> None:
@@ -101,14 +100,9 @@ def test_the_table_has_the_drawn_curves_of_the_best_seed_on_validation(
     assert set(one["value"]) == {0.1 * 3}
 
 
-@pytest.mark.parametrize(
-    "other", [config(keep_model=False), factory.default_config()], ids=["not kept", "no curves"]
-)
-def test_without_curves_there_is_no_figure_and_no_error(tmp_path: Path, other: Config) -> None:
-    assert "curves" not in [figure.name for figure in catalogue.overviews(other)]
-    factory.write_all(factory.default_config(), tmp_path)
-    factory.collect(factory.default_config(), tmp_path)
-    assert pd.read_csv(tmp_path / "tables/curves.csv").empty
+def test_without_curves_there_is_no_figure() -> None:
+    for other in (config(keep_model=False), factory.default_config()):
+        assert "curves" not in [figure.name for figure in catalogue.overviews(other)]
 
 
 @pytest.mark.parametrize(

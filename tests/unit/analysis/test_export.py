@@ -66,6 +66,7 @@ def test_tensorboard_shows_every_run_with_its_history_its_metrics_and_its_settin
     assert settings["protocol.learning_rate"].number_value == 0.001
 
 
+@pytest.mark.nightly
 def test_mlflow_finds_every_run_with_its_history_its_metrics_and_its_settings(capsys, runs):
     pytest.importorskip("mlflow", reason="make trackers-extra adds it")
     from mlflow import MlflowClient

@@ -1,4 +1,4 @@
-"""Figures: all of the catalogue, without dates, honest about what is missing; and the words of answers."""
+"""Figures: honest about what is missing, and which points are on a line."""
 
 from __future__ import annotations
 
@@ -7,63 +7,32 @@ from pathlib import Path
 
 import matplotlib.pyplot as plt
 import pandas as pd
-import pytest
 
-from ketscale.analysis import catalogue, report
+from ketscale.analysis import report
 from ketscale.analysis.drawing import plots, style
-from ketscale.grid import Run
 from tests import records_factory as factory
-from tests.record_maker import beside
-
-FORMATS = ("svg", "png", "narrow.svg", "csv")
-CONFIG = factory.three_seeds_config(title="A <b>bold</b> & risky title", partial=True)
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The default study with a missing, a busy and a diverged point, and one that timed out, drawn and reported."""
-    root = tmp_path_factory.mktemp("study")
-
-    def change(run: Run) -> dict[str, object] | None:
-        if run.simulator == "qiskit" and run.seed == 2:
-            return None
-        if run.layout == "mpi-n1r1t1" and run.protocol == "timing":
-            return {"quiet": beside(others_share=0.4)}
-        if run.simulator == "default.qubit-loop-shift" and run.protocol == "timing":
-            return {"status": "timed_out", "reason": "its time was over"}
-        if run.size == "q4-l6" and run.seed == 1:
-            return {"status": "diverged", "reason": "loss is <NaN> at step 7"}
-        return {}
-
-    factory.write_all(CONFIG, root, change)
-    report.build(CONFIG, root)
-    return root
-
-
-def test_every_figure_has_its_files_and_there_is_no_other(results: Path) -> None:
-    names = [figure.name for figure in catalogue.figures_of(CONFIG) if figure.name != "map"]
-    expected = {f"{name}.{kind}" for name in names for kind in FORMATS}
-    assert {path.name for path in (results / "figures").iterdir()} == expected
-
-
-def test_a_figure_is_the_same_file_when_drawn_again(results: Path) -> None:
-    again = factory.collect(CONFIG, results).figures["depth"]
-    assert {kind: (results / f"figures/depth.{kind}").read_bytes() for kind in FORMATS} == again
-
-
-def test_the_shares_of_a_step_add_up(results: Path) -> None:
-    spans = pd.read_csv(results / "figures/spans.csv")
-    total = spans.groupby(["batch", "simulator", "layout", "features"])["share"].sum()
-    assert total.tolist() == pytest.approx([1.0] * len(total))
-    assert not spans["span"].str.endswith(".total").any()
 
 
 def test_a_study_without_any_run_has_a_page_and_no_figure(tmp_path: Path) -> None:
-    config = factory.small_config({"weak": CONFIG.given["studies"]["weak"]}, partial=True)
+    config = factory.small_config({"weak": factory.default_study()["studies"]["weak"]}, partial=True)
     report.build(config, tmp_path)
     assert "15 runs: 15 missing" in (tmp_path / "report.html").read_text()
     # An output of the workflow.
     assert list((tmp_path / "figures").iterdir()) == []
+
+
+def test_figures_for_papers_have_two_widths_and_no_font_of_type_3(tmp_path: Path) -> None:
+    axes = factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"], seed=[0])
+    config = factory.small_config({"strong": {"kind": "strong", "question": "?", "axes": axes}})
+    factory.write_all(config, tmp_path)
+    report.papers(config, tmp_path)
+    for ending, width in style.WIDTHS.items():
+        text = (tmp_path / f"paper/strong.{ending}svg").read_text()
+        found = float(text.split('width="')[1].split("pt")[0]) / 72
+        assert width <= found < width + 0.2
+        fonts = (tmp_path / f"paper/strong.{ending}pdf").read_bytes()
+        assert b"/Type3" not in fonts and b"/FontFile2" in fonts
+    assert not (tmp_path / "report.html").exists()
 
 
 def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> None:

@@ -296,6 +296,11 @@ def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path
     assert chosen[0] == chosen[1] == chosen[2]
 
 
+def test_a_control_alone_does_not_answer_what_was_asked_of_its_model(tmp_path: Path) -> None:
+    found, _ = asked(analysis.of(given()), tmp_path, lost(shares(vqc=0.9, mlp=0.6), "vqc", 8))
+    assert (found.verdict, found.effect) == (verdicts.FAILED, None)
+
+
 @pytest.mark.parametrize(
     ("controls", "shared", "told"), [(("mlp",), 9, False), (("mlp",), 10, True), ((), 350, True)]
 )

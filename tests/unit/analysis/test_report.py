@@ -9,27 +9,33 @@ import zipfile
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import yaml
 
-from ketscale.analysis import report
+from ketscale.analysis import catalogue, report
 from ketscale.analysis.report import provenance
 from ketscale.grid import Run
 from tests import records_factory as factory
+from tests.record_maker import beside
 
-KEPT = ("simulators", "strong", "depth", "accuracy", "parity")
-STUDIES = {name: factory.default_study()["studies"][name] for name in KEPT}
+FORMATS = ("svg", "png", "narrow.svg", "csv")
+STUDIES = factory.default_study()["studies"]
 CONFIG = factory.small_config(STUDIES, title="A <b>bold</b> & risky title", partial=True)
 
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The records of a study with a missing and a diverged run, and its report and the file to send."""
+    """The report, and the file to send, of a missing, a busy and a diverged point, and of one that timed out."""
     root = tmp_path_factory.mktemp("study")
 
     def change(run: Run) -> dict[str, object] | None:
-        if run.simulator == "qiskit" and run.protocol == "timing":
+        if run.simulator == "qiskit":
             return None
+        if run.layout == "mpi-n1r1t1" and run.protocol == "timing":
+            return {"quiet": beside(others_share=0.4)}
+        if run.simulator == "default.qubit-loop-shift" and run.protocol == "timing":
+            return {"status": "timed_out", "reason": "its time was over"}
         if run.size == "q4-l6" and run.seed == 1:
             return {"status": "diverged", "reason": "loss is <NaN> at step 7"}
         return {}
@@ -97,3 +103,16 @@ def test_the_file_to_send_has_all_that_its_page_leads_to(results: Path) -> None:
     digests = dict(line.split("  ")[::-1] for line in files["records.sha256"].decode().splitlines())
     records = {path.relative_to(results).as_posix(): path for path in results.glob("runs/**/metrics.json")}
     assert digests == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in records.items()}
+
+
+def test_every_figure_has_its_files_and_there_is_no_other(results: Path) -> None:
+    names = [figure.name for figure in catalogue.figures_of(CONFIG) if figure.name != "map"]
+    expected = {f"{name}.{kind}" for name in names for kind in FORMATS}
+    assert {path.name for path in (results / "figures").iterdir()} == expected
+
+
+def test_the_shares_of_a_step_add_up(results: Path) -> None:
+    spans = pd.read_csv(results / "figures/spans.csv")
+    total = spans.groupby(["batch", "simulator", "layout", "features"])["share"].sum()
+    assert total.tolist() == pytest.approx([1.0] * len(total))
+    assert not spans["span"].str.endswith(".total").any()

@@ -53,16 +53,6 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str]] = {
         lambda run: {"step_s": TRUE_50_PERCENT(run.ranks > 1, run.seed)},
         verdicts.PAYS,
     ),
-    "one seed": (
-        study("strong", backend=LAYOUTS[:2], seed=0),
-        lambda run: {"step_s": 1 / run.ranks},
-        verdicts.FEW,
-    ),
-    "a slowdown": (
-        TWO,
-        lambda run: {"step_s": 1.0 if run.ranks == 1 else 7.19},
-        verdicts.PAYS_NOT,
-    ),
     "three of five seeds diverged": (
         TWO,
         lambda run: {"step_s": 1 / run.ranks} | ({"status": "diverged"} if run.ranks > 1 and run.seed > 1 else {}),
@@ -78,21 +68,11 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str]] = {
         lambda run: {"step_s": {"q4": {1: 1.0, 2: 0.5, 4: 2.0}, "q6": {1: 4.0, 2: 2.5, 4: 1.0}}[run.size[:2]][run.ranks]},
         verdicts.PAYS,
     ),
-    "nothing pays": (
-        study("strong", backend=LAYOUTS),
-        lambda run: {"step_s": {1: 1.0, 2: 1.2, 4: 3.0}[run.ranks]},
-        verdicts.PAYS_NOT,
-    ),
     "the best point is undecided, and another surely does not pay": (
         study("strong", backend=LAYOUTS),
         lambda run: {"step_s": {1: 1.0, 2: 1.05, 4: 3.0}[run.ranks]}
         | ({"quiet": factory.BUSY} if run.ranks == 2 and run.seed else {}),
         verdicts.FEW,
-    ),
-    "nothing that is decided pays": (
-        study("strong", backend=LAYOUTS),
-        lambda run: {"step_s": {1: 1.0, 2: 1.2, 4: 3.0}[run.ranks]} | ({"quiet": factory.BUSY} if run.ranks == 4 else {}),
-        verdicts.PAYS_NOT,
     ),
     "nothing is decided, and the best is of a busy machine": (
         study("strong", backend=LAYOUTS, seed=FIVE[:4]),
@@ -162,11 +142,6 @@ SAID: dict[str, tuple[dict[str, Any], factory.Change, str]] = {
         study("parity", backend=LAYOUTS[:2], protocol="parity", seed=0),
         lambda run: {"losses": [2.3 * 0.9**step * (1 + 1e-4 * (run.ranks > 1)) for step in range(20)]},
         verdicts.NOT_HELD,
-    ),
-    "parity whose runs all failed": (
-        study("parity", backend=LAYOUTS[:2], protocol="parity", seed=0),
-        lambda run: {"status": "diverged", "reason": "NaN", "losses": []},
-        verdicts.FAILED,
     ),
     "parity that holds": (
         study("parity", backend=LAYOUTS, protocol="parity", seed=0),

@@ -283,6 +283,11 @@ def test_two_machines_that_share_a_processor_are_two_classes_of_host(
     assert (comparability.host_class(host) == comparability.host_class(other)) == same
 
 
+def test_nodes_of_one_type_are_one_class_of_host() -> None:
+    one, two = (msgspec.structs.replace(MACHINE, node_type="icelake", host=host) for host in "ab")
+    assert comparability.host_class(one) == comparability.host_class(two)
+
+
 def test_jobs_that_were_given_one_gpu_or_four_are_on_one_class_of_host() -> None:
     classes = [
         comparability.host_class(

@@ -18,7 +18,6 @@ from ketscale.analysis.claims.ledger import Claim, Rule
 from ketscale.analysis.claims.readings import Finding, Reader, Reading, Spans, every, some
 from ketscale.analysis.claims.verdicts import judge
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.columns import CLAIMS
 from ketscale.analysis.intervals import FEWEST, LEVEL
 from ketscale.analysis.verdicts import MORE, REFUTED, SUPPORTED
 from ketscale.config import Config
@@ -74,15 +73,6 @@ def test_every_claim_can_have_every_verdict_of_its_rule(
     assert not wanted
 
 
-@pytest.mark.parametrize("claim", MEASURED[::6], ids=lambda claim: claim.id)
-def test_no_claim_is_decided_by_two_seeds(claim: Claim) -> None:
-    whole = (targets for targets in combinations(claim) if targets.keys() == factory.bounds(claim).keys())
-    for targets in itertools.islice(whole, 9):
-        found = judge(claim, factory.doctored(claim, targets, seeds=2))
-        assert found.verdict == ("not measured" if claim.id == "0.7" else "undecided")
-        assert claim.id == "0.7" or "2 seeds; an interval needs 3" in found.reason
-
-
 @pytest.mark.parametrize("claim", MEASURED, ids=lambda claim: claim.id)
 def test_no_claim_is_decided_by_an_interval_that_covers_its_thresholds(claim: Claim) -> None:
     targets = {name: math.sqrt(known[0] * known[-1]) for name, known in factory.bounds(claim).items()}
@@ -120,23 +110,6 @@ def test_a_record_that_is_older_than_its_rule_decides_after_the_fact() -> None:
     assert found.reason.startswith(
         "after the fact (its rule is of 2026-11-26, by the words before it refuted): speedup 3 ("
     )
-
-
-def test_newer_records_leave_older_ones_out() -> None:
-    claim = BY_ID["4.3"]
-    new = factory.doctored(claim, {"speedup": 3.0})
-    before = replace(factory.record(), started=datetime(2026, 11, 26, 20, 29, tzinfo=UTC))
-    given = {run: before if run.seed else record for run, record in new.records.items()}
-    found = judge(claim, factory.evidence(new.config, rows_of(new), given))
-    assert (found.verdict, found.after_the_fact) == ("undecided", False)
-    assert "1 seed; an interval needs 3" in found.reason
-
-
-def test_the_best_of_two_numbers_is_not_more_than_claimed_if_the_other_is_less() -> None:
-    claim = BY_ID["1.6"]
-    for accuracy, verdict in ((0.1, "more than claimed"), (0.01, "refuted")):
-        found = judge(claim, factory.doctored(claim, {"speedup": 9.0, "accuracy": accuracy}))
-        assert found.verdict == verdict
 
 
 # By hand: two ranks beside one, and threads, of one model.
@@ -220,15 +193,6 @@ def test_a_ratio_is_the_geometric_mean_of_ratios_paired_by_seed() -> None:
     assert found is not None
     expected = math.exp(mean), math.exp(mean - half), math.exp(mean + half), 3
     assert (found.value, found.low, found.high, found.n) == pytest.approx(expected, rel=1e-12)
-
-
-def test_what_else_is_made_of_pairs() -> None:
-    evidence = factory.evidence(CONFIG, rows(FAST))
-    one, two = (
-        read(evidence, ratio).estimate,
-        read(evidence, lambda runs: runs.efficiency("x", "step_s", ONE, TWO)).estimate,
-    )
-    assert one is not None and two == one.times(0.5)
 
 
 @pytest.mark.parametrize(
@@ -347,14 +311,6 @@ def claims_estimate(low: float, high: float) -> Any:
     return readings.Estimate((low + high) / 2, low, high, 3)
 
 
-def test_an_interval_may_be_the_bound_of_another() -> None:
-    one, two = (Reading("x", claim(), claims_estimate(*ends)) for ends in ((3.0, 5.0), (1.0, 2.0)))
-    assert one.above(two)(LEVEL).truth is True and two.above(one)(LEVEL).truth is False
-    unknown = Reading("y", claim(), None, fault="absent")
-    assert one.above(unknown)(LEVEL) == Finding(None, unknown, (one, unknown))
-    assert unknown.above(one)(LEVEL).truth is None
-
-
 def known(finding: Finding, level: float) -> Finding:
     """What holds or not at every level."""
     return finding
@@ -408,20 +364,6 @@ def test_groups_are_those_that_are_planned(ruled: Callable[[rules.Rule], None]) 
 
 def never(reading: Reading) -> Finding:
     return reading.above("impossible")
-
-
-def test_nothing_is_asked_for_that_could_not_decide(ruled: Callable[[rules.Rule], None]) -> None:
-    def both(runs: Reader) -> rules.Ruling:
-        one, two = (runs.of(**side).value(name, "step_s") for name, side in (("x", ONE), ("y", TWO)))
-        return {
-            SUPPORTED: every((one.above("supported"), two.above("supported"))),
-            REFUTED: one.below("refuted"),
-        }
-
-    ruled(both)
-    for x, verdict in ((1.3, "undecided"), (3.0, "not measured"), (0.5, "refuted")):
-        evidence = factory.evidence(CONFIG, rows({"cpu-n1r1t1": [x] * 3}))
-        assert judge(claim(), evidence).verdict == verdict
 
 
 @pytest.mark.parametrize(
@@ -537,33 +479,3 @@ def test_hosts_that_contradict_each_other_decide_nothing() -> None:
     ]  # fmt: skip
     found = judge(claim(), factory.evidence(six, made))
     assert (found.verdict, found.reason) == ("undecided", "hosts differ: supported on A; refuted on B")
-
-
-def test_rows_of_other_models_and_ambiguous_filters_decide_nothing(
-    ruled: Callable[[rules.Rule], None],
-) -> None:
-    evidence = factory.evidence(CONFIG, rows(FAST))
-    ruled(lambda runs: rules.higher([ratio(runs.of(model="hydra"))]))
-    assert judge(claim(), evidence).reason.endswith("not in the study")
-    ruled(lambda runs: rules.higher([runs.of(backend="mpi").value("x", "step_s")]))
-    assert judge(claim(), evidence).verdict == "undecided"
-    assert "several points of the study" in judge(claim(), evidence).reason
-    ruled(lambda runs: rules.higher([runs.ratio("x", "step_s", {**ONE, "layers": 7}, ONE)]))
-    assert "layers 7 not in the study" in judge(claim(), evidence).reason
-
-
-def test_the_table_has_the_verdict_its_effect_and_its_records() -> None:
-    judged = claims.judged(factory.doctored(BY_ID["4.3"], {"speedup": 600.0}))
-    found = {row["id"]: row for row in CLAIMS.of(judged, CONFIG)}
-    assert set(found) == {"4.1", "4.3", "4.4", "4.5", "4.8", "4.9", "4.10", "4.11"}
-    names = [column.name for column in CLAIMS.columns(CONFIG)]
-    assert all(list(row) == names for row in found.values())
-    measured = found["4.3"]
-    assert (measured["verdict"], measured["effect_of"], measured["n"]) == ("more than claimed", "speedup", 3)
-    assert measured["low"] < measured["effect"] < measured["high"] and measured["low"] > 590
-    assert measured["number"] == "speed-up by batching: 2 to 5 x"
-    assert measured["reason"].startswith("speedup 600 (")
-    assert measured["rule"].endswith("; more than claimed if it lies wholly above 5; otherwise undecided")
-    assert len(measured["records"].split()) == 6
-    assert all(path.startswith("results-control/runs/") for path in measured["records"].split())
-    assert (found["4.8"]["verdict"], found["4.8"]["effect"]) == ("not measured", None)
