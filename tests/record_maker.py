@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from tests import ROOT
 FEATURES = "f" * 64
 NO_EPOCHS = "epoch,step\n"
 TIME = "2026-01-01T00:00:00+00:00"
+_info = functools.cache(msgspec.inspect.type_info)
 
 
 def given(**studies: Any) -> dict[str, Any]:
@@ -51,7 +53,7 @@ def study(**axes: Any) -> dict[str, Any]:
 def of(settings: Settings, **changes: Any) -> dict[str, Any]:
     """A record, without its digest, of a run with these settings that completed; `changes` replace its parts."""
     completed = changes.get("status", "completed") == "completed"
-    least = _least(msgspec.inspect.type_info(form.Record))
+    least = _least(_info(form.Record))
     del least["digest"]
     least["machine"]["ranks"] *= settings.run.ranks
     known = {
@@ -104,7 +106,7 @@ def timed(run: Run, train_s: float, steps: int = 40) -> dict[str, Any]:
 
 def used(run: Run, bytes_per_rank: int = 3 * 10**8) -> dict[str, Any]:
     """The machine of a run, with the memory of each rank."""
-    machine = _least(msgspec.inspect.type_info(form.Machine))
+    machine = _least(_info(form.Machine))
     ranks = [
         {"peak_rss_bytes": bytes_per_rank, "peak_device_bytes": None, "shared_cores": None}
         for _ in range(run.ranks)
@@ -114,9 +116,7 @@ def used(run: Run, bytes_per_rank: int = 3 * 10**8) -> dict[str, Any]:
 
 def machine() -> form.Host:
     """The host of such a run."""
-    return msgspec.convert(
-        {**_least(msgspec.inspect.type_info(form.Host)), "cpu": "A processor", "cores": 2}, form.Host
-    )
+    return msgspec.convert({**_least(_info(form.Host)), "cpu": "A processor", "cores": 2}, form.Host)
 
 
 def beside(others_share: float = 0.0, oversubscribed: bool = False) -> dict[str, Any]:

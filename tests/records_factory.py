@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
@@ -240,9 +241,13 @@ def collect(config: Config, results: Path) -> Analysed:
 
 
 def draw(config: Config, results: Path) -> Analysed:
-    """The same with figures."""
+    """The same with the data that figures draw, which are drawn but not saved."""
+    from ketscale.analysis.drawing import style
+
     analysed = collect(config, results)
-    for path, content in analysed.files().items():
+    with patch.object(style, "_saved", lambda figure, *_: style.plt.close(figure) or {}):
+        files = analysed.files()
+    for path, content in files.items():
         (results / path).parent.mkdir(exist_ok=True)
         (results / path).write_bytes(content)
     return analysed

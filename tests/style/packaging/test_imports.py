@@ -157,9 +157,11 @@ def test_a_rank_imports_only_what_its_run_needs(family: str, tmp_path: Path, dig
     elif settings.family.prepared:
         project.run("ketscale", "prepare", settings.run.workload)
     given = arguments(settings)
-    imported(RANK, "train", *given, folder=tmp_path)  # compiles, where that is not done yet
-    modules = imported(RANK, "train", *given, folder=tmp_path)
+    for _ in range(2):  # the first one compiles, where that is not done yet
+        modules = imported(RANK, "train", *given, folder=tmp_path)
+        others = {name for name in modules - of_torch() if not name.startswith("ketscale")}
+        if not unwanted(modules, NEVER) and len(others) <= RANK_MODULES:
+            break
     assert "ketscale.training.loop" in modules
     assert not unwanted(modules, NEVER)
-    others = {name for name in modules - of_torch() if not name.startswith("ketscale")}
     assert len(others) <= RANK_MODULES, sorted(others)

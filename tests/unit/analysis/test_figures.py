@@ -27,10 +27,10 @@ def test_figures_for_papers_have_two_widths_and_no_font_of_type_3(tmp_path: Path
     factory.write_all(config, tmp_path)
     report.papers(config, tmp_path)
     for ending, width in style.WIDTHS.items():
-        text = (tmp_path / f"paper/strong.{ending}svg").read_text()
+        text = (tmp_path / f"paper/spans.{ending}svg").read_text()
         found = float(text.split('width="')[1].split("pt")[0]) / 72
         assert width <= found < width + 0.2
-        fonts = (tmp_path / f"paper/strong.{ending}pdf").read_bytes()
+        fonts = (tmp_path / f"paper/spans.{ending}pdf").read_bytes()
         assert b"/Type3" not in fonts and b"/FontFile2" in fonts
     assert not (tmp_path / "report.html").exists()
 

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import kinds, report
+from ketscale.analysis import kinds
 from ketscale.config import Config, Families, Family, Metric, Model, Simulator, SizeAxis, Workload
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -145,27 +145,19 @@ def better_than_constant(run: Run, config: Config) -> dict[str, Any]:
     return {}
 
 
-@pytest.fixture(scope="module")
-def reported(tmp_path_factory: pytest.TempPathFactory) -> tuple[Config, Path]:
-    """Studies of both families, tabulated, drawn and reported."""
-    results = tmp_path_factory.mktemp("results")
-    digits = factory.point(protocol="quality")
-    config = of(
-        {
-            "gates": quality_study(),
-            "levels": {"kind": "levels", "question": "?", "axes": {**AXES, "levels": [2, 3, 4], "protocol": "timing"}},
-            "ways": {"kind": "simulator", "question": "?", "axes": {**AXES, "simulator": ["rk4", "expm"], "protocol": "timing"}},
-            "digits": {"kind": "accuracy", "question": "?", "axes": digits, "points": [
-                {}, {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"}]},
-        }
-    )  # fmt: skip
-    factory.write_all(config, results, lambda run: better_than_constant(run, config))
-    report.build(config, results)
-    return config, results
-
-
-def test_less_is_better_where_the_family_says_so(reported: tuple[Config, Path]) -> None:
-    quality = pd.read_csv(reported[1] / "tables/quality.csv").set_index("model")
+def test_less_is_better_where_the_family_says_so(tmp_path: Path) -> None:
+    levels = {"kind": "levels", "question": "?", "axes": {**AXES, "levels": [2, 3, 4], "protocol": "timing"}}
+    points = [{}, {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"}]
+    digits = {
+        "kind": "accuracy",
+        "question": "?",
+        "axes": factory.point(protocol="quality"),
+        "points": points,
+    }
+    config = of({"gates": quality_study(), "levels": levels, "digits": digits})
+    factory.write_all(config, tmp_path, lambda run: better_than_constant(run, config))
+    factory.collect(config, tmp_path)
+    quality = pd.read_csv(tmp_path / "tables/quality.csv").set_index("model")
     assert quality["metric"].to_dict() == {
         "sine": "infidelity", "shaped": "infidelity", "constant": "infidelity", "vqc": "accuracy", "mlp": "accuracy"
     }  # fmt: skip
