@@ -17,7 +17,7 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis import columns, metrics, report, verdicts
 from ketscale.analysis.analysed import Analysed
-from ketscale.analysis.kinds import selection
+from ketscale.analysis.kinds import finding, selection
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.config import Config, Metric
 from ketscale.grid import Run
@@ -193,6 +193,20 @@ def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path:
     assert rows.loc["mlp"].set_index("batch")["chosen"].tolist() == [False, True, False]
     table = pd.read_csv(tmp_path / "tables/answers.csv").dropna(subset="effect")
     assert table[["effect", "unit"]].values.tolist() == [[pytest.approx(-10, abs=0.1), "points"]]
+
+
+@pytest.mark.parametrize(("rate", "told"), [(0.1, ()), (0.2, ("one", "other", "search"))])
+def test_what_is_searched_of_a_model_is_no_other_training(rate: float, told: tuple[str, ...]) -> None:
+    study = given()
+    asked = study["studies"]["asked"]
+    asked["axes"]["protocol"], asked["points"][1]["protocol"] = "one", "other"
+    protocol = {key: value for key, value in study["protocols"]["quality"].items() if key != "learning_rate"}
+    for name, high, models in (("one", 0.1, {}), ("other", rate, {"mlp": {"width": [4, 5]}})):
+        search = {"trials": 2, "settings": {"learning_rate": [0.01, high]}, "models": models}
+        study["protocols"][name] = {**protocol, "search": search}
+    config = analysis.of(study)
+    sides = {run.model: config.settings(run) for run in config.runs if not config.is_trial(run)}
+    assert finding.apart(sides["vqc"], sides["mlp"]) == told
 
 
 def test_other_data_are_not_compared(tmp_path: Path) -> None:
