@@ -38,11 +38,11 @@ def test_figures_for_papers_have_two_widths_and_no_font_of_type_3(tmp_path: Path
 def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> None:
     figure, axes = plt.subplots()
     points = pd.DataFrame(
-        {"line": ["b", "a", "a"], "x": [1, 10, 8], "y": [1.0, 3.0, 2.0], "low": [float("nan"), 2.5, 1.5], "high": [1.0, 4.0, 2.5],
+        {"line": ["b", "a", "a"], "x": [1, 10, 8], "y": [1.0, 2.0, 3.0], "low": [float("nan"), 1.5, 2.5], "high": [1.0, 2.5, 4.0],
          "hollow": [False, True, False]}
     )  # fmt: skip
     ends = plots.curves(axes, points, "x", "y", ("low", "high"))
-    assert [(height, name) for height, name, _ in ends] == [(3.0, "a"), (1.0, "b")]
+    assert [(height, name) for height, name, _ in ends] == [(2.0, "a"), (1.0, "b")]
     # 8 comes before 10.
     assert [list(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) > 1] == [[8, 10]]
     faces = {line.get_xdata()[0]: line.get_mfc() for line in axes.lines if line.get_marker() == "o"}

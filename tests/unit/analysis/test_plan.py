@@ -267,6 +267,19 @@ def test_runs_that_a_budget_pays_for_cost_what_they_do_in_cohorts_of_their_own(c
         assert paid and max(one["members"] for one in paid) <= len(paid)
 
 
+def test_a_budget_for_few_of_many_seeds_buys_whole_cohorts(capsys):
+    """Chosen across cohorts they would train in smaller ones, where each costs more."""
+    config = maker.config(one=maker.study(protocol="parity", simulator="fused", seed=list(range(200))))
+    write(config)
+    finish(config, config.runs[-1], minutes=30.0)
+    whole = json.loads(call(capsys, "--json"))["runs"]
+    largest = max(one["members"] for one in whole)
+    share = next(one for one in whole if one["members"] == largest)["node_hours"]["middle"]
+    made = json.loads(call(capsys, "--node-hours", str(2.01 * largest * share), "--json"))
+    members = Counter(one["members"] for one in made["runs"] if one["chosen"])
+    assert members == {largest: 2 * largest}
+
+
 def test_of_a_run_with_a_checkpoint_what_is_left_is_counted(capsys):
     config = maker.config(
         one=maker.study(protocol=["timing", "quality"], simulator="default.qubit", seed=[0, 1, 2])

@@ -72,6 +72,7 @@ def test_karp_flatt_says_nothing_about_one_worker() -> None:
 def test_a_point_whose_every_seed_was_busy_is_shown_and_flagged() -> None:
     point = points_of("strong", [row(seed=s, quiet=False, step_s=s + 1.0) for s in (0, 1, 2)])["cpu-n1r1t1"]
     assert (point["step_s"], point["n"], point["flag"]) == (2.0, 3, "busy")
+    assert points.usable([row(status="diverged")]) == ([], "")
 
 
 def test_a_point_whose_every_seed_timed_out_is_shown_with_its_steps_and_flagged() -> None:

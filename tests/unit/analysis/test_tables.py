@@ -77,7 +77,7 @@ def test_a_partial_collection_shows_what_is_missing_and_the_last_line_of_its_log
     factory.write_all(CONFIG, tmp_path, lambda run: None if run.seed == 1 else {})
     log = tmp_path / FIRST.folder.replace("seed0", "seed1") / "train.log"
     log.parent.mkdir(parents=True)
-    log.write_text("step 3\nketscale: no MPI library found\n\n")
+    log.write_text("step 3\nketscale: no MPI library found\nmpirun: aborted\n\n")
     found = collected(tmp_path, PARTIAL)
     logged = Run.parse(str(log.parent))
     assert state(found, logged) == ("missing", "ketscale: no MPI library found")
