@@ -143,6 +143,9 @@ def test_nothing_in_common_is_refused_with_the_reason(tmp_path, capsys):
     factory.write_all(config(batch=[128, 256]), tmp_path / "b")
     assert cli.main(["compare", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
     assert "have no run whose records can be compared: 10 only in A, 10 only in B" in capsys.readouterr().err
+    for wrong in ("0.9", "nan"):
+        with pytest.raises(UserError, match="threshold"):
+            compare(tmp_path / "a", tmp_path / "a", float(wrong))
 
 
 @pytest.mark.parametrize(
