@@ -8,6 +8,7 @@ import pytest
 
 from ketscale.analysis import report
 from ketscale.analysis.analysed import Analysed
+from ketscale.analysis.drawing import style
 from ketscale.config import Config
 from ketscale.grid import Run
 from tests import records_factory as factory
@@ -33,8 +34,13 @@ def measured(config: Config, results: Path, cpu: str, slower: float = 1.0) -> No
     report.build(config, results)
 
 
-def test_each_folder_of_a_merged_page_has_its_own_sections_files_and_machine(tmp_path: Path) -> None:
-    """Two machines with the same study; the page is beside them."""
+def test_each_folder_of_a_merged_page_has_its_own_sections_files_and_machine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two machines with the same study; the page is beside them. No figure is drawn in full."""
+    monkeypatch.setattr(
+        style, "files", lambda *_: dict.fromkeys(("svg", "png", "narrow.svg", "csv"), b"<svg></svg>")
+    )
     measured(SPEED, tmp_path / "one", "Fast CPU")
     measured(SPEED, tmp_path / "my study", "Slow CPU", 3.0)
     (tmp_path / "pages").mkdir()
