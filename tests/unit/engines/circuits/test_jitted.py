@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from torch.func import grad, hessian, vmap
+from torch.func import grad, jacfwd, vmap
 
 from ketscale.engines.circuits import jitted
 from ketscale.engines.circuits.circuit import Angles, Circuit
@@ -91,7 +91,7 @@ def twice(function: Callable[[torch.Tensor], torch.Tensor]) -> torch.Tensor:
 TRANSFORMS: dict[str, Callable[[Any], torch.Tensor]] = {
     "gradients of members": lambda f: vmap(grad(f))(some(4, 2)),
     "gradient by members": lambda f: grad(lambda weights: vmap(f)(weights).sum())(some(4, 2)),
-    "hessian": lambda f: hessian(f)(ANGLES.weights),
+    "forward mode": lambda f: jacfwd(f)(ANGLES.weights),
     "gradient of a gradient": twice,
 }
 

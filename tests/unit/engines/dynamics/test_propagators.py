@@ -21,7 +21,6 @@ from ketscale.engines.dynamics.settings import SIMULATORS, DynamicsSimulator
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
-from tests.unit.engines.dynamics.reference import Operators, evolved
 from tests.unit.engines.dynamics.test_dynamics import SYSTEMS, random_tasks, real
 
 NAMES = {"exact": None, "rk4": 0.01, "euler": 0.01}
@@ -230,35 +229,6 @@ def test_strides_and_lazy_signs_do_not_matter(name: str) -> None:
             simulator.state(qubit(), Tasks(controls, 1.0)),
             simulator.state(qubit(), Tasks(controls.resolve_neg().contiguous(), 1.0)),
         )
-
-
-@pytest.mark.parametrize("traceless", [False, True])
-@pytest.mark.parametrize(("name", "dt"), [("exact", None), ("rk4", 0.01), ("literal", 0.01)])
-def test_any_operator_is_evolved(name: str, dt: float | None, traceless: bool) -> None:
-    """As process tomography does: the map of the superoperator, by its exponential, whatever the operator."""
-    system = qubit()
-    tasks = random_tasks(system, 1.0, tasks=2)._replace(parameters=None)
-    tasks = tasks._replace(controls=tasks.controls[:, :1])
-    given = np.array([[0.3 + 0.1j, 2.0 - 1j], [-0.7j, -0.3 - 0.1j if traceless else 1.1 + 0.4j]])
-    found = propagator(name, dt).state(system, tasks._replace(initial=torch.tensor(given)))
-    operators = Operators(
-        *(np.array(list(each.values())) for each in (system.drift, system.controls, system.jumps))
-    )
-    assert tasks.rates is not None
-    for task in range(2):
-        values = {
-            "controls": tasks.controls[task].numpy(),
-            "parameters": np.array(list(system.parameters.values())),
-            "rates": tasks.rates[task].numpy(),
-            "initial": given,
-            "duration": np.array(1.0),
-        }
-        expected = evolved(operators, values)
-        np.testing.assert_allclose(found[task], expected, rtol=0, atol=1e-12 if dt is None else 1e-7)
-    if isinstance(propagator(name, dt), Batched):
-        one = tasks._replace(initial=torch.tensor(given))
-        ends = propagator(name, dt).state(system, one, trajectory=True)  # type: ignore[call-arg]
-        torch.testing.assert_close(ends[:, -1], found)
 
 
 def test_a_segment_of_any_length_is_exact_or_refused() -> None:
