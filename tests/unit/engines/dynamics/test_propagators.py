@@ -16,7 +16,7 @@ from ketscale.config import parse
 from ketscale.dynamics import qubit
 from ketscale.engines.dynamics.generators import substeps
 from ketscale.engines.dynamics.literal import PublishedLoop
-from ketscale.engines.dynamics.propagators import Batched, Propagator, propagator
+from ketscale.engines.dynamics.propagators import Batched, Propagator, build_propagator, propagator
 from ketscale.engines.dynamics.settings import SIMULATORS, DynamicsSimulator
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks
@@ -286,6 +286,16 @@ def test_no_step_is_longer_than_dt(segment: float, dt: float, steps: int) -> Non
 def test_names_and_steps_are_checked(name: str, dt: float | None, route: str, said: str) -> None:
     with pytest.raises(UserError, match=said):
         propagator(name, dt, route)  # type: ignore[arg-type]
+
+
+def test_settings_make_propagators() -> None:
+    rk4 = {"device": "rk4", "dt": 0.01, "tolerance": 1e-6}
+    for given, made in (
+        ({"device": "exact"}, Batched(strict=False)),
+        ({**rk4, "route": "torch"}, Batched("rk4", 0.01, "torch", strict=False)),
+        ({**rk4, "batching": "loop", "cache": True}, PublishedLoop("rk4", 0.01, cache=True, strict=False)),
+    ):
+        assert build_propagator(parse(DynamicsSimulator, given, "simulators.mine")) == made
 
 
 @pytest.mark.parametrize(

@@ -204,6 +204,17 @@ def test_a_smaller_grid_that_holds_the_states_changes_only_rounding(monkeypatch:
         torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
 
 
+def test_levels_do_not_depend_on_the_number_of_threads() -> None:
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(fluxonium_chain(2).circuits.levels(5))
+    finally:
+        torch.set_num_threads(before)
+    assert all(map(torch.equal, *found))
+
+
 @pytest.mark.parametrize("inductive", [0.05, 1e-6])
 def test_states_that_no_grid_holds_are_refused(inductive: float) -> None:
     with pytest.raises(UserError, match="do not fit a phase from -5 pi to 5 pi"):
