@@ -24,6 +24,7 @@ assert all(p.grad.abs().sum() > 0 for p in program.parameters())
 """
 
 
+@pytest.mark.nightly
 def test_an_exported_program_computes_in_a_fresh_process_at_any_batch(tmp_path: Path) -> None:
     circuit = (
         Circuit(2).ry(0, "x0").rx(1, 0.3).rot(0, "w0", "w1", "x1").unitary([[1, 0], [0, 1j]], 1).cnot(0, 1)

@@ -48,9 +48,7 @@ def in_fifty_digits(system: kd.System, parameters: Any, controls: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(
-    ("levels", "segments", "strength"), [(2, 1, 1e4), (3, 2, 3e3), (5, 3, 5e2), (8, 2, 2e2), (12, 1, 10.0)]
-)
+@pytest.mark.parametrize(("levels", "segments", "strength"), [(2, 1, 1e4), (5, 3, 5e2), (8, 1, 2e2)])
 def test_values_and_gradients_have_the_error_of_rounding(
     levels: int, segments: int, strength: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:

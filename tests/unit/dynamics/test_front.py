@@ -323,7 +323,7 @@ def test_virtual_z_of_a_channel_turns_the_gate_to_its_best() -> None:
                 one, two = (np.diag([1, np.exp(-1j * angle)]) for angle in angles)
                 return -float(function(noisy[member], np.kron(one, two) @ target))
 
-            starts = np.random.default_rng(0).uniform(-3, 3, (8, 2))
+            starts = np.random.default_rng(0).uniform(-3, 3, (4, 2))
             best = -min(scipy.optimize.minimize(lost, start, options={"gtol": 1e-8}).fun for start in starts)
             assert found[member].item() == pytest.approx(best, abs=1e-10)
             assert best > function(noisy[member], target).item() + 1e-3
@@ -414,7 +414,7 @@ def test_two_coupled_qubits_are_a_chain() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("sites", [2, 3, 4])
+@pytest.mark.parametrize("sites", [2, 3])
 def test_open_chains_relax_and_dephase_and_have_gradients(sites: int) -> None:
     """Uncoupled and undriven, each excited qubit decays with T1 and each coherence with T2."""
     t1, t2, time = 40.0, 50.0, 13.0

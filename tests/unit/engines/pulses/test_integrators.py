@@ -69,7 +69,6 @@ def evolved(name: str, steps: int, given: Lattice, route: str = "auto") -> torch
 GRAPHS = {
     "chain of 2": ((0, 1),),
     "chain of 2 with three levels": ((0, 1),),
-    "chain of 3": CHAIN3,
     "chain of 4": (*CHAIN3, (2, 3)),
     "ring of 3": (*CHAIN3, (2, 0)),
     "two pairs": ((0, 2), (1, 3)),
@@ -209,7 +208,9 @@ def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
 # --- second derivatives, torch.func and batches ---
 
 
-@pytest.mark.parametrize(("name", "where"), pairs(SIMULATORS, ["ring", "three levels", "one site"]))
+@pytest.mark.parametrize(
+    ("name", "where"), zip(SIMULATORS, itertools.cycle(["ring", "three levels", "one site"]), strict=False)
+)
 def test_second_derivatives_by_everything_are_those_of_differences(name: str, where: str) -> None:
     given = LATTICES[where]
     made = integrator(name, 4)

@@ -120,10 +120,10 @@ def test_derivatives_of_several_sums_are_those_of_finite_differences_also_by_tor
 
 def test_the_best_phases_of_two_qubits_are_those_of_the_search() -> None:
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(60, 4)) + 1j * rng.normal(size=(60, 4))
-    rows[:30] *= rng.uniform(0, 1, (30, 4)) ** 8
-    rows[30:34, 1], rows[34:38, 2:], rows[38] = 0, 0, 0
-    rows[40:44, 0], rows[44] = rows[40:44, 1], 1
+    rows = rng.normal(size=(30, 4)) + 1j * rng.normal(size=(30, 4))
+    rows[:12] *= rng.uniform(0, 1, (12, 4)) ** 8
+    rows[12:15, 1], rows[15:18, 2:], rows[18] = 0, 0, 0
+    rows[20:23, 0], rows[23] = rows[20:23, 1], 1
     found = np.abs((rows * best_phases(rows)).sum(-1)) ** 2
     expected = largest_overlap(torch.from_numpy(rows)).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-300)
