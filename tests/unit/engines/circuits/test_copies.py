@@ -34,6 +34,8 @@ from ketscale.problems.sentences.transformer import SuperpositionTransformer, Tr
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
 
+pytestmark = pytest.mark.usefixtures("read_from_tables")
+
 CPU = torch.device("cpu")
 
 

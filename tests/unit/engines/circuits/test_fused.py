@@ -122,7 +122,6 @@ def test_random_circuits_agree_with_default_qubit(examples: int) -> None:
 
 ANSAETZE = [
     (vqc_ansatz(5, 1), "Z"),
-    (strongly_entangling_ansatz(5, 1), "Z"),
     (strongly_entangling_ansatz(4, 1), "XYZ"),
     (qlcu_ansatz(5, 1), "XYZ"),
 ]
@@ -147,7 +146,7 @@ def test_every_layout_gives_the_same_numbers(
     sweeps.kernel.cache_clear()
 
 
-@pytest.mark.parametrize(("circuit", "letters"), ANSAETZE[2:])
+@pytest.mark.parametrize(("circuit", "letters"), ANSAETZE[1:])
 def test_single_precision_is_close_to_double(circuit: Circuit, letters: str) -> None:
     words = pauli_words(circuit.qubits, letters)
     exact = angles_of(circuit, 40)
@@ -184,7 +183,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
 
 
 @pytest.mark.parametrize(
-    "ansatz, letters, qubits, batch", [(strongly_entangling_ansatz, "Z", 12, 64), (qlcu_ansatz, "XYZ", 8, 32)]
+    "ansatz, letters, qubits, batch", [(strongly_entangling_ansatz, "Z", 10, 64), (qlcu_ansatz, "XYZ", 8, 32)]
 )
 def test_a_call_needs_at_most_four_times_the_batch_of_states(
     ansatz: Callable[[int, int], Circuit], letters: str, qubits: int, batch: int
@@ -193,7 +192,7 @@ def test_a_call_needs_at_most_four_times_the_batch_of_states(
 
     Below 8 qubits the angles of a tile may be larger than its states; they are a few KiB of each thread.
     """
-    circuit, words = ansatz(qubits, 3), pauli_words(qubits, letters)
+    circuit, words = ansatz(qubits, 2), pauli_words(qubits, letters)
     wanted: tuple[Wanted, ...] = ("input", "weight") if circuit.weights else ("input",)
     kernel = sweeps.kernel(
         sweeps.Request(circuit, words, torch.float32, batch, True, wanted, False)
@@ -228,23 +227,23 @@ def test_states_enter_and_leave_every_layout(
     monkeypatch.setattr(sweeps, "vector_bytes", lambda: width)
     sweeps.kernel.cache_clear()
     simulator = Fused()
-    for qubits in (1, 4):
-        plain = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
-        moved = [*plain, Gate("S", (0,)), *(Gate("CNOT", (w, w + 1)) for w in range(qubits - 1)), *plain]
-        for gates in (plain, moved):
-            circuit = Circuit(qubits, tuple(gates))
-            for batch in (1, 2, 3, 17):
-                results = []
-                for simulated, kind in ((simulator, dtype), (REFERENCE, torch.float64)):
-                    angles = angles_of(circuit, batch, kind)
-                    initial = states(batch, 2**qubits, 1).detach().to(kind.to_complex()).requires_grad_()
-                    final = simulated.state(circuit, angles, initial)
-                    cotangent = states(batch, 2**qubits, 2).detach().to(kind.to_complex())
-                    results.append((final, *torch.autograd.grad(final, [initial, angles.inputs], cotangent)))
-                for got, expected in zip(*results, strict=True):
-                    torch.testing.assert_close(
-                        got, expected, atol=5 * tolerance, rtol=tolerance, check_dtype=False
-                    )
+    for qubits, moved in ((1, False), (4, False), (4, True)):
+        gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
+        if moved:
+            gates += [Gate("S", (0,)), *(Gate("CNOT", (w, w + 1)) for w in range(qubits - 1)), *gates]
+        circuit = Circuit(qubits, tuple(gates))
+        for batch in (1, 3, 17):
+            results = []
+            for simulated, kind in ((simulator, dtype), (REFERENCE, torch.float64)):
+                angles = angles_of(circuit, batch, kind)
+                initial = states(batch, 2**qubits, 1).detach().to(kind.to_complex()).requires_grad_()
+                final = simulated.state(circuit, angles, initial)
+                cotangent = states(batch, 2**qubits, 2).detach().to(kind.to_complex())
+                results.append((final, *torch.autograd.grad(final, [initial, angles.inputs], cotangent)))
+            for got, expected in zip(*results, strict=True):
+                torch.testing.assert_close(
+                    got, expected, atol=5 * tolerance, rtol=tolerance, check_dtype=False
+                )
     sweeps.kernel.cache_clear()
 
 

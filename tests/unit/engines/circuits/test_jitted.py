@@ -15,7 +15,10 @@ from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.jitted import Jitted
 from ketscale.engines.circuits.simulator import Simulator
 
-pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),
+    pytest.mark.usefixtures("read_from_tables"),
+]
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: make setup")
 

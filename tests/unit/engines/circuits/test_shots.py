@@ -28,6 +28,8 @@ from tests.unit.engines.circuits.test_simulators import (
     random_words,
 )
 
+pytestmark = pytest.mark.usefixtures("read_from_tables")
+
 # One qubit turned by x + w: <Z> = cos, <X> = sin of it.
 TURN = Circuit(1).ry(0, "x0").ry(0, "w0")
 X, W = torch.tensor([[0.4], [1.9]], dtype=torch.float64), torch.tensor([0.3], dtype=torch.float64)

@@ -24,6 +24,8 @@ from ketscale.engines.circuits.superposition import (
 from ketscale.engines.circuits.wrapper import Looped
 from ketscale.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("read_from_tables")
+
 REFERENCE: Simulator = build_simulator(
     "default.qubit",
     CircuitSimulator.usual("default.qubit"),
@@ -144,7 +146,6 @@ def test_a_simulator_needs_only_states_and_expectation_values() -> None:
         )
 
 
-@pytest.mark.usefixtures("read_from_tables")
 def test_single_precision_is_close_to_double() -> None:
     circuit = swapped(qlcu_ansatz(7, 2))
     single, double = (evaluated(Fused(), circuit, 20, dtype) for dtype in (torch.float32, torch.float64))
