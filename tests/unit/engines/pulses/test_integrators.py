@@ -209,7 +209,7 @@ def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "where"), zip(SIMULATORS, itertools.cycle(["ring", "three levels", "one site"]), strict=False)
+    ("name", "where"), [*zip(SIMULATORS, itertools.cycle(["ring", "three levels", "one site"]), strict=False)]
 )
 def test_second_derivatives_by_everything_are_those_of_differences(name: str, where: str) -> None:
     given = LATTICES[where]
