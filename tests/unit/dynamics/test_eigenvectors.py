@@ -48,9 +48,7 @@ def in_fifty_digits(system: kd.System, parameters: Any, controls: Any) -> Any:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize(
-    ("levels", "segments", "strength"), [(2, 1, 1e4), (3, 2, 3e3), (5, 3, 5e2), (8, 2, 2e2), (12, 1, 10.0)]
-)
+@pytest.mark.parametrize(("levels", "segments", "strength"), [(2, 1, 1e4), (5, 3, 5e2), (8, 1, 2e2)])
 def test_values_and_gradients_have_the_error_of_rounding(
     levels: int, segments: int, strength: float, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -220,22 +218,3 @@ def test_several_gradients_at_once_are_refused(size: float, trajectory: bool) ->
         torch.autograd.grad(
             final, controls, torch.eye(len(final), dtype=torch.float64), is_grads_batched=True
         )
-
-
-@pytest.mark.parametrize("size", [1e3, 4e4])
-def test_the_error_estimate_is_that_of_rounding(size: float) -> None:
-    """Parts of a segment have its eigenvectors, so they are evolved in another way."""
-    one = kd.System({"z": [[1, 0.1j], [-0.1j, -1]]}, {"z": 1.0}, {"x": [[0.3, 0.7], [0.7, -0.2]]})
-    given = torch.tensor([[size]], dtype=torch.float64)
-    found = kd.error_estimate(one, given, 2.0).item()
-    unit = torch.finfo(torch.float64).eps
-    assert 1e-3 * size * unit < found < 10 * size * unit
-
-
-def test_angles_beyond_what_is_promised_are_refused() -> None:
-    one = kd.System({"z": [[1, 0], [0, -1]]}, {"z": 1.0}, {"x": [[0, 1], [1, 0]]})
-    for size in (1e6, 1e300):
-        with pytest.raises(UserError, match=r"norm .* at least the angle.* largest is 350,000"):
-            kd.evolve(one, torch.full((1, 1), size, dtype=torch.float64), 1.0)
-    with pytest.raises(UserError, match="controls"):
-        kd.evolve(one, torch.full((1, 1), float("nan"), dtype=torch.float64), 1.0)

@@ -15,9 +15,7 @@ import torch
 
 from ketscale import dynamics as kd
 from ketscale.engines import operators
-from ketscale.engines.dynamics import cpu
 from ketscale.errors import UserError
-from ketscale.private_torch import TorchDispatchMode
 
 DURATION, SEGMENTS = 1.7, 4
 
@@ -121,17 +119,6 @@ def test_a_hermitian_operator_has_the_derivative_by_any_other() -> None:
     )
 
 
-def test_a_hermitian_operator_and_its_derivative_by_any_other_take_one_evolution(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    calls = []
-    forward = cpu._Call.forward
-    monkeypatch.setattr(cpu._Call, "forward", lambda self, *given: calls.append(1) or forward(self, *given))
-    initial = torch.eye(3, dtype=torch.complex128).requires_grad_()
-    kd.evolve(kd.transmon(), torch.ones(4, 2).double(), 1.0, initial=initial, kind="density")
-    assert len(calls) == 1
-
-
 @pytest.mark.parametrize("kind", ["ket", "unitary", "density", "channel"])
 def test_the_gradients_of_what_a_batch_shares_are_sums_over_the_batch(kind: Any) -> None:
     system, generator = kd.transmon(), torch.Generator().manual_seed(3)
@@ -205,28 +192,6 @@ def test_fidelities_and_their_gradients_are_those_of_torchs_operators(
         torch.testing.assert_close(one, other, rtol=1e-9, atol=1e-12)
 
 
-class _Counted(TorchDispatchMode):
-    calls = 0
-
-    def __torch_dispatch__(self, operator: Any, _: Any, arguments: Any = (), named: Any = None) -> Any:
-        self.calls += 1
-        return operator(*arguments, **(named or {}))
-
-
-def test_a_small_gate_and_its_gradient_ask_little_of_torch() -> None:
-    # An operator of torch takes as long as two segments of this system, forward and backward.
-    system = kd.transmon(levels=3)
-    states = torch.from_numpy(system.computational_states.copy())
-    controls = torch.ones(40, 2, dtype=torch.float64, requires_grad=True)
-    for _ in range(2):
-        counted = _Counted()
-        with counted:
-            final = kd.evolve(system, controls, 20.0, kind="unitary", initial=states)
-            (slope,) = torch.autograd.grad(kd.average_gate_fidelity(final, kd.gate("x"), states), controls)
-    assert slope.shape == controls.shape
-    assert counted.calls <= 35
-
-
 def test_a_trajectory_has_an_error_for_each_time() -> None:
     given = (QUBIT, CONTROL.expand(2, 3, 1), 1.0)
     found = kd.error_estimate(*given, method="rk4", dt=0.1, trajectory=True)
@@ -254,14 +219,6 @@ def test_sparse_operators_are_sites_and_have_frames() -> None:
     assert rho[1, 1].real.item() == pytest.approx(np.exp(-0.1), abs=1e-14)
 
 
-def test_fidelities_take_arrays() -> None:
-    assert kd.ket_fidelity(np.array([0.6, 0.8j]), [0, 1]).item() == pytest.approx(0.64)
-    assert kd.process_fidelity(np.eye(2), kd.gate("x").numpy()).item() == 0
-    for mixed in (np.eye(2) / 2, torch.eye(2) / 2):
-        assert kd.fidelity(mixed, [1, 0]).item() == 0.5
-    assert kd.violations(np.eye(2)).trace.item() == 1
-
-
 def test_what_is_evolved_is_what_the_rates_say_unless_it_is_named() -> None:
     noisy = kd.transmon(t1=40.0, t2=30.0)
     controls = 0.1 * normal(5, 2)
@@ -274,12 +231,6 @@ def test_what_is_evolved_is_what_the_rates_say_unless_it_is_named() -> None:
         promoted,
         kd.evolve(kd.transmon(), controls, 20.0, kind="density", initial=torch.outer(ket, ket.conj())),
     )
-
-
-def test_nothing_is_driven_without_controls() -> None:
-    detuned = kd.transmon(0.3)
-    found = kd.evolve(detuned, None, 2.0, initial=[0, 1, 0])
-    assert abs(found[1].item() - np.exp(-0.6j)) < 1e-14
 
 
 def test_the_images_of_a_channel_are_those_of_each_operator() -> None:
@@ -307,14 +258,6 @@ def test_the_estimated_error_is_the_error(kind: Any, method: Any, dt: Any) -> No
         assert found.max() < 1e-12
     else:
         assert ((found / error > 0.4) & (found / error < 1.1)).all()
-
-
-def test_the_example_of_the_package_works() -> None:
-    names: dict[str, Any] = {"torch": torch}
-    exec(
-        "\n".join(line.strip() for line in (kd.__doc__ or "").splitlines() if line.startswith("    ")), names
-    )
-    assert names["controls"].grad.abs().max() > 1e-5
 
 
 # Gates and fidelities
@@ -380,7 +323,7 @@ def test_virtual_z_of_a_channel_turns_the_gate_to_its_best() -> None:
                 one, two = (np.diag([1, np.exp(-1j * angle)]) for angle in angles)
                 return -float(function(noisy[member], np.kron(one, two) @ target))
 
-            starts = np.random.default_rng(0).uniform(-3, 3, (8, 2))
+            starts = np.random.default_rng(0).uniform(-3, 3, (4, 2))
             best = -min(scipy.optimize.minimize(lost, start, options={"gtol": 1e-8}).fun for start in starts)
             assert found[member].item() == pytest.approx(best, abs=1e-10)
             assert best > function(noisy[member], target).item() + 1e-3
@@ -471,7 +414,7 @@ def test_two_coupled_qubits_are_a_chain() -> None:
     torch.testing.assert_close(found, expected, rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("sites", [2, 3, 4])
+@pytest.mark.parametrize("sites", [2, 3])
 def test_open_chains_relax_and_dephase_and_have_gradients(sites: int) -> None:
     """Uncoupled and undriven, each excited qubit decays with T1 and each coherence with T2."""
     t1, t2, time = 40.0, 50.0, 13.0
@@ -496,17 +439,6 @@ def test_open_chains_relax_and_dephase_and_have_gradients(sites: int) -> None:
     excited = (math.exp(-time / t1) / 2) ** sites
     torch.testing.assert_close(to_rates[::2], torch.full((sites,), -time * excited, dtype=torch.float64))
     assert to_length.item() == pytest.approx(-sites * excited / t1, abs=1e-14)
-
-
-def test_a_large_gate_is_compared_without_threads_of_numpys(monkeypatch: pytest.MonkeyPatch) -> None:
-    basis, unitary = (torch.linalg.qr(torch.complex(normal(64, 64), normal(64, 64)))[0] for _ in range(2))
-    expected = ((basis.mH @ unitary).trace().abs() / 64) ** 2
-    monkeypatch.setattr("numpy.vecdot", None)
-    with pytest.raises(TypeError):
-        kd.process_fidelity(unitary[:16, :8], torch.eye(8), torch.eye(16, 8))
-    torch.testing.assert_close(
-        kd.process_fidelity(unitary, torch.eye(64), basis), expected, rtol=1e-12, atol=0
-    )
 
 
 def test_bare_states_do_not_rotate() -> None:
@@ -584,11 +516,8 @@ def refused(**changes: Any) -> Callable[[], object]:
 @pytest.mark.parametrize(
     "call, said",
     [
-        (refused(kind="kets"), "kind: 'kets' is none of ket, unitary, density, channel"),
-        (refused(method="rk5", dt=0.1), "method: no method is called rk5"),
         (refused(method="suzuki4", dt=0.1), "method: suzuki4 takes sites of the same number of levels, not (2, 3); use exact"),
         (refused(method="suzuki4", rates=RATES, dt=0.1), "method: suzuki4 evolves kets and unitaries only"),
-        (refused(method="magnus4", dt=0.1, kind="ket"), "the integrator magnus4 has left this version"),
         (
             lambda: kd.evolve(ZZZ, None, 1.0, method="suzuki4", dt=0.1),
             "method: suzuki4 takes terms of one or two sites, and zzz acts on 3; use exact",
@@ -596,59 +525,27 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.fidelity(np.eye(2) / 2, np.eye(2) / 2), "target: is not a pure state of norm 1 (mixed targets are not offered)"),
         (lambda: kd.ket_fidelity(torch.tensor([1.0, 0.0]), [1, 1]), "target: is not a pure state of norm 1"),
         (lambda: kd.average_gate_fidelity(np.eye(2), 2 * np.eye(2)), "target: is not unitary, but off by 3.0e+00"),
-        (lambda: kd.process_fidelity(np.eye(2), [np.eye(2), np.eye(2) / 2]), "target: is not unitary"),
-        (lambda: kd.gate(np.eye(3)[:2]), "gate: must be a matrix of 2, 4, 8 ... states, not (2, 3)"),
-        (lambda: kd.evolve(kd.qubit(), None, 1.0, method="suzuki4"), "dt: suzuki4 needs a positive step"),
-        (refused(method="rk4"), "dt: rk4 needs a positive step"),
         (refused(kind="unitary", rates=RATES), "rates: a unitary has none; use kind density"),
         (refused(rates={"c": 0.1}), "rates: this system has no c"),
         (refused(rates={"a": 0.1}), "rates: b is missing, and the system has no usual ones"),
         (refused(rates=-RATES), "rates: some are negative"),
         (refused(initial=OPERATOR), "initial: (6, 6) may be a density matrix, columns or 6 kets; say kind='density', 'unitary' or 'ket'"),
-        (refused(initial=[[1, 0], [0]]), "initial: [[1, 0], [0]] is not an array of numbers"),
-        (refused(initial=OPERATOR[None]), "initial: must be a ket (6,), not (1, 6, 6)"),
-        (refused(initial=KET[:5]), "initial: must be a ket (6,), not (5,)"),
-        (refused(initial=KET, kind="unitary"), "initial: must be columns (6, k), not (6,)"),
-        (
-            refused(initial=KET[:5], kind="density"),
-            "initial: must be an operator (6, 6), a batch of them, or one ket (6,), not (5,)",
-        ),
         (refused(initial=KET.to(torch.complex64)), "initial: torch.complex64 on cpu does not go with torch.float64"),
         (refused(controls=CONTROLS[:, :1]), "controls: must be (segments, 2), a column for each of "),
         (refused(controls=CONTROLS[None, None]), "controls: is of shape (1, 1, 4, 2), and has one batch axis at most"),
-        (refused(controls=CONTROLS.long()), "controls are torch.int64"),
         (refused(controls=1j * CONTROLS.numpy()), "controls: some are complex; give real numbers"),
-        (refused(controls=[[1, 2], [3]]), "controls: [[1, 2], [3]] is not an array of numbers"),
-        (refused(controls=[*CONTROLS.clone().requires_grad_()]), "is not an array of numbers, nor a tensor"),
-        (refused(duration="1 ns"), "duration: 1 ns is not an array of numbers"),
         (refused(parameters={"a": 1j}), "parameters.a: some are complex"),
-        (refused(initial="zero"), "initial: zero is not an array of numbers"),
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): 1j}), "couplings: 1j of (0, 1) is not real"),
-        (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): 0.02 + 0j}), "couplings: (0.02+0j) of (0, 1) is not real"),
-        (lambda: kd.chain([kd.qubit()] * 2, {(0, 1): None}), "parameters.coupling_1_2: None is not a finite number"),
         (refused(duration=-1.0), "duration: -1.0 is not a positive number"),
-        (refused(duration=torch.tensor([1.0, -1.0]).double()), "duration: some are not positive"),
         (
             refused(duration=torch.ones(2).double(), initial=COLUMNS.T[:3]),
             "batch: arguments have batches of several lengths: duration 2, initial 3",
         ),
-        (lambda: kd.ket_fidelity(KET, [1, 0]), "target: must be a ket of 6 amplitudes, not (2,)"),
-        (lambda: kd.process_fidelity(OPERATOR, kd.gate("x")), "target: is of shape (2, 2), and what was evolved (6, 6)"),
         (
             lambda: kd.leakage(OPERATOR, SYSTEM.computational_states),
             "final: has 6 columns for 4 computational states; evolve these states, with initial=states",
         ),
-        (lambda: kd.leakage(KET), "final: must be a unitary or a channel, not of shape (6,)"),
-        (
-            lambda: kd.process_fidelity(torch.zeros(3, 3, 3, 3).cdouble(), np.eye(3), virtual_z=True),
-            "rows: virtual Z needs one row for each of 2**n states",
-        ),
-        (lambda: kd.chain([]), "sites: must be a list of one or more systems"),
-        (lambda: kd.chain([kd.qubit()] * 2, driven=(0, 1)), "couplings: 0 is no pair of sites; give pairs, as in driven=[(0, 1)]"),
         (lambda: kd.chain([kd.qubit()] * 2, {(0, 2): 0.1}), "couplings: (0, 2) are not two sites from 0 to 1"),
-        (lambda: operators.embedded(np.eye(3), [0], (2, 2)), "operator: on sites [0] it must be 2 x 2, not of shape (3, 3)"),
-        (lambda: operators.embedded(np.eye(4), [0, 0], (2, 2)), "sites: [0, 0] are not different sites"),
-        (lambda: kd.bare_frame(SYSTEM).amplitudes(OPERATOR[:5], 1.0), "final: must be columns of 6 amplitudes, such as (6, 4)"),
         (lambda: kd.transmon(t1=10.0, t2=30.0), "t2: is at most twice t1"),
         (lambda: kd.transmon(t1=10.0, jumps=("x",)), "t1, t2: are those of the jumps relaxation, dephasing"),
         (
@@ -660,10 +557,6 @@ def refused(**changes: Any) -> Callable[[], object]:
             "drift.z: has entries that are not finite",
         ),
         (
-            lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=(2, 3)),
-            "levels: (2, 3) are not those of 4 states",
-        ),
-        (
             lambda: kd.System({"z": np.eye(2)}, {"z": 1.0}, {}, {"a": np.eye(2)}, rates={"b": 1.0}),
             "rates: these are for ['b']; give one for each jump, ['a']",
         ),
@@ -671,7 +564,6 @@ def refused(**changes: Any) -> Callable[[], object]:
             lambda: kd.System({"z": np.eye(2)}, {"z": 1.0}, {}, {"a": np.eye(2)}, rates={"a": -1.0}),
             "rates.a: -1.0 is no rate",
         ),
-        (lambda: kd.System({"z": np.eye(2)}, {"z": 1j}, {}), "parameters.z: 1j is not a finite number"),
         (
             lambda: kd.System({"z": np.eye(2)}, {"z": torch.ones((), requires_grad=True)}, {}),
             "parameters.z: has a gradient; give the usual value here",
@@ -682,17 +574,6 @@ def refused(**changes: Any) -> Callable[[], object]:
             ),
             "with sparse operators are too large",
         ),
-        (lambda: kd.evolve(QUBIT, CONTROL, 1.0, route="gpu"), "route: 'gpu' is none of auto, compiled, torch"),
-        (
-            lambda: kd.evolve(QUBIT, CONTROL, 1.0, method="suzuki4", dt=0.1, route="gpu"),
-            "route: 'gpu' is none of auto",
-        ),
-        (lambda: kd.evolve(QUBIT, CONTROL, 1.0, method=None), "method: no method is called None"),
-        (lambda: kd.evolve(QUBIT, CONTROL, 1.0, method="rk4", dt="0.1"), "dt: rk4 needs a positive step"),
-        (lambda: kd.evolve(QUBIT, CONTROL, 1.0, method="suzuki4", dt="0.1"), "dt: suzuki4 needs a positive step"),
-        (lambda: kd.evolve(QUBIT, CONTROL, "20"), "20 is not an array of numbers"),
-        (lambda: kd.evolve(QUBIT, CONTROL, None), "duration: None is not an array of numbers"),
-        (lambda: kd.evolve(QUBIT, CONTROL.to_sparse(), 1.0), "propagators take dense tensors"),
         (
             lambda: kd.evolve(QUBIT, 1e200 * CONTROL, 1.0, method="suzuki4", dt=0.1),
             "controls or parameters: too large for suzuki4 in a segment of 0.3333",
@@ -710,41 +591,14 @@ def refused(**changes: Any) -> Callable[[], object]:
         (lambda: kd.evolve(QUBIT, np.zeros((3, 1)), 3.0, parameters=[2.9], method="rk4", dt=1.0), "dt: 1.0 is too long a step of rk4"),
         (lambda: kd.evolve(kd.transmon(), np.full((4, 2), 0.1), 10.0, method="rk4", dt=1.3, initial=[0, 0, 1]), "dt: 1.3 is too long a step of rk4"),
         (lambda: kd.evolve(QUBIT, np.zeros((3, 1)), 3.0, parameters=[0.7], method="euler", dt=1.0), "dt: 1.0 is too long a step of euler"),
-        (lambda: kd.chain(QUBIT), "sites: must be a list of one or more systems"),
-        (lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=4), "levels: must be a whole number for each site"),  # type: ignore[arg-type]
-        (lambda: kd.System({"z": np.eye(4)}, {"z": 1.0}, {}, levels=(2.0, 2.0)), "levels: must be a whole number"),  # type: ignore[arg-type]
-        (lambda: kd.transmon(levels=2.5), "levels: 2.5 is no qubit"),  # type: ignore[arg-type]
-        (lambda: kd.transmon_chain(1).system(2.5), "levels: 2.5 makes no qubit"),  # type: ignore[arg-type]
-        (lambda: kd.transmon_chain(2.0), "sites: 2.0 is no chain"),  # type: ignore[arg-type]
-        (lambda: kd.chain([QUBIT] * 2, [(0, 1)]), "couplings: must be strengths by pair"),
-        (lambda: kd.chain([QUBIT] * 3, {(0, 1, 2): 0.1}), "couplings: (0, 1, 2) is no pair of sites"),
         (lambda: kd.chain([QUBIT] * 2, driven=[(0, 1), (0, 1)]), "couplings: there are two terms coupling_1_2"),
-        (
-            lambda: kd.chain([kd.qubit(), kd.System({"coupling_1": np.diag([0, 1])}, {"coupling_1": 5.0}, {})], {(0, 1): 0.2}),
-            "couplings: there are two terms coupling_1_2",
-        ),
         (
             lambda: kd.chain([QUBIT] * 2, {(0, 1): torch.ones((), requires_grad=True)}),
             "couplings: that of (0, 1) has a gradient",
         ),
         (lambda: kd.ket_fidelity(torch.ones(2, 3) + 0j, np.ones((4, 3))), "batch: there are 2 of what was evolved"),
-        (lambda: kd.average_gate_fidelity(torch.ones(2, 3, 3) + 0j, np.ones((4, 3, 3))), "batch: there are 2 of"),
-        (lambda: kd.leakage(torch.eye(2, dtype=torch.int64)), "final: is torch.int64, and must be complex"),
-        (lambda: kd.fidelity(torch.ones(2) + 0j, [1, 0]), "rho: must be density matrices"),
         (lambda: kd.fidelity(torch.ones(3, 2, 2) + 0j, np.ones((2, 2))), "batch: there are 3 of what was evolved, and 2 targets"),
-        (lambda: kd.violations(np.ones(3)), "rho: must be density matrices"),
-        (lambda: kd.System({"z": torch.ones((), requires_grad=True)}, {"z": 1.0}, {}), "drift.z: must be a dense tensor of one or two axes"),
-        (lambda: kd.System([np.eye(2)], {"z": 1.0}, {}), "drift: must be operators by name"),  # type: ignore[arg-type]
         (lambda: kd.System({}, {}, {}, {"a": torch.eye(2).requires_grad_()}), "jumps.a: has a gradient"),
-        (lambda: kd.System({"z": [torch.ones(2, requires_grad=True)] * 2}, {"z": 1.0}, {}), "drift.z: is not an array of numbers"),
-        (lambda: kd.chain([QUBIT] * 2, {(0, 1): [[1], [1, 2]]}), "drift.coupling_1_2: is not an array"),
-        (lambda: kd.chain([QUBIT] * 2, driven=3), "driven: must be pairs"),  # type: ignore[arg-type]
-        (lambda: kd.transmon_chain(2).system(2, 0), "drive_sites: 0 are not sites"),  # type: ignore[arg-type]
-        (lambda: kd.bare_frame(QUBIT).amplitudes(torch.eye(2) + 0j, "1"), "duration: 1 is not a number"),
-        (
-            lambda: kd.dressed_frame([QUBIT] * 3).amplitudes(torch.eye(2).expand(2, 2, 2) + 0j, 1.0),
-            "batch: final, states and duration have batches (2,), (3,), ()",
-        ),
     ],
 )  # fmt: skip
 def test_bad_arguments_are_refused_in_words(call: Callable[[], object], said: str) -> None:

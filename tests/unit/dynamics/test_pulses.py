@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
@@ -67,13 +66,6 @@ def test_shapes_are_what_they_are_called() -> None:
     assert pieces.tolist() == [0.5] * 100 + [-1.0] * 100
 
 
-def test_parameters_may_be_numbers() -> None:
-    pulse, numbers = kd.Drag(segments=4), [1.0, 0.0, -0.1, 0.0]
-    tensor = torch.tensor(numbers, dtype=torch.float64)
-    assert torch.equal(pulse(numbers, 20.0), pulse(tensor, 20.0))
-    assert pulse.named(np.array(numbers), 20.0) == pulse.named(tensor, 20.0)
-
-
 def test_drag_has_the_derivative_in_quadrature_and_turns_with_its_detuning() -> None:
     pulse, duration = kd.Drag(segments=2000, amplitude=0.5), 20.0
     parameters = torch.tensor([0.8, 0.6, 0.1, 0.0], dtype=torch.float64)
@@ -127,31 +119,17 @@ def test_limits_hold_whatever_the_parameters_are(pulse: kd.Pulse, scale: float) 
 @pytest.mark.parametrize(
     ("made", "said"),
     [
-        (lambda: kd.Cosine(segments=0), "segments and drives must be whole numbers from 1, not 0 and 1"),
         (lambda: kd.Cosine(segments=4, ramp=0.6), "ramp: 0.6 is not above 0"),
-        (lambda: kd.Gaussian(segments=4, width=0), "width: must be positive"),
         (lambda: kd.Drag(segments=4, quadratures=False), "quadratures: DRAG needs them"),
-        (lambda: kd.Fourier(segments=4, terms=0), "terms: must be a whole number from 1, not 0"),
         (lambda: kd.Piecewise(segments=4, pieces=5), "pieces: 5 is not from 1 to the 4 segments"),
-        (lambda: kd.Piecewise(segments=4, amplitude=-1.0), "amplitude: must be positive"),
         (lambda: kd.Piecewise(segments=4, limits=LIMITS), "limits: are for 2 drives, and the pulse has 1"),
         (lambda: kd.Piecewise(segments=4)(torch.zeros(8), -1.0), "duration: must be positive, not -1.0"),
-        (lambda: kd.Limits(amplitude=torch.zeros(2)), "amplitude: a limit must be positive"),  # type: ignore[arg-type]
         (lambda: kd.Limits(amplitude=0.0), "amplitude: a limit must be positive, not 0.0"),
         (lambda: kd.Limits(amplitude=(1.0, -1.0)), "amplitude: a limit must be positive"),
         (lambda: kd.Drag(segments=4)(torch.zeros(3), 1.0), "parameters: the pulse has 4, and these are (3,)"),
-        (lambda: kd.Drag(segments=4)(torch.zeros(4).long(), 1.0), "parameters: are torch.int64; give torch.float64"),
-        (lambda: kd.Drag(segments=4)(["a"], 1.0), "parameters: ['a'] is not an array of numbers"),
-        (lambda: kd.Limits(amplitude=()), "amplitude: a limit must be positive, not ()"),
-        (lambda: kd.Limits(amplitude=(0.1, None)), "amplitude: a limit must be positive"),  # type: ignore[arg-type]
         (lambda: kd.Limits(amplitude=torch.inf, slope=0.1), "amplitude: a limit must be positive, not inf"),
-        (lambda: kd.Limits(bandwidth="0.1"), "bandwidth: a limit must be positive, not 0.1"),  # type: ignore[arg-type]
-        (lambda: kd.Drag(segments=4, limits=0.3), "limits: must be kd.Limits(...), not 0.3"),  # type: ignore[arg-type]
         (lambda: kd.Drag(segments=4, amplitude=torch.inf), "amplitude: must be positive, not inf"),
         (lambda: kd.Gaussian(segments=4, width=torch.inf), "width: must be positive, not inf"),
-        (lambda: kd.Piecewise(segments=4, pieces=2.0), "pieces: 2.0 is not from 1 to the 4 segments"),  # type: ignore[arg-type]
-        (lambda: kd.Drag(segments=4)(torch.tensor(1.0), 1.0), "parameters: the pulse has 4, and these are ()"),
-        (lambda: kd.Drag(segments=4)(torch.ones(4), "1"), "duration: 1 is not a number"),  # type: ignore[arg-type]
         (lambda: PULSES[5](torch.zeros(40), 5.0), "duration: the pulse's limits need at least 9.425"),
     ],
 )  # fmt: skip

@@ -101,25 +101,9 @@ class Drawn(NamedTuple):
         return cls(system, Operators(drift, controls, jumps), values, directions)
 
 
-@pytest.mark.usefixtures("read_from_tables")
 @pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case)))
 def test_a_random_system_evolves_as_dense_exponentials_say(case: Case) -> None:
-    agrees(case)
-
-
-@pytest.mark.parametrize(
-    "case",
-    [
-        pytest.param(case, marks=[] if number % 11 == 0 else pytest.mark.nightly, id="-".join(map(str, case)))
-        for number, case in enumerate(each for each in CASES if each.route == "compiled")
-    ],
-)
-def test_its_own_code_does_too(case: Case) -> None:
-    agrees(case)
-
-
-def agrees(case: Case) -> None:
-    """Compare the final state, and the derivative by everything at once."""
+    """The final state, and the derivative by everything at once."""
     system, operators, values, directions = Drawn.of(case)
     given = {name: torch.from_numpy(value).requires_grad_() for name, value in values.items()}
     if not RATES[case.evolves]:

@@ -13,6 +13,7 @@ from ketscale import dynamics as kd
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
+from tests.pairs import sampled
 
 DURATION, SEGMENTS, RATE = 0.7, 2, 0.0625
 KINDS: dict[str, dict[str, Any]] = {
@@ -74,10 +75,10 @@ def in_34_digits(what: str, one: kd.System, controls: torch.Tensor, parameters: 
     return whole if what == "unitary" else whole[:, 0].reshape((one.dimension,) * (1 + open_))
 
 
-@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
-@pytest.mark.parametrize("angle", [1.0, 30.0, 1e3, 6e4, 8e4, 1e5])
-@pytest.mark.parametrize("levels", [2, 3])
-@pytest.mark.parametrize("what", KINDS)
+@pytest.mark.parametrize(
+    "what, levels, angle, dtype",
+    sampled(KINDS, [2, 3], [1.0, 30.0, 1e3, 6e4, 1e5], [torch.float64, torch.float32]),
+)
 def test_the_estimate_is_the_error(what: str, levels: int, angle: float, dtype: torch.dtype) -> None:
     one, controls, parameters = given(levels, angle, dtype)
     options = {**KINDS[what], "parameters": parameters}

@@ -13,7 +13,8 @@ import torch
 from torch.autograd import forward_ad
 
 from ketscale import dynamics as kd
-from ketscale.dynamics.evolution import MOST_TOGETHER, Kind
+from ketscale.dynamics import evolution
+from ketscale.dynamics.evolution import Kind
 from ketscale.engines import operators, pulses
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.tasks import Tasks
@@ -57,9 +58,7 @@ NUMBERS = {
 }
 
 
-@pytest.mark.parametrize(
-    "kind, method, dt", [("unitary", "exact", None), ("unitary", "suzuki4", 0.02), ("density", "exact", None)]
-)
+@pytest.mark.parametrize("kind, method, dt", [("unitary", "suzuki4", 0.02), ("density", "exact", None)])
 @pytest.mark.parametrize("circuit", ["transmon", "fluxonium"])
 def test_gradients_by_the_parameters_of_circuits_are_finite_differences(
     circuit: str, kind: Kind, method: str, dt: float | None
@@ -97,10 +96,8 @@ def followed(josephson: torch.Tensor) -> kd.System:
 
 
 CHANGES = {
-    "renamed": lambda system: {"controls": dict(zip("ab", system.controls.values(), strict=True))},
     "another order": lambda system: {"controls": {name: system.controls[name] for name in reversed(list(system.controls))}},
     "a multiple": lambda system: {"drift": {name: 2 * each for name, each in system.drift.items()}},
-    "parameters": lambda system: {"parameters": dict.fromkeys(system.drift, 0.5)},
     "jumps": lambda system: {"jumps": {"down": kd.Term([1], [[0, 1], [0, 0]])}, "rates": {"down": 0.3}},
 }  # fmt: skip
 
@@ -150,18 +147,6 @@ def diagonal(entries: torch.Tensor) -> kd.System:
     controls = {"x": kd.Term([0], [[0, 1], [1, 0]])}
     return kd.System(
         drift, {"z": 1.0, "j": 0.5}, controls, {"down": kd.Term([0], [[0, 1], [0, 0]])}, levels=(2, 2)
-    )
-
-
-def test_states_may_be_divided_among_other_sites() -> None:
-    made = kd.System(
-        {"zz": np.diag([1, -1, -1, 1])}, {"zz": 0.5}, {"x": np.kron([[0, 1], [1, 0]], np.eye(2))}
-    )
-    divided = replace(made, levels=(2, 2))
-    assert divided.levels == (2, 2)
-    controls = normal(3, 1)
-    torch.testing.assert_close(
-        kd.evolve(divided, controls, 1.0), kd.evolve(made, controls, 1.0), rtol=0, atol=0
     )
 
 
@@ -243,23 +228,6 @@ def test_operators_have_tangents_and_second_derivatives(kind: Kind, method: str,
     torch.testing.assert_close(torch.func.jacfwd(value)(at), jacobian, rtol=0, atol=1e-12)
 
 
-def test_circuits_have_second_derivatives() -> None:
-    controls = 0.1 * normal(2, 2)
-
-    def slope(given: torch.Tensor) -> torch.Tensor:
-        system = kd.fluxonium_chain(2, josephson=given[0], flux=given[1]).system(2)
-        loss = (
-            kd.evolve(system, controls, 1.0, initial=kd.dressed_frame(system).states[:, 1])[0].abs().square()
-        )
-        return torch.autograd.grad(loss, given, create_graph=True)[0]
-
-    at = torch.tensor([4.0, 3.0], dtype=torch.float64, requires_grad=True)
-    found = torch.stack([torch.autograd.grad(slope(at)[row], at)[0] for row in (0, 1)])
-    steps = 1e-5 * torch.eye(2, dtype=torch.float64)
-    expected = torch.stack([(slope(at + step) - slope(at - step)).detach() / 2e-5 for step in steps])
-    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-8)
-
-
 def test_a_term_is_its_embedded_matrix() -> None:
     pair, line = normal(6, 6) + 0j, np.array([1.0, -2, 3])
     terms = {"pair": kd.Term([2, 0], pair + pair.mH), "line": kd.Term([0], line)}
@@ -283,11 +251,7 @@ def test_a_term_is_its_embedded_matrix() -> None:
     [
         (lambda: kd.System({"z": kd.Term([0], [1, -1])}, {"z": 1.0}, {}), "levels: give each site's"),
         (lambda: kd.System({"z": kd.Term([2], [1, -1])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: sites: [2] are not different"),
-        (lambda: kd.System({"z": kd.Term(0, [1, -1])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: sites: 0 must be a list"),  # type: ignore[arg-type]
-        (lambda: kd.System({"z": kd.Term([], [1])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: sites: [] must be a list"),
-        (lambda: kd.System({"z": kd.Term([0], torch.eye(2).to_sparse())}, {"z": 1.0}, {}, levels=(2,)), "drift.z: must be a dense tensor"),
         (lambda: kd.System({"z": kd.Term([0], torch.tensor([1, math.nan]))}, {"z": 1.0}, {}, levels=(2,)), "drift.z: has entries that are not"),
-        (lambda: kd.System({"z": kd.Term([0], [1, -1, 0])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: on sites [0] it must be 2 x 2"),
         (lambda: kd.System({"z": kd.Term([0], [1, 1j])}, {"z": 1.0}, {}, levels=(2, 2)), "drift.z: is not Hermitian"),
         (lambda: kd.System({}, {}, {"a": kd.Term([0], [[0, 1], [0, 0]])}, levels=(2,)), "instead of an operator a, give a + a^+"),
         (
@@ -388,8 +352,6 @@ QUBIT = kd.qubit()
 @pytest.mark.parametrize(
     "systems, said",
     [
-        ([], "system: must be a system, or a list of one or more systems"),
-        ([QUBIT, 3], "system: must be a system, or a list of one or more systems"),
         ([QUBIT, kd.transmon()], "system: number 1 has levels (3,), and the first (2,)"),
         ([QUBIT, replace(QUBIT, controls={"x": QUBIT.controls["x"], "z": QUBIT.controls["y"]})], "system: number 1 has controls"),
         ([QUBIT, replace(QUBIT, jumps={n: 2 * each for n, each in QUBIT.jumps.items()})], "jumps: differ between the systems"),
@@ -407,11 +369,11 @@ def test_systems_that_are_not_alike_are_refused_in_words(systems: Any, said: str
 
 
 @pytest.mark.parametrize("kind", ["ket", "unitary", "density", "channel"])
-def test_larger_systems_of_a_list_are_evolved_one_by_one(kind: Kind) -> None:
+def test_larger_systems_of_a_list_are_evolved_one_by_one(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
     """So each has the bits that it has alone, and gradients."""
     energies = torch.tensor([[8.0, 6.0], [8.4, 6.6]], dtype=torch.float64, requires_grad=True)
-    systems = [kd.transmon_chain(2, josephson=each).system(4) for each in energies]
-    assert systems[0].dimension > MOST_TOGETHER
+    systems = [kd.transmon_chain(2, josephson=each).system(2) for each in energies]
+    monkeypatch.setattr(evolution, "MOST_TOGETHER", 3)
     controls = 0.1 * normal(4, 3, 2)
     made = kd.evolve(systems * 2, controls, 2.0, kind=kind)
     for number, own in enumerate(made):
@@ -419,33 +381,3 @@ def test_larger_systems_of_a_list_are_evolved_one_by_one(kind: Kind) -> None:
         assert torch.equal(own, alone)
     torch.view_as_real(made).square()[..., 0].sum().backward()
     assert energies.grad is not None and energies.grad.abs().min() > 0
-
-
-@pytest.mark.parametrize(
-    "parameters, said",
-    [
-        (torch.ones(1), "parameters: torch.float32 on cpu does not go with torch.float64 controls"),
-        (torch.ones(7).double(), "parameters must be (1,) or (1, 1), not (7,)"),
-        (torch.ones(2, 1, dtype=torch.int64), "parameters: torch.int64 on cpu does not go with"),
-    ],
-)
-def test_parameters_that_do_not_fit_a_list_are_refused(parameters: torch.Tensor, said: str) -> None:
-    with pytest.raises(UserError) as caught:
-        kd.evolve([kd.qubit(0.1), kd.qubit(0.2)], 0.1 * normal(3, 2), 1.0, parameters=parameters)
-    assert said in str(caught.value)
-
-
-def test_systems_of_other_names_are_refused_by_integrators_of_chains_too() -> None:
-    other = replace(QUBIT, controls=dict(zip("ab", QUBIT.controls.values(), strict=True)))
-    with pytest.raises(UserError, match="system: number 1 has controls"):
-        kd.evolve([QUBIT, other], None, 1.0, method="suzuki4", dt=0.1)
-
-
-def test_a_list_of_one_system_is_a_batch_of_one_or_of_any_length() -> None:
-    controls = normal(3, 2, 2)
-    for method, dt in (("exact", None), ("suzuki4", 0.1)):
-        for batch in (0, 1, 3):
-            made, known = (
-                kd.evolve(each, controls[:batch], 1.0, method=method, dt=dt) for each in ([QUBIT], QUBIT)
-            )
-            assert made.shape == (batch, 2) and (made - known).abs().sum() < 1e-13

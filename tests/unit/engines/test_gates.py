@@ -62,9 +62,3 @@ def test_what_is_no_gate_is_refused(call: Any, said: str) -> None:
     with pytest.raises(UserError) as caught:
         call()
     assert said in str(caught.value)
-
-
-def test_a_gate_is_a_copy() -> None:
-    given = np.eye(2, dtype=complex)
-    gate(given)[0, 0] = 2
-    assert given[0, 0] == 1

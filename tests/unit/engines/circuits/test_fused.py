@@ -6,9 +6,9 @@ import fcntl
 import hashlib
 import os
 import re
-import subprocess
-import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -23,9 +23,7 @@ from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, routes_taken, sweeps
-from ketscale.engines.circuits.fused.frame import CONJUGATES, CliffordFrame, Pauli
 from ketscale.engines.circuits.fused.plan import Wanted
-from ketscale.engines.circuits.fused.schedule import Span
 from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
@@ -105,7 +103,8 @@ def evaluated(
     return results
 
 
-@pytest.mark.parametrize("examples", [15, pytest.param(40, marks=pytest.mark.nightly)])
+@pytest.mark.usefixtures("read_from_tables")  # whose numbers are those of circuits' own code: test_universal
+@pytest.mark.parametrize("examples", [25, pytest.param(60, marks=pytest.mark.nightly)])
 def test_random_circuits_agree_with_default_qubit(examples: int) -> None:
     @settings(max_examples=examples, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
     @given(circuits(), st.integers(1, 9), st.booleans(), st.integers(0, 2**20), st.data())
@@ -122,10 +121,9 @@ def test_random_circuits_agree_with_default_qubit(examples: int) -> None:
 
 
 ANSAETZE = [
-    (vqc_ansatz(6, 2), "Z"),
-    (strongly_entangling_ansatz(6, 2), "Z"),
-    (strongly_entangling_ansatz(4, 2), "XYZ"),
-    (qlcu_ansatz(6, 1), "XYZ"),
+    (vqc_ansatz(5, 1), "Z"),
+    (strongly_entangling_ansatz(4, 1), "XYZ"),
+    (qlcu_ansatz(5, 1), "XYZ"),
 ]
 
 
@@ -148,7 +146,7 @@ def test_every_layout_gives_the_same_numbers(
     sweeps.kernel.cache_clear()
 
 
-@pytest.mark.parametrize(("circuit", "letters"), ANSAETZE)
+@pytest.mark.parametrize(("circuit", "letters"), ANSAETZE[1:])
 def test_single_precision_is_close_to_double(circuit: Circuit, letters: str) -> None:
     words = pauli_words(circuit.qubits, letters)
     exact = angles_of(circuit, 40)
@@ -184,8 +182,9 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-@pytest.mark.parametrize("ansatz, letters", [(strongly_entangling_ansatz, "Z"), (qlcu_ansatz, "XYZ")])
-@pytest.mark.parametrize("qubits, batch", [(8, 32), (12, 64)])
+@pytest.mark.parametrize(
+    "ansatz, letters, qubits, batch", [(strongly_entangling_ansatz, "Z", 10, 64), (qlcu_ansatz, "XYZ", 8, 32)]
+)
 def test_a_call_needs_at_most_four_times_the_batch_of_states(
     ansatz: Callable[[int, int], Circuit], letters: str, qubits: int, batch: int
 ) -> None:
@@ -193,7 +192,7 @@ def test_a_call_needs_at_most_four_times_the_batch_of_states(
 
     Below 8 qubits the angles of a tile may be larger than its states; they are a few KiB of each thread.
     """
-    circuit, words = ansatz(qubits, 3), pauli_words(qubits, letters)
+    circuit, words = ansatz(qubits, 2), pauli_words(qubits, letters)
     wanted: tuple[Wanted, ...] = ("input", "weight") if circuit.weights else ("input",)
     kernel = sweeps.kernel(
         sweeps.Request(circuit, words, torch.float32, batch, True, wanted, False)
@@ -228,23 +227,23 @@ def test_states_enter_and_leave_every_layout(
     monkeypatch.setattr(sweeps, "vector_bytes", lambda: width)
     sweeps.kernel.cache_clear()
     simulator = Fused()
-    for qubits in (1, 3, 5):
-        plain = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
-        moved = [*plain, Gate("S", (0,)), *(Gate("CNOT", (w, w + 1)) for w in range(qubits - 1)), *plain]
-        for gates in (plain, moved):
-            circuit = Circuit(qubits, tuple(gates))
-            for batch in (1, 2, 3, 17):
-                results = []
-                for simulated, kind in ((simulator, dtype), (REFERENCE, torch.float64)):
-                    angles = angles_of(circuit, batch, kind)
-                    initial = states(batch, 2**qubits, 1).detach().to(kind.to_complex()).requires_grad_()
-                    final = simulated.state(circuit, angles, initial)
-                    cotangent = states(batch, 2**qubits, 2).detach().to(kind.to_complex())
-                    results.append((final, *torch.autograd.grad(final, [initial, angles.inputs], cotangent)))
-                for got, expected in zip(*results, strict=True):
-                    torch.testing.assert_close(
-                        got, expected, atol=5 * tolerance, rtol=tolerance, check_dtype=False
-                    )
+    for qubits, moved in ((1, False), (4, False), (4, True)):
+        gates = [Gate("RX", (w,), (Column("input", w),)) for w in range(qubits)]
+        if moved:
+            gates += [Gate("S", (0,)), *(Gate("CNOT", (w, w + 1)) for w in range(qubits - 1)), *gates]
+        circuit = Circuit(qubits, tuple(gates))
+        for batch in (1, 3, 17):
+            results = []
+            for simulated, kind in ((simulator, dtype), (REFERENCE, torch.float64)):
+                angles = angles_of(circuit, batch, kind)
+                initial = states(batch, 2**qubits, 1).detach().to(kind.to_complex()).requires_grad_()
+                final = simulated.state(circuit, angles, initial)
+                cotangent = states(batch, 2**qubits, 2).detach().to(kind.to_complex())
+                results.append((final, *torch.autograd.grad(final, [initial, angles.inputs], cotangent)))
+            for got, expected in zip(*results, strict=True):
+                torch.testing.assert_close(
+                    got, expected, atol=5 * tolerance, rtol=tolerance, check_dtype=False
+                )
     sweeps.kernel.cache_clear()
 
 
@@ -275,23 +274,12 @@ def test_the_cheaper_route_is_taken_and_noted() -> None:
 
 
 @pytest.mark.usefixtures("read_from_tables")
-def test_a_second_run_of_a_process_notes_its_own_routes_and_no_others() -> None:
-    circuit, other = strongly_entangling_ansatz(3, 2), strongly_entangling_ansatz(3, 3)
-    first, second = Fused(), Fused()
-    first.expval(circuit, angles_of(circuit, 4096), ("ZII",))
-    first.state(other, angles_of(other, 4096))
-    second.expval(circuit, angles_of(circuit, 4096), ("ZII",))
-    assert [r["gates"] for r in routes_taken(Holding(first))] == [15, 21]
-    assert routes_taken(Holding(second)) == routes_taken(Holding(first))[:1]
-
-
-@pytest.mark.usefixtures("read_from_tables")
-def test_the_routes_of_wrapped_and_shared_simulators_are_found_once() -> None:
+def test_the_routes_of_a_run_are_those_of_its_own_simulators_each_once() -> None:
     circuit, inner = strongly_entangling_ansatz(3, 2), Fused()
+    Fused().state(circuit, angles_of(circuit, 4096))  # of another run in this process
     placed = Placed(Spanned(inner), CPU)
     placed.expval(circuit, angles_of(circuit, 4096), ("ZII",))
     (noted,) = routes_taken(Holding(placed, inner, REFERENCE))
-    assert list(noted) == ["qubits", "gates", "batch", "route", "sweep_s", "matrix_s"]
     assert noted["sweep_s"] < noted["matrix_s"]
 
 
@@ -326,55 +314,7 @@ def test_an_angle_that_is_not_a_number_gives_no_number() -> None:
     assert values[0].isnan().all() and values[1].isfinite().all()
 
 
-# --- frames and spans ---
-
-
-@pytest.mark.parametrize("name", CONJUGATES)
-def test_pulling_a_word_back_through_a_gate_agrees_with_its_permutation(name: str) -> None:
-    frame = CliffordFrame(3)
-    frame.absorb(Gate(name, (2, 0)[: len(next(iter(CONJUGATES[name])))]))
-    order, powers = (torch.tensor(part.tolist()) for part in frame.permutation())
-    clifford = torch.zeros(8, 8, dtype=torch.complex128)
-    clifford[order, torch.arange(8)] = torch.tensor([1, 1j, -1, -1j], dtype=torch.complex128)[powers]
-    for x in range(8):
-        for z in range(8):
-            word = Pauli(x, z)
-            image = clifford.conj().T @ dense(word) @ clifford
-            torch.testing.assert_close(dense(frame.pull_back(word)), image)
-
-
-def dense(word: Pauli) -> torch.Tensor:
-    """i**power X**x Z**z on 3 qubits."""
-    matrix = torch.zeros(8, 8, dtype=torch.complex128)
-    for p in range(8):
-        matrix[p ^ word.x, p] = 1j**word.power * (-1) ** (word.z & p).bit_count()
-    return matrix
-
-
-def test_a_span_knows_its_members() -> None:
-    span = Span().joined(0b0110).joined(0b0011)
-    members = {0b0000, 0b0110, 0b0011, 0b0101}
-    assert {mask for mask in range(16) if not span.reduced(mask)} == members
-    assert span.joined(0b0101) is span
-
-
 # --- the cache of compiled code ---
-
-COMPILE = """
-import torch
-from ketscale.engines.circuits.ansaetze import vqc_ansatz
-from ketscale.engines.circuits.circuit import Angles
-from ketscale.engines.circuits.fused import Fused
-angles = Angles(torch.zeros(1, 2), torch.zeros(2))
-assert Fused().expval(vqc_ansatz(2, 1), angles, ("ZI",)).tolist() == [[1.0]]
-"""
-
-
-def test_processes_that_start_at_once_on_an_empty_cache_share_one_compilation(tmp_path: Path) -> None:
-    environment = {**os.environ, "KETSCALE_CACHE": str(tmp_path / "new" / "cache"), "OMP_NUM_THREADS": "1"}
-    running = [subprocess.Popen([sys.executable, "-c", COMPILE], env=environment) for _ in range(6)]
-    assert [process.wait() for process in running] == [0] * 6
-    assert len(list((tmp_path / "new" / "cache").glob("*.o"))) == 1
 
 
 def test_a_change_of_any_file_that_writes_code_compiles_it_anew() -> None:
@@ -401,57 +341,48 @@ def test_a_damaged_file_is_compiled_anew(tmp_path: Path, monkeypatch: pytest.Mon
     sweeps.kernel.cache_clear()
 
 
-@pytest.mark.parametrize("mode", [0o620, 0o602])
 def test_code_that_others_may_have_written_is_compiled_anew(
-    mode: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(library, "compile_", lambda recipe: b"own")
-    recipe, umask = library.Recipe("trust", (), lambda: None, ()), os.umask(0)
-    try:
-        assert library.ensure(recipe) == b"own"
-    finally:
-        os.umask(umask)
+    recipe = library.Recipe("trust", (), lambda: None, ())
+    library.ensure(recipe)
     (file,) = (tmp_path / "cache").glob("*.o")
     assert [path.stat().st_mode & 0o777 for path in (file.parent, file)] == [0o700, 0o600]
     file.write_bytes(hashlib.sha256(b"theirs").digest() + b"theirs")
-    file.chmod(mode)
-    assert library.ensure(recipe) == b"own"
-    assert file.read_bytes()[32:] == b"own" and file.stat().st_mode & 0o777 == 0o600
+    file.chmod(0o620)
+    assert library.ensure(recipe) == b"own" and file.read_bytes()[32:] == b"own"
 
 
-@pytest.mark.parametrize(
-    ("user", "mode", "risk"),
-    [
-        (1000, 0o755, None),
-        (0, 0o755, None),
-        (1001, 0o700, "it belongs to user 1001"),
-        (1000, 0o720, "others may write to it; chmod go-w closes it"),
-        (0, 0o1777, "others may write to it; chmod go-w closes it"),
-    ],
-)
-def test_code_may_be_the_users_or_roots(
-    user: int, mode: int, risk: str | None, monkeypatch: pytest.MonkeyPatch
+def test_who_asks_for_code_that_is_being_compiled_waits_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(os, "geteuid", lambda: 1000)
-    assert library._risk(os.stat_result((mode, 0, 0, 1, user, 1000, 0, 0, 0, 0))) == risk
+    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
+    compiled, reads, read, asked = [], [], library._read, threading.Event()
+
+    def counted(file: Path) -> bytes | None:
+        reads.append(found := read(file))
+        if len(reads) == 3:  # two of the first, and one of the second before it waits
+            asked.set()
+        return found
+
+    monkeypatch.setattr(library, "_read", counted)
+    monkeypatch.setattr(library, "compile_", lambda recipe: compiled.append(asked.wait(60)) or b"code")
+    recipe = library.Recipe("shared", (), lambda: None, ())
+    with ThreadPoolExecutor(2) as pool:
+        assert [*pool.map(library.ensure, [recipe] * 2)] == [b"code"] * 2
+    assert compiled == [True]
 
 
-@pytest.mark.parametrize("reason", ["there is a file", "it is somebody else's", "others may write to it"])
+@pytest.mark.parametrize("reason", ["there is a file", "others may write to it"])
 def test_a_cache_that_takes_no_code_is_an_error_in_commands_and_one_warning_elsewhere(
     reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(path: Path) -> bytes:
-        raise PermissionError(13, "Permission denied")
-
-    (tmp_path / "file").touch()
-    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path / "file" / "cache"))
-    if reason != "there is a file":
-        monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
-    if reason == "it is somebody else's":
-        monkeypatch.setattr(library, "_read", refuse)
-    if reason == "others may write to it":
-        tmp_path.chmod(0o777)
+    folder = tmp_path / "cache"
+    folder.touch() if reason == "there is a file" else folder.mkdir()
+    folder.chmod(0o777)
+    monkeypatch.setenv("KETSCALE_CACHE", str(folder))
     monkeypatch.setattr(library, "_in_memory", {})
     library._warn_unkept.cache_clear()
 
@@ -489,22 +420,6 @@ def test_the_cache_throws_out_what_was_unused_longest(
     monkeypatch.setenv("KETSCALE_CACHE_MB", "0")
     library._make_room(tmp_path)
     assert not list(tmp_path.iterdir())
-    monkeypatch.setenv("KETSCALE_CACHE_MB", "1 GB")
-    with pytest.raises(UserError, match="KETSCALE_CACHE_MB is '1 GB': write a whole number of megabytes"):
-        library._make_room(tmp_path)
-
-
-def test_without_its_compiler_one_line_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in [
-        n
-        for n in sys.modules
-        if n.startswith(("ketscale.engines.circuits.fused.", "ketscale.engines.compiled"))
-    ]:
-        monkeypatch.delitem(sys.modules, name)
-    monkeypatch.delattr(fused, "cpu", raising=False)
-    monkeypatch.setitem(sys.modules, "llvmlite", None)
-    with pytest.raises(UserError, match=r"need llvmlite, which is not installed: pip install llvmlite"):
-        Fused().expval(vqc_ansatz(2, 1), Angles(torch.zeros(1, 2), torch.zeros(2)), ("ZI",))
 
 
 def test_code_is_compiled_although_another_process_that_compiles_it_hangs(tmp_path):

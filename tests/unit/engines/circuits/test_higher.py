@@ -20,9 +20,10 @@ from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.errors import UserError
 from tests.unit.engines.circuits.test_simulators import random_circuit
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:`torch.jit.script` is deprecated"
-)  # torch's forward mode itself
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),  # torch's forward mode itself
+    pytest.mark.usefixtures("read_from_tables"),
+]
 
 WORDS = ("ZIZ", "XYI", "IIZ")
 CIRCUIT = vqc_ansatz(3, 1)
@@ -69,7 +70,7 @@ def twice(function: Scalar, given: list[torch.Tensor]) -> list[torch.Tensor]:
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("prepared", [False, True])
 def test_all_ways_to_ask(state: bool, prepared: bool) -> None:
-    inputs, weights, states = points(CIRCUIT, 5)
+    inputs, weights, states = points(CIRCUIT, 2)
     given = [inputs, weights, states][: 2 + prepared]
     along = tuple(tensor + 1 for tensor in given)
     found: list[list[Any]] = []
@@ -114,19 +115,18 @@ OTHERS: dict[str, tuple[Simulator, Circuit, int]] = {
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_other_routes_and_circuits(name: str) -> None:
+@pytest.mark.parametrize("name", ["several tiles", "amplitudes in another order", "permutations"])
+def test_circuits_with_code_of_their_own(name: str) -> None:
     each, circuit, batch = OTHERS[name]
     given = points(circuit, batch)[:2]
     expected = twice(scalar(named_simulator("default.qubit"), circuit, False), given)
-    torch.testing.assert_close(twice(scalar(each, circuit, False), given), expected)
+    with specialised.specialised_at_once():
+        torch.testing.assert_close(twice(scalar(each, circuit, False), given), expected)
 
 
 @pytest.mark.parametrize("state", [False, True])
 @pytest.mark.parametrize("name", OTHERS)
-def test_circuits_that_are_read_from_a_table(name: str, state: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing waits for code of a circuit's own."""
-    monkeypatch.setattr(specialised, "_chosen", ["never"])
+def test_other_routes_and_circuits(name: str, state: bool) -> None:
     each, circuit, batch = OTHERS[name]
     given = points(circuit, batch)[: 2 + state]
 

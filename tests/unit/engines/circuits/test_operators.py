@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch import nn
 from torch.func import functional_call, grad, vmap
 
 from ketscale import Circuit, Layer
 from ketscale.engines.circuits import operators
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.factory import named_simulator
+
+pytestmark = pytest.mark.usefixtures("read_from_tables")
 
 CIRCUIT = (
     Circuit(2).ry(0, "x0").rx(1, 0.1 + 0.2).rot(0, "w0", "w1", "x1").unitary(np.diag([1, 1j]), 1).cnot(0, 1)
@@ -119,22 +117,3 @@ def test_derivatives_in_and_around_compiled_programs() -> None:
     torch.testing.assert_close(torch.compile(slope, backend="eager")(leaf), expected)
     with pytest.raises(Exception, match=r"call torch\.autograd\.grad in the compiled function"):
         torch.compile(grad(value), backend="eager")(weight)
-
-
-def test_an_exported_program_computes_in_a_fresh_process_at_any_batch(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    model = nn.Sequential(nn.Linear(3, 2), Layer(CIRCUIT, [{"ZI": 0.5, "XY": 2.0}])).double()
-    batch = torch.export.Dim("batch", min=1)
-    program = torch.export.export(model, (some(4, 3),), dynamic_shapes=({0: batch},))
-    torch.export.save(program, tmp_path / "model.pt2")
-    torch.save([some(7, 3), model(some(7, 3)).detach()], tmp_path / "pair")
-    load = """
-import sys, torch
-from ketscale import Layer
-program = torch.export.load(sys.argv[1]).module()
-given, wanted = torch.load(sys.argv[2])
-torch.testing.assert_close(program(given), wanted)
-program(given).sum().backward()
-assert all(p.grad.abs().sum() > 0 for p in program.parameters())
-"""
-    subprocess.run([sys.executable, "-c", load, tmp_path / "model.pt2", tmp_path / "pair"], check=True)

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import subprocess
-import sys
 from functools import cache, reduce
 
 import numpy as np
@@ -26,14 +23,16 @@ from ketscale.engines.circuits.circuit import (
     given,
     pauli_words,
 )
-from ketscale.engines.circuits.factory import build_simulator, named_simulator
+from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.registry import SIMULATORS
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.measure.spans import Recorder, recording
-from tests.pairs import pairs
+
+# Circuits' own code has the numbers of tables: test_universal.
+pytestmark = pytest.mark.usefixtures("read_from_tables")
 
 Matrix = NDArray[np.complex128]
 
@@ -71,6 +70,8 @@ def random_circuit(qubits: int, seed: int) -> Circuit:
         )
         for name in ["Hadamard", *names]
     ]
+    # PennyLane's Rot takes tensors alone or numbers alone.
+    gates.append(Gate("Rot", (0,), tuple(rng.sample([columns[0], columns[3], columns[7]], 3))))
     for wires in range(1, min(qubits, 2) + 1):
         matrix = unitary_group.rvs(2**wires, random_state=seed)
         gates.insert(rng.randrange(len(gates)), given(matrix, *rng.sample(range(qubits), wires)))
@@ -206,25 +207,20 @@ def test_a_product_of_ry_rotations_has_its_closed_form(name: str) -> None:
     torch.testing.assert_close(gradients[1], slope.sum(0), atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize(("name", "qubits", "batch"), pairs(OTHERS, [1, 2, 3, 4], [1, 3]))
-def test_every_simulator_gives_the_same_values_and_gradients(name: str, qubits: int, batch: int) -> None:
+@pytest.mark.parametrize("qubits, batch, start", [(1, 1, None), (2, 3, "shared"), (4, 2, "own")])
+@pytest.mark.parametrize("name", OTHERS)
+def test_every_simulator_gives_the_same_values_and_gradients(
+    name: str, qubits: int, batch: int, start: str | None
+) -> None:
     circuit, words = random_circuit(qubits, 20 + qubits), random_words(qubits, 20 + qubits)
     angles = random_angles(circuit, batch)
-    found = values_and_gradients(name, circuit, angles, words)
-    expected = values_and_gradients("default.qubit", circuit, angles, words)
-    assert [tuple(t.shape) for t in found] == [(batch, 5), (batch, circuit.inputs), (circuit.weights,)]
-    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
-
-
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("name", OTHERS)
-def test_every_simulator_starts_from_the_initial_state(name: str, shared: bool) -> None:
-    circuit, words = random_circuit(2, 5), random_words(2, 5)
-    initial = random_states(4) if shared else random_states(3, 4)
-    angles = random_angles(circuit, 3)
+    initial = random_states(*(batch, 2**qubits)[start == "shared" :]) if start else None
     found = values_and_gradients(name, circuit, angles, words, initial)
     expected = values_and_gradients("default.qubit", circuit, angles, words, initial)
+    assert [tuple(t.shape) for t in found] == [(batch, 5), (batch, circuit.inputs), (circuit.weights,)]
     torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)
+    states = (simulator(each).state(circuit, detached(angles), initial) for each in (name, "default.qubit"))
+    torch.testing.assert_close(*states, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("name", sorted(set(SETTINGS) - set(LIMITED)))
@@ -239,18 +235,6 @@ def test_the_initial_state_is_differentiated(name: str) -> None:
         unitary = dense_unitary(circuit, angles.inputs[row], angles.weights)
         expected = 2 * unitary.conj().T @ dense_word(word) @ unitary @ initial[row].detach().numpy()
         np.testing.assert_allclose(gradient[row].numpy(), expected, atol=1e-12)
-
-
-@pytest.mark.parametrize("shared", [None, True, False])
-@pytest.mark.parametrize("name", OTHERS)
-def test_every_simulator_gives_the_same_state(name: str, shared: bool | None) -> None:
-    circuit = random_circuit(3, 8)
-    angles = random_angles(circuit, 2)
-    initial = None if shared is None else random_states(8) if shared else random_states(2, 8)
-    with torch.no_grad():
-        found = simulator(name).state(circuit, angles, initial)
-        expected = simulator("default.qubit").state(circuit, angles, initial)
-    torch.testing.assert_close(found, expected, atol=1e-9, rtol=0)
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -381,49 +365,11 @@ def test_requests_that_do_not_fit_the_circuit_are_refused(name: str) -> None:
             "qiskit cannot do adjoint .*; it can do parameter-shift",
         ),
         (replace(SETTINGS["qiskit"], route="auto"), "route: only fused has routes"),
-        (replace(FUSED, device="fussed"), "device: 'fussed'"),
-        (replace(FUSED, placement="tpu"), "placement: 'tpu'"),
-        (replace(FUSED, route="scenic"), "route: 'scenic'"),
     ],
 )
 def test_settings_that_do_not_go_together_are_refused(settings: CircuitSimulator, message: str) -> None:
     with pytest.raises(UserError, match=rf"^simulators\.mine.*{message}"):
         build_simulator("mine", settings, CPU)
-
-
-def test_the_usual_names_mean_the_usual_settings() -> None:
-    circuit, words = random_circuit(2, 4), random_words(2, 4)
-    angles = random_angles(circuit, 2)
-    for name, settings in SETTINGS.items():
-        if name in SIMULATORS:
-            assert settings.method is SIMULATORS[name]
-            found, expected = (
-                s.expval(circuit, angles, words) for s in (named_simulator(name), simulator(name))
-            )
-            assert torch.equal(found, expected)
-
-
-def test_what_is_not_ours_at_its_best_says_how_it_computes() -> None:
-    assert {name: CircuitSimulator.usual(name).mode for name in SIMULATORS} == {
-        "fused": None,
-        "fused-loop": "adjoint, by sample",
-        "default.qubit": "torch, backprop",
-        "default.qubit-loop-shift": "parameter-shift, by sample",
-        "default.qubit-jit": "jax.jit, vmap, backprop",
-        "lightning.qubit": "adjoint, by sample",
-        "lightning.gpu": "adjoint, by sample",
-        "qiskit": "parameter-shift, by sample",
-    }
-
-
-@pytest.mark.skipif(
-    importlib.util.find_spec("pennylane_lightning.lightning_gpu") is not None, reason="lightning.gpu is here"
-)
-def test_a_missing_lightning_gpu_is_an_error_that_names_the_install() -> None:
-    settings = replace(CircuitSimulator.usual("lightning.gpu"), placement="gpu")
-    with pytest.raises(UserError, match=r"lightning\.gpu.*make env-cuda") as caught:
-        build_simulator("lightning.gpu", settings, CPU)
-    assert len(str(caught.value).splitlines()) <= 2
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU is here")
@@ -462,30 +408,3 @@ def test_a_placed_simulator_gives_the_same_and_times_its_transfers_both_ways() -
     transfers = [event.name for event in recorder.events].count("transfer")
     # Two angles and one result go there and back; inputs without a gradient do not come back.
     assert transfers == 6 + 5
-
-
-def test_the_catalogue_is_read_without_heavy_imports() -> None:
-    program = "import sys, ketscale.engines.circuits.factory; print(*sys.modules)"
-    loaded = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    ).stdout
-    assert not {"torch", "numpy", "pennylane", "qiskit"} & set(loaded.split())
-
-
-@pytest.mark.parametrize("name", SETTINGS)
-@pytest.mark.parametrize("place", range(3))
-def test_a_gate_mixes_constants_with_other_angles(name: str, place: int) -> None:
-    """PennyLane's Rot takes tensors alone or numbers alone."""
-    columns = [Column("weight", 0), Column("input", 0), Column("constant", value=0.7)]
-    columns = columns[place:] + columns[:place]
-    circuit = Circuit(2, (Gate("Hadamard", (0,)), Gate("Rot", (0,), tuple(columns)), Gate("CNOT", (0, 1))))
-    angles = random_angles(circuit, 3)
-    found = values_and_gradients(name, circuit, angles, ("ZI", "XX", "YX"))
-    for row in range(3):
-        unitary = dense_unitary(circuit, angles.inputs[row].detach(), angles.weights.detach())
-        means = [
-            (unitary[:, 0].conj() @ dense_word(word) @ unitary[:, 0]).real for word in ("ZI", "XX", "YX")
-        ]
-        np.testing.assert_allclose(found[0][row], means, atol=1e-10)
-    expected = values_and_gradients("fused", circuit, angles, ("ZI", "XX", "YX"))
-    torch.testing.assert_close(found, expected, atol=1e-9, rtol=1e-9)

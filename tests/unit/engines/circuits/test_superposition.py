@@ -24,6 +24,8 @@ from ketscale.engines.circuits.superposition import (
 from ketscale.engines.circuits.wrapper import Looped
 from ketscale.errors import UserError
 
+pytestmark = pytest.mark.usefixtures("read_from_tables")
+
 REFERENCE: Simulator = build_simulator(
     "default.qubit",
     CircuitSimulator.usual("default.qubit"),
@@ -93,8 +95,17 @@ def test_a_superposition_is_what_its_definition_says() -> None:
     assert reversal(3) == (0, 4, 2, 6, 1, 5, 3, 7)
 
 
-@pytest.mark.parametrize("when, batch", [("always", 70), ("never", 1), ("never", 70)])
-@pytest.mark.parametrize("circuit", CIRCUITS.values(), ids=CIRCUITS)
+OWN = ("one qubit", "odd", "with global phases", "with moves")  # which code of their own evaluates too
+
+
+@pytest.mark.parametrize(
+    "circuit, when, batch",
+    [
+        *((circuit, "never", 70) for circuit in CIRCUITS.values()),
+        *((CIRCUITS[name], "always", 70) for name in OWN),
+        (CIRCUITS["even"], "never", 1),
+    ],
+)
 def test_fused_agrees_with_default_qubit(
     circuit: Circuit, when: specialised.When, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,7 +147,7 @@ def test_a_simulator_needs_only_states_and_expectation_values() -> None:
 
 
 def test_single_precision_is_close_to_double() -> None:
-    circuit = swapped(qlcu_ansatz(10, 2))
+    circuit = swapped(qlcu_ansatz(7, 2))
     single, double = (evaluated(Fused(), circuit, 20, dtype) for dtype in (torch.float32, torch.float64))
     assert (single[0] - double[0]).abs().max() <= 1e-5
     for found, expected in zip(single[1:], double[1:], strict=True):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import get_args, get_type_hints
 
 import numpy as np
 import pennylane as qml
@@ -14,12 +13,12 @@ from scipy.stats import unitary_group
 
 from ketscale.engines.circuits import haar
 from ketscale.engines.circuits import trainability as of
-from ketscale.engines.circuits.ansaetze import BY_NAME, product_ansatz, strongly_entangling_ansatz, vqc_ansatz
+from ketscale.engines.circuits.ansaetze import BY_NAME, product_ansatz, strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.transforms import inputs_only
-from ketscale.problems.vectors.settings import VQCSettings
 
+pytestmark = pytest.mark.usefixtures("read_from_tables")
 FUSED = named_simulator("fused")
 
 
@@ -149,7 +148,7 @@ def test_a_deep_circuit_comes_to_what_random_unitaries_and_states_have() -> None
 @pytest.mark.parametrize("name", BY_NAME)
 def test_pennylane_has_the_same_gradients_and_states(name: str) -> None:
     """The same draws give the same numbers by another simulator's derivatives, overlaps and purities."""
-    qubits, layers, draws = 3, 2, 6
+    qubits, layers, draws = 3, 1, 4
     shared = BY_NAME[name](qubits, layers)
     circuit, first = inputs_only(shared), shared.inputs
     assert (circuit.inputs, circuit.weights) == (first + shared.weights, 0)
@@ -192,8 +191,3 @@ def test_pennylane_has_the_same_gradients_and_states(name: str) -> None:
         for wire in range(qubits)
     ]
     assert of.meyer_wallach(own) == pytest.approx(2 * (1 - float(np.mean(purities))), abs=1e-9)
-
-
-def test_the_names_of_configs_are_those_of_the_ansaetze() -> None:
-    assert get_args(get_type_hints(VQCSettings)["ansatz"]) == tuple(BY_NAME)
-    assert BY_NAME[VQCSettings().ansatz] is vqc_ansatz

@@ -1,13 +1,9 @@
-"""Code that reads circuits from tables: its numbers, its first call, and how a circuit's own code takes over."""
+"""Code that reads circuits from tables has the numbers of circuits' own code, which takes over."""
 
 from __future__ import annotations
 
-import logging
-import pickle
 import random
-import shutil
 from collections.abc import Callable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,11 +11,10 @@ import pytest
 import torch
 
 from ketscale.engines import specialised
-from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz
+from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.fused import Fused, listing, sweeps
-from ketscale.engines.compiled import background, library
-from ketscale.errors import UserError
+from ketscale.engines.compiled import background
 from ketscale.jobs import first_step, session
 from tests.unit.engines.circuits.test_fused import angles_of
 
@@ -94,7 +89,7 @@ def test_it_gives_the_numbers_of_a_circuits_own_code(
 ) -> None:
     """Both codes agree on states that are one block, and on states in several."""
     rng = random.Random(str(dtype))
-    for case, qubits in enumerate((1, 2, 4, 5, 6)):
+    for case, qubits in enumerate((1, 2, 4, 5, 6) if dtype == torch.float64 else (3, 5)):
         circuit, batch = drawn(rng, qubits, 12 * (case > 0)), rng.choice([1, 2, 3, 7, 17, 33])
         circuit = circuit.qft(*range(qubits)).rx(0, "x0")
         words = None if case % 2 else tuple("".join(rng.choices("IXYZ", k=qubits)) for _ in range(5))
@@ -131,146 +126,27 @@ def test_groups_and_threads_change_no_bit(monkeypatch: pytest.MonkeyPatch) -> No
     assert all(torch.equal(a, b) for a, b in zip(*results, strict=True)) and torch.equal(alone, values)
 
 
-def test_a_first_call_compiles_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    for dtype in (torch.float32, torch.float64):
-        Fused().expval(
-            strongly_entangling_ansatz(2, 1), angles_of(strongly_entangling_ansatz(2, 1), 3, dtype), ("ZI",)
-        )
-    monkeypatch.setattr(library, "compile_", None)
-    specialised.specialise("again")
-    circuit = qlcu_ansatz(5, 3)
-    for dtype in (torch.float32, torch.float64):
-        for batch in (1, 20):
-            angles = angles_of(circuit, batch, dtype)
-            Fused("sweep").expval(circuit, angles, pauli_words(5)).sum().backward()
-            Fused("sweep").state(circuit, angles)
-
-
-def test_the_own_code_of_a_circuit_that_is_called_again_takes_over_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_the_own_code_of_a_circuit_that_is_called_again_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
+    monkeypatch.setattr(background, "later", lambda what, do, done, dropped: (do(), done()))
     specialised.specialise("again")
     circuit, words = strongly_entangling_ansatz(3, 1), pauli_words(3)
     angles = angles_of(circuit, 4)
     sweep = sweeps.kernel(
         sweeps.Request(circuit, words, torch.float64, 4, True, ("input", "weight"), False, None, 1)
     )
-    with caplog.at_level(logging.INFO, "ketscale"):
-        values = []
-        for _ in range(2):
-            assert sweep.own is None
-            values.append(Fused().expval(circuit, angles, words))
-        background.wait()
-    assert sweep.own is not None and not isinstance(sweep.own.plan, listing.Listing)
-    assert "a circuit of 3 qubits and 9 gates has code of its own" in caplog.text
+    values = []
+    for _ in range(2):
+        assert sweep.own is None
+        values.append(Fused().expval(circuit, angles, words))
+    assert sweep.own is not None
     values.append(Fused().expval(circuit, angles, words))
     # A gradient is that of the code that gave the value.
     for value in values:
         torch.testing.assert_close(value, values[0], rtol=0, atol=1e-13)
         torch.autograd.grad(value.sum(), list(angles))
-    # Another process finds it.
-    sweeps.kernel.cache_clear()
-    Fused().expval(circuit, angles, words)
-    assert (
-        sweeps.kernel(
-            sweeps.Request(circuit, words, torch.float64, 4, True, ("input", "weight"), False, None, 1)
-        ).own
-        is not None
-    )
-
-
-def test_where_no_process_compiles_one_warning_says_so_and_calls_go_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
-    monkeypatch.setattr(background, "_background", [])
-    monkeypatch.setattr(background.sys, "executable", shutil.which("true"))
-    specialised.specialise("again")
-    circuit = strongly_entangling_ansatz(2, 1)
-
-    def call() -> None:
-        for _ in range(3):
-            Fused().expval(circuit, angles_of(circuit, 4), ("ZI",))
-        background.wait()
-
-    with pytest.warns(UserWarning, match=r"code of its own in the background \(.*true, has ended\)"):
-        call()
-    call()
-
-
-def test_a_process_that_is_asked_for_nothing_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
-    process = background._started()
-    assert process.communicate() == (b"", None)
-    assert (process.returncode, capfd.readouterr().err) == (0, "")
-
-
-def test_a_process_whose_answer_nobody_reads_ends_quietly(capfd: pytest.CaptureFixture[str]) -> None:
-    process = background._started()
-    assert process.stdin is not None and process.stdout is not None
-    process.stdout.close()
-    process.stdin.write(pickle.dumps(int))
-    process.stdin.flush()
-    assert (process.wait(60), capfd.readouterr().err) == (0, "")
-    process.stdin.close()
-
-
-def test_no_process_is_started_once_this_one_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background.threading.Thread, "start", lambda thread: None)
-    ending = background._Background()
-    ending._end()
-    with pytest.raises(UserError, match="this process ends"):
-        ending._answer(int)
-    assert ending._process is None
-
-
-def test_what_was_asked_for_long_ago_is_dropped(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background.threading.Thread, "start", lambda thread: None)
-    monkeypatch.setattr(background, "_background", [])
-    monkeypatch.setattr(background, "MOST_WAITING", 2)
-    dropped: list[int] = []
-    for number in range(4):
-        background.later("", int, int, partial(dropped.append, number))
-    assert dropped == [0, 1]
-
-
-def test_what_waits_where_a_process_forks_is_asked_for_anew_in_the_other_one(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("KETSCALE_CACHE", str(tmp_path))
-    monkeypatch.setattr(background.threading.Thread, "start", lambda thread: None)
-    monkeypatch.setattr(background, "_background", [])
-    specialised.specialise("again")
-    sweep = sweeps.Sweep(
-        sweeps.Request(Circuit(1).rx(0, "x0"), ("Z",), torch.float64, 1, True, ()), sweeps.CompiledSweep
-    )
-    for _ in range(2):
-        sweep.now()
-    (parent,) = background._background
-    background._drop()
-    sweep.now()
-    (child,) = background._background
-    assert child is not parent and len(child._waiting) == 1
-
-
-def test_never_takes_own_code_away_and_again_gives_it_back() -> None:
-    circuit = strongly_entangling_ansatz(2, 1)
-    angles, call = angles_of(circuit, 3), Fused("sweep")
-    sweep = sweeps.kernel(
-        sweeps.Request(circuit, ("ZI",), torch.float64, 3, True, ("input", "weight"), False, None, 1)
-    )
-    specialised.specialise("always")
-    call.expval(circuit, angles, ("ZI",))
-    assert sweep.own is not None
-    own = sweep.own
-    specialised.specialise("never")
-    call.expval(circuit, angles, ("ZI",))
-    assert sweep.own is None and isinstance(sweep.now().plan, listing.Listing)
-    # What must repeat has own code meanwhile.
-    with specialised.specialised_at_once():
-        assert sweep.now() is own and sweep.own is None
-    specialised.specialise("again")
-    assert sweep.now() is own and sweep.own is own
 
 
 def test_deterministic_algorithms_have_own_code_from_the_first_call_on() -> None:
@@ -280,18 +156,6 @@ def test_deterministic_algorithms_have_own_code_from_the_first_call_on() -> None
         assert specialised.specialisation() == "always"
     finally:
         torch.use_deterministic_algorithms(False)
-    with specialised.specialised_at_once():
-        assert (specialised.specialisation(), specialised.must_keep()) == ("always", False)
-    assert specialised.specialisation() == "again"
-
-
-def test_a_wrong_choice_names_the_right_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(UserError, match="specialise is 'sometimes': choose one of again, always, never"):
-        specialised.specialise("sometimes")  # type: ignore[arg-type]
-    monkeypatch.setattr(specialised, "_chosen", [])
-    monkeypatch.setenv("KETSCALE_SPECIALISE", "no")
-    with pytest.raises(UserError, match="KETSCALE_SPECIALISE is 'no'"):
-        specialised.specialisation()
 
 
 @pytest.mark.parametrize("begin", [session.train, first_step.take])

@@ -240,20 +240,6 @@ def test_threads_share_tasks_and_each_has_a_number(threads: int) -> None:
     assert torch.equal(out, torch.arange(101)[:, None] * 0.5 * torch.ones(LANES))
 
 
-def test_a_call_with_an_unknown_name_is_refused() -> None:
-    kernel = Kernel((add_rows,), ADDED, torch.float32, LANES)
-    with pytest.raises(TypeError, match="amounts"):
-        kernel.run("add_rows", rows=3, amounts=0.5)
-
-
-def test_a_body_that_asks_for_an_unknown_argument_says_which() -> None:
-    def body(k: FunctionCode, args: Arguments, _: str) -> None:
-        args.nothing[0] = 1.0
-
-    with pytest.raises(AttributeError, match="no argument nothing"):
-        run(body, {"rows": INTEGER}, torch.float32)
-
-
 def test_arrays_may_be_given_by_their_address() -> None:
     def body(k: FunctionCode, args: Arguments, _: str) -> None:
         args.out[0] = args.given[1]

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -65,29 +63,3 @@ def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_
             values_and_slopes()
     sweeps.kernel.cache_clear()
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))
-
-
-FORKED = """
-import os, signal, warnings
-import torch
-from ketscale import dynamics as kd
-from ketscale.engines.compiled import kernel
-
-torch.set_num_threads(2)
-kernel.WORK_PER_THREAD = 1
-controls = torch.ones(100, 5, 2, dtype=torch.float64)
-expected = kd.evolve(kd.transmon(), controls, 1.0)
-child = os.fork()
-if not child:
-    signal.alarm(300)  # it would wait for ever
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        same = torch.equal(kd.evolve(kd.transmon(), controls, 1.0), expected)
-    os._exit(0 if same and "forked from one that had threads" in str(found[0].message) else 1)
-assert os.waitpid(child, 0)[1] == 0
-"""
-
-
-@pytest.mark.skipif(threads._found() is None, reason="torch has another pool")
-def test_a_process_forked_from_one_with_threads_says_that_it_runs_on_one_thread() -> None:
-    subprocess.run([sys.executable, "-c", FORKED], check=True)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ketscale.dynamics import coupled_qubits, transmon
+from ketscale.dynamics import transmon
 from ketscale.engines import specialised
-from ketscale.engines.compiled import background
 from ketscale.engines.dynamics import cpu
 from ketscale.engines.dynamics.generators import EXACT, Division, Evolution, Generators
 
@@ -43,43 +42,6 @@ def test_code_of_any_system_and_a_systems_own_give_the_same_bits(
         found.append(evolved(generators, dtype, division, strength))
     for others in found[1:]:
         assert all(torch.equal(*pair) for pair in zip(found[0], others, strict=True))
-
-
-def test_a_system_that_is_evolved_again_gets_code_of_its_own() -> None:
-    generators, division = coupled_qubits(0.3, -0.2).generators, Division((3,), steps=2)
-    choice = cpu._choice(cpu._Needed(generators, *division[:2], torch.float64))
-
-    def evolve() -> None:
-        evolved(generators, torch.float64, division, 1.0)
-
-    specialised.specialise("again")
-    evolve()
-    background.wait()
-    first = choice.own
-    evolve()
-    background.wait()
-    assert choice.own is not None
-    # It is there from the first call on if the cache folder has it.
-    assert first in (None, choice.own)
-    specialised.specialise("never")
-    assert choice.own is None
-    evolve()
-    assert choice.own is None
-    specialised.specialise("again")
-    evolve()
-    assert choice.own is not None
-
-
-def test_a_system_with_many_entries_is_read_from_its_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    generators = transmon(levels=4).generators
-    monkeypatch.setattr(
-        cpu,
-        "MOST_WRITTEN",
-        generators.entry_count - 1,
-    )
-    with specialised.specialised_at_once():
-        evolved(generators, torch.float64, Division((4,), steps=2), 1.0)
-    assert cpu._choice(cpu._Needed(generators, (4,), (), torch.float64)).own is None
 
 
 def test_long_pulses_keep_parts_of_their_states_and_give_the_same_bits(

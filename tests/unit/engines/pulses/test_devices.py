@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,7 +15,6 @@ import torch
 from ketscale.engines.pulses import (
     Device,
     Fluxoniums,
-    Lattice,
     Transmons,
     fluxonium_chain,
     fluxonium_lattice,
@@ -209,20 +205,14 @@ def test_a_smaller_grid_that_holds_the_states_changes_only_rounding(monkeypatch:
 
 
 def test_levels_do_not_depend_on_the_number_of_threads() -> None:
-    code = (
-        "import sys, torch; from ketscale.engines.pulses import fluxonium_chain; torch.set_num_threads(int(sys.argv[1]));"
-        "levels = fluxonium_chain(2).circuits.levels(5); print(levels.energies.tolist(), levels.charge.tolist())"
-    )
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", code, threads],
-            env={**os.environ, **dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), threads)},
-            capture_output=True,
-            check=True,
-        ).stdout
-        for threads in ("1", "2")
-    ]
-    assert said[0] == said[1] != b""
+    before, found = torch.get_num_threads(), []
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            found.append(fluxonium_chain(2).circuits.levels(5))
+    finally:
+        torch.set_num_threads(before)
+    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.parametrize("inductive", [0.05, 1e-6])
@@ -260,20 +250,6 @@ def test_published_layouts() -> None:
     assert set(chain.capacitive.tolist()) == {0.02} and set(block.capacitive.tolist()) == {0.0115}
 
 
-@pytest.mark.parametrize("energy", [1.1, torch.tensor(1.1, dtype=torch.float64)])
-def test_one_energy_is_that_of_all_circuits(energy: Any) -> None:
-    for made, listed in (
-        (
-            transmon_chain(2, charging=energy, josephson=20.0),
-            transmon_chain(2, charging=[1.1], josephson=[20.0]),
-        ),
-        (fluxonium_chain(2, inductive=energy), fluxonium_chain(2, inductive=[1.1, 1.1])),
-        (fluxonium_lattice(2, 1, inductive=energy), fluxonium_lattice(2, 1, inductive=[1.1] * 5)),
-    ):
-        expected = vars(listed.circuits)
-        assert all(torch.equal(values, expected[name]) for name, values in vars(made.circuits).items())
-
-
 def test_a_spread_depends_on_seed_and_site_alone() -> None:
     short, long = fluxonium_chain(2).circuits, fluxonium_chain(4).circuits
     for name, each in vars(short).items():
@@ -287,23 +263,12 @@ def test_a_spread_depends_on_seed_and_site_alone() -> None:
     assert drawn.charging[0] != spread(Transmons(like, like, like), 0.01, seed=2).charging[0]
 
 
-@pytest.mark.parametrize("name", DEVICES)
-def test_lattices_are_hermitian(name: str) -> None:
-    lattice = DEVICES[name].lattice(5)
-    for operators in (lattice.couplings, lattice.drives):
-        assert torch.equal(operators, operators.mH)
-
-
 def test_operators_are_embedded_as_by_qutip() -> None:
     lattice = fluxonium_chain(3).lattice(3)
     operator = torch.randn(9, 9, dtype=torch.complex128, generator=torch.Generator().manual_seed(0))
     for pair in ((0, 1), (1, 2), (0, 2), (2, 0)):
         wanted = qutip.expand_operator(qutip.Qobj(operator.numpy(), dims=[[3, 3]] * 2), [3] * 3, list(pair))
         np.testing.assert_array_equal(lattice.embedded(operator, pair).numpy(), wanted.full())
-
-
-def test_computational_states_are_ordered_as_bits() -> None:
-    assert fluxonium_chain(3).lattice(3).computational.tolist() == [0, 1, 3, 4, 9, 10, 12, 13]
 
 
 ONE = numbers(1.0)
@@ -314,28 +279,13 @@ CHAIN = fluxonium_chain(2).lattice(2)
     "made, said",
     [
         (lambda: Transmons(-ONE, ONE, ONE), "charging: .* positive"),
-        (lambda: Fluxoniums(ONE, ONE, numbers(1, 1), ONE), "inductive: .* one number a site"),
-        (lambda: Transmons(ONE.float(), ONE, ONE), "charging: must be fp64"),
         (lambda: Transmons(ONE, ONE * 1e-9, 0 * ONE).levels(3), "phases of its states"),
-        (lambda: Device(Transmons(ONE, ONE, ONE), (), numbers(), numbers()), "inductive: "),
         (lambda: Device(Transmons(ONE, ONE, ONE), ((0, 1),), ONE, None), "pairs: .* two different sites"),
         (lambda: replace(fluxonium_chain(2), capacitive=numbers(1, 1)), "capacitive: must be one number a pair"),
-        (lambda: fluxonium_chain(2, inductive=()), "energies: there are none"),
-        (lambda: fluxonium_lattice(1, 1, inductive=(1.0, 0.9)), "inductive: give one energy, or 5"),
-        (lambda: fluxonium_chain(0), "sites: 0"),
-        (lambda: fluxonium_lattice(6, 1), "rows, columns: "),
-        (lambda: fluxonium_chain(2).lattice(1), "levels: 1 makes no qubit"),
-        (lambda: fluxonium_chain(2).lattice(2, [2]), "drive_sites: "),
         (lambda: replace(fluxonium_chain(2), pairs=((0, 1),) * 2, capacitive=numbers(1, 1), inductive=numbers(1, 1)).system(2), "is there twice"),
-        (lambda: Lattice(2, 1, ONE, (), ONE, (), ONE), "energies: must be of shape"),
         (
             lambda: replace(CHAIN, drives=CHAIN.drives.triu()),
             "drives: is not Hermitian .*; instead of an operator a, give",
-        ),
-        (lambda: replace(CHAIN, driven_pairs=(0,)), r"pair_drives: must be of shape \(1, 4, 4\), not \(\)"),
-        (
-            lambda: replace(CHAIN, driven_pairs=(1,), pair_drives=CHAIN.couplings),
-            "driven_pairs: are numbers from 0 to 0, not",
         ),
         (lambda: replace(CHAIN, couplings=1j * CHAIN.couplings), "couplings: is not Hermitian"),
         (lambda: Transmons(ONE, ONE, 29 * ONE).levels(3), "charges from -30 to 30 Cooper pairs"),

