@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
 import numpy as np
 import pennylane as qml
@@ -20,12 +19,9 @@ from ketscale.problems.sentences.sentences import BUILT_IN, embed
 from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import (
     TINY,
-    SuperpositionTransformer,
     Transitions,
     loss,
     pair_unitary,
-    whole_circuit,
-    whole_unitary,
 )
 
 CPU = torch.device("cpu")
@@ -39,10 +35,6 @@ BOUND = structs.replace(LITERAL, device="literal-bound")
 def vectors(text: str) -> torch.Tensor:
     words = text.lower().split()
     return torch.from_numpy(embed(words, range(len(words)), seed=3))
-
-
-def built_in() -> Transitions:
-    return Transitions.of([vectors(text) for text in BUILT_IN])
 
 
 def ragged() -> Transitions:
@@ -90,23 +82,10 @@ def pennylane_unitary(weights: torch.Tensor, layers: int) -> np.ndarray:
     return qml.matrix(circuit, wire_order=range(4))()
 
 
-@pytest.mark.parametrize("layers", [1, 2])
-def test_the_unitary_is_the_published_circuit(layers: int) -> None:
-    weights = angles(layers)
-    expected = pennylane_unitary(weights, layers)
-    assert np.allclose(whole_unitary(weights, layers).numpy(), expected, atol=1e-12)
-
-
 def test_many_sets_of_angles_at_once() -> None:
     rows = torch.stack([angles(1, seed) for seed in range(3)])
     single = torch.stack([pair_unitary(row[:24], 1) for row in rows])
     assert torch.allclose(pair_unitary(rows[:, :24], 1), single, atol=1e-14, rtol=0)
-
-
-def test_one_layer_has_48_angles() -> None:
-    assert sum(p.numel() for p in SuperpositionTransformer(1).parameters()) == 48
-    assert sum(p.numel() for p in SuperpositionTransformer(3).parameters()) == 144
-    assert whole_circuit(2).weights == 96
 
 
 def by_the_formula(transitions: Transitions, weights: torch.Tensor, layers: int) -> list[float]:
@@ -120,22 +99,18 @@ def by_the_formula(transitions: Transitions, weights: torch.Tensor, layers: int)
 
 @pytest.mark.parametrize("layers", [1, 2])
 @pytest.mark.parametrize("settings", [CLOSED, SHIFTED, FUSED], ids=["closed", "shifted", "fused"])
-@pytest.mark.parametrize("data", [built_in, ragged])
-def test_every_way_gives_the_formula(
-    data: Callable[[], Transitions], settings: SimulatorSettings, layers: int
-) -> None:
-    transitions, weights = data(), angles(layers)
+def test_every_way_gives_the_formula(settings: SimulatorSettings, layers: int) -> None:
+    transitions, weights = ragged(), angles(layers)
     found = make(settings, layers, transitions).probabilities(weights, everything(transitions))
     expected = by_the_formula(transitions, weights, layers)
     assert np.allclose(found.detach().numpy(), expected, atol=1e-10, rtol=0)
 
 
-# Qiskit takes seconds to synthesise the controlled unitaries of a sentence with four transitions.
-@pytest.mark.parametrize("settings", [LITERAL, BOUND], ids=["rebuilt", "bound"])
+# Two transitions, and four, of which Qiskit takes seconds to synthesise the controlled unitaries.
 @pytest.mark.parametrize(
-    "text, layers", [(BUILT_IN[0], 2), (BUILT_IN[1], 1)], ids=["2 transitions", "4 transitions"]
+    "settings, text, layers", [(BOUND, BUILT_IN[0], 2), (LITERAL, BUILT_IN[1], 1)], ids=["bound", "rebuilt"]
 )
-def test_the_literal_circuit_gives_the_formula(text: str, layers: int, settings: SimulatorSettings) -> None:
+def test_the_literal_circuit_gives_the_formula(settings: SimulatorSettings, text: str, layers: int) -> None:
     transitions, weights = Transitions.of([vectors(text)]), angles(layers)
     found = make(settings, layers, transitions).probabilities(weights, everything(transitions))
     assert np.allclose(found.numpy(), by_the_formula(transitions, weights, layers), atol=1e-10, rtol=0)
@@ -176,22 +151,6 @@ def test_the_literal_circuit_has_the_same_gradient(settings: SimulatorSettings) 
     assert torch.allclose(found, expected, atol=1e-8, rtol=0)
 
 
-def test_shifting_the_logarithm_is_wrong() -> None:
-    """The published gradient applies the rule to -ln P, which has all frequencies: a counter-example, not an option."""
-    transitions, weights = Transitions.of([vectors(BUILT_IN[0])]), angles(1)
-    sentences, closed = everything(transitions), make(CLOSED, 1, transitions)
-    right = gradient_of(closed, weights, sentences)
-    shifts = math.pi / 2 * torch.eye(48, dtype=torch.float64)
-    wrong = torch.stack(
-        [
-            (closed.losses(weights + s, sentences) - closed.losses(weights - s, sentences)).sum() / 2
-            for s in shifts
-        ]
-    )
-    # Off by more than the gradient itself is long, and not even a descent direction's length away.
-    assert torch.linalg.vector_norm(wrong - right) > 0.2 * torch.linalg.vector_norm(right)
-
-
 def test_of_p_itself_the_rule_is_exact() -> None:
     transitions, weights = ragged(), angles(1)
     likelihood = make(SHIFTED, 1, transitions)
@@ -208,7 +167,7 @@ def test_of_p_itself_the_rule_is_exact() -> None:
         assert torch.allclose(by_rule, angle.grad, atol=1e-12, rtol=0)
 
 
-@pytest.mark.parametrize("ranks", [2, 3, 8, 500])
+@pytest.mark.parametrize("ranks", [3, 200])
 def test_tasks_add_up_over_ranks(ranks: int) -> None:
     transitions, weights = ragged(), angles(1)
     sentences = torch.tensor([3, 1])
