@@ -90,15 +90,6 @@ def test_groups_that_a_given_split_tears_apart_are_counted(
         assert (count == 0) == (split is GIVEN)
 
 
-def test_groups_that_are_added_to_a_file_are_counted_anew(tmp_path: Path) -> None:
-    """What was prepared before from equal samples is not taken for it."""
-    data = {"x": VECTORS, "y": np.arange(40) % 2, "split": RNG.permutation(GIVEN)}
-    block = {"kind": "arrays", "split": "given", "file": npz(tmp_path, **data)}
-    assert of_record(block, tmp_path / "features.json").shared == 0
-    npz(tmp_path, **data, groups=np.repeat(["a", "b"], 20))
-    assert of_record(block, tmp_path / "features.json").shared == 16
-
-
 # --- trials that overlap ---
 
 
@@ -211,26 +202,19 @@ def test_a_run_of_steps_is_found_wherever_it_is() -> None:
     # In one channel only, or shorter than four steps, it is none.
     signals[12, 0] = signals[13, 0]
     signals[14, :, 10:13] = signals[15, :, 20:23]
+    # Zero has no sign.
+    signals[3, 0, 45], signals[31, 0, 10] = 0.0, -0.0
     assert related_trials(signals) == [3, 8, 20, 31]
-
-
-def test_zero_has_no_sign_in_steps_that_trials_have_in_common() -> None:
-    signals = np.rint(RNG.normal(0, 300, (10, 2, 40)))
-    signals[1, :, :20] = signals[0, :, 20:]
-    signals[0, 0, 25], signals[1, 0, 5] = 0.0, -0.0
-    assert related_trials(signals) == [0, 1]
 
 
 def test_other_groups_have_steps_in_common(tmp_path: Path) -> None:
     """A split by groups is kept, and the record says what it shares."""
     signals = SIGNALS.copy()
     signals[::8, :, :6] = signals[3, :, 6:]  # the first trial of everyone begins as one of anna's ends
-    block = {
-        "kind": "series",
-        "split": "groups",
-        "file": npz(tmp_path, x=signals, y=np.arange(40) % 2, groups=PEOPLE),
-    }
-    assert of_record(block, tmp_path / "features.json") == Split("groups", shared=2)
+    file = npz(tmp_path, x=signals, y=np.arange(40) % 2, groups=PEOPLE)
+    assert of_record(
+        {"kind": "series", "split": "groups", "file": file}, tmp_path / "features.json"
+    ) == Split("groups", shared=2)
 
 
 def test_windows_of_recordings_may_not_overlap_where_trials_are_drawn(tmp_path: Path) -> None:
@@ -238,15 +222,12 @@ def test_windows_of_recordings_may_not_overlap_where_trials_are_drawn(tmp_path: 
     for run in (4, 8):
         write_edf(tmp_path / eeg_file(1, run), recording(22), cues)
     settings = {"folder": str(tmp_path), "subjects": [1], "runs": [4, 8], "rate": 80, "split_seed": 0}
-    for window in ((0.0, 3.0), (0.5, 3.5)):
-        Eegmmidb(split="runs", window=window, **settings).load(None)
+    Eegmmidb(split="runs", window=(0.5, 3.5), **settings).load(None)
     with pytest.raises(UserError, match=r"R04\.edf: windows of 3.5 s overlap, since two cues are 3 s apart"):
         Eegmmidb(split="runs", window=(0.0, 3.5), **settings).load(None)
     # A subject is in one part, with all of its trials.
-    assert (
-        len(eegmmidb.recorded(Eegmmidb(split="subjects", window=(0.0, 3.5), **settings), tmp_path).labels)
-        == 12
-    )
+    by_subject = Eegmmidb(split="subjects", window=(0.0, 3.5), **settings)
+    assert len(eegmmidb.recorded(by_subject, tmp_path).labels) == 12
 
 
 # --- copies ---
@@ -315,11 +296,9 @@ def test_values_that_single_precision_makes_equal_are_equal() -> None:
 def test_images_are_compared_as_they_are_kept(tmp_path: Path) -> None:
     images = GREY / 255
     images[20:] = images[:20] + 1e-12
-    block = {"kind": "arrays", "split": "given", **NETWORK}
-    file = npz(
-        tmp_path, x=images.clip(0, 1), y=np.tile([0, 1], 20), split=np.repeat(list(SPLITS), [20, 10, 10])
-    )
-    assert loaded({**block, "file": file}).shared() == 20
+    parts = np.repeat(list(SPLITS), [20, 10, 10])
+    file = npz(tmp_path, x=images.clip(0, 1), y=np.tile([0, 1], 20), split=parts)
+    assert loaded({"kind": "arrays", "split": "given", **NETWORK, "file": file}).shared() == 20
 
 
 # --- shown ---

@@ -15,7 +15,7 @@ from ketscale.engines import randomness
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.problems.control.problem import PULSES, SPLIT_KEYS, Distribution, Objective, deviations
-from ketscale.problems.control.specification import FAMILY, WORKLOADS
+from ketscale.problems.control.specification import WORKLOADS
 from ketscale.problems.control.workloads import QubitRelaxation, Rates
 
 WORKLOAD = QubitRelaxation(t1=(2.0, 5.0), t2=(1.0, 3.0), detuning=(-1.0, 1.0), test=3, seed=4)
@@ -119,8 +119,7 @@ def test_states_that_are_not_numbers_have_no_error() -> None:
     assert all(math.isnan(value) for value in found("exact", workload=workload, strict=False))
 
 
-def test_the_family_says_which_metrics_these_are_and_only_the_test_has_them() -> None:
-    assert [FAMILY.about(what).name for what in ("error", "unphysical")] == ["simulator_error", "negativity"]
+def test_only_the_test_has_them() -> None:
     pulses, environment = torch.zeros(1, SEGMENTS, 2), Rates(torch.zeros(1, 2), torch.zeros(1, 1))
     made = deviations(Objective(WORKLOAD, propagator("exact")), pulses, environment, pulses, "validation")
     assert made == dict.fromkeys(("exact_infidelity", "simulator_error", "error_estimate", "negativity"))

@@ -105,14 +105,3 @@ def test_the_loss_and_the_metrics_are_those_of_the_best_starts() -> None:
     assert found["infidelity_0"] is None
     none = parts(problem, problem.outputs("test", torch.arange(0)))
     assert (none.overlaps.shape, none.pulses.shape) == ((0, 8), (0, 8, 2))
-
-
-def test_zero_controls_are_a_saddle_which_random_starts_avoid() -> None:
-    """Without a pulse a driven qubit stays in |0>, at right angles to the target, where the fidelity has no slope."""
-    problem = grape(QubitSpectrum(validation=1, test=1), noise=False)
-    with torch.no_grad():
-        problem.model.pulses.zero_()
-    (slope,) = torch.autograd.grad(problem(torch.arange(2), 0).sum(), problem.model.pulses)
-    assert slope.abs().max() < 1e-12
-    starts = grape(QubitSpectrum(validation=1, test=1)).model.pulses
-    assert len({tuple(start.flatten().tolist()) for start in starts.flatten(0, 1)}) == 16

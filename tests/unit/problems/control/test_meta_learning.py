@@ -12,7 +12,6 @@ from torch.func import functional_call
 from ketscale.engines.dynamics.literal import PublishedLoop
 from ketscale.engines.dynamics.propagators import Propagator, propagator
 from ketscale.engines.dynamics.settings import Creation
-from ketscale.measure import spans
 from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.problem import Drawn, Objective, Outputs
@@ -160,19 +159,6 @@ def test_shards_add_up_whatever_their_sizes(kind: str) -> None:
     assert parts[0] == pytest.approx(whole[0], rel=1e-12)
     for mine, theirs in zip(parts[1], whole[1], strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
-
-
-def test_sampled_steps_have_the_same_gradients_and_the_spans_of_the_dynamics() -> None:
-    problem, recorder = learning("maml"), spans.Recorder(torch.device("cpu"))
-    plain = gradients(problem)
-    with spans.recording(recorder):
-        recorded = gradients(problem)
-    assert {name for name in recorder.exclusive_s if name.startswith("dynamics")} == {
-        "dynamics.forward",
-        "dynamics.backward",
-    }
-    assert recorder.innermost is None
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(plain[1], recorded[1], strict=True))
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])

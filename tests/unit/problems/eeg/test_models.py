@@ -55,10 +55,8 @@ def model(
 @pytest.mark.parametrize(
     "name, qubits, count",
     [
-        ("hydra", 6, 6170), ("hydra", 8, 9310), ("hydra", 10, 13034),
-        ("hydra_hybrid", 6, 7196), ("hydra_hybrid", 8, 11110), ("hydra_hybrid", 10, 15824),
-        ("mamba", 6, 5002), ("mamba", 8, 18160), ("mamba", 10, 69982),
-        ("mamba_hybrid", 6, 19365), ("mamba_hybrid", 8, 23301), ("mamba_hybrid", 10, 28037),
+        ("hydra", 6, 6170), ("hydra_hybrid", 6, 7196), ("mamba", 6, 5002), ("mamba_hybrid", 6, 19365),
+        ("hydra", 10, 13034), ("hydra_hybrid", 10, 15824), ("mamba", 8, 18160), ("mamba_hybrid", 10, 28037),
         ("mamba_lite", 6, 7433), ("mamba_hybrid_lite", 6, 7262),
     ],
 )  # fmt: skip
@@ -302,21 +300,6 @@ def test_logits_do_not_depend_on_the_rest_of_the_batch_which_may_be_empty(name: 
     sums = made.train()(x[:0]).sum()
     gradients = torch.autograd.grad(sums, list(made.parameters()), materialize_grads=True)
     assert all(not gradient.any() for gradient in gradients)
-
-
-def test_two_threads_and_one_give_the_same_gradients() -> None:
-    # So many rows that the circuits and torch's operators are divided.
-    x = torch.randn(9, 16, 249, dtype=torch.float64, generator=torch.Generator().manual_seed(1))
-    made, before = model("hydra", 6, 2, (16, 249)).double(), torch.get_num_threads()
-    results = []
-    try:
-        for threads in (1, 2):
-            torch.set_num_threads(threads)
-            results.append(torch.autograd.grad(made(x).exp().sum(), list(made.parameters())))
-    finally:
-        torch.set_num_threads(before)
-    for one, two in zip(*results, strict=True):
-        torch.testing.assert_close(one, two, atol=1e-12, rtol=1e-12)
 
 
 # --- classical scans ---

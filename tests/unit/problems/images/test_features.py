@@ -112,18 +112,12 @@ def test_pretraining_sees_neither_labels_nor_held_out_images() -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_views_differ_but_keep_shape_and_range() -> None:
-    images = torch.rand(6, 1, 16, 16, generator=torch.Generator().manual_seed(0))
-    generator = torch.Generator().manual_seed(1)
-    first, second = views(images, generator), views(images, generator)
-    assert first.shape == images.shape
-    assert not torch.allclose(first, second)
-    assert float(first.min()) >= 0
-    assert float(first.max()) <= 1.31
-
-
-def test_clusters_find_separate_groups_and_allow_duplicates() -> None:
+def test_views_differ_and_clusters_find_separate_groups_and_allow_duplicates() -> None:
     generator = torch.Generator().manual_seed(0)
+    images = torch.rand(6, 1, 16, 16, generator=generator)
+    first, second = views(images, generator), views(images, generator)
+    assert first.shape == images.shape and not torch.allclose(first, second)
+    assert first.min() >= 0 and first.max() <= 1.31
     points = torch.tensor([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0], [9.0, 9.1], [-9.0, 9.0], [-9.0, 9.0]])
     found = clusters(points, 3, generator).tolist()
     assert found[::2] == found[1::2]
@@ -238,13 +232,6 @@ def test_weights_of_another_network_leave_nothing_behind(tmp_path: Path) -> None
     assert not (tmp_path / "out.safetensors").exists()
 
 
-def test_imagenet_weights_that_were_not_fetched_are_an_error(tmp_path: Path) -> None:
-    workload = Digits(**SETTINGS | {"weights": "imagenet"})
-    for fetched in (None, tmp_path):
-        with pytest.raises(UserError, match="run the rule fetch"):
-            prepare(workload, tmp_path / "features.json", fetched)
-
-
 def test_weights_are_trained_again_for_other_images_and_kept_for_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -286,7 +273,8 @@ def test_a_crash_while_embedding_leaves_nothing_behind(
 
 def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Path, tmp_path: Path) -> None:
     workload = Digits(**SETTINGS | {"weights": "imagenet", "weights_folder": str(imagenet)})
-    assert workload.fetched
+    with pytest.raises(UserError, match="run the rule fetch"):
+        prepare(workload, tmp_path / "features.json", None)
     assert workload.fetch(tmp_path) == [tmp_path / IMAGENET_FILE]
     prepare(workload, tmp_path / "features.json", tmp_path)
     features = PreparedFeatures.open(tmp_path / "features.json")

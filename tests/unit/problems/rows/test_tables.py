@@ -99,19 +99,6 @@ def test_rows_of_a_group_stay_together(tmp_path: Path) -> None:
     assert same.digest() == data.digest()
 
 
-def test_a_split_that_is_given_is_used_as_it_is(tmp_path: Path) -> None:
-    parts = ["train", "val", "test", "train", "train"] * 8
-    file = table(tmp_path, columns(animal=ANIMALS, part=parts))
-    data = loaded({**CLASSES, "file": file, "split_column": "part"})
-    expected = {"train": [0, 3, 4], "validation": [1], "test": [2]}
-    assert {name: sorted(set(data.splits[name] % 5)) for name in SPLITS} == expected
-    named = np.where(np.array(parts) == "val", "validation", parts)
-    arrays = loaded(
-        {"kind": "rows", "split": "given", "file": npz(tmp_path, x=VECTORS, y=ANIMALS, split=named)}
-    )
-    assert arrays.digest() == data.digest()
-
-
 @pytest.mark.parametrize("how", ["given", "share"])
 def test_there_may_be_no_validation(how: str, tmp_path: Path) -> None:
     file = table(tmp_path, columns(animal=ANIMALS, part=["train", "train", "test", "train", "train"] * 8))

@@ -56,14 +56,6 @@ def test_a_word_is_the_same_vector_everywhere() -> None:
     )
 
 
-def test_the_position_is_sinusoidal() -> None:
-    word = embed(["bird"], [0], 5)[0]
-    assert embed(["bird"], [0], 5).shape == (1, 4)
-    # At position 0 the sines are 0 and the cosines 1, to which the word adds at most 0.1 before normalising.
-    assert word[[1, 3]] == pytest.approx(np.sqrt(0.5), abs=0.06)
-    assert np.all(word[[0, 2]] < 0.1)
-
-
 @pytest.mark.parametrize("content", [b"\n  \n", b"two words\nalone\n"])
 def test_bad_files_are_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "text.txt"

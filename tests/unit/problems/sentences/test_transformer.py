@@ -13,7 +13,7 @@ from msgspec import structs
 from ketscale.config import Simulator as SimulatorSettings
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.errors import UserError
-from ketscale.problems.sentences.likelihood import Likelihood, ShiftedClosedForm, Shifts
+from ketscale.problems.sentences.likelihood import Likelihood
 from ketscale.problems.sentences.next_word import build_likelihood
 from ketscale.problems.sentences.sentences import BUILT_IN, embed
 from ketscale.problems.sentences.settings import LikelihoodSimulator
@@ -149,22 +149,6 @@ def test_the_literal_circuit_has_the_same_gradient(settings: SimulatorSettings) 
     found, expected = (gradient_of(way, weights, everything(transitions)) for way in ways)
     assert torch.count_nonzero(found) == 4
     assert torch.allclose(found, expected, atol=1e-8, rtol=0)
-
-
-def test_of_p_itself_the_rule_is_exact() -> None:
-    transitions, weights = ragged(), angles(1)
-    likelihood = make(SHIFTED, 1, transitions)
-    assert isinstance(likelihood, ShiftedClosedForm)
-    sentences, k = everything(transitions), torch.arange(48).repeat_interleave(2)
-    sign = torch.tensor([1, -1]).repeat(48)
-    for row in range(len(sentences)):
-        rows = torch.full_like(k, row)
-        values = likelihood.shifted(weights, sentences, Shifts(k, sign, rows))
-        by_rule = (values[0::2] - values[1::2]) / 2
-        angle = weights.clone().requires_grad_()
-        likelihood.probabilities(angle, sentences)[row].backward()
-        assert angle.grad is not None
-        assert torch.allclose(by_rule, angle.grad, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("ranks", [3, 200])
