@@ -183,16 +183,6 @@ def test_without_mne_the_other_baseline_of_trials_is_there(
     )
 
 
-def test_few_channels_do_not_matter(tmp_path: Path) -> None:
-    pytest.importorskip("mne", reason="the extra eeg is not installed")
-    labels = np.arange(60) % 3
-    np.savez(tmp_path / "x.npz", x=RNG.normal(size=(60, 1, 20)) * (1 + labels)[:, None, None], y=labels)
-    _, (_, found) = of_family(
-        {"kind": "series", "file": str(tmp_path / "x.npz"), "split": "trials", "split_seed": 0}, tmp_path
-    )
-    assert not found.why and found.test is not None and found.test > 0.6
-
-
 def test_each_fold_has_its_own(tmp_path: Path) -> None:
     block = {
         "kind": "eeg-synthetic", "subjects": 1, "trials": 45, "rate": 40, "window_s": 1.0, "seed": 0, "gain": 20,

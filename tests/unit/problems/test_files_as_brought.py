@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -210,18 +208,6 @@ def moving(path: Path) -> None:
     frames[0].save(path / "a.gif", save_all=True, append_images=frames[1:])
 
 
-def deep(path: Path) -> None:
-    """A PNG file in colour with 16 bits a channel, which Pillow does not write."""
-    head = struct.pack(">IIBBBBB", 8, 6, 16, 2, 0, 0, 0)
-    row = b"\0" + struct.pack(">3H", 40000, 511, 65535) * 8
-    blocks = {b"IHDR": head, b"IDAT": zlib.compress(row * 6), b"IEND": b""}
-    parts = [
-        struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
-        for name, data in blocks.items()
-    ]
-    (path / "a.png").write_bytes(b"\x89PNG\r\n\x1a\n" + b"".join(parts))
-
-
 def half(top: int, bottom: int) -> np.ndarray:
     return np.repeat([top, bottom], 16)[:, None, None]
 
@@ -232,10 +218,8 @@ FOLDERS: dict[str, tuple[Callable[[], str], Any]] = {
     "CMYK": (of("CMYK", (0, 255, 255, 0), "a.tif"), [255, 0, 0]),
     "an alpha channel that hides nothing": (of("RGBA", (1, 2, 3, 255)), [1, 2, 3]),
     "EXIF rotation": (pictures(turned), half(255, 0)),
-    "16 bits in colour": (pictures(deep), [40000 // 256, 1, 255]),
     "16 bits": (of("I;16", 40000), "workloads.mine: mine/day/a.png"),
     "transparent": (of("RGBA", (1, 2, 3, 4)), "workloads.mine: mine/day/a.png"),
-    "transparent colour": (of("RGB", (1, 2, 3), transparency=(1, 2, 3)), "workloads.mine: mine/day/a.png"),
     "animated": (pictures(moving), "workloads.mine: mine/day/a.gif"),
     "no image": (pictures(lambda path: (path / "a.heic").write_text("")), "folder: mine/day/a.heic is not an image (.bmp, .gif"),
 }  # fmt: skip

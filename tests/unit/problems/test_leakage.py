@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ketscale.config import Split, sources
+from ketscale.config import Split
 from ketscale.errors import UserError
-from ketscale.jobs import prepared
 from ketscale.problems import splits
 from ketscale.problems.eeg import eegmmidb, overlaps
 from ketscale.problems.eeg.workloads import Eegmmidb, eeg_file
@@ -22,10 +20,8 @@ from tests.own_files import (
     NETWORK,
     SIGNALS,
     VECTORS,
-    config,
     loaded,
     npz,
-    pictures,
 )
 from tests.unit.problems.eeg.edf_factory import write_edf
 from tests.unit.problems.eeg.test_series import recording
@@ -299,14 +295,3 @@ def test_images_are_compared_as_they_are_kept(tmp_path: Path) -> None:
     parts = np.repeat(list(SPLITS), [20, 10, 10])
     file = npz(tmp_path, x=images.clip(0, 1), y=np.tile([0, 1], 20), split=parts)
     assert loaded({"kind": "arrays", "split": "given", **NETWORK, "file": file}).shared() == 20
-
-
-# --- shown ---
-
-
-def test_an_image_may_have_a_name_in_any_encoding(tmp_path: Path) -> None:
-    folder = pictures(tmp_path / "pictures")
-    os.rename(bytes(folder / "day/0.png"), bytes(folder / "day") + b"/\xe9.png")
-    block = {"kind": "image-folder", "folder": str(folder), **NETWORK}
-    assert len(prepared.digest(sources(config(block), "mine"), tmp_path / "features.json")) == 64
-    assert len(loaded(block).labels) == 10

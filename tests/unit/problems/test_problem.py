@@ -25,7 +25,7 @@ def test_a_problem_that_does_not_state_linear_is_refused():
 
 
 @pytest.mark.parametrize("dtype, pair", [(torch.float32, torch.complex64), (torch.float64, torch.complex128)])
-def test_precision_keeps_imaginary_parts(dtype, pair):
+def test_precision_keeps_imaginary_parts_and_leaves_integers_alone(dtype, pair):
     columns, fidelity = Columns(), Fidelity()
     before = columns.target.clone(), fidelity.model.a.detach().clone()
     assert all(values.imag.abs().max() > 0.1 for values in before)
@@ -36,9 +36,6 @@ def test_precision_keeps_imaginary_parts(dtype, pair):
     assert isinstance(fidelity.model.a, nn.Parameter) and fidelity.model.a.requires_grad
     for now, then in zip((columns.target, fidelity.model.a), before, strict=True):
         torch.testing.assert_close(now.detach(), then.to(pair), rtol=0, atol=0)
-
-
-def test_precision_leaves_integers_alone():
     problem = classification().convert(CPU, torch.float32)
     assert problem.targets.dtype == problem.rows_train.dtype == torch.int64
     assert {p.dtype for p in problem.parameters()} == {torch.float32}

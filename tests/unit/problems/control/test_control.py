@@ -147,8 +147,6 @@ def tiny(
         ({"workload": {"duration": 1e8}, "simulator": "rk4"}, "dt: 0.3, more than 1,000,000 steps in a segment of w"),
         ({"workload": {}, "protocol": {"precision": "amp"}, "backend": "gpu-n1r1t1"}, "amp, too coarse"),
         ({"workload": {"alpha": [1.0, 1.0], "strength": [1e-3, 1e-3], "cutoff": [100.0, 100.0]}}, "w has one task only"),
-        ({"workload": {}, "model": {"kind": "grape"}, "protocol": {"clip_norm": 1.0}}, "quality has clip_norm"),
-        ({"workload": {"tasks": 5}, "model": {"kind": "grape"}}, "has training tasks (tasks: 5)"),
         ({"workload": {}, "model": {"kind": "grape", "starts": 4}}, "models.m.starts"),
         ({"workload": {}, "protocol": {"optimiser": "l-bfgs"}}, "tasks are drawn afresh in each step"),
         ({"workload": {"tasks": 5}, "protocol": {"optimiser": "l-bfgs"}}, "fomaml follows no gradient of its loss"),

@@ -15,9 +15,8 @@ from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.problem import Distribution, Objective
 from ketscale.problems.control.settings import METRICS
-from ketscale.problems.control.workloads import QubitRelaxation, QubitSpectrum, TransmonRelaxation
+from ketscale.problems.control.workloads import QubitRelaxation, TransmonRelaxation
 from ketscale.problems.problem import Problem
-from tests.toys import trainer
 
 MODELS = ("policy", "robust_grape", "grape")
 TESTED = 4
@@ -99,21 +98,3 @@ def test_leakage_is_what_is_above_the_qubit() -> None:
     assert found["leakage"] == pytest.approx(float(above.mean()), rel=1e-12)
     assert found["leakage"] > 1e-3
     assert measured(problem_of("policy"))[0]["leakage"] is None
-
-
-@pytest.mark.parametrize(("width", "shared"), [(0.0, True), (5.0, False)])
-def test_tasks_of_one_detuning_share_their_best_pulse_whatever_their_noise(
-    width: float, shared: bool
-) -> None:
-    workload = QubitSpectrum(
-        strength=(1.0, 30.0), cutoff=(20.0, 40.0), detuning=(-width, width), validation=1, test=5
-    )
-    problem = Grape(
-        TaskPulses(6, 8, 8), Objective(workload, propagator("exact")), seed=0, arguments={}
-    ).double()
-    settings = {"epochs": 100, "optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}
-    trainer(problem, settings, batch=6).run()
-    found, _ = measured(problem)
-    assert found["highest_rate"] > 3 * found["lowest_rate"]
-    lost = found["exchanged_infidelity"] - found["infidelity"]
-    assert abs(lost) < 1e-8 if shared else lost > 0.1

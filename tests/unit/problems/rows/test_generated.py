@@ -32,13 +32,6 @@ def test_separable_rows_lie_in_a_cube_outside_the_margin_on_the_side_of_their_cl
     assert data.values.var(0) == pytest.approx(1 / 3, abs=0.1)
 
 
-def test_a_margin_that_leaves_no_rows_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"workloads.mine.margin: 3 leaves hardly a point of the cube; set it to 1 at most"
-    ):
-        config({"kind": "linearly-separable", "features": 4, "margin": 3, "split_seed": 0})
-
-
 def test_a_hidden_manifold_has_its_dimension_and_equal_classes() -> None:
     data = made("hidden-manifold", features=10, manifold=3)
     assert [len(side) for side in sides(data)] == [150, 150]
