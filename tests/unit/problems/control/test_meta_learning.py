@@ -177,7 +177,7 @@ def test_the_cache_changes_no_number(spread: float, monkeypatch: pytest.MonkeyPa
         loss, slopes = gradients(problem)
         times = INNER.steps + 1 if creation == "again" else 2 if spread else 1
         assert len([tasks for tasks in created if tasks == 1]) == TASKS * times
-        found[creation] = [torch.tensor(loss), *slopes, problem.outputs("test", torch.arange(3))]
+        found[creation] = [torch.tensor(loss), *slopes, problem.outputs("test", torch.arange(1))]
     assert all(torch.equal(*pair) for pair in zip(*found.values(), strict=True))
 
 
@@ -244,7 +244,7 @@ def test_it_trains_on_fresh_tasks() -> None:
 def test_l_bfgs_trains_on_fixed_tasks() -> None:
     problem = learning("maml", tasks=6)
     made = trainer(
-        problem, {"epochs": 12, "optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}, batch=6
+        problem, {"epochs": 6, "optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}, batch=6
     )
     made.run()
     losses = [row["train_loss"] for row in made.history]
