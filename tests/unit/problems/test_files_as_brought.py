@@ -18,7 +18,6 @@ from ketscale.jobs import session
 from ketscale.problems.images import features
 from ketscale.problems.registry import read_config
 from ketscale.problems.splits import SPLITS
-from ketscale.process import THREAD_VARIABLES
 
 N = 40
 X = np.random.default_rng(0).normal(3, 2, (N, 3)).round(3)
@@ -273,11 +272,11 @@ DTYPE = "torch.set_default_dtype(torch.float64)"
 
 
 @pytest.fixture
-def own(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+def own(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, one_thread: None
+) -> Iterator[Callable[..., None]]:
     """Writes a config of one run of a model with these lines; what is global is the same in the end."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    for name in THREAD_VARIABLES:
-        monkeypatch.setenv(name, "1")
 
     def state() -> tuple[Any, ...]:
         return Path.cwd(), torch.get_default_dtype(), torch.get_num_threads(), torch.is_grad_enabled()

@@ -25,6 +25,7 @@ from ketscale.training.history import History
 from tests import ROOT
 from tests.toys import trainer
 
+pytestmark = pytest.mark.usefixtures("read_from_tables")
 MODELS = {
     "reupload": {"file": "reupload.py", "class": "Reupload", "control": "mlp"},
     "dressed": {"file": "dressed.py", "class": "Dressed", "control": "mlp", "depth": 3},
@@ -92,7 +93,7 @@ def test_a_file_trains_and_learns(table, model):
     assert (ended.quality["test"][name] > bound) == (name == "accuracy"), ended.quality["test"]
 
 
-def test_a_file_is_fitted_as_the_kinds_are(table):
+def test_a_file_is_fitted_as_the_kinds_are(table, one_thread):
     settings, problem = of(table, "ring")
     assert settings.model.fitted
     ended = outcome.run(Fit(problem, World(), Clock(torch.device("cpu"), 0, frozenset()), 1, History(None)))
