@@ -53,10 +53,8 @@ def test_logistic_regression_has_the_penalty_with_the_least_loss_on_validation()
     named = models[best].predict(x_test)
     assert (found.name, found.penalty) == ("logistic regression", best)
     assert found.validation == pytest.approx(accuracy_score(y, models[best].predict(x)))
-    assert (
-        found.test == pytest.approx(accuracy_score(y_test, named))
-        and bits(found) == (named == y_test).astype(int).tolist()
-    )
+    assert found.test == pytest.approx(accuracy_score(y_test, named))
+    assert bits(found) == (named == y_test).astype(int).tolist()
 
 
 def test_the_unit_of_a_target_and_where_its_zero_is_change_no_error() -> None:
@@ -162,10 +160,8 @@ def test_trials_have_the_common_spatial_patterns_of_mne(tmp_path: Path) -> None:
     linear = LinearDiscriminantAnalysis().fit(patterns.transform(x[:70]), labels[:70])
     named = linear.predict(patterns.transform(x[90:]))
     assert (found.name, found.why, found.fold) == ("CSP with LDA", "", None)
-    assert (
-        bits(found) == (named == labels[90:]).astype(int).tolist()
-        and found.test == np.mean(named == labels[90:]) > 0.6
-    )
+    assert bits(found) == (named == labels[90:]).astype(int).tolist()
+    assert found.test == np.mean(named == labels[90:]) > 0.6
     assert found.validation == linear.score(patterns.transform(x[70:90]), labels[70:90])
     assert constant.test == 0.5
 
