@@ -116,6 +116,12 @@ def test_test_images_that_are_training_images_are_counted(tmp_path: Path) -> Non
     assert data.shared() == 9
 
 
+def test_copies_do_not_make_up_for_samples(tmp_path: Path) -> None:
+    block = {"kind": "arrays", "file": npz(tmp_path, x=np.ones((40, 3)), y=ANIMALS)}
+    with pytest.raises(UserError, match="class 'cat' has 1 samples, if equal ones count once: after 1 for"):
+        loaded(block)
+
+
 def test_equal_sentences_are_in_one_part(tmp_path: Path) -> None:
     lines = "the bird sings\nThe  BIRD sings\nold ships sail\nrain falls\nRain falls \ndogs run fast"
     (tmp_path / "text.txt").write_text(lines)

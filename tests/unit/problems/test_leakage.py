@@ -199,7 +199,7 @@ def test_a_run_of_steps_is_found_wherever_it_is() -> None:
     signals[12, 0] = signals[13, 0]
     signals[14, :, 10:13] = signals[15, :, 20:23]
     # Zero has no sign.
-    signals[3, 0, 45], signals[31, 0, 10] = 0.0, -0.0
+    signals[8, 0, -3], signals[20, 0, 3] = 0.0, -0.0
     assert related_trials(signals) == [3, 8, 20, 31]
 
 

@@ -274,7 +274,9 @@ def test_leakage_is_what_leaves_the_qubits() -> None:
         problem = built(levels=levels, workload={"frame": "laboratory"})
         torch.nn.init.constant_(problem.model.amplitude, amplitude)
         outputs = problem.outputs("validation", torch.arange(4))
-        return float(problem.metrics("validation", outputs, full=True)["leakage"])
+        found = float(problem.metrics("validation", outputs, full=True)["leakage"])
+        assert found == pytest.approx(1 - outputs.square().sum().item() / 4, abs=1e-9)
+        return found
 
     assert abs(leakage(2, 10.0)) < 1e-9
     assert leakage(4, 10.0) > 5 * leakage(4, 0.0) > 0
