@@ -94,21 +94,6 @@ def test_its_numbers_are_the_same_on_1_2_and_3_ranks_and_under_both_propagators(
     assert all(row["held"] == "True" for row in rows), rows
 
 
-def test_a_batch_smaller_than_the_columns_is_refused(toy: Project) -> None:
-    record = toy.record_path(protocol="parity", seed=0).replace("-b4/", "-b3/")
-    done = toy.run("ketscale", "launch", record, check=False)
-    assert done.returncode != 0
-    assert "batch is 3, but every step takes all 4 samples" in done.stderr
-
-
-def test_it_resumes_exactly(toy: Project) -> None:
-    record = toy.interrupted_and_resumed(toy.record_path(protocol="long", seed=3))
-    assert record["resumed"] >= 1
-    other = toy.record_path(protocol="long", seed=3).replace("out/tiny", "out/again")
-    toy.run("ketscale", "launch", other)
-    assert json.loads((toy.folder / other).read_text())["weights_hash"] == record["weights_hash"]
-
-
 def block_with(words: str) -> str:
     """The block of code of the page that has these words."""
     blocks = re.findall(r"```(?:python|yaml|text)\n(.*?)```", PAGE, re.DOTALL)
@@ -271,16 +256,13 @@ def evolved(tmp_path_factory: pytest.TempPathFactory) -> Project:
     return project
 
 
-def test_a_system_of_control_of_one_file_is_learned(evolved: Project) -> None:
-    records = [record for record in evolved.records() if record["run"]["workload"] == "raman"]
-    assert {record["run"]["model"] for record in records} == {"policy", "robust_grape"}
+def test_a_system_of_control_and_a_device_of_pulses_of_one_file_are_learned(evolved: Project) -> None:
+    records = [
+        record for record in evolved.records() if record["run"]["workload"] in ("raman", "transmon-ring")
+    ]
+    assert {record["run"]["model"] for record in records} == {"policy", "robust_grape", "piecewise_pulse"}
     assert all(record["losses"][-1] < record["losses"][0] for record in records)
-
-
-def test_a_device_of_pulses_of_one_file_learns_a_gate(evolved: Project) -> None:
-    (record,) = [record for record in evolved.records() if record["run"]["workload"] == "transmon-ring"]
-    assert record["sizes"] == {"qubits": 3, "levels": 2}
-    assert record["losses"][-1] < record["losses"][0]
+    assert {"qubits": 3, "levels": 2} in [record["sizes"] for record in records]
 
 
 @pytest.mark.parametrize("simulator", ["torch", "liouville", "pade4"])

@@ -16,7 +16,6 @@ import yaml
 import ketscale
 from ketscale import cli, grid
 from ketscale.config import OwnCode, Settings
-from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.jobs import started
 from ketscale.problems.library import predictions
@@ -89,6 +88,7 @@ def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
     assert all(record["status"] == "completed" for record in project.records())
     assert (project.results / "report.html").stat().st_size > 10_000
     assert {row["state"] for row in project.table("completeness")} == {"completed"}
+    assert {row["model"] for row in project.table("quality")} >= {"ring", "converted", "mlp"}
 
 
 def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Project) -> None:
@@ -104,20 +104,9 @@ def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Pro
     assert any(run.simulator == "default.qubit" for run in references)
 
 
-def test_each_is_compared_with_the_control_that_its_block_names(project: Project) -> None:
-    rows = project.table("quality")
-    assert {row["model"] for row in rows} >= {"ring", "converted", "mlp"}
-    page = (project.results / "tables" / "answers.csv").read_text()
-    assert "ring" in page and "mlp" in page
-
-
 def test_seeds_train_together_where_the_first_step_has_shown_that_they_can(project: Project) -> None:
-    together = {
-        record["run"]["model"]: bool(record["cohort"])
-        for record in project.records()
-        if record["run"]["protocol"] == "quality" and record["run"]["model"] != "mlp"
-    }
-    assert together["ring"] and together["converted"]
+    seeds = [record for record in project.records() if record["run"]["protocol"] == "quality"]
+    assert all(record["cohort"] for record in seeds if record["run"]["model"] in ("ring", "converted"))
 
 
 def test_every_run_keeps_a_copy_of_its_code_and_its_record_vouches_for_it(project: Project) -> None:
@@ -130,19 +119,6 @@ def test_every_run_keeps_a_copy_of_its_code_and_its_record_vouches_for_it(projec
         assert all(code.sources[name].decode() == FILES[f"models/{name}"] for name in files)
 
 
-@pytest.mark.parametrize("model", ["ring", "layered", "converted"])
-def test_a_trained_model_is_loaded_from_its_copy_and_only_with_trust(project: Project, model: str) -> None:
-    folder = folders(project, model=model)[0]
-    with pytest.raises(UserError, match=r"code.zip: the model is .*, code that came with this run"):
-        ketscale.load(folder)
-    loaded = ketscale.load(folder, trust=True)
-    record = json.loads((folder / grid.RECORD).read_text())
-    assert sum(p.numel() for p in loaded.parameters()) == record["parameters"]
-    mean, std = loaded.feature_scale
-    inputs = ((torch.as_tensor(own_files.VECTORS) - mean) / std).to(next(loaded.parameters()).dtype)
-    assert loaded(inputs).shape == (len(inputs), len(set(own_files.ANIMALS)))
-
-
 def test_a_loaded_model_gives_the_predictions_that_its_run_has_kept(project: Project) -> None:
     folder = folders(project, model="ring", protocol="quality")[0]
     kept, loaded = predictions(folder), ketscale.load(folder, trust=True)
@@ -152,19 +128,6 @@ def test_a_loaded_model_gives_the_predictions_that_its_run_has_kept(project: Pro
     with torch.no_grad():
         outputs = loaded(x)
     assert torch.allclose(outputs, torch.from_numpy(kept["outputs"]), rtol=1e-9)
-
-
-def test_a_copy_that_was_changed_does_not_run(project: Project, tmp_path: Path) -> None:
-    folder = folders(project, model="ring", protocol="quality")[0]
-    alone = tmp_path / "run"
-    shutil.copytree(folder, alone, ignore=shutil.ignore_patterns("checkpoint", "lease"))
-    other = OwnCode.unpacked(folders(project, model="layered")[0] / grid.CODE, "models/qnodes.py")
-    (alone / grid.CODE).write_bytes(other.packed())
-    with pytest.raises(UserError, match=r"code.zip: is not the code that the settings"):
-        ketscale.load(alone, trust=True)
-    (alone / grid.CODE).unlink()
-    with pytest.raises(UserError, match=r"code.zip: the code of the model is missing"):
-        ketscale.load(alone, trust=True)
 
 
 @pytest.fixture

@@ -53,10 +53,8 @@ def test_logistic_regression_has_the_penalty_with_the_least_loss_on_validation()
     named = models[best].predict(x_test)
     assert (found.name, found.penalty) == ("logistic regression", best)
     assert found.validation == pytest.approx(accuracy_score(y, models[best].predict(x)))
-    assert (
-        found.test == pytest.approx(accuracy_score(y_test, named))
-        and bits(found) == (named == y_test).astype(int).tolist()
-    )
+    assert found.test == pytest.approx(accuracy_score(y_test, named))
+    assert bits(found) == (named == y_test).astype(int).tolist()
 
 
 def test_the_unit_of_a_target_and_where_its_zero_is_change_no_error() -> None:
@@ -98,37 +96,11 @@ def test_the_majority_class_is_that_of_the_training_part() -> None:
     assert (found.name, found.penalty, found.validation, found.test) == ("majority class", None, 1.0, 3 / 50)
 
 
-@pytest.mark.parametrize(
-    "parts",
-    [{**PARTS, "validation": PARTS["validation"][:0]}, {name: PARTS[name] for name in ("train", "test")}],
-)
-def test_without_validation_the_penalty_is_the_usual_one(parts: Any) -> None:
-    _, found = of_vectors(VECTORS, CLASSES, parts)
+def test_without_validation_the_penalty_is_the_usual_one() -> None:
+    _, found = of_vectors(VECTORS, CLASSES, {**PARTS, "validation": PARTS["validation"][:0]})
     model = LogisticRegression(max_iter=1000).fit(*part("train", VECTORS, CLASSES))
     assert (found.penalty, found.validation) == (1.0, None)
     assert found.test == pytest.approx(model.score(*part("test", VECTORS, CLASSES)))
-
-
-@pytest.mark.parametrize("targets", [CLASSES, COLUMNS], ids=["classes", "numbers"])
-def test_the_labels_of_the_test_part_change_nothing_that_is_fitted(
-    targets: np.ndarray, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is predicted for the test is bitwise the same; only what it is compared with differs."""
-    predicted: list[bytes] = []
-    headline = baselines._headline
-    monkeypatch.setattr(
-        baselines, "_headline", lambda true, named: predicted.append(named.tobytes()) or headline(true, named)
-    )
-    changed = targets.copy()
-    changed[PARTS["test"]] = targets[RNG.permutation(PARTS["test"])]
-    one = list(of_vectors(VECTORS, targets, PARTS))
-    before, predicted[:] = predicted.copy(), []
-    other = list(of_vectors(VECTORS, changed, PARTS))
-    assert predicted == before
-    assert [(each.penalty, each.validation) for each in one] == [
-        (each.penalty, each.validation) for each in other
-    ]
-    assert one[1].test != other[1].test
 
 
 def test_data_that_do_not_suit_a_method_are_said() -> None:
@@ -136,16 +108,6 @@ def test_data_that_do_not_suit_a_method_are_said() -> None:
         "logistic regression", baselines._logistic, VECTORS, 0 * CLASSES, PARTS, PENALTIES
     )
     assert found.test is None and "class" in found.why
-
-
-def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "sklearn.linear_model", None)
-    constant, found = of_vectors(VECTORS, CLASSES, PARTS)
-    assert constant.test is not None
-    assert (
-        found == Baseline("logistic regression", why=found.why)
-        and "pip install 'ketscale[estimators]'" in found.why
-    )
 
 
 # --- families ---
@@ -160,32 +122,26 @@ def of_family(block: dict[str, Any], folder: Path) -> tuple[Path, list[Baseline]
     return folder, list(family.baselines(folder / "features.json"))
 
 
-@pytest.mark.parametrize("kind", ["arrays", "rows", "regression"])
+@pytest.mark.parametrize("kind", ["arrays", "regression"])
 def test_vectors_are_those_that_models_see(kind: str, tmp_path: Path) -> None:
     """Standardised by the training part alone, with the split of the file."""
     part_of = np.empty(240, "U10")
     for name, rows in PARTS.items():
         part_of[rows] = name
     numbers = kind == "regression"
-    np.savez(tmp_path / "x.npz", x=30 + 5 * VECTORS, y=COLUMNS if numbers else CLASSES, split=part_of)
+    targets = COLUMNS if numbers else CLASSES
+    np.savez(tmp_path / "x.npz", x=30 + 5 * VECTORS, y=targets, split=part_of)
     task = {"kind": "rows", "task": "regression"} if numbers else {"kind": kind}
     _, (_, found) = of_family({**task, "file": str(tmp_path / "x.npz"), "split": "given"}, tmp_path)
-    model = (
-        Ridge(alpha=found.penalty)
-        if numbers
-        else LogisticRegression(C=1 / (found.penalty or 0), max_iter=1000)
-    )
-    (x, y), (x_test, y_test) = (
-        part("train", VECTORS, COLUMNS if numbers else CLASSES),
-        part("test", VECTORS, COLUMNS if numbers else CLASSES),
-    )
+    penalty = found.penalty or 0
+    model = Ridge(alpha=penalty) if numbers else LogisticRegression(C=1 / penalty, max_iter=1000)
+    (x, y), (x_test, y_test) = part("train", VECTORS, targets), part("test", VECTORS, targets)
     named = make_pipeline(StandardScaler(), model).fit(x.astype(float), y).predict(x_test.astype(float))
     expected = root_mean_squared_error(y_test, named) if numbers else accuracy_score(y_test, named)
     assert found.penalty in PENALTIES and found.test == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("standardise", [False, True])
-def test_trials_have_the_common_spatial_patterns_of_mne(standardise: bool, tmp_path: Path) -> None:
+def test_trials_have_the_common_spatial_patterns_of_mne(tmp_path: Path) -> None:
     """Two channels whose powers say the class, mixed with four of noise."""
     mne = pytest.importorskip("mne", reason="the extra eeg is not installed")
     from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
@@ -197,17 +153,15 @@ def test_trials_have_the_common_spatial_patterns_of_mne(standardise: bool, tmp_p
     signals = np.einsum("ij,njt->nit", RNG.normal(size=(6, 6)), sources)
     parts = np.repeat(["train", "validation", "test"], [70, 20, 30])
     np.savez(tmp_path / "x.npz", x=signals, y=labels, split=parts)
-    block = {"kind": "series", "file": str(tmp_path / "x.npz"), "split": "given", "standardise": standardise}
+    block = {"kind": "series", "file": str(tmp_path / "x.npz"), "split": "given"}
     folder, (constant, found) = of_family(block, tmp_path)
     x = np.load(next(folder.glob("*/signals.npy"))).astype(float)
     patterns = mne.decoding.CSP(4, reg="oas", log=True).fit(x[:70], labels[:70])
     linear = LinearDiscriminantAnalysis().fit(patterns.transform(x[:70]), labels[:70])
     named = linear.predict(patterns.transform(x[90:]))
     assert (found.name, found.why, found.fold) == ("CSP with LDA", "", None)
-    assert (
-        bits(found) == (named == labels[90:]).astype(int).tolist()
-        and found.test == np.mean(named == labels[90:]) > 0.6
-    )
+    assert bits(found) == (named == labels[90:]).astype(int).tolist()
+    assert found.test == np.mean(named == labels[90:]) > 0.6
     assert found.validation == linear.score(patterns.transform(x[70:90]), labels[70:90])
     assert constant.test == 0.5
 
@@ -223,17 +177,6 @@ def test_without_mne_the_other_baseline_of_trials_is_there(
     assert found.test is None and found.why.startswith(
         "the baseline CSP with LDA needs mne: pip install 'ketscale[eeg]'"
     )
-
-
-@pytest.mark.parametrize("shape", [(1, 20), (2, 60)], ids=["one channel", "two"])
-def test_few_channels_do_not_matter(shape: tuple[int, int], tmp_path: Path) -> None:
-    pytest.importorskip("mne", reason="the extra eeg is not installed")
-    labels = np.arange(60) % 3
-    np.savez(tmp_path / "x.npz", x=RNG.normal(size=(60, *shape)) * (1 + labels)[:, None, None], y=labels)
-    _, (_, found) = of_family(
-        {"kind": "series", "file": str(tmp_path / "x.npz"), "split": "trials", "split_seed": 0}, tmp_path
-    )
-    assert not found.why and found.test is not None and found.test > 0.6
 
 
 def test_each_fold_has_its_own(tmp_path: Path) -> None:
@@ -265,8 +208,3 @@ def test_words_are_counted_in_training_alone(tmp_path: Path) -> None:
     assert (frequent.name, bits(frequent)) == ("most frequent word", [0, 0, 0, 1])
     assert (bigram.name, bits(bigram), bigram.test) == ("bigram", [0, 0, 1, 0], 0.25)
     assert (frequent.validation, bigram.validation) == (0.0, 0.25)
-
-
-def test_sentences_that_hold_nothing_out_have_none(tmp_path: Path) -> None:
-    _, found = of_family({"kind": "sentences", "seed": 0, "held_out": 0, "split_seed": 0}, tmp_path)
-    assert found == []

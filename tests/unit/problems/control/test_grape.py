@@ -9,7 +9,7 @@ import torch
 
 from ketscale.engines.dynamics.propagators import propagator
 from ketscale.problems.control.grape import Grape, TaskPulses
-from ketscale.problems.control.problem import Distribution, Objective, Outputs
+from ketscale.problems.control.problem import Objective, Outputs
 from ketscale.problems.control.specification import WORKLOADS
 from ketscale.problems.control.workloads import ControlWorkload, QubitSpectrum
 from tests.toys import trainer
@@ -45,14 +45,13 @@ def parts(problem: Grape, rows: torch.Tensor) -> Outputs:
     return Outputs.of_rows(rows, problem.model.pulses.shape[2:])
 
 
-@pytest.mark.parametrize("target", ["x", "hadamard"])
-def test_without_noise_every_start_of_a_qubit_reaches_its_target(target: str) -> None:
+def test_without_noise_every_start_of_a_qubit_reaches_its_target() -> None:
     """Also those that take longer than the validation's tasks."""
-    workload = QubitSpectrum(target=target, detuning=(-3.0, 3.0), validation=1, test=8)
+    workload = QubitSpectrum(target="hadamard", detuning=(-3.0, 3.0), validation=1, test=8)
     assert all(found.abs().max() < 1e-12 for found in optimised(grape(workload, noise=False)).values())
 
 
-@pytest.mark.parametrize("gate", ["hadamard", "t", (("0.6", "-0.8j"), ("-0.8j", "0.6"))])
+@pytest.mark.parametrize("gate", ["hadamard", (("0.6", "-0.8j"), ("-0.8j", "0.6"))])
 def test_without_noise_starts_of_a_qubit_make_a_gate(gate: Any) -> None:
     workload = QubitSpectrum(gate=gate, detuning=(-3.0, 3.0), validation=1, test=4)
     found = optimised(grape(workload, noise=False, segments=12)).values()
@@ -73,14 +72,13 @@ def test_with_depolarising_noise_it_reaches_the_closed_form() -> None:
 @pytest.mark.parametrize(
     ("kind", "gate", "bound"),
     [
-        ("transmon-relaxation", None, 3e-4),
         ("transmon-relaxation", "sqrt_x", 1e-3),
         ("coupled-qubits-relaxation", None, 0.05),
     ],
 )
 def test_every_system_is_controllable_with_its_defaults(kind: str, gate: Any, bound: float) -> None:
     problem = grape(WORKLOADS[kind](gate=gate, validation=1, test=1), segments=20)
-    assert max(found.amin(1).max() for found in optimised(problem, epochs=300).values()) < bound
+    assert max(found.amin(1).max() for found in optimised(problem, epochs=200).values()) < bound
 
 
 @pytest.mark.parametrize("protocol", [LBFGS, ADAM])
@@ -107,22 +105,3 @@ def test_the_loss_and_the_metrics_are_those_of_the_best_starts() -> None:
     assert found["infidelity_0"] is None
     none = parts(problem, problem.outputs("test", torch.arange(0)))
     assert (none.overlaps.shape, none.pulses.shape) == ((0, 8), (0, 8, 2))
-
-
-def test_the_pulse_that_is_put_out_is_that_of_the_best_start() -> None:
-    problem = grape(QubitSpectrum(detuning=(-3.0, 3.0), validation=2, test=3))
-    found = parts(problem, problem.outputs("test", torch.arange(3)))
-    environment = Distribution(problem.objective.workload).fixed("test", torch.arange(3), torch.float64).query
-    again = problem.objective.overlaps(found.pulses, environment)
-    torch.testing.assert_close(again, found.overlaps.amax(1), rtol=0, atol=1e-14)
-
-
-def test_zero_controls_are_a_saddle_which_random_starts_avoid() -> None:
-    """Without a pulse a driven qubit stays in |0>, at right angles to the target, where the fidelity has no slope."""
-    problem = grape(QubitSpectrum(validation=1, test=1), noise=False)
-    with torch.no_grad():
-        problem.model.pulses.zero_()
-    (slope,) = torch.autograd.grad(problem(torch.arange(2), 0).sum(), problem.model.pulses)
-    assert slope.abs().max() < 1e-12
-    starts = grape(QubitSpectrum(validation=1, test=1)).model.pulses
-    assert len({tuple(start.flatten().tolist()) for start in starts.flatten(0, 1)}) == 16

@@ -12,7 +12,6 @@ from torch.func import functional_call
 from ketscale.engines.dynamics.literal import PublishedLoop
 from ketscale.engines.dynamics.propagators import Propagator, propagator
 from ketscale.engines.dynamics.settings import Creation
-from ketscale.measure import spans
 from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.problem import Drawn, Objective, Outputs
@@ -120,7 +119,7 @@ def test_meta_gradients_are_those_of_copies_of_the_weights(kind: str, network: s
     assert max(each.abs().max() for each in expected) > 1e-4
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["maml", "reptile"])
 def test_a_loop_over_tasks_has_the_same_gradients(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = set()
     features = Policy.features
@@ -137,46 +136,29 @@ def test_a_loop_over_tasks_has_the_same_gradients(kind: str, monkeypatch: pytest
 @pytest.mark.parametrize(
     ("name", "given", "tolerance"),
     [
-        ("exact", {"route": "torch"}, 1e-12),
         ("rk4", {"dt": 0.002}, 1e-10),
         ("euler", {"dt": 0.0005}, 1e-2),
         ("literal", {"dt": 0.05}, 1e-4),
     ],
 )
-@pytest.mark.parametrize("kind", ["fomaml", "maml"])
 def test_every_propagator_gives_the_same_meta_gradients(
-    kind: str, name: str, given: dict[str, Any], tolerance: float
+    name: str, given: dict[str, Any], tolerance: float
 ) -> None:
-    loss, found = gradients(learning(kind, simulator=propagator(name, **given)))
-    expected_loss, expected = gradients(learning(kind))
+    loss, found = gradients(learning("maml", simulator=propagator(name, **given)))
+    expected_loss, expected = gradients(learning("maml"))
     assert loss == pytest.approx(expected_loss, rel=tolerance)
     scale = max(each.abs().max() for each in expected)
     for mine, theirs in zip(found, expected, strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=float(tolerance * scale))
 
 
-@pytest.mark.parametrize("shards", [(2, 3), (5, 0), (0, 1, 4), (1, 1, 1, 1, 1)])
 @pytest.mark.parametrize("kind", KINDS)
-def test_shards_add_up_whatever_their_sizes(kind: str, shards: tuple[int, ...]) -> None:
+def test_shards_add_up_whatever_their_sizes(kind: str) -> None:
     problem = learning(kind)
-    whole, parts = gradients(problem), gradients(problem, shards=shards)
+    whole, parts = gradients(problem), gradients(problem, shards=(0, 1, 4))
     assert parts[0] == pytest.approx(whole[0], rel=1e-12)
     for mine, theirs in zip(parts[1], whole[1], strict=True):
         torch.testing.assert_close(mine, theirs, rtol=0, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_sampled_steps_have_the_same_gradients_and_the_spans_of_the_dynamics(kind: str) -> None:
-    problem, recorder = learning(kind), spans.Recorder(torch.device("cpu"))
-    plain = gradients(problem)
-    with spans.recording(recorder):
-        recorded = gradients(problem)
-    assert {name for name in recorder.exclusive_s if name.startswith("dynamics")} == {
-        "dynamics.forward",
-        "dynamics.backward",
-    }
-    assert recorder.innermost is None
-    assert all(torch.equal(mine, theirs) for mine, theirs in zip(plain[1], recorded[1], strict=True))
 
 
 @pytest.mark.parametrize("spread", [0.0, 0.3])
@@ -190,23 +172,12 @@ def test_the_cache_changes_no_number(spread: float, monkeypatch: pytest.MonkeyPa
     found = {}
     for creation in ("once", "again"):
         loop = PublishedLoop("rk4", 0.125, cache=creation == "once")
-        problem, recorder = (
-            learning("fomaml", spread=spread, simulator=loop, creation=creation),  # type: ignore[arg-type]
-            spans.Recorder(torch.device("cpu")),
-        )
+        problem = learning("fomaml", spread=spread, simulator=loop, creation=creation)  # type: ignore[arg-type]
         created.clear()
-        with spans.recording(recorder):
-            loss, slopes = gradients(problem)
-        assert (
-            len([tasks for tasks in created if tasks == 1])
-            == TASKS
-            * {
-                "once": 2 if spread else 1,
-                "again": INNER.steps + 1,
-            }[creation]
-        )
-        found[creation] = [torch.tensor(loss), *slopes, problem.outputs("test", torch.arange(3))]
-        assert {"dynamics.creation", "dynamics.forward"} <= set(recorder.exclusive_s)
+        loss, slopes = gradients(problem)
+        times = INNER.steps + 1 if creation == "again" else 2 if spread else 1
+        assert len([tasks for tasks in created if tasks == 1]) == TASKS * times
+        found[creation] = [torch.tensor(loss), *slopes, problem.outputs("test", torch.arange(1))]
     assert all(torch.equal(*pair) for pair in zip(*found.values(), strict=True))
 
 
@@ -263,20 +234,17 @@ def test_metrics_are_taken_after_the_models_own_steps() -> None:
     assert "simulator_error" not in problem.metrics("test", outputs, full=False)
 
 
-@pytest.mark.parametrize("tasks", [None, 6])
-def test_it_trains_on_fresh_or_on_fixed_tasks(tasks: int | None) -> None:
-    made = trainer(learning("fomaml", tasks=tasks), {"epochs": 15, "learning_rate": 0.02}, batch=4)
+def test_it_trains_on_fresh_tasks() -> None:
+    made = trainer(learning("fomaml"), {"epochs": 15, "learning_rate": 0.02}, batch=4)
     made.run()
     losses = [row["validation_loss"] for row in made.history]
-    assert losses[-1] < 0.5 * losses[0]
-    assert made.step == 15 * (3 if tasks is None else 2)
+    assert losses[-1] < 0.5 * losses[0] and made.step == 15 * 3
 
 
-@pytest.mark.parametrize(("kind", "network"), [("maml", "policy"), ("multi-task", "pulse")])
-def test_l_bfgs_trains_on_fixed_tasks(kind: str, network: str) -> None:
-    problem = learning(kind, network, tasks=6)
+def test_l_bfgs_trains_on_fixed_tasks() -> None:
+    problem = learning("maml", tasks=6)
     made = trainer(
-        problem, {"epochs": 12, "optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}, batch=6
+        problem, {"epochs": 6, "optimiser": "l-bfgs", "clip_norm": None, "weight_decay": 0.0}, batch=6
     )
     made.run()
     losses = [row["train_loss"] for row in made.history]

@@ -59,6 +59,9 @@ def test_trials_are_cut_after_their_cues(folder: Path) -> None:
     assert made.signals.shape == (8, 64, 249)
     assert made.signals.dtype == np.float32
     assert made.labels.tolist() == [0, 1] * 4
+    assert made.classes == ("left fist", "right fist")
+    write_edf(folder / eeg_file(1, 6), recording(), CUES)
+    assert read(folder, [1], [6], rate=80, task="fists-feet").classes == ("both fists", "both feet")
     assert made.groups["runs"].tolist() == [4] * 4 + [8] * 4
     assert set(made.groups["subjects"].tolist()) == {1}
     # 3 s is the cue of the first trial: it starts at 4 s. Millivolts.
@@ -67,16 +70,15 @@ def test_trials_are_cut_after_their_cues(folder: Path) -> None:
     np.testing.assert_allclose(made.signals[0, 63], expected, atol=2e-3)
 
 
-def test_standardised_trials_have_mean_0_and_deviation_1(folder: Path) -> None:
-    made = read(folder, [1], [4], rate=80, standardise=True)
-    np.testing.assert_allclose(made.signals.mean(2), 0, atol=1e-4)
-    np.testing.assert_allclose(made.signals.std(2), 1, atol=1e-4)
-
-
-def test_a_band_pass_takes_slow_waves_away(folder: Path) -> None:
+def test_a_band_pass_takes_slow_waves_away_and_standardised_trials_have_mean_0_and_deviation_1(
+    folder: Path,
+) -> None:
     plain = read(folder, [1], [4], rate=80)
     passed = read(folder, [1], [4], rate=80, band=(8, 30))
     assert passed.signals.std() < 0.1 * plain.signals.std()
+    standard = read(folder, [1], [4], rate=80, standardise=True).signals
+    np.testing.assert_allclose(standard.mean(2), 0, atol=1e-4)
+    np.testing.assert_allclose(standard.std(2), 1, atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -85,12 +87,11 @@ def test_a_band_pass_takes_slow_waves_away(folder: Path) -> None:
         lambda path: path.unlink(),
         lambda path: path.write_bytes(path.read_bytes() + b"more"),
         lambda path: write_edf(path, recording(), [(1.0, "T0")]),
-        lambda path: write_edf(path, recording(channels=63), CUES),
         lambda path: write_edf(path, recording(seconds=17), CUES),
         lambda path: write_edf(path, recording(), CUES, SWAPPED),
         lambda path: write_edf(path, recording(), CUES, rate=128),
     ],
-    ids=["missing", "longer", "no cue", "63 channels", "ends early", "channels swapped", "another rate"],
+    ids=["missing", "longer", "no cue", "ends early", "channels swapped", "another rate"],
 )
 def test_a_recording_that_is_another_is_an_error_that_names_it(folder: Path, damage: Any) -> None:
     path = folder / eeg_file(1, 8)
@@ -99,8 +100,7 @@ def test_a_recording_that_is_another_is_an_error_that_names_it(folder: Path, dam
         read(folder, [1], [4, 8], rate=80)
 
 
-@pytest.mark.parametrize("level", [0.0, 100.0])
-@pytest.mark.parametrize("band", [None, (8.0, 30.0)])
+@pytest.mark.parametrize(("level", "band"), [(0.0, None), (100.0, (8.0, 30.0))])
 def test_a_flat_channel_cannot_be_standardised(folder: Path, level: float, band: Any) -> None:
     signals = recording()
     # In the second trial alone.
@@ -109,13 +109,6 @@ def test_a_flat_channel_cannot_be_standardised(folder: Path, level: float, band:
     with pytest.raises(UserError, match=r"S001R08\.edf: channel Fc1 is flat in trial 2"):
         read(folder, [1], [4, 8], rate=80, band=band, standardise=True)
     assert np.isfinite(read(folder, [1], [4, 8], rate=80, band=band).signals).all()
-
-
-def test_a_task_names_its_classes(folder: Path) -> None:
-    write_edf(folder / eeg_file(1, 6), recording(), CUES)
-    made = read(folder, [1], [6], rate=80, task="fists-feet")
-    assert made.classes == ("both fists", "both feet")
-    assert read(folder, [1], [4], rate=80).classes == ("left fist", "right fist")
 
 
 @pytest.mark.skipif(not SHARED.is_dir(), reason=f"{SHARED} is not here")
@@ -133,6 +126,9 @@ def test_the_real_recordings_have_their_known_trials() -> None:
 def test_generated_trials_are_a_function_of_the_seed() -> None:
     first, again, other = (generated(seed=s) for s in (1, 1, 2))
     assert first.digest() == again.digest() != other.digest()
+    louder = generated(seed=1, gain=20.0)
+    np.testing.assert_allclose(louder.signals, 20 * first.signals, rtol=1e-6)
+    np.testing.assert_array_equal(louder.labels, first.labels)
     assert first.signals.shape == (80, 64, 249)
     assert np.bincount(first.labels).tolist() == [40, 40]
 
@@ -181,14 +177,6 @@ def test_every_run_is_left_out_once(folder: Path) -> None:
         assert sorted(together.tolist()) == list(range(12))
 
 
-def test_splits_that_cannot_be_made_are_refused(folder: Path) -> None:
-    one = read(folder, [1], [4], rate=40)
-    with pytest.raises(UserError, match="at least 3 subjects, not 1: choose another split"):
-        by_subject(one, 0)
-    with pytest.raises(UserError, match="at least 2 runs, not 1 and 1"):
-        leaving_one_run_out(one, 0)
-
-
 # --- on disk ---
 
 
@@ -200,11 +188,7 @@ def test_prepared_trials_are_what_was_made(tmp_path: Path) -> None:
     data = opened.data(seed=7)
     assert opened.trials.digest() == generated().digest() == data.data_hash
     assert data.split == Split("subjects", shared=0)
-    assert {name: len(rows) for name, rows in data.content.splits.items()} == {
-        "train": 40,
-        "validation": 20,
-        "test": 20,
-    }
+    assert [len(data.content.splits[name]) for name in SPLITS] == [40, 20, 20]
     prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
     assert manifest.read_bytes() == first
 
@@ -217,21 +201,3 @@ def test_the_seed_says_which_run_is_left_out(folder: Path, tmp_path: Path) -> No
     # The two recordings are copies, and the record says so.
     assert opened.data(seed=0).split == Split("runs", 0, 2, 4, shared=4)
     assert opened.data(seed=3).split == Split("runs", 1, 2, 8, shared=4)
-
-
-def test_damaged_trials_are_refused(tmp_path: Path) -> None:
-    manifest = tmp_path / "features.json"
-    prepared.prepare(EegSynthetic(**SYNTHETIC), manifest, None)
-    file = next(tmp_path.glob("*/signals.npy"))
-    data = bytearray(file.read_bytes())
-    data[-1] ^= 1
-    file.write_bytes(data)
-    with pytest.raises(UserError, match="damaged"):
-        PreparedTrials.open(manifest)
-
-
-def test_the_gain_scales_generated_trials_and_nothing_else() -> None:
-    plain = generated(subjects=3, trials=4, rate=40.0, window_s=1.0)
-    louder = generated(subjects=3, trials=4, rate=40.0, window_s=1.0, gain=20.0)
-    np.testing.assert_allclose(louder.signals, 20 * plain.signals, rtol=1e-6)
-    np.testing.assert_array_equal(louder.labels, plain.labels)

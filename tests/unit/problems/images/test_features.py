@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,10 +20,9 @@ from ketscale.problems.images import digits, resnet
 from ketscale.problems.images import features as features_of_images
 from ketscale.problems.images.features import NETWORK_FILES, PreparedFeatures, compute, prepare
 from ketscale.problems.images.images import Images
-from ketscale.problems.images.pretrain import clusters, pretrain, train, views
+from ketscale.problems.images.pretrain import clusters, origin_of, pretrain, train, views
 from ketscale.problems.images.workloads import IMAGENET_FILE, Digits
 from ketscale.problems.vectors.prepared import FILES
-from tests import ROOT
 
 SETTINGS = {"split_seed": 0, "weights": "selfsupervised", "image_size": 8}
 DIGITS = Digits(**SETTINGS)
@@ -38,9 +36,12 @@ def embed(weights: Path, manifest: Path, workload: Digits = DIGITS) -> None:
 
 @pytest.fixture(scope="module")
 def weights(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Weights after a few steps only."""
-    path = tmp_path_factory.mktemp("weights") / "weights-selfsupervised.safetensors"
-    pretrain(digits.load(0), 8, path, steps=STEPS)
+    """Weights after a few steps only, each of which was reported."""
+    path, seen = tmp_path_factory.mktemp("weights") / "weights-selfsupervised.safetensors", []
+    pretrain(digits.load(0), 8, path, STEPS, lambda *step: seen.append(step))
+    assert [step[:2] for step in seen] == [(1, STEPS), (2, STEPS)] and np.isfinite(
+        [step[2] for step in seen]
+    ).all()
     return path
 
 
@@ -97,8 +98,7 @@ def test_pretraining_repeats_bit_by_bit_whatever_the_callers_threads_and_generat
 
 
 def test_pretraining_sees_neither_labels_nor_held_out_images() -> None:
-    images = digits.load(0)
-    blind = digits.load(0)
+    images, blind = digits.load(0), digits.load(0)
     blind.labels[:] = 0
     for split in ("validation", "test"):
         blind.pixels[blind.splits[split]] = 16
@@ -112,25 +112,12 @@ def test_pretraining_sees_neither_labels_nor_held_out_images() -> None:
     assert all(torch.equal(first[name], second[name]) for name in first)
 
 
-def test_pretraining_reports_every_step_with_a_finite_loss(tmp_path: Path) -> None:
-    seen: list[tuple[int, int, float]] = []
-    pretrain(digits.load(0), 8, tmp_path / "w", steps=1, progress=lambda *step: seen.append(step))
-    assert [step[:2] for step in seen] == [(1, 1)]
-    assert np.isfinite(seen[0][2])
-
-
-def test_views_differ_but_keep_shape_and_range() -> None:
-    images = torch.rand(6, 1, 16, 16, generator=torch.Generator().manual_seed(0))
-    generator = torch.Generator().manual_seed(1)
-    first, second = views(images, generator), views(images, generator)
-    assert first.shape == images.shape
-    assert not torch.allclose(first, second)
-    assert float(first.min()) >= 0
-    assert float(first.max()) <= 1.31
-
-
-def test_clusters_find_separate_groups_and_allow_duplicates() -> None:
+def test_views_differ_and_clusters_find_separate_groups_and_allow_duplicates() -> None:
     generator = torch.Generator().manual_seed(0)
+    images = torch.rand(6, 1, 16, 16, generator=generator)
+    first, second = views(images, generator), views(images, generator)
+    assert first.shape == images.shape and not torch.allclose(first, second)
+    assert first.min() >= 0 and first.max() <= 1.31
     points = torch.tensor([[0.0, 0.0], [0.1, 0.0], [9.0, 9.0], [9.0, 9.1], [-9.0, 9.0], [-9.0, 9.0]])
     found = clusters(points, 3, generator).tolist()
     assert found[::2] == found[1::2]
@@ -138,22 +125,19 @@ def test_clusters_find_separate_groups_and_allow_duplicates() -> None:
     assert clusters(torch.zeros(5, 2), 3, generator).unique().numel() == 1
 
 
-def test_cached_features_are_standardised_on_the_training_split(computed: Path) -> None:
-    features = PreparedFeatures.open(computed)
+def test_cached_features_are_standardised_on_the_training_split_and_beside_the_workloads_data(
+    computed: Path,
+) -> None:
+    features, images = PreparedFeatures.open(computed), digits.load(0)
+    assert np.array_equal(features.pixels, images.pixels)
+    assert np.array_equal(features.targets, images.labels)
+    assert all(np.array_equal(features.splits[name], rows) for name, rows in images.splits.items())
     train_rows = features.features[features.splits["train"]]
     assert features.features.shape == (1797, 512)
     assert features.features.dtype == np.float32
     assert np.abs(train_rows.mean(0)).max() < 1e-3
     assert train_rows.std(0).max() < 1.001
     assert np.isfinite(features.features).all()
-
-
-def test_cached_data_is_the_workloads(computed: Path) -> None:
-    features, images = PreparedFeatures.open(computed), digits.load(0)
-    assert np.array_equal(features.pixels, images.pixels)
-    assert np.array_equal(features.targets, images.labels)
-    assert all(np.array_equal(features.splits[name], rows) for name, rows in images.splits.items())
-    assert features.folder.entries["data_hash"] == images.digest()
 
 
 def test_the_inline_backbone_gives_the_cached_embeddings(computed: Path) -> None:
@@ -170,18 +154,6 @@ def test_the_inline_backbone_gives_the_cached_embeddings(computed: Path) -> None
     assert np.abs(double.numpy() - cached).max() < 1e-4
 
 
-def test_the_manifest_is_byte_identical_wherever_it_is_recomputed(
-    computed: Path, weights: Path, tmp_path: Path
-) -> None:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        embed(weights, tmp_path / "other" / "features.json")
-    finally:
-        torch.set_num_threads(before)
-    assert (tmp_path / "other" / "features.json").read_bytes() == computed.read_bytes()
-
-
 def test_a_valid_folder_is_used_again(store: Path, weights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     content = store.read_bytes()
     store.unlink()
@@ -190,22 +162,36 @@ def test_a_valid_folder_is_used_again(store: Path, weights: Path, monkeypatch: p
     assert store.read_bytes() == content
 
 
-def test_a_damaged_folder_is_built_again(store: Path, weights: Path) -> None:
+def test_a_damaged_folder_is_built_again_and_is_the_same_everywhere_with_any_number_of_threads(
+    store: Path, computed: Path, weights: Path
+) -> None:
     (folder_of(store) / "labels.npy").write_bytes(b"")
-    embed(weights, store)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        embed(weights, store)
+    finally:
+        torch.set_num_threads(before)
     PreparedFeatures.open(store)
+    assert store.read_bytes() == computed.read_bytes()
     assert sorted(path.name for path in store.parent.iterdir()) == sorted([store.name, folder_of(store).name])
 
 
-@pytest.mark.parametrize("name", FILES + NETWORK_FILES)
-def test_a_run_on_cached_features_reads_and_checks_all_but_the_network(store: Path, name: str) -> None:
-    path = folder_of(store) / name
-    path.write_bytes(path.read_bytes() + b"x")
-    if name in NETWORK_FILES:
-        assert PreparedFeatures.open(store, network=False).pixels is None
-    else:
-        with pytest.raises(UserError, match=rf"{name}: is damaged"):
-            PreparedFeatures.open(store, network=False)
+def test_a_run_on_cached_features_reads_and_checks_all_but_the_network(
+    store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in FILES + NETWORK_FILES:
+        path = folder_of(store) / name
+        content = path.read_bytes()
+        path.write_bytes(content + b"x")
+        if name in NETWORK_FILES:
+            for heavy in ("transformers", "sklearn"):
+                monkeypatch.setitem(sys.modules, heavy, None)
+            assert PreparedFeatures.open(store, network=False).pixels is None
+        else:
+            with pytest.raises(UserError, match=rf"{name}: is damaged"):
+                PreparedFeatures.open(store, network=False)
+        path.write_bytes(content)
 
 
 def changed(**entries: Any) -> Callable[[Path], Any]:
@@ -216,11 +202,8 @@ def changed(**entries: Any) -> Callable[[Path], Any]:
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (lambda path: path.unlink(), "there are no prepared data"),
         (changed(files={"../../../data.npy": "0"}), "not a manifest of prepared data"),
         (changed(data_hash="0" * 64), "entries are not those of its hash"),
-        (changed(folder="../../../.."), "entries are not those of its hash"),
-        (changed(hash="0" * 16, folder="0" * 16), "entries are not those of its hash"),
         (changed(origin="another"), "has changed since the data were prepared"),
         (
             lambda path: path.write_text(path.read_text().replace('"code_version": ', '"code_version": 9')),
@@ -237,61 +220,31 @@ def test_a_manifest_that_does_not_fit_is_refused(
     assert ".." not in str(caught.value)
 
 
-def cut(source: Path, target: Path) -> None:
-    target.write_bytes(source.read_bytes()[:-5])
-
-
-def flip(source: Path, target: Path) -> None:
-    data = bytearray(source.read_bytes())
-    data[-5] ^= 1
-    target.write_bytes(data)
-
-
-def three_channels(source: Path, target: Path) -> None:
-    resnet.write_weights(target, resnet.resnet18(3).state_dict(), {})
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (None, "no such weights"),
-        (cut, "not a weight file"),
-        (flip, "do not match their checksum"),
-        (three_channels, "does not hold the weights of this ResNet-18"),
-    ],
-)
-def test_weights_that_do_not_fit_leave_nothing_behind(
-    make: Any, message: str, weights: Path, tmp_path: Path
-) -> None:
-    file = tmp_path / "w.safetensors"
-    if make:
-        make(weights, file)
-    with pytest.raises(UserError, match=message) as raised:
+def test_weights_of_another_network_leave_nothing_behind(tmp_path: Path) -> None:
+    file = tmp_path / "model.safetensors"
+    resnet.write_weights(file, resnet.resnet18(3).state_dict(), {})
+    with pytest.raises(UserError, match="does not hold the weights of this ResNet-18"):
         embed(file, tmp_path / "store" / "features.json")
-    assert len(str(raised.value).splitlines()) <= 2
     assert not list(tmp_path.glob("store/*"))
-
-
-def test_imagenet_weights_that_were_not_fetched_are_an_error(tmp_path: Path) -> None:
-    workload = Digits(**SETTINGS | {"weights": "imagenet"})
-    for fetched in (None, tmp_path):
-        with pytest.raises(UserError, match="run the rule fetch"):
-            prepare(workload, tmp_path / "features.json", fetched)
+    resnet.write_weights(file, {"resnet.some.weight": torch.zeros(3)}, {})
+    with pytest.raises(UserError, match="not hold the weights of this"):
+        resnet.fetch_imagenet(tmp_path / "out.safetensors", tmp_path)
+    assert not (tmp_path / "out.safetensors").exists()
 
 
 def test_weights_are_trained_again_for_other_images_and_kept_for_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    trained = []
+    trained, state = [], resnet.resnet18(1).state_dict()
 
     def counted(images: Images, size: int, out: Path, steps: int, **_: Any) -> None:
         trained.append((size, steps))
-        pretrain(images, size, out, steps)
+        resnet.write_weights(out, state, origin_of(images, size, steps))
 
     monkeypatch.setattr(features_of_images, "pretrain", counted)
-    # What the weights make of the images is tested above, and takes as long as training them.
+    computed: list[str] = []
     monkeypatch.setattr(
-        resnet, "embed", lambda network, pixels, scaling: np.zeros((len(pixels), 512), np.float32)
+        features_of_images, "compute", lambda _, images, *__: computed.append(images.digest())
     )
     manifest = tmp_path / "features.json"
     short = SETTINGS | {"pretrain_steps": 1}
@@ -303,8 +256,7 @@ def test_weights_are_trained_again_for_other_images_and_kept_for_the_same(
         (Digits(**short | {"image_size": 16, "pretrain_steps": 2}), 4),
     ):
         prepare(workload, manifest, None)
-        assert len(trained) == times
-        assert PreparedFeatures.open(manifest).folder.entries["data_hash"] == workload.load(None).digest()
+        assert len(trained) == times and computed[-1] == workload.load(None).digest()
 
 
 def test_a_crash_while_embedding_leaves_nothing_behind(
@@ -321,7 +273,8 @@ def test_a_crash_while_embedding_leaves_nothing_behind(
 
 def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Path, tmp_path: Path) -> None:
     workload = Digits(**SETTINGS | {"weights": "imagenet", "weights_folder": str(imagenet)})
-    assert workload.fetched
+    with pytest.raises(UserError, match="run the rule fetch"):
+        prepare(workload, tmp_path / "features.json", None)
     assert workload.fetch(tmp_path) == [tmp_path / IMAGENET_FILE]
     prepare(workload, tmp_path / "features.json", tmp_path)
     features = PreparedFeatures.open(tmp_path / "features.json")
@@ -329,58 +282,16 @@ def test_imagenet_weights_from_a_folder_make_three_channel_features(imagenet: Pa
     assert np.abs(features.backbone()(pixels).numpy() - features.features[:32]).max() < 1e-5
 
 
-def test_imagenet_weights_that_cannot_be_had_are_an_error(tmp_path: Path) -> None:
-    code = (
-        "import pathlib; from ketscale.errors import UserError; from ketscale.problems.images import resnet\n"
-        "try: resnet.fetch_imagenet(pathlib.Path('out.safetensors'))\n"
-        "except UserError as error: print(error)"
-    )
-    environment = os.environ | {
-        "PYTHONPATH": str(ROOT / "workflow"),
-        "HF_HUB_OFFLINE": "1",
-        "HF_HOME": str(tmp_path / "cache"),
-    }
-    answer = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "microsoft/resnet-18 cannot be fetched" in answer.stdout
-    assert "weights: selfsupervised" in answer.stdout
+def test_imagenet_weights_that_cannot_be_had_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def offline(*_: Any) -> None:
+        raise OSError
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", SimpleNamespace(hf_hub_download=offline))
+    with pytest.raises(UserError, match=r"microsoft/resnet-18 cannot be fetched .*weights: selfsupervised"):
+        resnet.fetch_imagenet(tmp_path / "out.safetensors")
     assert not (tmp_path / "out.safetensors").exists()
-
-
-def test_another_networks_weights_are_refused(tmp_path: Path) -> None:
-    from safetensors.torch import save_file
-
-    for folder, message in (
-        (tmp_path / "nowhere", "not a weight file"),
-        (tmp_path, "not hold the weights of this"),
-    ):
-        if folder.exists():
-            save_file({"resnet.some.weight": torch.zeros(3)}, folder / "model.safetensors")
-        with pytest.raises(UserError, match=message):
-            resnet.fetch_imagenet(tmp_path / "out.safetensors", folder)
-    assert not (tmp_path / "out.safetensors").exists()
-
-
-def test_reading_cached_features_does_not_import_transformers(computed: Path) -> None:
-    code = (
-        "import sys, pathlib; from ketscale.problems.images.features import PreparedFeatures; "
-        "PreparedFeatures.open(pathlib.Path(sys.argv[1])); print('transformers' in sys.modules, 'sklearn' in sys.modules)"
-    )
-    environment = os.environ | {"PYTHONPATH": str(ROOT / "workflow")}
-    answer = subprocess.run(
-        [sys.executable, "-c", code, str(computed)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert answer.stdout.split() == ["False", "False"]
 
 
 @pytest.mark.parametrize("damage, said", [(b"other bytes", "damaged"), (None, "missing")])

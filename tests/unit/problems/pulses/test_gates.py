@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,8 @@ from msgspec.structs import astuple
 from ketscale import analysis
 from ketscale.config import Data
 from ketscale.engines.pulses import evolve
-from ketscale.engines.pulses.integrators import Integrator, integrator, step_count
+from ketscale.engines.pulses.integrators import step_count
 from ketscale.errors import UserError
-from ketscale.measure import spans
 from ketscale.problems import library, models
 from ketscale.problems.pulses.gate import GateProblem
 from ketscale.problems.pulses.shapes import PulseModel
@@ -116,7 +116,6 @@ CASES: list[dict[str, Any]] = [
     ("workload", "expected"),
     [
         ({"gate": "sqrt_iswap", "pairs": [[2, 1]]}, lambda: qml.matrix(qml.SISWAP([2, 1]), wire_order=range(3))),
-        ({"gate": "y"}, lambda: qml.matrix(qml.Y(0) @ qml.Y(1) @ qml.Y(2))),
         ({"gate": TURN}, lambda: qml.matrix(qml.prod(*(qml.RX(2 * math.acos(0.6), wire) for wire in range(3))))),
         ({"gate": TOFFOLI}, lambda: qml.matrix(qml.Toffoli([0, 1, 2]))),
     ],
@@ -131,7 +130,6 @@ def test_targets_are_the_gates_of_the_settings(workload: dict[str, Any], expecte
     [
         ({"gate": "cz", "pairs": [[1, 0]]}, (1, 0), 100.0),
         ({"gate": TURN}, (0, 1), 50.0),
-        ({"gate": "x"}, (0, 1), 50.0),
     ],
 )
 def test_a_gate_on_pairs_begins_with_longer_pulses_on_their_qubits(
@@ -147,11 +145,11 @@ def test_a_gate_on_pairs_begins_with_longer_pulses_on_their_qubits(
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
-    problem = moved(built(**case, simulator={"dt": 0.01}))
+    problem = moved(built(**case, simulator={"dt": 0.02}))
     with torch.no_grad():
         found, (lattice, frame), pulses = loss(problem), problem.physics(), problem.model()
         columns, target = problem.get_buffer("columns"), problem.get_buffer("target")
-        final = evolve(lattice, pulses, frame.states.T[columns], dt=0.005, method="magnus6")
+        final = evolve(lattice, pulses, frame.states.T[columns], dt=0.02, method="magnus6")
         turns = torch.exp(1j * frame.energies * pulses.duration)
         rows = (target.conj() * (final @ frame.states.conj()) * turns).sum(0)
         if problem.workload.virtual_z:
@@ -173,14 +171,19 @@ def test_the_loss_is_that_of_dense_exponentials(case: dict[str, Any]) -> None:
     assert found.item() == pytest.approx(1 - best / len(columns) ** 2, abs=1e-7)
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [CASES[number] for number in (0, 1, 4, 8, 9, 10)])
 def test_gradients_by_everything_are_those_of_finite_differences(case: dict[str, Any]) -> None:
     bounds = {"amplitude_bound": 0.05, "frequency_bounds": [0.1, 1.0], "length_bounds": [1.0, 100.0]}
     model = {**case.get("model", {}), "trains": ALL}
     problem = moved(built(**{**case, "workload": {**case.get("workload", {}), **bounds}, "model": model}))
+    assert_slopes(problem, problem.named_parameters())
+
+
+def assert_slopes(problem: GateProblem, parameters: Iterable[tuple[str, torch.nn.Parameter]]) -> None:
+    """Compare the gradients by these parameters with finite differences in a random direction."""
     loss(problem).backward()
     generator = torch.Generator().manual_seed(1)
-    for name, parameter in problem.named_parameters():
+    for name, parameter in parameters:
         way = torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
         values, start, h = [], parameter.detach().clone(), 1e-5
         with torch.no_grad():
@@ -192,9 +195,8 @@ def test_gradients_by_everything_are_those_of_finite_differences(case: dict[str,
         assert slope == pytest.approx((values[0] - values[1]) / (2 * h), rel=1e-5, abs=1e-6), name
 
 
-@pytest.mark.parametrize("case", [CASES[0], CASES[3], CASES[4]])
-def test_two_shards_have_the_sums_and_gradients_of_all_columns(case: dict[str, Any]) -> None:
-    problem = moved(built(**{**case, "model": {**case.get("model", {}), "trains": ALL}}))
+def test_two_shards_have_the_sums_and_gradients_of_all_columns() -> None:
+    problem = moved(built(**{**CASES[4], "model": {**CASES[4]["model"], "trains": ALL}}))
     whole = problem(torch.arange(4), 0)
     parts = problem(torch.tensor([3, 0, 1]), 0) + problem(torch.tensor([2]), 0) + problem(torch.arange(0), 0)
     torch.testing.assert_close(parts, whole, rtol=0, atol=1e-12)
@@ -228,37 +230,15 @@ def test_hard_bounds_are_kept_and_penalties_tell_how_far_they_are_exceeded(kind:
     assert exceeded(HARD) < 1e-12
     problem = moved(built(workload=HARD, model=model), 0.5)
     assert problem.penalty() is None and problem.model.usual().duration > 5
-    loss(problem).backward()
-    for name, parameter in problem.named_parameters():
-        if parameter.requires_grad:
-            values, start, h = [], parameter.detach().clone(), 1e-5
-            for sign in (1, -1):
-                parameter.data = start + sign * h
-                values.append(loss(problem).item())
-            parameter.data = start
-            assert parameter.grad is not None
-            slope = parameter.grad.sum().item()
-            assert slope == pytest.approx((values[0] - values[1]) / (2 * h), rel=1e-5, abs=1e-6), name
-
-
-def test_settings_without_hard_bounds_are_those_of_older_records() -> None:
-    config = analysis.of(tiny())
-    known = config.settings(config.runs[0]).content["workload"]
-    assert "amplitude_bound" in known and not {"bounds", "slope_bound", "bandwidth_bound"} & set(known)
-    config = analysis.of(tiny(workload=HARD))
-    assert config.settings(config.runs[0]).content["workload"]["bounds"] == "hard"
+    assert_slopes(problem, [each for each in problem.named_parameters() if each[1].requires_grad])
 
 
 def test_starts_depend_on_the_seed_and_only_on_it() -> None:
-    torch.manual_seed(5)
     first, again, other = (built(seed=seed).model.state_dict() for seed in (1, 1, 2))
-    torch.manual_seed(6)
     assert all(torch.equal(first[name], again[name]) for name in first)
     for name in ("amplitude", "frequency", "phase"):
         assert (first[name] != other[name]).all()
     assert 0.001 < first["phase"].abs().max() < 0.1
-    still = built(model={"start_spread": 0.0, "trains": ["phase"]}).model
-    assert all((parameter == 0).all() for parameter in still.parameters())
     fixed = built(model={"trains": ["phase"]}).model
     assert (fixed.amplitude == 0).all() and (fixed.phase != 0).all()
 
@@ -275,37 +255,11 @@ def test_the_error_is_of_the_integrator_alone_and_falls_with_its_step() -> None:
     assert 1e-12 < error(0.25, 0) < coarse / 8
 
 
-def test_no_integrator_is_its_own_reference() -> None:
-    def error(segments: int) -> float:
-        problem = built(model={"kind": "piecewise_pulse", "segments": segments}, simulator={"dt": 0.01})
-        return float(
-            problem.metrics("test", problem.outputs("test", torch.arange(4)), full=True)["simulator_error"]
-        )
-
-    assert 0 < error(10) < 1e-9
-    assert 0 < error(2000) < 1e-9
-
-
-@pytest.mark.parametrize("dt", [0.1, 0.05])
-def test_pulses_of_as_many_steps_as_there_may_be_are_judged_and_drawn(
-    dt: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """There may be 200 here; the reference takes four times as many, or its usual step would make more."""
-    for module in ("engines.pulses.integrators", "problems.pulses.curves"):
-        monkeypatch.setattr(f"ketscale.{module}.MOST_STEPS", 200)
-    monkeypatch.setattr("ketscale.problems.pulses.curves.MOST_SAMPLES", 50)
-    steps: list[int] = []
-
-    def recorded(name: str, count: int) -> Integrator:
-        steps.append(count)
-        return integrator(name, count)
-
-    monkeypatch.setattr("ketscale.problems.pulses.curves.integrator", recorded)
-    problem = built(simulator={"dt": dt})
+@pytest.mark.parametrize("segments", [10, 2000])
+def test_no_integrator_is_its_own_reference(segments: int) -> None:
+    problem = built(model={"kind": "piecewise_pulse", "segments": segments}, simulator={"dt": 0.01})
     found = problem.metrics("test", problem.outputs("test", torch.arange(4)), full=True)
-    assert 0 < found["simulator_error"] < 1e-6
-    assert len(problem.curves()["time_ns"]) == 51
-    assert steps == [round(40 / dt), 4]
+    assert 0 < found["simulator_error"] < 1e-9
 
 
 def test_steps_are_never_longer_than_dt() -> None:
@@ -315,34 +269,22 @@ def test_steps_are_never_longer_than_dt() -> None:
         assert step_count(problem.model(), 0.1) == steps
 
 
-def test_each_part_of_a_step_is_a_span_and_spans_change_no_gradient() -> None:
-    gradients = []
-    for record in (None, spans.Recorder(torch.device("cpu"))):
-        problem = moved(built(model={"trains": ALL}))
-        with spans.recording(record):
-            loss(problem).backward()
-        gradients.append([p.grad for p in problem.parameters() if p.requires_grad])
-    assert all(torch.equal(ours, theirs) for ours, theirs in zip(*gradients, strict=True))
-    assert record is not None and record.innermost is None
-    counted = [event.name for event in record.events]
-    # Forward and backward: the device's energies and couplings, and its dressed states.
-    assert counted.count("pulses.hamiltonian") == counted.count("pulses.eigenstates") == 2
-    assert {"pulses.gates", "pulses.forward", "pulses.backward"} <= set(counted)
-
-
 def test_leakage_is_what_leaves_the_qubits() -> None:
     def leakage(levels: int, amplitude: float) -> float:
         problem = built(levels=levels, workload={"frame": "laboratory"})
         torch.nn.init.constant_(problem.model.amplitude, amplitude)
         outputs = problem.outputs("validation", torch.arange(4))
-        return float(problem.metrics("validation", outputs, full=True)["leakage"])
+        found = float(problem.metrics("validation", outputs, full=True)["leakage"])
+        assert found == pytest.approx(1 - outputs.square().sum().item() / 4, abs=1e-9)
+        return found
 
     assert abs(leakage(2, 10.0)) < 1e-9
     assert leakage(4, 10.0) > 5 * leakage(4, 0.0) > 0
 
 
 @pytest.mark.parametrize("kind", ["cosine_pulse", "piecewise_pulse"])
-def test_curves_are_of_the_pulses_and_of_an_x(kind: str) -> None:
+def test_curves_are_of_the_pulses_and_of_an_x(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ketscale.problems.pulses.curves.INTERVAL", 0.5)
     problem = built(workload={"length": 50.0}, model={"kind": kind, "start_spread": 0.0}, levels=3)
     curves, pulses = problem.curves(), problem.model()
     assert curves["time_ns"][0] == 0 and curves["time_ns"][-1] == pulses.duration
@@ -356,11 +298,11 @@ def test_curves_are_of_the_pulses_and_of_an_x(kind: str) -> None:
     assert curves["population_outside"].abs().max() < 0.05
 
 
-def test_curves_have_a_sample_of_each_segment() -> None:
-    problem = moved(built(model={"kind": "piecewise_pulse", "segments": 400}))
-    curves = problem.curves()
+def test_curves_have_a_sample_of_each_segment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ketscale.problems.pulses.curves.INTERVAL", 1.0)
+    problem = moved(built(model={"kind": "piecewise_pulse", "segments": 40}))
     amplitudes = problem.model().envelope.amplitude.detach()  # type: ignore[attr-defined]
-    assert torch.equal(curves["envelope_re_1"][:-1], amplitudes[1, :, 0])
+    assert torch.equal(problem.curves()["envelope_re_1"][:-1], amplitudes[1, :, 0])
 
 
 def test_a_kept_model_makes_the_same_pulses(tmp_path: Path) -> None:
@@ -375,18 +317,10 @@ def test_a_kept_model_makes_the_same_pulses(tmp_path: Path) -> None:
     assert torch.equal(loaded.device().capacitive, problem.model.device().capacitive)  # type: ignore[operator,union-attr]
 
 
-@pytest.mark.parametrize("kind", FAMILY.models)
-def test_models_make_pulses_in_a_notebook(kind: str) -> None:
-    model = library.construct(kind, qubits=3)
-    assert isinstance(model, PulseModel)
-    assert model().envelope.drives == 3 and model().duration == 50
-
-
 @pytest.mark.parametrize(
     ("name", "value"),
     [
         ("amplitude", math.nan),
-        ("length", math.nan),
         ("length", -1e4),
         ("device.charging", -2.0),
         ("device.capacitive_coupling", -1e4),
@@ -417,13 +351,10 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"levels": 1}, "levels: 1 make no qubit"),
         ({"levels": 11}, "levels: 11 of a circuit are not computed accurately"),
         ({"workload": {"target": "state"}, "batch": 1, "backend": "mpi-n1r2t1"}, "w has one column (its target is a state), which 2 ranks cannot share"),
-        ({"batch": 3}, "with 2 qubits use batch 4, not 3"),
         ({"workload": {"target": "state"}}, "with 2 qubits use batch 1, not 4"),
         ({"protocol": {"precision": "fp32"}}, "precision: fp32, too coarse for carriers and many steps of w"),
-        ({"protocol": {"optimiser": "l-bfgs", "clip_norm": 1.0}}, "which takes no clip_norm"),
         ({"simulator": {"dt": 20.0}}, "s has dt: 20, longer than the pulses of w, 10 ns"),
         ({"simulator": {"device": "magnus6", "route": "compiled"}}, "simulators.s.route"),
         ({"simulator": {"route": "compiled"}, "backend": "gpu-n1r1t1"}, "route: compiled, for the CPU only"),
@@ -432,25 +363,15 @@ ALIKE = {"spread": 0.0, "inductive": [1.0]}
         ({"workload": {**CNOT, "pairs": [[0, 2]]}, **CHAIN3}, "pairs: 0 and 2 are not coupled"),
         ({"workload": {**CNOT, "capacitive_coupling": 0.0, "inductive_coupling": 0.0}}, "pairs: the coupling of 0 and 1 is 0"),
         ({"qubits": 6, "levels": 5, "batch": 64}, "15,625 product states, too many for the dressed states of w (at most 4,096)"),
-        ({"qubits": 16, "batch": 65536}, "16 qubits of 2 levels have 65,536 columns of 65,536 amplitudes"),
-        ({"workload": {"kind": "fluxonium-lattice"}}, "w is a block of 6 qubits"),
         ({"workload": ALIKE}, "frame: no eigenstate has 51% of |01>"),
-        ({"workload": {"initial": 2}}, "workloads.w.initial"),
         ({"workload": {"initial": 9, "target": "state"}, "batch": 1}, "w begins in state 9, of which 2 qubits have 4"),
         ({"workload": {"frequency_bounds": [5.0, 3.0]}}, "w.frequency_bounds"),
-        ({"workload": {"length_bounds": [20.0, 30.0]}}, "w.length_bounds"),
         ({"workload": {"amplitude_bound": [0.1, 0.2, 0.3]}}, "amplitude: there are bounds for 3 drives, and pulses on 2"),
-        ({"workload": {"bounds": "hard"}}, "w.bounds"),
-        ({"workload": {"bandwidth_bound": 0.5}}, "w.bandwidth_bound"),
-        ({"workload": {"bounds": "hard", "slope_bound": 0.5}}, "w.slope_bound"),
         ({"workload": {**HARD, "bandwidth_bound": 0.01}}, "length: slope and bandwidth need a pulse of 118.9 ns, longer than the longest, 20"),
         ({"workload": {"gate": [[1, 0], [0, 0.9]]}}, "workloads.w.gate"),
-        ({"workload": {"gate": [[1, 0], [0, "i"]]}}, "workloads.w.gate"),
-        ({"workload": {"gate": [[1, True], [0, 1]]}}, "workloads.w.gate.0.1"),
         ({"workload": {"gate": EIGHT}}, "gate: has 8 rows in w, and 2 qubits have 4 states"),
         ({"workload": {"target": [1, 1, 0, 0]}, "batch": 1}, "workloads.w.target"),
         ({"workload": {"target": [1, 0]}, "batch": 1}, "target: has 2 amplitudes in w, and 2 qubits have 4"),
-        ({"workload": {"target": [1, 0, 0, 0]}}, "with 2 qubits use batch 1, not 4"),
     ],
 )  # fmt: skip
 def test_bad_settings_are_refused_in_words(changes: dict[str, Any], said: str) -> None:

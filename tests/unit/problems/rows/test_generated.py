@@ -22,7 +22,7 @@ def sides(data: Vectors) -> tuple[np.ndarray, np.ndarray]:
     return data.values[data.targets == 0], data.values[data.targets == 1]
 
 
-@pytest.mark.parametrize("features", [1, 4, 20])
+@pytest.mark.parametrize("features", [1, 20])
 def test_separable_rows_lie_in_a_cube_outside_the_margin_on_the_side_of_their_class(features: int) -> None:
     data = made("linearly-separable", features=features)
     assert data.values.shape == (300, features) and np.abs(data.values).max() <= 1
@@ -30,13 +30,6 @@ def test_separable_rows_lie_in_a_cube_outside_the_margin_on_the_side_of_their_cl
     assert np.abs(sums).min() > 0.02 * features and np.array_equal(data.targets, sums > 0)
     # The variance of a uniform number in [-1, 1] is 1/3, but what is near the plane is left out.
     assert data.values.var(0) == pytest.approx(1 / 3, abs=0.1)
-
-
-def test_a_margin_that_leaves_no_rows_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"workloads.mine.margin: 3 leaves hardly a point of the cube; set it to 1 at most"
-    ):
-        config({"kind": "linearly-separable", "features": 4, "margin": 3, "split_seed": 0})
 
 
 def test_a_hidden_manifold_has_its_dimension_and_equal_classes() -> None:
@@ -47,18 +40,16 @@ def test_a_hidden_manifold_has_its_dimension_and_equal_classes() -> None:
     # Places are normal, and so is the embedding but for its scale: a variance of 1 in the mean over features.
     many = made("hidden-manifold", features=200, manifold=30, samples=400)
     assert np.arctanh(many.values).var(0).mean() == pytest.approx(1, abs=0.1)
-
-
-def test_the_classes_of_a_hidden_manifold_are_a_function_of_the_place() -> None:
-    """On a line through the origin every class is one of two halves: tanh is odd, so one network has one sign a side."""
-    data = made("hidden-manifold", features=1, manifold=1)
-    low, high = sorted(sides(data), key=np.median)
+    # On a line through the origin every class is a half: tanh is odd, so one network has one sign a side.
+    low, high = sorted(sides(made("hidden-manifold", features=1, manifold=1)), key=np.median)
     assert low.max() < high.min()
 
 
 def test_two_curves_are_one_fourier_series_and_its_shifted_copy() -> None:
     data = made("two-curves", features=40, degree=3, noise=0.0, offset=0.25)
     first, second = sides(data)
+    noisy = made("two-curves", features=40, degree=3, noise=0.2, offset=0.25)
+    assert np.std(noisy.values - data.values, axis=0) == pytest.approx(0.2, rel=0.25)
     second = second - 0.25
     # The cosines and sines of 3 frequencies, and a constant.
     assert np.linalg.matrix_rank(np.concatenate([first, second]), tol=1e-8) == 7
@@ -68,11 +59,6 @@ def test_two_curves_are_one_fourier_series_and_its_shifted_copy() -> None:
     assert (
         np.median(nearest) < 0.02 < np.median(np.linalg.norm(second + 0.25 - first[:, None], axis=2).min(0))
     )
-
-
-def test_noise_is_added_to_every_coordinate_of_two_curves() -> None:
-    exact, noisy = (made("two-curves", features=5, noise=noise).values for noise in (0.0, 0.2))
-    assert np.std(noisy - exact, axis=0) == pytest.approx(0.2, rel=0.2)
 
 
 def test_bars_are_vertical_and_stripes_horizontal() -> None:
@@ -108,19 +94,11 @@ def test_the_seed_makes_the_rows_and_the_split_seed_the_parts(block: dict[str, A
     assert workload.count_features() == features and type(workload).generated
 
 
-def test_data_of_other_dimensions_are_other_data() -> None:
-    small, large = (made("hidden-manifold", features=features) for features in (4, 8))
-    assert not np.array_equal(small.targets, large.targets)
-
-
 @pytest.mark.parametrize(
     "settings",
     [
         {"kind": "two-curves", "features": 10**9},
-        {"kind": "two-curves", "features": 2, "degree": 10**6},
-        {"kind": "linearly-separable", "features": 2, "samples": 10**12},
         {"kind": "hidden-manifold", "features": 2, "manifold": 20_000},
-        {"kind": "bars-and-stripes", "width": 1000},
     ],
 )
 def test_rows_that_no_memory_holds_are_refused_at_once(settings: dict[str, Any]) -> None:

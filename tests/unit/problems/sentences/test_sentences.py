@@ -45,10 +45,6 @@ def prepared(root: Path, text: str | None = None, **changes: Any) -> PreparedSen
     return content
 
 
-def test_the_built_in_sentences_have_the_published_lengths() -> None:
-    assert [len(text.split()) for text in BUILT_IN] == [3] + [5] * 7
-
-
 def test_a_word_is_the_same_vector_everywhere() -> None:
     once = embed(["bird", "sings"], [1, 2], seed=5)
     assert np.array_equal(embed(["sings"], [2], seed=5)[0], once[1])
@@ -60,15 +56,7 @@ def test_a_word_is_the_same_vector_everywhere() -> None:
     )
 
 
-def test_the_position_is_sinusoidal() -> None:
-    word = embed(["bird"], [0], 5)[0]
-    assert embed(["bird"], [0], 5).shape == (1, 4)
-    # At position 0 the sines are 0 and the cosines 1, to which the word adds at most 0.1 before normalising.
-    assert word[[1, 3]] == pytest.approx(np.sqrt(0.5), abs=0.06)
-    assert np.all(word[[0, 2]] < 0.1)
-
-
-@pytest.mark.parametrize("content", [b"\n  \n", b"two words\nalone\n", b"good line\nbad \xff\xfe line\n"])
+@pytest.mark.parametrize("content", [b"\n  \n", b"two words\nalone\n"])
 def test_bad_files_are_named(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "text.txt"
     path.write_bytes(content)
@@ -76,23 +64,9 @@ def test_bad_files_are_named(tmp_path: Path, content: bytes) -> None:
         read(path)
 
 
-def test_a_file_that_is_not_there_is_named_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"file: there is no file .*none.txt"):
-        SentencesWorkload(**SETTINGS, file=str(tmp_path / "none.txt")).sources()
-    assert SentencesWorkload(**SETTINGS).sources() == []
-
-
-def test_empty_lines_and_case_do_not_count(tmp_path: Path) -> None:
+def test_empty_lines_and_case_do_not_count_and_only_the_end_of_a_line_ends_a_sentence(tmp_path: Path) -> None:
     path = tmp_path / "text.txt"
-    path.write_text("\nThe Bird sings\n\nthe ship sings\n", encoding="utf-8")
-    made = Sentences.of(read(path))
-    assert made.vocabulary == ("the", "bird", "sings", "ship")
-    assert made.words.tolist() == [[0, 1, 2], [0, 3, 2]]
-
-
-def test_only_the_end_of_a_line_ends_a_sentence(tmp_path: Path) -> None:
-    path = tmp_path / "text.txt"
-    path.write_bytes("\ufeffthe bird\u2028sings\r\nthe\x0cship sings\x85loud\n".encode())
+    path.write_bytes("\ufeff\nThe Bird\u2028sings\r\n\nthe\x0cship sings\x85loud\n".encode())
     made = Sentences.of(read(path))
     assert made.vocabulary == ("the", "bird", "sings", "ship", "loud")
     assert made.words.tolist() == [[0, 1, 2, -1], [0, 3, 2, 4]]
@@ -176,16 +150,3 @@ def test_a_word_that_scores_like_all_others_ranks_last(tmp_path: Path) -> None:
     built.get_buffer("psi").zero_()
     ranks = built.outputs("train", torch.arange(1))[0, 1:]
     assert set(ranks[ranks > 0].tolist()) == {float(built.get_buffer("candidates").shape[1])}
-
-
-def test_two_gradient_steps_lower_the_loss(tmp_path: Path) -> None:
-    built = problem(prepared(tmp_path, held_out=0))
-    losses = []
-    for _ in range(30):
-        built.zero_grad()
-        total = built.combine(built(torch.arange(8), 0), 8)
-        total.backward()
-        losses.append(total.item())
-        with torch.no_grad():
-            built.model.weights.sub_(0.1 * built.model.weights.grad)
-    assert losses[-1] < 0.7 * losses[0]

@@ -11,7 +11,6 @@ from sklearn.decomposition import PCA
 from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.svm import SVC, SVR
 
-from ketscale.engines.circuits.simulator import Simulator
 from ketscale.problems.vectors import kernels
 from ketscale.problems.vectors.kernels import SVM, Kernel
 
@@ -42,8 +41,15 @@ def by_pennylane(x: np.ndarray, layers: int) -> np.ndarray:
     return np.abs(states @ states.conj().T) ** 2
 
 
-@pytest.mark.parametrize("simulator", ["fused", "default.qubit", "lightning.qubit"])
-@pytest.mark.parametrize("qubits, layers, bandwidth", [(1, 1, 1.0), (2, 1, 0.3), (3, 2, 1.0), (5, 3, 0.7)])
+@pytest.mark.parametrize(
+    "simulator, qubits, layers, bandwidth",
+    [
+        ("fused", 5, 3, 0.7),
+        ("fused", 2, 1, 0.3),
+        ("default.qubit", 3, 2, 1.0),
+        ("lightning.qubit", 1, 1, 1.0),
+    ],
+)
 def test_the_gram_matrix_is_that_of_pennylanes_iqp_embedding(simulator, qubits, layers, bandwidth):
     x = DRAW.normal(size=(6, qubits))
     model = Kernel(qubits, layers, simulator, qubits, 2, bandwidth=bandwidth).double()
@@ -63,28 +69,13 @@ def test_the_gram_matrix_of_one_qubit_has_a_closed_form():
     torch.testing.assert_close(twice, expected, rtol=0, atol=1e-14)
 
 
-def test_a_gram_matrix_is_one_call_of_the_simulator():
-    class Counted(Simulator):
-        calls = 0
-
-        def state(self, circuit, angles, initial=None):
-            Counted.calls += 1
-            return torch.ones(len(angles.inputs), 2**circuit.qubits, dtype=torch.complex128)
-
-        def expval(self, circuit, angles, paulis, initial=None):
-            raise AssertionError
-
-    Kernel(3, 2, Counted(), 3, 2).gram(torch.zeros(50, 3, dtype=torch.float64))
-    assert Counted.calls == 1
-
-
 def test_the_control_has_scikit_learns_radial_basis_function():
     x = torch.tensor(DRAW.normal(size=(20, 5)))
     model = SVM(5, 2, bandwidth=0.6).double()
     np.testing.assert_allclose(model.gram(x), rbf_kernel(x.numpy(), gamma=0.36 / 5), rtol=0, atol=1e-14)
 
 
-@pytest.mark.parametrize("classes", [2, 3, 10])
+@pytest.mark.parametrize("classes", [2, 10])
 def test_classes_are_those_of_scikit_learns_svc(classes):
     rows = classes > LABELS
     x, y = DIGITS[rows], LABELS[rows]
@@ -113,8 +104,7 @@ def test_classes_are_those_of_scikit_learns_svc(classes):
 
 
 def test_the_kernels_machine_is_scikit_learns_on_the_same_matrix():
-    rows = LABELS < 3
-    x, y = DIGITS[rows], LABELS[rows]
+    x, y = (part[LABELS < 3][:280] for part in (DIGITS, LABELS))
     model = Kernel(4, 2, None, 64, 3, cost=5.0, bandwidth=0.3).double()
     model.fit((x[:200], y[:200]), None)
     # Principal components of scikit-learn, whose signs are arbitrary.
@@ -144,7 +134,7 @@ def test_numbers_are_those_of_scikit_learns_svr_in_every_column():
 
 def test_validation_chooses_among_few_trials_and_says_what():
     """By hand, with scikit-learn alone: the first of the best in the order of bandwidths, then costs."""
-    x, y, known, judged = DIGITS, LABELS, slice(0, 300), slice(300, 500)
+    x, y, known, judged = DIGITS, LABELS, slice(0, 120), slice(300, 500)
     model = SVM(64, 10).double()
     model.fit((x[known], y[known]), (x[judged], y[judged]))
     scores = {}
@@ -167,12 +157,12 @@ def test_nothing_is_learned_of_validation_but_the_choice():
         assert torch.equal(tensor, other.state_dict()[name]), name
 
 
-@pytest.mark.parametrize("present, expected", [([1, 2], {1, 2}), ([1], {1})])
-def test_a_class_without_training_samples_is_never_named(present, expected):
-    rows = torch.isin(LABELS, torch.tensor(present))
+@pytest.mark.parametrize("present", [{1, 2}, {1}])
+def test_a_class_without_training_samples_is_never_named(present):
+    rows = torch.isin(LABELS, torch.tensor(list(present)))
     model = SVM(64, 3, cost=1.0, bandwidth=1.0).double()
     model.fit((DIGITS[rows][:80], LABELS[rows][:80]), None)
-    assert set(model(DIGITS[:300]).argmax(1).tolist()) == expected
+    assert set(model(DIGITS[:300]).argmax(1).tolist()) == present
 
 
 def test_a_fitted_model_is_loaded_with_what_it_learned():
