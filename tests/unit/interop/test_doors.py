@@ -238,14 +238,16 @@ def test_single_precision_is_right_and_autocast_does_not_round(name: str) -> Non
 
 def test_copies_and_pickles() -> None:
     x, w = drawn((5, 2), (2,))
-    layer = Layer(CIRCUIT, OBSERVABLES, dtype=torch.float64)
-    with torch.no_grad():
-        layer.weight.copy_(w)
-    device = FusedDevice(wires=2)
+    layers = (
+        Layer(CIRCUIT, OBSERVABLES, dtype=x.dtype),
+        Layer(from_qiskit(in_qiskit(), "x"), REVERSED, dtype=x.dtype),
+    )
+    for layer in layers:
+        layer.load_state_dict({"weight": w})
     doors: list[tuple[Any, Callable[[Any], torch.Tensor]]] = [
-        (layer, lambda layer: layer(x)),
+        *((layer, lambda layer: layer(x)) for layer in layers),
         (from_qnode(qnode_on("default.qubit")), lambda converted: of_qnode(converted)(x, w)),
-        (device, lambda device: of_qnode(qml.QNode(in_pennylane, device))(x, w)),
+        (FusedDevice(wires=2), lambda device: of_qnode(qml.QNode(in_pennylane, device))(x, w)),
     ]
     for made, call in doors:
         # Before and after its first calls.
