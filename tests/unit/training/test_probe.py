@@ -33,8 +33,6 @@ from tests import record_maker as maker
 from tests import records_factory as factory
 
 MODELS = """
-import math
-
 import pennylane as qml
 import torch
 from torch import nn
@@ -47,11 +45,11 @@ class Same(nn.Module):
 
     def __init__(self, inputs, outputs, turn=0.0, qubits=3):
         super().__init__()
-        small = ketscale.Circuit(1).ry(0, "x0").ry(0, "w0")
         circuit = ketscale.Circuit(qubits)
         for wire in range(qubits):
             circuit = circuit.ry(wire, f"w{wire}")
-        self.small, self.large = ketscale.Layer(small), ketscale.Layer(circuit)
+        self.small = ketscale.Layer(ketscale.Circuit(1).ry(0, "x0").ry(0, "w0"))
+        self.large = ketscale.Layer(circuit)
         nn.init.constant_(self.large.weight, turn)
         self.head = nn.Linear(1 + qubits, outputs)
 
@@ -80,8 +78,7 @@ class Node(nn.Module):
         @qml.qnode(qml.device("default.qubit", wires=2))
         def circuit(angle, weights):
             qml.RX(angle, wires=0)
-            qml.RY(weights[0], wires=0)
-            qml.RY(weights[1], wires=1)
+            qml.AngleEmbedding(weights, wires=[0, 1], rotation="Y")
             return qml.expval(qml.PauliZ(0)), qml.expval(qml.PauliZ(1))
 
         self.circuit = ketscale.from_qnode(circuit)
@@ -92,14 +89,9 @@ class Node(nn.Module):
         return self.head(torch.stack(self.circuit(x[:, 0], self.weights), -1))
 
 
-class Undefined(nn.Module):
-    def __init__(self, inputs, outputs, qubits=2):
-        super().__init__()
-        self.circuit = ketscale.Layer(ketscale.Circuit(1).ry(0, "x0"))
-        self.head = nn.Linear(1, outputs)
-
+class Undefined(Node):
     def forward(self, x):
-        return self.head(self.circuit(x[:, :1] * float("nan")))
+        return super().forward(x * float("nan"))
 
 
 class None_(nn.Module):
@@ -168,9 +160,8 @@ def data() -> Data:
 
 def training(settings: Settings, **changes: Any) -> probe.Probe:
     """The probe of a run, with some settings of it replaced."""
-    if changes:
-        changed = msgspec.structs.replace(settings.protocol.probe, **changes)
-        settings = replace(settings, protocol=msgspec.structs.replace(settings.protocol, probe=changed))
+    changed = msgspec.structs.replace(settings.protocol.probe, **changes)
+    settings = replace(settings, protocol=msgspec.structs.replace(settings.protocol, probe=changed))
     problem = started.build(settings, data(), torch.device("cpu"))
     clock = Clock(torch.device("cpu"), 0, frozenset())
     return probe.Probe(problem, World(), clock, settings, History(None))
@@ -205,20 +196,14 @@ def test_uniform_weights_are_those_of_the_run_s_seed_beside_a_sample_s_own_input
 
 def test_a_probe_is_the_same_again_and_another_with_another_seed() -> None:
     first = probed(settings_of())
-    assert probed(settings_of()) == first
-    assert probed(settings_of(seed=1))["square"] != first["square"]
+    assert probed(settings_of()) == first and probed(settings_of(seed=1))["square"] != first["square"]
 
 
 def test_initial_weights_are_those_that_the_model_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each from a model of its own, with the same sample: the head's angles, and weights of N(0, 0.01^2)."""
     seen: list[torch.Tensor] = []
     gradients = trainability.gradients
-
-    def watched(*arguments: Any) -> trainability.Gradients:
-        seen.extend(arguments[2:4])
-        return gradients(*arguments)
-
-    monkeypatch.setattr(trainability, "gradients", watched)
+    monkeypatch.setattr(trainability, "gradients", lambda *all: seen.extend(all[2:4]) or gradients(*all))
     made = training(settings_of(protocol="initial"), draws=60)
     kept = made.problem.model
     made.run()
@@ -281,11 +266,10 @@ def test_a_model_without_one_circuit_or_with_angles_that_are_no_numbers_is_refus
     "change, why",
     [
         (lambda g: g["protocols"]["uniform"].update(steps=3), "protocols.uniform.probe: draws weights instead of training"),
-        (lambda g: g["protocols"]["uniform"].update(precision="amp"), "precision: amp needs steps"),
         (lambda g: g["studies"]["asked"]["axes"].update(batch=2), "vqc is probed by one process: give it one rank and batch: 1"),
         (
             lambda g: g["studies"]["asked"]["axes"].update(model="mlp", qubits=0, layers=0, simulator="none"),
-            "probes the weights of a circuit, and mlp is classical; leave it out",
+            "mlp is classical",
         ),
         (lambda g: g["studies"]["asked"]["axes"].update(protocol="trained"), "trainability needs a protocol with probe, and trained trains"),
     ],
