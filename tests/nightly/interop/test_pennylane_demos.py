@@ -89,7 +89,6 @@ def transformed(device: Any) -> list[Any]:
 
 
 DEMOS = [
-    adaptive_ansatz,
     fisher_information,
     circuit_cutting,
     measured_twice,

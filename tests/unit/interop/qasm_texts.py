@@ -39,12 +39,6 @@ h q[0];
 swap q[0], q[3]; swap q[1], q[2];
 """
 
-BERNSTEIN_VAZIRANI = """
-x q[4]; h q;
-cx q[0], q[4]; cx q[1], q[4]; cx q[3], q[4];
-h q; x q[4];
-"""
-
 # Marks 101; two rounds for three qubits.
 _ORACLE = "x q[1]; h q[2]; ccx q[0], q[1], q[2]; h q[2]; x q[1];"
 _DIFFUSION = "h q; x q; h q[2]; ccx q[0], q[1], q[2]; h q[2]; x q; h q;"
@@ -85,7 +79,6 @@ QASM2 = {
 QASM3 = {
     "ghz": Algorithm(_three("h q[0]; cx q[0], q[1]; cx q[1], q[2];", 3), {"000": 0.5, "111": 0.5}),
     "w": Algorithm(_three(W, 3), {"001": 1 / 3, "010": 1 / 3, "100": 1 / 3}),
-    "bernstein-vazirani": Algorithm(_three(BERNSTEIN_VAZIRANI, 5), {"01011": 1.0}),
     "phase-estimation": Algorithm(_three(PHASE_ESTIMATION, 4), {"1011": 1.0}),
 }
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -85,14 +84,6 @@ def test_values_are_those_of_the_same_formula_on_numbers() -> None:
     ]
     found = Expressions([formula(S, T) for formula in formulas], [S, T])(torch.tensor(VALUES))
     np.testing.assert_allclose(found, [[formula(*row) for formula in formulas] for row in VALUES], rtol=1e-14)
-
-
-def test_an_expression_whose_operations_are_no_whole_is_refused() -> None:
-    steps = [
-        SimpleNamespace(op=f"OpCode.{op}", lhs=S, rhs=right) for op, right in (("SIGN", None), ("ADD", 1))
-    ]
-    with pytest.raises(UserError, match=r"^angle .*: Qiskit lost track of it; write its constants as plain"):
-        Expressions([SimpleNamespace(_qpy_replay=steps)], [S, T])
 
 
 def test_expressions_of_one_shape_are_computed_together_and_keep_their_order() -> None:

@@ -184,39 +184,40 @@ def test_numbers_that_are_equal_are_told_apart() -> None:
     assert values == pytest.approx([np.cos(0.3), -np.cos(0.3), np.cos(0.3)], abs=1e-12)
 
 
+def stopped(x: Any, w: Any) -> None:
+    with torch.no_grad():
+        y = 2 * x[0]
+    qml.RY(y + x[0], wires=0)
+
+
+UNSEEN = "in a way that torch cannot follow"
+
+
 @pytest.mark.parametrize(
-    "read",
+    ("hidden", "message"),
     [
-        lambda x: torch.as_tensor(x.detach().numpy() * 2),
-        lambda x: torch.as_tensor(x.tolist()) * 1.0,
-        lambda x: x + torch.rand(WIRES, dtype=x.dtype),
+        (
+            lambda x, w: qml.AngleEmbedding(torch.as_tensor(x.detach().numpy() * 2), wires=range(WIRES)),
+            UNSEEN,
+        ),
+        (lambda x, w: qml.AngleEmbedding(torch.as_tensor(x.tolist()) * 1.0, wires=range(WIRES)), UNSEEN),
+        (lambda x, w: qml.AngleEmbedding(x + torch.rand(WIRES, dtype=x.dtype), wires=range(WIRES)), UNSEEN),
+        # Another tensor than the first.
+        (lambda x, w: [qml.RY(x[0], wires=0), qml.RX(float(np.sin(w.detach().numpy())), wires=0)], UNSEEN),
+        (stopped, UNSEEN),
+        (lambda x, w: qml.X(0) if x[0] > 0 else qml.Y(0), "looks at the value of a tensor"),
     ],
 )
-def test_numbers_that_torch_does_not_see_are_found_out(read: Callable[[torch.Tensor], torch.Tensor]) -> None:
+def test_what_torch_does_not_see_is_found_out(hidden: Callable[..., Any], message: str) -> None:
     """At the first call, or at the next with other values."""
 
-    def function(x: Any) -> Any:
-        qml.AngleEmbedding(read(x), wires=range(WIRES))
+    def function(x: Any, w: Any) -> Any:
+        hidden(x, w)
         return qml.expval(qml.Z(0))
 
     converted = from_qnode(qml.QNode(function, DEVICE))
-    with pytest.raises(UserError, match="in a way that torch cannot follow"):
-        [converted(*drawn((WIRES,), seed=seed)) for seed in range(2)]
-
-
-@pytest.mark.parametrize(
-    "branch",
-    [
-        lambda x: qml.X(0) if x[0] > 0 else qml.Y(0),
-    ],
-)
-def test_values_that_decide_are_refused(branch: Callable[[torch.Tensor], Any]) -> None:
-    def function(x: Any) -> Any:
-        branch(x)
-        return qml.expval(qml.Z(0))
-
-    with pytest.raises(UserError, match="looks at the value of a tensor"):
-        from_qnode(qml.QNode(function, DEVICE))(*drawn((WIRES,)))
+    with pytest.raises(UserError, match=message):
+        [converted(*drawn((WIRES,), (), seed=seed)) for seed in range(2)]
 
 
 def test_measurements_that_depend_on_hidden_values_are_found_out() -> None:
@@ -230,30 +231,22 @@ def test_measurements_that_depend_on_hidden_values_are_found_out() -> None:
         converted(-torch.ones(WIRES, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(
-    ("dtypes", "result"),
-    [
-        ((torch.float32, torch.float64), torch.float64),
-        ((torch.int64, torch.float64), torch.float64),
-        ((torch.int64, torch.int64), torch.float64),
-    ],
-)
-def test_precisions(dtypes: tuple[torch.dtype, ...], result: torch.dtype) -> None:
+@pytest.mark.parametrize("first", [torch.float32, torch.int64])
+def test_mixed_precisions_are_computed_in_the_higher_one(first: torch.dtype) -> None:
     def function(x: Any, y: Any) -> Any:
         qml.RX(x[0], wires=0)
         qml.RY(y, wires=0)
-        qml.RY(x[1], wires=1)
-        return qml.expval(qml.Z(0)), qml.probs(wires=[1])
+        return qml.expval(qml.Z(0))
 
     converted = from_qnode(qml.QNode(function, DEVICE))
-    for number in (1, 2):
-        x, y = torch.tensor([1, number]).to(dtypes[0]), torch.tensor(2 * number).to(dtypes[1])
-        value, chances = converted(x, y)
-        assert value.dtype == chances.dtype == result
-        expected = np.cos(1) * np.cos(2 * number)
-        torch.testing.assert_close(
-            value.double(), torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0
-        )
+    for y in (
+        torch.tensor(2.0, dtype=torch.float64),
+        torch.tensor(4.0, dtype=torch.float64),
+        torch.tensor(3),
+    ):
+        value = converted(torch.ones(1, dtype=first), y)
+        assert value.dtype == (torch.float64 if torch.float32 not in (first, y.dtype) else y.dtype)
+        assert float(value) == pytest.approx(np.cos(1) * np.cos(float(y)), abs=1e-12)
 
 
 def test_a_circuit_may_depend_on_the_batch_size() -> None:
@@ -309,17 +302,16 @@ def test_numpy_arguments_give_numpy_results() -> None:
 
     qnode = qml.QNode(function, DEVICE)
     converted = from_qnode(qnode)
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        rows = [
-            rng.normal(size=WIRES)[::-1],
-            rng.normal(size=(2, WIRES)),
-            qml.numpy.array(rng.normal(size=WIRES)),
-        ]
-        for x in rows:
-            arguments = x, {"angle": np.float64(rng.normal())}, 2
-            np.testing.assert_allclose(converted(*arguments)["state"], qnode(*arguments)["state"], atol=1e-12)
-            assert type(converted(*arguments)["z"]) is (np.float64 if x.ndim == 1 else np.ndarray)
+    rng = np.random.default_rng(0)
+    rows = [
+        rng.normal(size=WIRES)[::-1],
+        rng.normal(size=(2, WIRES)),
+        qml.numpy.array(rng.normal(size=WIRES)),
+    ]
+    for x in rows * 2:
+        arguments = x, {"angle": np.float64(rng.normal())}, 2
+        np.testing.assert_allclose(converted(*arguments)["state"], qnode(*arguments)["state"], atol=1e-12)
+        assert type(converted(*arguments)["z"]) is (np.float64 if x.ndim == 1 else np.ndarray)
     # Beside tensors they are constants, and numbers of NumPy cause no new conversion.
     assert len(converted._records.ways) == 2
     mixed = converted(drawn((WIRES,))[0], {"angle": np.float64(0.3)}, 2)
@@ -362,27 +354,6 @@ def test_complex_numbers_are_refused_whatever_library_they_are_of() -> None:
     for angle in (torch.tensor([0.3j]), np.complex128(0.3j), 0.3j):
         with pytest.raises(UserError, match="complex"):
             from_qnode(QNODE)(angle)
-
-
-def test_a_number_around_torch_is_found_out_even_if_its_tensor_changes_last() -> None:
-    def function(x: Any, w: Any) -> Any:
-        qml.RY(x, wires=0)
-        qml.RX(float(np.sin(w.detach().numpy())), wires=0)
-        return qml.expval(qml.Z(0))
-
-    with pytest.raises(UserError, match="in a way that torch cannot follow"):
-        from_qnode(qml.QNode(function, DEVICE))(*drawn((), ()))
-
-
-def test_a_gradient_that_is_stopped_within_is_stopped_here() -> None:
-    def function(x: Any) -> Any:
-        with torch.no_grad():
-            y = x * 2
-        qml.RY(y + x, wires=0)
-        return qml.expval(qml.Z(0))
-
-    with pytest.raises(UserError, match="in a way that torch cannot follow"), torch.inference_mode():
-        from_qnode(qml.QNode(function, DEVICE))(torch.tensor(0.3))
 
 
 # At a break of its graph torch's own compiler asks a tensor that is no leaf for its gradient.

@@ -115,13 +115,6 @@ def looped(f: Any) -> Any:
     return summed
 
 
-def branched(f: Any) -> Any:
-    def chosen(x: Any, w: Any) -> Any:
-        return jax.lax.cond(x.sum() > 0, f, lambda x, w: jax.tree.map(jnp.sin, f(x, w)), x, w)
-
-    return chosen
-
-
 def linear(f: Any) -> Any:
     def moved(x: Any, w: Any) -> Any:
         values, along = jax.linearize(f, x, w)
@@ -132,7 +125,7 @@ def linear(f: Any) -> Any:
 
 JACOBIAN = functools.partial(jax.jacfwd, argnums=(0, 1))
 TRANSFORMS = (
-    mapped_inputs, mapped_weights, forward, reverse, looped, jax.jit, jax.checkpoint, branched, JACOBIAN, linear,
+    mapped_inputs, mapped_weights, forward, reverse, looped, jax.jit, jax.checkpoint, JACOBIAN, linear,
 )  # fmt: skip
 # Each of them inside and outside of another one, and second derivatives.
 PAIRS = [
@@ -199,20 +192,18 @@ def test_states_and_initial_states_are_differentiated(given: str) -> None:
     words = [jnp.asarray(dense_word(word)) for word in ("YI", "IZ", "XX")]
     circuit = Circuit(2).ry(0, "x0").rz(1, "w0").xx(0, 1, "w1")
     start = jnp.eye(4)[0] + 0j if initial is None else initial
-    f = on_jax.state(circuit)
-    given_states = {} if initial is None else {"initial": initial}
-    np.testing.assert_allclose(f(x[:, :1], w[:2], **given_states), plain(x, w, start), rtol=0, atol=1e-14)
+    f, names = on_jax.state(circuit), (0, 1) if initial is None else (0, 1, 2)
+
+    def mine(x: Any, w: Any, initial: Any) -> Any:
+        return f(x[:, :1], w[:2], **({} if given == "zero" else {"initial": initial}))
+
+    np.testing.assert_allclose(mine(x, w, start), plain(x, w, start), rtol=0, atol=1e-14)
     factors = drawn(3, 4, seed=1) + 1j * drawn(3, 4, seed=2)
-
-    def loss(states: Any) -> Any:
-        return jnp.abs((states * factors).sum(1)).sum()
-
-    names = (0, 1) if initial is None else (0, 1, 2)
-    mine = jax.grad(
-        lambda x, w, i: loss(f(x[:, :1], w[:2], **({} if initial is None else {"initial": i}))), names
+    slopes = (
+        jax.grad(lambda *p, of=of: jnp.abs((of(*p) * factors).sum(1)).sum(), names)(x, w, start)
+        for of in (mine, plain)
     )
-    theirs = jax.grad(lambda x, w, i: loss(plain(x, w, i)), names)
-    same(mine(x, w, start), theirs(x, w, start), 1e-13)
+    same(*slopes, 1e-13)
 
 
 def test_single_precision_and_weak_types() -> None:
@@ -229,24 +220,14 @@ def test_single_precision_and_weak_types() -> None:
     np.testing.assert_allclose(gradient, jax.grad(lambda w: f(x, w).sum())(w), rtol=0, atol=1e-5)
 
 
-def test_a_batch_without_samples_and_a_circuit_without_angles() -> None:
-    f = on_jax.expval(CIRCUIT, OBSERVABLES)
-    w = drawn(WEIGHTS)
-    assert f(jnp.zeros((0, INPUTS)), w).shape == (0, 2)
-    same(jax.grad(lambda w: f(jnp.zeros((0, INPUTS)), w).sum())(w), jnp.zeros(WEIGHTS))
+def test_arguments_that_do_not_fit_are_refused_in_words_and_none_are_needed() -> None:
     same(on_jax.expval(Circuit(1).h(0), ["X"])(), jnp.ones(1))
-
-
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        ((np.zeros(3), np.zeros(4)), r"takes inputs \(..., 2\) and weights \(..., 4\), not \(3,\), \(4,\)"),
-        ((np.zeros(2, complex), np.zeros(4)), "angles are complex128"),
-    ],
-)
-def test_arguments_that_do_not_fit_are_refused_in_words(arguments: Any, words: str) -> None:
-    with pytest.raises(UserError, match=words):
-        on_jax.expval(CIRCUIT)(*arguments)
+    with pytest.raises(
+        UserError, match=r"takes inputs \(..., 2\) and weights \(..., 4\), not \(3,\), \(4,\)"
+    ):
+        on_jax.expval(CIRCUIT)(np.zeros(3), np.zeros(4))
+    with pytest.raises(UserError, match="angles are complex128"):
+        on_jax.expval(CIRCUIT)(np.zeros(2, complex), np.zeros(4))
 
 
 def test_threads_share_the_kernels_and_start_none_of_their_own() -> None:
@@ -271,13 +252,9 @@ def test_threads_share_the_kernels_and_start_none_of_their_own() -> None:
     during = len(os.listdir("/proc/self/task"))
     for caller in callers:
         caller.join()
-    assert during <= before + 2
-    assert len(found) == 20
+    assert during <= before + 2 and len(found) == 20
     for values in found:
-        assert all(
-            np.array_equal(a, b)
-            for a, b in zip(jax.tree.leaves(values), jax.tree.leaves(expected), strict=True)
-        )
+        assert all(map(np.array_equal, jax.tree.leaves(values), jax.tree.leaves(expected)))
 
 
 def test_a_circuit_lives_as_long_as_the_executables_that_hold_it(monkeypatch: pytest.MonkeyPatch) -> None:

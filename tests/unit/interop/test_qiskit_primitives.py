@@ -53,8 +53,7 @@ def assert_equal_estimates(estimator: dict[str, Any], pubs: list[Any], **run: An
     assert ours.metadata == theirs.metadata
     for found, expected in zip(ours, theirs, strict=True):
         assert found.metadata == expected.metadata
-        assert found.data.shape == expected.data.shape
-        assert found.data.evs.dtype == expected.data.evs.dtype
+        assert (found.data.shape, found.data.evs.dtype) == (expected.data.shape, expected.data.evs.dtype)
         np.testing.assert_allclose(found.data.evs, expected.data.evs, rtol=0, atol=1e-10)
         np.testing.assert_array_equal(found.data.stds, expected.data.stds)
         assert found.data.evs.shape == expected.data.evs.shape
@@ -80,26 +79,17 @@ def test_arrays_are_broadcast_as_by_qiskit() -> None:
     assert_equal_estimates({}, [(each, [[H], ["ZZX"]], uniform(4, each.num_parameters)) for each in library])
 
 
-def test_random_circuits_and_observables() -> None:
+def test_random_circuits_several_pubs_and_bindings_by_name_in_parts() -> None:
     for seed in range(5):
         qubits = 1 + seed % 4
         circuit = random_circuit(qubits, 5, max_operands=min(3, qubits), seed=seed)
         words = random_pauli_list(qubits, 6, seed=seed, phase=False).to_labels()
         assert_equal_estimates({}, [(circuit, words)])
-
-
-def test_bindings_by_name_in_parts() -> None:
-    circuit = expressions()
+    named, circuit = QuantumCircuit(2, metadata={"name": "first"}), expressions()
     bindings = BindingsArray({"pi": uniform(3), tuple(circuit.parameters[1:]): uniform(3, 2)})
-    assert_equal_estimates(
-        {}, [(circuit, "XXZ", bindings), (circuit, "ZZZ", {"pi": 0.2, ("x[1]", "x[0]"): [1, 2]})]
-    )
-
-
-def test_several_pubs_keep_their_order_and_their_metadata() -> None:
-    first = QuantumCircuit(2, metadata={"name": "first"})
-    first.h(0)
-    assert_equal_estimates({}, [(first, "IX"), (expressions(), H, uniform(2, 3)), (first, ["ZZ", "IX"])])
+    by_name = {"pi": 0.2, ("x[1]", "x[0]"): [1, 2]}
+    pubs = [(named, "IX"), (circuit, "XXZ", bindings), (named, ["ZZ", "IX"]), (circuit, H, by_name)]
+    assert_equal_estimates({}, pubs)
 
 
 def test_noise_is_that_of_qiskit_for_a_seed() -> None:
@@ -305,13 +295,6 @@ def root() -> QuantumCircuit:
     return circuit
 
 
-def controlled() -> QuantumCircuit:
-    circuit = QuantumCircuit(1, 1)
-    with circuit.if_test((circuit.clbits[0], 1)):
-        circuit.x(0)
-    return circuit
-
-
 @pytest.mark.parametrize(
     "run, message",
     [
@@ -323,7 +306,6 @@ def controlled() -> QuantumCircuit:
             lambda: FusedEstimator().run([(root(), "Z", [[1], [-1]])]),
             "is not a finite real number for all bindings",
         ),
-        (lambda: FusedEstimator().run([(controlled(), "Z")]), "control flow"),
         (lambda: FusedSampler().run([mid_circuit()]), "it acts after a measurement"),
     ],
 )
