@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any
@@ -120,6 +120,9 @@ DOORS: dict[str, Callable[..., Callable[..., torch.Tensor]]] = {
     "adjoint": lambda: of_qnode(qnode_on("ketscale.fused", diff_method="adjoint")),
     "from_qnode always": lambda: of_qnode(from_qnode(qnode_on("default.qubit"), trace="always")),
     "JAX": lambda: partial(Outside.apply, partial(jax.vjp, ketscale.jax.expval(CIRCUIT, OBSERVABLES))),
+    "JAX of Qiskit's": lambda: partial(
+        Outside.apply, partial(jax.vjp, ketscale.jax.expval(from_qiskit(in_qiskit(), "x"), REVERSED))
+    ),
     "estimator": lambda: partial(Outside.apply, estimated),
 }
 # Those of torch's transforms, of which the first three take any leading dimensions.
@@ -127,13 +130,9 @@ TORCH = list(DOORS)[:5]
 
 
 @pytest.fixture(autouse=True)
-def _set(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Tapes are recorded at their first call; JAX, whose settings are global, has double precision."""
+def _recorded(monkeypatch: pytest.MonkeyPatch, exact_jax: Any) -> None:
+    """Tapes are recorded at their first call."""
     monkeypatch.setattr(known, "REPEATS", 1)
-    before = jax.config.read("jax_enable_x64")
-    jax.config.update("jax_enable_x64", True)
-    yield
-    jax.config.update("jax_enable_x64", before)
 
 
 def drawn(*shapes: tuple[int, ...], seed: int = 0) -> list[torch.Tensor]:
@@ -151,7 +150,7 @@ def test_values_and_gradients(name: str) -> None:
     door, shapes = DOORS[name](), [(), (5,), (1,), (5,), ()]
     if name == "adjoint":  # PennyLane's own way back from it knows no batches
         shapes = [(), ()]
-    elif name in (*TORCH[:3], "JAX"):
+    elif name in TORCH[:3] or "JAX" in name:
         shapes += [(3, 4), (0,), (2, 0)]
     for seed, shape in enumerate(shapes):
         x, w = drawn((*shape, 2), (2,), seed=seed)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -24,15 +23,6 @@ FOUR = (
     Circuit(4).ry(0, "x0").ry(1, "x1").ry(2, "x2").ry(3, "x3").cnot(0, 1).cnot(2, 3).ry(1, "w0").ry(3, "w1")
 )
 IRIS, SPECIES = load_iris(return_X_y=True)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_torch_thread() -> Iterator[None]:
-    """A step takes less time than two threads wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def quick(**parameters: Any) -> CircuitClassifier:

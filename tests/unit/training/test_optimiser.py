@@ -83,24 +83,6 @@ def test_a_members_numbers_do_not_depend_on_the_others(kind, dtype):
         assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
-def test_a_member_goes_on_from_its_state_alone_and_in_a_group():
-    def of_seeds(count, *settings):
-        return optimiser_of(Flat([numbers((3, 2), (4,), seed=seed) for seed in range(count)]), *settings)
-
-    first = of_seeds(2, [0.1, 0.2], [0.0, 0.1], [None, 2.0])
-    for _ in range(3):
-        descend(first)
-    alone, third = of_seeds(1, [0.5], [0.1], [2.0]), of_seeds(3, [0.3] * 3, [0.2, 0.2, 0.1], [2.0] * 3)
-    for optimiser, member in ((alone, 0), (third, 2)):
-        optimiser.flat.values[member] = first.flat.values[1]
-        optimiser.load_state_dict(first.state_dict(1), member)
-    for optimiser in (first, alone, third):
-        descend(optimiser)
-    for optimiser, member in ((alone, 0), (third, 2)):
-        assert torch.equal(optimiser.flat.values[member], first.flat.values[1])
-    assert not torch.equal(third.flat.values[0], numbers((3, 2), (4,))[0])
-
-
 @pytest.mark.parametrize("patience", [0, 3])
 def test_plateau_is_torchs(patience):
     losses = [1.0, 0.9, 0.95, 0.91, 0.89999, 0.92, 0.5, 0.6, 0.7, 0.6, 0.55, 0.51, 0.5, 0.4, 0.4]

@@ -28,7 +28,7 @@ def trained(folder, protocol, steps=math.inf):
     return loop
 
 
-@pytest.mark.parametrize("protocol", [{"steps": 33}, {"epochs": 7}])
+@pytest.mark.parametrize("protocol", [{"steps": 18}, {"epochs": 4}])
 def test_a_timed_run_starts_anew_and_its_times_are_whole(tmp_path, protocol):
     """Its times are what it is for: nobody has timed all of a run whose rest was trained later."""
     protocol = {**protocol, "timed": True, "checkpoint_steps": 1}

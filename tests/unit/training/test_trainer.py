@@ -54,10 +54,8 @@ def test_best_weights_are_restored_not_the_last():
 
 @pytest.mark.parametrize("monitor", ["loss", "accuracy"])
 def test_early_stopping_waits_patience_epochs_after_the_best(monitor):
-    loop = trainer(
-        classification(),
-        {"epochs": 60, "learning_rate": 0.2, "early_stopping": {"monitor": monitor, "patience": 3}},
-    )
+    stopping = {"monitor": monitor, "patience": 3}
+    loop = trainer(classification(), {"epochs": 60, "learning_rate": 0.2, "early_stopping": stopping})
     loop.run()
     assert len(loop.history) == loop.best["epoch"] + 1 + 3 < 60
 
