@@ -32,7 +32,6 @@ from ketscale.training.stack import Stack, fits, share
 from tests.toys import QUIETLY, Rows, classification, protocol_of, regression, run_at
 
 WORLD = Single(run_at("cpu-n1r1t1"))
-EPOCHS = {"epochs": 8, "early_stopping": {"monitor": "loss", "patience": 2}}
 
 
 def perceptron(seed, dtype=torch.float64):
@@ -167,7 +166,8 @@ def test_each_run_of_a_cohort_has_the_losses_that_it_has_alone(kind, dtype, tole
 def test_each_run_stops_early_by_its_own_numbers_and_keeps_its_own_best_weights(kind):
     make = MADE[kind]
     rates = [{"learning_rate": rate} for rate in (0.3, 3e-3, 0.1)]
-    settings = {**EPOCHS, "plateau": {"factor": 0.5, "patience": 0}}
+    stopping = {"monitor": "loss", "patience": 2}
+    settings = {"epochs": 8, "early_stopping": stopping, "plateau": {"factor": 0.5, "patience": 0}}
     made = Together(make, rates, **settings).train()
     lengths = set()
     for seed, own in enumerate(rates):

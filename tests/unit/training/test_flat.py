@@ -59,38 +59,6 @@ def test_each_members_norm_is_torchs():
     )
 
 
-def test_a_group_is_differentiated_by_its_stacked_leaves():
-    """Under torch.func.vmap, as a group of runs is; each member's gradient is that of its own model."""
-    x = torch.randn(6, 5, dtype=torch.float64)
-    models = [model(seed) for seed in range(3)]
-    flat = Flat([list(m.parameters()) for m in models])
-    names = [name for name, _ in models[0].named_parameters()]
-
-    def one(leaves):
-        bound = dict(zip(names, leaves, strict=True))
-        y = torch.func.functional_call(models[0], bound, (x,))
-        return y.square().sum() * bound["scale"] + (bound["phases"] * (1 + 2j)).sum().abs() ** 3
-
-    torch.func.vmap(one)(tuple(flat.leaves)).sum().backward()
-    flat.collect()
-    for index in range(3):
-        reference = model(index)
-        loss(reference, x).backward()
-        for mine, theirs in zip(models[index].parameters(), reference.parameters(), strict=True):
-            torch.testing.assert_close(mine.grad, theirs.grad, rtol=1e-12, atol=1e-14)
-
-
-def test_members_take_their_values_over_to_another():
-    models = [model(seed) for seed in range(3)]
-    former = Flat([list(m.parameters()) for m in models])
-    flat = Flat([list(models[2].parameters()), list(models[0].parameters())])
-    former.values[[0, 2]] = torch.nan
-    for seed, each in enumerate(models):
-        assert all(map(torch.equal, each.parameters(), model(seed).parameters()))
-    flat.values[1].zero_()
-    assert not any(p.any() for p in models[0].parameters()) and models[2].weight.all()
-
-
 def test_a_models_state_is_saved_and_loaded_without_the_rest_of_the_buffer():
     models = [model(seed) for seed in range(16)]
     flat = Flat([list(m.parameters()) for m in models])

@@ -241,19 +241,19 @@ def test_a_model_without_one_circuit_or_with_angles_that_are_no_numbers_is_refus
 
 
 @pytest.mark.parametrize(
-    "change, why",
+    "asked, why",
     [
-        (lambda g: g["protocols"]["uniform"].update(steps=3), "protocols.uniform.probe: draws weights instead of training"),
         (
-            lambda g: g["studies"]["asked"]["axes"].update(model="mlp", qubits=0, layers=0, simulator="none"),
-            "mlp is classical",
+            given(lambda g: g["protocols"]["uniform"].update(steps=3)),
+            "probe: draws weights instead of training",
         ),
-        (lambda g: g["studies"]["asked"]["axes"].update(protocol="trained"), "trainability needs a protocol with probe, and trained trains"),
+        (given(model="mlp", qubits=0, layers=0, simulator="none"), "mlp is classical"),
+        (given(protocol="trained"), "trainability needs a protocol with probe, and trained trains"),
     ],
-)  # fmt: skip
-def test_a_config_refuses_what_a_probe_does_not_have(change: Callable[[Any], object], why: str) -> None:
+)
+def test_a_config_refuses_what_a_probe_does_not_have(asked: dict[str, Any], why: str) -> None:
     with pytest.raises(UserError) as caught:
-        analysis.of(given(change))
+        analysis.of(asked)
     assert why in str(caught.value)
 
 
