@@ -163,18 +163,18 @@ def test_second_derivatives_of_states_and_by_initial_states() -> None:
 
     point = (x, w, (initial.real, initial.imag))
     along = jax.tree.map(lambda each: jnp.cos(7 * each), point)
-    gradient = jax.grad(loss, (0, 1, 2))
+    gradient = jax.jit(jax.grad(loss, (0, 1, 2)))
 
     def near(step: float) -> Any:
         return gradient(*jax.tree.map(lambda each, move: each + step * move, point, along))
 
-    _, moved = jax.jvp(gradient, point, along)
+    moved = jax.jit(lambda *p: jax.jvp(gradient, p, along)[1])(*point)
     differences = jax.tree.map(
         lambda a, b, c, d: (8 * (a - b) - (c - d)) / 12e-3, near(1e-3), near(-1e-3), near(2e-3), near(-2e-3)
     )
     same(moved, differences, 1e-7)
     again = jax.grad(lambda *p: sum(map(jnp.vdot, *map(jax.tree.leaves, (gradient(*p), along)))), (0, 1, 2))
-    same(again(*point), moved, 1e-12)
+    same(jax.jit(again)(*point), moved, 1e-12)
     with pytest.raises(UserError, match="no third ones"):
         jax.jacfwd(jax.jacfwd(jax.jacfwd(on_jax.expval(CIRCUIT))))(x[0], w[0])
 
@@ -203,7 +203,7 @@ def test_states_and_initial_states_are_differentiated(given: str) -> None:
     np.testing.assert_allclose(mine(x, w, start), plain(x, w, start), rtol=0, atol=1e-14)
     factors = drawn(3, 4, seed=1) + 1j * drawn(3, 4, seed=2)
     slopes = (
-        jax.grad(lambda *p, of=of: jnp.abs((of(*p) * factors).sum(1)).sum(), names)(x, w, start)
+        jax.jit(jax.grad(lambda *p, of=of: jnp.abs((of(*p) * factors).sum(1)).sum(), names))(x, w, start)
         for of in (mine, plain)
     )
     same(*slopes, 1e-13)

@@ -258,7 +258,7 @@ def test_self_its_class_and_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
         lambda: monkeypatch.setattr(OFFSETS, "offset", 0.6),
         lambda: monkeypatch.setattr(Model, "twice", property(lambda self: 0.4)),
         lambda: monkeypatch.setattr(Model, "block", lambda self, layer: qml.RX(self.weight[0], wires=0)),
-        lambda: setattr(model, "block", lambda layer: qml.RX(0.3, wires=0)),
+        lambda: setattr(model, "block", lambda layer: qml.RX(0.5, wires=0)),
     )
     converted(torch.tensor(0.7, dtype=torch.float64)).backward()
     assert model.linear.bias.grad is not None

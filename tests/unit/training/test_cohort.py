@@ -45,8 +45,9 @@ def perceptron(seed, dtype=torch.float64):
 
 def sentences(seed, dtype=torch.float64, arm="fused"):
     """Sentences of three to six words."""
-    lines = [" ".join("abcdefgh"[start : start + 3 + start % 4]) for start in range(5)]
-    lines += [line[::-1] for line in lines] + [f"{line} {line}" for line in lines]
+    words = ["one", "two", "three", "four", "five", "six", "seven", "eight"]
+    lines = [" ".join(words[start : start + 3 + start % 4]) for start in range(5)]
+    lines += [" ".join(reversed(line.split())) for line in lines] + [f"{line} {line}" for line in lines]
     rows = np.arange(len(lines))
     splits = {"train": rows[:10], "validation": rows[10:13], "test": rows[13:]}
     data = PreparedSentences(Sentences.of(lines), splits, seed=4)

@@ -34,7 +34,7 @@ def posed(model="vqc", seed=0, dtype=torch.float64):
     inputs = torch.randn(SAMPLES, 12, generator=torch.Generator().manual_seed(5))
     torch.manual_seed(seed)
     made = MODELS[model]() if isinstance(model, str) else model
-    splits = dict.fromkeys(("train", "validation", "test"), torch.arange(SAMPLES))
+    splits = {name: torch.arange(SAMPLES) for name in ("train", "validation", "test")}
     return Classification(made, inputs, inputs[:, :3].argmax(1), splits, seed).to(dtype)
 
 

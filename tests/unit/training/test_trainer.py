@@ -170,7 +170,7 @@ def test_the_iterations_of_lbfgs_end_with_the_time_too(problem, batch):
     assert ended.status == "timed_out" and "after step 1 of 20" in ended.reason
 
 
-def test_checkpoints_come_every_k_steps_and_when_they_are_asked_for():
+def test_checkpoints_come_when_they_are_asked_for_and_k_steps_after_the_last():
     asked, states = iter([False, False, True]), []
     loop = trainer(
         classification(),
@@ -179,7 +179,7 @@ def test_checkpoints_come_every_k_steps_and_when_they_are_asked_for():
         save_requested=lambda: next(asked, False),
     )
     loop.run()
-    assert states == [3, 10, 20, 30] and loop.step == 33
+    assert states == [3, 13, 23] and loop.step == 33
 
 
 @pytest.mark.parametrize("step_s, steps", [(0.001, 10), (0.5, 4), (30.0, 1)])
