@@ -89,10 +89,8 @@ def test_a_fit_sees_all_samples_of_training_and_validation_and_none_of_the_test(
     made = problem()
     training = fitted(made)
     ended = outcome.run(training)
-    assert made.model.given is not None
     for name, part in zip(("train", "validation"), made.model.given, strict=True):
         rows = made.get_buffer(f"rows_{name}")
-        assert part is not None
         assert torch.equal(part.inputs, made.get_buffer("inputs")[rows])
         assert torch.equal(part.targets, made.get_buffer("targets")[rows])
     assert ended.status == "completed" and ended.quality is not None
@@ -112,23 +110,17 @@ def test_permuted_labels_of_the_test_change_nothing_that_was_learned():
     one, other = fitted(made), fitted(permuted)
     first, second = outcome.run(one), outcome.run(other)
     assert one.weights_hash() == other.weights_hash()
-    assert first.quality is not None and second.quality is not None
     assert first.quality["validation"] == second.quality["validation"]
     assert first.quality["test"]["accuracy"] != second.quality["test"]["accuracy"]
 
 
-@pytest.mark.parametrize(
-    ("given", "kept"),
-    [(torch.tensor(2.5), 2.5), (2, 2.0), ("rbf", None), (math.nan, None)],
-)
+@pytest.mark.parametrize(("given", "kept"), [(torch.tensor(2), 2.0), ("rbf", None), (math.nan, None)])
 def test_what_a_model_has_chosen_is_a_number(given: Any, kept: float | None) -> None:
     made = problem()
     chosen = made.model.fit
     made.model.fit = lambda *parts: (chosen(*parts), made.model.chosen.update(power=given))
     if kept is None:
-        with pytest.raises(
-            UserError, match=r"Centres.chosen: power is .*, not a finite number; leave it out"
-        ):
+        with pytest.raises(UserError, match=r"Centres.chosen: power is .*, not a finite number"):
             fit(made)
         return
     fit(made)

@@ -109,8 +109,7 @@ def test_a_test_metric_that_is_not_finite_is_divergence_too(monkeypatch):
         problem, "metrics", lambda s, o, full: metrics(s, o, full=full) | (bad if s == "test" else {})
     )
     ended = outcome.run(trainer(problem, {"epochs": 2}))
-    assert ended.status == "diverged"
-    assert ended.reason == "the loss on the test samples is inf with the best weights"
+    assert ended.status == "diverged" and "the loss on the test samples is inf" in ended.reason
 
 
 def late_from(loop, step):
@@ -139,14 +138,8 @@ def test_a_run_ends_when_its_time_is_over_and_keeps_what_it_measured(step):
 
 
 def test_a_run_that_is_finished_has_not_timed_out():
-    loop = late_from(trainer(classification(), {"steps": 12, "limit_s": 1800}), 12)
-    assert outcome.run(loop).status == "completed"
-    stopping = {"monitor": "loss", "patience": 3}
-    early = trainer(classification(), {"epochs": 60, "learning_rate": 0.2, "early_stopping": stopping})
-    early.run()
-    protocol = {"epochs": 60, "learning_rate": 0.2, "early_stopping": stopping, "limit_s": 1800}
-    loop = late_from(trainer(classification(), protocol), early.step)
-    assert outcome.run(loop).status == "completed"
+    late = late_from(trainer(classification(), {"steps": 12, "limit_s": 1800}), 12)
+    assert outcome.run(late).status == "completed"
 
 
 def test_the_time_before_a_resume_counts():
