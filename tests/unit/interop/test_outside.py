@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
+from collections import UserDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -329,9 +330,20 @@ class Counter:
         return z()
 
 
+FRESH = type("Fresh", (UserDict,), {"__getitem__": lambda self, key: [TENSOR[0]]})(angle=0)
+
+
+def reads_a_module() -> Any:
+    import settings_of_a_user  # noqa: F401
+
+    return z()
+
+
 @pytest.mark.parametrize(
     ("function", "message"),
     [
+        (reads_a_module, "reads the module settings_of_a_user"),
+        (lambda: (qml.RX(FRESH["angle"][0], 0), z())[1], "gives others at each call"),
         (reads_a_generator, r"reads .*Generator.*trace='always'"),
         (lambda: (eval("0"), z())[1], r"reads eval\(\)"),
         (calls, "writes to ANGLE"),

@@ -212,19 +212,12 @@ def loose() -> QuantumCircuit:
     return circuit
 
 
-def unmeasured() -> QuantumCircuit:
-    circuit = QuantumCircuit(2, 2)
-    circuit.h(0)
-    return circuit
-
-
 SAMPLED: dict[str, tuple[QuantumCircuit, tuple[int, ...]]] = {
     "expressions": (measured(expressions()), (2, 3)),
     "zz_feature_map": (measured(zz_feature_map(3)), (4,)),
     "none": (measured(zz_feature_map(3)), (0,)),
     "registers": (registers(), (3,)),
     "loose": (loose(), ()),
-    "unmeasured": (unmeasured(), ()),
     "random": (measured(random_circuit(4, 5, max_operands=3, seed=3)), ()),
 }
 

@@ -31,8 +31,6 @@ def refused(model: Callable[[], nn.Module], dtype: torch.dtype = torch.float64) 
 
 
 class Perceptron(nn.Module):
-    """A network; what others do beside it is in `more`."""
-
     def __init__(self, width: int = 6) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(12, width), nn.Tanh(), nn.Linear(width, 3))
