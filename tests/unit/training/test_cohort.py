@@ -299,3 +299,14 @@ def test_problems_with_other_numbers_of_samples_are_not_stacked():
     assert fits(fold(perceptron(1), 1), one) and not fits(other, one)
     with pytest.raises(ValueError, match="other shapes cannot be stacked"):
         Together(lambda seed: [one, other][seed], [{}, {}], steps=3).train()
+
+
+def test_all_that_are_left_at_the_end_of_an_epoch_are_validated_and_then_saved():
+    made = Together(perceptron, [{}, {}, {"learning_rate": 1e308, "clip_norm": None}], epochs=4).train()
+    assert isinstance(made.ends[2], Diverged)
+    saved = {seed: next(state for state in made.saved[seed] if state["step"] == 5) for seed in range(2)}
+    again = Together(perceptron, [{}, {}], epochs=4).restore(saved).train()
+    for seed, trained in again.trainers.items():
+        assert [row["epoch"] for row in trained.history] == list(range(4))
+        assert trained.best["epoch"] == made.trainers[seed].best["epoch"] >= 0
+        assert torch.equal(weights(trained), weights(made.trainers[seed]))
