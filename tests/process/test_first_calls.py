@@ -46,3 +46,21 @@ def test_no_call_imports_the_compiler(door: str) -> None:
     """The compiler and SymPy take seconds; which modules are imported does not depend on the machine."""
     done = subprocess.run([sys.executable, "-c", CALLS, door], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr
+
+
+TRAINS = """
+import sys, types, torch, ketscale.interop.qiskit
+from ketscale.training.loop import Trainer
+from ketscale.training.optimiser import Adam
+from ketscale.training.flat import Flat
+flat = Flat([[torch.nn.Parameter(torch.ones(2))]])
+flat.gradients.fill_(0.5)
+Adam(flat, [types.SimpleNamespace(learning_rate=0.1, weight_decay=0.0, clip_norm=1.0)]).step(flat.norms())
+heavy = "torch._dynamo", "pennylane", "qiskit", "sklearn", "pandas", "transformers", "mpi4py"
+print(*(name for name in heavy if name in sys.modules))
+"""
+
+
+def test_training_imports_neither_the_compiler_nor_other_packages() -> None:
+    done = subprocess.run([sys.executable, "-c", TRAINS], capture_output=True, text=True)
+    assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr

@@ -1,139 +1,14 @@
-"""Programs of the kinds that PennyLane's demonstrations show, on ketscale.fused and on default.qubit."""
+"""What PennyLane makes of QNodes besides calls and gradients, on ketscale.fused and on default.qubit."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-import networkx
 import numpy as np
 import pennylane as qml
 import pytest
 from pennylane import numpy as pnp
-
-
-def variational_eigensolver(device: Any) -> list[Any]:
-    """Ten steps of gradient descent on the energy of hydrogen, STO-3G at 1.4 bohr (McArdle et al., RMP 92, 015003)."""
-    words = ["II", "ZI", "IZ", "ZZ", "XX"]
-    energies = [-1.0523732, 0.39793742, -0.39793742, -0.0112801, 0.18093119]
-    hamiltonian = qml.Hamiltonian(energies, [qml.pauli.string_to_pauli_word(word) for word in words])
-
-    @qml.qnode(device)
-    def energy(angles: Any) -> Any:
-        qml.BasisState(np.array([0, 1]), wires=[0, 1])
-        qml.DoubleExcitation(0.0, wires=[0, 1, 2, 3])
-        qml.SingleExcitation(angles[0], wires=[0, 1])
-        qml.RZ(angles[1], wires=0)
-        return qml.expval(hamiltonian)
-
-    optimiser, angles = qml.GradientDescentOptimizer(0.5), pnp.array([0.1, 0.2], requires_grad=True)
-    energies = []
-    for _ in range(10):
-        angles, value = optimiser.step_and_cost(energy, angles)
-        energies.append(value)
-    return energies
-
-
-def approximate_optimisation(device: Any) -> list[Any]:
-    """Two layers of QAOA for the largest cut of a ring with a chord."""
-    graph = networkx.Graph([(0, 1), (1, 2), (2, 3), (3, 0), (0, 2)])
-    cost, mixer = qml.qaoa.maxcut(graph)
-
-    @qml.qnode(device)
-    def circuit(angles: Any) -> Any:
-        for wire in range(4):
-            qml.Hadamard(wire)
-        qml.layer(lambda g, b: (qml.qaoa.cost_layer(g, cost), qml.qaoa.mixer_layer(b, mixer)), 2, *angles)
-        return qml.expval(cost)
-
-    angles = pnp.array([[0.3, 0.5], [0.7, 0.2]], requires_grad=True)
-    return [circuit(angles), qml.grad(circuit)(angles)]
-
-
-def kernel(device: Any) -> list[Any]:
-    """The kernel matrix of an embedding: the chance to return to |0...0>."""
-
-    @qml.qnode(device)
-    def returned(a: Any, b: Any) -> Any:
-        qml.IQPEmbedding(a, wires=range(4))
-        qml.adjoint(qml.IQPEmbedding)(b, wires=range(4))
-        return qml.probs(wires=range(4))
-
-    rows = np.random.default_rng(0).normal(size=(3, 4))
-    return [qml.kernels.square_kernel_matrix(rows, lambda a, b: returned(a, b)[0])]
-
-
-def data_reuploading(device: Any) -> list[Any]:
-    """The fidelity with a class's state, and its gradient over a batch."""
-
-    @qml.qnode(device)
-    def fidelity(weights: Any, x: Any) -> Any:
-        for w in weights:
-            qml.Rot(*(w + x).T, wires=0)
-        return qml.expval(qml.Hermitian(np.array([[1, 0], [0, 0]]), wires=[0]))
-
-    x = pnp.array(np.random.default_rng(1).normal(size=(5, 3)), requires_grad=False)
-    weights = pnp.array(np.random.default_rng(2).normal(size=(3, 3)), requires_grad=True)
-    return [fidelity(weights, x), qml.grad(lambda w: pnp.sum(fidelity(w, x)))(weights)]
-
-
-def teleportation(device: Any) -> list[Any]:
-    @qml.qnode(device)
-    def circuit(theta: Any) -> Any:
-        qml.U3(theta, 0.3, 0.7, wires=0)
-        qml.Hadamard(1)
-        qml.CNOT(wires=[1, 2])
-        qml.CNOT(wires=[0, 1])
-        qml.Hadamard(0)
-        first, second = qml.measure(0), qml.measure(1)
-        qml.cond(second, qml.X)(2)
-        qml.cond(first, qml.Z)(2)
-        return qml.density_matrix(wires=2)
-
-    return [circuit(0.4)]
-
-
-def natural_gradient(device: Any) -> list[Any]:
-    @qml.qnode(device)
-    def circuit(w: Any) -> Any:
-        qml.RY(np.pi / 4, wires=0)
-        qml.RZ(w[0], wires=0)
-        qml.CNOT(wires=[0, 1])
-        qml.RY(w[1], wires=1)
-        qml.RX(w[2], wires=0)
-        return qml.expval(qml.X(0) @ qml.Z(1))
-
-    w = pnp.array([0.4, -0.7, 1.1], requires_grad=True)
-    metric = qml.metric_tensor(circuit, approx="block-diag")(w)
-    return [metric, qml.QNGOptimizer(0.1).step(circuit, w)]
-
-
-def hessian(device: Any) -> list[Any]:
-    @qml.qnode(device, diff_method="parameter-shift", max_diff=2)
-    def circuit(w: Any) -> Any:
-        qml.RY(w[0], wires=0)
-        qml.CRX(w[1], wires=[0, 1])
-        return qml.expval(qml.Z(1))
-
-    w = pnp.array([0.4, -0.7], requires_grad=True)
-    return [qml.jacobian(qml.grad(circuit))(w)]
-
-
-def adaptive_ansatz(device: Any) -> list[Any]:
-    """One step that chooses the excitation with the largest gradient."""
-    hamiltonian = qml.dot([-0.4, 0.2, 0.3], [qml.Z(0), qml.X(0) @ qml.X(1), qml.Z(1) @ qml.Z(2)])
-
-    @qml.qnode(device)
-    def circuit() -> Any:
-        qml.BasisState(np.array([1, 0, 1, 0]), wires=range(4))
-        return qml.expval(hamiltonian)
-
-    pool = [
-        qml.SingleExcitation(pnp.array(0.0, requires_grad=True), wires=[0, 1]),
-        qml.DoubleExcitation(pnp.array(0.0, requires_grad=True), wires=range(4)),
-    ]
-    grown, energy, slope = qml.AdaptiveOptimizer().step_and_cost(circuit, pool)
-    return [energy, slope, grown()]
 
 
 def fisher_information(device: Any) -> list[Any]:
@@ -214,14 +89,6 @@ def transformed(device: Any) -> list[Any]:
 
 
 DEMOS = [
-    variational_eigensolver,
-    approximate_optimisation,
-    kernel,
-    data_reuploading,
-    teleportation,
-    natural_gradient,
-    hessian,
-    adaptive_ansatz,
     fisher_information,
     circuit_cutting,
     measured_twice,

@@ -23,14 +23,6 @@ WIRES = 8
 POINT = np.array([0.4, -0.7, 1.1, 0.25])
 ALONG = np.array([0.3, -0.5, 0.2, 0.7])
 
-# What `make test` tries: what was wrong once, and one of each kind.
-SAMPLED = {
-    "ctrl of GlobalPhase of a wire", "ctrl of GlobalPhase, two controls", "ctrl of prod", "ctrl of SX", "ctrl of ECR", "Qubitization", "PrepSelPrep",
-    "evolve of commuting words", "evolve of an identity", "ctrl of evolve", "adjoint of evolve", "TrotterProduct", "FermionicSWAP", "exp of a sum", "QubitUnitary of angles", "evolve of Hermitian",
-    "DoubleExcitationMinus", "ctrl of DoubleExcitationMinus", "BlockEncode", "pow of SWAP by a fraction", "cond", "probs of measured wires",
-    "StatePrep, padded at the start", "density_matrix", "var of a sum with Hermitian",
-}  # fmt: skip
-
 LOOKS = "looks at the value of a tensor"
 # `from_qnode` once and always; what it looks at is given to `always`.
 REFUSED = {
@@ -90,10 +82,7 @@ def same(qnode: Callable[[Any], Any], values: list[Any], derivative: float) -> N
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize(
-    "name",
-    [name if name in SAMPLED else pytest.param(name, marks=pytest.mark.nightly) for name in PROGRAMS],
-)
+@pytest.mark.parametrize("name", PROGRAMS)
 def test_a_program_gives_what_default_qubit_gives(name: str) -> None:
     program = PROGRAMS[name]
     values, derivative = expected(program)

@@ -39,21 +39,6 @@ h q[0];
 swap q[0], q[3]; swap q[1], q[2];
 """
 
-# The function is the parity of the inputs 0 and 2; qubit 3 holds |->.
-DEUTSCH_JOZSA = """
-x q[3]; h q;
-barrier q;
-cx q[0], q[3]; cx q[2], q[3];
-barrier q;
-h q; x q[3];
-"""
-
-BERNSTEIN_VAZIRANI = """
-x q[4]; h q;
-cx q[0], q[4]; cx q[1], q[4]; cx q[3], q[4];
-h q; x q[4];
-"""
-
 # Marks 101; two rounds for three qubits.
 _ORACLE = "x q[1]; h q[2]; ccx q[0], q[1], q[2]; h q[2]; x q[1];"
 _DIFFUSION = "h q; x q; h q[2]; ccx q[0], q[1], q[2]; h q[2]; x q; h q;"
@@ -87,7 +72,6 @@ cp(-pi / 4) q[0], q[2]; cp(-pi / 2) q[1], q[2]; h q[2];
 
 QASM2 = {
     "qft": Algorithm(_two(QFT, 4), {f"{k:04b}": 1 / 16 for k in range(16)}),
-    "deutsch-jozsa": Algorithm(_two(DEUTSCH_JOZSA, 4), {"0101": 1.0}),
     "grover": Algorithm(_two(GROVER, 3), {f"{k:03b}": 121 / 128 if k == 5 else _MISSED for k in range(8)}),
     "adder": Algorithm(_two(ADDER, 6), {"101110": 1.0}),
 }
@@ -95,16 +79,8 @@ QASM2 = {
 QASM3 = {
     "ghz": Algorithm(_three("h q[0]; cx q[0], q[1]; cx q[1], q[2];", 3), {"000": 0.5, "111": 0.5}),
     "w": Algorithm(_three(W, 3), {"001": 1 / 3, "010": 1 / 3, "100": 1 / 3}),
-    "bernstein-vazirani": Algorithm(_three(BERNSTEIN_VAZIRANI, 5), {"01011": 1.0}),
     "phase-estimation": Algorithm(_three(PHASE_ESTIMATION, 4), {"1011": 1.0}),
 }
-
-QAOA = _two(
-    "h q;\n"
-    + "rzz(0.8) q[0], q[1]; rzz(0.8) q[1], q[2]; rzz(0.8) q[2], q[3]; rzz(0.8) q[3], q[0]; rx(1.3) q;\n"
-    + "rzz(-0.4) q[0], q[1]; rzz(-0.4) q[1], q[2]; rzz(-0.4) q[2], q[3]; rzz(-0.4) q[3], q[0]; rx(0.2) q;",
-    4,
-)
 
 # Its angles come in the order a, b, turn of their names, and not in that of their declarations.
 VQE = """OPENQASM 3.0;

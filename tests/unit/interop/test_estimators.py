@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -11,29 +10,19 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import load_diabetes, load_iris
-from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.model_selection import cross_val_score
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import MinMaxScaler, StandardScaler
+from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ketscale import Circuit, CircuitClassifier, CircuitRegressor
-from tests.unit.engines.circuits.test_simulators import dense_unitary
+from tests.unit.engines.circuits.test_simulators import dense_unitary, dense_word
 
 # As many features as iris has.
 FOUR = (
     Circuit(4).ry(0, "x0").ry(1, "x1").ry(2, "x2").ry(3, "x3").cnot(0, 1).cnot(2, 3).ry(1, "w0").ry(3, "w1")
 )
 IRIS, SPECIES = load_iris(return_X_y=True)
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_torch_thread() -> Iterator[None]:
-    """A step takes less time than two threads wait for each other on a busy machine."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def quick(**parameters: Any) -> CircuitClassifier:
@@ -44,23 +33,13 @@ def weights(estimator: Any) -> torch.Tensor:
     return torch.cat([p.detach().flatten() for p in estimator.module_.parameters()])
 
 
-def in_turn(checks: pytest.MarkDecorator) -> pytest.MarkDecorator:
-    """A check of both estimators is made with one of them, in turn; with `make test-nightly` of each."""
-    names, given = checks.mark.args
-    cases = [case if hasattr(case, "marks") else pytest.param(*case) for case in given]
-    of_check: dict[str, list[int]] = {}
-    for number, case in enumerate(cases):
-        of_check.setdefault(case.values[1].func.__name__, []).append(number)
-    first = {numbers[turn % len(numbers)] for turn, numbers in enumerate(of_check.values())}
-    marked = (
-        case if number in first else pytest.param(*case.values, marks=[*case.marks, pytest.mark.nightly])
-        for number, case in enumerate(cases)
-    )
-    return pytest.mark.parametrize(names, list(marked), **checks.mark.kwargs)
+NAMES, CASES = parametrize_with_checks([CircuitClassifier(), CircuitRegressor()]).mark.args
+# Of a check of both estimators, the regressor's.
+CHECKS = {getattr(case, "values", case)[1].func.__name__: case for case in CASES}
 
 
 # The other check that is skipped, of arrays of other libraries, is skipped for every estimator without SCIPY_ARRAY_API.
-@in_turn(parametrize_with_checks([CircuitClassifier(), CircuitRegressor()]))
+@pytest.mark.parametrize(NAMES, CHECKS.values(), ids=CHECKS)
 def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
     check(estimator)
 
@@ -79,18 +58,10 @@ def test_a_prediction_is_that_of_its_parts(circuit: Circuit | None) -> None:
         standard = (rows - IRIS.mean(0)) / IRIS.std(0)
         angles = np.tanh(standard @ first.weight.detach().numpy().T + first.bias.detach().numpy())
         assert layer.circuit.qubits == 3
-    signs = {letter: np.diag([1.0, -1]) if letter == "Z" else np.eye(2) for letter in "IZ"}
-    signs["X"] = np.eye(2)[::-1]
     values = []
     for row in angles:
         state = dense_unitary(layer.circuit, torch.tensor(row), layer.weight.detach())[:, 0]
-        operators = []
-        for word in layer.words:
-            operator = np.eye(1)
-            for letter in word:
-                operator = np.kron(operator, signs[letter])
-            operators.append(operator)
-        values.append([(state.conj() @ operator @ state).real for operator in operators])
+        values.append([(state.conj() @ dense_word(word) @ state).real for word in layer.words])
     logits = np.array(values) @ last.weight.detach().numpy().T + last.bias.detach().numpy()
     np.testing.assert_allclose(model.decision_function(rows), logits, atol=1e-12)
     odds = np.exp(logits)
@@ -129,10 +100,10 @@ def test_two_classes_have_one_decision() -> None:
 
 def test_it_tells_irises_apart() -> None:
     names = np.array(["setosa", "versicolor", "virginica"])[SPECIES]
-    scores = cross_val_score(CircuitClassifier(random_state=0), IRIS, names, cv=5)
+    scores = cross_val_score(CircuitClassifier(random_state=0), IRIS, names, cv=2)
     assert scores.mean() > 0.9  # by chance 0.33
     own = make_pipeline(StandardScaler(), CircuitClassifier(FOUR, random_state=0, learning_rate=0.05))
-    assert cross_val_score(own, IRIS, names, cv=5).mean() > 0.8
+    assert cross_val_score(own, IRIS, names, cv=2).mean() > 0.8
 
 
 def test_it_fits_a_curve_that_no_line_does() -> None:
@@ -167,6 +138,8 @@ def test_a_state_makes_the_same_model_and_leaves_torchs_generator_alone(circuit:
     first = quick(circuit=circuit).fit(IRIS, SPECIES)
     assert torch.equal(torch.get_rng_state(), before)
     torch.manual_seed(2)
+    assert np.array_equal(pickle.loads(pickle.dumps(first)).predict_proba(IRIS), first.predict_proba(IRIS))
+    assert clone(first).get_params() == first.get_params()
     again = clone(first).fit(IRIS, SPECIES)
     assert torch.equal(weights(first), weights(again)) and first.loss_curve_ == again.loss_curve_
     other = quick(circuit=circuit, random_state=1).fit(IRIS, SPECIES)
@@ -186,48 +159,15 @@ def test_weights_start_as_torchs_layers_do() -> None:
     assert len(layer.weight) == 144
 
 
-# --- scikit-learn around it ---
-
-
-@pytest.mark.parametrize("circuit", [None, FOUR])
-def test_a_pickle_and_a_clone(circuit: Circuit | None) -> None:
-    model = quick(circuit=circuit).fit(IRIS, SPECIES)
-    copy = pickle.loads(pickle.dumps(model))
-    assert np.array_equal(copy.predict_proba(IRIS), model.predict_proba(IRIS))
-    unfitted = clone(model)
-    assert unfitted.get_params() == model.get_params()
-    with pytest.raises(NotFittedError):
-        unfitted.predict(IRIS)
-
-
-def test_a_search_over_circuits_in_a_pipeline() -> None:
-    search = GridSearchCV(
-        make_pipeline(MinMaxScaler((0, np.pi)), quick(learning_rate=0.1)),
-        {"circuitclassifier__circuit": [FOUR, Circuit(4).ry(0, "x3")], "circuitclassifier__epochs": [1, 20]},
-        cv=3,
-        error_score=-1.0,
-    )
-    # The second circuit has four inputs too, but sees one of them alone.
-    search.fit(IRIS, SPECIES)
-    assert search.best_params_ == {"circuitclassifier__circuit": FOUR, "circuitclassifier__epochs": 20}
-    assert search.best_score_ > 0.8
-
-
 # --- what is refused ---
 
 
-@pytest.mark.parametrize("estimator", [CircuitClassifier(FOUR), CircuitRegressor(FOUR)])
-def test_a_circuit_that_does_not_fit_the_features_is_refused(estimator: Any) -> None:
-    with pytest.raises(ValueError, match="the circuit has 4 inputs, but X has 3 features"):
-        estimator.fit(IRIS[:, :3], SPECIES)
-
-
-@pytest.mark.parametrize("value", [0, 2.5])
-def test_numbers_that_count_nothing_are_refused(value: float) -> None:
-    with pytest.raises(ValueError, match="layers must be a whole number"):
-        quick(layers=value).fit(IRIS, SPECIES)
-
-
-def test_a_training_that_diverges_says_so() -> None:
+def test_what_does_not_fit_or_diverges_is_refused() -> None:
+    for estimator in (CircuitClassifier(FOUR), CircuitRegressor(FOUR)):
+        with pytest.raises(ValueError, match="the circuit has 4 inputs, but X has 3 features"):
+            estimator.fit(IRIS[:, :3], SPECIES)
+    for value in (0, 2.5):
+        with pytest.raises(ValueError, match="layers must be a whole number"):
+            quick(layers=value).fit(IRIS, SPECIES)
     with pytest.raises(ValueError, match=r"the loss is (inf|nan): choose a smaller learning_rate"):
         quick(learning_rate=1e308).fit(IRIS, SPECIES)

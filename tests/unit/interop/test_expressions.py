@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -20,7 +17,6 @@ from qiskit.circuit.library import (
     pauli_feature_map,
     qaoa_ansatz,
     real_amplitudes,
-    z_feature_map,
     zz_feature_map,
 )
 from qiskit.quantum_info import SparsePauliOp, Statevector
@@ -35,15 +31,9 @@ pytestmark = pytest.mark.usefixtures("read_from_tables")
 S, T = Parameter("s"), Parameter("t")
 VALUES = np.array([[0.7, 0.4], [1.3, 0.9], [0.2, 2.1]])
 EXPRESSIONS: dict[str, Any] = {
-    "scaled": 2 * S,
-    "shifted": T + np.pi / 2,
-    "reversed": 1 - S,
     "negative": -T,
     "product": S * T,
-    "twice": S * S + T,
     "quotient": S / T,
-    "reciprocal": 3 / T,
-    "square": S**2,
     "root": S**0.5,
     "power": S**T,
     "base": 2**S,
@@ -80,31 +70,17 @@ def test_values_and_derivatives_are_those_of_qiskit(name: str) -> None:
     np.testing.assert_allclose(values.grad, slopes, rtol=1e-8, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "formula",
-    [
+def test_values_are_those_of_the_same_formula_on_numbers() -> None:
+    formulas: list[Callable[..., Any]] = [
         lambda s, t: s ** (t - 2),
-        lambda s, t: (s + 1) ** (2 * t),
         lambda s, t: 3 - 2 ** (s * t),
         lambda s, t: (0.5**s) ** t + 1.5**t,
         lambda s, t: s - (t - 2 * s),
-        lambda s, t: s - t**3,
         lambda s, t: s / (t + 1) - 2 / (s + t),
-        lambda s, t: (3 - t) / (1 - s / 5),
-        lambda s, t: s**2 - t**2,
-    ],
-)
-def test_values_are_those_of_the_same_formula_on_numbers(formula: Callable[..., Any]) -> None:
-    found = Expressions([formula(S, T)], [S, T])(torch.tensor(VALUES))
-    np.testing.assert_allclose(found[:, 0], [formula(*row) for row in VALUES], rtol=1e-14)
-
-
-def test_an_expression_whose_operations_are_no_whole_is_refused() -> None:
-    steps = [
-        SimpleNamespace(op=f"OpCode.{op}", lhs=S, rhs=right) for op, right in (("SIGN", None), ("ADD", 1))
+        lambda s, t: (3 - t) / (1 - s / 5) - t**3,
     ]
-    with pytest.raises(UserError, match=r"^angle .*: Qiskit lost track of it; write its constants as plain"):
-        Expressions([SimpleNamespace(_qpy_replay=steps)], [S, T])
+    found = Expressions([formula(S, T) for formula in formulas], [S, T])(torch.tensor(VALUES))
+    np.testing.assert_allclose(found, [[formula(*row) for formula in formulas] for row in VALUES], rtol=1e-14)
 
 
 def test_expressions_of_one_shape_are_computed_together_and_keep_their_order() -> None:
@@ -121,7 +97,7 @@ def test_expressions_of_one_shape_are_computed_together_and_keep_their_order() -
     assert expressions(torch.tensor([0.0, 1.0, 0.0]))[4] == torch.tensor(0.1)
 
 
-@pytest.mark.parametrize("expression", [S * 1j, (S * 1j).exp(), S + 2j, S ** (1j)], ids=str)
+@pytest.mark.parametrize("expression", [(S * 1j).exp(), S ** (1j)], ids=str)
 def test_complex_angles_are_refused(expression: Any) -> None:
     circuit = QuantumCircuit(1)
     circuit.append(RYGate(T), [0])
@@ -131,9 +107,8 @@ def test_complex_angles_are_refused(expression: Any) -> None:
 
 
 def within_a_gate() -> QuantumCircuit:
-    inner = QuantumCircuit(1, name="mine")
+    inner, circuit = QuantumCircuit(1, name="mine"), QuantumCircuit(3)
     inner.rx(2 * T, 0)
-    circuit = QuantumCircuit(3)
     circuit.append(inner.to_gate(), [1])
     circuit.append(RYGate(S).control(2), [1, 0, 2])
     return circuit
@@ -150,7 +125,6 @@ def evolution() -> QuantumCircuit:
 ISING = SparsePauliOp(["ZZI", "IZZ", "XII"], [0.5, 1.25, 0.3])
 CIRCUITS: dict[str, tuple[QuantumCircuit, Any]] = {
     "zz_feature_map": (zz_feature_map(3), ()),
-    "z_feature_map": (z_feature_map(3), "x"),
     "pauli_feature_map": (pauli_feature_map(3, paulis=["X", "ZY"]), "x"),
     "classifier": (zz_feature_map(2).compose(real_amplitudes(2, reps=1)), "x"),
     "efficient_su2 of an expression": (efficient_su2(2, reps=0).assign_parameters([S, T, S * T, S]), S),
@@ -181,20 +155,18 @@ def test_a_layer_has_the_expectation_values_of_the_bound_circuit_and_their_deriv
         ]
         return np.array([[s.expectation_value(SparsePauliOp(word)).real for word in words] for s in states])
 
-    rows, weight = inputs.detach().numpy(), layer.weight.detach().numpy()
+    points = inputs.detach().numpy(), layer.weight.detach().numpy()
     values = layer(inputs)
-    np.testing.assert_allclose(values.detach(), wanted(rows, weight), rtol=0, atol=1e-12)
-    values.sum().backward()
+    np.testing.assert_allclose(values.detach(), wanted(*points), rtol=0, atol=1e-12)
+    slopes = torch.autograd.grad(
+        values.sum(), (inputs, layer.weight), allow_unused=True, materialize_grads=True
+    )
     # Along one direction, in which each parameter moves by another length.
-    along = [np.linspace(0.5, 1, at.size).reshape(at.shape) * 1e-6 for at in (rows, weight)]
+    along = [np.linspace(0.5, 1, at.size).reshape(at.shape) * 1e-6 for at in points]
     up, down = (
-        wanted(*(at + sign * step for at, step in zip((rows, weight), along, strict=True)))
-        for sign in (1, -1)
+        wanted(*(at + sign * step for at, step in zip(points, along, strict=True))) for sign in (1, -1)
     )
-    slope = sum(
-        (gradient.numpy() * step).sum()
-        for gradient, step in zip((inputs.grad, layer.weight.grad), along, strict=True)
-    )
+    slope = sum((found.numpy() * step).sum() for found, step in zip(slopes, along, strict=True))
     assert slope == pytest.approx((up - down).sum() / 2, rel=0, abs=1e-13)
 
 
@@ -220,58 +192,8 @@ def test_a_column_that_mixes_inputs_and_weights() -> None:
     torch.testing.assert_close(layer(inputs), torch.cos(inputs * layer.weight + 1))
 
 
-def test_a_layer_is_copied_pickled_converted_and_transformed() -> None:
-    layer = Layer(from_qiskit(*CIRCUITS["classifier"]), dtype=torch.float64)
-    inputs = torch.rand(4, 2, dtype=torch.float64)
-    with torch.inference_mode():
-        expected = layer(inputs).clone()
-    layer(inputs).sum().backward()
-    duplicates: list[Callable[[Layer], Layer]] = [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))]
-    for duplicate in duplicates:
-        assert torch.equal(duplicate(layer)(inputs), expected)
-    single = torch.func.vmap(torch.func.jacrev(layer))(inputs)
-    whole = torch.func.jacrev(layer)(inputs)
-    torch.testing.assert_close(single, torch.stack([whole[row, :, row] for row in range(4)]))
-    torch.testing.assert_close(layer.float()(inputs.float()), expected.float(), rtol=0, atol=1e-5)
-
-
-# torch's own: its forward mode starts with a part that it deprecates.
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")
-def test_nothing_of_a_transform_outlives_it() -> None:
-    layer = Layer(from_qiskit(*CIRCUITS["classifier"]), dtype=torch.float64)
-    row = torch.rand(2, dtype=torch.float64)
-    first = torch.func.hessian(lambda x: layer(x).sum())(row)
-    torch.testing.assert_close(torch.func.hessian(lambda x: layer(x).sum())(row), first)
-    torch.testing.assert_close(torch.autograd.functional.hessian(lambda x: layer(x).sum(), row), first)
-
-
 def test_a_layer_is_exported_before_it_is_called() -> None:
     layer = Layer(from_qiskit(*CIRCUITS["classifier"]))
     inputs = torch.rand(4, 2)
     exported = torch.export.export(layer, (inputs,)).module()
     assert torch.equal(exported(inputs), layer(inputs))
-
-
-def test_jax_takes_expressions() -> None:
-    jax = pytest.importorskip("jax")
-    import ketscale.jax
-
-    module = from_qiskit(*CIRCUITS["classifier"])
-    layer = Layer(module)
-    inputs = torch.rand(4, 2)
-    values = layer(inputs)
-    values.sum().backward()
-    function = ketscale.jax.expval(module)
-    weight = layer.weight.detach().numpy()
-
-    def total(weights: Any) -> Any:
-        return jax.vmap(function, (0, None))(inputs.numpy(), weights).sum()
-
-    np.testing.assert_allclose(function(inputs.numpy(), weight), values.detach(), rtol=0, atol=1e-5)
-    np.testing.assert_allclose(jax.jit(jax.grad(total))(weight), layer.weight.grad, rtol=0, atol=1e-4)
-    # The last input is not used, and an expression of a weight follows.
-    x, circuit = ParameterVector("x", 3), QuantumCircuit(1)
-    circuit.ry(x[0], 0)
-    circuit.ry(2 * T, 0)
-    found = ketscale.jax.expval(from_qiskit(circuit, x))(np.float32([0.3, 9, 9]), np.float32([0.4]))
-    assert found[0] == pytest.approx(np.cos(1.1), abs=1e-6)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,31 +19,27 @@ from qiskit.circuit import (
     PowerModifier,
 )
 from qiskit.circuit.library import (
-    CPhaseGate,
     CRYGate,
-    CUGate,
     CXGate,
     DiagonalGate,
     HamiltonianGate,
     MCXGate,
     PauliEvolutionGate,
     PermutationGate,
-    QFTGate,
     RYGate,
     SGate,
-    SwapGate,
     UnitaryGate,
     get_standard_gate_name_mapping,
 )
 from qiskit.circuit.random import random_circuit
-from qiskit.quantum_info import Pauli, SparsePauliOp, Statevector, random_clifford, random_unitary
+from qiskit.quantum_info import SparsePauliOp, Statevector, random_clifford, random_unitary
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.fused import Fused
 from ketscale.errors import UserError
 from ketscale.interop.expressions import ParametrisedCircuit
 from ketscale.interop.qiskit import from_qasm2, from_qasm3, from_qiskit
-from tests.unit.interop.qasm_texts import QAOA, QASM2, QASM3, VQE, Algorithm
+from tests.unit.interop.qasm_texts import QASM2, QASM3, VQE, Algorithm
 
 pytestmark = pytest.mark.usefixtures("read_from_tables")
 
@@ -98,17 +92,19 @@ def scrambled(qubits: int, *then: tuple[Gate, list[int]]) -> QuantumCircuit:
     return circuit
 
 
-@pytest.mark.parametrize("name", STANDARD)
-def test_every_standard_gate_with_bare_parameters_and_with_numbers(name: str) -> None:
-    gate = STANDARD[name]
-    qubits = list(range(gate.num_qubits))[::-1]
-    assert_weights_are_right(scrambled(max(2, gate.num_qubits), (gate, qubits)))
+def test_every_standard_gate_with_bare_parameters_and_with_numbers() -> None:
+    for gate in STANDARD.values():
+        qubits = list(range(gate.num_qubits))[::-1]
+        assert_weights_are_right(scrambled(max(2, gate.num_qubits), (gate, qubits)))
 
 
-@pytest.mark.parametrize("seed", range(10))
-def test_random_circuits_of_many_gates(seed: int) -> None:
-    circuit = random_circuit(1 + seed % 5, 6, max_operands=min(4, 1 + seed % 5), seed=seed)
-    assert_same(state(from_qiskit(circuit)), circuit)
+def test_random_circuits_are_translated_and_read_back_from_openqasm() -> None:
+    for seed in range(5):
+        circuit = random_circuit(1 + seed, 6, max_operands=min(4, 1 + seed), seed=seed)
+        assert_same(state(from_qiskit(circuit)), circuit)
+    circuit = random_circuit(4, 5, max_operands=3, seed=8)
+    assert_same(state(from_qasm3(qasm3.dumps(circuit))), circuit)
+    assert_same(state(from_qasm2(qasm2.dumps(circuit))), circuit)
 
 
 def composite() -> Gate:
@@ -133,27 +129,19 @@ def misnamed() -> Gate:
 
 GATES = {
     "cx of 0": CXGate(ctrl_state=0),
-    "cp of 0": CPhaseGate(Parameter("a"), ctrl_state=0),
     "cry of 0": CRYGate(Parameter("a"), ctrl_state=0),
-    "cu of 0": CUGate(0.4, 1.2, -0.7, 2.0, ctrl_state=0),
     "mcx": MCXGate(3, ctrl_state=2),
-    "ccry": RYGate(0.9).control(2),
     "ccry of 01": RYGate(Parameter("a")).control(2, ctrl_state="01"),
-    "controlled swap of 0": SwapGate().control(1, ctrl_state=0),
     "matrix of a permutation": UnitaryGate(np.eye(8)[[3, 1, 0, 2, 5, 4, 7, 6]]),
     "composite": composite(),
     "misnamed": misnamed(),
     "misnamed id": QuantumCircuit.to_gate(scrambled(1)),
-    "unitary on 1": UnitaryGate(random_unitary(2, seed=1)),
-    "unitary on 2": UnitaryGate(random_unitary(4, seed=2)),
     "unitary on 3": UnitaryGate(random_unitary(8, seed=3)),
     "diagonal": DiagonalGate(list(np.exp(1j * np.arange(8) ** 2))),
     "permutation": PermutationGate([2, 0, 1]),
-    "qft": QFTGate(3),
     "clifford": random_clifford(3, seed=4),
     "hamiltonian": HamiltonianGate(SparsePauliOp(["XY", "ZI"]).to_matrix(), 0.3),
     "evolution": PauliEvolutionGate(SparsePauliOp(["XYZ", "ZIX"], [0.3, -1.1]), 0.8),
-    "pauli": Pauli("XYZ").to_instruction(),
     "modified": AnnotatedOperation(SGate(), [InverseModifier(), PowerModifier(0.3), ControlModifier(1)]),
 }
 GATES["misnamed id"].name = "id"
@@ -168,26 +156,13 @@ def test_gates_that_are_decomposed(name: str) -> None:
 
 
 def test_an_evolution_is_the_product_that_its_synthesis_says_bound_or_not() -> None:
-    time, circuit = Parameter("t"), QuantumCircuit(2)
+    circuit = QuantumCircuit(2)
     circuit.ry(0.4, [0, 1])
-    circuit.append(PauliEvolutionGate(SparsePauliOp(["XY", "ZI"], [0.3, -1.1]), time), [0, 1])
+    circuit.append(PauliEvolutionGate(SparsePauliOp(["XY", "ZI"], [0.3, -1.1]), Parameter("t")), [0, 1])
     bound = circuit.assign_parameters([0.8])
     product = bound.decompose(gates_to_decompose="PauliEvolution")
     assert_same(state(from_qiskit(bound)), product)
-    module = from_qiskit(circuit)
-    angles = module(torch.zeros(1, 0, dtype=torch.float64), torch.tensor([0.8], dtype=torch.float64))
-    assert_same(Fused().state(module.circuit, angles)[0].numpy(), product)
-
-
-def test_a_gate_of_one_parameter_needs_no_arithmetic_and_repeats_share_a_column() -> None:
-    a, b = Parameter("a"), Parameter("b")
-    circuit = QuantumCircuit(2)
-    circuit.r(a, b, 0)
-    circuit.u(b, a, a, 1)
-    circuit.append(STANDARD["xx_plus_yy"].base_class(a, b), [1, 0])
-    translated = from_qiskit(circuit)
-    assert (translated.inputs, translated.weights) == (0, 2)
-    assert_weights_are_right(circuit)
+    assert_same(state(from_qiskit(circuit), weights=[0.8]), product)
 
 
 def test_qubit_0_is_the_least_significant_and_words_are_spelt_as_in_qiskit() -> None:
@@ -219,39 +194,14 @@ def two_vectors() -> tuple[QuantumCircuit, ParameterVector, Parameter]:
     return circuit, x, w
 
 
-@pytest.mark.parametrize("by_name", [False, True])
-def test_the_inputs_of_a_vector_keep_their_places(by_name: bool) -> None:
+def test_the_inputs_of_a_vector_keep_their_places() -> None:
     circuit, x, w = two_vectors()
-    translated = from_qiskit(circuit, "x" if by_name else x)
-    assert (translated.inputs, translated.weights) == (12, 1)
     row = list(np.linspace(0.1, 1.3, 12))
     bound = circuit.assign_parameters({x[10]: row[10], x[2]: row[2], w: 0.7})
-    assert_same(state(translated, row, [0.7]), bound)
-
-
-def test_a_batch_is_differentiated_by_inputs_and_weights() -> None:
-    circuit, x, w = two_vectors()
-    translated = from_qiskit(circuit, [x[10], x[2]])
-    inputs = torch.tensor([[0.3, -1.0], [2.0, 0.4]], dtype=torch.float64, requires_grad=True)
-    weights = torch.tensor([0.8], dtype=torch.float64, requires_grad=True)
-    Fused().expval(translated, Angles(inputs, weights), ["XY"]).sum().backward()
-
-    def total(rows: np.ndarray, weight: float) -> float:
-        return sum(
-            Statevector(circuit.assign_parameters({x[10]: a, x[2]: b, w: weight}))
-            .expectation_value(Pauli("XY"))
-            .real
-            for a, b in rows
-        )
-
-    rows, h = inputs.detach().numpy(), 1e-5
-    for index in np.ndindex(rows.shape):
-        shift = np.zeros_like(rows)
-        shift[index] = h
-        slope = (total(rows + shift, 0.8) - total(rows - shift, 0.8)) / (2 * h)
-        assert inputs.grad[index].item() == pytest.approx(slope, abs=1e-8)
-    slope = (total(rows, 0.8 + h) - total(rows, 0.8 - h)) / (2 * h)
-    assert weights.grad[0].item() == pytest.approx(slope, abs=1e-8)
+    for inputs in ("x", x):
+        translated = from_qiskit(circuit, inputs)
+        assert (translated.inputs, translated.weights) == (12, 1)
+        assert_same(state(translated, row, [0.7]), bound)
 
 
 def test_a_parameter_of_the_global_phase_alone_is_a_weight_without_effect() -> None:
@@ -305,6 +255,9 @@ REFUSED = {
         lambda c: (c.h(0), c.measure(0, 0), c.cx(0, 1)),
         "gate cx on qubits [0, 1]: it acts after a measurement",
     ),
+    "bit overwritten": (
+        lambda c: (c.h(0), c.measure(0, 0), c.measure(1, 0), c.h(0), c.measure(0, 1)), "acts after a measurement"
+    ),
     "reset": (lambda c: (c.h(0), c.reset(0)), "instruction reset on qubits [0]: only qubits that are still |0>"),
     "if": (conditioned, "instruction if_else on qubits [0]: control flow"),
     "not finite": (lambda c: c.rx(float("nan"), 0), "of gate rx is not a finite real number"),
@@ -321,88 +274,47 @@ def test_what_cannot_be_translated_is_refused_in_one_line(case: str) -> None:
     assert message in str(caught.value) and "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "inputs, message",
-    [
-        (["v"], "inputs: v is not a parameter of this circuit, which has w, x[2], x[10]"),
-        (["w", "w"], "inputs: a parameter is given twice"),
-    ],
-)
-def test_inputs_that_the_circuit_does_not_have_are_refused(inputs: object, message: str) -> None:
+def test_inputs_that_the_circuit_does_not_have_are_refused() -> None:
     circuit, *_ = two_vectors()
-    with pytest.raises(UserError) as caught:
-        from_qiskit(circuit, inputs)
-    assert str(caught.value).startswith(message)
+    with pytest.raises(
+        UserError, match=r"v is not a parameter of this circuit, which has w, x\[2\], x\[10\]"
+    ):
+        from_qiskit(circuit, ["v"])
+    with pytest.raises(UserError, match="a parameter is given twice"):
+        from_qiskit(circuit, ["w", "w"])
 
 
-def outcomes(circuit: Circuit) -> dict[str, float]:
+@pytest.mark.parametrize(
+    ("algorithm", "ours", "theirs"),
+    [
+        *((each, from_qasm2, QuantumCircuit.from_qasm_str) for each in QASM2.values()),
+        *((each, from_qasm3, qasm3.loads) for each in QASM3.values()),
+    ],
+    ids=[*QASM2, *QASM3],
+)
+def test_algorithms_in_openqasm(algorithm: Algorithm, ours: Any, theirs: Any) -> None:
+    circuit = ours(algorithm.text)
+    assert_same(state(circuit), theirs(algorithm.text))
     probabilities = np.abs(state(circuit)) ** 2
-    return {f"{k:0{circuit.qubits}b}": p for k, p in enumerate(probabilities) if p > 1e-10}
+    found = {f"{k:0{circuit.qubits}b}": p for k, p in enumerate(probabilities) if p > 1e-10}
+    assert found == pytest.approx(algorithm.outcomes, abs=1e-10)
 
 
-@pytest.mark.parametrize("name", QASM2)
-def test_algorithms_in_openqasm_2(name: str) -> None:
-    algorithm: Algorithm = QASM2[name]
-    circuit = from_qasm2(algorithm.text)
-    assert outcomes(circuit) == pytest.approx(algorithm.outcomes, abs=1e-10)
-    assert_same(state(circuit), QuantumCircuit.from_qasm_str(algorithm.text))
-
-
-@pytest.mark.parametrize("name", QASM3)
-def test_algorithms_in_openqasm_3(name: str) -> None:
-    algorithm: Algorithm = QASM3[name]
-    circuit = from_qasm3(algorithm.text)
-    assert outcomes(circuit) == pytest.approx(algorithm.outcomes, abs=1e-10)
-    assert_same(state(circuit), qasm3.loads(algorithm.text))
-
-
-def test_qaoa_in_openqasm_2_from_a_file(tmp_path: Path) -> None:
-    file = tmp_path / "qaoa.qasm"
-    file.write_text(QAOA)
-    for source in (file, str(file)):
-        assert_same(state(from_qasm2(source)), QuantumCircuit.from_qasm_str(QAOA))
-
-
-def test_the_inputs_of_openqasm_3_become_columns(tmp_path: Path) -> None:
+def test_the_inputs_of_openqasm_3_become_columns_and_texts_may_be_in_files(tmp_path: Path) -> None:
     (tmp_path / "vqe.qasm").write_text(VQE)
     loaded = qasm3.loads(VQE)
     bound = loaded.assign_parameters(
         {p: {"a": 0.4, "b": -1.3, "turn": 2.2}[p.name] for p in loaded.parameters}
     )
-    assert_same(state(from_qasm3(VQE), weights=[0.4, -1.3, 2.2]), bound)
+    assert_same(state(from_qasm3(str(tmp_path / "vqe.qasm")), weights=[0.4, -1.3, 2.2]), bound)
     circuit = from_qasm3(tmp_path / "vqe.qasm", ["turn", "a"])
     assert (circuit.inputs, circuit.weights) == (2, 1)
     assert_same(state(circuit, [2.2, 0.4], [-1.3]), bound)
 
 
-def test_what_qiskit_writes_as_openqasm_is_read_back() -> None:
-    circuit = random_circuit(4, 5, max_operands=3, seed=8)
-    assert_same(state(from_qasm3(qasm3.dumps(circuit))), circuit)
-    assert_same(state(from_qasm2(qasm2.dumps(circuit))), circuit)
-
-
-@pytest.mark.parametrize("load, language", [(from_qasm2, "OpenQASM 2"), (from_qasm3, "OpenQASM 3")])
-def test_texts_and_files_that_cannot_be_read_are_one_line(
-    load: Callable[[str | Path], Circuit], language: str, tmp_path: Path
-) -> None:
-    with pytest.raises(UserError, match=f"^this is no {language} .*; correct the text$"):
-        load("OPENQASM 7.0; qqreg q[2];")
-    with pytest.raises(UserError, match=f"cannot be read as {language} .*FileNotFoundError"):
-        load(tmp_path / "missing.qasm")
-
-
-def test_qiskit_is_imported_only_when_it_is_used() -> None:
-    script = "import sys, ketscale.interop.qiskit; print('qiskit' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
-
-
-def test_a_gate_after_a_measurement_whose_bit_was_overwritten_is_refused() -> None:
-    written = QuantumCircuit(2, 2)
-    written.h(0)
-    written.measure(0, 0)
-    written.measure(1, 0)
-    written.h(0)
-    written.measure(0, 1)
-    with pytest.raises(UserError, match="acts after a measurement"):
-        from_qiskit(written)
+def test_texts_and_files_that_cannot_be_read_are_one_line(tmp_path: Path) -> None:
+    for load, language in ((from_qasm2, "OpenQASM 2"), (from_qasm3, "OpenQASM 3")):
+        with pytest.raises(UserError, match=f"^this is no {language} .*; correct the text$"):
+            load("OPENQASM 7.0; qqreg q[2];")
+        with pytest.raises(UserError, match=f"cannot be read as {language} .*FileNotFoundError"):
+            load(tmp_path / "missing.qasm")

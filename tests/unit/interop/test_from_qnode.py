@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -61,6 +58,7 @@ def same(
             slopes = torch.autograd.grad(loss(results), arguments, allow_unused=True, materialize_grads=True)
             pairs.append((results, slopes))
         torch.testing.assert_close(*pairs, rtol=1e-9, atol=1e-10)
+        assert len({torch.utils._pytree.tree_structure(results) for results, _ in pairs}) == 1
     if gathered is not None:
         assert [way._inputs is not None for way in converted._records.ways.values()] == [gathered]
     return converted
@@ -71,7 +69,7 @@ def layers(x: Any, w: Any) -> None:
     qml.StronglyEntanglingLayers(w, wires=range(WIRES))
 
 
-@pytest.mark.parametrize("batch", [(), (1,), (4,)])
+@pytest.mark.parametrize("batch", [(), (4,)])
 def test_angles_that_are_entries_are_gathered(batch: tuple[int, ...]) -> None:
     def function(x: Any, w: Any) -> Any:
         layers(x, w)
@@ -87,16 +85,10 @@ def test_angles_that_are_entries_are_gathered(batch: tuple[int, ...]) -> None:
     "written",
     [
         torch.relu,
-        torch.abs,
-        torch.sin,
         lambda x: x.clamp(-0.5, 0.5),
         lambda x: x % 1.0,
-        lambda x: torch.where(x > 0, x, -x),
-        lambda x: x * x,
         lambda x: x + x.flip(-1),
-        lambda x: 1 / (2 + x.square()),
         lambda x: x.float().double(),
-        lambda x: x.cumsum(-1),
         lambda x: x.sort(-1).values,
         lambda x: x.detach() + 0 * x,
         lambda x: torch.nn.functional.linear(x, torch.arange(9.0, dtype=x.dtype).reshape(3, 3)),
@@ -112,18 +104,6 @@ def test_functions_of_arguments_are_replayed(written: Callable[[torch.Tensor], t
     same(function, (4, WIRES), (1, WIRES, 3), gathered=False)
 
 
-def test_a_detached_argument_has_no_gradient() -> None:
-    def function(x: Any, w: Any) -> Any:
-        layers(x.detach(), w)
-        return qml.expval(qml.Z(0))
-
-    converted = same(function, (WIRES,), (1, WIRES, 3))
-    x, w = drawn((WIRES,), (1, WIRES, 3))
-    converted(x, w).backward()
-    assert x.grad is None and w.grad is not None
-
-
-@pytest.mark.parametrize("batch", [(), (4,)])
 @pytest.mark.parametrize(
     "measured",
     [
@@ -133,26 +113,17 @@ def test_a_detached_argument_has_no_gradient() -> None:
         lambda: qml.expval(qml.Hermitian(np.array([[1, 2j], [-2j, 0.5]]), wires=1)),
         lambda: qml.expval(qml.Hamiltonian([0.3, -2], [qml.Z(0), qml.X(1) @ qml.Z(2)])),
         lambda: [qml.expval(qml.Z(1)), qml.expval(qml.Z(0)), qml.expval(qml.Z(1) + 0.5 * qml.Z(0))],
-        lambda: {"a": qml.expval(qml.Z(1)), "b": [qml.probs(wires=0), qml.purity(wires=[1])]},
+        lambda: {"a": qml.expval(qml.Z(1)), "b": (qml.probs(wires=0), [qml.purity(wires=[1])])},
     ],
 )
-def test_measurements(measured: Callable[[], Any], batch: tuple[int, ...]) -> None:
+def test_measurements_and_their_nesting(measured: Callable[[], Any]) -> None:
     def function(x: Any, w: Any) -> Any:
         layers(x, w)
         qml.GlobalPhase(x[..., 0])
         return measured()
 
-    same(function, (*batch, WIRES), (1, WIRES, 3))
-
-
-def test_results_are_nested_as_the_quantum_function_nests_them() -> None:
-    def function(x: Any) -> Any:
-        qml.RX(x, wires=0)
-        return {"value": qml.expval(qml.Z(0)), "both": (qml.probs(wires=0), [qml.var(qml.Z(0))])}
-
-    results = from_qnode(qml.QNode(function, DEVICE))(*drawn(()))
-    assert list(results) == ["value", "both"]
-    assert isinstance(results["both"], tuple) and isinstance(results["both"][1], list)
+    same(function, (4, WIRES), (1, WIRES, 3))
+    same(function, (WIRES,), (1, WIRES, 3), calls=1)
 
 
 def test_coefficients_of_observables_may_be_arguments() -> None:
@@ -165,8 +136,7 @@ def test_coefficients_of_observables_may_be_arguments() -> None:
     same(function, (2,), (2,))
 
 
-@pytest.mark.parametrize("batch", [(), (4,)])
-def test_pauli_words_of_prepared_states(batch: tuple[int, ...]) -> None:
+def test_pauli_words_of_prepared_states() -> None:
     def function(x: Any) -> Any:
         qml.BasisState(np.array([1, 0, 1]), wires=range(WIRES))
         qml.GlobalPhase(0.3)
@@ -174,7 +144,7 @@ def test_pauli_words_of_prepared_states(batch: tuple[int, ...]) -> None:
         qml.CNOT(wires=[1, 2])
         return qml.expval(qml.Z(1)), qml.expval(0.5 * qml.Z(2) - qml.X(1))
 
-    same(function, (*batch, 2), gathered=True)
+    same(function, (4, 2), gathered=True)
 
 
 def test_tensors_in_containers_and_by_name() -> None:
@@ -214,42 +184,40 @@ def test_numbers_that_are_equal_are_told_apart() -> None:
     assert values == pytest.approx([np.cos(0.3), -np.cos(0.3), np.cos(0.3)], abs=1e-12)
 
 
+def stopped(x: Any, w: Any) -> None:
+    with torch.no_grad():
+        y = 2 * x[0]
+    qml.RY(y + x[0], wires=0)
+
+
+UNSEEN = "in a way that torch cannot follow"
+
+
 @pytest.mark.parametrize(
-    "read",
+    ("hidden", "message"),
     [
-        lambda x: torch.as_tensor(x.detach().numpy() * 2),
-        lambda x: torch.as_tensor(x.tolist()) * 1.0,
-        lambda x: x + torch.rand(WIRES, dtype=x.dtype),
-        lambda x: x + np.random.default_rng().random(),
+        (
+            lambda x, w: qml.AngleEmbedding(torch.as_tensor(x.detach().numpy() * 2), wires=range(WIRES)),
+            UNSEEN,
+        ),
+        (lambda x, w: qml.AngleEmbedding(torch.as_tensor(x.tolist()) * 1.0, wires=range(WIRES)), UNSEEN),
+        (lambda x, w: qml.AngleEmbedding(x + torch.rand(WIRES, dtype=x.dtype), wires=range(WIRES)), UNSEEN),
+        # Another tensor than the first.
+        (lambda x, w: [qml.RY(x[0], wires=0), qml.RX(float(np.sin(w.detach().numpy())), wires=0)], UNSEEN),
+        (stopped, UNSEEN),
+        (lambda x, w: qml.X(0) if x[0] > 0 else qml.Y(0), "looks at the value of a tensor"),
     ],
 )
-def test_numbers_that_torch_does_not_see_are_found_out(read: Callable[[torch.Tensor], torch.Tensor]) -> None:
-    """At the first call, or at the next with other values."""
+def test_what_torch_does_not_see_is_found_out(hidden: Callable[..., Any], message: str) -> None:
+    """At the first call, where it is tried with other values too."""
 
-    def function(x: Any) -> Any:
-        qml.AngleEmbedding(read(x), wires=range(WIRES))
+    def function(x: Any, w: Any) -> Any:
+        hidden(x, w)
         return qml.expval(qml.Z(0))
 
     converted = from_qnode(qml.QNode(function, DEVICE))
-    with pytest.raises(UserError, match="in a way that torch cannot follow"):
-        [converted(*drawn((WIRES,), seed=seed)) for seed in range(2)]
-
-
-@pytest.mark.parametrize(
-    "branch",
-    [
-        lambda x: qml.X(0) if x[0] > 0 else qml.Y(0),
-        lambda x: qml.RX(float(x[0]), wires=0),
-        lambda x: qml.RX(x[0].item(), 0),
-    ],
-)
-def test_values_that_decide_are_refused(branch: Callable[[torch.Tensor], Any]) -> None:
-    def function(x: Any) -> Any:
-        branch(x)
-        return qml.expval(qml.Z(0))
-
-    with pytest.raises(UserError, match="looks at the value of a tensor"):
-        from_qnode(qml.QNode(function, DEVICE))(*drawn((WIRES,)))
+    with pytest.raises(UserError, match=message):
+        converted(*drawn((WIRES,), ()))
 
 
 def test_measurements_that_depend_on_hidden_values_are_found_out() -> None:
@@ -263,44 +231,19 @@ def test_measurements_that_depend_on_hidden_values_are_found_out() -> None:
         converted(-torch.ones(WIRES, dtype=torch.float64))
 
 
-@pytest.mark.parametrize(
-    ("dtypes", "result"),
-    [
-        ((torch.float32, torch.float32), torch.float32),
-        ((torch.float32, torch.float64), torch.float64),
-        ((torch.int64, torch.float64), torch.float64),
-        ((torch.int64, torch.int64), torch.float64),
-    ],
-)
-def test_precisions(dtypes: tuple[torch.dtype, ...], result: torch.dtype) -> None:
+def test_mixed_precisions_are_computed_in_the_higher_one() -> None:
     def function(x: Any, y: Any) -> Any:
         qml.RX(x[0], wires=0)
         qml.RY(y, wires=0)
-        qml.RY(x[1], wires=1)
-        return qml.expval(qml.Z(0)), qml.probs(wires=[1])
-
-    converted = from_qnode(qml.QNode(function, DEVICE))
-    for number in (1, 2):
-        x, y = torch.tensor([1, number]).to(dtypes[0]), torch.tensor(2 * number).to(dtypes[1])
-        value, chances = converted(x, y)
-        assert value.dtype == chances.dtype == result
-        expected = np.cos(1) * np.cos(2 * number)
-        torch.testing.assert_close(
-            value.double(), torch.tensor(expected, dtype=torch.float64), atol=1e-6, rtol=0
-        )
-
-
-def test_an_empty_batch_size_of_its_own_and_parameters() -> None:
-    def function(x: Any, w: Any) -> Any:
-        layers(x, w)
         return qml.expval(qml.Z(0))
 
     converted = from_qnode(qml.QNode(function, DEVICE))
-    w = torch.nn.Parameter(drawn((1, WIRES, 3))[0].detach())
-    for batch in (5, 2, 5):
-        x = drawn((batch, WIRES), seed=batch)[0]
-        torch.testing.assert_close(converted(x, w), qml.QNode(function, DEVICE)(x, w), rtol=1e-10, atol=1e-12)
-    assert len(converted._records.ways) == 2
+    for x in (torch.ones(1), torch.ones(1, dtype=torch.int64)):
+        for y in (2.0, 4.0):
+            value = converted(x, torch.tensor(y, dtype=torch.float64))
+            assert value.dtype == torch.float64
+            assert float(value) == pytest.approx(np.cos(1) * np.cos(y), abs=1e-12)
+    assert converted(torch.ones(1, dtype=torch.int64), torch.tensor(2)).dtype == torch.float64
 
 
 def test_a_circuit_may_depend_on_the_batch_size() -> None:
@@ -314,26 +257,6 @@ def test_a_circuit_may_depend_on_the_batch_size() -> None:
     for batch in (2, 3, 4, 6, 8, 4):
         (x,) = drawn((batch,), seed=batch)
         torch.testing.assert_close(converted(x), qml.QNode(function, DEVICE)(x), rtol=1e-10, atol=1e-12)
-
-
-def test_copies_and_pickles() -> None:
-    converted = from_qnode(QNODE)
-    (x,) = drawn(())
-    assert copy.deepcopy(converted)(x) == pickle.loads(pickle.dumps(converted))(x) == converted(x)
-
-
-@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated")  # torch's forward mode itself
-def test_second_derivatives_and_torch_func() -> None:
-    """Against the same QNode on default.qubit, whose operations torch differentiates."""
-    converted, (x,) = from_qnode(QNODE), drawn(())
-    points = torch.stack([x, x + 1])
-    for transform in (
-        lambda f: torch.autograd.functional.hessian(f, x),
-        lambda f: torch.func.hessian(f)(x),
-        lambda f: torch.func.vmap(torch.func.grad(f))(points),
-        lambda f: torch.func.jvp(torch.func.grad(f), (x,), (x,)),
-    ):
-        torch.testing.assert_close(transform(converted), transform(QNODE))
 
 
 def postselected(x: Any) -> Any:
@@ -376,17 +299,16 @@ def test_numpy_arguments_give_numpy_results() -> None:
 
     qnode = qml.QNode(function, DEVICE)
     converted = from_qnode(qnode)
-    for seed in range(2):
-        rng = np.random.default_rng(seed)
-        rows = [
-            rng.normal(size=WIRES)[::-1],
-            rng.normal(size=(2, WIRES)),
-            qml.numpy.array(rng.normal(size=WIRES)),
-        ]
-        for x in rows:
-            arguments = x, {"angle": np.float64(rng.normal())}, 2
-            np.testing.assert_allclose(converted(*arguments)["state"], qnode(*arguments)["state"], atol=1e-12)
-            assert type(converted(*arguments)["z"]) is (np.float64 if x.ndim == 1 else np.ndarray)
+    rng = np.random.default_rng(0)
+    rows = [
+        rng.normal(size=WIRES)[::-1],
+        rng.normal(size=(2, WIRES)),
+        qml.numpy.array(rng.normal(size=WIRES)),
+    ]
+    for x in rows * 2:
+        arguments = x, {"angle": np.float64(rng.normal())}, 2
+        np.testing.assert_allclose(converted(*arguments)["state"], qnode(*arguments)["state"], atol=1e-12)
+        assert type(converted(*arguments)["z"]) is (np.float64 if x.ndim == 1 else np.ndarray)
     # Beside tensors they are constants, and numbers of NumPy cause no new conversion.
     assert len(converted._records.ways) == 2
     mixed = converted(drawn((WIRES,))[0], {"angle": np.float64(0.3)}, 2)
@@ -399,15 +321,16 @@ def test_a_layer_of_pennylane() -> None:
         qml.RX(angle, wires=0)
         return [qml.expval(qml.Z(i)) for i in range(WIRES)]
 
-    qnode = qml.QNode(function, DEVICE)
-    shapes = {"weights": (1, WIRES, 3), "angle": ()}
-    ours, theirs = (qml.qnn.TorchLayer(each, shapes) for each in (from_qnode(qnode), qnode))
-    theirs.load_state_dict(ours.state_dict())
-    for shape in ((WIRES,), (4, WIRES), (2, 4, WIRES)):
-        x = torch.randn(shape)
-        torch.testing.assert_close(ours(x), theirs(x), atol=1e-6, rtol=1e-5)
-    ours(x).sum().backward()
-    assert ours.weights.grad is not None and str(ours) == str(theirs)
+    qnode, shapes = qml.QNode(function, DEVICE), {"weights": (1, WIRES, 3), "angle": ()}
+    theirs = qml.qnn.TorchLayer(qnode, shapes)
+    for made in (from_qnode(qnode), qml.QNode(function, qml.device("ketscale.fused", wires=WIRES))):
+        ours = qml.qnn.TorchLayer(made, shapes)
+        ours.load_state_dict(theirs.state_dict())
+        for shape in ((WIRES,), (4, WIRES), (2, 4, WIRES)):
+            x = torch.randn(shape)
+            torch.testing.assert_close(ours(x), theirs(x), atol=1e-6, rtol=1e-5)
+        ours(x).sum().backward()
+        assert ours.weights.grad is not None
 
 
 @pytest.mark.parametrize("trace", ["once", "always"])
@@ -424,63 +347,10 @@ def test_wires_may_be_tensors(trace: Any) -> None:
         assert float(converted(x, torch.tensor(wires))) == pytest.approx(expected, abs=1e-12)
 
 
-@pytest.mark.parametrize("trace", ["once", "always"])
-def test_complex_angles_are_refused(trace: Any) -> None:
-    converted = from_qnode(QNODE, trace)
-    for angle in (torch.tensor(0.3 + 0.2j), torch.tensor([0.3j]), np.complex128(0.3j), 0.3j):
+def test_complex_numbers_are_refused_whatever_library_they_are_of() -> None:
+    for angle in (torch.tensor([0.3j]), np.complex128(0.3j), 0.3j):
         with pytest.raises(UserError, match="complex"):
-            converted(angle)
-
-
-def test_a_number_around_torch_is_found_out_even_if_its_tensor_changes_last() -> None:
-    def function(x: Any, w: Any) -> Any:
-        qml.RY(x, wires=0)
-        qml.RX(float(np.sin(w.detach().numpy())), wires=0)
-        return qml.expval(qml.Z(0))
-
-    with pytest.raises(UserError, match="in a way that torch cannot follow"):
-        from_qnode(qml.QNode(function, DEVICE))(*drawn((), ()))
-
-
-def test_the_first_call_may_be_without_gradients() -> None:
-    for context in (torch.no_grad, torch.inference_mode):
-        converted = from_qnode(QNODE)
-        with context():
-            for value in (0.3, 0.5):
-                assert float(converted(torch.tensor(value))) == pytest.approx(np.cos(value), abs=1e-6)
-        x = torch.tensor(0.7, requires_grad=True)
-        converted(x).backward()
-        assert float(x.grad) == pytest.approx(-np.sin(0.7), abs=1e-6)
-
-
-def test_a_gradient_that_is_stopped_within_is_stopped_here() -> None:
-    def function(x: Any) -> Any:
-        with torch.no_grad():
-            y = x * 2
-        qml.RY(y + x, wires=0)
-        return qml.expval(qml.Z(0))
-
-    with pytest.raises(UserError, match="in a way that torch cannot follow"), torch.inference_mode():
-        from_qnode(qml.QNode(function, DEVICE))(torch.tensor(0.3))
-
-
-def test_autocast_does_not_round() -> None:
-    def function(x: Any, w: Any) -> Any:
-        layers(torch.sin(x), w)
-        return qml.expval(0.3 * qml.Z(0) + 0.7 * qml.X(1))
-
-    converted = from_qnode(qml.QNode(function, DEVICE))
-    x, w = drawn((4, WIRES), (1, WIRES, 3), dtype=torch.float32)
-    exact = converted(x, w)
-    with torch.autocast("cpu"):
-        assert torch.equal(converted(x, w), exact)
-
-
-def test_threads_that_call_first_at_once() -> None:
-    converted = from_qnode(QNODE)
-    with ThreadPoolExecutor(6) as pool:
-        values = list(pool.map(lambda k: float(converted(torch.full((k + 1,), 0.1 * k))[0]), range(6)))
-    assert values == pytest.approx(np.cos(0.1 * np.arange(6)), abs=1e-6)
+            from_qnode(QNODE)(angle)
 
 
 # At a break of its graph torch's own compiler asks a tensor that is no leaf for its gradient.

@@ -1,7 +1,4 @@
-"""Our optimiser is torch's: the same numbers step by step, without the two seconds of importing its compiler."""
-
-import subprocess
-import sys
+"""Our optimiser is torch's: the same numbers step by step."""
 
 import pytest
 import torch
@@ -86,27 +83,7 @@ def test_a_members_numbers_do_not_depend_on_the_others(kind, dtype):
         assert all(torch.equal(a, b) for a, b in zip(mine, theirs, strict=True))
 
 
-def test_a_member_goes_on_from_its_state_alone_and_in_a_group():
-    first = optimiser_of(
-        Flat([numbers((3, 2), (4,), seed=seed) for seed in range(2)]), [0.1, 0.2], [0.0, 0.1], [None, 2.0]
-    )
-    for _ in range(3):
-        descend(first)
-    alone = optimiser_of(Flat([numbers((3, 2), (4,))]), [0.5], [0.1], [2.0])
-    third = optimiser_of(
-        Flat([numbers((3, 2), (4,), seed=seed) for seed in range(3)]), [0.3] * 3, [0.2, 0.2, 0.1], [2.0] * 3
-    )
-    for optimiser, member in ((alone, 0), (third, 2)):
-        optimiser.flat.values[member] = first.flat.values[1]
-        optimiser.load_state_dict(first.state_dict(1), member)
-    for optimiser in (first, alone, third):
-        descend(optimiser)
-    for optimiser, member in ((alone, 0), (third, 2)):
-        assert torch.equal(optimiser.flat.values[member], first.flat.values[1])
-    assert not torch.equal(third.flat.values[0], numbers((3, 2), (4,))[0])
-
-
-@pytest.mark.parametrize("patience", [0, 1, 3])
+@pytest.mark.parametrize("patience", [0, 3])
 def test_plateau_is_torchs(patience):
     losses = [1.0, 0.9, 0.95, 0.91, 0.89999, 0.92, 0.5, 0.6, 0.7, 0.6, 0.55, 0.51, 0.5, 0.4, 0.4]
     rate = 1.0
@@ -119,20 +96,8 @@ def test_plateau_is_torchs(patience):
         assert rate == theirs.param_groups[0]["lr"]
 
 
-def test_training_does_not_import_the_compiler():
-    script = (
-        "import sys, types, torch; from ketscale.training.loop import Trainer; from ketscale.training.optimiser import Adam; "
-        "from ketscale.training.flat import Flat; f = Flat([[torch.nn.Parameter(torch.ones(2))]]); "
-        "p = types.SimpleNamespace(learning_rate=0.1, weight_decay=0.0, clip_norm=1.0); "
-        "a = Adam(f, [p]); f.gradients.fill_(0.5); a.step(f.norms()); heavy = ('torch._dynamo', 'pennylane', 'qiskit', 'sklearn', "
-        "'pandas', 'transformers', 'mpi4py'); print(*(m for m in heavy if m in sys.modules))"
-    )
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
-    assert done.returncode == 0 and done.stdout.strip() == "", done.stdout + done.stderr
-
-
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("threads", [1, 2, 3])
+@pytest.mark.parametrize("threads", [1, 3])
 def test_large_rows_are_updated_by_several_threads_as_by_one(dtype, threads):
     """Rows of more than a chunk, whose last chunk is not full; torch's kernel is the reference, as on a GPU."""
     ours, theirs = (

@@ -32,54 +32,36 @@ def test_models_of_ours_may_with_fused_or_without_circuits(case: ModelCase) -> N
     assert steps.posed(case, arm(case), CPU)[0].replays
 
 
-@pytest.mark.parametrize("simulator", ["default.qubit", "closed-form"])
-def test_what_copies_from_the_host_may_not(simulator: str) -> None:
-    case = (
-        ModelCase("vqc", 4, 8)
-        if simulator == "default.qubit"
-        else ModelCase("superposition_transformer", 4, 8)
-    )
-    assert not steps.posed(case, simulator, CPU)[0].replays
+@pytest.mark.parametrize(
+    "model, simulator", [("vqc", "default.qubit"), ("superposition_transformer", "closed-form")]
+)
+def test_what_copies_from_the_host_may_not(model: str, simulator: str) -> None:
+    assert not steps.posed(ModelCase(model, 4, 8), simulator, CPU)[0].replays
 
 
 def vqc(**settings: Any) -> VQC:
-    given = {
-        "device": "fused",
-        "gradient": "adjoint",
-        "batching": "broadcast",
-        "placement": "model",
-    } | settings
-    simulator = build_simulator("s", CircuitSimulator(**given), torch.device("cuda"))
+    usual = {"device": "fused", "gradient": "adjoint", "batching": "broadcast", "placement": "model"}
+    simulator = build_simulator("s", CircuitSimulator(**{**usual, **settings}), torch.device("cuda"))
     return VQC(qubits=3, layers=1, inputs=12, outputs=3, simulator=simulator)
 
 
-@pytest.mark.parametrize(
-    ("settings", "may"), [({}, True), ({"placement": "cpu"}, False), ({"batching": "loop"}, False)]
-)
-def test_circuits_may_where_the_model_is(settings: dict[str, str], may: bool) -> None:
-    assert posed(vqc(**settings)).replays is may
+def test_circuits_may_where_the_model_is() -> None:
+    assert posed(vqc()).replays
+    for settings in ({"placement": "cpu"}, {"batching": "loop"}):
+        assert not posed(vqc(**settings)).replays
 
 
-class Own(nn.Linear):
-    """It may do anything in its forward pass."""
-
-
-def test_a_model_of_ones_own_may_not() -> None:
-    assert not posed(nn.Sequential(Own(12, 3))).replays
-    assert posed(nn.Sequential(nn.Linear(12, 3))).replays
-
-
-def test_a_backbone_may_not() -> None:
-    problem = posed(nn.Linear(12, 3))
+def test_what_may_do_anything_may_not() -> None:
+    """A model of one's own, a backbone, a hook."""
+    assert not posed(nn.Sequential(type("Own", (nn.Linear,), {})(12, 3))).replays
+    problem = posed(nn.Sequential(nn.Linear(12, 3)))
+    assert problem.replays
     problem.backbone = nn.Identity()
     assert not problem.replays
-
-
-def test_a_problem_with_a_hook_may_not() -> None:
-    problem = posed("vqc")
-    assert may_replay(problem)
-    problem.model.register_forward_hook(lambda *_: None)
-    assert not may_replay(problem)
+    hooked = posed("vqc")
+    assert may_replay(hooked)
+    hooked.model.register_forward_hook(lambda *_: None)
+    assert not may_replay(hooked)
 
 
 class NoStream:
@@ -106,15 +88,17 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
+def replaying(stepper: Stepper) -> Stepper:
+    """Its steps go through `Replayed`, on a CPU."""
+    stepper._graphs = Replayed(stepper._take, lambda: stepper.optimiser.learning_rates, CPU)
+    return stepper
+
+
 def steppers() -> tuple[Stepper, Stepper]:
-    """One whose steps go through `Replayed`, on a CPU, and one that takes them itself."""
-    pair = [
-        Stepper(posed("vqc").train(), Single(run_at("cpu-n1r1t1")), protocol_of({"steps": 99}))
-        for _ in range(2)
-    ]
-    ours = pair[0]
-    ours._graphs = Replayed(ours._take, lambda: ours.optimiser.learning_rates, CPU)
-    return ours, pair[1]
+    """One whose steps are replayed, and one that takes them itself."""
+    world, protocol = Single(run_at("cpu-n1r1t1")), protocol_of({"steps": 99})
+    ours, theirs = (Stepper(posed("vqc").train(), world, protocol) for _ in range(2))
+    return replaying(ours), theirs
 
 
 def both(ours: Stepper, theirs: Stepper, number: int, samples: int = 8) -> None:
@@ -128,19 +112,14 @@ def both(ours: Stepper, theirs: Stepper, number: int, samples: int = 8) -> None:
 
 def test_each_size_of_batch_and_learning_rate_has_a_graph_of_its_own(graphs: list[Any]) -> None:
     ours, theirs = steppers()
-    for number in range(4):
-        both(ours, theirs, number)
-    assert (len(graphs), ours.replayed) == (1, 2)
-    for number in range(4, 8):
-        both(ours, theirs, number, samples=5)
-    assert (len(graphs), ours.replayed) == (2, 4)
-    both(ours, theirs, 8)
-    assert (len(graphs), ours.replayed) == (2, 5)
-    for stepper in (ours, theirs):
-        stepper.optimiser.learning_rates[0] /= 2
-    for number in range(9, 12):
-        both(ours, theirs, number)
-    assert (len(graphs), ours.replayed) == (3, 6)
+    found = []
+    for number in range(12):
+        if number == 9:
+            for stepper in (ours, theirs):
+                stepper.optimiser.learning_rates[0] /= 2
+        both(ours, theirs, number, samples=5 if 4 <= number < 8 else 8)
+        found.append((len(graphs), ours.replayed))
+    assert [found[number] for number in (3, 7, 8, 11)] == [(1, 2), (2, 4), (2, 5), (3, 6)]
 
 
 def test_a_sampled_step_is_no_replay(graphs: list[Any]) -> None:
@@ -182,8 +161,6 @@ def test_a_step_that_prepares_a_graph_has_no_steady_time(
 ) -> None:
     """The first two steps come before the graph and the third captures it; none of these is steady."""
     trained = trainer(posed("vqc"), {"steps": steps_}, batch=8)
-    stepper = trained.stepper
-    assert isinstance(stepper, Stepper)
-    stepper._graphs = Replayed(stepper._take, lambda: stepper.optimiser.learning_rates, CPU)
+    stepper = replaying(trained.stepper)
     trained.run()
     assert (len(trained.clock.steady_s), stepper.replayed) == (steady, replays)

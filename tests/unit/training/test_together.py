@@ -31,8 +31,6 @@ def refused(model: Callable[[], nn.Module], dtype: torch.dtype = torch.float64) 
 
 
 class Perceptron(nn.Module):
-    """A network; what others do beside it is in `more`."""
-
     def __init__(self, width: int = 6) -> None:
         super().__init__()
         self.layers = nn.Sequential(nn.Linear(12, width), nn.Tanh(), nn.Linear(width, 3))
@@ -52,26 +50,19 @@ class Choosing(Perceptron):
 class Counting(Perceptron):
     """Python's numbers differ from call to call, so that they are no function of weights and inputs."""
 
-    calls = 0
+    calls, training_too = 0, True
 
     def more(self, logits: torch.Tensor) -> torch.Tensor:
         self.calls += 1
-        return logits * self.calls
+        return logits * self.calls if self.training_too or not self.training else logits
 
 
-class Evaluating(Perceptron):
-    """Right in training, but in evaluation it adds what Python has counted."""
-
-    calls = 0
-
-    def more(self, logits: torch.Tensor) -> torch.Tensor:
-        self.calls += not self.training
-        return logits if self.training else logits * self.calls
+class Evaluating(Counting):
+    training_too = False
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-def test_a_network_stacks_in_both_precisions(dtype: torch.dtype) -> None:
-    assert refused(Perceptron, dtype) == ""
+def test_a_network_stacks_in_both_precisions() -> None:
+    assert refused(Perceptron, torch.float32) == refused(Perceptron, torch.float64) == ""
 
 
 @pytest.mark.parametrize(
