@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.errors import UserError
 from ketscale.jobs import cohorts
 from ketscale.problems.registry import FAMILIES
@@ -57,10 +56,8 @@ def test_what_changes_no_shape_may_differ(change, together):
     "change",
     [
         {"timed": True},
-        {"limit_s": 9.0},
         {"mistake": "unsharded"},
         {"precision": "amp"},
-        {"features": "inline"},
         {"optimiser": "l-bfgs"},
     ],
     ids=str,
@@ -81,8 +78,6 @@ def test_several_ranks_and_simulators_that_take_one_set_of_weights_train_alone()
     closed = {"device": "closed-form", "batching": "broadcast"}
     for gradient, together in (("backprop", True), ("parameter-shift", False)):
         assert LikelihoodSimulator(**closed, gradient=gradient).stacks == together
-    for batching, together in (("broadcast", True), ("loop", False)):
-        assert DynamicsSimulator(device="rk4", dt=0.1, tolerance=0.1, batching=batching).stacks == together
 
 
 def test_runs_are_dealt_so_that_every_place_has_one():

@@ -120,16 +120,6 @@ def test_records_are_stale_where_content_or_name_of_a_source_changed(project, tm
     assert state(file, tmp_path).state == "completed"
 
 
-def test_equal_files_are_read_once(project, tmp_path, monkeypatch):
-    read = []
-    monkeypatch.setattr(prepared, "sha256", lambda path: read.append(path) or "0" * 64)
-    first = prepared.digest([project], manifest(tmp_path))
-    assert read == []
-    touched(project)
-    again = [prepared.digest([project], manifest(tmp_path)) for _ in range(2)]
-    assert read == [project] and again[0] == again[1] != first
-
-
 def test_a_damaged_note_is_no_proof(project, tmp_path):
     manifest(tmp_path).with_name("made_from.json").write_text('{"features": 1}')
     assert state(project, tmp_path).state == "stale"
