@@ -190,17 +190,6 @@ def test_a_step_shows_whether_a_model_in_a_file_stacks(
     assert alone == {"ring": False, "statistics": True, "svm": False}
 
 
-def test_the_rule_has_the_text_of_the_config(own: dict[str, Any]) -> None:
-    config = Config.of(own, FAMILIES)
-    assert cli.main(["prepare", "mine"]) == 0
-    features = "results/features/mine/features.json"
-    assert (
-        cli.main(["try", "mine", "--study", config.text, "--features", features, "--out", "note.json"]) == 0
-    )
-    hashed = prepared.features_hash(Path(features))
-    assert all(tried.covers(Path("note.json"), config.settings(run), hashed) for run in config.runs)
-
-
 @pytest.mark.parametrize(
     ("forward", "said"),
     [
