@@ -127,7 +127,6 @@ def rank(host="a", stalled_share=0.0, cpu_s=10.0, **seen):
     "changes, why",
     [
         ({}, ""),
-        ({"steal_s": 0.4}, ""),
         ({"steal_s": 0.6}, "the hypervisor gave 6% of its cores to other guests"),
         ({"throttled_share": 0.04}, ""),
         ({"throttled_share": 0.7}, "a CPU quota stopped it for 70% of its time"),

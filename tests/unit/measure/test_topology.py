@@ -66,7 +66,6 @@ def test_threads_get_cores_of_their_own_where_there_are_enough(found, cpus, thre
     [
         (SMT, [[0, 1], [2, 3]], 2, False),
         (SMT, [[0, 4]], 2, True),
-        (SMT, [[0], [4]], 1, True),
         (SMT, [[0, 1], [0, 1]], 2, True),
         (SMT, [range(8), range(8)], 2, False),
         (None, [[0]], 1, None),
