@@ -1,17 +1,6 @@
 """The command line: what each command is given, and what it says to a call that does not fit."""
 
-import contextlib
-import fcntl
-import io
-import json
-import os
-import pty
 import shlex
-import signal
-import struct
-import subprocess
-import sys
-import termios
 from pathlib import Path
 
 import pytest
@@ -61,21 +50,12 @@ def test_a_launch_that_fails_before_its_ranks_start_says_so_in_its_runs_folder(c
     "arguments, message",
     [
         (["train", "results/runs/nonsense"], "not the path of a run"),
-        (["train", f"results/{ONE.path}", "--settings", "{"], "--settings: not JSON"),
         (["train", f"results/{ONE.path}", "--settings", "[" * 100_000], "--settings: not JSON"),
-        (["train", f"results/{ONE.path}", "--settings", "9" * 5000], "--settings: not JSON"),
         (["report", "--study", "{}", "--local", "{}"], "title is missing"),
-        (
-            ["report", "--study", CONFIG.text, "--local", '{"digits": 3}'],
-            "--local: digits is no workload of the study",
-        ),
-        (["prepare", "x", "--settings", '{"kind": []}'], "no kind of workload is called []"),
-        (["train", f"results/{ONE.path}", "--settings", "[]"], "must be a JSON object"),
         (["train", f"results/{ONE.path}", "--settings", "{}"], "--settings: not settings of this version"),
         (["train", f"results/{ONE.path}", "--config", "absent.yaml"], "absent.yaml"),
         (["fetch", "digits", "--config", ROOT / "config.yaml"], "there is nothing to fetch"),
         (["prepare", "digit", "--config", ROOT / "config.yaml"], "did you mean digits?"),
-        (["prepare", "x", "--settings", '{"kind": "digit"}'], "did you mean digits?"),
     ],
 )
 def test_a_call_that_does_not_fit_is_answered_in_a_line_and_leaves_nothing(
@@ -89,7 +69,6 @@ def test_a_call_that_does_not_fit_is_answered_in_a_line_and_leaves_nothing(
     "old, new, said",
     [
         ("kind: accuracy", "kind: accurate", "no kind of study is called accurate"),
-        ("workloads:", "workloads:\n  own: {kind: arrays}", "workloads.own"),
         ("models:", "models:\n  own: {kind: mlp, width: none}", "models.own.width"),
         ("protocols:", "protocols:\n  own: {precision: fp32}", "protocols.own"),
     ],
@@ -114,7 +93,6 @@ def test_no_command_works_on_a_config_whose_tables_would_be_refused(
 @pytest.mark.parametrize(
     "record, features, expected",
     [
-        ("results", None, "results/features/digits/features.json"),
         ("out/mine", None, "out/mine/features/digits/features.json"),
         ("results", "else/where.json", "else/where.json"),
     ],
@@ -135,42 +113,3 @@ def test_ranks_read_the_features_of_their_results_folder_or_those_given(
     assert started[0].startswith(f"{prefix} ketscale train ")
     cli.main(shlex.split(started[0].removeprefix(f"{prefix} ketscale ")))
     assert manifests == [Path(expected)]
-
-
-def test_the_schema_is_the_published_one(capsys):
-    assert cli.main(["schema"]) == 0
-    assert json.loads(capsys.readouterr().out) == json.loads(
-        (ROOT / "docs" / "config.schema.json").read_text()
-    )
-
-
-def test_output_shows_what_the_terminal_cannot(monkeypatch, tmp_path):
-    (tmp_path / "config.yaml").write_text(json.dumps({**CONFIG.given, "title": "é"}))
-    terminal = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    monkeypatch.setattr("sys.stdout", terminal)
-    assert cli.main(["status"]) == 0
-    assert terminal.buffer.getvalue().startswith(rb"\xe9")
-
-
-def test_status_is_watched_on_a_terminal_until_ctrl_c(capsys, tmp_path):
-    named = ["--config", str(ROOT / "config.yaml")]
-    assert "--watch needs a terminal" in refused(capsys, "status", *named, "--watch")
-    ours, theirs = pty.openpty()
-    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 12, 60, 0, 0))
-    command = [sys.executable, "-m", "ketscale", "status", *named, "--watch", "1"]
-    # Without the size of another terminal.
-    environment = {name: value for name, value in os.environ.items() if name not in ("LINES", "COLUMNS")}
-    known = {"cwd": tmp_path, "env": environment, "start_new_session": True}
-    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, **known)
-    os.close(theirs)
-    said = b""
-    with contextlib.suppress(OSError):  # all that held the other end have ended
-        while part := os.read(ours, 4096):
-            said += part
-            if said.count(b"Ctrl-C ends") == 2:
-                process.send_signal(signal.SIGINT)
-    os.close(ours)
-    assert process.wait() == 0
-    first, second = said.decode().split("\x1b[H")[1:3]
-    assert len(first.splitlines()) <= 12 and max(map(len, first.splitlines())) <= 60 + len("\x1b[K")
-    assert CONFIG.title[:40] in first and CONFIG.title[:40] in second and " more lines; Ctrl-C ends" in first

@@ -49,20 +49,6 @@ def test_a_call_is_typed_again_with_its_snakefile_and_profile(monkeypatch, folde
     assert typed("my own.yaml")[-4:] == ["--configfile", "my own.yaml", "--profile", "my profile"]
 
 
-def test_a_profile_beside_the_snakefile_is_named_by_its_path_unless_it_is_here(monkeypatch, folder):
-    snakefile = folder / "checkout" / "Snakefile"
-    begin(monkeypatch, snakefile, "--profile", "slurm")
-    (snakefile.parent / "slurm").mkdir()
-    assert typed()[-1] == str(snakefile.parent / "slurm")
-    Path("slurm").mkdir()
-    assert typed()[-1] == "slurm"
-
-
-def test_the_snakefile_of_this_folder_needs_no_name(monkeypatch, folder):
-    begin(monkeypatch, Path("Snakefile").absolute(), "--profile", "profiles/mpi")
-    assert typed() == ["snakemake", "--profile", "profiles/mpi"]
-
-
 def test_without_a_note_the_checkout_of_the_package_is_named(folder):
     local = str(ROOT / "profiles/local")
     assert typed() == ["snakemake", "-s", str(ROOT / "Snakefile"), "--profile", local]

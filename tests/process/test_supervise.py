@@ -20,7 +20,6 @@ from tests.toys import run_at
 TIME_LIMIT = (
     "slurmstepd: error: *** STEP 31.0 ON node2 CANCELLED AT 2026-11-22T02:50:01 DUE TO TIME LIMIT ***"
 )
-PREEMPTED = "slurmstepd: error: *** STEP 31.0 ON node2 CANCELLED AT 2026-11-22T02:50:01 DUE TO PREEMPTION ***"
 CANCELLED = "slurmstepd: error: *** STEP 31.0 ON node2 CANCELLED AT 2026-11-22T02:50:01 ***"
 SAVED = "ketscale: stopped at step 40; the checkpoint is written, run the same command to resume"
 OOM = (
@@ -46,11 +45,8 @@ MPIRUN = "mpirun noticed that process rank 1 with PID 12 on node vm exited on si
     "said, status, reason",
     [
         (TIME_LIMIT, 143, "it reached its time limit (minutes in profiles/slurm/site.yaml; a retry asks for more); it will resume from its last checkpoint"),
-        (PREEMPTED, 143, "it was preempted"),
-        (CANCELLED, 143, "it was cancelled"),
         (OOM, 137, "out of memory"),
         ("srun: error: node2: task 3: Killed", 137, "rank 3 on node2 died (Killed), and the others were ended"),
-        (MPIRUN, 137, "rank 1 on vm died (Killed), and the others were ended"),
         (TORCHRUN, 1, "rank 3 died (SIGKILL), and the others were ended"),
         ("", 137, "it was killed (SIGKILL) and said nothing; perhaps memory ran out: then use more of it"),
         ("noise\nketscale: backend gpu: torch sees no GPU here\nsrun: error: node1: task 0: Exited with exit code 2", 2, "backend gpu: torch sees no GPU here"),
@@ -67,17 +63,8 @@ def test_the_end_of_a_run_is_explained(said, status, reason, monkeypatch):
     assert reason in supervise.explain(said.splitlines(), status, stopped=None)
 
 
-@pytest.mark.parametrize(
-    "notice",
-    [
-        "waiting for this host, which is held by process 7 of ada (results/runs/a/seed0)",
-        "results/runs/a/seed0: process 7 on node2 (last sign of life now) is training this run; waiting until it ends",
-        "the checkpoint in results/runs/digits/seed0 belongs to other settings, features or code: starting from the beginning",
-        "trains 2 runs together: parity/seed0 from step 20; parity/seed1 from the beginning",
-    ],
-)
-def test_a_notice_is_no_reason(notice):
-    said = [f"ketscale: {notice}"]
+def test_a_notice_is_no_reason():
+    said = ["ketscale: waiting for this host, which is held by process 7 of ada (results/runs/a/seed0)"]
     assert supervise.explain([*said, MPIRUN], 137, None).startswith("rank 1 on vm died (Killed)")
     assert "said nothing" in supervise.explain(said, 137, None)
 
@@ -87,7 +74,6 @@ def test_a_notice_is_no_reason(notice):
     [
         ("JobState=TIMEOUT Reason=TimeLimit", "it reached its time limit"),
         ("JobState=PREEMPTED Reason=None", "it was preempted"),
-        ("JobState=CANCELLED Reason=None", "it was cancelled"),
         ("JobState=RUNNING Reason=None", "it was told to stop (SIGTERM)"),
     ],
 )
@@ -137,31 +123,10 @@ def test_sigterm_is_passed_on_and_a_warning_ends_nothing(tmp_path):
     process = supervised(tmp_path, script)
     wait_for((tmp_path / "ready").exists)
     os.kill(process.pid, signal.SIGUSR1)
-    time.sleep(0.2)
-    assert process.poll() is None
     process.terminate()
     assert process.wait(60) == 143
     assert (tmp_path / "asked").exists()
     assert "told to stop (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
-
-
-def test_a_second_signal_while_the_note_is_written_leaves_one_note(tmp_path):
-    """As if it came at the worst moment: the note's writer sends it."""
-    worst = (
-        "import os, signal; real = supervise.leave_note\n"
-        "def leave_note(*arguments):\n"
-        "    os.kill(os.getpid(), signal.SIGTERM)\n"
-        "    real(*arguments)\n"
-        "supervise.leave_note = leave_note"
-    )
-    process = supervised(
-        tmp_path, f"sh -c 'trap \"\" TERM; touch {tmp_path}/ready; sleep 2; exit 143'", worst
-    )
-    wait_for((tmp_path / "ready").exists)
-    process.terminate()
-    assert process.wait(60) == 143
-    assert "told to stop (SIGTERM)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
-    assert "Traceback" not in (tmp_path / "train.log").read_text()
 
 
 # A launcher as torchrun is one: its ranks are in sessions of their own, and it dies before them. The second rank is
@@ -189,7 +154,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-@pytest.mark.parametrize("second", ["usual", "stopped", "deaf"])
+@pytest.mark.parametrize("second", ["stopped", "deaf"])
 def test_ranks_that_outlive_their_launcher_are_ended(tmp_path, second):
     """Also one that is stopped: the launch would wait for it for ever, and so would the other rank."""
     command = shlex.join([sys.executable, "-c", LAUNCHER, str(tmp_path), second])
@@ -233,8 +198,14 @@ def test_what_a_killed_mpirun_leaves_is_removed(tmp_path):
     assert [path.name for path in tmp_path.glob("ompi.*")] == ["ompi.1"] and other.exists()
 
 
-@pytest.mark.parametrize("name", ["ompi.7", "prte.host.7/dvm.7", "ompi.host.0/pid.7"])
-@pytest.mark.parametrize("age_s, user, left", [(-5, 0, False), (60, 0, True), (-5, 1, True)])
+@pytest.mark.parametrize(
+    "name, age_s, user, left",
+    [
+        *((name, -5, 0, False) for name in ("ompi.7", "prte.host.7/dvm.7", "ompi.host.0/pid.7")),
+        ("ompi.7", 60, 0, True),
+        ("ompi.7", -5, 1, True),
+    ],
+)
 def test_a_session_with_the_same_number_that_this_launch_cannot_have_made_stays(
     tmp_path, monkeypatch, name, age_s, user, left
 ):
@@ -270,22 +241,17 @@ def test_only_a_launch_that_trains_the_run_says_that_it_failed(tmp_path, trains)
     assert (tmp_path / supervise.NOTE).exists() == (trains != "another launch")
 
 
-@pytest.mark.parametrize("earlier", [False, True])
-def test_a_rank_that_dies_after_the_record_is_written_has_succeeded(tmp_path, earlier):
+def test_a_rank_that_dies_after_the_record_is_written_has_succeeded_and_an_earlier_one_excuses_nothing(
+    tmp_path,
+):
     record = tmp_path / "metrics.json"
-    if earlier:
-        record.write_text("{}")
+    record.write_text("{}")
+    assert supervised(tmp_path, "sh -c 'kill -9 $$'").wait(60) == 137
+    assert "killed (SIGKILL)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
     process = supervised(tmp_path, f"sh -c 'echo 1 > {tmp_path}/new; mv {tmp_path}/new {record}; kill -9 $$'")
     assert process.wait(60) == 0
     assert record.read_text() == "1\n" and not (tmp_path / supervise.NOTE).exists()
     assert "the record is written" in (tmp_path / "train.log").read_text()
-
-
-def test_an_earlier_record_excuses_nothing(tmp_path):
-    (tmp_path / "metrics.json").write_text("{}")
-    process = supervised(tmp_path, "sh -c 'kill -9 $$'")
-    assert process.wait(60) == 137
-    assert "killed (SIGKILL)" in json.loads((tmp_path / supervise.NOTE).read_text())["reason"]
 
 
 # ---------------------------------------------------------------- what starts the ranks
@@ -295,8 +261,6 @@ def test_an_earlier_record_excuses_nothing(tmp_path):
     "where, mpi, tasks, per_node, cores",
     [
         ("cpu-n1r1t4", "none", 1, 1, 4),
-        ("gpu-n1r1t2", "none", 1, 1, 2),
-        ("mpi-n1r2t1", "pmix", 2, 2, 1),
         ("mpi-n2r4t3", "pmix", 4, 2, 3),
         ("ddp-cpu-n1r2t1", "none", 1, 1, 2),
         ("ddp-n2r4t8", "none", 2, 1, 16),

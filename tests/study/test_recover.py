@@ -92,33 +92,15 @@ def cluster(*lines, after_cancel=()):
     script("scancel", 'echo "$@" >> cancelled; cp queue-after queue')
 
 
-@pytest.mark.parametrize(
-    "command, refused",
-    [
-        (["bin/snakemake", "--profile", "slurm"], True),
-        (["-m", "snakemake", "--profile", "slurm"], True),
-        (["-m", "snakemake", "--mode", "subprocess"], False),
-    ],
-)
-def test_a_snakemake_that_drives_this_folder_is_refused(capsys, start, tmp_path, command, refused):
-    Path("bin").mkdir()
-    for name in ("bin/snakemake", "bin/other", "snakemake.py"):
-        Path(name).write_text("import time\nopen('up', 'w')\ntime.sleep(300)\n")
-    other = start(sys.executable, *command)
+@pytest.mark.parametrize("options", [["--profile", "slurm"], ["--mode", "subprocess"]])
+def test_a_snakemake_that_drives_this_folder_is_refused(capsys, start, options):
+    Path("snakemake.py").write_text("import time\nopen('up', 'w')\ntime.sleep(300)\n")
+    other = start(sys.executable, "-m", "snakemake", *options)
     wait_for(Path("up").exists)
-    if refused:
+    if "--profile" in options:
         assert f"Snakemake (process {other.pid}) still runs here; end it first" in call(capsys, status=2)
     else:
         call(capsys)
-
-
-def test_a_snakemake_of_another_folder_is_none_of_ours(capsys, start, tmp_path):
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    (elsewhere / "snakemake").write_text("import time\nopen('up', 'w')\ntime.sleep(300)\n")
-    start(sys.executable, "snakemake", cwd=elsewhere)
-    wait_for((elsewhere / "up").exists)
-    call(capsys)
 
 
 def test_jobs_of_the_old_call_are_cancelled(capsys):
@@ -131,37 +113,10 @@ def test_jobs_of_the_old_call_are_cancelled(capsys):
     assert out.endswith("0 runs are done, 2 left: snakemake --profile slurm\n")
 
 
-def test_wait_leaves_jobs_that_run_to_finish(capsys):
-    cluster("7|PENDING", "8|RUNNING", after_cancel=["8|RUNNING"])
-    # The second look empties the queue: the job has ended by itself.
-    script(
-        "squeue",
-        '[ "$1" = --version ] && exit; cat queue; echo x >> looks; [ "$(cat looks)" = x ] || cp empty queue'.replace(
-            "empty", "/dev/null"
-        ),
-    )
-    out = call(capsys, "--wait")
-    assert Path("cancelled").read_text() == "7\n"
-    assert out.startswith("cancelled 1 job (7)\nwaiting for 1 job (8) to end\nno job of this folder is left")
-
-
-@pytest.mark.parametrize(
-    "answer, message",
-    [
-        ("echo 'Unable to contact slurm controller' >&2; exit 1", "Unable to contact slurm controller"),
-        ("echo 1; echo 2", "squeue answered '1'"),
-        ("printf '\\377'", "squeue answered"),
-    ],
-    ids=["down", "other", "not text"],
-)
-def test_a_queue_that_does_not_answer_stops_it(capsys, answer, message):
-    script("squeue", answer)
-    why, advice = call(capsys, status=2).splitlines()
-    assert message in why and advice.endswith("ketscale recover --no-queue")
-
-
-def test_it_goes_on_without_the_queue_when_it_is_told_to(capsys):
+def test_a_queue_that_does_not_answer_stops_it(capsys):
     script("squeue", "echo 'Unable to contact slurm controller' >&2; exit 1")
+    why, advice = call(capsys, status=2).splitlines()
+    assert "Unable to contact slurm controller" in why and advice.endswith("ketscale recover --no-queue")
     assert call(capsys, "--no-queue").startswith("the folder is not locked\n")
 
 

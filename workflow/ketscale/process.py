@@ -23,6 +23,8 @@ THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"
 
 # The variable that names the call of `ketscale launch` that started a process.
 LAUNCH = "KETSCALE_LAUNCH"
+# The variable by which torchrun, where a launch has started it, tells its ranks which process it is.
+TORCHRUN = "KETSCALE_TORCHRUN"
 _OWN = Path("/proc/self/stat")
 
 # Options of prctl(2).
@@ -60,9 +62,11 @@ def slurm_job() -> str | None:
     return os.environ.get("SLURM_JOB_ID") or None
 
 
-def end_with_parent() -> None:
-    """From now on this process gets SIGTERM when the one that started it ends."""
+def end_with_parent(parent: int) -> None:
+    """From now on this process gets SIGTERM when the one that started it ends; and now, if that has ended already."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+    if os.getppid() not in (parent, 0):  # 0: it cannot be seen from this container
+        os.kill(os.getpid(), signal.SIGTERM)
 
 
 def adopt_orphans() -> None:

@@ -4,9 +4,9 @@ They are forked from a server that has imported torch, Snakemake or what draws f
 it has one thread is checked. They have the arguments, folder, variables, streams and cores of whoever calls them, but
 another parent, session and limits, and earlier imports.
 
-So they are for tests of what commands compute and write, and the contract's of resumed runs. Other tests of kills, and
-those of locks, the environment, memory, launchers and starts call the real ones. So do, untold, ranks of mpirun and torchrun, and commands with several threads. A copy of the
-package has a server of its own.
+So they are for tests of what commands compute and write, and of runs that a signal ends in a step. Other tests of kills,
+and those of the environment, memory, launchers and starts call the real ones. So do, untold, ranks of mpirun and torchrun,
+and commands with several threads. A copy of the package has a server of its own.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ def _fixed(package: Path) -> dict[str, str]:
 
 
 @functools.cache
-def programs(package: Path = _PACKAGE) -> Path:
-    """A folder to be the first of PATH, with `ketscale` and `snakemake` of the package in a folder."""
+def programs(package: Path = _PACKAGE, ketscale: Path = _BIN / "ketscale") -> Path:
+    """A folder to be the first of PATH, with `ketscale` (of this script) and `snakemake` of the package in a folder."""
     folder = Path(tempfile.mkdtemp(prefix="ketscale-forks-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     # `ketscale launch` puts the folder of its Python first in the PATH of what it starts.
     python = folder / "python"
     _write(python, f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
-    for name in ("ketscale", "snakemake"):
-        forked(_BIN / name, folder / name, python, package)
+    for script in (ketscale, _BIN / "snakemake"):
+        forked(script, folder / ("ketscale" if script is ketscale else script.name), python, package)
     return folder
 
 

@@ -11,7 +11,7 @@ import sys
 # right stands here in the programs that `tests.process.forks` writes.
 SERVER, SCRIPT, PYTHON, FIXED = "", "", "", {}
 # Variables of a rank that mpirun, torchrun or srun has started.
-OF_A_RANK = re.compile("PMIX_|OMPI_COMM_|TORCHELASTIC_|SLURM_|(LOCAL_)?RANK$")
+OF_A_RANK = re.compile("PMIX_(?!MCA_)|OMPI_COMM_|TORCHELASTIC_|SLURM_|(LOCAL_)?RANK$")
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 if any(os.environ.get(name, value) != value for name, value in FIXED.items()) or any(

@@ -58,9 +58,8 @@ CONFIG: dict[str, Any] = {
         "l-bfgs": {**LBFGS, "epochs": 25},
         "short": {**TRAINING, "steps": 12, "sampled_steps": 2},
         "timed": {**TRAINING, "steps": 12, "timed": True},
-        "timed-long": {**TRAINING, "steps": 20_000, "timed": True, "checkpoint_steps": 25},
         "inline": {**TRAINING, "steps": 12, "features": "inline"},
-        "long": {**TRAINING, "steps": 600, "checkpoint_steps": 25},
+        "long": {**TRAINING, "steps": 60, "checkpoint_steps": 5},
         # Ends when it is told to.
         "longer": {**TRAINING, "steps": 50_000, "checkpoint_steps": 100},
         "limited": {**TRAINING, "steps": 400, "limit_s": 1e-3},
@@ -133,27 +132,34 @@ def write_config(folder: Path) -> Path:
     return path
 
 
+def forked(struck: str = "") -> dict[str, str]:
+    """Variables for commands that are forked; where they are to be struck, `struck.py` says when and how."""
+    script = [Path(__file__).with_name("struck.py")] if struck else []
+    made = environment(PYTHONPATH=str(ROOT / "workflow"), STRUCK=struck)
+    return made | {"PATH": f"{forks.programs(ROOT / 'workflow', *script)}:{made['PATH']}"}
+
+
 def launch(
     folder: Path, wanted: grid.Run, features: Path, *extra: str, **popen: Any
 ) -> subprocess.Popen[str]:
     """Start `ketscale launch` for a run in `folder`, which the test may do anything to."""
     write_config(folder)
     command = ["ketscale", "launch", record(wanted), "--features", str(features), *extra]
-    return subprocess.Popen(
-        command,
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **{"env": environment(), **popen},
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, cwd=folder, **{**pipes, "env": environment(), **popen})
+
+
+def launched(
+    folder: Path, wanted: grid.Run, features: Path, *extra: str, struck: str = ""
+) -> tuple[int, str, str]:
+    """Launch a run in a process that is forked: its status and what it has said."""
+    with launch(folder, wanted, features, *extra, env=forked(struck)) as process:
+        out, error = process.communicate(timeout=200)
+    return process.returncode, out, error
 
 
 def train(folder: Path, wanted: grid.Run, features: Path, *extra: str) -> dict[str, Any]:
     """Train a run to its record, in a process that is forked."""
-    made = environment(PYTHONPATH=str(ROOT / "workflow"))
-    made["PATH"] = f"{forks.programs()}:{made['PATH']}"
-    with launch(folder, wanted, features, *extra, env=made) as process:
-        out, error = process.communicate(timeout=200)
-    assert process.returncode == 0, out + error
+    status, out, error = launched(folder, wanted, features, *extra)
+    assert status == 0, out + error
     return json.loads((folder / record(wanted)).read_text())

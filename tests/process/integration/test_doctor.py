@@ -44,9 +44,3 @@ def test_ranks_that_hang_are_ended_with_their_launcher(tmp_path, monkeypatch):
     ):
         assert time.monotonic() < end, "the ranks live"
         time.sleep(0.05)
-
-
-def test_oversubscription_is_found(monkeypatch):
-    monkeypatch.setenv("OMP_NUM_THREADS", "4096")
-    findings = {finding.name: finding for finding in doctor._cores()}
-    assert not findings["threads"].present and "OMP_NUM_THREADS=4096" in findings["threads"].detail

@@ -32,9 +32,8 @@ def recordings(folder: Path, counts: tuple[int, ...]) -> dict[str, Any]:
     }  # fmt: skip
 
 
-# By kind of workload: its settings, where all folds have equal sizes; and where the last one is smaller.
-EQUAL = {"eegmmidb": lambda to: recordings(to, (10, 10, 10)), "eeg-synthetic": lambda to: generated(to, 45)}
-UNEQUAL = {"eegmmidb": lambda to: recordings(to, (10, 10, 6)), "eeg-synthetic": lambda to: generated(to, 40)}
+# Every kind of workload with such folds: of equal sizes, and with a smaller one at the end.
+KINDS = {"eeg-synthetic": lambda _: generated(45), "eegmmidb": lambda to: recordings(to, (10, 10, 6))}
 
 
 def test_every_kind_of_workload_with_such_folds_is_tested_here() -> None:
@@ -44,7 +43,7 @@ def test_every_kind_of_workload_with_such_folds_is_tested_here() -> None:
         if of.folded is not Workload.folded
         and "runs" in str(get_type_hints(of, include_extras=True)["split"])
     }
-    assert folded == EQUAL.keys() == UNEQUAL.keys()
+    assert folded == KINDS.keys()
 
 
 @pytest.fixture
@@ -98,15 +97,10 @@ def same_as_alone(study: Study, where: str, cohort: dict[int, Any]) -> None:
         assert all(np.array_equal(kept[name], its[name]) for name in ("samples", "labels"))
 
 
-@pytest.mark.parametrize("kind", EQUAL)
 def test_each_member_of_a_cohort_trains_on_the_fold_of_its_seed(
-    kind: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    one_thread: None,
-    stacked: list[dict[int, Any]],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, stacked: list[dict[int, Any]]
 ) -> None:
-    study = Study(tmp_path, EQUAL[kind](tmp_path / "given"))
+    study = Study(tmp_path, KINDS["eeg-synthetic"](tmp_path))
     assert study.train("together", 0, study.cohort(monkeypatch, "together")) == "completed"
     (cohort,) = stacked
     assert list(cohort) == list(range(SEEDS))
@@ -117,15 +111,10 @@ def test_each_member_of_a_cohort_trains_on_the_fold_of_its_seed(
     assert folds[:2] == folds[3:] and len(set(folds)) == 3
 
 
-@pytest.mark.parametrize("kind", UNEQUAL)
 def test_runs_whose_folds_have_other_sizes_train_apart(
-    kind: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    one_thread: None,
-    stacked: list[dict[int, Any]],
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None, stacked: list[dict[int, Any]]
 ) -> None:
-    study = Study(tmp_path, UNEQUAL[kind](tmp_path / "given"))
+    study = Study(tmp_path, KINDS["eegmmidb"](tmp_path / "given"))
     file = study.cohort(monkeypatch, "together")
     for seed in (1, 2):
         assert study.train("together", seed, file) == "completed"
@@ -143,7 +132,7 @@ def test_a_record_of_another_fold_than_its_seeds_is_not_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one_thread: None
 ) -> None:
     """This does not depend on what a family reads."""
-    study = Study(tmp_path, generated(tmp_path, 45))
+    study = Study(tmp_path, generated(45))
     read = study.settings[0].family.read
     assert read is not None
     first = read(study.settings[0], study.manifest)

@@ -26,8 +26,15 @@ def exact():
     return losses("default.qubit", torch.float64)
 
 
-@pytest.mark.parametrize("dtype", LIMIT, ids=str)
-@pytest.mark.parametrize("name", SIMULATORS)
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    [
+        *((name, torch.float64) for name in SIMULATORS),
+        ("default.qubit", torch.float32),
+        ("fused", torch.float32),
+    ],
+    ids=str,
+)
 def test_every_simulator_trains_the_same(name, dtype, exact):
     found = losses(name, dtype)
     assert len(found) == 20 and len(set(found)) == 20

@@ -13,7 +13,6 @@ import pytest
 from ketscale.jobs import cohorts
 from ketscale.measure.record import check
 from tests.process.integration import study
-from tests.process.parallel.worlds import environment
 
 
 def test_a_run_trains_with_the_best_trial_by_validation_as_if_it_was_given_by_hand(
@@ -35,7 +34,7 @@ def test_a_run_trains_with_the_best_trial_by_validation_as_if_it_was_given_by_ha
     choice = tmp_path / "results" / final.choice
     said = subprocess.run(
         ["ketscale", "choose", str(choice.relative_to(tmp_path)), "--features", str(digits_features)],
-        cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True,
+        cwd=tmp_path, env=study.forked(), capture_output=True, text=True, check=True,
     ).stdout  # fmt: skip
     best = min(
         range(3),
@@ -50,7 +49,5 @@ def test_a_run_trains_with_the_best_trial_by_validation_as_if_it_was_given_by_ha
     assert made["config"]["choice"] == json.loads(choice.read_text())["hash"]
     plain = msgspec.structs.replace(before.protocol, learning_rate=rate, search=None)
     by_hand = replace(before, run=replace(final, protocol="by-hand"), protocol=plain)
-    with study.launch(tmp_path, by_hand.run, digits_features, "--settings", by_hand.text) as process:
-        process.communicate(timeout=100)
-    alike = json.loads((tmp_path / study.record(by_hand.run)).read_text())
+    alike = study.train(tmp_path, by_hand.run, digits_features, "--settings", by_hand.text)
     assert alike["weights_hash"] == made["weights_hash"]

@@ -55,7 +55,7 @@ def until_waiting(process, folder, run):
 def test_a_timed_run_waits_for_the_host(tmp_path, digits_features, host):
     """Another process holds the host: this one says for whom it waits, and starts when the host is let go."""
     run = study.run(protocol="timed")
-    with study.launch(tmp_path, run, digits_features) as process:
+    with study.launch(tmp_path, run, digits_features, env=study.forked()) as process:
         sign = until_waiting(process, tmp_path, run)
         said, ended = state_of(tmp_path, run), process.poll()
         fcntl.flock(host, fcntl.LOCK_UN)
@@ -71,26 +71,16 @@ def test_a_timed_run_waits_for_the_host(tmp_path, digits_features, host):
     assert set(rank["affinity"]) <= set(record["quiet"]["cpus"])
 
 
-@pytest.mark.parametrize(
-    ("place", "protocol"),
-    [
-        *((place, "timed") for place in ("cpu-n1r1t1", "mpi-n1r2t1", "ddp-cpu-n1r2t1")),
-        ("cpu-n1r1t1", "short"),
-        pytest.param("mpi-n1r2t1", "short", marks=pytest.mark.nightly),
-        pytest.param("ddp-cpu-n1r2t1", "short", marks=pytest.mark.nightly),
-    ],
-)
+@pytest.mark.parametrize("protocol", ["timed", "short"])
 def test_a_run_that_waits_for_the_host_ends_at_once_when_it_is_told_to(
-    tmp_path, digits_features, host, place, protocol
+    tmp_path, digits_features, host, protocol
 ):
-    run = study.run(place, protocol=protocol)
-    with study.launch(tmp_path, run, digits_features) as process:
+    run = study.run(protocol=protocol)
+    with study.launch(tmp_path, run, digits_features, env=study.forked()) as process:
         until_waiting(process, tmp_path, run)
         process.terminate()
-        start = time.monotonic()
         process.communicate(timeout=60)
-        took = time.monotonic() - start
-    assert process.returncode != 0 and took < 10  # ranks that do not listen are killed after that long
+    assert process.returncode == 143  # not 137: one that does not listen is killed
     said = state_of(tmp_path, run)
     assert said.state == "failed" and "told to stop" in said.reason
 
@@ -100,7 +90,7 @@ def test_other_processes_at_work_are_noticed():
 
     quiet = Watch(os.sched_getaffinity(0))
     with subprocess.Popen(["sh", "-c", "while :; do :; done"]) as burner:
-        time.sleep(1.5)
+        time.sleep(0.5)
         seen = {"host": "a", "cpu_s": quiet.own_s(), "seen": quiet.seen(), "stalled_share": None}
         burner.kill()
     share = judged([seen])
@@ -108,22 +98,17 @@ def test_other_processes_at_work_are_noticed():
     assert not share["quiet"] or share["others_share"] <= 0.05
 
 
-def test_more_ranks_than_cores_are_marked_and_decide_no_speed(tmp_path, digits_features, monkeypatch):
+def test_more_threads_than_cores_are_marked_and_decide_no_speed(tmp_path, digits_features, monkeypatch):
     """They are for correctness only: flagged in tables, so that no fit has them and no ratio of theirs decides."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     allowed = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, sorted(allowed)[:2])
+    os.sched_setaffinity(0, {min(allowed)})
     try:
-        record = study.train(tmp_path, study.run("mpi-n1r4t1", protocol="timed"), digits_features)
+        record = study.train(tmp_path, study.run("cpu-n1r1t2", protocol="timed"), digits_features)
     finally:
         os.sched_setaffinity(0, allowed)
     assert record["quiet"]["oversubscribed"] and not record["quiet"]["quiet"]
-    assert any(rank["shared_cores"] for rank in record["machine"]["ranks"])
-    row = {
-        "resumed": 0,
-        "step_s": 1.0,
-        "status": "completed",
-        "timed": True,
-        "quiet": record["quiet"]["quiet"],
-    }
+    (rank,) = record["machine"]["ranks"]
+    assert rank["shared_cores"]
+    row = {"resumed": 0, "step_s": 1.0, "status": "completed", "timed": True, "quiet": False}
     assert points.usable([row]) == ([row], points.BUSY) and points.BUSY in points.BUSY_RATIOS

@@ -23,7 +23,7 @@ SEEDS = 5
 QUBITS = {"model": "mamba_hybrid", "qubits": 2, "layers": 1, "simulator": "fused"}
 
 
-def generated(folder: Path, trials: int) -> dict[str, Any]:
+def generated(trials: int) -> dict[str, Any]:
     """The settings of one subject's generated trials, in recordings of 15."""
     return {
         "kind": "eeg-synthetic", "subjects": 1, "trials": trials, "rate": 20, "window_s": 0.5, "seed": 0,

@@ -83,7 +83,6 @@ def test_anything_else_trains_anew(folder, monkeypatch, what):
         (True, True, False, True),
         (True, False, True, True),
         (True, False, False, False),
-        (False, True, False, False),
         (False, True, True, False),
     ],
 )

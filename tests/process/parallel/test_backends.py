@@ -7,22 +7,9 @@ import pytest
 import torch
 
 from ketscale.errors import UserError
-from ketscale.grid import BACKENDS, layout
 from ketscale.parallel.world import World, open_world, require_gpu
 from ketscale.training import lbfgs
 from tests.toys import run_at, trainer, without_dropout
-
-
-def test_every_backend_can_be_written_in_a_path():
-    for name, backend in BACKENDS.items():
-        assert name == backend.name
-        assert layout(f"{name}-n1r1t1")["backend"] == name
-
-
-def test_who_has_several_ranks_has_a_launcher():
-    assert {b.name for b in BACKENDS.values() if b.several_ranks} == {"ddp", "ddp-cpu", "mpi"}
-    assert {b.name for b in BACKENDS.values() if b.launcher} == {"ddp", "ddp-cpu", "mpi"}
-    assert {b.name for b in BACKENDS.values() if b.device == "gpu"} == {"gpu", "ddp"}
 
 
 def test_an_unknown_backend_is_refused_with_the_known_ones():

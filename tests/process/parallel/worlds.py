@@ -41,9 +41,14 @@ def start(where: str, command: str, timeout: float = 120, **extra: str) -> subpr
     )
 
 
-def train(where: str, cases: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
-    """What the worker's rank 0 printed for each case."""
-    done = start(where, f"{sys.executable} -m tests.process.parallel.worker {where} '{json.dumps(cases)}'")
+def printed(where: str, module: str) -> Any:
+    """What rank 0 of a module in the world of a place has printed as its result."""
+    done = start(where, f"{sys.executable} -m {module}")
     lines = [line for line in done.stdout.splitlines() if "RESULT" in line]
     assert done.returncode == 0 and len(lines) == 1, done.stdout[-2000:] + done.stderr[-4000:]
     return json.loads(lines[0].split("RESULT", 1)[1])
+
+
+def train(where: str, cases: Sequence[tuple[Any, ...]]) -> list[dict[str, Any]]:
+    """What the worker's rank 0 printed for each case."""
+    return printed(where, f"tests.process.parallel.worker {where} '{json.dumps(cases)}'")

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import shutil
 from pathlib import Path
 
 import pytest
 
-from tests.study.workflow.project import lay_out, run_in
+from tests.conftest import SIDE_BY_SIDE
+from tests.study.workflow.project import LOCAL, lay_out, run_in
 
 
 @pytest.fixture
@@ -17,8 +19,15 @@ def fresh(tmp_path: Path) -> Path:
 
 @pytest.fixture(scope="session")
 def finished_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    project = lay_out(tmp_path_factory.mktemp("finished") / "project")
-    run_in(project, "--profile", "profiles/local", STAND_IN_SECONDS="0.3")
+    """A project whose study was run to the end, once for all workers."""
+    made = tmp_path_factory.getbasetemp()
+    shared = made.parent if SIDE_BY_SIDE else made
+    project = shared / "finished"
+    with (shared / "finished.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not project.exists():
+            run_in(lay_out(shared / "to-finish"), *LOCAL, STAND_IN_SECONDS="0.3")
+            (shared / "to-finish").rename(project)
     return project
 
 

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from tests import ROOT
-from tests.study.workflow.project import RUNS, planned, run_in, stand_in
+from tests.study.workflow.project import run_in, stand_in
 
 CATALOGUE = yaml.safe_load((ROOT / ".snakemake-workflow-catalog.yml").read_text())
 # What snakedeploy writes to workflow/Snakefile.
@@ -46,11 +46,6 @@ def deployed(tmp_path: Path) -> Path:
     (project / "workflow").mkdir()
     (project / "workflow" / "Snakefile").write_text(MODULE.format(snakefile=ROOT / "Snakefile"))
     return project
-
-
-def test_it_plans_its_study_with_the_flags_of_the_catalogue(deployed: Path) -> None:
-    flags = shlex.split(CATALOGUE["usage"]["mandatory-flags"]["flags"])
-    assert planned(run_in(deployed, *flags, "-n"))["train"] == len(RUNS)
 
 
 def test_it_runs_to_its_report(deployed: Path) -> None:

@@ -80,14 +80,6 @@ def test_the_next_call_works_and_says_so_in_one_line(killed: Path) -> None:
     assert json.loads((killed / driver.NOTE).read_text())["process"] is None
 
 
-def test_a_dry_run_after_a_kill_changes_nothing(killed: Path) -> None:
-    kept = {path: path.read_bytes() for path in (killed / ".snakemake").rglob("*") if path.is_file()}
-    output = run(killed, "snakemake", *LOCAL, "-n")
-    assert "was killed: the next call removes its lock, and keeps what finished since" in output
-    left = {path: path.read_bytes() for path in kept if path.exists()}
-    assert left == kept
-
-
 def test_jobs_of_a_killed_call_are_not_forgotten_where_the_programs_find_no_cluster(killed: Path) -> None:
     (killed / queue.TRAINS).parent.mkdir()
     (killed / queue.TRAINS).write_text("{}")

@@ -14,7 +14,6 @@ import ketscale
 from ketscale import analysis
 from ketscale.grid import Run
 from tests import ROOT
-from tests.ready_made import WHOLE
 from tests.study.workflow.project import LOCAL, RUNS, calls, files, planned, record, run_in, stand_in
 
 # ---------------------------------------------------------------- whose package it is
@@ -65,7 +64,6 @@ def test_an_installed_package_is_taken_and_another_version_is_said(
             "#!/bin/sh\necho ketscale 0.4.0 from /elsewhere/ketscale\n",
             "of another package (/elsewhere/ketscale)",
         ),
-        ("#!/bin/sh\necho ketscale 0.3.0\n", "of another package (unknown)"),
         (
             f'#!/bin/sh\n[ "$1" = --version ] && exec {sys.executable} -m ketscale "$@"\nexec bin/stand-in "$@"\n',
             "",
@@ -165,9 +163,3 @@ def test_all_results_are_below_the_folder_of_the_setting(fresh: Path) -> None:
     # One missing seed of it is one target.
     seed = f"out/mine/{dataclasses.replace(RUNS[0], seed=7).path}"
     assert planned(run_in(fresh, seed, "-n")) == {"train": 1}
-
-
-def test_each_ready_made_study_has_results_of_its_own() -> None:
-    assert len(WHOLE) > 4
-    for path in WHOLE:
-        assert analysis.read(path).results == f"results-{path.stem}"

@@ -90,15 +90,9 @@ def test_what_lacked_a_package_is_tried_again_when_packages_have_changed(
 
 @pytest.mark.parametrize(
     "change",
-    [
-        lambda text: text.replace('"test": 0.0', '"test": 1.0'),
-        lambda text: text.replace('"features": "', '"features": "0'),
-        lambda text: text.replace('"version": 1', '"version": 0'),
-        lambda text: text[:-20],
-        lambda text: "[]",
-    ],
-    ids=["a result", "the data", "the version", "cut off", "something else"],
-)  # fmt: skip
+    [lambda text: text.replace('"test": 0.0', '"test": 1.0'), lambda text: text[:-20]],
+    ids=["a result", "cut off"],
+)
 def test_what_is_damaged_is_refused_and_fitted_again(change: Any) -> None:
     config = fit()
     assert change(WHERE.read_text()) != WHERE.read_text()

@@ -95,13 +95,6 @@ def test_if_every_trial_failed_nothing_trains_and_the_reason_is_said(tmp_path: P
     assert seen.state == "failed" and seen.reason.endswith("give `search` other settings")
 
 
-def test_a_trial_without_a_record_is_named(tmp_path: Path) -> None:
-    reach(tmp_path, *qualities(0.7, 0.9, 0.8, 0.2))
-    (tmp_path / TRIALS[2].path).unlink()
-    with pytest.raises(UserError, match=r"tuned-t02/seed1000/metrics.json: missing; train this trial first"):
-        made(tmp_path)
-
-
 def test_no_test_result_changes_a_choice(tmp_path: Path) -> None:
     """Training leaves no test of a trial; if there was one it would count for nothing."""
     reach(tmp_path / "a", *qualities(0.7, 0.9, 0.8, 0.2))

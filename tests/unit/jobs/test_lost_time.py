@@ -38,11 +38,6 @@ def test_time_after_the_last_checkpoint_is_lost(since, last, saved, lost):
     assert lost_s(lease, saved and seconds(saved)) == lost
 
 
-@pytest.mark.parametrize("former", [None, {}])
-def test_without_a_process_before_nothing_is_lost(former):
-    assert lost_s(SimpleNamespace(former=former), datetime.now(UTC).timestamp()) == 0
-
-
 def test_the_age_of_a_process_needs_no_time_of_day(monkeypatch):
     by_the_day = time.time() - psutil.Process().create_time()
     monkeypatch.setattr(time, "time", lambda: 0.0)

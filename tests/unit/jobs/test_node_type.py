@@ -16,8 +16,6 @@ LIMITS = {"limits": [{"minutes": 1, "memory_mb": 1000}]}
     ("named", "cpu", "gpu"),
     [
         ({"node_type": "icelake", "gpu_node_type": "hopper"}, "icelake", "hopper"),
-        ({"node_type": "icelake"}, "icelake", None),
-        ({}, None, None),
         (None, None, None),
     ],
 )

@@ -27,14 +27,9 @@ def on(file):
         "closed": {"device": "closed-form", "gradient": "backprop", "batching": "broadcast"}
     }
     axes = {
-        "workload": "own",
-        "model": "superposition_transformer",
-        "layers": 1,
-        "simulator": "closed",
-        "protocol": "parity",
-        "seed": 0,
-        "batch": 2,
-    }
+        "workload": "own", "model": "superposition_transformer", "layers": 1, "simulator": "closed",
+        "protocol": "parity", "seed": 0, "batch": 2,
+    }  # fmt: skip
     given["studies"]["one"] = maker.study(**axes) | {"kind": "parity"}
     return given
 
@@ -111,23 +106,9 @@ def renamed(file):
     return file.rename(file.with_name("other.txt"))
 
 
-def another(file):
-    other = file.with_name("another.txt")
-    other.write_text(TEXT + "A b c\n")
-    return other
-
-
 @pytest.mark.parametrize(
     "change, outdated",
-    [
-        (lambda file: None, False),
-        (touched, False),
-        (moved, False),
-        (replaced, True),
-        (renamed, True),
-        (another, True),
-    ],
-    ids=["nothing", "touched", "moved", "replaced", "renamed", "another"],
+    [(touched, False), (moved, False), (replaced, True), (renamed, True)],
 )
 def test_records_are_stale_where_content_or_name_of_a_source_changed(project, tmp_path, change, outdated):
     file = change(project) or project
@@ -139,26 +120,8 @@ def test_records_are_stale_where_content_or_name_of_a_source_changed(project, tm
     assert state(file, tmp_path).state == "completed"
 
 
-def test_a_change_of_neither_size_nor_time_goes_unnoticed_as_documented(project, tmp_path):
-    stat = project.stat()
-    replaced(project)
-    os.utime(project, ns=(stat.st_atime_ns, stat.st_mtime_ns))
-    assert state(project, tmp_path).state == "completed"
-
-
-def test_equal_files_are_read_once(project, tmp_path, monkeypatch):
-    read = []
-    monkeypatch.setattr(prepared, "sha256", lambda path: read.append(path) or "0" * 64)
-    first = prepared.digest([project], manifest(tmp_path))
-    assert read == []
-    touched(project)
-    again = [prepared.digest([project], manifest(tmp_path)) for _ in range(2)]
-    assert read == [project] and again[0] == again[1] != first
-
-
-@pytest.mark.parametrize("damage", ["{", "[]", '{"features": 1}'])
-def test_a_damaged_note_is_no_proof(project, tmp_path, damage):
-    manifest(tmp_path).with_name("made_from.json").write_text(damage)
+def test_a_damaged_note_is_no_proof(project, tmp_path):
+    manifest(tmp_path).with_name("made_from.json").write_text('{"features": 1}')
     assert state(project, tmp_path).state == "stale"
 
 

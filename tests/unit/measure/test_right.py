@@ -8,7 +8,7 @@ from ketscale.measure.form import Right
 from ketscale.measure.right import packed, unpacked
 
 
-@pytest.mark.parametrize("count", [0, 1, 7, 8, 9, 180])
+@pytest.mark.parametrize("count", [0, 7, 8, 9])
 def test_one_case_a_sample(count):
     cases = [random.Random(count).randint(0, 1) for _ in range(count)]
     found = packed([[case] for case in cases])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import functools
 import os
 import re
 import select
@@ -99,7 +100,7 @@ def run(command: str, folder: Path, environment: Mapping[str, str]) -> int:
         ["/bin/sh", "-c", f"exec {command}"],
         env={**environment, process.LAUNCH: launch},
         stderr=None if watched else subprocess.PIPE,
-        preexec_fn=_become_launcher,
+        preexec_fn=functools.partial(_become_launcher, os.getpid()),
     )
 
     def pass_on(signum: int, frame: Any) -> None:
@@ -219,10 +220,10 @@ def _written(path: Path) -> tuple[int, int] | None:
     return found.st_ino, found.st_mtime_ns
 
 
-def _become_launcher() -> None:
+def _become_launcher(parent: int) -> None:
     """In the child: react to SIGINT again (only the parent ignores it), and get SIGTERM if the parent is killed."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    process.end_with_parent()
+    process.end_with_parent(parent)
 
 
 def leave_note_of(launch: str, folder: Path, reason: str) -> None:

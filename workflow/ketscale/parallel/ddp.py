@@ -194,9 +194,10 @@ def _connect(run: Run, library: str, device: torch.device | None = None) -> None
 def _end_with_torchrun() -> None:
     """Get SIGTERM when torchrun ends, and be killed if that does not help.
 
-    Otherwise this rank would train on for nobody, or wait for another that hangs, in a library where it heeds no signal.
+    Otherwise this rank would train on for nobody, or wait for another that hangs, in a library where it heeds no signal;
+    or, if torchrun was killed while this rank started, for torchrun itself.
     """
-    process.end_with_parent()
+    process.end_with_parent(int(os.environ.get(process.TORCHRUN, os.getppid())))
     with contextlib.suppress(OSError):  # Linux before 5.3, or torchrun has just ended
         torchrun = os.pidfd_open(os.getppid())
 

@@ -44,11 +44,6 @@ def test_every_attempt_of_this_folders_jobs_counts():
     assert accounting.of_folder(Path()) == Account(jobs=3, node_hours=2.75, wait_s=1200.0)
 
 
-def test_a_folder_without_jobs_has_no_wait():
-    says(line(7200, 1, 0, where="/elsewhere"))
-    assert accounting.of_folder(Path()) == Account(0, 0.0, None)
-
-
 def test_without_sacct_there_is_no_account(monkeypatch):
     monkeypatch.setenv("PATH", os.path.abspath("bin"))
     assert accounting.of_folder(Path()) is None

@@ -1,10 +1,7 @@
 """Whether a job has SLURM requeue it before its time limit: if this attempt got further, by stand-ins of SLURM's commands."""
 
-import ast
 import json
 import os
-import subprocess
-import sys
 import time
 from datetime import UTC, datetime
 
@@ -123,15 +120,9 @@ def test_a_slurm_that_does_not_requeue_is_told_and_the_attempt_counts(job, capsy
     )
 
 
-def test_the_step_of_a_checkpoint_is_read_without_torch(tmp_path):
+def test_the_steps_of_checkpoints_are_read(tmp_path):
     assert checkpoint.steps(tmp_path) == {}
     checkpoint.save(tmp_path, KEY, {"step": 5, "x": torch.zeros(3)})
     checkpoint.save(tmp_path, "b" * 64, {"step": 3})
     (tmp_path / "checkpoint" / "c.pt").write_bytes(b'{"key": "of an older version"}\n...')
-    program = (
-        "import sys, pathlib; from ketscale.training import checkpoint; "
-        "print(checkpoint.steps(pathlib.Path(sys.argv[1]))); assert 'torch' not in sys.modules"
-    )
-    done = subprocess.run([sys.executable, "-c", program, tmp_path], capture_output=True, text=True)
-    assert ast.literal_eval(done.stdout) == {KEY: 5, "b" * 64: 3}, done.stderr
-    assert done.returncode == 0, done.stderr
+    assert checkpoint.steps(tmp_path) == {KEY: 5, "b" * 64: 3}

@@ -57,10 +57,8 @@ def test_the_jobs_of_a_folder_are_those_that_its_snakemake_submitted(slurm, tmp_
     "out, error, status, over",
     [
         ("RUNNING", "", 0, False),
-        ("PENDING", "", 0, False),
         ("COMPLETING", "", 0, False),
         ("COMPLETED", "", 0, True),
-        ("TIMEOUT", "", 0, True),
         ("", "slurm_load_jobs error: Invalid job id specified", 1, True),
         ("", "slurm_load_jobs error: Unable to contact slurm controller", 1, None),
         ("", "", 0, None),

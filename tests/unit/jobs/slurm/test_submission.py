@@ -33,24 +33,15 @@ NO_ACCOUNT = f"{FAILED}Invalid account or account/partition combination specifie
         (TOO_LATE, False),
         (f"{FAILED}Unable to contact slurm controller (connect failure)", False),
         ("sbatch: fatal: Could not establish a configuration source", False),
-        (f"{FAILED}Zero Bytes were transmitted or received", False),
-        (f"{FAILED}Protocol authentication error", False),
         (f"{FAILED}what no version has said before", False),
         (POLICY, False),
         (f"sbatch: error: AssocMaxSubmitJobLimit\n{POLICY}", False),
-        (f"sbatch: error: QOSMaxSubmitJobPerUserLimit\n{POLICY}", False),
         (f"sbatch: error: QOSMaxWallDurationPerJobLimit\n{POLICY}", True),
-        (f"sbatch: error: QOSMaxMemoryPerJob\n{POLICY}", True),
         (NO_ACCOUNT, True),
         (f"sbatch: error: invalid partition specified: x\n{FAILED}Invalid partition name specified", True),
-        (f"{FAILED}Invalid qos specification", True),
-        (f"sbatch: error: Memory specification can not be satisfied\n{FAILED}Requested node configuration is not available", True),
         (f"{FAILED}Requested time limit is invalid (missing or exceeds some limit)", True),
-        (f"{FAILED}Node count specification invalid", True),
-        (f"{FAILED}Invalid generic resource (gres) specification", True),
         (f"{FAILED}User's group not permitted to use this partition", True),
         ("sbatch: unrecognized option '--memory'\nTry \"sbatch --help\" for more information", True),
-        ("sbatch: error: Invalid --mem specification", True),
     ],
 )  # fmt: skip
 def test_what_no_wait_changes_is_told_from_what_passes(said: str, for_good: bool) -> None:
@@ -141,14 +132,6 @@ def test_a_refusal_that_passes_is_waited_for_with_growing_pauses_and_shown(clust
     assert submission.in_words() == []
 
 
-def test_the_refusals_of_a_driver_that_is_dead_are_not_shown(cluster: Cluster, monkeypatch) -> None:
-    dead = subprocess.Popen(["true"])
-    dead.wait()
-    monkeypatch.setenv("KETSCALE_DRIVER", str(dead.pid))
-    submission._note(submission.FOLDER / "refused" / "a.json", "rule_a_train", "one", False)
-    assert submission.in_words() == []
-
-
 def test_a_refusal_for_good_is_an_error_at_once_in_sbatchs_words(cluster: Cluster) -> None:
     cluster.answer(NO_ACCOUNT)
     done = submit()
@@ -225,17 +208,6 @@ def test_the_end_of_the_driver_is_the_end_of_what_it_submits(cluster: Cluster, s
         assert len(cluster.calls()) == 1
 
 
-def test_a_signal_that_the_driver_ignores_ends_no_submission(cluster: Cluster) -> None:
-    """A shell without job control starts what is in its background so."""
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        submission._end_first(signal.SIGINT)
-        os.kill(os.getpid(), signal.SIGINT)
-        assert not submission.ending() and submit().returncode == 0
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def alive(process: psutil.Process) -> bool:
     with contextlib.suppress(psutil.Error):
         return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
@@ -256,20 +228,3 @@ def test_a_job_that_slurm_took_while_the_call_ended_is_cancelled(cluster: Cluste
     cluster._command("sbatch", "kill -TERM $PPID; echo '7;cluster'")
     assert submit().returncode == 1
     assert cancelled.read_text() == "7\n"
-
-
-def test_the_driver_hears_once_when_sbatch_refuses_and_when_it_takes_jobs_again(
-    cluster: Cluster, monkeypatch
-) -> None:
-    monkeypatch.setattr(submission, "_LOOK_S", 0.01)
-    said, waiting = [], []
-    submission.follow(said.append, waiting.append)
-    notes = [submission.FOLDER / "refused" / f"{name}.json" for name in "ab"]
-    for number, note in enumerate(notes, 1):
-        submission._note(note, "rule_a_train", "no", False)
-        until(lambda: waiting and waiting[-1] == number)  # noqa: B023
-    for note in notes:
-        note.unlink()
-    until(lambda: len(said) == 2)
-    assert said[0].endswith(": no") and said[1] == "sbatch takes jobs again"
-    assert waiting[-1] == 0
