@@ -48,12 +48,3 @@ def test_own_models_are_trained_on_own_data(cluster, tmp_path: Path, monkeypatch
     config = own_study.config(names, [0], [0])
     project = trained(tmp_path / "project", config, monkeypatch)
     check(project, config, names)
-
-
-@pytest.mark.long
-def test_five_data_sets_two_models_three_seeds_two_simulators_and_two_layouts(
-    cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config = own_study.config(list(own_study.WORKLOADS), [0, 1, 2], [0, 1, 2])
-    project = trained(tmp_path / "project", config, monkeypatch)
-    check(project, config, list(own_study.WORKLOADS))
