@@ -122,7 +122,8 @@ def run_python(script: str, **variables: str) -> str:
 def test_the_command_line_starts_without_anything_heavy(arguments: list[str] | None) -> None:
     heavy = {"torch", "numpy", "scipy", "sklearn", "transformers"}
     heavy |= {module for extra in EXTRAS.values() for module in extra.modules}
-    call = f"ketscale.cli.main({arguments})" if arguments else "pass"
+    reading = "import ketscale.analysis, ketscale.jobs.launch, ketscale.problems.registry"
+    call = f"ketscale.cli.main({arguments})" if arguments else reading
     script = (
         f"import sys, contextlib, ketscale, ketscale.cli\nwith contextlib.suppress(SystemExit): {call}\n"
         f"print(sorted({heavy} & set(sys.modules)))"
