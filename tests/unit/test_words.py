@@ -1,5 +1,7 @@
 """Durations have a unit that fits, and never an exponent; tables are aligned."""
 
+from ketscale.words import aligned, counted, duration, spelled
+
 
 def test_a_duration_in_words():
     for seconds, text in (
@@ -13,9 +15,6 @@ def test_a_duration_in_words():
     assert [duration(seconds, 2) for seconds in (59.6, 12345, 1e6)] == ["60 s", "3.4 h", "12 days"]
     assert [counted(number, "run") for number in (0, 1, 2)] == ["0 runs", "1 run", "2 runs"]
     assert [spelled(number) for number in (1, 12, 13, 1024)] == ["one", "twelve", "13", "1,024"]
-
-
-from ketscale.words import aligned, counted, duration, spelled
 
 
 def test_the_cells_of_a_column_stand_below_each_other():
