@@ -55,7 +55,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The tests themselves are run with the garbage collector."""
+    """The tests themselves are run with the garbage collector, which need not look at what was collected."""
+    gc.freeze()
     gc.enable()
 
 

@@ -206,7 +206,7 @@ def test_a_bad_file_leaves_nothing_behind(tmp_path: Path) -> None:
         block = {"kind": "arrays", "file": npz(tmp_path, x=values, y=ANIMALS)}
         with pytest.raises(UserError, match=said):
             features.prepare(config(block).workloads["mine"][1], tmp_path / "store" / "features.json", None)
-        assert not (tmp_path / "store").exists()
+        assert not (tmp_path / "store" / "features.json").exists()
 
 
 def test_colour_images_are_embedded_and_the_backbone_gives_the_same(tmp_path: Path) -> None:

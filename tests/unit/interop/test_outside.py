@@ -13,7 +13,6 @@ from functools import partial, singledispatch
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import networkx
 import numpy as np
 import pennylane as qml
 import pytest
@@ -369,6 +368,8 @@ def test_methods_functions_and_attributes_that_are_replaced() -> None:
 
 def test_a_graph() -> None:
     """Views of graphs are other objects at each look."""
+    import networkx
+
     graph = networkx.Graph([(0, 1)])
 
     def function(x: Any) -> Any:
