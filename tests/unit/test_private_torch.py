@@ -29,7 +29,7 @@ def private_names(path: Path) -> Iterator[str]:
             bound |= {(alias.asname or alias.name).partition(".")[0] for alias in found}
             yield from (alias.name for alias in found)
     for node in ast.walk(tree):
-        if isinstance(node, ast.Attribute):
+        if isinstance(node, ast.Attribute) and is_private(node.attr):
             chain = ast.unparse(node)
             if chain.partition(".")[0] in bound and chain.replace(".", "").isidentifier():
                 yield chain

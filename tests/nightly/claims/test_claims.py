@@ -19,7 +19,6 @@ from ketscale.analysis.overviews.spans import ORDER
 from ketscale.errors import UserError
 from tests import claims_factory as factory
 
-LEDGER: dict[str, Any] = yaml.safe_load(claims.LEDGER.read_text())
 BY_ID = {claim.id: claim for claim in claims.load()}
 MEASURED = [claim for claim in BY_ID.values() if not claim.verdict]
 # The study has one of two simulators (the other one needs more memory at 10 qubits than most hosts have).
@@ -61,17 +60,16 @@ def test_every_claim_has_a_rule_or_a_reason() -> None:
     assert ruled == {f"claim_{claim.id.replace('.', '_')}" for claim in MEASURED}
 
 
-@pytest.mark.parametrize(
-    ("entries", "message"),
-    [
-        ([{**LEDGER["claims"][2], "verdict": "refuted"}], "claim 0.3.*give verdict and reason, or neither"),
-        (LEDGER["claims"][:1] * 2, r"two claims have the id 0\.1"),
-    ],
-)
-def test_a_wrong_entry_is_named(tmp_path: Path, entries: list[Any], message: str) -> None:
-    (tmp_path / "claims.yaml").write_text(yaml.safe_dump({**LEDGER, "claims": entries}))
-    with pytest.raises(UserError, match=message):
-        claims.load(tmp_path / "claims.yaml")
+def test_a_wrong_entry_is_named(tmp_path: Path) -> None:
+    ledger: dict[str, Any] = yaml.safe_load(claims.LEDGER.read_text())
+    first, _, third, *_ = ledger["claims"]
+    for entries, message in (
+        ([{**third, "verdict": "refuted"}], r"claim 0\.3.*give verdict and reason, or neither"),
+        ([first, first], r"two claims have the id 0\.1"),
+    ):
+        (tmp_path / "claims.yaml").write_text(yaml.safe_dump({**ledger, "claims": entries}))
+        with pytest.raises(UserError, match=message):
+            claims.load(tmp_path / "claims.yaml")
 
 
 def test_a_register_in_two_memories_has_the_state_of_one() -> None:

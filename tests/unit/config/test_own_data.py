@@ -11,6 +11,7 @@ import pytest
 import torch
 from PIL import Image
 
+from ketscale.config import sources
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.images import features
@@ -229,7 +230,9 @@ def test_colour_images_are_embedded_and_the_backbone_gives_the_same(tmp_path: Pa
 
 @pytest.mark.parametrize(("mode", "shape"), [("L", (10, 8, 8)), ("RGB", (10, 8, 8, 3))])
 def test_folders_are_classes(mode: str, shape: tuple[int, ...], tmp_path: Path) -> None:
-    data = loaded({"kind": "image-folder", "folder": str(pictures(tmp_path, mode)), **NETWORK})
+    block = {"kind": "image-folder", "folder": str(pictures(tmp_path, mode)), **NETWORK}
+    data = loaded(block)
+    assert sources(config(block), "mine") == sorted(tmp_path.glob("*/*.png"))
     assert data.classes == ("day", "night")
     assert data.pixels.shape == shape
     assert data.labels.tolist() == [0] * 5 + [1] * 5

@@ -20,7 +20,7 @@ HEAD = "import numpy as np\n\nfrom shapes import rows\n\n"
 MAKE = """\
 def make(count, noise=0.0):
     x = rows(count) + noise * np.random.randn(count, 3)
-    return {"x": x, "y": ["even", "odd"] * (count // 2)}
+    return {"x": x, "y": np.array(["even", "odd"] * (count // 2), object)}  # as pandas has text
 """
 SHAPES = "import numpy as np\n\n\ndef rows(count):\n    return np.arange(3.0 * count).reshape(count, 3)\n"
 
