@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
 
 from benchmarks.dynamics import error_of
-from benchmarks.peers.supergrad import Gate as Supergrad
 from benchmarks.pulses import (
     REFERENCE,
-    DrivenChain,
     Own,
     OwnIntegrator,
-    Parameters,
     PulsesCase,
     chain_of,
     create,
@@ -76,58 +70,3 @@ def test_other_packages_find_the_same(name: str, levels: int) -> None:
     assert found[0] == pytest.approx(expected[0], abs=1e-6)
     if found[1] is not None:
         assert relative(found, expected) < 1e-4
-
-
-# --- SuperGrad ---
-
-
-def published(qubits: int) -> DrivenChain:
-    """SuperGrad's own chain with its random spread, and its own start."""
-    graph = pytest.importorskip(
-        "supergrad.scgraph.graph_mpc_fluxonium_1d", reason="supergrad is not installed"
-    )
-    made = graph.MPCFluxonium1D(qubits, periodic=False, seed=42)
-    made.create_single_qubit_pulse(range(qubits), [50.0] * qubits, True)
-    nodes = [made.nodes[name] for name in made.sorted_nodes]
-    edges = [made.edges[edge] for edge in made.sorted_edges]
-
-    def numbers(values: list[Any]) -> torch.Tensor:
-        return torch.tensor([float(value) for value in values], dtype=torch.float64)
-
-    pulses = [
-        numbers([node["pulsesq"][name] for node in nodes]) for name in ("amp", "omega_d", "phase", "length")
-    ]
-    energies = [
-        numbers([node[name] * node["variance"][name] for node in nodes]) / (2 * math.pi)
-        for name in ("ec", "ej", "el")
-    ]
-    couplings = [
-        numbers([edge[f"{name}_coupling"]["strength"] for edge in edges]) / (2 * math.pi)
-        for name in ("capacitive", "inductive")
-    ]
-    return DrivenChain(
-        2, Parameters(*pulses, *energies, numbers([node["phiext"] for node in nodes]), *couplings)
-    )
-
-
-FLUX = [name == "flux" for name in Parameters._fields]
-
-
-def by_flux(chain: DrivenChain) -> Any:
-    """Which entries of a gradient are by fluxes."""
-    return np.repeat(FLUX, [len(each) for each in chain.parameters])
-
-
-@pytest.mark.parametrize("qubits", [2, 3, 4])
-def test_supergrads_second_order_is_ours(qubits: int) -> None:
-    """At the settings of its benchmark, whose gradient by the flux is wrong (see below): without them, all of it."""
-    chain = published(qubits)
-    ours = Own(OwnIntegrator("published2", 4999)).prepare(chain)()
-    for diagonal in (True, False):
-        theirs = Supergrad(diagonal=diagonal).prepare(chain)()
-        assert theirs[0] == pytest.approx(ours[0], abs=1e-6)
-        compared = ~by_flux(chain) if diagonal else slice(None)
-        np.testing.assert_allclose(theirs[1][compared], ours[1][compared], rtol=0, atol=1e-6)
-
-
-# --- what is wrong, missing or refused ---
