@@ -117,12 +117,7 @@ def assert_damage_is_found(
     st.text(st.characters(codec="utf-8"), max_size=20),
 )
 def test_a_record_is_read_as_it_was_written(
-    folder: Path,
-    family: str,
-    median_s: float,
-    loss: float,
-    parameters: int,
-    text: str,
+    folder: Path, family: str, median_s: float, loss: float, parameters: int, text: str
 ) -> None:
     settings = SETTINGS[family]
     made = content(settings, median_s, loss, parameters=parameters, lost_s=median_s)

@@ -31,9 +31,9 @@ def refusal(given: dict[str, Any]) -> str:
 
 
 def refused(**changes: Any) -> str:
-    given = copy.deepcopy(GIVEN)
-    given["protocols"]["tuned"]["search"] |= changes
-    return refusal(given)
+    with pytest.raises(UserError) as error:
+        of(**changes)
+    return str(error.value)
 
 
 def search(**changes: Any) -> Search:
