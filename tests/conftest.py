@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import gc
 import os
@@ -55,8 +56,11 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """The tests themselves are run with the garbage collector."""
+    """The tests themselves are run with the garbage collector, which need not look at what was collected."""
+    gc.freeze()
     gc.enable()
+    # Else libraries say at the end that what only a collector frees has leaked.
+    atexit.register(gc.unfreeze)
 
 
 @pytest.fixture(scope="session", autouse=True)

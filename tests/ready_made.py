@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import yaml
-
 from ketscale import analysis
 from ketscale.config import Config, load
 from tests import ROOT
@@ -13,7 +11,7 @@ from tests import ROOT
 FOLDER = ROOT / "workflow" / "studies"
 ALL = sorted(FOLDER.glob("*.yaml"))
 # Studies that are laid over no other.
-WHOLE = [path for path in ALL if "over" not in yaml.safe_load(path.read_text())]
+WHOLE = [path for path in ALL if "\nover:" not in path.read_text()]
 
 
 def small(path: Path) -> Config:

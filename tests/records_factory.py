@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
 import shutil
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import asdict
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -43,10 +46,15 @@ SPANS = {
 }  # fmt: skip
 
 
-def default_study() -> dict[str, Any]:
-    """The settings in tests/data/study.yaml, which has most kinds of studies."""
+@cache
+def _study() -> dict[str, Any]:
     given: dict[str, Any] = yaml.safe_load((ROOT / "tests" / "data" / "study.yaml").read_text())
     return given
+
+
+def default_study() -> dict[str, Any]:
+    """The settings in tests/data/study.yaml, which has most kinds of studies."""
+    return copy.deepcopy(_study())
 
 
 def default_config() -> Config:

@@ -43,11 +43,8 @@ def classification(
     torch.manual_seed(seed)
     model = VQC(qubits=3, layers=2, inputs=12, outputs=3, dropout=dropout)
     rows = torch.randperm(samples + 40, generator=generator)
-    splits = {
-        "train": rows[:samples],
-        "validation": rows[samples : samples + 20],
-        "test": rows[samples + 20 :],
-    }
+    train, validation, test = rows.split((samples, 20, 20))
+    splits = {"train": train, "validation": validation, "test": test}
     return Classification(model, inputs, labels, splits, seed).to(dtype)
 
 

@@ -64,15 +64,10 @@ def case(kind: str, folder: Path) -> tuple[Path, Callable[[], Any]]:
                 write_edf(
                     folder / eeg_file(1, run), signal, [(1.0 + 3 * i, f"T{1 + i % 2}") for i in range(4)]
                 )
-            block = {
-                "subjects": [1],
-                "runs": [4, 8, 12],
-                "rate": 40,
-                "window": [0.5, 2.5],
-                "split": "runs",
-                "split_seed": 0,
-            }
-            return folder / eeg_file(1, 4), of(kind="eegmmidb", folder=str(folder), **block)
+            block = {"subjects": [1], "runs": [4, 8, 12], "rate": 40, "split": "runs", "split_seed": 0}
+            return folder / eeg_file(1, 4), of(
+                kind="eegmmidb", folder=str(folder), window=[0.5, 2.5], **block
+            )
         case "sentences":
             file = folder / "text.txt"
             file.write_text(

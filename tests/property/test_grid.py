@@ -45,18 +45,6 @@ def test_parse_is_the_inverse_of_path(run: Run) -> None:
     assert Run.parse(run.path) == Run.parse(run.folder) == Run.parse(f"/somewhere/else/{run.path}") == run
 
 
-@given(RUNS, RUNS)
-def test_two_runs_never_share_a_path(one: Run, other: Run) -> None:
-    assert (one.path == other.path) == (one == other)
-
-
-@given(RUNS, st.sampled_from(grid.run.AXES), st.data())
-def test_each_axis_is_part_of_the_path(run: Run, axis: str, data: st.DataObject) -> None:
-    value = getattr(run, axis)
-    other = type(run)(**{**vars(run), axis: value + 1 if isinstance(value, int) else value + "1"})
-    assert other.path != run.path
-
-
 @given(mutated(RUNS.map(lambda run: run.path)))
 @example("w/m/q1-l1-b1/s/cpu-n1r1t1/p/seed1٣")
 def test_a_mutated_path_is_refused_or_is_that_of_the_run_that_it_names(path: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -104,12 +104,6 @@ def timed(made: Row, step_s: float) -> Row:
     own |= {name: made[name] for name in ("layers", "simulator", "protocol", "features")}
     share = step_s / made["step_s"]
     return row(**own, step_s=step_s, first_step_s=2.0 * share, circuit_s=0.25 * share)
-
-
-def test_points_of_every_kind_are_made_up() -> None:
-    assert {"strong", "weak", "batch", "qubits", "simulator", "features", "break-even", "changes"} <= set(
-        SPEED
-    )
 
 
 @given(studied(), SEED)
@@ -252,30 +246,3 @@ def test_two_models_exchanged_invert_the_effect_and_swap_the_verdict(match: Matc
     assert opposite == words.get(word, word)
     if found and other:
         same(found.inverse() if match.unit == "times" else found.times(-1), other)
-
-
-@given(matched(), st.floats(1e-6, 1e6))
-def test_errors_in_another_unit_have_the_same_ratio(match: Match, unit: float) -> None:
-    def scaled(side: Candidate) -> Candidate:
-        tests = {seed: replace(test, value=test.value * unit) for seed, test in side.tests.items()}
-        return replace(side, tests=tests)
-
-    assert match.control
-    if match.chosen.metric is ERROR:
-        (found, word), (other, again) = of(match), of(replace(match, chosen=scaled(match.chosen), control=scaled(match.control)))  # fmt: skip
-        assert word == again
-        if found and other:
-            same(found, other)
-
-
-@given(matched(), SEED)
-def test_a_test_that_is_missing_is_one_fewer(match: Match, chance: int) -> None:
-    assert match.control
-    tests: Mapping[metrics.Seed, metrics.Scored] = match.chosen.tests
-    if not tests:
-        return
-    gone = sorted(tests)[chance % len(tests)]
-    less = replace(match.chosen, tests={seed: test for seed, test in tests.items() if seed != gone})
-    (found, _), (left, _) = of(match), of(replace(match, chosen=less))
-    if found:
-        assert (left.n if left else 0) == found.n - (gone in match.control.tests)

@@ -23,24 +23,7 @@ SHAPES = hn.array_shapes(min_dims=1, max_dims=4, min_side=0, max_side=12) | st.t
 DTYPES = st.sampled_from(["f4", "f8", "<f2", ">f8", "i1", "u1", "i8", "u8", "?", "c16", "S3", "U3", "M8[D]"])
 CLASSES = st.lists(st.sampled_from(["cat", "dog", "eel"]), min_size=40, max_size=40)
 CELLS = st.sampled_from(
-    [
-        "",
-        "nan",
-        "-inf",
-        "1,5",
-        "1_0",
-        "0x1",
-        "1e400",
-        "9" * 30,
-        "cat",
-        '"',
-        '"a\n',
-        "\ufeff1",
-        "٣",
-        "true",
-        " 2 ",
-        "-0",
-    ]
+    ["", "nan", "-inf", "1,5", "1_0", "1e400", "cat", '"', '"a\n', "\ufeff1", "٣", " 2 ", "-0"]
 )
 # The file, or what in it, or the setting. (The commands put the workload before it.)
 NAMED = ("mine.", "class ", "there are ", "groups", "column", "file")

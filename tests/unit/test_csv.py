@@ -9,14 +9,11 @@ import random
 from pathlib import Path
 from typing import Any
 
-import matplotlib.pyplot as plt
-import pandas as pd
 import pytest
 
 from benchmarks import output
 from ketscale import files
 from ketscale.analysis.columns import Column, Table
-from ketscale.analysis.drawing import style
 from tests import records_factory as factory
 
 # What a spreadsheet evaluates, or evaluates once it has cut off the white space.
@@ -64,20 +61,6 @@ def test_a_number_stays_one(number: Any) -> None:
     assert cells(files.csv_of([{"x": number}], ["x"])) == [["x"], [str(number)]]
 
 
-def test_plain_tables_have_the_bytes_that_they_had() -> None:
-    rows = [{"a": 1, "b": 0.1, "c": None, "d": "x,y"}, {"a": True, "d": 'say "yes"'}]
-    text = io.StringIO()
-    writer = csv.DictWriter(text, ["a", "b", "c", "d"], lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(rows)
-    assert files.csv_of(rows, ["a", "b", "c", "d"]).decode() == text.getvalue()
-
-
-def test_a_row_with_a_column_too_many_is_an_error() -> None:
-    with pytest.raises(ValueError, match="z"):
-        files.csv_of([{"a": 1, "z": 2}], ["a"])
-
-
 def test_a_table_of_values_has_what_its_file_says() -> None:
     names = [name for name in NAMES if name]
     rows = [
@@ -100,17 +83,6 @@ def test_a_table_of_values_has_what_its_file_says() -> None:
     assert found["value"].tolist() == [row["value"] for row in rows]
     assert found["quiet"].dropna().tolist() == [True] * len(rows[::3])
     assert found["flag"].isna().all()
-
-
-def test_the_data_of_a_figure_have_no_formula() -> None:
-    names = [name for name in NAMES if "\r" not in name]
-    data = pd.DataFrame({"curve": names, "-y": range(0, -len(names), -1), "kind": pd.Categorical(names)})
-    made = style.files(lambda inputs: (plt.figure(), data), None)  # type: ignore[arg-type]
-    written = cells(made["csv"])
-    assert not any(is_formula(cell) for row in written for cell in row)
-    assert [row[0] for row in written[1:]] == [files.as_cell(name) for name in names]
-    assert [row[1] for row in written[1:]] == [str(-i) for i in range(len(names))]
-    assert list(data.columns) == ["curve", "-y", "kind"]
 
 
 def test_the_rows_of_a_benchmark_have_no_formula() -> None:

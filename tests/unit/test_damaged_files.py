@@ -21,8 +21,7 @@ from ketscale.errors import UserError, short
 from ketscale.problems.images import idx
 from tests.own_files import ANIMALS, VECTORS, loaded, npy
 
-ZEROS = bytes(100 << 20)
-LITTLE_MEMORY = 16 << 20
+MUCH, LITTLE_MEMORY = 40 << 20, 16 << 20
 
 
 def header(*sizes: int) -> bytes:
@@ -42,18 +41,12 @@ def refused(read: Callable[[], Any], name: str) -> None:
 
 
 # The product of the second is 2^64, which is 0 in an integer of 64 bits.
-@pytest.mark.parametrize(
-    "content",
-    [header(2**32 - 1, 2**32 - 1, 2**32 - 1) + b"1234", header(2**31, 2**31, 4), header(2, 2) + ZEROS],
-    ids=["too short", "2^64", "too long"],
-)
-@pytest.mark.parametrize("packed", [False, True])
-def test_an_idx_file_is_read_no_further_than_its_header_promises(
-    content: bytes, packed: bool, tmp_path: Path
-) -> None:
+def test_an_idx_file_is_read_no_further_than_its_header_promises(tmp_path: Path) -> None:
     path = tmp_path / "x"
-    path.write_bytes(gzip.compress(content, 1) if packed else content)
-    refused(lambda: idx.read(path), str(path))
+    few, many = header(2**32 - 1, 2**32 - 1, 2**32 - 1) + b"1234", header(2, 2) + bytes(MUCH)
+    for content in (few, header(2**31, 2**31, 4), many, gzip.compress(few), gzip.compress(many, 1)):
+        path.write_bytes(content)
+        refused(lambda: idx.read(path), str(path))
 
 
 def array(values: Any, more: bytes = b"") -> bytes:
@@ -69,22 +62,16 @@ def promising(shape: str) -> bytes:
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text + bytes(320)
 
 
-@pytest.mark.parametrize(
-    "content",
-    [array(VECTORS, ZEROS), promising("(900719925474, 7)"), promising("(" * 3000)],
-    ids=["long", "short", "deep"],
-)
-def test_arrays_are_read_no_further_than_their_headers_promise(content: bytes, tmp_path: Path) -> None:
-    with zipfile.ZipFile(tmp_path / "mine.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
-        file.writestr("x.npy", content)
-        file.writestr("y.npy", array(ANIMALS))
-    refused(lambda: loaded({"kind": "arrays", "file": str(tmp_path / "mine.npz")}), "mine.npz: x")
-    (tmp_path / "x.npy").write_bytes(content)
+def test_arrays_are_read_no_further_than_their_headers_promise(tmp_path: Path) -> None:
     pair = {"features": str(tmp_path / "x.npy"), "labels": npy(tmp_path, "y.npy", ANIMALS)}
-    refused(lambda: loaded({"kind": "arrays", **pair}), "x.npy")
+    for content in (array(VECTORS, bytes(MUCH)), promising("(900719925474, 7)"), promising("(" * 3000)):
+        with zipfile.ZipFile(tmp_path / "mine.npz", "w", zipfile.ZIP_DEFLATED, compresslevel=1) as file:
+            file.writestr("x.npy", content)
+            file.writestr("y.npy", array(ANIMALS))
+        refused(lambda: loaded({"kind": "arrays", "file": str(tmp_path / "mine.npz")}), "mine.npz: x")
+        (tmp_path / "x.npy").write_bytes(content)
+        refused(lambda: loaded({"kind": "arrays", **pair}), "x.npy")
 
 
 def test_what_a_library_says_becomes_one_short_line() -> None:
-    assert short("two\n lines\x1b") == r"two lines\x1b"
-    assert short("x" * 500) == "x" * 119 + "…"
-    assert short("x" * 120) == "x" * 120
+    assert short("two\n lines\x1b" + "x" * 500) == r"two lines\x1b" + "x" * 106 + "…"

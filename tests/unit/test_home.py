@@ -7,8 +7,6 @@ import pytest
 from ketscale import files
 from ketscale.errors import UserError
 from ketscale.jobs import doctor, launch
-from ketscale.jobs.slurm import check
-from ketscale.jobs.slurm.site import Site, SiteFile
 from tests.toys import run_at
 
 HOMELESS = "set HOME to a folder of your own"
@@ -50,7 +48,3 @@ def test_mpi_needs_a_home_and_says_so():
         launch.prefix_here(run_at("mpi-n1r2t1"))
     assert HOMELESS in doctor._two_ranks(run_at("mpi-n1r2t1"), "")[1]
     assert launch.prefix_here(run_at("ddp-cpu-n1r2t1"))
-
-
-def test_the_accounts_of_a_user_without_a_name_are_left_to_sbatch():
-    check._check_account(Site(SiteFile(limits=[{"minutes": 30, "memory_mb": 1000}]), lambda run: {}))

@@ -45,15 +45,3 @@ def test_every_row_has_the_fewest_steps_or_nearly_for_its_error(tmp_path: Path) 
             evolved(case, row["simulator"], row["steps_in_segment"] // 2)[0] - evolved(case, "exact", None)[0]
         )
         assert float(fewer.norm(dim=0).max()) > LARGEST_ERROR
-
-
-def test_what_needs_too_long_is_over_budget(tmp_path: Path) -> None:
-    file = tmp_path / "chains.json"
-    arguments = (
-        "--qubits 2 --kinds ket --chains laboratory --segments 4 --simulators exact,suzuki4 --repeats 5"
-    )
-    assert cli.main(["bench", "chains", *arguments.split(), "--budget", "1e-9", "--json", str(file)]) == 0
-    row = json.loads(file.read_text())["rows"][-1]
-    assert row["status"] == "over budget" and row["reason"].startswith(
-        "1 steps in a segment have an error of"
-    )

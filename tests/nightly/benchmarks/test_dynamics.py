@@ -1,11 +1,9 @@
-"""The benchmark of dynamics: rows, files, what is wrong, missing or too slow, and packages that agree."""
+"""The benchmark of dynamics: rows, what is wrong or too slow, and packages that agree."""
 
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -25,7 +23,6 @@ from benchmarks.dynamics import (
 from benchmarks.runner import Call, Row
 from ketscale import cli
 from ketscale.engines.dynamics.generators import Division
-from ketscale.errors import UserError
 
 SMALL = ControlCase("control", 1, 4, 3)
 MODULES = {name: name.partition("-")[0] for name in PEERS if name != "plain-torch"} | {
@@ -40,7 +37,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ceiling, "SIZE", 16)
 
 
-def test_a_whole_benchmark(tmp_path: Path, capsys: Any) -> None:
+def test_a_whole_benchmark(tmp_path: Path) -> None:
     files = [tmp_path / f"bench.{kind}" for kind in ("json", "md")]
     options = [str(part) for pair in zip(("--json", "--markdown"), files, strict=True) for part in pair]
     names = "exact,exact-torch,rk4-0.01,literal-0.01,plain-torch,qutip"
@@ -59,8 +56,6 @@ def test_a_whole_benchmark(tmp_path: Path, capsys: Any) -> None:
     assert [rows[name]["fraction"] is None for name in ("exact", "qutip")] == [False, True]
     assert "| control | 1 | 4 | 3 | exact | " in files[1].read_text()
     assert rows["qutip"]["times"] > 0 and rows["qutip"]["beside"] in ("exact", "exact-torch")
-    line = f"control 1q 4 segments x 3: qutip {rows['qutip']['times']:.3g} times as long as {rows['qutip']['beside']}"
-    assert line in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("qubits", [1, 2])
@@ -92,17 +87,6 @@ def test_each_is_compared_with_the_fastest_of_ours_whose_error_is_no_larger() ->
     }
 
 
-@pytest.mark.parametrize("name", MODULES)
-def test_a_package_that_is_not_here_is_named(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, MODULES[name], None)
-    with pytest.raises(UserError, match=rf"^{MODULES[name]} is not here .* make env-dynamics-bench has it$"):
-        Dynamics(simulators=(name,), asked=True).run()
-    found = Dynamics(simulators=(name,), segments=4, batch=(2,), repeats=5).run()
-    assert [(row["status"], MODULES[name] in row["reason"]) for row in found["rows"]] == [
-        ("not installed", True)
-    ]
-
-
 class Off:
     """`exact` with a relative error."""
 
@@ -118,12 +102,7 @@ class Off:
 
 @pytest.mark.parametrize(
     "error, budget, status",
-    [
-        (1e-6, 60, "parity failed"),
-        (float("nan"), 60, "parity failed"),
-        (1e-10, 0, "over budget"),
-        (1e-10, 60, "timed"),
-    ],
+    [(1e-6, 60, "parity failed"), (float("nan"), 60, "parity failed"), (1e-10, 0, "over budget")],
 )
 def test_what_is_wrong_or_slow_is_not_timed(
     error: float, budget: float, status: str, monkeypatch: pytest.MonkeyPatch
@@ -131,8 +110,7 @@ def test_what_is_wrong_or_slow_is_not_timed(
     monkeypatch.setattr(dynamics, "create", lambda name: Off(error))
     asked = {"simulators": ("exact",), "segments": 4, "batch": (2,), "budget": float(budget), "repeats": 5}
     (row,) = Dynamics(**asked).run()["rows"]
-    assert row["status"] == status
-    assert (row["median_s"] is None) == (status != "timed")
+    assert (row["status"], row["median_s"]) == (status, None)
 
 
 def test_times_of_a_loop_are_projected_to_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,15 +1,9 @@
-"""The benchmarks on a GPU, as far as a CPU can tell: what is imported, graphs with a stand-in for their capture, ceilings."""
+"""The benchmarks on a GPU, as far as a CPU can tell: steps that can be captured as graphs, and train the same."""
 
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import json
-import subprocess
-import sys
-from collections import defaultdict
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,137 +13,14 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from benchmarks import circuits, memory, output, steps, stopwatch
-from benchmarks.circuits import CircuitCase, Circuits, create, loss_of
-from benchmarks.models import Models
-from benchmarks.peers.kronecker import Kronecker
-from benchmarks.runner import GRAPH, Call, Row, best_s
+from benchmarks import circuits, steps
+from benchmarks.circuits import CircuitCase, create, loss_of
 from benchmarks.steps import ModelCase
 from ketscale.engines import randomness
 from ketscale.engines.circuits.fused import gpu
-from ketscale.engines.graphs import WARM_CALLS, Refused, nothing
 from ketscale.layers.dropout import MASKS
-from tests.nightly.engines.test_fused_gpu import Hopper
 
 CPU = torch.device("cpu")
-CASE = CircuitCase("qlcu", 3, 4, 1)
-
-needs_triton = pytest.mark.skipif(
-    importlib.util.find_spec("triton") is None, reason="triton is not installed: make triton-extra"
-)
-
-
-# --- without other packages ---
-
-SCRIPT = """
-import json, sys
-ABSENT = {absent}
-for name in ABSENT:
-    sys.modules[name] = None
-from benchmarks.circuits import Circuits
-result = Circuits(
-    ansatz=("qlcu",), qubits=(3,), batch=(4,), simulators={names}, asked=True, repeats=5, threads=1
-).run()
-print(json.dumps(dict(rows=[(r["simulator"], r["status"], r["reason"]) for r in result["rows"]],
-                      reference=result["reference"])))
-"""
-ABSENT = (
-    "msgspec", "yaml", "pennylane", "qiskit", "pandas", "matplotlib", "scipy", "sklearn", "psutil", "jax", "transformers",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("names", "absent"), [(("kronecker",), (*ABSENT, "llvmlite")), (("fused", "kronecker"), ABSENT)]
-)
-def test_torch_and_numpy_are_enough(names: tuple[str, ...], absent: tuple[str, ...]) -> None:
-    script = SCRIPT.format(absent=absent, names=names)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-3000:]
-    result = json.loads(done.stdout)
-    assert result == {"rows": [[name, "timed", None] for name in names], "reference": "kronecker"}
-
-
-MODELS_SCRIPT = """
-import sys
-for name in {absent}:
-    sys.modules[name] = None
-from benchmarks.models import Models
-names = ("hydra", "superposition_transformer")
-bench = Models(models=names, qubits=(2,), batch=(2,), simulators=("fused",), repeats=5, threads=1)
-print(*(row["status"] for row in bench.run()["rows"]))
-"""
-
-
-def test_models_need_only_the_package_of_their_settings_too() -> None:
-    absent = tuple(name for name in ABSENT if name != "msgspec")
-    script = MODELS_SCRIPT.format(absent=absent)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=300)
-    assert (done.returncode, done.stdout) == (0, "timed timed\n"), done.stderr[-3000:]
-
-
-# --- graphs, with a stand-in for their capture ---
-
-
-def pretended(
-    call: Callable[[], Any], device: torch.device, needed: int | None, before: Callable[[], None] = nothing
-) -> Callable[[], Any]:
-    """What `captured` does, without a GPU: the replay is the call."""
-    for _ in range(WARM_CALLS):
-        before()
-        call()
-
-    def replay() -> Any:
-        before()
-        return call()
-
-    return replay
-
-
-@pytest.fixture
-def instant(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Graphs take one second, everything else three."""
-
-    def steady(calls: dict[Any, Any], repeats: int) -> dict[Any, stopwatch.Timing]:
-        return {name: stopwatch.Timing(1.0 if GRAPH in name else 3.0, 0.5, repeats) for name in calls}
-
-    monkeypatch.setattr(stopwatch, "steady", steady)
-
-
-def row_of(capture: Any, uncapturable: str | None = None) -> Row:
-    bench, kronecker = Circuits(repeats=5), Kronecker("kronecker", CPU)
-    kronecker.uncapturable = uncapturable
-    bench.found, bench.capture = {"kronecker": kronecker}, capture
-    bench.refer_to("kronecker")
-    (row,) = bench.measure(CASE)
-    return row
-
-
-@pytest.mark.usefixtures("instant")
-def test_a_graph_is_timed_beside_the_call_and_counts_where_it_is_faster() -> None:
-    row = row_of(pretended)
-    assert (row["median_s"], row["graph_median_s"], row["graph_reason"]) == (3.0, 1.0, None)
-    assert best_s(row) == 1.0
-    assert row["gflops"] == pytest.approx(3 * row_of(None)["gflops"])
-    assert "kronecker 1 s" in output.line(Circuits, CASE, [row])
-
-
-@pytest.mark.usefixtures("instant")
-def test_a_graph_with_other_results_is_not_timed() -> None:
-    def wrong(call: Call, *_: Any) -> Call:
-        return lambda: tuple(1.001 * part for part in call())
-
-    row = row_of(wrong)
-    assert (row["status"], row["median_s"], row["graph_median_s"]) == ("timed", 3.0, None)
-    assert row["graph_reason"] == "the replay is off by 1.0e-03 of the norm"
-
-
-@pytest.mark.usefixtures("instant")
-def test_a_simulator_says_why_it_has_no_graph() -> None:
-    assert row_of(pretended, "it runs on the host")["graph_reason"] == "it runs on the host"
-    assert row_of(lambda *_: Refused("RuntimeError: no"))["graph_reason"] == "RuntimeError: no"
-
-
-# --- training steps as graphs ---
 
 
 def test_a_device_step_has_the_keys_of_the_step_that_it_is_set_to() -> None:
@@ -260,74 +131,3 @@ def test_a_step_that_takes_indices_from_the_host_is_found() -> None:
     before()
     with pytest.raises(AssertionError, match=r"\(0, 3, 2, 1\)"):
         assert_capturable(call)
-
-
-def models_row(capture: Any) -> Any:
-    bench = Models(simulators=("fused",))
-    bench.capture = capture
-    (row,) = bench.measure(ModelCase("mamba", 2, 8))
-    return row
-
-
-@pytest.fixture
-def small(monkeypatch: pytest.MonkeyPatch, instant: None) -> None:
-    monkeypatch.setattr(memory, "peak_bytes", lambda *_: 1)
-    # On a busy machine a step may take more than a second, which is too long for a graph.
-    monkeypatch.setattr(stopwatch, "LONG_S", float("inf"))
-
-
-@pytest.mark.usefixtures("small")
-def test_a_step_as_a_graph_has_the_losses_of_the_steps() -> None:
-    row = models_row(pretended)
-    assert (row["status"], row["graph_reason"]) == ("timed", None)
-    assert (row["median_s"], row["graph_median_s"]) == (3.0, 1.0)
-    (line,) = Models.summary([row])
-    assert "fused as a graph 3x" in line
-
-
-@pytest.mark.usefixtures("small")
-def test_a_graph_that_repeats_the_same_dropout_is_not_timed() -> None:
-    def stale(call: Any, device: torch.device, needed: int | None, before: Callable[[], None]) -> Any:
-        for _ in range(WARM_CALLS):
-            before()
-            call()
-        return call
-
-    row = models_row(stale)
-    assert (row["status"], row["graph_median_s"]) == ("timed", None)
-    assert row["graph_reason"].startswith("losses of replays [")
-
-
-# --- ceilings ---
-
-
-@needs_triton
-@pytest.mark.parametrize(
-    ("name", "arguments", "instruction"),
-    [("multiply_add", (0.999, 0.001), "fma.rn.f32"), ("exchange", (37,), "st.shared")],
-)
-def test_a_ceiling_compiles_to_what_it_measures(
-    name: str, arguments: Any, instruction: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    from triton.runtime import driver
-
-    from benchmarks import gpu_ceiling
-
-    kernel = getattr(gpu_ceiling, name)
-    monkeypatch.setenv("TRITON_CACHE_DIR", str(tmp_path))
-    monkeypatch.setattr(driver, "_active", Hopper())
-    monkeypatch.setattr(kernel, "device_caches", defaultdict(kernel.create_binder))
-    size, unrolled = gpu_ceiling.SIZE, gpu_ceiling.UNROLLED
-    made = kernel.warmup(
-        torch.zeros(2, size),
-        *arguments,
-        512,
-        SIZE=size,
-        UNROLLED=unrolled,
-        grid=(2,),
-        **gpu_ceiling.OPTIONS,
-    )
-    # Eight numbers a thread, in each of the unrolled rounds.
-    assert made.asm["ptx"].count(instruction) >= unrolled
-    if name == "multiply_add":
-        assert made.asm["ptx"].count(instruction) == unrolled * size // 128

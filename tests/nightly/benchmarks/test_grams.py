@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pennylane as qml
 import pytest
 
 from benchmarks import stopwatch
-from benchmarks.grams import SIMULATORS, GramCase, Own, create, features_of
+from benchmarks.grams import SIMULATORS, GramCase, create, features_of
 from benchmarks.runner import Call
 from benchmarks.stopwatch import Timing
 from ketscale import cli
@@ -51,16 +50,3 @@ def test_a_whole_benchmark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> N
     assert [row["by_fused"] for row in rows.values()] == [1, 1, pytest.approx(300 / 190)]
     assert [row["median_s"] for row in rows.values()] == [2, 2, pytest.approx(2 * 300 / 190)]
     assert rows["pennylane-pairs"]["iqr_s"] == pytest.approx(0.5 * 300 / 190)
-
-
-def test_a_wrong_matrix_is_not_timed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def off(self: Own, case: GramCase) -> Any:
-        return lambda: np.eye(case.samples)
-
-    monkeypatch.setattr(Own, "prepare", off)
-    file = tmp_path / "rows.json"
-    assert (
-        cli.main(["bench", "grams", *f"--qubits 2 --samples 5 --simulators fused --json {file}".split()]) == 0
-    )
-    (row,) = json.loads(file.read_text())["rows"]
-    assert row["status"] == "parity failed" and row["reason"].startswith("off by ")

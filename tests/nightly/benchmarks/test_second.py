@@ -11,12 +11,6 @@ pytestmark = pytest.mark.filterwarnings(
 )  # torch's forward mode itself
 
 
-def test_every_way_is_timed_in_every_turn() -> None:
-    found = second.measured(2, 3, turns=2)
-    assert found.keys() == {second.GRADIENT, second.SQUARED, *second.WAYS}
-    assert all(times.shape == (2,) and (times > 0).all() for times in found.values())
-
-
 def test_a_row_is_printed_for_every_way(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

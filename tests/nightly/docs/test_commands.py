@@ -34,7 +34,7 @@ ELSEWHERE = {
     "-m pytest": "tests/nightly/contract/test_added.py",
     "-m docs._generate": "tests/style/docs/test_site.py",
     "-m benchmarks.readers": "tests/nightly/benchmarks/test_readers.py",
-    "-m benchmarks.download_race": "tests/nightly/benchmarks/test_download_race.py",
+    "-m benchmarks.download_race": "needs recordings of eegmmidb",
     "-m tests.unit.jobs.judged_costs": "tests/unit/jobs/test_costs.py",
     "-m benchmarks.first": "tests/nightly/benchmarks/test_first.py",
     "-m benchmarks.second": "tests/nightly/benchmarks/test_second.py",

@@ -9,28 +9,30 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from statistics import median
 from typing import Any
-
-import matplotlib.pyplot as plt
 
 from benchmarks import output
 from benchmarks.circuits import Circuits, factors
 from benchmarks.figures import bars, heatmap, save
 from benchmarks.models import Models
-from benchmarks.runner import best_s
-from ketscale.analysis.drawing import style
+from benchmarks.runner import Benchmark
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
-from ketscale.grid import HISTORY, Run
+from ketscale.grid import HISTORY
 from ketscale.problems.registry import read_config
 from ketscale.words import duration
 from tests import ROOT
 
 # The parts that train whole runs, and the config with the folder of their results.
 STUDIES = {"ranks": "one-gpu.yaml", "devices": "one-gpu.yaml", "control": "control.yaml"}
+# The parts that are benchmarks, with the heading of their tables.
+BENCHMARKS: dict[str, tuple[str, type[Benchmark]]] = {
+    "simulators": ("Simulators", Circuits),
+    "peers": ("Simulators of others", Circuits),
+    "models": ("Training steps", Models),
+}
 SCHEMA = 1
 NOT_MEASURED = "Not measured: "
 
@@ -156,139 +158,25 @@ def _known(result: Result) -> dict[str, Any]:
     return {**result["code"], "gpu": gpu, "cpu": about["cpu"], "threads": about["cores"], "ceiling": {}}
 
 
-def goals(result: Result) -> list[str]:
-    """What was to be reached, and what was."""
-    timed = merged(result, "simulators")
-    if timed is None:
-        return [absent(result, "simulators")]
-    chosen = [row for row in timed["rows"] if row["ansatz"] == "strongly_entangling" and row["qubits"] == 8]
-    said = []
-    for row in chosen:
-        if row["simulator"] == "fused" and row["batch"] == 32 and best_s(row):
-            said.append(
-                f"- 8 qubits, 3 layers, batch 32: {duration(best_s(row))} for values and gradients (goal: below 0.3 ms)"
-            )
-        if row["simulator"] == "fused" and row["batch"] == 8192 and row["fraction"] is not None:
-            said.append(
-                f"- the same at batch 8192: {100 * row['fraction']:.0f} % of the multiply-add rate (goal: 25 %)"
-            )
-    others = merged(result, "peers")
-    rows = [timed["rows"], others["rows"] if others else []]
-    lost = [f for each in rows for f in factors(each) if f.speedup < 1]
-    said += [f"- slower than {f.peer} in {f.case}: {f.speedup:.2f}x" for f in lost]
-    return said or ["Not measured: no cell of 8 qubits was finished."]
-
-
-def crossings(result: Result) -> list[str]:
-    """For each size and number of cores, the smallest batch from which the GPU is faster for all larger ones."""
-    times = cells(part(result, "crossing"))
-    lines = sorted({line for line, *_ in times if line[0] == "cpu"}, key=lambda line: line[1])
-    if not times:
-        return [absent(result, "crossing")]
-    if not any(line[0] == "cuda" for line, *_ in times):
-        return ["Not measured: no GPU was there to compare with.", "", *table(*times_table(times))]
-    sizes = sorted({qubits for _, qubits, _ in times})
-    rows = [[qubits, *(crossing(times, qubits, line) for line in lines)] for qubits in sizes]
-    head = ["qubits", *(f"faster than {count} core{'s' * (count > 1)} from batch" for _, count in lines)]
-    return [*table(head, rows), "", *table(*times_table(times))]
-
-
-Line = tuple[str, int]
-
-
-def cells(findings: Findings) -> dict[tuple[Line, int, int], float]:
-    """Seconds by (device, threads), qubits and batch; of a GPU the shorter of eager and graph."""
-    return {
-        ((found["device"], found["threads"]), found["cell"]["qubits"], found["cell"]["batch"]): min(
+def times_table(result: Result) -> list[str]:
+    """Times of `fused` by size, batch, and device or number of threads; of a GPU the shorter of eager and graph."""
+    times = {
+        (found["cell"]["qubits"], found["cell"]["batch"], found["device"], found["threads"]): min(
             found["median_s"].values()
         )
-        for found in findings
+        for found in part(result, "crossing")
         if "cell" in found
     }
-
-
-def crossing(times: Mapping[tuple[Line, int, int], float], qubits: int, line: Line) -> str:
-    """In words."""
-    gpu = ("cuda", 1)
-    batches = sorted(b for where, q, b in times if where == line and q == qubits and (gpu, q, b) in times)
-    wins = [times[gpu, qubits, b] < times[line, qubits, b] for b in batches]
-    if not batches:
-        return "not measured"
-    if not wins[-1]:
-        return f"not up to {batches[-1]}"
-    first = max((i + 1 for i, won in enumerate(wins) if not won), default=0)
-    return str(batches[first])
-
-
-def times_table(times: Mapping[tuple[Line, int, int], float]) -> tuple[list[str], list[list[object]]]:
-    """Head and rows of all times."""
-    lines = sorted({line for line, *_ in times})
-    points = sorted({(qubits, batch) for _, qubits, batch in times})
-    names = ["GPU" if where == "cuda" else f"{count} thread{'s' * (count > 1)}" for where, count in lines]
-    rows: list[list[object]] = [
-        [*point, *(duration(times[line, *point]) if (line, *point) in times else "" for line in lines)]
+    if not times:
+        return [absent(result, "crossing")]
+    lines = sorted({key[2:] for key in times})
+    points = sorted({key[:2] for key in times})
+    head = ["GPU" if where == "cuda" else f"{count} thread{'s' * (count > 1)}" for where, count in lines]
+    rows = [
+        [*point, *(duration(times[key]) if (key := (*point, *line)) in times else "" for line in lines)]
         for point in points
     ]
-    return ["qubits", "batch", *names], rows
-
-
-def records(result: Result) -> dict[str, dict[str, Any]]:
-    """The records of whole runs, by path."""
-    found = (one for name in STUDIES for one in part(result, name))
-    return {one["run"]: one["record"] for one in found if "record" in one}
-
-
-def ranks(result: Result) -> list[str]:
-    """Step times of whole runs, and what each layout gains over one core at the same work, paired by seed."""
-    found = records(result)
-    if not found:
-        return [absent(result, "ranks")]
-    # A run that diverged or ran out of memory has a record, and no time.
-    steps = {
-        Run.parse(path): record["timing"]["step"]["median_s"]
-        for path, record in found.items()
-        if record["timing"]["step"]["median_s"]
-    }
-    rows = []
-    for run in sorted(dict.fromkeys(_without_seed(run) for run in steps)):
-        seeds = {each.seed: each for each in steps if _without_seed(each) == run}
-        some = next(iter(seeds.values()))
-        pairs = [
-            steps[base] / steps[each] for each in seeds.values() for base in steps if _one_core_of(base, each)
-        ]
-        gain = f"{median(pairs):.2f}x" if pairs else ""
-        busy = sum(
-            not record["quiet"]["quiet"]
-            for path, record in found.items()
-            if Run.parse(path) in seeds.values()
-        )
-        step = duration(median(steps[each] for each in seeds.values()))
-        about = (some.model, some.size, some.batch, some.simulator, some.layout)
-        rows.append([*about, len(seeds), step, gain, busy or ""])
-    head = ["model", "size", "batch", "simulator", "layout", "seeds", "step", "over one core", "not quiet"]
-    return table(head, rows)
-
-
-def _without_seed(run: Run) -> tuple[object, ...]:
-    return (
-        run.workload,
-        run.model,
-        run.size,
-        run.batch,
-        run.simulator,
-        run.backend,
-        run.nodes,
-        run.ranks,
-        run.threads,
-    )
-
-
-def _one_core_of(base: Run, run: Run) -> bool:
-    same = all(
-        getattr(base, name) == getattr(run, name)
-        for name in ("workload", "model", "size", "batch", "simulator", "seed")
-    )
-    return same and base.layout == "cpu-n1r1t1"
+    return table(["qubits", "batch", *head], rows)
 
 
 def compiled(result: Result) -> list[str]:
@@ -311,34 +199,6 @@ def figures(result: Result) -> Iterator[tuple[str, Any]]:
     trained = merged(result, "models")
     if trained is not None:
         yield "models", bars(trained)
-    times = cells(part(result, "crossing"))
-    if times:
-        yield "crossing", lines_of(times, title(result))
-
-
-def lines_of(times: Mapping[tuple[Line, int, int], float], name: str) -> Any:
-    """Time against batch, a panel for each size and a line for each device."""
-    style.theme()
-    sizes = sorted({qubits for _, qubits, _ in times})
-    figure, axes = plt.subplots(
-        1, len(sizes), figsize=(1 + 3.6 * len(sizes), 3.8), sharey=True, layout="constrained"
-    )
-    panels = [axes] if len(sizes) == 1 else list(axes)
-    for panel, qubits in zip(panels, sizes, strict=True):
-        for number, line in enumerate(sorted({line for line, *_ in times})):
-            points = sorted(
-                (batch, s) for (where, q, batch), s in times.items() if where == line and q == qubits
-            )
-            label = name if line[0] == "cuda" else f"{line[1]} thread{'s' * (line[1] > 1)}"
-            colour = style.colour(number)
-            panel.plot(*zip(*points, strict=True), label=label, marker="o", ms=4, lw=1.5, color=colour)
-        panel.set_xscale("log", base=2)
-        panel.set_xticks([1, 8, 64, 512, 4096], ["1", "8", "64", "512", "4096"])
-        panel.set(title=f"{qubits} qubits", xlabel="batch")
-    style.log_seconds(panels[0].yaxis)
-    panels[0].set_ylabel("values and gradients")
-    panels[-1].legend(fontsize=7)
-    return figure
 
 
 # --- writing ---
@@ -346,30 +206,13 @@ def lines_of(times: Mapping[tuple[Line, int, int], float], name: str) -> Any:
 
 def page(result: Result, drawn: Sequence[str]) -> str:
     """The whole page."""
-    timed, trained = merged(result, "simulators"), merged(result, "models")
-    others = merged(result, "peers")
-    sections = {
-        "What was proved": proofs(result),
-        "Goals": goals(result),
-        "Simulators": [output.as_markdown(Circuits, timed).decode()]
-        if timed
-        else [absent(result, "simulators")],
-        "Simulators of others": [output.as_markdown(Circuits, others).decode()]
-        if others
-        else [absent(result, "peers")],
-        "Training steps": [output.as_markdown(Models, trained).decode()]
-        if trained
-        else [absent(result, "models")],
-        "GPU against cores": crossings(result) if part(result, "crossing") else [absent(result, "crossing")],
-        "Whole runs": ranks(result),
-        "Kernels": compiled(result),
-    }
-    pictures = {
-        "simulators": "Simulators",
-        "peers": "Simulators of others",
-        "models": "Training steps",
-        "crossing": "GPU against cores",
-    }
+    sections = {"What was proved": proofs(result)}
+    for name, (heading, benchmark) in BENCHMARKS.items():
+        timed = merged(result, name)
+        sections[heading] = (
+            [output.as_markdown(benchmark, timed).decode()] if timed else [absent(result, name)]
+        )
+    sections |= {"GPU against cores": times_table(result), "Kernels": compiled(result)}
     lines = [
         f"# {title(result)}",
         "",
@@ -377,9 +220,11 @@ def page(result: Result, drawn: Sequence[str]) -> str:
         "",
         *hardware(result),
     ]
-    for name, body in sections.items():
-        shown = [f"![{name}]({slug(result)}-{key}.svg)" for key in drawn if pictures[key] == name]
-        lines += ["", f"## {name}", "", *shown, *([""] if shown else []), *body]
+    for heading, body in sections.items():
+        shown = [
+            f"![{heading}]({slug(result)}-{name}.svg)" for name in drawn if BENCHMARKS[name][0] == heading
+        ]
+        lines += ["", f"## {heading}", "", *shown, *([""] if shown else []), *body]
     return "\n".join(line.rstrip() for line in "\n".join(lines).split("\n")).rstrip() + "\n"
 
 

@@ -91,13 +91,6 @@ def test_a_part_writes_what_it_finds(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["gpu.json"]
 
 
-def test_an_unknown_part_is_refused(tmp_path: Path) -> None:
-    done = ran("machines", "--out", str(tmp_path / "gpu.json"))
-    assert done.returncode == 2
-    assert "no part is called machines; choose from machine, imports" in done.stderr
-    assert not list(tmp_path.iterdir())
-
-
 def test_what_is_absent_is_skipped_by_name(check: ModuleType, tmp_path: Path) -> None:
     part = check.Part("x", 5, needs=("json", "no_such_package"))
     assert check.missing(part, tmp_path) == ["no_such_package"]

@@ -79,35 +79,6 @@ def test_a_preempted_run_is_requeued_and_resumed(project, undisturbed):
     assert "PREEMPTED" in accounted(job.id, "State", "--duplicates")
 
 
-@pytest.mark.long
-def test_a_requeued_run_is_resumed(project, undisturbed):
-    run = one_run(project, TWO_NODES[0])
-    with project.running(target(run)) as driver:
-        job = until_saved(project, run)
-        ask("scontrol", "requeue", job.id)
-        assert driver.wait(300) == 0, project.log
-    assert_same_end(project, run, undisturbed)
-    assert project.record(run)["slurm_job_id"] == job.id
-
-
-@pytest.mark.long
-def test_a_changed_config_never_resumes(project):
-    run = one_run(project)
-    with project.running(target(run)):
-        job = until_saved(project, run)
-        ask("scancel", job.id)
-        wait_for("the run to stop", lambda: not queue.jobs(project.folder))
-    project.ketscale("recover")
-    project.study(**config(["cpu-n1r1t1"], steps=300))
-    project.snakemake(target(run))
-    record = project.record(run)
-    assert record["resumed"] == 0
-    assert (
-        "belongs to other settings, features or code: starting from the beginning"
-        in (project.results(run) / "train.log").read_text()
-    )
-
-
 @pytest.mark.nightly
 def test_a_full_memory_is_said_with_the_request_that_fits_and_the_retry_asks_for_more(project):
     project.site(limits=[{"minutes": 5, "memory_mb": 100}])

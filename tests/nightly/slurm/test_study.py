@@ -147,15 +147,6 @@ def test_quality_lies_within_the_spread_of_the_seeds(finished: Project, local: P
     assert ((here.mean() - there.mean()).abs() <= spread + 1e-9).all()
 
 
-def test_the_columns_of_timing_are_there(finished: Project, local: Path):
-    here, there = (table(folder, "scaling") for folder in (tables_of(finished), local))
-    assert list(here.columns) == list(there.columns)
-    assert set(there["layout"]) | set(TWO_NODES) == set(here["layout"])
-    assert ((here["step_s"] > 0) | (here["timed_out"] > 0)).all()
-    # Whether there is a ratio to it depends on which of the seeds found the machine quiet.
-    assert (here.loc[here["layout"].isin(TWO_NODES), "same_reference"] == "cpu-n1r1t1").all()
-
-
 def test_one_missing_seed_is_a_target(finished: Project):
     run = next(run for run in ASKED if run.protocol == "quality" and run.model == "mlp")
     others = {other: (finished.folder / target(other)).stat().st_mtime_ns for other in ASKED if other != run}
@@ -168,17 +159,3 @@ def test_one_missing_seed_is_a_target(finished: Project):
     np.testing.assert_allclose(after["losses"], before["losses"], rtol=1e-3)
     assert after["slurm_job_id"] != before["slurm_job_id"]
     assert others == {other: (finished.folder / target(other)).stat().st_mtime_ns for other in others}
-
-
-@pytest.mark.nightly
-def test_a_second_study_trains_only_what_is_new(finished: Project):
-    second = {**copy.deepcopy(DEFAULT), "protocols": STUDY["protocols"]}
-    sizes = second["studies"]["qubits"]
-    sizes["axes"]["qubits"] = [4, 6]
-    sizes["axes"]["seed"] = 0
-    second["studies"] = {"qubits": sizes}
-    (finished.folder / "second.yaml").write_text(yaml.safe_dump(second))
-    done = finished.snakemake("--configfile", "second.yaml", "--", "runs")
-    (new,) = [run for run in analysis.of(second).runs if run.size == "q6-l3"]
-    assert (finished.folder / target(new)).exists()
-    assert "1 of 1 run ended with a result" in done.stderr

@@ -189,21 +189,8 @@ def test_a_run_is_started_by_hand_in_a_step_of_an_allocation(project: Project):
 @pytest.mark.parametrize(
     "site, place, message",
     [
-        ({"account": None}, "cpu-n1r1t1", "account is not set; name one of yours: ci, root"),
         ({"account": "nobody"}, "cpu-n1r1t1", "account nobody is not one of yours: ci, root"),
-        (
-            {"partition": "fast"},
-            "cpu-n1r1t1",
-            "partition fast does not exist; the cluster has: cpu, gpu, scavenge, urgent, study, waiting",
-        ),
-        ({"qos": "high"}, "cpu-n1r1t1", "qos high is not one of this account's: normal"),
-        (
-            {},
-            "mpi-n1r8t1",
-            "puts 8 rank(s) of 1 thread(s) on a node, but the nodes of partition cpu have 4 cores",
-        ),
         ({}, "mpi-n8r8t1", "needs 8 nodes, but partition cpu has 4"),
-        ({"partiton": "cpu"}, "cpu-n1r1t1", "partiton: unknown setting; did you mean partition?"),
         ({"limits": [{"minutes": 90, "memory_mb": 500}]}, "cpu-n1r1t1", "its job group needs 90 min"),
     ],
 )

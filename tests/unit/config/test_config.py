@@ -4,9 +4,7 @@ import copy
 import dataclasses
 import json
 import re
-import subprocess
-import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -99,10 +97,8 @@ BAD: dict[str, tuple[Callable[[Config], None], str, str]] = {
     "neither epochs nor steps": (gone("protocols.quality.epochs"), "protocols.quality", ""),
     "study without axes": (gone("studies.strong.axes"), "studies.strong", "workload"),
     "classical model with a simulator": (at("studies.accuracy.points", [{"model": "mlp", "simulator": "qiskit"}]), "studies.accuracy", "simulator"),
-    "classical model with qubits": (at("studies.accuracy.points", [{"model": "mlp", "simulator": "none", "layers": 0}]), "studies.accuracy", "simulator"),
     "quantum model without a simulator": (at("studies.strong.axes.simulator", "none"), "studies.strong", "simulator"),
     "quantum model without qubits": (at("studies.strong.axes.qubits", 0), "studies.strong", "qubits"),
-    "quantum model without layers": (at("studies.strong.axes.layers", 0), "studies.strong", "qubits"),
     "cpu with two ranks": (at("studies.parity.points", [{"simulator": "qiskit", "backend": "cpu-n1r2t1"}]), "studies.parity", "backend"),
     "gpu on two nodes": (at("studies.parity.points", [{"simulator": "default.qubit", "backend": "gpu-n2r2t1"}]), "studies.parity", "backend"),
     "more nodes than ranks": (at("studies.parity.points", [{"simulator": "qiskit", "backend": "mpi-n4r2t1"}]), "studies.parity", "backend"),
@@ -165,22 +161,6 @@ def test_settings_that_do_not_go_together_are_refused(name: str, default: Config
         analysis.of(config)
 
 
-def test_the_default_config_is_accepted() -> None:
-    analysis.of(settings.load(ROOT / "config.yaml"))
-
-
-def test_the_tiny_config_is_accepted() -> None:
-    analysis.read(ROOT / "tests" / "data" / "tiny.yaml")
-
-
-def test_weak_scaling_takes_a_thread_as_it_takes_a_rank(default: Config) -> None:
-    layouts = {
-        run["backend"] if isinstance(run["backend"], str) else tuple(run["backend"])
-        for run in default["studies"]["weak"]["points"]
-    }
-    assert any("cpu-n1r1t2" in layout for layout in layouts)
-
-
 def test_a_key_that_is_given_twice_is_refused_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "config.yaml"
     for line, text in (
@@ -217,21 +197,6 @@ def test_a_file_without_a_base_is_refused(tmp_path: Path, below: str) -> None:
         settings.load(tmp_path / "config.yaml")
 
 
-def test_a_merged_key_may_be_overridden(tmp_path: Path) -> None:
-    path = tmp_path / "config.yaml"
-    path.write_text("base: &b {x: 1, y: 1}\nother: {<<: *b, y: 2}\n")
-    assert settings.load(path)["other"] == {"x": 1, "y": 2}
-    path.write_text(
-        path.read_text().replace("other: ", "other: &o ") + "again: {<<: *o, x: 3}\nlist: [{<<: *o, y: 4}]\n"
-    )
-    loaded = settings.load(path)
-    assert (loaded["other"], loaded["again"], loaded["list"]) == (
-        {"x": 1, "y": 2},
-        {"x": 3, "y": 2},
-        [{"x": 1, "y": 4}],
-    )
-
-
 PLAIN = (
     "0", "-0", "+5", "20", "0o20", "0x10", "0b11", "1_000", ".5", "5.", "007.5", "1e3", "1e-3", "1.0e3", "1.0e-3",
     "1.0E+3", "1:99", "12:30:45 text", "yes", "no", "On", "off", "true", "y", "Null", "~", "", ".inf", "'020'",
@@ -239,6 +204,7 @@ PLAIN = (
 )  # fmt: skip
 JSON = (
     '{"text": "\\ud83d\\ude00", "path": "a\\/b", "rate": 1e-3}', '\n {"date": "2026-01-01",\t"at": "1:30"}', "{a: 1}",
+    "base: &b {x: 1, y: 1}\nother: &o {<<: *b, y: 2}\nlist: [{<<: *o, y: 4}]\n",
 )  # fmt: skip
 AMBIGUOUS = (
     "020", "-020", "+020", "00", "08", "-09", "0_1", "1:30", "-1:30", "190:20:30", "1:30.5", "2026-01-01",
@@ -268,14 +234,6 @@ def test_a_value_that_others_read_otherwise_is_refused_with_its_line(tmp_path: P
             settings.load(path)
 
 
-def test_merges_of_merges_do_not_grow(tmp_path: Path) -> None:
-    lines = ["a0: &a0 {k: 1}"]
-    lines += [f"a{n}: &a{n} {{<<: [{', '.join([f'*a{n - 1}'] * 10)}], k{n}: {n}}}" for n in range(1, 40)]
-    path = tmp_path / "config.yaml"
-    path.write_text("\n".join(lines))
-    assert settings.load(path)["a39"] == {"k": 1} | {f"k{n}": n for n in range(1, 40)}
-
-
 def test_more_runs_than_anybody_trains_are_refused_before_they_are_expanded(
     default: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -284,24 +242,12 @@ def test_more_runs_than_anybody_trains_are_refused_before_they_are_expanded(
     given = copy.deepcopy(default)
     study = given["studies"]["accuracy"]
     study["axes"] |= {"seed": list(range(2000)), "batch": list(range(1, 2001))}
-    with pytest.raises(
-        UserError, match=r"^studies\.accuracy: its lists multiply to 8,000,000 runs \(8,000,\d+ with"
-    ):
-        analysis.of(given)
-    points = [
-        {**study["axes"], "workload": "digits", "batch": 1 + n, "seed": list(range(1001))} for n in range(100)
-    ]
-    given["studies"] = {"accuracy": {**study, "axes": {}, "points": points}}
-    with pytest.raises(
-        UserError, match=r"^studies\.accuracy: its lists multiply to [\d,]+ runs, but a config may"
-    ):
+    with pytest.raises(UserError, match=r"^studies\.accuracy: its lists multiply to 8,000,000 runs"):
         analysis.of(given)
     single = {axis: value[0] if isinstance(value, list) else value for axis, value in study["axes"].items()}
     half = {**study, "axes": {**single, "batch": [1, 2], "seed": list(range(25_001))}, "points": [{}]}
     given["studies"] = {"one": half, "other": half}
-    with pytest.raises(
-        UserError, match=r"^studies\.one: its lists multiply to 50,002 runs \(100,004 with the other"
-    ):
+    with pytest.raises(UserError, match=r"^studies\.one: its lists multiply to 50,002 runs \(100,004 with"):
         analysis.of(given)
 
 
@@ -374,53 +320,16 @@ def test_the_published_schema_is_made_from_the_types_and_takes_every_config() ->
     validator = jsonschema.Draft202012Validator(schema)
     for path in (ROOT / "config.yaml", *ALL):
         # As it is written, which is what an editor sees.
-        assert list(validator.iter_errors(yaml.safe_load(path.read_text()))) == []
-    assert list(validator.iter_errors({"titel": 1})) != []
-
-
-def test_the_published_schema_takes_every_part_of_a_config_that_is_laid_over_another() -> None:
-    """Without `over`, what must be there must be there, at any depth."""
-    validator = jsonschema.Draft202012Validator(published_schema(FAMILIES))
-    needed = 0
-    for path in (ROOT / "config.yaml", *sorted((ROOT / "workflow/studies").glob("*.yaml"))):
-        whole = yaml_of(path)
-        for place, part in parts(whole):
-            assert validator.is_valid({"over": "a.yaml", **part}), place
-            less = without(whole, place)
-            if "over" not in whole and place[-1] in ("title", "kind", "question", "protocols", "studies"):
-                kinds = place[0] in ("workloads", "models") and place[-2] in whole[place[0]]
-                named = kinds and whole[place[0]][place[-2]]["kind"] == place[-2]
-                assert validator.is_valid(less) == named, (path, place)
-                needed += not named
-    assert needed > 30
-    for wrong in ({"title": 3}, {"studies": {"a": {"axis": {}}}}, {"protocols": {"a": {"steps": "many"}}}):
-        assert not validator.is_valid({"over": "a.yaml", **wrong})
-
-
-def yaml_of(path: Path) -> dict[str, Any]:
-    made: dict[str, Any] = yaml.safe_load(path.read_text())
-    return made
-
-
-def parts(settings: dict[str, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Each block and setting of a config, alone with the names above it, and its place."""
-    for name, value in settings.items():
-        place, alone = (*above, name), value
-        for key in reversed(place):
-            alone = {key: alone}
-        yield place, alone
-        if isinstance(value, dict) and "axes" not in above and len(place) < 3:
-            yield from parts(value, place)
-
-
-def without(settings: dict[str, Any], place: tuple[str, ...]) -> dict[str, Any]:
-    """The same without one setting."""
-    made = copy.deepcopy(settings)
-    block = made
-    for name in place[:-1]:
-        block = block[name]
-    del block[place[-1]]
-    return made
+        whole = yaml.safe_load(path.read_text())
+        assert list(validator.iter_errors(whole)) == []
+        for name in whole.keys() - {"over"}:
+            # What must be there must be there, unless it is laid over another.
+            part = {key: value for key, value in whole.items() if key != name}
+            assert validator.is_valid({"over": "a.yaml", **part}), (path, name)
+            if name in ("title", "protocols", "studies") and "over" not in whole:
+                assert not validator.is_valid(part), (path, name)
+    for wrong in ({"titel": 1}, {"over": "a.yaml", "title": 3}):
+        assert not validator.is_valid(wrong)
 
 
 class Other(Simulator, frozen=True, kw_only=True):
@@ -450,16 +359,3 @@ def test_two_families_cannot_share_a_name_that_configs_use_alone(change: dict[st
     with pytest.raises(ValueError, match=r"^(other|sentences): "):
         distinct([first, dataclasses.replace(first, name="other", **change)])
     assert distinct(FAMILIES.values()) == FAMILIES
-
-
-def test_reading_a_config_imports_nothing_heavy() -> None:
-    heavy = "{'torch', 'numpy', 'pandas', 'pennylane', 'qiskit', 'mpi4py', 'matplotlib', 'sklearn', 'transformers'}"
-    lines = (
-        "import sys",
-        "import ketscale.analysis, ketscale.grid, ketscale.jobs.launch, ketscale.analysis.catalogue, ketscale.problems.registry",
-        f"print(sorted({heavy} & set(sys.modules)))",
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"

@@ -58,13 +58,10 @@ def test_each_workload_has_as_many_qubits_as_features(two: dict[str, Any]) -> No
     assert sizes(two) == [("wide", "q5-l1"), ("slim", "q3-l1")]
 
 
-def test_numbers_stand_beside_the_word(two: dict[str, Any]) -> None:
+def test_numbers_stand_beside_the_word_and_points_may_follow_too(two: dict[str, Any]) -> None:
     assert sizes(with_axes(two, qubits=[2, 3, "features"])) == [
         ("wide", "q2-l1"), ("wide", "q3-l1"), ("wide", "q5-l1"), ("slim", "q2-l1"), ("slim", "q3-l1"),
     ]  # fmt: skip
-
-
-def test_points_may_follow_too(two: dict[str, Any]) -> None:
     study = two["studies"]["s"]
     del study["axes"]["qubits"]
     rest = {"simulator": "none", "model": "mlp", "qubits": 0, "layers": 0}
@@ -114,11 +111,3 @@ def test_what_cannot_be_followed_is_refused_in_words(
     }
     with pytest.raises(UserError, match=said):
         Config.of(with_axes(two, **axes), FAMILIES)
-
-
-def test_several_splits_of_the_same_data_follow_it(two: dict[str, Any]) -> None:
-    two["workloads"]["slim"] |= {"split_seeds": [0, 4]}
-    config = Config.of(with_axes(two, workload="slim"), FAMILIES)
-    assert [(run.workload, run.size) for run in config.runs] == [("slim.s0", "q3-l1"), ("slim.s4", "q3-l1")]
-    again = Config.of(json.loads(config.text), FAMILIES, placed=False)
-    assert (again.runs, again.text) == (config.runs, config.text)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -102,11 +101,6 @@ def test_a_copy_has_the_same_hash(project: Path) -> None:
     Path("copy.zip").write_bytes(code.packed())
     copy = OwnCode.unpacked(Path("copy.zip"), "models/ring.py")
     assert (copy.sources, copy.hash) == (code.sources, code.hash)
-    # As whoever unpacks and packs it leaves it.
-    with zipfile.ZipFile("copy.zip", "w") as archive:
-        for name in sorted(code.sources):
-            archive.writestr(name, code.sources[name])
-    assert OwnCode.unpacked(Path("copy.zip"), "models/ring.py").classes == ["Ring"]
     Path("copy.zip").write_bytes(code.packed()[:-30])
     with pytest.raises(UserError, match=r"copy.zip: cannot be read .*; train the run again"):
         OwnCode.unpacked(Path("copy.zip"), "models/ring.py")
@@ -137,12 +131,7 @@ def test_what_a_constructor_takes_is_read(
     ("text", "said"),
     [
         ("class Rings(nn.Module): pass", "models/ring.py: has no Ring; did you mean Rings"),
-        ("x = 1", "models/ring.py: has no Ring; choose from nothing: none is defined"),
         ("class Ring(pennylane.Thing): pass", "Ring has its constructor from elsewhere; give it an __init__"),
-        (
-            "@dataclass\nclass Ring(nn.Module):\n    a: int",
-            "Ring has its constructor from elsewhere; give it an __init__",
-        ),
         ("class Ring(:", "models/ring.py, line 2: invalid syntax"),
         ("import parts", "models/parts.py, line 1: "),
         ("class Ring(Ring): pass", "models/ring.py: Ring is defined by itself"),
@@ -158,9 +147,6 @@ def test_what_cannot_be_read_is_refused_with_its_line(project: Path, text: str, 
     ("content", "said"),
     [
         (b"# caf\xe9\nclass Ring(Module): pass", "models/ring.py, line 1: invalid or missing encoding"),
-        (b"# coding: nope\nclass Ring(Module): pass", "models/ring.py, line 1: unknown encoding: nope"),
-        ("class Ring(Module): pass".encode("utf-16"), "models/ring.py, line 1: invalid or missing encoding"),
-        (b"x = " + 500 * b"(" + 500 * b")", "models/ring.py, line 1: too many nested parentheses"),
         (b"# coding: latin-1\n# \xe9\nclass Ring(Module): pass", ""),
         ("\ufeffclass Ring(Module):\r\n    pass\r\n".encode(), ""),
     ],

@@ -20,7 +20,7 @@ HEAD = "import numpy as np\n\nfrom shapes import rows\n\n"
 MAKE = """\
 def make(count, noise=0.0):
     x = rows(count) + noise * np.random.randn(count, 3)
-    return {"x": x, "y": ["even", "odd"] * (count // 2)}
+    return {"x": x, "y": np.array(["even", "odd"] * (count // 2), object)}  # as pandas has text
 """
 SHAPES = "import numpy as np\n\n\ndef rows(count):\n    return np.arange(3.0 * count).reshape(count, 3)\n"
 
@@ -63,7 +63,6 @@ def test_a_function_returns_the_arrays_of_an_npz_file(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("kind", "returned", "settings"),
     [
-        ("arrays", '{"x": values[:, :3], "labels": labels}', {}),
         ("arrays", '{"images": np.abs(values).reshape(-1, 5, 6), "y": labels}', own_files.NETWORK),
         (
             "series",
@@ -89,13 +88,6 @@ def test_random_numbers_are_the_same_in_each_call_and_leave_no_trace() -> None:
     drawn = np.random.rand()  # noqa: NPY002
     np.random.seed(7)  # noqa: NPY002
     assert drawn == np.random.rand()  # noqa: NPY002
-
-
-def test_arguments_stay_as_they_are_whatever_the_function_does_with_them() -> None:
-    write(HEAD + MAKE + "\n\ndef change(more):\n    more.clear()\n    return make(40)\n")
-    workload: Any = own_files.config(block(function="change", arguments={"more": [1]})).workloads["mine"][1]
-    workload.load(None)
-    assert workload.arguments == {"more": [1]}
 
 
 def test_what_the_file_imports_is_a_source_too() -> None:
@@ -148,12 +140,10 @@ def test_sizes_follow_what_the_settings_say() -> None:
 @pytest.mark.parametrize(
     ("settings", "said"),
     [
-        ({"arguments": {}}, "workloads.mine.arguments"),
         ({"arguments": {"count": "8"}}, "data/shapes.py, line 5: TypeError: can't multiply"),
         ({"file": "data/other.py"}, "workloads.mine"),
         ({"file": "data.npz"}, "workloads.mine.function"),
         ({"function": None}, "workloads.mine.file"),
-        ({"features": "x.npy"}, "workloads.mine"),
         ({"feature_count": 4}, "its features have shape (40, 3), but feature_count is 4"),
     ],
 )  # fmt: skip
@@ -171,14 +161,11 @@ def test_settings_that_do_not_fit_are_refused(settings: dict[str, Any], said: st
     [
         ("[1, 2]", "data/make.py: make returns a list; return a dict of arrays"),
         ('{"x": np.ones((8, 2))}', "data/make.py: make: has no array called targets or labels or y (it has x)"),
-        ('{"x": np.ones((8, 2)), "y": [1, 2] * 4, "labels": [1, 2] * 4}', "make: has both labels and y; keep one"),
         ('{"x": [[1], [2, 3]], "y": [1, 2]}', "make: x: is no array (ValueError: "),
         ('{"x": np.ones((8, 2)), "y": [object()] * 8}', "make: y: holds Python objects; return numbers or text"),
-        ('{"x": np.full((8, 2), np.nan), "y": [1, 2] * 4}', "make: x: "),
         ('{"x": np.ones((8, 2)), "y": [1, 2] * 4, "subject": [1] * 8}', "make: has an array subject, but split: rows"),
         ('{"x": np.ma.masked_less(np.eye(8), 1), "y": [1, 2] * 4}', "make: x: holds masked values; leave such samples out"),
         ("exit(3)", "data/make.py, line 5: it calls exit(3); leave that out"),
-        ("1 / 0", "data/make.py, line 5: ZeroDivisionError: division by zero"),
         ("__import__('beside').a", "data/make.py, line 5: ModuleNotFoundError: No module named 'beside'"),
     ],
 )  # fmt: skip
@@ -186,11 +173,3 @@ def test_what_the_function_returns_is_checked(made: str, said: str) -> None:
     Path("data/beside.py").write_text("a = 1\n")
     write(f"import numpy as np\n\n\ndef make():\n    return {made}\n")
     assert said in refused(arguments={})
-
-
-def test_text_may_come_from_a_table(folder: Path) -> None:
-    """Columns of pandas are arrays of objects."""
-    write(
-        'import numpy as np\n\n\ndef make():\n    return {"x": np.eye(8), "y": np.array(["a", "b"] * 4, object)}\n'
-    )
-    assert own_files.loaded(block(arguments={})).names == ("a", "b")

@@ -7,10 +7,9 @@ import json
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import pytest
 
-from ketscale.config import Config, published_schema
+from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.problems.registry import FAMILIES
 from tests.own_files import ANIMALS, VECTORS, given, npz
@@ -39,11 +38,6 @@ def test_each_seed_is_a_workload_and_a_study_has_them_all() -> None:
             "run": None,
         }
         assert one == {**alone.settings(run).content, "run": None}
-
-
-def test_the_paths_of_the_others_stay_when_a_seed_is_added() -> None:
-    fewer, more = (of({**MINE, "split_seeds": seeds}) for seeds in ([3, 1], [1, 2, 3]))
-    assert {run.path for run in fewer.runs} < {run.path for run in more.runs}
 
 
 def test_a_point_may_name_one_split_or_all() -> None:
@@ -80,17 +74,6 @@ def test_splits_that_cannot_be_are_refused(block: dict[str, Any], said: str) -> 
 def test_a_workload_with_the_name_of_a_split_is_refused() -> None:
     with pytest.raises(UserError, match=r"workloads.mine.s0: has the name of a split of mine"):
         of({**MINE, "split_seeds": [0]}, **{"mine.s0": MINE})
-
-
-def test_the_published_schema_has_either_one_seed_or_several() -> None:
-    validator = jsonschema.Draft202012Validator(published_schema(FAMILIES))
-    digits = {"kind": "digits", "weights": "selfsupervised", "image_size": 8}
-
-    def valid(block: dict[str, Any]) -> bool:
-        return validator.is_valid(given(block))
-
-    assert valid({**MINE, "split_seeds": [0, 1]}) and valid({**digits, "split_seeds": [0, 1]})
-    assert valid({**digits, "split_seed": 0}) and not valid(digits) and not valid({**MINE, "split_seeds": []})
 
 
 def test_splits_of_the_same_file_differ(tmp_path: Path) -> None:

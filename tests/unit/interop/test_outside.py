@@ -13,7 +13,6 @@ from functools import partial, singledispatch
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-import networkx
 import numpy as np
 import pennylane as qml
 import pytest
@@ -267,6 +266,8 @@ def test_self_its_class_and_its_parent(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_graph() -> None:
     """Views of graphs are other objects at each look."""
+    import networkx
+
     graph = networkx.Graph([(0, 1)])
 
     def function(x: Any) -> Any:
