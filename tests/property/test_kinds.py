@@ -22,7 +22,7 @@ from ketscale.analysis.kinds.selection import Candidate, Match, together
 from ketscale.analysis.points import FOUND
 from ketscale.config import Metric
 from ketscale.grid import POINT, Run, Study
-from tests import claims_factory
+from tests.nightly.claims import factory as claims_factory
 from tests.unit.analysis.test_scaling import CONFIG, row
 
 Row = dict[str, Any]

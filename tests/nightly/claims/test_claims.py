@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 import yaml
 
-from ketscale.analysis import claims
-from ketscale.analysis.claims import rules
-from ketscale.analysis.claims.ledger import Claim
-from ketscale.analysis.claims.readings import LOSSES, SAME_LOSSES, TESTED, Spans
+from benchmarks import claims
+from benchmarks.claims import rules
+from benchmarks.claims.ledger import Claim
+from benchmarks.claims.readings import LOSSES, SAME_LOSSES, TESTED, Spans
 from ketscale.analysis.columns import RUNS
 from ketscale.analysis.overviews.spans import ORDER
 from ketscale.errors import UserError
-from tests import claims_factory as factory
+from tests.nightly.claims import factory
 
 BY_ID = {claim.id: claim for claim in claims.load()}
 MEASURED = [claim for claim in BY_ID.values() if not claim.verdict]

@@ -150,7 +150,6 @@ def test_nobody_but_what_trains_runs_the_code(spied: Project) -> None:
         "export": [results, "--to", "tensorboard", "--out", "board"],
         "fetch": ["mine"],
         "init": ["mine.npz", "--model", "models/ring.py", "--out", "first.yaml"],
-        "merge": [results, "other", "--out", "merged.html"],
         "plan": [],
         "recommend": [record, "--minutes", "0"],
         "recover": ["--no-queue"],

@@ -242,7 +242,7 @@ def shuffled(value: Any, draw: random.Random) -> Any:
 
 def page(found: Analysed) -> list[str]:
     """The lines of the report with its figures, but for the config, which has an order of its own."""
-    text = report.rendered([found]).decode()
+    text = report.rendered(found).decode()
     config = re.compile("<p>The config, SHA-256.*?</pre>", re.DOTALL)
     return [line for line in config.sub("", text).splitlines() if "ketscale-made-from" not in line]
 

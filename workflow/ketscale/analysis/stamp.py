@@ -19,7 +19,6 @@ from pathlib import Path, PurePosixPath
 import msgspec
 
 from ketscale import __version__, grid
-from ketscale.analysis import claims
 from ketscale.config import Config, sources
 from ketscale.errors import UserError, short
 from ketscale.files import clear, read_bytes, sha256, write_atomic
@@ -35,14 +34,12 @@ _PATIENCE_S, _LOOK_S = 60.0, 0.02
 class Sources(msgspec.Struct, frozen=True):
     """What a report is made from. All digests are SHA-256.
 
-    version: of the package. ledger: digest of its claims. config: digest of the config's text. data: of each workload
-    the hash of its features and the digest of its source files; None if there was none or it was unknown. baselines:
+    version: of the package. config: digest of the config's text. data: of each workload the hash of its features and the digest of its source files; None if there was none or it was unknown. baselines:
     the digest of each workload's file, of those that there are. records: the digest of each record that exists, whether or
     not it can be used, by its path below the results folder.
     """
 
     version: str
-    ledger: str
     config: str
     data: dict[str, tuple[str | None, str | None]]
     baselines: dict[str, str]
@@ -62,7 +59,7 @@ class Sources(msgspec.Struct, frozen=True):
         text = hashlib.sha256(config.text.encode()).hexdigest()
         files = {name: baselines.path(config, results, name) for name in config.studied}
         beside = {name: sha256(file) for name, file in files.items() if file and file.exists()}
-        return cls(__version__, sha256(claims.LEDGER), text, data, beside, _records(config, results))
+        return cls(__version__, text, data, beside, _records(config, results))
 
     @property
     def digest(self) -> str:
@@ -131,8 +128,6 @@ def _differs(config: Config, results: Path, stamp: _Stamp) -> str | None:
     made, now, page = stamp.sources, Sources.of(config, results), results / PAGE
     if made.version != now.version:
         return f"{page}: made by KetScale {short(made.version)}, not by {now.version}"
-    if made.ledger != now.ledger:
-        return f"{page}: judged other claims than {claims.LEDGER} has now"
     if made.config != now.config:
         return f"{page}: made for another config than this one ({config.title!r})"
     # A folder may have been copied without its runs.

@@ -1,4 +1,4 @@
-"""`ketscale report`, `merge`, `compare` and `export`: what records say."""
+"""`ketscale report`, `compare` and `export`: what records say."""
 
 from __future__ import annotations
 
@@ -35,21 +35,6 @@ def add(command: Add) -> None:
         choices=("page", "paper"),
         default="page",
         help="paper: write the figures for papers, into the folder paper, and nothing else",
-    )
-
-    merge = command(
-        "merge",
-        _merge,
-        "Write one page of several results folders, such as those of several machines",
-        "Each folder keeps its answers, figures and rows apart. It needs their records.",
-    )
-    merge.add_argument("folders", type=Path, nargs="+", metavar="FOLDER", help="a results folder")
-    merge.add_argument(
-        "--out",
-        type=Path,
-        default=Path("merged.html"),
-        metavar="FILE",
-        help="the page (default: merged.html)",
     )
 
     compare = command(
@@ -116,13 +101,6 @@ def _report(options: argparse.Namespace) -> None:
         return
     report.build(config, results, zipped=options.zip)
     print("\n".join([*terminal.answers(results), f"report: {results / stamp.PAGE}"]))
-
-
-def _merge(options: argparse.Namespace) -> None:
-    os.environ["MPLBACKEND"] = "agg"
-    from ketscale.analysis import report
-
-    report.merge(options.folders, options.out)
 
 
 def _compare(options: argparse.Namespace) -> int:

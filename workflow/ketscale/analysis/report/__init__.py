@@ -12,12 +12,11 @@ from pathlib import Path
 
 from ketscale.analysis import stamp
 from ketscale.analysis.analysed import Analysed
-from ketscale.analysis.report.merged import merge
 from ketscale.analysis.report.page import rendered
 from ketscale.config import Config
 from ketscale.files import write_atomic
 
-__all__ = ["build", "merge", "papers", "rendered"]
+__all__ = ["build", "papers", "rendered"]
 
 ZIP, PAPERS = "report.zip", "paper"
 # What `sha256sum --check` reads in a results folder.
@@ -32,9 +31,9 @@ def build(config: Config, results: Path, zipped: bool = False) -> None:
     """
     analysed = Analysed.of(config, results)
     files = analysed.files()
-    stamp.write(results, {**files, stamp.PAGE: rendered([analysed])}, analysed.sources, analysed.complete)
+    stamp.write(results, {**files, stamp.PAGE: rendered(analysed)}, analysed.sources, analysed.complete)
     if zipped:
-        sent = {**files, stamp.PAGE: rendered([analysed], records=False)}
+        sent = {**files, stamp.PAGE: rendered(analysed, records=False)}
         write_atomic(results / ZIP, archive(sent, analysed.sources.records))
 
 

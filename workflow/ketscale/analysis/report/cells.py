@@ -75,11 +75,11 @@ def of(name: str, heads: Sequence[Head], rows: Sequence[Sequence[Cell]], file: s
     return replace(table, rows=rows[:FIRST], data=data if room.takes(data) else "")
 
 
-def told(name: str, rows: Sequence[Told], file: str, room: Room, first: str = "point") -> Table:
-    """The table of a chapter: a row for each point, or whatever else is the `first` heading."""
+def told(name: str, rows: Sequence[Told], file: str, room: Room) -> Table:
+    """The table of a chapter: a row for each point."""
     more = dict.fromkeys(heading for row in rows for heading in row.more)
     heads = [
-        Head(first, LONG),
+        Head("point", LONG),
         Head("compared with", LONG),
         Head("effect", NUMBER),
         Head("95 % interval", NUMBER),

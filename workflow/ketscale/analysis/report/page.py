@@ -1,6 +1,6 @@
-"""The page of one results folder, or of several that are kept apart.
+"""The page of a results folder.
 
-A folder has a chapter for each study, figures of several, claims, runs, and where the numbers are from.
+It has a chapter for each study, figures of several, runs, and where the numbers are from.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from ketscale.analysis import catalogue, columns, verdicts
 from ketscale.analysis.analysed import Analysed, Part
 from ketscale.analysis.completeness import FAULTS
 from ketscale.analysis.heavy import pd
-from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
-from ketscale.analysis.kinds.kind import Figure, Told
+from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.report import cells, provenance
 from ketscale.analysis.report.cells import LONG, NUMBER, RECORD, Cell, Head, Room, Table
 from ketscale.analysis.wording import listed, shown
@@ -34,8 +33,6 @@ PAGE = "page.html.j2"
 # What figures, and rows beyond the first ones of each table, may take of a page, which stays below 5 MB with them. Others
 # are only in their files, to which the page leads.
 FIGURES_BYTES, ROWS_BYTES = 2_800_000, 1_200_000
-# What is told of a claim, from columns of claims.csv.
-ABOUT = {"measured": "subject", "machine": "hardware", "source": "source"}
 WIDE, NARROW = "svg", "narrow.svg"
 # The files of a figure that the page leads to.
 FILES = ("svg", "png", "csv")
@@ -64,30 +61,22 @@ class Chapter:
 
 @dataclass(frozen=True)
 class Folder:
-    """A results folder on the page.
-
-    key: its name there, and prefix: what its ids begin with; both '' on a page of one folder. files: its tables, by name.
-    """
+    """A results folder on the page. files: its tables, by name."""
 
     analysed: Analysed
-    key: str
-    prefix: str
     chapters: Sequence[Chapter]
     overviews: Sequence[Picture]
-    claims: Table
     runs: Table
     files: Mapping[str, str]
 
     @classmethod
-    def of(
-        cls, analysed: Analysed, key: str, folder: str, records: bool, figures: Room, rows: Room
-    ) -> Folder:
-        """What the page says of a folder; see `rendered`. figures, rows: the room that they may still take."""
-        config, prefix, folder = analysed.config, f"{key}-" if key else "", quote(folder)
-        known = kinds(config.families)
+    def of(cls, analysed: Analysed, records: bool) -> Folder:
+        """What the page says of a folder; see `rendered`."""
+        config, known = analysed.config, kinds(analysed.config.families)
+        figures, rows = Room(FIGURES_BYTES), Room(ROWS_BYTES)
 
         def picture(name: str, of: Figure) -> Picture:
-            paths = {form: f"{folder}figures/{quote(name)}.{form}" for form in (*FILES, NARROW)}
+            paths = {form: f"figures/{quote(name)}.{form}" for form in (*FILES, NARROW)}
             wide, narrow = (
                 _source(analysed.figures[name][form], paths[form], figures) for form in (WIDE, NARROW)
             )
@@ -95,8 +84,8 @@ class Folder:
 
         def chapter(part: Part) -> Chapter:
             # A study on several classes of hosts has a chapter for each.
-            name = f"{prefix}study-{part.figure.replace('@1', '').replace('@', '-')}"
-            table = cells.told(f"{name}-points", part.answer.rows, f"{folder}tables/answers.csv", rows)
+            name = f"study-{part.figure.replace('@1', '').replace('@', '-')}"
+            table = cells.told(f"{name}-points", part.answer.rows, "tables/answers.csv", rows)
             figure = known[part.study.kind].figure
             drawn = figure and part.figure in analysed.figures
             return Chapter(name, part, table, picture(part.figure, figure) if figure and drawn else None)
@@ -105,19 +94,10 @@ class Folder:
         overviews = [each for each in catalogue.overviews(config) if each.name in analysed.figures]
         return cls(
             analysed,
-            key,
-            prefix,
             chapters,
             [picture(each.name, each) for each in overviews],
-            cells.told(
-                f"{prefix}claims",
-                [_claim(row) for row in _rows(analysed.tables["claims"])],
-                f"{folder}tables/claims.csv",
-                rows,
-                "claim",
-            ),
-            _runs(f"{prefix}runs", analysed, folder, records, rows),
-            {name: f"{folder}tables/{name}.csv" for name, frame in analysed.written.items() if len(frame)},
+            _runs(analysed, records, rows),
+            {name: f"tables/{name}.csv" for name, frame in analysed.written.items() if len(frame)},
         )
 
     @property
@@ -138,29 +118,12 @@ class Folder:
         """The words that occur."""
         answers = [chapter.part.answer for chapter in self.chapters]
         points = (row.verdict for answer in answers for row in answer.rows)
-        return {*points, *(answer.verdict for answer in answers), *self.analysed.tables["claims"]["verdict"]}
+        return {*points, *(answer.verdict for answer in answers)}
 
 
-def rendered(
-    analysed: Sequence[Analysed],
-    folders: Sequence[str] = ("",),
-    keys: Sequence[str] = ("",),
-    records: bool = True,
-) -> bytes:
-    """The page of some results folders.
-
-    Args:
-        analysed: what the records of each folder say.
-        folders: each folder as seen from the page, with '/' at its end; empty if the page is in it.
-        keys: the name of each folder on the page; empty for a single one.
-        records: whether the records are where the page can lead to them.
-    """
-    figures, rows = Room(FIGURES_BYTES), Room(ROWS_BYTES)
-    shown = [
-        Folder.of(each, key, folder, records, figures, rows)
-        for each, key, folder in zip(analysed, keys, folders, strict=True)
-    ]
-    said = {word for folder in shown for word in folder.verdicts}
+def rendered(analysed: Analysed, records: bool = True) -> bytes:
+    """The page of a results folder. records: whether the records are where the page can lead to them."""
+    folder = Folder.of(analysed, records)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -170,15 +133,14 @@ def rendered(
     )
     environment.filters["slug"] = slug
     environment.filters["said"] = cells.said
-    titles = {each.config.title for each in analysed}
     text = environment.get_template(PAGE).render(
-        title=titles.pop() if len(titles) == 1 else f"Results of {len(shown)} folders",
-        folders=shown,
+        title=analysed.config.title,
+        folder=folder,
+        runs=analysed.tables["runs"],
         provenance=provenance,
         counted=counted,
-        several=len(shown) > 1,
-        meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in said},
-        made_from=" ".join(each.sources.digest for each in analysed),
+        meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in folder.verdicts},
+        made_from=analysed.sources.digest,
     )
     return text.encode()
 
@@ -198,18 +160,10 @@ def _states(analysed: Analysed) -> pd.DataFrame:
     return states[states["run"] != "*"]
 
 
-def _claim(row: Mapping[str, Any]) -> Told:
-    value, low, high = (None if row[end] != row[end] else row[end] for end in ("effect", "low", "high"))
-    effect = None if value is None else Estimate(value, low, high, int(row["n"]))
-    name = f"{row['id']} {row['statement']}"
-    about = {name: shown(row[column]) for name, column in ABOUT.items()}
-    return Told(name, "", effect, verdict=row["verdict"], more={"why": shown(row["reason"]), **about})
-
-
-def _runs(name: str, analysed: Analysed, folder: str, records: bool, room: Room) -> Table:
+def _runs(analysed: Analysed, records: bool, room: Room) -> Table:
     """Every run of the studies: its record, its state, what it measured; those without a record first."""
     numbers = [column for column in columns.RUNS.columns(analysed.config) if column.shown]
-    run = Head("run", RECORD, f"{folder}{RUNS}/{{}}/{RECORD_FILE}")
+    run = Head("run", RECORD, f"{RUNS}/{{}}/{RECORD_FILE}")
     heads = [
         run,
         Head("state"),
@@ -227,7 +181,7 @@ def _runs(name: str, analysed: Analysed, folder: str, records: bool, room: Room)
         linked: Cell = [named] if row and records else named
         found.append([linked, state["state"].replace("_", " "), *values, why, state["studies"]])
     found.sort(key=lambda row: row[1] not in FAULTS)
-    return cells.of(name, heads, found, f"{folder}tables/runs.csv", room)
+    return cells.of("runs", heads, found, "tables/runs.csv", room)
 
 
 def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:

@@ -13,6 +13,9 @@ from msgspec import Meta
 from ketscale.errors import UserError
 from ketscale.files import read_text
 
+# The words of verdicts, beside `undecided`.
+SUPPORTED, MORE, REFUTED, NOT_MEASURED = "supported", "more than claimed", "refuted", "not measured"
+
 LEDGER = Path(__file__).with_name("claims.yaml")
 
 Words = Annotated[str, Meta(min_length=2)]

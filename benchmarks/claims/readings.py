@@ -15,8 +15,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from benchmarks.claims.ledger import Claim
 from ketscale.analysis import comparability, comparison, metrics, verdicts
-from ketscale.analysis.claims.ledger import Claim
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
 from ketscale.analysis.points import Row, axis_of, mostly_failed, point_of, usable, workers

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ketscale.analysis.claims.ledger import Claim, load
-from ketscale.analysis.claims.readings import UNPLANNED, Reader, Reading, rows_of
-from ketscale.analysis.claims.rules import rule
+from benchmarks.claims.ledger import MORE, NOT_MEASURED, REFUTED, SUPPORTED, Claim, load
+from benchmarks.claims.readings import UNPLANNED, Reader, Reading, rows_of
+from benchmarks.claims.rules import rule
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import LEVEL, Estimate
-from ketscale.analysis.verdicts import MORE, NOT_MEASURED, REFUTED, SUPPORTED, UNDECIDED
+from ketscale.analysis.verdicts import UNDECIDED
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, Run
 
 # So many readings are told in a reason.
 MOST_READINGS = 4
+# Columns of the table, with what they have of an estimate.
+ENDS = {"effect": "value", "low": "low", "high": "high", "n": "n"}
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,7 @@ def tested(config: Config) -> list[Claim]:
 
 
 def judged(collected: Collected) -> list[Verdict]:
-    """The verdicts, the rows of claims.csv, on the claims that a study of the config tests."""
+    """The verdicts on the claims that a study of the config tests."""
     return [judge(claim, collected) for claim in tested(collected.config)]
 
 
@@ -145,3 +148,27 @@ def _subject(runs: Iterable[Run]) -> str:
         for run in runs
     }
     return ", ".join(sorted(said))
+
+
+def row(verdict: Verdict) -> dict[str, Any]:
+    """A row of the table of claims. effect: of the reading that decides, with its 95 % interval and number of seeds."""
+    claim, found = verdict.claim, verdict.estimate
+    return {
+        "id": claim.id,
+        "statement": claim.statement,
+        "number": "; ".join(map(str, claim.numbers)),
+        "source": claim.source,
+        "study": ", ".join(claim.studies),
+        "needs": "; ".join(claim.needs),
+        "estimator": claim.estimator,
+        "rule": str(claim.rule),
+        "smallest_effect": claim.smallest_effect,
+        "verdict": verdict.verdict,
+        "after_the_fact": verdict.after_the_fact,
+        "subject": verdict.subject,
+        "reason": verdict.reason,
+        "effect_of": verdict.reading.name if verdict.reading and found else "",
+        **{name: getattr(found, part, None) for name, part in ENDS.items()},
+        "hardware": verdict.hardware,
+        "records": " ".join(verdict.records),
+    }

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from ketscale.analysis.claims.readings import Condition, Reader, Reading, Spans, every, some
-from ketscale.analysis.verdicts import MORE, REFUTED, SUPPORTED
+from benchmarks.claims.ledger import MORE, REFUTED, SUPPORTED
+from benchmarks.claims.readings import Condition, Reader, Reading, Spans, every, some
 
 # Whether a claim is supported, refuted and, where its rule knows that, more than claimed.
 Ruling = dict[str, Condition]

@@ -13,10 +13,9 @@ from unittest.mock import patch
 
 from msgspec.structs import replace
 
-from ketscale import analysis
-from ketscale.analysis.claims import readings as claims_readings
-from ketscale.analysis.claims.ledger import Claim
-from ketscale.analysis.claims.readings import (
+from benchmarks.claims import readings as claims_readings
+from benchmarks.claims.ledger import Claim
+from benchmarks.claims.readings import (
     LOSSES,
     SAME_LOSSES,
     TESTED,
@@ -26,7 +25,8 @@ from ketscale.analysis.claims.readings import (
     Reading,
     Spans,
 )
-from ketscale.analysis.claims.rules import rule
+from benchmarks.claims.rules import rule
+from ketscale import analysis
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.points import workers
 from ketscale.config import Config
@@ -138,7 +138,7 @@ def names_of(claim: Claim) -> list[str]:
 def row(config: Config, run: Run, **values: Any) -> dict[str, Any]:
     """A row of runs.csv as far as claims read it."""
     usual = {
-        "status": "completed", "resumed": 0, "quiet": True, "timed": True, "hardware": HOST, "shared_cores": False,
+        "status": "completed", "resumed": 0, "quiet": True, "least_step_s": None, "timed": True, "hardware": HOST, "shared_cores": False,
         "imported": "", "packages": "", "mpi_library": "",
         "precision": "fp64", "data_hash": "", "features_hash": "", "split": "", "folds": None, "fold": None, "test_samples": None,
         "step_s": 1.0, "epoch_s": 1.0, "samples_per_s": 1.0,

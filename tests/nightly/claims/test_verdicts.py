@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from ketscale.analysis import claims, comparison
-from ketscale.analysis.claims import readings, rules
-from ketscale.analysis.claims.ledger import Claim, Rule
-from ketscale.analysis.claims.readings import Finding, Reader, Reading, Spans, every, some
-from ketscale.analysis.claims.verdicts import judge
+from benchmarks import claims
+from benchmarks.claims import readings, rules
+from benchmarks.claims.ledger import MORE, REFUTED, SUPPORTED, Claim, Rule
+from benchmarks.claims.readings import Finding, Reader, Reading, Spans, every, some
+from benchmarks.claims.verdicts import judge
+from ketscale.analysis import comparison
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import FEWEST, LEVEL
-from ketscale.analysis.verdicts import MORE, REFUTED, SUPPORTED
 from ketscale.config import Config
 from ketscale.grid import Run
-from tests import claims_factory as factory
 from tests import records_factory
+from tests.nightly.claims import factory
 from tests.nightly.claims.test_claims import BY_ID, MEASURED
 
 
@@ -479,3 +479,15 @@ def test_hosts_that_contradict_each_other_decide_nothing() -> None:
     ]  # fmt: skip
     found = judge(claim(), factory.evidence(six, made))
     assert (found.verdict, found.reason) == ("undecided", "hosts differ: supported on A; refuted on B")
+
+
+def test_the_table_has_the_verdict_its_effect_and_its_records() -> None:
+    found = {
+        row["id"]: row
+        for row in map(claims.row, claims.judged(factory.doctored(BY_ID["4.3"], {"speedup": 600.0})))
+    }
+    measured = found["4.3"]
+    assert (measured["verdict"], measured["effect_of"], measured["n"]) == ("more than claimed", "speedup", 3)
+    assert 590 < measured["low"] < measured["effect"] < measured["high"]
+    assert all(path.startswith("results-control/runs/") for path in measured["records"].split())
+    assert (found["4.8"]["verdict"], found["4.8"]["effect"]) == ("not measured", None)
