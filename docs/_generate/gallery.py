@@ -13,6 +13,7 @@ from ketscale.problems.registry import FAMILIES
 
 # Pictures of docs/images by figure, and the page with their numbers.
 MEASURED = {
+    "break-even": {"scaling.svg": "2026-11-default-study.md"},
     "convergence": {
         "control-convergence.png": "2026-11-claims.md",
         "pulses-convergence.png": "2026-11-claims.md",

@@ -25,7 +25,7 @@ def study(**axes: Any) -> dict[str, Any]:
     return {"pays": {"kind": "break-even", "question": "?", "axes": {**usual, **axes}}}
 
 
-def test_the_figure_has_speedup_over_work_and_where_it_crosses_one(tmp_path: Path) -> None:
+def test_the_figure_has_times_and_speedups_of_each_way_and_a_panel_for_each_batch(tmp_path: Path) -> None:
     def change(run: Run) -> dict[str, Any]:
         alone = 0.002 * run.batch
         return {"step_s": alone if run.ranks == 1 else alone / 2 + 0.002}
@@ -33,11 +33,13 @@ def test_the_figure_has_speedup_over_work_and_where_it_crosses_one(tmp_path: Pat
     config = factory.small_config(study())
     factory.write_all(config, tmp_path, change)
     factory.draw(config, tmp_path)
-    found = pd.read_csv(tmp_path / "figures/pays.csv").sort_values("work_s")
-    assert found["work_s"].tolist() == pytest.approx([0.001 * batch for batch in BATCHES])
-    assert found["speedup_same"].tolist() == pytest.approx([2 / 3, 1.0, 4 / 3, 1.6])
-    # At 2 ms of work a rank both take the same.
-    assert found["faster_from_s"].tolist() == pytest.approx([0.002] * 4)
+    found = pd.read_csv(tmp_path / "figures/pays.csv")
+    assert found["panel"].unique().tolist() == [f"batch {batch:,}" for batch in BATCHES]
+    ranks = found[found["way"] == "MPI ranks"].sort_values("batch")
+    assert ranks["speedup_same"].tolist() == pytest.approx([2 / 3, 1.0, 4 / 3, 1.6])
+    assert found[found["way"] == "one core"]["step_s"].tolist() == pytest.approx(
+        [0.002 * batch for batch in BATCHES]
+    )
 
 
 def points(*pairs: tuple[float, float]) -> pd.DataFrame:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from msgspec.structs import asdict
 
-from ketscale.analysis import catalogue, claims, columns, completeness, stamp
+from ketscale.analysis import catalogue, columns, completeness, laws, stamp
 from ketscale.analysis.collected import Collected, Searched
 from ketscale.analysis.columns import Trained, Tried
 from ketscale.analysis.drawing import style
@@ -20,8 +20,6 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Answer, Told
-from ketscale.analysis.kinds.sweep import Sweep
-from ketscale.analysis.laws import fits as laws
 from ketscale.analysis.points import TIMED_OUT, Point, Row, point_of
 from ketscale.analysis.wording import modes
 from ketscale.config import Config
@@ -82,7 +80,7 @@ class Analysed:
             UserError: a run is missing, stale or refused, and the config is not `partial`; or a file of baselines is damaged.
         """
         sources = stamp.Sources.of(config, results)
-        collected, made = _made(config, results)
+        collected, made = read(config, results)
         written = {name: columns.TABLES[name].frame(rows, config) for name, rows in made.items()}
         typed = {name: columns.TABLES[name].typed(frame, config) for name, frame in written.items()}
         # Records take much memory, and all that is read of them is in the rows.
@@ -157,8 +155,12 @@ def _cautions(study: Study, inputs: Inputs) -> Iterator[str]:
         yield f"{all_ if count == every else some} ({why})."
 
 
-def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[Row]]]:
-    """The runs by point, and the rows of every table but the answers, by name."""
+def read(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[Row]]]:
+    """The runs by point, and the rows of every table but the answers, by name.
+
+    Raises:
+        UserError: a run is missing, stale or refused, and the config is not `partial`; or a file of baselines is damaged.
+    """
     found = records.read(config, results)
     findings, known = completeness.of(config, results, found), kinds(config.families)
     if not config.partial:
@@ -181,17 +183,15 @@ def _made(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[
     collected = Collected.of(config, rows, found.comparisons, usable, why, beside, searches)
     by_epochs = {run for study in config.studies if known[study.kind].history for run in study.runs}
     by_epoch = [run for run in runs if run.settings.run in by_epochs]
-    swept = {kind.name: kind.varies for kind in known.values() if isinstance(kind, Sweep)}
     return collected, {
         "runs": rows,
         "completeness": states,
-        "laws": laws.rows(collected, swept),
+        "laws": laws.rows(collected),
         "parity": columns.PARITY.of(found.comparisons, config),
         "spans": _of_runs(columns.SPANS, config, runs, _spans),
         "history": _of_runs(columns.HISTORY, config, by_epoch, lambda run: _history(run, results)),
         "curves": _of_runs(columns.CURVES, config, _best(by_epoch), lambda run: _curves(run, results)),
         "trials": columns.TRIALS.of(_trials(searches.values()), config),
-        "claims": columns.CLAIMS.of(claims.judged(collected), config),
         "scaling": _of_studies("scaling", collected),
         "quality": columns.QUALITY.of(_of_studies("quality", collected), config),
     }

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
-    from scipy import special, stats
+    from scipy import optimize, special, stats
 else:
 
     class _Library(ModuleType):
@@ -25,10 +25,19 @@ else:
             setattr(self, name, found)
             return found
 
-    mpl, plt, np, pd, special, stats = map(
-        _Library, ("matplotlib", "matplotlib.pyplot", "numpy", "pandas", "scipy.special", "scipy.stats")
+    mpl, plt, np, pd, optimize, special, stats = map(
+        _Library,
+        (
+            "matplotlib",
+            "matplotlib.pyplot",
+            "numpy",
+            "pandas",
+            "scipy.optimize",
+            "scipy.special",
+            "scipy.stats",
+        ),
     )
     # These are but the types of arguments and results.
     Axes = Drawing = object
 
-__all__ = ["Axes", "Drawing", "mpl", "np", "pd", "plt", "special", "stats"]
+__all__ = ["Axes", "Drawing", "mpl", "np", "optimize", "pd", "plt", "special", "stats"]

@@ -26,9 +26,7 @@ LESS, ABOUT, MORE_THAN = "less than in proportion", "about in proportion", "more
 BETTER, WORSE, EQUAL, CANNOT_TELL, NO_CONTROL = "better", "worse", "equal", "cannot tell", "no control"
 FALLS, FALLS_NOT, NO_FALL = "falls", "does not fall", "no clear fall"
 HELD, NOT_HELD, OTHER_LOSSES = "held", "not held", "other losses"
-SUPPORTED, MORE, REFUTED = "supported", "more than claimed", "refuted"
-UNDECIDED, NOT_MEASURED = "undecided", "not measured"
-ACCEPTED, REJECTED, REFUSED = "accepted", "rejected", "refused"
+UNDECIDED = "undecided"
 FEW, DISTURBED, APART = (
     "undecided: fewer than 3 seeds",
     "undecided: busy machine",
@@ -60,14 +58,7 @@ MEANINGS = {
     HELD: "Runs that must compute the same have the same first losses, within the limit of their precision.",
     NOT_HELD: "Some runs that must compute the same have other first losses.",
     OTHER_LOSSES: "The run computes something else than its counterpart, so that their times say nothing.",
-    SUPPORTED: "The interval lies where the rule says that the claim holds.",
-    MORE: "The effect goes the way of the claim, and its interval lies wholly beyond what is claimed.",
-    REFUTED: "The interval lies where the rule says that the claim fails.",
-    UNDECIDED: "The interval is too wide, seeds are too few, hosts contradict each other, or words leave a choice.",
-    NOT_MEASURED: "Runs are missing, were disturbed, or are older than the rule of the claim.",
-    ACCEPTED: "The law describes the points within the spread over seeds.",
-    REJECTED: "The points contradict the law, or a parameter has no meaning with its whole interval.",
-    REFUSED: "Points or seeds are too few to contradict the law.",
+    UNDECIDED: "The interval is too wide.",
     FEW: f"Fewer than {FEWEST} seeds have a result on both sides, so there is no interval.",
     DISTURBED: "Every run of a side was timed on a busy machine, or beside other runs.",
     APART: "The runs are of other code, packages, hosts or data, or their test is not new; the answer says which.",

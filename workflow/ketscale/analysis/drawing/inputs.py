@@ -35,7 +35,6 @@ class Inputs:
     curves: pd.DataFrame
     completeness: pd.DataFrame
     parity: pd.DataFrame
-    claims: pd.DataFrame
 
     def only(self, study: str, host: str = "") -> Inputs:
         """What asks about one study gets: its rows, and of a class of hosts only what it measured."""

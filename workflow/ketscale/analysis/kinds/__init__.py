@@ -28,12 +28,12 @@ def kinds(families: Families) -> dict[str, Kind]:
     """The kinds by name, in the order of their figures in the report; each size axis of the families has a sweep."""
     sizes = {axis.name: axis for family in families.values() for axis in family.sizes}
     listed: list[Kind] = [
-        SIMULATOR,
-        CHANGES,
-        CONVERGENCE,
         STRONG,
         WEAK,
         BREAK_EVEN,
+        SIMULATOR,
+        CHANGES,
+        CONVERGENCE,
         BATCH,
         *(of_size(axis) for axis in sizes.values()),
         FEATURES,

@@ -7,15 +7,15 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from ketscale.analysis import verdicts
-from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.heavy import Axes, Drawing, np, pd
+from ketscale.analysis.drawing.workers import draw
+from ketscale.analysis.heavy import Drawing, np, pd
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.analysis.kinds.speed import Speed, one_core, several
-from ketscale.analysis.points import HOLLOW_RATIOS, size_axes, variants
+from ketscale.analysis.points import size_axes, variants
 from ketscale.analysis.wording import SHORT, capital, fitting, share, where
 from ketscale.config import Config
 from ketscale.grid import Study
@@ -25,13 +25,13 @@ NOTE = "Work: the step time of one worker, divided by the number of workers"
 
 
 class BreakEven(Speed):
-    """Speedup against the work per worker, which varies with batch, size and simulator."""
+    """Step times and speedups of layouts whose work per worker varies with batch, size and simulator."""
 
     name = "break-even"
     varies = "layout"
 
-    title = "Break-even"
-    caption = "The speedup of several workers against the time that the share of each would take alone."
+    title = "Step times and speedups of several workers"
+    caption = "The time of a step, and the speedup over one worker at the same batch."
     missing = "no layout of several workers was timed together with one"
 
     def check(self, study: Study, config: Config) -> Iterator[str]:
@@ -68,25 +68,8 @@ class BreakEven(Speed):
         )
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """Speedup of each layout with several workers against the work per worker, and where it crosses 1."""
-        points = with_work(inputs.points_of(self.name), inputs)
-        drawn = points[(points["workers"] > 1) & points[gains.RATIO].notna() & points["work_s"].notna()]
-        if drawn.empty or drawn.groupby("line")["work_s"].nunique().max() < 2:
-            return None
-        crossings = {name: crossing(line, gains.RATIO) for name, line in drawn.groupby("line")}
-        found = drawn.assign(
-            hollow=drawn["flag"].isin(HOLLOW_RATIOS), faster_from_s=drawn["line"].map(crossings)
-        )
-
-        def finish(axes: Axes, part: pd.DataFrame) -> None:
-            axes.axhline(1, ls="--", color=style.FRAME, lw=1)
-            axes.set(xlabel="work per worker in a step (log scale)", ylabel="speedup over one worker")
-            style.log_seconds(axes.xaxis)
-            axes.set_ylim(0, 1.1 * max(1.0, part[[gains.RATIO, gains.ENDS[1]]].max().max()))
-
-        return plots.lines(
-            found, inputs, "work_s", gains.RATIO, gains.ENDS, finish, f"{NOTE}. {plots.RATIOS}"
-        )
+        """Times and speedups against the workers."""
+        return draw(inputs, inputs.asked(self.name), "speedup over one worker")
 
 
 def with_work(points: pd.DataFrame, inputs: Inputs) -> pd.DataFrame:

@@ -5,17 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from ketscale.analysis.drawing import plots, style
+from ketscale.analysis import laws
 from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.heavy import Axes, Drawing, pd
+from ketscale.analysis.drawing.workers import draw, way
+from ketscale.analysis.heavy import Drawing, pd
 from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.speed import Speed, one_core
-from ketscale.analysis.laws.fits import of_line
-from ketscale.analysis.laws.known import karp_flatt
 from ketscale.analysis.points import (
     HOLLOW,
-    HOLLOW_RATIOS,
     Group,
     Point,
     Row,
@@ -27,11 +25,8 @@ from ketscale.analysis.points import (
 )
 from ketscale.analysis.wording import device, digits, listed, samples
 from ketscale.config import Config
-from ketscale.grid import BACKENDS, LAYOUT, Run, Study, layout
+from ketscale.grid import LAYOUT, Run, Study
 from ketscale.words import duration
-
-# From this number of workers on, the axes are logarithmic to base 2.
-DOUBLING = 8
 
 
 class Scaling(Speed):
@@ -65,10 +60,15 @@ class Scaling(Speed):
     def notes(self, rows: Sequence[Entry], inputs: Inputs) -> Iterator[str]:
         """The law of each line, and the fastest quiet layout of each device if there are several."""
         timed = gains.points(rows[0].point["study"], inputs)
-        timed = timed[timed["step_s"].notna()]
-        for line, part in timed.groupby(self._lines(timed, inputs)):
-            if law := of_line(inputs.laws, part):
-                yield f"{line}: {law.words}."
+        grown = ("layout", *self.along(timed, inputs.config))
+        lines = timed["layout"].map(way) + variants(timed, inputs.config, grown).map(
+            lambda more: more and f", {more}"
+        )
+        for line, part in timed[timed["step_s"].notna()].groupby(lines):
+            if part["workers"].max() > 1 and (found := laws.of_line(inputs.laws, part)):
+                law, values = found
+                fitted = [f"{name} {value:.2g}" for name, value in zip(law.parameters, values, strict=True)]
+                yield f"{line}: {law.name}'s law with {listed(fitted)}."
         fastest: dict[str, str] = {}
         known = (each for each in rows if each.point["step_s"] > 0 and each.point["flag"] not in HOLLOW)
         for each in sorted(known, key=lambda each: each.point["step_s"]):
@@ -78,42 +78,9 @@ class Scaling(Speed):
             yield f"The fastest step of each device: {listed(fastest.values())}."
 
     def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """The ratio to one worker against the workers; of two numbers of workers, a row for each layout."""
-        points = inputs.points_of(self.name)
-        points = points[points[gains.RATIO].notna()]
-        if points.empty:
-            return None
-        points = points.assign(line=self._lines(points, inputs), hollow=points["flag"].isin(HOLLOW_RATIOS))
-        if points.groupby("line")["workers"].nunique().max() < 3:
-            return super().draw(inputs)
-
-        def finish(axes: Axes, part: pd.DataFrame) -> None:
-            counts = sorted({int(count) for count in part["workers"]})
-            axes.plot(counts, counts, ls="--", color=style.FRAME, lw=1)
-            for number, (_, line) in enumerate(part.groupby("line", sort=True)):
-                law = of_line(inputs.laws, line)
-                if law:
-                    axes.plot(law.workers, law.speedups, color=style.colour(number), ls=(0, (1, 1)), lw=1.2)
-            if counts[-1] >= DOUBLING:
-                axes.set_xscale("log", base=2)
-                axes.set_yscale("log", base=2)
-                axes.yaxis.set_major_formatter("{x:g}")
-                axes.minorticks_off()
-            else:
-                axes.set_ylim(0, None)
-            axes.set_xticks(counts, [str(count) for count in counts])
-            axes.set(xlabel="workers (ranks x threads, or GPUs)", ylabel=self.axis)
-
-        note = f"Dashed: ideal; dotted: fitted law. {plots.RATIOS}"
-        return plots.lines(points, inputs, "workers", gains.RATIO, gains.ENDS, finish, note)
-
-    def _lines(self, points: pd.DataFrame, inputs: Inputs) -> pd.Series[str]:
-        """What grows along each point's line, and whatever else the study varies."""
-        others = variants(
-            points, inputs.config, ("layout", "workload", "batch", *self.along(points, inputs.config))
-        )
-        grown = points["layout"].map(_grown)
-        return grown.where(others == "", grown + ", " + others)
+        """Times and speedups against the workers."""
+        asked = inputs.asked(self.name)
+        return draw(inputs, asked, self.axis, self.along(inputs.points(*asked), inputs.config))
 
 
 class Strong(Scaling):
@@ -139,7 +106,7 @@ class Strong(Scaling):
 
     def shares(self, speedup: float, count: int) -> Mapping[str, float | None]:
         """The efficiency and the serial fraction."""
-        return {**super().shares(speedup, count), "karp_flatt": karp_flatt(speedup, count)}
+        return {**super().shares(speedup, count), "karp_flatt": laws.karp_flatt(speedup, count)}
 
 
 class Weak(Scaling):
@@ -207,18 +174,6 @@ class Weak(Scaling):
             and (worked.groupby("workers")[name].nunique() == 1).all()
         ]
         return ["batch", *grown]
-
-
-def _grown(text: str) -> str:
-    """What grows along a line: the threads of one process, or the ranks of a backend (with their threads)."""
-    where = layout(text)
-    backend = BACKENDS[where["backend"]]
-    if not backend.several_ranks:
-        return f"{backend.title}, threads" if backend.device == "cpu" else backend.title
-    extra = f", {where['threads']} threads each" if where["threads"] > 1 else ""
-    # Ranks on one node and ranks on two nodes are two lines.
-    nodes = f" on {where['nodes']} nodes" if where["nodes"] > 1 else ""
-    return f"{backend.title}, ranks{nodes}{extra}"
 
 
 STRONG, WEAK = Strong(), Weak()

@@ -19,6 +19,7 @@ from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.points import (
+    BUSY,
     FOUND,
     HOLLOW,
     MIXED,
@@ -33,6 +34,7 @@ from ketscale.analysis.points import (
     size_axes,
     usable,
     workers,
+    worst,
 )
 from ketscale.analysis.wording import SHORT, capital, fast, fitting, plain, share, times
 from ketscale.grid import BACKENDS, POINT, Study
@@ -196,10 +198,10 @@ class Speed(Kind):
             "cost_s": time and 1000 * count * time / first["batch"],
             "n": len(used),
             "timed_steps": min((row["step_count"] for row in used), default=0),
-            "busy": sum(not row["quiet"] for row in group),
+            "busy": sum(not row["quiet"] and (flag == BUSY or row not in used) for row in group),
             "timed_out": sum(row["status"] == "timed_out" for row in group),
             "failed": sum(map(failed, group)),
-            "flag": next((text for text in flags if text), ""),
+            "flag": worst(flags),
             "why": typical.why or found.why,
             FOUND: None if own else found,
             **_estimate("speedup_same", found.ratio),

@@ -13,7 +13,6 @@ from ketscale.analysis.kinds import gains
 from ketscale.analysis.kinds.gains import Entry
 from ketscale.analysis.kinds.kind import Answer
 from ketscale.analysis.kinds.speed import Speed, several
-from ketscale.analysis.laws.fits import regimes
 from ketscale.analysis.points import HOLLOW, axis_of, variants
 from ketscale.analysis.wording import SHORT, capital, digits, even, fitting, samples, takes, times, where
 from ketscale.config import Config, SizeAxis
@@ -81,11 +80,7 @@ class Sweep(Speed):
         lines = (f" ({lead.point['line']})", "") if many else ("",)
         text = fitting(*(f"{capital(span)} {says}{line}: {gains.said(verdict)}." for line in lines))
         short = fitting(f"{says} {span}", says, limits=SHORT)
-        notes = []
-        for line, group in points[points["step_s"].notna()].groupby("line"):
-            if found := regimes(inputs.laws, group):
-                notes.append(f"{line}: regimes: {found}." if str(line) else f"Regimes: {found}.")
-        notes += gains.tallied(each.told for each in known)
+        notes = gains.tallied(each.told for each in known)
         of, unit = f"{self.of} {span}", lead.told.unit
         return Answer(text, verdict, of, lead.effect, unit, capital(short), notes=tuple(notes))
 

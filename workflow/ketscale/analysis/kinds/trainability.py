@@ -219,8 +219,8 @@ def _decay(line: str, axis: str, points: pd.DataFrame) -> Decay | None:
 
     The factor of each seed is that of the least squares of the logarithms; the estimate is their geometric mean.
     Its interval is Student's over seeds, or that of the line through their means where this is wider: seeds that have a
-    sample in common with all sizes say nothing of how far the points are from a line. The test of lack of fit is that of
-    `laws.fit`.
+    sample in common with all sizes say nothing of how far the points are from a line. The test of lack of fit compares the
+    residuals of the means with the pure error (Draper & Smith, Applied Regression Analysis, 1998, 2.1; seeds are blocks).
     """
     if why := comparability.hindrance(key for keys in points["keys"] for key in keys):
         return Decay(line, axis, points, None, None, why)

@@ -1,0 +1,176 @@
+"""Laws of scaling, fitted seed by seed to the step times of one way to work side by side, such as MPI ranks.
+
+p workers take t(p); the speedup is S(p) = t(1) / t(p) at fixed work, p t(1) / t(p) at fixed work per worker.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ketscale.analysis import comparability
+from ketscale.analysis.collected import Collected
+from ketscale.analysis.heavy import np, optimize, pd
+from ketscale.analysis.intervals import Estimate, typical
+from ketscale.analysis.points import Group, Row, point, serial, usable, workers
+from ketscale.grid import BACKENDS, Study, layout
+
+# What the points of a fit share, and what the rows of a fit and its line in scaling.csv have in common.
+SAME = ("workload", "model", "simulator", "protocol", "size")
+ALIKE = ["study", *SAME, "hardware"]
+
+
+@dataclass(frozen=True)
+class Law:
+    """A law: its parameters, and the speedup of p workers by them. The time of one worker is fitted with them."""
+
+    name: str
+    parameters: tuple[str, ...]
+    speedup: Callable[..., Any]
+    largest: float = math.inf
+
+
+def amdahl(p: Any, serial: float) -> Any:
+    """S = 1 / (s + (1 - s) / p) (Amdahl, AFIPS Conf. Proc. 30, 483, 1967)."""
+    return 1 / (serial + (1 - serial) / p)
+
+
+def gustafson(p: Any, serial: float) -> Any:
+    """S = p - s (p - 1), s a share of the time on p workers (Gustafson, Commun. ACM 31, 532, 1988)."""
+    return p - serial * (p - 1)
+
+
+def usl(p: Any, contention: float, coherency: float) -> Any:
+    """S = p / (1 + sigma (p - 1) + kappa p (p - 1)), the universal scalability law (Gunther, Proc. CMG 1993, 1035)."""
+    return p / (1 + contention * (p - 1) + coherency * p * (p - 1))
+
+
+def karp_flatt(speedup: float, workers: int) -> float | None:
+    """Experimental serial fraction e = (1/S - 1/p) / (1 - 1/p) (Karp & Flatt 1990); None for p = 1."""
+    return None if workers == 1 else (1 / speedup - 1 / workers) / (1 - 1 / workers)
+
+
+AMDAHL = Law("Amdahl", ("serial fraction",), amdahl, 1.0)
+GUSTAFSON = Law("Gustafson", ("serial fraction",), gustafson, 1.0)
+USL = Law("USL", ("contention", "coherency"), usl)
+# By the kind of study; the first is drawn.
+LAWS: Mapping[str, tuple[Law, ...]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFSON,)}
+
+
+def fit(law: Law, counts: Sequence[float], times: Sequence[Sequence[float]]) -> tuple[Estimate, ...]:
+    """The parameters, each typical of its fits to single seeds; none of too few points to contradict the law.
+
+    Args:
+        law: what to fit. Errors are relative, which is how step times vary.
+        counts: of workers, (m,).
+        times: seconds, one row (m,) for each seed.
+    """
+    p, m = np.array(counts, float), len(law.parameters)
+    if len(p) < m + 2 or not len(times):
+        return ()
+    grown = p if law is GUSTAFSON else 1.0
+
+    def time(p: Any, *values: float) -> Any:
+        return grown * values[-1] / law.speedup(p, *values[:-1])
+
+    ends = ([0.0] * m + [0.0], [law.largest] * m + [math.inf])
+    try:
+        found = [
+            optimize.curve_fit(time, p, row, [0.1] * m + [row[0]], sigma=row, bounds=ends)[0].tolist()[:-1]
+            for row in times
+        ]
+    except RuntimeError:  # it does not converge
+        return ()
+    estimates = tuple(each for each in map(typical, zip(*found, strict=True)) if each)
+    # At the end of its range a law does not describe times, such as those that grow with the workers.
+    return () if any(each.value >= law.largest * (1 - 1e-6) for each in estimates) else estimates
+
+
+def rows(collected: Collected) -> Iterator[dict[str, Any]]:
+    """A row for each parameter of each law of the config's studies of scaling."""
+    for study in collected.config.studies:
+        for host in collected.hosts(study) if study.kind in LAWS else ():
+            yield from _of_study(study, collected.on(host))
+
+
+def _of_study(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
+    """The laws of each way to work side by side: the ranks of a backend, or the threads of a process.
+
+    One that lacks one worker takes the process with one thread and its share of the batch, unless its ranks have more
+    threads.
+    """
+    weak = study.kind == "weak"
+    series: dict[tuple[Any, ...], dict[int, Group]] = {}
+    for group in collected.groups(study):
+        first = group[0]
+        # Each row of weak scaling has a batch of its own.
+        alike = (*(first[name] for name in SAME), weak or first["batch"], series_of(first["layout"]))
+        series.setdefault(alike, {})[size_of(first["layout"])] = group
+    for groups in series.values():
+        first = next(iter(groups.values()))[0]
+        if weak and collected.config.family(first["workload"]).work:
+            continue  # A larger batch needs a larger model there, and the law is of a fixed share of work.
+        share = first["batch"] // workers(first["layout"]) if weak else first["batch"]
+        alone = collected.points.get(point({**first, "layout": serial(first["backend"]), "batch": share}))
+        if (
+            1 not in groups
+            and alone
+            and (first["threads"] == 1 or not BACKENDS[first["backend"]].several_ranks)
+        ):
+            groups[1] = alone
+        found = {count: _sound(groups[count]) for count in sorted(groups)}
+        found = {count: times for count, times in found.items() if times}
+        used = [row for count in found for row in usable(groups[count])[0]]
+        if comparability.hindrance(comparability.times(row, ("layout",)) for row in used):
+            continue
+        seeds = sorted(set.intersection(*map(set, found.values()))) if found else []
+        times = [[found[count][seed] for count in found] for seed in seeds]
+        named = {name: first[name] for name in (*SAME, "hardware", "code")} | {
+            "study": study.name, "kind": study.kind, "batch": None if weak else first["batch"],
+            "series": series_of(first["layout"]), "points": len(found),
+        }  # fmt: skip
+        for law in LAWS[study.kind]:
+            for name, each in zip(law.parameters, fit(law, [*found], times), strict=False):
+                ends = {"estimate": each.value, "low": each.low, "high": each.high, "n": each.n}
+                yield {**named, "law": law.name, "parameter": name, **ends}
+
+
+def _sound(rows: Group) -> dict[int, float]:
+    """The times of a point's seeds, from quiet runs whose workers are known to have a core or a GPU each; none without."""
+    found, flag = usable(rows)
+    return {} if flag or not all(map(_own_cores, found)) else {row["seed"]: row["step_s"] for row in found}
+
+
+def _own_cores(row: Row) -> bool:
+    if BACKENDS[row["backend"]].device == "gpu":
+        return bool(row["ranks"] <= row["nodes"] * len(list(filter(None, (row["gpus"] or "").split("; ")))))
+    return row["shared_cores"] is False
+
+
+def series_of(text: str) -> str:
+    """A layout with a star for what grows along its series, such as 'mpi-n1r*t1' and 'cpu-n1r1t*'."""
+    growing = "r" if BACKENDS[layout(text)["backend"]].several_ranks else "t"
+    return re.sub(rf"(-n\d+.*{growing})\d+", r"\1*", text)
+
+
+def size_of(text: str) -> int:
+    """How far a layout is along its series: its ranks, or the threads of a single process."""
+    where = layout(text)
+    return int(where["ranks"] if BACKENDS[where["backend"]].several_ranks else where["threads"])
+
+
+def of_line(laws: pd.DataFrame, points: pd.DataFrame) -> tuple[Law, list[float]] | None:
+    """The first law of a line of workers with its parameters; None without one. points: the line's rows of scaling.csv."""
+    last = points.sort_values("workers").iloc[-1]
+    own = laws[
+        (laws[ALIKE] == last[ALIKE]).all(axis="columns") & (laws["series"] == series_of(last["layout"]))
+    ]
+    own = own[own["batch"].isna() | (own["batch"] == last["batch"])]
+    for law in LAWS.get(last["kind"], ()):
+        estimates = own[own["law"] == law.name].set_index("parameter")["estimate"]
+        if len(estimates):
+            return law, [float(estimates[name]) for name in law.parameters]
+    return None
