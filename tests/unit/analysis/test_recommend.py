@@ -52,14 +52,6 @@ def advised(config, limit_s=0.0, only=EVERY):
     return recommend.recommend(config, point, limit_s, only, MACHINE, Path(), lambda line: None)
 
 
-def test_a_machine_offers_threads_and_ranks_up_to_its_cores():
-    found = trials.layouts(6, 0)
-    assert [one for one in found if one.startswith("cpu")] == [f"cpu-n1r1t{n}" for n in (1, 2, 4, 6)]
-    assert [one for one in found if one.startswith("ddp-cpu")] == [f"ddp-cpu-n1r{n}t1" for n in (2, 4, 6)]
-    assert trials.layouts(1, 0) == ["cpu-n1r1t1"]
-    assert trials.layouts(1, 2) == ["cpu-n1r1t1", "gpu-n1r1t1", "ddp-n1r2t1"]
-
-
 def test_the_fastest_layout_of_the_records_is_recommended():
     config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"])
     for run in config.runs:

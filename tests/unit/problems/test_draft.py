@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,8 @@ import yaml
 from ketscale import analysis
 from ketscale.cli import main
 from ketscale.errors import UserError
+from ketscale.grid import layout
+from ketscale.measure import host
 from ketscale.problems import draft
 from tests import ROOT
 from tests.own_files import GREY, SIGNALS, VECTORS, pictures
@@ -230,3 +233,12 @@ def test_the_config_is_written_where_the_command_says(capsys: pytest.CaptureFixt
     assert analysis.read(Path("mine.yaml")).studies
     assert main(["init", "mine.csv", "--out", "my study.yaml"]) == 0
     assert "--configfile 'my study.yaml'" in capsys.readouterr().out
+
+
+def test_a_study_of_scaling_has_the_layouts_of_this_machine(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "--scaling"]) == 0
+    config = analysis.read("scaling.yaml")
+    wanted = {each for each in host.layouts(len(os.sched_getaffinity(0)), 0) if layout(each)["ranks"] <= 256}
+    assert wanted <= {run.layout for run in config.runs} and {run.batch for run in config.runs} == {256}
+    assert main(["init"]) == 2 and "--scaling" in capsys.readouterr().err

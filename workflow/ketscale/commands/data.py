@@ -24,7 +24,15 @@ def add(command: Add) -> None:
         "It is a start to edit: a model and its control, their accuracies, and what trains the model fastest.",
     )
     init.add_argument(
-        "data", type=Path, help="a .csv or .npz file, or a folder with a folder of images for each class"
+        "data",
+        type=Path,
+        nargs="?",
+        help="a .csv or .npz file, or a folder with a folder of images for each class",
+    )
+    init.add_argument(
+        "--scaling",
+        action="store_true",
+        help="write a study of how a step scales over the threads, ranks and GPUs of this machine; without data, of digits",
     )
     init.add_argument(
         "--model", metavar="FILE.py", help="your own model; FILE.py:CLASS if the file has several classes"
@@ -76,11 +84,13 @@ def _init(options: argparse.Namespace) -> None:
     from ketscale.jobs import driver
     from ketscale.problems import draft
 
-    data: Path = options.data
-    out = options.out or Path(f"{data.absolute().stem}.yaml")
+    data: Path | None = options.data
+    if data is None and not options.scaling:
+        raise UserError("init needs your data, a file or a folder; without data, give --scaling")
+    out = options.out or Path(f"{data.absolute().stem if data else 'scaling'}.yaml")
     targets = tuple(filter(None, options.target.split(",")))
     command = driver.command(out)
-    text, notes = draft.drafted(data, command, options.kind, targets, options.model)
+    text, notes = draft.drafted(data, command, options.kind, targets, options.model, options.scaling)
     try:
         with out.open("x", encoding="utf-8") as file:
             file.write(text)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import platform
+import shutil
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,22 @@ def describe() -> dict[str, Any]:
         "memory_bytes": os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"),
         "gpus": [{"name": gpu.name, "uuid": str(gpu.uuid)} for gpu in gpus],
     }
+
+
+def layouts(cores: int, gpus: int) -> list[str]:
+    """The layouts that a machine offers: threads, or ranks of one thread, 1, 2, 4, ... and all of its cores or GPUs."""
+
+    def counts(most: int) -> list[int]:
+        return sorted({2**power for power in range(most.bit_length())} | {most}) if most else []
+
+    several = [
+        name
+        for name in ("mpi", "ddp-cpu")
+        if name != "mpi" or (importlib.util.find_spec("mpi4py") and shutil.which("mpirun"))
+    ]
+    found = [f"cpu-n1r1t{count}" for count in counts(cores)]
+    found += [f"{backend}-n1r{count}t1" for backend in several for count in counts(cores)[1:]]
+    return found + [f"ddp-n1r{count}t1" if count > 1 else "gpu-n1r1t1" for count in counts(gpus)]
 
 
 def set_threads(threads: int) -> None:

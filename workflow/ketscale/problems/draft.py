@@ -13,6 +13,8 @@ import yaml
 
 from ketscale.config import Draft, Family, FileModel, Model, OwnCode, suggestion
 from ketscale.errors import UserError
+from ketscale.grid import layout
+from ketscale.measure import host
 from ketscale.problems import arrays
 from ketscale.problems.registry import FAMILIES, workload_of
 
@@ -20,88 +22,16 @@ from ketscale.problems.registry import FAMILIES, workload_of
 FIRST = {"qubits": 4, "layers": 2}
 # The batch is at most this, and at most a quarter of the samples.
 BATCH = 32
+# The largest batch in a study of scaling.
+LARGE = 256
+DIGITS = Draft({"split_seed": 0, "weights": "selfsupervised", "image_size": 32}, 1797)
 
-HEAD = """\
-# A first study of {data}, made by `ketscale init`. docs/config.md describes every key.
-#
-#   {command} -n     # what would run
-#   {command}        # run it; it ends in {results}/report.html
-title: {title}
-results: {results}
-
-# Data are read, checked and split once (docs/own-data.md).
-workloads:
-  {name}: {workload}
-{notes}"""
-MODELS = """
-# The constructor gets what it names: sizes, simulator, inputs, outputs, dropout, and whatever else stands here.
-models:
-  {name}: {block}
-"""
-SIMULATORS = """
-# What evaluates circuits; docs/simulators.md has others, such as lightning.qubit.
-simulators:
-  fused: {device: fused, gradient: adjoint, batching: broadcast, placement: model}
-  default.qubit: {device: default.qubit, gradient: backprop, batching: broadcast, placement: model}
-"""
-PROTOCOLS = """
-protocols:
-  # To the end, with validation: for accuracies.
-  quality:
-    precision: fp32
-    timed: false
-    epochs: 50
-    learning_rate: 0.01
-{early}  # Alone on the machine, and briefly: for times.
-  timing:
-    precision: fp32
-    timed: true
-    steps: 400
-    sampled_steps: 5
-    learning_rate: 0.001
-{fewer}  # In double precision: do all compute the same?
-  parity: {{precision: fp64, timed: false, steps: 20, learning_rate: 0.001}}
-"""
-EARLY = "    early_stopping: {monitor: loss, patience: 8}\n"
-FEWER = "    steps_for: {default.qubit: 40}\n"
-QUALITY = """
-studies:
-  # For more sizes give lists, such as qubits: [2, 4, 6]; more seeds make intervals narrower.
-  quality:
-    kind: accuracy
-    question: Does {model} do better than {control}?
-    axes: &first
-      workload: {workload}
-      model: {model}
-{sizes}
-      batch: {batch}
-      simulator: {simulator}
-      backend: cpu-n1r1t1
-      protocol: quality
-      seed: [0, 1, 2, 3, 4]
-    points:
-      - {{}}
-      - {{model: {control}, {without}, simulator: none}}
-"""
-BY_SIMULATOR = """\
-  simulators:
-    kind: simulator
-    question: Which simulator trains {model} fastest?
-    axes: {{<<: *first, protocol: timing, simulator: [fused, default.qubit], seed: [0, 1, 2]}}
-"""
-BY_LAYOUT = """\
-  # A second core as a thread, and as a process of its own with half of each batch.
-  layouts:
-    kind: strong
-    question: Does a second core pay for {model}?
-    axes: {{<<: *first, protocol: timing, backend: [cpu-n1r1t1, cpu-n1r1t2, ddp-cpu-n1r2t1], seed: [0, 1, 2]}}
-"""
-PARITY = """\
-  parity:
-    kind: parity
-    question: Do all compute the same?
-    axes: {{<<: *first, protocol: parity, {varied}, seed: 0}}
-"""
+# What is written, by the names of its parts.
+PARTS = dict(
+    re.findall(
+        r"^#% (\w+)\n(.*?)(?=^#% |\Z)", Path(__file__).with_name("first_study.yaml").read_text(), re.M | re.S
+    )
+)
 
 
 class Chosen(NamedTuple):
@@ -113,56 +43,70 @@ class Chosen(NamedTuple):
 
 
 def drafted(
-    data: Path, command: str, kind: str | None, targets: tuple[str, ...], model: str | None
+    data: Path | None,
+    command: str,
+    kind: str | None,
+    targets: tuple[str, ...],
+    model: str | None,
+    scaling: bool = False,
 ) -> tuple[str, tuple[str, ...]]:
     """The text of a config for a user's data, and what becomes of the columns of a table, a line each.
 
-    data: a file or folder. command: the one that will run the study. kind: of the workload, where several read such a file.
+    data: a file or folder; None for the digits that come with scikit-learn. scaling: whether the study is of strong scaling
+    over the layouts of this machine. command: the one that will run the study. kind: of the workload, where several read such a file.
     targets: the columns of a table that are to be predicted. model: 'FILE.py' or 'FILE.py:CLASS' of an own model.
 
     Raises:
         UserError: no kind of workload reads this, or several do; or the file or the model is not as it must be.
     """
-    family, draft, kind = _recognised(data, kind, targets)
+    family, draft, kind = (
+        (FAMILIES["images"], DIGITS, "digits") if data is None else _recognised(data, kind, targets)
+    )
     workload = workload_of({"kind": kind, **draft.settings}, "workloads")
     family = family.for_task(workload)
     usual = _of_family(family)
     chosen = _own(model, family) if model else usual
     control = usual.settings.control
-    name = _name(data.stem, "data")
+    name = _name(data.stem, "data") if data else kind
     sizes = {axis.name: FIRST.get(axis.name, 1) for axis in family.sizes}
     sizes = {axis: value if chosen.settings.takes(axis) else 0 for axis, value in sizes.items()}
     simulated = chosen.settings.takes("simulator")
     cores = len(os.sched_getaffinity(0))
     block = None if chosen.block is None else {**chosen.block, "control": control}
     values = {
-        "data": data,
+        "data": data or "digits",
         "command": command,
-        "results": f"results-{name}",
+        "results": f"results-{name}" + "-scaling" * scaling,
         "title": json.dumps(f"{chosen.name} on {name}"),
         "name": name,
         "workload": _inline({"kind": kind, **draft.settings}),
-        "notes": "".join(f"  # {note}\n" for note in draft.notes),
+        "notes": "".join(f"\n  # {note}" for note in draft.notes),
         "model": chosen.name,
         "control": control,
         "sizes": "\n".join(f"      {axis}: {value}" for axis, value in sizes.items()),
         "without": ", ".join(f"{axis}: 0" for axis in sizes),
-        "batch": max(1, min(BATCH, 2 ** ((max(draft.samples, 4) // 4).bit_length() - 1))),
+        "batch": max(
+            1, min(LARGE if scaling else BATCH, 2 ** ((max(draft.samples, 4) // 4).bit_length() - 1))
+        ),
         "simulator": "fused" if simulated else "none",
     }
     varied = ["simulator: [fused, default.qubit]"] if simulated else []
     varied += ["backend: [cpu-n1r1t1, ddp-cpu-n1r2t1]"] if cores > 1 else []
-    parts = [
-        HEAD.format(**values),
-        MODELS.format(name=chosen.name, block=_inline(block)) if block else "",
-        SIMULATORS if simulated else "",
-        PROTOCOLS.format(early=EARLY if draft.validation else "", fewer=FEWER if simulated else ""),
-        QUALITY.format(**{**values, "workload": name}),
-        BY_SIMULATOR.format(**values) if simulated else "",
-        BY_LAYOUT.format(**values) if cores > 1 else "",
-        PARITY.format(varied=", ".join(varied)) if varied else "",
-    ]
-    return "".join(parts), draft.notes
+    values |= {
+        "own": _inline(block) if block else "",
+        "varied": ", ".join(varied),
+        "axes": PARTS["axes"].format(**values),
+        "early": PARTS["early"].format() if draft.validation else "",
+        "fewer": PARTS["fewer"].format() if simulated else "",
+    }
+    wanted = {"head": True, "models": bool(block), "simulators": simulated, "protocols": True}
+    if scaling:
+        able = host.layouts(cores, len(host.describe()["gpus"]))
+        values["layouts"] = ", ".join(each for each in able if layout(each)["ranks"] <= values["batch"])
+        wanted["scaling"] = True
+    else:
+        wanted |= {"quality": True, "by_simulator": simulated, "by_layout": cores > 1, "parity": bool(varied)}
+    return "".join(PARTS[part].format(**values) for part, needed in wanted.items() if needed), draft.notes
 
 
 def _recognised(data: Path, kind: str | None, targets: tuple[str, ...]) -> tuple[Family, Draft, str]:

@@ -22,6 +22,7 @@ from ketscale.grid import BACKENDS, Run, layout
 from ketscale.jobs import records
 from ketscale.jobs.costs import Costs, Forecast, between
 from ketscale.jobs.costs.records import below, hardware
+from ketscale.measure import host
 from ketscale.measure.form import Host
 from ketscale.words import aligned, counted, duration, spelled
 
@@ -169,7 +170,7 @@ def _candidates(config: Config, point: Run, only: Mapping[str, Collection[str]],
             )
     found, why = [], ""
     for name in simulators:
-        for text in only["layout"] or trials.layouts(machine.cores, len(machine.gpus)):
+        for text in only["layout"] or host.layouts(machine.cores, len(machine.gpus)):
             run = replace(point, simulator=name, seed=0, **layout(text))
             try:
                 config.settings(run)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import subprocess
@@ -58,20 +57,6 @@ def settings_of(settings: Settings, seed: int) -> Settings:
         limit_s=None,
     )
     return replace(settings, run=replace(settings.run, seed=seed), protocol=short_one)
-
-
-def layouts(cores: int, gpus: int) -> list[str]:
-    """The layouts that a machine offers: threads, or ranks of one thread; on GPUs one, or all.
-
-    Threads and ranks are 1, 2, 4, ... and all cores.
-    """
-    counts = sorted({2**power for power in range(cores.bit_length()) if 2**power <= cores} | {cores})
-    found = [f"cpu-n1r1t{count}" for count in counts]
-    several = [name for name in ("mpi", "ddp-cpu") if name != "mpi" or importlib.util.find_spec("mpi4py")]
-    found += [f"{backend}-n1r{count}t1" for backend in several for count in counts if count > 1]
-    if gpus:
-        found.append("gpu-n1r1t1")
-    return found + ([f"ddp-n1r{gpus}t1"] if gpus > 1 else [])
 
 
 def run(
