@@ -80,15 +80,11 @@ def test_a_run_that_timed_out_is_a_result_with_its_losses_and_times(path):
 @pytest.mark.parametrize(
     "settings, changes",
     [
-        (limited(limit_s=None), late()),
-        (limited(), late(train_s=4.9)),
-        (limited(), late(steps=0)),
-        (limited(), late(steps=12)),
         (limited(), {**late(), "losses": [0.5]}),
         (limited(), {**late(), "reason": None}),
         (limited(), {**late(), "weights_hash": "0" * 64}),
     ],
-    ids=["no limit", "early", "no step", "finished", "losses", "no reason", "weights"],
+    ids=["losses", "no reason", "weights"],
 )
 def test_a_run_that_cannot_have_timed_out_is_refused(path, settings, changes):
     with pytest.raises(ValueError, match=r"it is timed_out|losses of 2 steps"):
@@ -122,54 +118,23 @@ def test_a_record_that_a_run_of_this_version_would_not_have_is_outdated_and_any_
         assert not record.outdated(path, SETTINGS, None)
 
 
-def timed(**changes):
-    """Timing of a run with a median step of 5 ms, five steps an epoch and the whole batch in each."""
-    step = {"median_s": 0.005, "q25_s": 0.004, "q75_s": 0.006, "mean_s": 0.005, "count": 3}
-    return made()["timing"] | {
-        "step": step, "steps": 3, "steps_per_epoch": 5, "epoch_s": 0.025, "samples_per_s": 200 * RUN.batch,
-    } | changes  # fmt: skip
-
-
 def measured(**figures):
     """The quality of a run whose test metrics are these."""
     right = {"bits": "wA==", "samples": 3, "cases": None} if "accuracy" in figures else None
     return {"epochs": 2, "best_epoch": 1, "chosen": {}, "validation": {}, "test": figures, "right": right}
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"timing": timed()},
-        # Fewer samples than the batch, as at the end of small data.
-        {"timing": timed(samples_per_s=200)},
-        {"settings": EPOCHS, "quality": measured(accuracy=2 / 3, auc=None, count=3, confusion=[[1]])},
-    ],
-    ids=["timed", "small", "quality"],
-)
-def test_what_training_measures_is_taken(path, changes):
-    settings = changes.pop("settings", SETTINGS)
-    record.write(path, settings, made(settings, **changes))
-    assert check(path, settings).record
+def test_what_training_measures_is_taken(path):
+    quality = measured(accuracy=2 / 3, auc=None, count=3, confusion=[[1]])
+    record.write(path, EPOCHS, made(EPOCHS, quality=quality))
+    assert check(path, EPOCHS).record
 
 
 CANNOT_BE = [
     {"config": {"run": {}}}, {"family": "eeg"}, {"sizes": {"qubits": 5, "layers": 3}}, {"weights_hash": None},
-    {"status": "diverged", "reason": None}, {"quality": measured()}, {"losses": [0.1]}, {"parameters": None},
-    {"node_hours": 0.1}, {"gpu_hours": 0.1}, {"stopped": "2025-01-01T00:00:00+00:00"},
+    {"status": "diverged", "reason": None}, {"quality": measured()}, {"losses": [0.1]},
     {"machine": {**made()["machine"], "ranks": made()["machine"]["ranks"] * 2}},
-    {"timing": timed(train_s=1e3)}, {"timing": timed(epoch_s=0.0025)}, {"timing": timed(samples_per_s=300 * RUN.batch)},
-    {"timing": timed(samples_per_s=0.1)}, {"timing": timed(step=timed()["step"] | {"median_s": 0.0005})},
-    {"timing": timed(step=timed()["step"] | {"count": 0})}, {"timing": timed(step=made()["timing"]["step"])},
-    {"timing": timed(step=made()["timing"]["step"], epoch_s=None)}, {"timing": timed(step=timed()["step"] | {"q75_s": 1e9})},
-    {"timing": timed(step=timed()["step"] | {"mean_s": 17.0}, epoch_s=85.0)}, {"timing": timed(first_step_s=0.04, steps_s=0.0)},
-    {"timing": timed(step=timed()["step"] | {"mean_s": None}, epoch_s=None)}, {"timing": timed(steps_s=17.0)},
-    {"timing": timed(aside_s=17.0)}, {"timing": timed(step=timed()["step"] | {"mean_s": 0.0}, epoch_s=0.0)},
-    {"timing": timed(step=timed()["step"] | {"count": 4})}, {"timing": timed(first_step_s=1e9)}, {"timing": timed(validation_s=17)},
-    {"timing": timed(epoch={"median_s": 1, "q25_s": 1, "q75_s": 1, "mean_s": 1, "count": 1})},
-    *({"quiet": {**made()["quiet"], "quiet": True, **beside}} for beside in (
-        {"others_share": 17}, {"oversubscribed": True}, {"steal_share": 0.06}, {"throttled_share": 0.7}, {"stalled_share": 0.3},
-    )),
-    *({"split": {**made()["split"], **folds}} for folds in ({"fold": 17}, {"fold": 3, "folds": 3}, {"fold": 0, "folds": 3})),
+    {"split": {**made()["split"], "fold": 0, "folds": 3}},
 ]  # fmt: skip
 
 
@@ -213,20 +178,10 @@ def test_a_run_whose_data_did_not_fit_in_memory_needs_no_fold(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "quality",
-    [
-        measured() | {"best_epoch": 2},
-        *(measured(**wrong) for wrong in ({"accuracy": 17}, {"accuracy": -0.1}, {"auc": 1.5}, {"chance": 2}, {"count": 0})),
-        measured(accuracy=2 / 3) | {"right": None},
-        measured(accuracy=1 / 3, count=3),
-        measured(accuracy=2 / 3, count=4),
-        measured(accuracy=1.0, count=3) | {"right": {"bits": "8A==", "samples": 3, "cases": None}},
-        measured(accuracy=1.0, count=3) | {"right": {"bits": "4A==", "samples": 2, "cases": [1, 1, 1]}},
-    ],
-    ids=str,
-)  # fmt: skip
-def test_metrics_are_in_the_ranges_that_the_family_declares_and_those_of_the_single_cases(path, quality):
-    _refused(path, EPOCHS, {"quality": quality})
+    "wrong", [{"accuracy": 17}, {"accuracy": -0.1}, {"auc": 1.5}, {"chance": 2}], ids=str
+)
+def test_metrics_are_in_the_ranges_that_the_family_declares(path, wrong):
+    _refused(path, EPOCHS, {"quality": measured(**wrong)})
 
 
 def _refused(path, settings, change, why=None):
@@ -269,7 +224,7 @@ def test_an_absent_record_is_missing(path):
 @pytest.mark.parametrize("content", ['{"schema": 3}', "3"])
 def test_a_record_of_another_version_is_stale(path, content):
     path.write_text(content)
-    assert check(path).state == "stale" and "this version reads 8" in check(path).why
+    assert check(path).state == "stale" and "this version reads 8 and 9" in check(path).why
 
 
 def test_a_record_of_another_run_is_refused(path):

@@ -16,16 +16,13 @@ import pytest
 import torch
 
 from ketscale import analysis
-from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.jobs import outcome
 from ketscale.jobs.signals import Signals
-from ketscale.measure import record
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
 from ketscale.problems.classification import Classification
 from ketscale.problems.fitted import Fitted, Samples
-from ketscale.problems.registry import FAMILIES
 from ketscale.training.fit import Fit, fit
 from ketscale.training.history import History
 from ketscale.training.loop import Stopped
@@ -197,42 +194,3 @@ def test_a_config_refuses_what_a_fit_does_not_have(given, why):
     with pytest.raises(UserError) as caught:
         analysis.of(given)
     assert why in str(caught.value)
-
-
-def test_an_extra_phase_or_step_in_a_record_is_refused(tmp_path):
-    config = Config.of(GIVEN, FAMILIES)
-    settings = config.settings(config.runs[0])
-    timing = {**maker.of(settings)["timing"], "fit_s": 1.5, "train_s": 2.0}
-    quality = {
-        "epochs": None, "best_epoch": None, "chosen": {"cost": 10.0}, "validation": {}, "test": {}, "right": None,
-    }  # fmt: skip
-    parts = {"timing": timing, "stopped": "2026-01-01T00:00:10+00:00", "quality": quality}
-    path = maker.write(tmp_path, settings, **parts)
-    found = record.check(path, settings, maker.FEATURES)
-    assert found.state == "completed", found.why
-    trained = Config.of(
-        changed(lambda g: g["studies"]["fits"].update(points=[{}]), model="vqc", protocol="quality"), FAMILIES
-    )
-    of_steps = trained.settings(trained.runs[0])
-    for kind, change, why in (
-        (settings, {"timing": {**timing, "fit_s": None}}, "its fit took None s"),
-        (settings, {"timing": {**timing, "fit_s": 3.0}}, "its fit took 3.0 s of the 2 s of training"),
-        (
-            settings,
-            {"resumed": 1},
-            "its model is not trained by steps, and it has steps, losses or checkpoints",
-        ),
-        (settings, {"quality": {**quality, "epochs": 3, "best_epoch": 1}}, "a fit has no epochs"),
-        (
-            of_steps,
-            {"timing": {**maker.of(of_steps)["timing"], "fit_s": 0.0}},
-            "steps, and has the time of a fit",
-        ),
-        (
-            of_steps,
-            {"quality": {**maker.of(of_steps)["quality"], "epochs": None, "best_epoch": None}},
-            "every other test has some",
-        ),
-    ):
-        with pytest.raises(ValueError, match=why):
-            maker.write(tmp_path, kind, **{**(parts if kind is settings else {}), **change})

@@ -275,13 +275,8 @@ def test_a_record_has_what_a_probe_has_found_and_nothing_else_has_it(tmp_path: P
     found = record.check(path, settings, factory.FEATURES)
     assert found.state == "completed", found.why
     has = made["trainability"]
-    for change, why in (
-        ({"trainability": None}, "completed probes have a trainability"),
-        ({"trainability": {**has, "variance": 2 * has["square"]}}, "is more than the mean square"),
-        ({"trainability": {**has, "pairs": 9}}, "9 pairs of 2 observables and 4 weights"),
-    ):
-        with pytest.raises(ValueError, match=why):
-            factory.write(config, tmp_path, {**made, **change})
+    with pytest.raises(ValueError, match="completed probes have a trainability"):
+        factory.write(config, tmp_path, {**made, "trainability": None})
     trained = analysis.of(
         given(lambda g: g["studies"]["asked"].update(kind="accuracy"), protocol="trained", batch=4)
     )
