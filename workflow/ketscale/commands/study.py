@@ -132,9 +132,7 @@ def add(command: Add) -> None:
     recover.add_argument(
         "--config", type=Path, help="the study (default: that of the last call of Snakemake in this folder)"
     )
-    jobs = recover.add_mutually_exclusive_group()
-    jobs.add_argument("--wait", action="store_true", help="let running jobs finish; cancel only pending ones")
-    jobs.add_argument(
+    recover.add_argument(
         "--no-queue",
         action="store_true",
         help="do not ask SLURM, because no job of this folder is in its queue",
@@ -263,4 +261,4 @@ def _recover(options: argparse.Namespace) -> None:
 
     call = driver.last()
     config = options.config or Path((call and call.config) or "config.yaml")
-    recover(read_config(config), config, options.wait, not options.no_queue)
+    recover(read_config(config), config, not options.no_queue)

@@ -21,7 +21,6 @@ from ketscale.jobs.launch import environment, prefix_here
 from ketscale.jobs.provenance import versions
 from ketscale.jobs.slurm import queue
 from ketscale.optional import EXTRAS, remedy
-from ketscale.process import THREAD_VARIABLES
 
 # The probes start with the same prefix as a run, so they test what runs get. In a broken world every process is rank
 # 0 of 1, and each of them prints.
@@ -49,7 +48,7 @@ class Capability:
 def diagnose() -> int:
     """Print every finding; 0 if a run in one CPU process can work here, else 1."""
     essential = True
-    for check in (_environment, _cores, _gpus, _worlds, _slurm, _weights):
+    for check in (_environment, _cores, _gpus, _worlds, _slurm):
         for found in check():
             mark = "ok     " if found.present else "missing"
             print(f"{mark}  {found.name}: {found.detail}")
@@ -78,16 +77,6 @@ def _installed(name: str, packages: Sequence[str], remedy: str, enables: str) ->
 def _cores() -> Iterator[Capability]:
     cores = len(os.sched_getaffinity(0))
     yield Capability("cores", True, f"{cores} for this process of {os.cpu_count()}", "ranks and threads")
-    wanted = {name: os.environ[name] for name in THREAD_VARIABLES if name in os.environ}
-    over = [f"{name}={value}" for name, value in wanted.items() if value.isdecimal() and int(value) > cores]
-    yield Capability(
-        "threads",
-        not over,
-        f"{', '.join(over)} ask for more than {cores} cores: unset them"
-        if over
-        else "no oversubscription is set; runs set their own",
-        "undisturbed timings",
-    )
 
 
 def _gpus() -> Iterator[Capability]:
@@ -99,13 +88,6 @@ def _gpus() -> Iterator[Capability]:
     several = count > 1 and torch.distributed.is_nccl_available()
     yield Capability(
         "NCCL", several, f"{count} GPUs" if several else "needs two GPUs and a CUDA build", "the backend ddp"
-    )
-    version = _version("pennylane-lightning-gpu")
-    yield Capability(
-        "lightning.gpu",
-        bool(version),
-        version or "no pennylane-lightning-gpu; pip install it (in a checkout: make env-cuda)",
-        "that simulator",
     )
 
 
@@ -163,23 +145,6 @@ def _slurm() -> Iterator[Capability]:
         except UserError as error:
             detail = str(error)
     yield Capability("SLURM", present, detail or "sinfo shows no partition", "`snakemake --profile slurm`")
-
-
-def _weights() -> Iterator[Capability]:
-    if not _version("huggingface_hub"):
-        yield Capability(
-            "ImageNet weights", False, f"no huggingface_hub; {remedy('images')}", "`weights: imagenet`"
-        )
-        return
-    from huggingface_hub import try_to_load_from_cache
-
-    cached = isinstance(try_to_load_from_cache("microsoft/resnet-18", "config.json"), str)
-    yield Capability(
-        "ImageNet weights",
-        cached,
-        f"microsoft/resnet-18 is {'' if cached else 'not '}in the hub's cache",
-        "`weights: imagenet` without network (or name a weights_folder)",
-    )
 
 
 def _version(package: str) -> str | None:

@@ -7,7 +7,6 @@ being trained again. Results, checkpoints and logs stay as they are.
 from __future__ import annotations
 
 import contextlib
-import math
 import shutil
 import sys
 import time
@@ -26,17 +25,15 @@ from ketscale.words import counted, say
 # The two files of a run that are declared outputs, and marked as such.
 _OUTPUTS = (grid.RECORD, grid.HISTORY)
 _POLL_S = 5.0
-_MESSAGE_S = 60.0
 _PATIENCE_S = 180.0
 
 
-def recover(config: Config, configfile: Path, wait: bool, ask_queue: bool = True) -> None:
+def recover(config: Config, configfile: Path, ask_queue: bool = True) -> None:
     """Make the current folder ready for the next call of Snakemake, and report each step.
 
     Args:
         config: the config.
         configfile: the file that it was read from.
-        wait: whether running jobs may finish.
         ask_queue: whether SLURM is asked for jobs of this folder; if not, the user says that there are none.
 
     Raises:
@@ -45,7 +42,7 @@ def recover(config: Config, configfile: Path, wait: bool, ask_queue: bool = True
     alive = driver.running(Path())
     if alive is not None:
         raise UserError(f"Snakemake (process {alive}) still runs here; end it first (Ctrl-C)")
-    _end_jobs(config, wait, ask_queue)
+    _end_jobs(config, ask_queue)
     _say("removed the lock on the folder" if snakemake_internals.locks() else "the folder is not locked")
     snakemake_internals.unlock()
     driver.end()
@@ -95,14 +92,14 @@ def begin(config: Config, workflow: Any) -> None:
     driver.begin(workflow)
 
 
-def _end_jobs(config: Config, wait: bool = False, ask_queue: bool = True) -> None:
+def _end_jobs(config: Config, ask_queue: bool = True) -> None:
     """End the jobs of the last call, and forget with which runs they were to train together.
 
     Raises:
         UserError: SLURM fails, or jobs do not end.
     """
     if ask_queue and queue.available():
-        _cancel(Path.cwd(), wait)
+        _cancel(Path.cwd())
     shutil.rmtree(Path(config.results) / cohorts.FOLDER, ignore_errors=True)
 
 
@@ -126,7 +123,7 @@ def _unmark(config: Config) -> tuple[int, int, int]:
     return len(done), len(checked) - len(done), len(marked)
 
 
-def _cancel(folder: Path, wait: bool) -> None:
+def _cancel(folder: Path) -> None:
     try:
         found = queue.jobs(folder)
     except UserError as error:
@@ -137,22 +134,15 @@ def _cancel(folder: Path, wait: bool) -> None:
     if not found:
         _say("the queue has no jobs of this folder")
         return
-    ended = [job for job in found if job.state == "PENDING"] if wait else found
-    if ended:
-        queue.cancel(ended)
-        save = "" if wait else "; their runs save a checkpoint"
-        _say(f"cancelled {_jobs(ended)}{save}")
-    said, end = -math.inf, math.inf if wait else time.monotonic() + _PATIENCE_S
+    queue.cancel(found)
+    _say(f"cancelled {_jobs(found)}; their runs save a checkpoint")
+    end = time.monotonic() + _PATIENCE_S
     while left := queue.jobs(folder):
-        now = time.monotonic()
-        if now >= end:
+        if time.monotonic() >= end:
             raise UserError(
                 f"{_jobs(left)} still in the queue {_PATIENCE_S / 60:g} min after scancel; "
                 "check `squeue --me`, and run ketscale recover again when they are gone"
             )
-        if now - said >= _MESSAGE_S:
-            _say(f"waiting for {_jobs(left)} to end")
-            said = now
         time.sleep(_POLL_S)
     _say("no job of this folder is left in the queue")
 
