@@ -119,17 +119,18 @@ def machine() -> form.Host:
     return msgspec.convert({**_least(_info(form.Host)), "cpu": "A processor", "cores": 2}, form.Host)
 
 
-def beside(others_share: float = 0.0, oversubscribed: bool = False) -> dict[str, Any]:
-    """What there was beside a run: so much work of others, and nothing else but perhaps too many threads."""
+def beside(others_share: float = 0.0, cpus: list[int] | None = None, **shares: Any) -> dict[str, Any]:
+    """What there was beside a run on some CPUs, by default CPU 0: so much work of others, and what else is named."""
     found = {
         "others_share": others_share,
         "steal_share": 0.0,
         "throttled_share": None,
         "stalled_share": None,
-        "oversubscribed": oversubscribed,
+        "oversubscribed": False,
+        **shares,
     }
     why = "; ".join(disturbances(**found))
-    return {"quiet": not why, "why": why, "cpus": [0], **found}
+    return {"quiet": not why, "why": why, "cpus": cpus or [0], **found}
 
 
 def typed(made: Mapping[str, Any]) -> form.Record:

@@ -17,19 +17,15 @@ from typing import Any, NoReturn
 
 from ketscale.errors import UserError, short
 
-# The variables of every thread pool that a rank may start. OpenMP and Numba read them once, so set them before
-# Python.
+# The variables of every thread pool that a rank may start. OpenMP and Numba read them once, so set them before Python.
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMBA_NUM_THREADS")
 
-# The variable that names the call of `ketscale launch` that started a process.
-LAUNCH = "KETSCALE_LAUNCH"
-# The variable by which torchrun, where a launch has started it, tells its ranks which process it is.
-TORCHRUN = "KETSCALE_TORCHRUN"
+# Variables that name the call of `ketscale launch` that started a process, and the torchrun of its ranks.
+LAUNCH, TORCHRUN = "KETSCALE_LAUNCH", "KETSCALE_TORCHRUN"
 _OWN = Path("/proc/self/stat")
 
-# Options of prctl(2).
+# Options of prctl(2), and parameters of mallopt(3).
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-# Parameters of mallopt(3).
 _TRIM_THRESHOLD, _MMAP_MAX = -1, -4
 
 

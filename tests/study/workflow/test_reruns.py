@@ -14,7 +14,7 @@ import pytest
 
 from ketscale import analysis
 from ketscale.grid import Run
-from ketscale.measure.form import SCHEMA_VERSION
+from ketscale.measure.form import SCHEMAS
 from tests import ROOT
 from tests import records_factory as factory
 from tests.study.workflow.project import LOCAL, RUNS, TINY, calls, files, planned, record, run_in
@@ -61,7 +61,7 @@ def outdate(project: Path, run: Run, **changes: Any) -> None:
     """Give a run the record of an earlier version, as new as all the others."""
     path = project / record(run)
     settings = analysis.read(project / "config.yaml").settings(run)
-    path.write_text(json.dumps({"schema": SCHEMA_VERSION, "config_hash": settings.hash, **changes}))
+    path.write_text(json.dumps({"schema": SCHEMAS[-1], "config_hash": settings.hash, **changes}))
 
 
 def test_records_that_no_table_takes_are_made_again_whatever_snakemake_has_noted(
@@ -71,7 +71,7 @@ def test_records_that_no_table_takes_are_made_again_whatever_snakemake_has_noted
     untimed = next(run for run in RUNS if run.protocol != "timing")
     shutil.rmtree(finished / ".snakemake")
     outdate(finished, timed, resumed=1)
-    outdate(finished, late, schema=SCHEMA_VERSION - 1)
+    outdate(finished, late, schema=SCHEMAS[0] - 1)
     outdate(finished, untimed, resumed=1)
     assert planned(run_in(finished, "--profile", "profiles/local", "-n"))["train"] == 2
     # One that is asked for by name brings no other with it.

@@ -13,7 +13,7 @@ from ketscale.files import write_csv
 from ketscale.jobs import started
 from ketscale.jobs.ownership.lease import Lease
 from ketscale.measure import clock
-from ketscale.measure.clock import Durations, quartiles
+from ketscale.measure.clock import Durations
 from ketscale.training import checkpoint
 from ketscale.training.history import History
 from tests import record_maker as maker
@@ -167,7 +167,7 @@ def test_many_durations_take_bounded_memory_and_keep_their_quartiles(monkeypatch
     for second in seconds:
         found.append(second)
     assert len(found) == 100_000 and (1 << 11) <= len(found.kept) <= 1 << 12
-    assert quartiles(found)["count"] == 100_000
+    assert found.quartiles()["count"] == 100_000
     for name, level in (("q25_s", 0.25), ("median_s", 0.5), ("q75_s", 0.75)):
-        assert quartiles(found)[name] == pytest.approx(np.quantile(seconds, level), abs=0.01)
+        assert found.quartiles()[name] == pytest.approx(np.quantile(seconds, level), abs=0.01)
     assert np.mean(np.asarray(found.kept) > 1.5) == pytest.approx(0.1, abs=0.025)

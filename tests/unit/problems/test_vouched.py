@@ -99,7 +99,7 @@ def test_another_runs_record_vouches_for_nothing(runs, name):
 
 @of_every_file
 def test_a_record_of_another_version_or_without_the_file_vouches_for_nothing(runs, name):
-    forged(runs[0], 0, schema=form.SCHEMA_VERSION - 1)
+    forged(runs[0], 0, schema=form.SCHEMAS[0] - 1)
     refused(runs[0], name, "its record has schema")
     forged(runs[0], 0)
     refused(runs[0], name, f"{name}: is not in its record")

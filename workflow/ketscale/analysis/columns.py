@@ -22,6 +22,7 @@ from ketscale.grid import AXES, POINT, Run, canonical
 from ketscale.grid.run import INTEGERS
 from ketscale.jobs.choice import Choice, Trial
 from ketscale.measure.form import Record, Trainability
+from ketscale.measure.quiet import BOUNDED_SHARE
 
 
 class Tried(NamedTuple):
@@ -69,6 +70,27 @@ class Trained:
         spans = self.record.timing.spans.items()
         parts = [one.median_s or 0.0 for name, one in spans if name.startswith("circuit.") and one.count]
         return sum(parts) if parts else None
+
+    @property
+    def least_step_s(self) -> float | None:
+        """The least that the median step can be without disturbance; the median of a run that nobody disturbed, None if unknown.
+
+        Say others cost the run L seconds at most, and so L / n a step on average. Then at most a quarter of the steps lost more
+        than 4 L / n, and a quarter took less than the lower quartile; so no more than half of the undisturbed steps take less
+        than the difference of the two.
+        """
+        record = self.record
+        step, quiet = record.timing.step, record.quiet
+        cost = quiet.disturbance
+        if quiet.quiet or step.median_s is None or record.undisturbed_steps:
+            return step.median_s
+        if cost is None or cost > BOUNDED_SHARE or record.gpu_hours or self.settings.run.nodes > 1:
+            return None
+        assert step.q25_s is not None
+        # Records of earlier versions watched the whole process.
+        watched_s = quiet.watched_s or (record.stopped - record.started).total_seconds()
+        least = step.q25_s - 4 * cost * watched_s / (step.count + (record.timing.preempted or 0))
+        return least if least > 0 else None
 
     @property
     def shared_cores(self) -> bool | None:
@@ -313,6 +335,7 @@ RUNS = Table("runs", "One row per run: axes, quality, times, memory, and whether
     Column("step_q75_s", "Upper quartile of the steady steps", lambda run: run.record.timing.step.q75_s, unit="s"),
     Column("step_count", "Number of steady steps", lambda run: run.record.timing.step.count),
     Column("circuit_s", "Circuits alone in a sampled step, forward and backward", lambda run: run.circuit_s, unit="s"),
+    Column("least_step_s", "The least that this median can be on a quiet machine: the median itself if nobody disturbed its steps; empty if that is unknown", attrgetter("least_step_s"), unit="s"),
     Column("first_step_s", "The first step, with compiling", lambda run: run.record.timing.first_step_s, unit="s"),
     Column("startup_s", "From the start of the process until data are read", lambda run: run.record.timing.startup_s, unit="s"),
     Column("data_s", "Opening and verifying the data", lambda run: run.record.timing.data_s, unit="s"),
@@ -396,7 +419,7 @@ def _speedup(name: str, over: str, reference: str) -> tuple[Column, ...]:
     )
 
 
-SCALING = Table("scaling", "One row per point of every study of speed. Speedups pair runs of the same seed on the same kind of host, with their 95 % interval (none below 3 seeds). Times are medians. Busy and failed runs are counted, but no median includes them. If all seeds were busy, or none finished within its protocol's time, the median of what they measured is shown and flagged.", (
+SCALING = Table("scaling", "One row per point of every study of speed. Speedups pair runs of the same seed on the same kind of host, with their 95 % interval (none below 3 seeds). Times are medians. Failed runs, and busy ones beyond known bounds, are counted, but no median includes them. If all seeds were such, or none finished within its protocol's time, the median of what they measured is shown and flagged.", (
     STUDY, KIND,
     ON,
     *AT, FEATURES,
@@ -413,11 +436,11 @@ SCALING = Table("scaling", "One row per point of every study of speed. Speedups 
     Column("cost_s", "Core-seconds (on GPUs, GPU-seconds) of 1,000 samples at the median step", unit="core-s"),
     Column("n", "Number of seeds in the median"),
     Column("timed_steps", "The smallest number of steady steps of a seed"),
-    Column("busy", "Number of seeds on a busy machine"),
+    Column("busy", "Number of seeds on a busy machine that no median includes, or of all if there is no other"),
     Column("timed_out", "Number of seeds that timed out"),
     Column("failed", "Number of seeds that diverged or ran out of memory"),
     Column("absent", "Number of seeds without a record"),
-    Column("flag", "Why the point is not ideal, such as `busy`, `timed_out`, `untimed` or `mixed` (runs that are not comparable), or so of its reference", text=True),
+    Column("flag", "Why the point is not ideal, such as `busy`, `bounded` (busy within known bounds), `timed_out`, `untimed` or `mixed` (runs that are not comparable), or so of its reference", text=True),
     Column("why", "Why there is no median or no speedup, such as other code, packages or hosts", text=True),
     *_speedup("speedup_same", "its reference: the same simulator on one rank and one thread, in `weak` with its share of the batch, in `mistakes` one fair rank, in `changes` the first point. In `weak` it is the gain in throughput, in `changes` that of a sample", "same_reference"),
     Column("same_step_s", "Median over seeds of the steady step of this reference", unit="s"),
@@ -433,23 +456,14 @@ SCALING = Table("scaling", "One row per point of every study of speed. Speedups 
     HARDWARE, CODE,
 ), compares=True)
 
-LAWS = Table("laws", "Scaling laws fitted by seed, with 95 % intervals. A law is rejected if its residuals are larger than the spread over seeds explains (F-test of lack of fit, 5 %), and refused if there are too few seeds or points. The error is that of predicting the largest point from the others.", (
+LAWS = Table("laws", "Parameters of scaling laws, fitted by seed to at least two numbers of workers more than the law has parameters, with a core or GPU each, with 95 % intervals over seeds.", (
     STUDY, KIND, *(_AXES[name] for name in ("workload", "model", "size", "batch", "simulator")),
     Column("series", "The points that the law is fitted to"), _AXES["protocol"],
-    Column("law", "Name of the law"),
-    Column("verdict", "Whether the law describes the points, is rejected, or is refused because there are too few of them", text=True),
-    Column("reason", "Why"),
+    Column("law", "Amdahl's and the universal scalability law (USL) of strong scaling, Gustafson's of weak"),
     Column("parameter", "Name of the law's parameter"),
-    Column("unit", "Its unit"),
     Column("estimate", "What is typical of the seeds"), *_ends("low", "high"),
     Column("n", "Number of seeds"),
-    Column("points", "Number of points in a fit"),
-    Column("p_value", "The p-value of the F-test of lack of fit"),
-    Column("residual", "Largest relative distance of a point from the law"),
-    Column("spread", "Relative standard deviation over seeds"),
-    Column("held_out", "The largest point, which is predicted from the others"),
-    Column("error", "Relative error of its predicted time"), *_ends("error_low", "error_high"),
-    Column("regimes", "The regimes of the cost of a step, and where they change"),
+    Column("points", "Number of points in the fit"),
     HARDWARE, CODE,
 ))
 
@@ -537,29 +551,6 @@ CURVES = Table("curves", "What trained models do over time, for the runs of accu
     Column("time", "Time"),
     Column("value", "Value at that time"),
 ))
-
-CLAIMS = Table("claims", "The published claims that a study of the config tests, with their verdicts. The rule of each was written down before its study first ran, and an effect has a 95 % interval; where any of several effects decides, or any class of hosts, each has to decide with a wider one, so that the verdict holds with 95 %. Each verdict is by itself, not adjusted for the number of claims: where an effect is just at its threshold, chance alone decides the wrong way in one of 40 cases, so among 40 such claims expect one.", (
-    Column("id", "The claim's number in the ledger", attrgetter("claim.id"), text=True),
-    Column("statement", "The published statement", attrgetter("claim.statement")),
-    Column("number", "The published numbers", lambda row: "; ".join(map(str, row.claim.numbers))),
-    Column("source", "The published text, with its address", attrgetter("claim.source")),
-    Column("study", "The studies that test it", lambda row: ", ".join(row.claim.studies), text=True),
-    Column("needs", "What the test needs, such as a GPU", lambda row: "; ".join(row.claim.needs)),
-    Column("estimator", "In words, how the effect is computed", attrgetter("claim.estimator")),
-    Column("rule", "In words, when the claim has which verdict", lambda row: str(row.claim.rule)),
-    Column("smallest_effect", "The smallest effect that matters", attrgetter("claim.smallest_effect")),
-    Column("verdict", "`supported`, `more than claimed`, `refuted`, `undecided` or `not measured`", attrgetter("verdict"), text=True),
-    Column("after_the_fact", "Whether the rule got its words after the records were measured", attrgetter("after_the_fact")),
-    Column("subject", "What was measured: models, simulators and devices", attrgetter("subject")),
-    Column("reason", "Why", attrgetter("reason")),
-    Column("effect_of", "The name of the estimate that decides", lambda row: row.reading.name if row.estimate else ""),
-    Column("effect", "Its value", lambda row: row.estimate and row.estimate.value),
-    Column("low", "Lower end of its 95 % interval", lambda row: row.estimate and row.estimate.low),
-    Column("high", "Upper end", lambda row: row.estimate and row.estimate.high),
-    Column("n", "Number of seeds", lambda row: row.estimate and row.estimate.n),
-    Column("hardware", "The class of host that it was measured on", attrgetter("hardware")),
-    Column("records", "The records that were used", lambda row: " ".join(row.records)),
-))
 # What `ketscale compare` writes.
 COMPARED = Table("compared", "Points that two results folders A and B have in common, and measures of them. `ketscale compare --csv` and `--json` write it.", (
     *(replace(column, of=partial(lambda name, change: change.at.get(name), column.name)) for column in (*(_AXES[name] for name in POINT), HARDWARE)),
@@ -591,6 +582,5 @@ TABLES = {
         SPANS,
         HISTORY,
         CURVES,
-        CLAIMS,
     )
 }

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
 from typing import Any
 
 from ketscale.analysis import comparability
 from ketscale.analysis.intervals import FEWEST, Estimate, inliers, spread, typical
-from ketscale.analysis.points import Group, Point, mostly_failed, usable
+from ketscale.analysis.points import BOUNDED, Group, Point, mostly_failed, usable, worst
 from ketscale.grid import BACKENDS, POINT
 
 # Times of single runs are not told apart below this ratio, whatever the spread over few seeds.
 RESOLUTION = 0.005
 # The flag of a comparison of which a side has lost more than half of its seeds, so that the rest are a choice.
 FAILED = "failed"
+STEP, LEAST = "step_s", "least_step_s"
 # Points that differ in these alone do the same work.
 _LAYOUTS = ("simulator", "layout", "protocol")
 
@@ -53,7 +54,8 @@ class Times:
         of, over: all rows of one point each.
         """
         (ours, flag), (theirs, other) = usable(of), usable(over)
-        flag = flag or (f"{other} reference" if other else "")
+        flags = flag, other
+        flag = worst((flag, other and f"{other} reference"))
         flag = FAILED if any(map(mostly_failed, (of, over))) else flag
         if not ours or not theirs:
             return Compared(None, flag)
@@ -62,7 +64,9 @@ class Times:
             return Compared(None, flag, why, hosts)
         if not _varied(ours, theirs):
             return Compared(Estimate(1.0, 1.0, 1.0, len(ours)), flag, "", hosts)  # a point beside itself
-        return Compared(paired(_by_seed(theirs), _by_seed(ours), self.least), flag, "", hosts)
+        sides = [(STEP, STEP), (LEAST, STEP), (STEP, LEAST)] if BOUNDED in flags else [(STEP, STEP)]
+        found = [paired(_by_seed(theirs, one), _by_seed(ours, other), self.least) for one, other in sides]
+        return Compared(hull(found), flag, "", hosts)
 
     def typical(self, group: Group) -> Compared:
         """The time of a step of the typical run of a point, in seconds."""
@@ -71,9 +75,12 @@ class Times:
         hosts = tuple(dict.fromkeys(row["hardware"] for row in ours))
         if not ours or why:
             return Compared(None, flag, why, hosts)
-        seconds = _by_seed(ours)
         least = self.least / math.sqrt(2)  # of one time, not of a ratio of two
-        return Compared(paired(seconds, dict.fromkeys(seconds, 1.0), least), flag, "", hosts)
+        found = [
+            paired(seconds, dict.fromkeys(seconds, 1.0), least)
+            for seconds in (_by_seed(ours, STEP), *([_by_seed(ours, LEAST)] if flag == BOUNDED else []))
+        ]
+        return Compared(hull(found), flag, "", hosts)
 
     @cached_property
     def least(self) -> float:
@@ -122,8 +129,18 @@ def logs(of: Mapping[int, float], over: Mapping[int, float]) -> list[float]:
     return [math.log(one) - math.log(two) for one, two in pairs if min(one, two) > 0]
 
 
-def _by_seed(rows: Group) -> dict[int, float]:
-    return {row["seed"]: row["step_s"] for row in rows}
+def hull(found: Sequence[Estimate | None]) -> Estimate | None:
+    """The first estimate, with an interval that has those of the others too: of times within bounds."""
+    first, *others = found
+    if first is None or first.low is None or first.high is None:
+        return first
+    ends = [end for each in others if each for end in (each.low, each.high) if end is not None]
+    return replace(first, low=min([first.low, *ends]), high=max([first.high, *ends]))
+
+
+def _by_seed(rows: Group, column: str = STEP) -> dict[int, float]:
+    """The times of a point by seed: as measured, or the least that they can be alone."""
+    return {row["seed"]: (None if row["quiet"] else row[column]) or row[STEP] for row in rows}
 
 
 def _varied(ours: Group, theirs: Group) -> set[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ketscale.analysis.heavy import pd
+from ketscale.analysis.intervals import FEWEST
 from ketscale.config import Config, SizeAxis
 from ketscale.config.family import LOSS
 from ketscale.grid import BACKENDS, POINT, Run, decode, layout
@@ -25,9 +26,17 @@ BUSY_RATIOS = (BUSY, "busy reference")
 SHARED_RATIOS = (*BUSY_RATIOS, "untimed", "untimed reference")
 # The flag of a point whose runs are not comparable, so that they have no median.
 MIXED = "mixed"
+# The flag of a point some of whose times are from a busy machine, but within known bounds.
+BOUNDED = "bounded"
 # Flags of a point whose own time is hollow in figures and left out of fits, and of one whose ratios are hollow.
 HOLLOW = (BUSY, TIMED_OUT)
 HOLLOW_RATIOS = (*HOLLOW, *(f"{flag} reference" for flag in HOLLOW))
+
+
+def worst(flags: Iterable[str]) -> str:
+    """The flag of what has several: the first that is not `bounded`; '' without one."""
+    found = [flag for flag in flags if flag]
+    return next((flag for flag in found if not flag.startswith(BOUNDED)), found[0] if found else "")
 
 
 def point(row: Row) -> Point:
@@ -56,13 +65,21 @@ def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
     """The runs that a median includes, and a flag if they are not ideal.
 
     Diverged and out-of-memory runs are never included. Runs that timed out are included only if no seed was
-    completed, and busy runs only if every seed was busy: then the point is flagged `timed_out` or `busy`, shown as
-    such and left out of fits. `untimed` flags protocols whose runs share the machine, also where all timed out.
+    completed. Three seeds that nothing disturbed are enough; with fewer, busy ones are included whose time
+    alone has a known bound, and the point is flagged `bounded`. Other busy runs are included only if there is no other seed: then the point is flagged
+    `timed_out` or `busy`, shown as such and left out of fits. `untimed` flags protocols whose runs share the machine, also
+    where all timed out.
     """
     measured = [row for row in rows if row["step_s"]]
     completed = [row for row in measured if row["status"] == "completed"]
     finished = completed or [row for row in measured if row["status"] == "timed_out"]
-    quiet = [row for row in finished if row["quiet"]]
+    quiet = [
+        row for row in finished if row["quiet"] or (row["timed"] and row["least_step_s"] == row["step_s"])
+    ]
+    if completed and len(quiet) < FEWEST:
+        bounded = [row for row in completed if row["quiet"] or (row["timed"] and row["least_step_s"])]
+        if len(bounded) > len(quiet):
+            return bounded, BOUNDED
     if finished and not quiet:
         return finished, BUSY
     if not all(row["timed"] for row in quiet):

@@ -42,11 +42,13 @@ def write(
     ended: Outcome,
     surroundings: Surroundings,
     ranks: list[dict[str, Any]],
+    passes: int = 1,
 ) -> None:
     """Write what a run leaves, the record last, and delete what it needed to go on.
 
     Args:
         ranks: their entries in the record.
+        passes: how often the steps were taken.
     """
     settings, folder, trainer = run.settings, run.folder, run.trainer
     # The copy is written first: what Snakemake deletes at the start of the run's own job is then never the only one.
@@ -64,7 +66,7 @@ def write(
         "evolution": None if evolution is None else msgspec.structs.asdict(evolution),
         "mpi_library": surroundings.world.library,
         "machine": {**surroundings.machine, "ranks": ranks},
-        "quiet": judged(ranks),
+        "quiet": {**judged(ranks), "passes": passes},
         "files": {
             HISTORY: hashes[0],
             **_keep_code(settings, folder),
@@ -181,15 +183,14 @@ def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
         steps, steps_per_epoch = trainer.step, trainer.steps_per_epoch
         # A batch larger than the data has no more samples than there are.
         samples = min(trainer.batch, trainer.problem.sampler.samples or trainer.batch)
-    step = quartiles(clock.steady_s)
-    epoch = quartiles(clock.epochs_s)
+    step, epoch = clock.steady_s.quartiles(), clock.epochs_s.quartiles()
     median = step["median_s"]
     return {
         "first_step_s": clock.first_s,
         "step": step,
         "spans": {name: quartiles(seconds) for name, seconds in sorted(clock.spans_s.items())},
         "sampled_step": quartiles(clock.sampled_s),
-        "validation_s": quartiles(clock.validations_s)["median_s"],
+        "validation_s": clock.validations_s.quartiles()["median_s"],
         "epoch": epoch,
         "steps": steps,
         "steps_per_epoch": steps_per_epoch,
@@ -199,6 +200,7 @@ def timing(trainer: Training | None, ended: Outcome) -> dict[str, Any]:
         "aside_s": clock.aside_s,
         "train_s": ended.train_s,
         "fit_s": trainer.fit_s if trainer else None,
+        "preempted": clock.steady_s.left_out if clock.device.type == "cpu" else None,
     }
 
 

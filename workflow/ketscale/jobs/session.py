@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -25,6 +26,8 @@ from ketscale.jobs.started import StartedRun
 from ketscale.jobs.surroundings import Surroundings
 from ketscale.measure import host
 from ketscale.measure.clock import Clock, sampled_steps
+from ketscale.measure.passes import MOST, Passes
+from ketscale.measure.quiet import Watch
 from ketscale.parallel.world import World, check_variables, open_world
 from ketscale.problems.problem import Problem
 from ketscale.problems.registry import FAMILIES
@@ -161,7 +164,40 @@ def _finished_meanwhile(run: StartedRun, world: World, in_this_call: bool) -> st
 
 
 def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, trace: Path | None) -> str:
-    """Train one run on all ranks of the world, write its record and return its status. Every rank calls this."""
+    """Train one run on all ranks of the world, write its record and return its status. Every rank calls this.
+
+    A timed run whose cores others used is trained again; see `measure.passes`. All passes compute the same numbers.
+    """
+    world = surroundings.world
+    ended, passes, collective = _pass(run, surroundings, signals, trace)
+    while ended.status == "completed" and passes.again(run.settings.protocol):
+        if world.rank == 0:
+            say(
+                f"{passes.last.why}: its steps are taken again (pass {passes.last.number + 1} of at most {MOST})"
+            )
+        ended, passes, collective = _pass(run, surroundings, signals, trace, passes)
+    best = passes.best if ended.status == "completed" else passes.last
+    if run.trainer is not None and best.clock is not None:
+        run.trainer.clock, ended = best.clock, replace(ended, train_s=best.train_s)
+    if world.rank == 0:
+        run.lease.check()
+    if world.rank == 0 or not collective:
+        if trace and run.trainer:
+            run.trainer.clock.write_trace(trace)
+        results.write(run, ended, surroundings, best.ranks, passes.last.number)
+    if not collective:
+        world.abort()
+    return ended.status
+
+
+def _pass(
+    run: StartedRun,
+    surroundings: Surroundings,
+    signals: Signals,
+    trace: Path | None,
+    before: Passes | None = None,
+) -> tuple[outcome.Outcome, Passes, bool]:
+    """Train a run from its start to its end: how it ended, the passes so far, and whether all ranks got there."""
     world, protocol = surroundings.world, run.settings.protocol
     with outcome.Memory() as memory, process.uncollected():
         run.load(world.device)
@@ -169,7 +205,8 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, 
     # If it does not fit on one rank, the others must not wait for that one.
     misfit = next((why for why in world.gather(memory.ran_out) if why), None)
     if run.problem is not None and misfit is None:
-        clock = _clock(protocol, run.problem, run.settings.run.batch, world.device)
+        watch = surroundings.watch if protocol.timed else None
+        clock = _clock(protocol, run.problem, run.settings.run.batch, world.device, watch)
         if trace is not None and not clock.sampled:
             raise UserError(
                 f"--trace: protocol {run.settings.run.protocol} samples no step of this run, so there is nothing to "
@@ -185,20 +222,20 @@ def _train_alone(run: StartedRun, surroundings: Surroundings, signals: Signals, 
     # After running out of memory in the trainer the other ranks may be stuck, so there can be no collective.
     collective = ended.status != "out_of_memory" or world.ranks == 1 or misfit is not None
     mine = surroundings.of_rank(trainer, ended)
+    if trainer and protocol.timed and collective:
+        trainer.clock.steady_s.join(world.gather(bytes(trainer.clock.steady_s.preempted)))
     ranks = world.gather(mine) if collective else [mine]
-    if world.rank == 0:
-        run.lease.check()
-    if world.rank == 0 or not collective:
-        if trace and trainer:
-            trainer.clock.write_trace(trace)
-        results.write(run, ended, surroundings, ranks)
-    if not collective:
-        world.abort()
-    return ended.status
+    passes = before or Passes()
+    passes.add(trainer.clock if trainer else None, ranks, ended.train_s)
+    return ended, passes, collective
 
 
-def _clock(protocol: Protocol, problem: Problem, batch: int, device: torch.device) -> Clock:
+def _clock(
+    protocol: Protocol, problem: Problem, batch: int, device: torch.device, watch: Watch | None
+) -> Clock:
     if not protocol.stepped:
         return Clock(device, 0, frozenset())
     steps = protocol.steps or problem.sampler.steps_per_epoch(batch)
-    return Clock(device, protocol.warmup, sampled_steps(steps, protocol.warmup, protocol.sampled_steps))
+    return Clock(
+        device, protocol.warmup, sampled_steps(steps, protocol.warmup, protocol.sampled_steps), watch
+    )

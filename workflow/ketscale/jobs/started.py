@@ -72,7 +72,7 @@ class StartedRun:
 
     def load(self, device: torch.device) -> Problem:
         """Read the data and build the problem; raises as `read` and `build` do."""
-        self.problem = None  # there may be memory for one only
+        self.problem = self.trainer = None  # there may be memory for one only
         start = time.perf_counter()
         data = read(self.settings, self.manifest)
         self.data_s = time.perf_counter() - start

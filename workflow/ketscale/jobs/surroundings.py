@@ -76,8 +76,7 @@ class Surroundings:
             "gpu_uuid": str(torch.cuda.get_device_properties(self.world.device).uuid) if gpu else None,
             "peak_rss_bytes": host.peak_rss_bytes(),
             "peak_device_bytes": torch.cuda.max_memory_allocated() if gpu else None,
-            "cpu_s": self.watch.own_s(),
-            "seen": self.watch.seen(),
+            "seen": (trainer and trainer.clock.seen) or self.watch.seen(),
             "stalled_share": None if stalled_s is None else stalled_s / ended.train_s,
             "samples": trainer.samples_seen if trainer else 0,
         }

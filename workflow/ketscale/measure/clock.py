@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import random
+import resource
 import time
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ketscale.files import write_atomic
 from ketscale.measure.spans import Event, Recorder
+
+if TYPE_CHECKING:
+    from ketscale.measure.quiet import Watch
 
 # This many durations of steps, epochs or validations are kept.
 _KEPT = 1 << 16
@@ -26,10 +30,14 @@ class Durations:
 
     When it is full, a random half is kept, and later ones at half the rate; so those that are kept are a fair sample.
     Every n-th would not be: ranks look for requests every ten steps.
+
+    Attributes:
+        preempted: of each that is kept, whether another process took the processor away meanwhile.
     """
 
     def __init__(self) -> None:
         self.kept = array("d")
+        self.preempted = bytearray()
         self.total_s = 0.0
         self._count = 0
         self._share = 1.0
@@ -38,33 +46,58 @@ class Durations:
     def __len__(self) -> int:
         return self._count
 
-    def append(self, seconds: float) -> None:
+    def append(self, seconds: float, preempted: bool = False) -> None:
         """Add a duration."""
         self._count += 1
         self.total_s += seconds
         if self._share < 1 and self._random.random() >= self._share:
             return
         if len(self.kept) == _KEPT:
-            self.kept = array("d", self._random.sample(self.kept, _KEPT // 2))
+            chosen = sorted(self._random.sample(range(_KEPT), _KEPT // 2))
+            self.kept = array("d", (self.kept[at] for at in chosen))
+            self.preempted = bytearray(self.preempted[at] for at in chosen)
             self._share /= 2
         self.kept.append(seconds)
+        self.preempted.append(preempted)
+
+    def join(self, ranks: Iterable[bytes]) -> None:
+        """Count as preempted what was so on any rank: the ranks wait for each other. ranks: `preempted` of each."""
+        for each in ranks:
+            self.preempted = bytearray(one | other for one, other in zip(self.preempted, each, strict=True))
+
+    def quartiles(self) -> dict[str, Any]:
+        """`quartiles` of those that were not preempted, if they are at least half; else of all."""
+        if not self._count:
+            return quartiles([])
+        if not self.left_out:
+            return {**quartiles(self.kept), "mean_s": self.total_s / self._count, "count": self._count}
+        undisturbed = [s for s, preempted in zip(self.kept, self.preempted, strict=True) if not preempted]
+        return {**quartiles(undisturbed), "count": self._count - self.left_out}
+
+    @property
+    def left_out(self) -> int | None:
+        """How many were preempted, so that `quartiles` leaves them out; None if they are most, and so it has all."""
+        share = sum(self.preempted) / len(self.kept) if self.kept else 0.0
+        return None if share > 0.5 else round(share * self._count)
 
 
-def quartiles(seconds: list[float] | Durations) -> dict[str, Any]:
+def quartiles(seconds: Sequence[float]) -> dict[str, Any]:
     """Median, quartiles, mean and count of durations in seconds; None and a count of 0 if there are none."""
     if not seconds:
         return {"median_s": None, "q25_s": None, "q75_s": None, "mean_s": None, "count": 0}
-    kept, total_s = (
-        (seconds.kept, seconds.total_s) if isinstance(seconds, Durations) else (seconds, sum(seconds))
-    )
-    q25, median, q75 = (float(q) for q in np.quantile(kept, (0.25, 0.5, 0.75)))
+    q25, median, q75 = (float(q) for q in np.quantile(seconds, (0.25, 0.5, 0.75)))
     return {
         "median_s": median,
         "q25_s": q25,
         "q75_s": q75,
-        "mean_s": total_s / len(seconds),
+        "mean_s": sum(seconds) / len(seconds),
         "count": len(seconds),
     }
+
+
+def switched() -> int:
+    """How often another process took a processor away from this one (involuntary context switches, getrusage(2))."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def sampled_steps(steps: int, warmup: int, wanted: int) -> frozenset[int]:
@@ -86,9 +119,12 @@ class Clock:
         steps_s: all steps together, with the first, warm-up and sampled ones.
         aside_s: all that the loop did between steps on purpose: agreeing, validating, reporting, saving.
         loop_s, cpu_s: wall time of the whole loop, and processor seconds in it; None until it has ended. alone: see `loop`.
+        seen: what `watch` saw from the first steady step to the end of the loop; None until it has ended.
     """
 
-    def __init__(self, device: torch.device, warmup: int, sampled: frozenset[int]) -> None:
+    def __init__(
+        self, device: torch.device, warmup: int, sampled: frozenset[int], watch: Watch | None = None
+    ) -> None:
         self.device = device
         self.warmup = warmup
         self.sampled = sampled
@@ -97,6 +133,8 @@ class Clock:
         self.loop_s: float | None = None
         self.cpu_s: float | None = None
         self.alone = False
+        self.watch = watch
+        self.seen: dict[str, Any] | None = None
         self.steady_s = Durations()
         self.sampled_s: list[float] = []
         self.epochs_s = Durations()
@@ -106,10 +144,13 @@ class Clock:
         self.taken = self.unsteady = 0
         self._pending: list[tuple[int, bool, torch.cuda.Event, torch.cuda.Event]] = []
         self._start: Any = None
+        self._switched = 0
         self._recorder: Recorder | None = None
 
     def start_step(self, step: int) -> Recorder | None:
         """Begin a step; returns the recorder to use if this step is sampled."""
+        if self.watch is not None and self.taken == self.warmup:
+            self.watch.begin()
         self._recorder = Recorder(self.device) if step in self.sampled else None
         if self._recorder is not None:
             self._start = self._recorder.now()
@@ -117,6 +158,7 @@ class Clock:
             self._start = torch.cuda.Event(enable_timing=True)
             self._start.record()
         else:
+            self._switched = switched()
             self._start = time.perf_counter()
         return self._recorder
 
@@ -137,7 +179,8 @@ class Clock:
             end.record()
             self._pending.append((taken, steady, self._start, end))
         else:
-            self._count(taken, steady, time.perf_counter() - self._start)
+            seconds = time.perf_counter() - self._start
+            self._count(taken, steady, seconds, self.watch is not None and switched() > self._switched)
 
     def settle(self) -> None:
         """Read the events of the steps so far, and wait for the device if it has not finished them."""
@@ -159,6 +202,7 @@ class Clock:
             yield
         finally:
             self.loop_s, self.cpu_s, self.alone = time.perf_counter() - start, processor() - cpu, alone
+            self.seen = self.watch.seen() if self.watch else None
 
     def stalled_s(self) -> float | None:
         """Seconds of the loop in which nothing went on, by the times of its steps; None if they do not tell.
@@ -185,12 +229,12 @@ class Clock:
         finally:
             self.aside_s += time.perf_counter() - start
 
-    def _count(self, taken: int, steady: bool, seconds: float) -> None:
+    def _count(self, taken: int, steady: bool, seconds: float, preempted: bool = False) -> None:
         self.steps_s += seconds
         if taken == 0:
             self.first_s = seconds
         elif steady:
-            self.steady_s.append(seconds)
+            self.steady_s.append(seconds, preempted)
 
     def write_trace(self, path: Path) -> None:
         """Write the spans of the sampled steps as a trace for chrome://tracing or Perfetto."""

@@ -9,8 +9,10 @@ import msgspec
 from msgspec import Meta
 
 from ketscale.config import Protocol
+from ketscale.measure.quiet import QUIET_SHARE, STALLED_SHARE, disturbance
 
-SCHEMA_VERSION = 8
+# Records of both are read; those of 8 lack what has a default.
+SCHEMA_VERSION, SCHEMAS = 9, (8, 9)
 # The ends of a run. The last three are results too: they are shown, and left out of fits.
 Status = Literal["completed", "diverged", "out_of_memory", "timed_out"]
 EARLY_ENDS: tuple[Status, ...] = ("diverged", "out_of_memory", "timed_out")
@@ -57,7 +59,9 @@ class Timing(_Part, frozen=True):
     throughput at the median steady step. steps_s: all steps together, with the first, warm-up and sampled ones.
     aside_s: what the loop did between steps: agreeing, validating, reporting and saving. train_s: wall time of the
     training loop, or of the fit. fit_s: the one phase of a model that is fitted, with all that it tried; None for a
-    model that is trained by steps, of which a fitted one has none.
+    model that is trained by steps, of which a fitted one has none. preempted: the steady steps of a run beside others
+    in which a rank lost its processor, and which `step` leaves out; None if they were most and it has all, on GPUs, and in
+    records of earlier versions.
     """
 
     startup_s: Seconds
@@ -76,6 +80,7 @@ class Timing(_Part, frozen=True):
     aside_s: Seconds
     train_s: Seconds
     fit_s: Seconds | None
+    preempted: Natural | None = None
 
 
 def epoch_s(measured_s: float | None, mean_step_s: float | None, steps_per_epoch: int) -> float | None:
@@ -156,7 +161,10 @@ class Quiet(_Part, frozen=True):
     steps nor beside them on purpose, plus that by which steps without computing exceeded the median one; None if that is
     unknown. cpus: the logical CPUs that were watched on rank 0's
     host, which are all those of the run's cores there; None for the whole host. oversubscribed: whether the run's
-    threads are more than the CPUs that it may use, so that they disturbed each other.
+    threads are more than the CPUs that it may use, so that they disturbed each other. passes: how often the steps of a timed run
+    were taken: again while others used more than 5 %, at most three times; the pass that others disturbed least counts, and
+    the history is of the last. watched_s: for how long its CPUs were watched, from the first steady step of a timed run to its
+    last; None in records of earlier versions.
     """
 
     quiet: bool
@@ -167,6 +175,25 @@ class Quiet(_Part, frozen=True):
     throttled_share: NonNegative | None
     stalled_share: NonNegative | None
     why: str
+    passes: Annotated[int, Meta(ge=1)] = 1
+    watched_s: Seconds | None = None
+
+    @property
+    def by_others_alone(self) -> bool:
+        """Whether only other processes of the host disturbed the run, by the time of its cores that they used."""
+        explained = (self.stalled_share or 0.0) <= STALLED_SHARE + self.others_share
+        known = self.cpus is not None and not self.oversubscribed and explained
+        return known and max(self.steal_share, self.throttled_share or 0.0) <= QUIET_SHARE
+
+    @property
+    def disturbance(self) -> float | None:
+        """The share of its time that others can have cost the run, at most; None if that is unknown.
+
+        It is unknown if the CPUs are, or if it was not others that disturbed it.
+        """
+        if self.cpus is None or self.oversubscribed or (self.stalled_share or 0.0) > STALLED_SHARE:
+            return None
+        return disturbance(self.others_share, self.steal_share, self.throttled_share, len(self.cpus))
 
 
 class Rank(msgspec.Struct, kw_only=True, frozen=True):
@@ -331,7 +358,7 @@ class Record(_Part, frozen=True):
     resumption too; such a run has times of those steps alone that it took alone at the end. digest: SHA-256 of all the rest as canonical JSON.
     """
 
-    schema: Literal[8]
+    schema: Literal[8, 9]
     family: str
     run: dict[str, int | str]
     sizes: dict[str, Natural]
@@ -369,6 +396,16 @@ class Record(_Part, frozen=True):
     cohort: list[str]
     evolution: Evolved | None = None
     replayed: Natural = 0
+
+    @property
+    def undisturbed_steps(self) -> bool:
+        """Whether the median step is of steps in which no rank lost its processor, and nothing else disturbed the run.
+
+        Work on the other thread of a core slows a rank that keeps its processor.
+        """
+        topology = self.machine.topology
+        alone = topology is not None and topology.threads_per_core == 1
+        return alone and self.timing.preempted is not None and self.quiet.by_others_alone
 
     @property
     def settings(self) -> Used:

@@ -16,11 +16,15 @@ QUIET_SHARE = 0.05
 # The same holds if it stood still for more of its training than this, which the times of its steps tell (see
 # `Clock.stalled_s`). What a loop does around steps of a fifth of a millisecond is half of that.
 STALLED_SHARE = 0.25
+# Of a run that others can have cost more than this share of its time, nothing is known.
+BOUNDED_SHARE = 0.2
+# The kernel counts in ticks, which are known to one at either end of a window.
+TICKS = 2
 _STAT = Path("/proc/stat")
 
 
 class Watch:
-    """What else there was on the cores of a run since construction, from the kernel's accounting.
+    """What else there was on the cores of a run since construction or `begin`, from the kernel's accounting.
 
     Args:
         cpus: the logical CPUs that the run may use on this host. CPUs that share their cores are watched too, since
@@ -32,20 +36,20 @@ class Watch:
         self._oversubscribed = threads > len(cpus)
         watched = topology.whole_cores(topology.read(), cpus)
         self._cpus = sorted(watched) if watched <= set(_processor_seconds()) else None
+        self.begin()
+
+    def begin(self) -> None:
+        """Count from now on."""
         self._start_s = time.perf_counter()
         self._busy, self._steal = self._used()
         self._throttled = cgroup.throttled_s()
         self._own = own_cpu_seconds()
 
-    def own_s(self) -> float:
-        """Processor seconds of this process and its finished children since construction."""
-        return own_cpu_seconds() - self._own
-
     def seen(self) -> dict[str, Any]:
-        """What one rank has seen since construction.
+        """What one rank has seen.
 
         Returns:
-            busy_s, steal_s: seconds of the watched CPUs that anybody used, and that the hypervisor gave to others.
+            own_s: processor seconds of this process and its finished children. busy_s, steal_s: seconds of the watched CPUs that anybody used, and that the hypervisor gave to others.
             capacity_s: all that there were. cpus: the watched ones (None: the whole host). throttled_share: of the
             time, what a quota stopped this process; None if that is unknown. oversubscribed: whether there are more
             threads than CPUs.
@@ -54,6 +58,7 @@ class Watch:
         seconds = time.perf_counter() - self._start_s
         throttled = cgroup.longest_s(self._throttled, cgroup.throttled_s())
         return {
+            "own_s": own_cpu_seconds() - self._own,
             "busy_s": busy - self._busy,
             "steal_s": steal - self._steal,
             "capacity_s": seconds * ((os.cpu_count() or 1) if self._cpus is None else len(self._cpus)),
@@ -73,8 +78,7 @@ def judged(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Whether a run had each of its hosts to itself: what its record says of that.
 
     Args:
-        ranks: of each rank in rank order its `host`, its processor seconds `cpu_s`, what it has `seen`, and the
-            `stalled_share` of its training (None if that is unknown).
+        ranks: of each rank in rank order its `host`, what it has `seen`, and the `stalled_share` of its training (None if that is unknown).
     """
     hosts: dict[str, list[dict[str, Any]]] = {}
     for rank in ranks:
@@ -87,7 +91,15 @@ def judged(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "oversubscribed": any(rank["seen"]["oversubscribed"] for rank in ranks),
     }
     why = "; ".join(disturbances(**found))
-    return {"quiet": not why, "why": why, "cpus": ranks[0]["seen"]["cpus"], **found}
+    seen = ranks[0]["seen"]
+    cpus = seen["cpus"]
+    watched_s = seen["capacity_s"] / (len(cpus) if cpus else os.cpu_count() or 1)
+    return {"quiet": not why, "why": why, "cpus": cpus, "watched_s": watched_s, **found}
+
+
+def disturbance(others_share: float, steal_share: float, throttled_share: float | None, cpus: int) -> float:
+    """The share of a run's time that others can have cost it, at most: the processors that they used, and a quota."""
+    return (others_share + steal_share) * cpus + (throttled_share or 0.0)
 
 
 def disturbances(
@@ -112,8 +124,8 @@ def disturbances(
 
 def _others_share(ranks: Sequence[dict[str, Any]]) -> float:
     """The share of a host's watched CPUs that others than its ranks used; each of its ranks has watched the same."""
-    seen, own_s = ranks[0]["seen"], sum(rank["cpu_s"] for rank in ranks)
-    return max(0.0, seen["busy_s"] - own_s) / float(seen["capacity_s"])
+    seen, own_s = ranks[0]["seen"], sum(rank["seen"]["own_s"] for rank in ranks)
+    return max(0.0, seen["busy_s"] - own_s - TICKS / os.sysconf("SC_CLK_TCK")) / float(seen["capacity_s"])
 
 
 def _most(shares: Iterator[float | None]) -> float | None:
@@ -136,5 +148,5 @@ def _processor_seconds() -> dict[int | None, tuple[float, float]]:
 
 def own_cpu_seconds() -> float:
     """Processor seconds of this process and its finished children."""
-    times = os.times()
-    return times.user + times.system + times.children_user + times.children_system
+    children = os.times()
+    return time.process_time() + children.children_user + children.children_system

@@ -23,7 +23,7 @@ from ketscale.errors import UserError
 from ketscale.files import read_bytes, sha256, write_atomic
 from ketscale.grid import CURVES, HISTORY, RECORD, Run, config_hash
 from ketscale.measure.consistency import contradictions
-from ketscale.measure.form import SCHEMA_VERSION, Record, Status
+from ketscale.measure.form import SCHEMAS, Record, Status
 
 State = Literal["missing", "refused", "stale"] | Status
 
@@ -92,8 +92,11 @@ def read(path: Path) -> Checked:
     except ValueError as error:
         return Checked("refused", f"its record cannot be read (not JSON: {error})")
     version = record.get("schema") if isinstance(record, dict) else None
-    if version != SCHEMA_VERSION:
-        return Checked("stale", f"its record has schema {version!r}, but this version reads {SCHEMA_VERSION}")
+    if version not in SCHEMAS:
+        return Checked(
+            "stale",
+            f"its record has schema {version!r}, but this version reads {' and '.join(map(str, SCHEMAS))}",
+        )
     return _formed(record)
 
 
@@ -148,7 +151,7 @@ def outdated(path: Path, settings: Settings, features_hash: str | None) -> bool:
     except (OSError, ValueError):
         return False
     return head.schema is not None and (
-        head.schema != SCHEMA_VERSION
+        head.schema not in SCHEMAS
         or head.config_hash != settings.hash
         or features_hash not in (None, head.features_hash)
         or _timed_in_part(settings.protocol.timed, head.resumed)

@@ -194,10 +194,9 @@ def _connect(run: Run, library: str, device: torch.device | None = None) -> None
 def _end_with_torchrun() -> None:
     """Get SIGTERM when torchrun ends, and be killed if that does not help.
 
-    Otherwise this rank would train on for nobody, or wait for another that hangs, in a library where it heeds no signal;
-    or, if torchrun was killed while this rank started, for torchrun itself.
+    Otherwise this rank would train on for nobody, or wait for a rank that hangs, or for a torchrun that has been killed.
     """
-    process.end_with_parent(int(os.environ.get(process.TORCHRUN, os.getppid())))
+    process.end_with_parent(int(os.environ.pop(process.TORCHRUN, os.getppid())))
     with contextlib.suppress(OSError):  # Linux before 5.3, or torchrun has just ended
         torchrun = os.pidfd_open(os.getppid())
 

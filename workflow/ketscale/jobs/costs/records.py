@@ -127,6 +127,7 @@ def sample(made: Record) -> Sample | None:
     if not (late or made.status == "completed") or made.resumed or not memory or not steps:
         return None
     seconds = 3600 * made.node_hours / run.nodes + timing.startup_s / members
+    seconds -= (made.quiet.passes - 1) * timing.train_s
     begin_s = (timing.startup_s + timing.data_s) / members
     epochs = made.quality.epochs if made.quality else None
     costs, validated_s = {"memory_bytes": float(memory)}, 0.0
