@@ -9,7 +9,6 @@ import math
 import shutil
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any

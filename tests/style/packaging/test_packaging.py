@@ -131,8 +131,6 @@ def test_the_command_line_and_a_config_are_read_without_anything_heavy() -> None
         "jinja2",
     }
     heavy |= {module for extra in EXTRAS.values() for module in extra.modules}
-    reading = "import ketscale.analysis, ketscale.jobs.launch, ketscale.problems.registry"
-    call = f"ketscale.cli.main({arguments})" if arguments else reading
     script = (
         "import sys, contextlib, ketscale.cli\nwith contextlib.suppress(SystemExit): ketscale.cli.main(['--help'])\n"
         "from ketscale import analysis\nfrom ketscale.analysis import catalogue\n"
