@@ -30,9 +30,13 @@ def test_figures_for_papers_have_two_widths_and_no_font_of_type_3(tmp_path: Path
         text = (tmp_path / f"paper/spans.{ending}svg").read_text()
         found = float(text.split('width="')[1].split("pt")[0]) / 72
         assert width <= found < width + 0.2
+        # Of a paper the note is metadata alone.
+        assert "1 seed per point" not in text.split("</metadata>")[1]
         fonts = (tmp_path / f"paper/spans.{ending}pdf").read_bytes()
         assert b"/Type3" not in fonts and b"/FontFile2" in fonts
     assert not (tmp_path / "report.html").exists()
+    report.build(config, tmp_path)
+    assert "1 seed per point" in (tmp_path / "figures/spans.svg").read_text().split("</metadata>")[1]
 
 
 def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> None:
