@@ -48,7 +48,7 @@ def least(tmp_path: Path, preempted: int | None = None, **quiet: Any) -> Any:
     (None, {"others_share": 0.3}, None),
     (None, {"others_share": 0.1, "unknown": True}, None),
     (None, {"others_share": 0.1, "oversubscribed": True}, None),
-    # Those steps in which others took the core are left out already.
+    # The steps in which others took the core are left out already.
     (3, {"others_share": 0.3}, 1.0),
     (3, {"others_share": 0.3, "steal_share": 0.1}, None),
     # Work on the other thread of its core preempts no step.

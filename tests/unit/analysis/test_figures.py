@@ -30,7 +30,7 @@ def test_figures_for_papers_have_two_widths_and_no_font_of_type_3(tmp_path: Path
         text = (tmp_path / f"paper/spans.{ending}svg").read_text()
         found = float(text.split('width="')[1].split("pt")[0]) / 72
         assert width <= found < width + 0.2
-        # Of a paper the note is metadata alone.
+        # A paper has the note as metadata alone.
         assert "1 seed per point" not in text.split("</metadata>")[1]
         fonts = (tmp_path / f"paper/spans.{ending}pdf").read_bytes()
         assert b"/Type3" not in fonts and b"/FontFile2" in fonts

@@ -125,7 +125,7 @@ DOORS: dict[str, Callable[..., Callable[..., torch.Tensor]]] = {
     ),
     "estimator": lambda: partial(Outside.apply, estimated),
 }
-# Those of torch's transforms, of which the first three take any leading dimensions.
+# The transforms of torch; the first three take any leading dimensions.
 TORCH = list(DOORS)[:5]
 
 
@@ -146,7 +146,7 @@ def close(found: Any, wanted: Any, **more: Any) -> None:
 
 @pytest.mark.parametrize("name", DOORS)
 def test_values_and_gradients(name: str) -> None:
-    """Of a new batch in each call, and of some that have been there."""
+    """Each call has a new batch, and some sizes come again."""
     door, shapes = DOORS[name](), [(), (5,), (1,), (5,), ()]
     if name == "adjoint":  # PennyLane's own way back from it knows no batches
         shapes = [(), ()]

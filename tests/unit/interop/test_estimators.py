@@ -34,7 +34,7 @@ def weights(estimator: Any) -> torch.Tensor:
 
 
 NAMES, CASES = parametrize_with_checks([CircuitClassifier(), CircuitRegressor()]).mark.args
-# Of a check of both estimators, the regressor's.
+# A check that both estimators share runs for the regressor alone.
 CHECKS = {getattr(case, "values", case)[1].func.__name__: case for case in CASES}
 
 

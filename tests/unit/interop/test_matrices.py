@@ -85,7 +85,7 @@ def doors(function: Callable[[Any], Any]) -> dict[str, Callable[[Any], Any]]:
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_a_matrix_acts_as_it_is_given(name: str) -> None:
-    """Of either library, in turn."""
+    """The matrices of each library in turn."""
     matrix = (np.array, torch.tensor)[list(GIVEN).index(name) % 2]
     ways = doors(program(lambda: GIVEN[name](matrix)))
     for value in (0.9, -0.4):

@@ -1,11 +1,12 @@
 """The clock: steps that were preempted on any rank are left out, and the cores are watched from the first steady step on."""
 
-import pytest
 import torch
 
+from ketscale.config import Protocol
 from ketscale.measure import clock
 from ketscale.measure.clock import Clock, Durations
 from ketscale.measure.host import layouts
+from ketscale.measure.passes import Passes
 
 
 def durations(*seconds, preempted=()):
@@ -31,12 +32,10 @@ def test_if_most_were_preempted_all_count():
 
 def test_a_sample_of_many_keeps_which_were_preempted(monkeypatch):
     monkeypatch.setattr(clock, "_KEPT", 100)
-    found = durations(*[1.0, 2.0] * 500, preempted=set(range(1, 1000, 2)))
-    assert {bool(one): s for one, s in zip(found.preempted, found.kept, strict=True)} == {
-        False: 1.0,
-        True: 2.0,
-    }
-    assert found.left_out == pytest.approx(500, abs=200) or found.left_out is None
+    found = durations(*[1.0, 1.0, 1.0, 2.0] * 300, preempted=set(range(3, 1200, 4)))
+    kept = {(bool(one), s) for one, s in zip(found.preempted, found.kept, strict=True)}
+    assert kept == {(False, 1.0), (True, 2.0)} and len(found.kept) <= 100
+    assert found.quartiles()["q75_s"] == 1.0 and found.quartiles()["count"] == 1200 - found.left_out
 
 
 class Counted:
@@ -60,6 +59,27 @@ def test_the_cores_are_watched_from_the_first_steady_step_to_the_end_of_the_loop
             begun.append(watch.begun)
             timed.stop_step()
     assert begun == [0, 0, 1, 1] and timed.seen == {"begun": 1} and len(timed.steady_s) == 2
+
+
+def test_ranks_decide_alike_whether_steps_are_taken_again():
+    """Each has a time of training of its own; a limit must leave time for a pass twice as slow."""
+    seen = {
+        "own_s": 1.0,
+        "busy_s": 4.0,
+        "steal_s": 0.0,
+        "capacity_s": 9.0,
+        "cpus": [0],
+        "throttled_share": None,
+    }
+    ranks = [{"host": "a", "seen": {**seen, "oversubscribed": False}, "stalled_share": None}]
+    for limit_s, expected in ((None, True), (19.0, True), (17.0, False)):
+        for train_s in (1.0, 100.0):
+            passes, timed = Passes(), Clock(torch.device("cpu"), 0, frozenset())
+            timed.seen = seen
+            passes.add(timed, ranks, train_s)
+            settings = {"precision": "fp32", "steps": 3, "learning_rate": 0.1, "limit_s": limit_s}
+            assert passes.again(Protocol(**settings, timed=True)) == expected
+            assert not passes.again(Protocol(**settings, timed=False))
 
 
 def test_a_machine_offers_threads_and_ranks_up_to_its_cores():

@@ -61,7 +61,9 @@ LAWS: Mapping[str, tuple[Law, ...]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFS
 
 
 def fit(law: Law, counts: Sequence[float], times: Sequence[Sequence[float]]) -> tuple[Estimate, ...]:
-    """The parameters, each typical of its fits to single seeds; none of too few points to contradict the law.
+    """The parameters, each typical of its fits to single seeds; none where the law does not describe the points.
+
+    That is where points are too few to contradict it, a fit does not converge, or a parameter is at the end of its range.
 
     Args:
         law: what to fit. Errors are relative, which is how step times vary.
@@ -85,7 +87,7 @@ def fit(law: Law, counts: Sequence[float], times: Sequence[Sequence[float]]) -> 
     except RuntimeError:  # it does not converge
         return ()
     estimates = tuple(each for each in map(typical, zip(*found, strict=True)) if each)
-    # At the end of its range a law does not describe times, such as those that grow with the workers.
+    # Times that grow with the workers end there.
     return () if any(each.value >= law.largest * (1 - 1e-6) for each in estimates) else estimates
 
 

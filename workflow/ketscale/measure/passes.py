@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from ketscale.config import Protocol
@@ -16,30 +15,21 @@ from ketscale.measure.quiet import disturbance, disturbances, judged
 MOST = 3
 
 
-@dataclass
+@dataclass(frozen=True)
 class Pass:
-    """One training of the run: its clock, None if memory ran out before there was one; its ranks, as of `judged`; its time."""
+    """One training of the run.
+
+    clock: None if memory ran out before there was one. ranks: as of `judged`. train_s: on this rank. watched_s: by the watch
+    of rank 0, on every rank. why: the disturbances in words, '' without any. disturbance: as of `quiet.disturbance`.
+    """
 
     number: int
     clock: Clock | None
     ranks: list[dict[str, Any]]
     train_s: float
-
-    @cached_property
-    def _shares(self) -> tuple[float, float, float | None]:
-        found = judged(self.ranks)
-        return found["others_share"], found["steal_share"], found["throttled_share"]
-
-    @property
-    def why(self) -> str:
-        """Who disturbed it; '' if nobody did."""
-        return "; ".join(disturbances(*self._shares, None, False))
-
-    @property
-    def disturbance(self) -> float:
-        """See `quiet.disturbance`."""
-        cpus = self.ranks[0]["seen"]["cpus"]
-        return disturbance(*self._shares, (os.cpu_count() or 1) if cpus is None else len(cpus))
+    watched_s: float
+    why: str
+    disturbance: float
 
 
 class Passes:
@@ -54,8 +44,15 @@ class Passes:
         if first and clock:
             more_s = (first.first_s or 0.0) - (clock.first_s or 0.0)
             clock.first_s, clock.steps_s, train_s = first.first_s, clock.steps_s + more_s, train_s + more_s
-        self._passes.append(Pass(len(self._passes) + 1, clock, ranks, train_s))
-        if clock and not self.last.why:
+        found = judged(ranks)
+        shares = found["others_share"], found["steal_share"], found["throttled_share"]
+        why, cpus = (
+            "; ".join(disturbances(*shares, None, False)),
+            len(found["cpus"] or ()) or os.cpu_count() or 1,
+        )
+        number, cost = len(self._passes) + 1, disturbance(*shares, cpus)
+        self._passes.append(Pass(number, clock, ranks, train_s, found["watched_s"], why, cost))
+        if clock and not why:
             # Nobody else can have preempted it: threads of its own do, such as those of Gloo, and are part of its step.
             clock.steady_s.preempted = bytearray(len(clock.steady_s.preempted))
 
@@ -73,5 +70,6 @@ class Passes:
         """Whether the steps of a run are taken again: of a timed one on CPUs that has time for twice as slow a pass."""
         clock = self.last.clock
         able = clock is not None and clock.device.type == "cpu" and clock.seen is not None
-        able = able and 2 * self.last.train_s < (protocol.limit_s or math.inf)
+        # Every rank must decide alike, and each has a `train_s` of its own.
+        able = able and 2 * self.last.watched_s < (protocol.limit_s or math.inf)
         return protocol.timed and able and self.last.number < MOST and bool(self.last.why)

@@ -16,7 +16,7 @@ QUIET_SHARE = 0.05
 # The same holds if it stood still for more of its training than this, which the times of its steps tell (see
 # `Clock.stalled_s`). What a loop does around steps of a fifth of a millisecond is half of that.
 STALLED_SHARE = 0.25
-# Of a run that others can have cost more than this share of its time, nothing is known.
+# There is no bound for a run that others can have cost more than this share of its time.
 BOUNDED_SHARE = 0.2
 # The kernel counts in ticks, which are known to one at either end of a window.
 TICKS = 2
@@ -49,10 +49,10 @@ class Watch:
         """What one rank has seen.
 
         Returns:
-            own_s: processor seconds of this process and its finished children. busy_s, steal_s: seconds of the watched CPUs that anybody used, and that the hypervisor gave to others.
-            capacity_s: all that there were. cpus: the watched ones (None: the whole host). throttled_share: of the
-            time, what a quota stopped this process; None if that is unknown. oversubscribed: whether there are more
-            threads than CPUs.
+            own_s: processor seconds of this process and its finished children. busy_s, steal_s: seconds of the watched
+            CPUs that anybody used, and that the hypervisor gave to others. capacity_s: all that there were. cpus: the
+            watched ones (None: the whole host). throttled_share: of the time, what a quota stopped this process; None if
+            that is unknown. oversubscribed: whether there are more threads than CPUs.
         """
         busy, steal = self._used()
         seconds = time.perf_counter() - self._start_s
@@ -78,7 +78,8 @@ def judged(ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Whether a run had each of its hosts to itself: what its record says of that.
 
     Args:
-        ranks: of each rank in rank order its `host`, what it has `seen`, and the `stalled_share` of its training (None if that is unknown).
+        ranks: of each rank in rank order its `host`, what it has `seen`, and the `stalled_share` of its training (None if
+            that is unknown).
     """
     hosts: dict[str, list[dict[str, Any]]] = {}
     for rank in ranks:
