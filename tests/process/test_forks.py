@@ -21,12 +21,14 @@ print("an error", file=sys.stderr)
 threading.Thread(target=lambda: print("another thread")).start()
 sys.exit(int(os.environ.get("STATUS", "0")))
 """
-# Says which process it is, and then which signal has ended it.
+# Says which process it is, and then which signal has ended it. It waits for a signal that is blocked: one that came just
+# before a `pause` would be lost.
 HEEDS = """
 import os, signal, sys
-signal.signal(signal.SIGTERM, lambda signum, frame: sys.exit("stopped"))
+signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
 print(os.getpid(), flush=True)
-signal.pause()
+signal.sigwait({signal.SIGTERM})
+sys.exit("stopped")
 """
 
 
