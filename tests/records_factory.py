@@ -19,7 +19,7 @@ import numpy as np
 import yaml
 
 from ketscale import analysis
-from ketscale.analysis import columns
+from ketscale.analysis import report
 from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config, Settings, fold_of, sources
 from ketscale.grid import HISTORY, Run, config_hash
@@ -240,11 +240,8 @@ def write(config: Config, results: Path, made: Mapping[str, Any]) -> Path:
 
 def collect(config: Config, results: Path) -> Analysed:
     """What the records below `results` say; the tables are written too, but no figure is drawn."""
-    analysed = Analysed.of(config, results)
-    (results / "tables").mkdir(parents=True, exist_ok=True)
-    for name, frame in analysed.written.items():
-        (results / f"tables/{name}.csv").write_bytes(columns.csv(frame))
-    return analysed
+    report.tables(config, results)
+    return Analysed.read(config, results)
 
 
 def draw(config: Config, results: Path) -> Analysed:
@@ -253,10 +250,7 @@ def draw(config: Config, results: Path) -> Analysed:
 
     analysed = collect(config, results)
     with patch.object(style, "_saved", lambda figure, *_: style.plt.close(figure) or {}):
-        files = analysed.files()
-    for path, content in files.items():
-        (results / path).parent.mkdir(exist_ok=True)
-        (results / path).write_bytes(content)
+        report.draw(config, results)
     return analysed
 
 

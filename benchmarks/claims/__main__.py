@@ -8,7 +8,7 @@ from pathlib import Path
 
 from benchmarks.claims.verdicts import judged, row
 from ketscale import analysis, strict_json
-from ketscale.analysis import analysed, catalogue
+from ketscale.analysis.analysed import CONFIG_FILE, read
 from ketscale.errors import UserError
 from ketscale.files import csv_of, read_text, write_atomic
 
@@ -23,13 +23,13 @@ def main() -> None:
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="a results folder with its report")
     parser.add_argument("--csv", type=Path, metavar="FILE", help="write the table")
     options = parser.parse_args()
-    file = options.folder / catalogue.CONFIG_FILE
+    file = options.folder / CONFIG_FILE
     try:
         settings = strict_json.loads(read_text(file))
     except (OSError, ValueError):
         raise UserError(f"{file}: missing or damaged; make the report of {options.folder} first") from None
     config = analysis.of({**settings, "partial": True}, placed=False)
-    collected, _ = analysed.read(config, options.folder)
+    collected, _ = read(config, options.folder)
     table = [row(verdict) for verdict in judged(collected)]
     for each in table:
         print(f"{each['id']} {each['verdict']}: {each['statement']} ({each['reason']})")

@@ -15,6 +15,7 @@ from ketscale.files import read_text
 
 # The words of verdicts, beside `undecided`.
 SUPPORTED, MORE, REFUTED, NOT_MEASURED = "supported", "more than claimed", "refuted", "not measured"
+UNDECIDED = "undecided"
 
 LEDGER = Path(__file__).with_name("claims.yaml")
 

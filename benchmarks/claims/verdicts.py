@@ -6,12 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from benchmarks.claims.ledger import MORE, NOT_MEASURED, REFUTED, SUPPORTED, Claim, load
+from benchmarks.claims.ledger import MORE, NOT_MEASURED, REFUTED, SUPPORTED, UNDECIDED, Claim, load
 from benchmarks.claims.readings import UNPLANNED, Reader, Reading, rows_of
 from benchmarks.claims.rules import rule
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import LEVEL, Estimate
-from ketscale.analysis.verdicts import UNDECIDED
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, Run
 

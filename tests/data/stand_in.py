@@ -12,9 +12,11 @@ from types import SimpleNamespace
 import msgspec
 
 from ketscale import cli
-from ketscale.analysis import stamp
-from ketscale.analysis.catalogue import CONFIG_FILE, figures_of
+from ketscale.analysis import currency
+from ketscale.analysis.analysed import CONFIG_FILE
 from ketscale.analysis.columns import TABLES
+from ketscale.analysis.figures import figures_of
+from ketscale.analysis.report import PAGE
 from ketscale.commands import results as of_study
 from ketscale.config import Settings
 from ketscale.jobs import baselines, choice
@@ -61,14 +63,18 @@ def main() -> None:
     else:
         # The command itself reads the config so, before it does anything.
         config, results = of_study.study(cli._parser().parse_args(sys.argv[1:]))
-        made = {f"tables/{table}.csv": f"{'--partial' in sys.argv}\n".encode() for table in TABLES}
-        made |= {CONFIG_FILE: config.text.encode(), stamp.PAGE: f"<!doctype html>{config.text}".encode()}
-        for figure in figures_of(config):
+        part = option("--only")
+        if part == "tables":
+            made = {f"tables/{table}.csv": f"{'--partial' in sys.argv}\n" for table in TABLES}
+            made |= {CONFIG_FILE: config.text, currency.NOTE: currency.digest(config, results)}
+        elif part == "page":
+            made = {PAGE: f"<!doctype html>{config.text}"}
+        else:
             # A figure of a second class of hosts, and one for phones, are made too.
-            for drawn in (figure.name, f"{figure.name}@2", f"{figure.name}.narrow"):
-                made[f"figures/{drawn}.svg"] = b"<svg xmlns='http://www.w3.org/2000/svg'/>"
-        found = stamp.Sources.of(config, results)
-        stamp.write(results, made, found, complete=len(found.records) == len(config.runs))
+            names = [f"{each.name}{more}" for each in figures_of(config) for more in ("", "@2", ".narrow")]
+            made = {f"figures/{name}.svg": "<svg xmlns='http://www.w3.org/2000/svg'/>" for name in names}
+        for path, text in made.items():
+            write(str(results / path), text)
     with Path("calls.jsonl").open("a") as file:
         file.write(
             json.dumps({"command": command, "name": name, "start": start, "stop": time.monotonic()}) + "\n"

@@ -43,9 +43,10 @@ if workflow.is_main_process and PACKAGE != OWN and (OWN / "__init__.py").exists(
 
 from ketscale import analysis, grid
 from ketscale import config as settings
-from ketscale.analysis import stamp
-from ketscale.analysis.catalogue import CONFIG_FILE, figures_of
+from ketscale.analysis import currency
+from ketscale.analysis.analysed import CONFIG_FILE
 from ketscale.analysis.columns import TABLES
+from ketscale.analysis.figures import figures_of
 from ketscale.errors import UserError
 from ketscale.jobs import baselines, choice, driver, launch, prepared, tried
 from ketscale.jobs import snakemake_internals as internals
@@ -153,12 +154,10 @@ def records(wildcards=None):
     return [record_of(run) for run in RUNS if not PARTIAL or Path(record_of(run)).exists()]
 
 
-def records_of_report(wildcards):
-    """The input of the report; if it is there and is not what these records say now, it is made again."""
-    if workflow.is_main_process:
-        why = outdated()
-        if why:
-            internals.make_again(workflow, f"{RESULTS}/{stamp.NAME}")
+def records_of_tables(wildcards):
+    """The input of the tables; if they are there and are not what these records say now, they are made again."""
+    if workflow.is_main_process and outdated():
+        internals.make_again(workflow, f"{RESULTS}/{currency.NOTE}")
     return records() + fitted()
 
 
@@ -170,8 +169,8 @@ def fitted():
 
 @functools.cache
 def outdated():
-    """Why tables, figures and page must be made again although they are there; None if they must not."""
-    why = stamp.outdated(CONFIG, RESULTS_PATH)
+    """Why the tables must be made again although they are there; None if they must not."""
+    why = currency.outdated(CONFIG, RESULTS_PATH)
     if why and any(word.partition("=")[0] == "--report" for word in sys.argv):
         # Snakemake would pack what is there.
         raise WorkflowError(f"{why}; run Snakemake without --report first")

@@ -1,12 +1,11 @@
-# From records to tables, figures and the page. Required: the records of the runs. Made: tables/*.csv with the config,
-# figures/, report.html, and the stamp that says what they were made from.
+# From records to tables, from these to figures, and from both to the page. Required: the records of the runs. Made:
+# tables/*.csv with the config and a note of what they were made from, figures/, report.html.
 
 
-# One process reads the records once. Which figures there are depends on what was measured, so their folder is the output.
-rule write_report:
-    """Check every record against the config and the invariants, and write the tables, the figures and the page."""
+rule tabulate:
+    """Check every record against the config and the invariants, and write the tables."""
     input:
-        records_of_report,
+        records_of_tables,
     output:
         [
             report(
@@ -18,6 +17,27 @@ rule write_report:
             for table in TABLES
         ],
         f"{RESULTS}/{CONFIG_FILE}",
+        f"{RESULTS}/{currency.NOTE}",
+    log:
+        f"{RESULTS}/tables.log",
+    localrule: True
+    conda:
+        "../../envs/ketscale.yaml"
+    resources:
+        places=PLACES,
+    params:
+        study=study,
+        partial="--partial" if PARTIAL else "",
+    shell:
+        "ketscale report --study {params.study:q} --local {resources.places:q} {params.partial} --only tables > {log:q} 2>&1"
+
+
+# Which figures there are depends on what was measured, so their folder is the output.
+rule draw:
+    """Draw the figures of the tables."""
+    input:
+        rules.tabulate.output,
+    output:
         report(
             directory(f"{RESULTS}/figures"),
             patterns=["{figure,[^./]+}.svg"],
@@ -25,15 +45,8 @@ rule write_report:
             category="Figures",
             labels={"figure": "{figure}"},
         ),
-        report(
-            f"{RESULTS}/report.html",
-            caption="../report/page.rst",
-            category="The page",
-            labels={"page": "answers, verdicts, figures, tables"},
-        ),
-        f"{RESULTS}/{stamp.NAME}",
     log:
-        f"{RESULTS}/report.log",
+        f"{RESULTS}/figures.log",
     localrule: True
     conda:
         "../../envs/ketscale.yaml"
@@ -44,4 +57,30 @@ rule write_report:
         partial="--partial" if PARTIAL else "",
         captions={figure.name: figure.caption for figure in figures_of(CONFIG)},
     shell:
-        "ketscale report --study {params.study:q} --local {resources.places:q} {params.partial} > {log:q} 2>&1"
+        "ketscale report --study {params.study:q} --local {resources.places:q} {params.partial} --only figures > {log:q} 2>&1"
+
+
+rule write_page:
+    """Write the page of the tables and figures."""
+    input:
+        rules.tabulate.output,
+        rules.draw.output,
+    output:
+        report(
+            f"{RESULTS}/report.html",
+            caption="../report/page.rst",
+            category="The page",
+            labels={"page": "answers, verdicts, figures, tables"},
+        ),
+    log:
+        f"{RESULTS}/report.log",
+    localrule: True
+    conda:
+        "../../envs/ketscale.yaml"
+    resources:
+        places=PLACES,
+    params:
+        study=study,
+        partial="--partial" if PARTIAL else "",
+    shell:
+        "ketscale report --study {params.study:q} --local {resources.places:q} {params.partial} --only page > {log:q} 2>&1"

@@ -23,8 +23,7 @@ from typing import Any, NoReturn
 # What commands import before they do anything, imported when one first asks for it. Not ketscale.jobs.slurm, which reads
 # a variable when it is imported.
 _PLANS = (
-    "ketscale.analysis.stamp",
-    "ketscale.analysis.catalogue",
+    "ketscale.analysis.figures",
     "ketscale.jobs.cohorts",
     "ketscale.config.yaml",
 )

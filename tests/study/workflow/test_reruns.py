@@ -32,7 +32,7 @@ def test_a_finished_study_has_nothing_left_to_do(finished: Path) -> None:
 
 def test_a_deleted_seed_is_trained_again_and_nothing_else(finished: Path) -> None:
     (finished / record(RUNS[0])).unlink()
-    expected = {"train": 1, "write_report": 1}
+    expected = {"train": 1, "tabulate": 1, "draw": 1, "write_page": 1}
     assert planned(run_in(finished, "--profile", "profiles/local", "-n")) == {**expected, "all": 1}
     assert planned(run_in(finished, "--profile", "profiles/local", "-n", record(RUNS[0]))) == {"train": 1}
     run_in(finished, "--profile", "profiles/local")
@@ -51,7 +51,7 @@ def test_damaged_baselines_are_fitted_again_before_the_report(finished: Path) ->
     file = finished / "results/baselines/digits.json"
     file.write_text("{}")
     os.utime(file, (1_000_000_000, 1_000_000_000))  # contents decide
-    assert planned(run_in(finished, *LOCAL, "-n")) == {"baseline": 1, "write_report": 1, "all": 1}
+    assert planned(run_in(finished, *LOCAL, "-n")) == {"baseline": 1, "tabulate": 1, "draw": 1, "write_page": 1, "all": 1}
     run_in(finished, *LOCAL)
     assert [call["command"] for call in calls(finished)] == ["baseline", "report"]
     assert planned(run_in(finished, *LOCAL, "-n")) == {}
@@ -90,7 +90,7 @@ def test_edits_that_change_no_number_rerun_no_training(finished: Path) -> None:
     for path in (finished / "workflow" / "rules").iterdir():
         path.write_text(path.read_text() + "\n# a comment\n")
     jobs = planned(run_in(finished, "--profile", "profiles/local", "-n"))
-    assert set(jobs) == {"write_report", "all"}
+    assert set(jobs) == {"tabulate", "draw", "write_page", "all"}
 
 
 def test_braces_in_title_and_question_are_text(finished: Path) -> None:
@@ -150,7 +150,7 @@ def test_other_content_of_a_source_prepares_its_data_again_and_a_new_time_alone_
     partial = planned(
         run_in(fresh, "--profile", "profiles/local", "report", "--config", "partial=true", "-n")
     )
-    assert partial["write_report"] == 1 and "prepare" not in partial
+    assert partial["tabulate"] == 1 and "prepare" not in partial
     images.write_bytes(b"1")
     moved = tmp_path / "moved"
     moved.mkdir()
@@ -171,7 +171,7 @@ def test_data_and_weights_without_a_folder_are_fetched_by_local_rules(fresh: Pat
 
 # ---------------------------------------------------------------- results that came without Snakemake's notes
 
-AFTER_RUNS = {"write_report": 1, "all": 1}
+AFTER_RUNS = {"tabulate": 1, "draw": 1, "write_page": 1, "all": 1}
 
 
 def without_notes(project: Path) -> Path:

@@ -14,8 +14,8 @@ import pytest
 import yaml
 
 from ketscale import analysis
-from ketscale.analysis.catalogue import figures_of
 from ketscale.analysis.columns import TABLES
+from ketscale.analysis.figures import figures_of
 from ketscale.grid import Run
 from tests import ROOT
 from tests.study.workflow.project import LOCAL, RUNS, TINY, calls, files, planned, record, run_in
@@ -31,7 +31,7 @@ def test_each_profile_works_as_typed(fresh: Path, profile: str) -> None:
     before = files(fresh)
     jobs = planned(run_in(fresh, "--profile", profile, "-n"))
     assert jobs == {
-        "prepare": 1, "baseline": 1, "train": len(RUNS), "write_report": 1, "all": 1,
+        "prepare": 1, "baseline": 1, "train": len(RUNS), "tabulate": 1, "draw": 1, "write_page": 1, "all": 1,
     }  # fmt: skip
     assert files(fresh) == before
 
@@ -144,7 +144,7 @@ def test_one_failed_run_costs_neither_tables_nor_report(fresh: Path) -> None:
     assert not (fresh / record(failing)).exists()
     # Without `partial` the missing run is trained and the tables are made anew.
     jobs = planned(run_in(fresh, "--profile", "profiles/local", "-n"))
-    assert jobs == {"train": 1, "write_report": 1, "all": 1}
+    assert jobs == {"train": 1, "tabulate": 1, "draw": 1, "write_page": 1, "all": 1}
 
 
 def test_a_partial_report_trains_nothing_even_without_features(finished: Path) -> None:
@@ -153,7 +153,7 @@ def test_a_partial_report_trains_nothing_even_without_features(finished: Path) -
     jobs = planned(
         run_in(finished, "--profile", "profiles/local", "report", "--config", "partial=true", "-n")
     )
-    assert set(jobs) == {"write_report", "report"}
+    assert set(jobs) == {"tabulate", "draw", "write_page", "report"}
 
 
 def test_a_partial_report_is_made_anew_when_a_record_goes(finished: Path) -> None:
@@ -161,7 +161,7 @@ def test_a_partial_report_is_made_anew_when_a_record_goes(finished: Path) -> Non
     run_in(finished, *partial)
     assert "Nothing to be done" in (done := run_in(finished, *partial, "-n")).stdout + done.stderr
     (finished / record(RUNS[0])).unlink()
-    assert planned(run_in(finished, *partial, "-n"))["write_report"] == 1
+    assert planned(run_in(finished, *partial, "-n"))["tabulate"] == 1
 
 
 # ---------------------------------------------------------------- mistakes in the config

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ketscale.analysis import catalogue, kinds
+from ketscale.analysis import figures, kinds
 from ketscale.config import Config, load
 from ketscale.problems.registry import FAMILIES
 
@@ -35,5 +35,5 @@ def of(given: Mapping[str, Any], placed: bool = True) -> Config:
     """
     config = Config.of(given, FAMILIES, placed)
     kinds.check(config)
-    catalogue.check(config)
+    figures.check(config)
     return config

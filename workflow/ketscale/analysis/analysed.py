@@ -1,200 +1,132 @@
-"""All that the records of a results folder say, in memory: tables, answers and figures."""
+"""From the records of a results folder to its tables."""
 
 from __future__ import annotations
 
 import contextlib
-import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from msgspec.structs import asdict
-
-from ketscale.analysis import catalogue, columns, completeness, laws, stamp
+from ketscale.analysis import columns, completeness
+from ketscale.analysis.answers import answer, unlike_steps
 from ketscale.analysis.collected import Collected, Searched
-from ketscale.analysis.columns import Trained, Tried
-from ketscale.analysis.drawing import style
-from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.columns import Trained
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.kinds import kinds
-from ketscale.analysis.kinds.kind import Answer, Told
-from ketscale.analysis.points import TIMED_OUT, Point, Row, point_of
-from ketscale.analysis.wording import modes
+from ketscale.analysis.points import Row
 from ketscale.config import Config
 from ketscale.files import read_csv
-from ketscale.grid import CURVES, HISTORY, Study
+from ketscale.grid import AXES, HISTORY, canonical
 from ketscale.jobs import baselines, records
 from ketscale.jobs.records import Records
 
-
-class Line(NamedTuple):
-    """A row of answers.csv: a point that an answer tells."""
-
-    part: Part
-    told: Told
-
-
-@dataclass(frozen=True)
-class Part:
-    """The answer of a study on one class of hosts.
-
-    host: '' where all of the study's points are of one class. figure: its key in `Analysed.figures`, which has none
-    where nothing was drawn.
-    """
-
-    study: Study
-    host: str
-    answer: Answer
-    figure: str
-
-    @property
-    def lines(self) -> list[Line]:
-        """Its rows of answers.csv; one with the comparison that leads it if it tells no point."""
-        answer = self.answer
-        lead = Told(answer.of, "", answer.effect, answer.unit, answer.verdict)
-        return [Line(self, told) for told in answer.rows or (lead,)]
+# The folder of the tables below a results folder, and the file of the config that they are of, by which a folder can be
+# reported alone.
+TABLES = "tables"
+CONFIG_FILE = f"{TABLES}/config.json"
 
 
 @dataclass(frozen=True)
 class Analysed:
-    """What the records of a results folder say.
-
-    sources: what all of it is made from. written, tables: by their names, as they are written to files, and, but for the
-    answers, as numbers and text. parts: in the order of kinds.
-    """
+    """The tables of a config's studies, by the names of `columns.TABLES`; everything else is made of them."""
 
     config: Config
-    sources: stamp.Sources
-    written: Mapping[str, pd.DataFrame]
     tables: Mapping[str, pd.DataFrame]
-    inputs: Inputs
-    parts: tuple[Part, ...]
 
     @classmethod
     def of(cls, config: Config, results: Path) -> Analysed:
-        """Read and check the config's records below `results`.
+        """From the records below `results`.
 
         Raises:
             UserError: a run is missing, stale or refused, and the config is not `partial`; or a file of baselines is damaged.
         """
-        sources = stamp.Sources.of(config, results)
-        collected, made = read(config, results)
-        written = {name: columns.TABLES[name].frame(rows, config) for name, rows in made.items()}
-        typed = {name: columns.TABLES[name].typed(frame, config) for name, frame in written.items()}
-        # Records take much memory, and all that is read of them is in the rows.
-        inputs = Inputs(config, replace(collected, records={}), **typed)
-        parts = tuple(_answered(inputs))
-        lines = columns.ANSWERS.of((line for part in parts for line in part.lines), config)
-        written["answers"] = columns.ANSWERS.frame(lines, config)
-        return cls(config, sources, written, typed, inputs, parts)
+        collected, runs = read(config, results)
+        known, history = kinds(config.families), list(_history(config, collected, results))
+        made: dict[str, list[Row]] = {"runs": runs, "history": history, "answers": [], "speed": [], "quality": [], "fits": []}
+        states = _states(runs)
+        # Snakemake hands the studies over by name, so the config's order is not known everywhere.
+        order = {name: number for number, name in enumerate(known)}
+        for study in sorted(config.studies, key=lambda study: (order[study.kind], study.name)):
+            kind = known[study.kind]
+            rows, fits = list(kind.rows(study, collected)), []
+            for host in dict.fromkeys(row["on"] for row in rows) or ("",):
+                here = collected.on(host)
+                own = [row for row in rows if row["on"] == host]
+                fits += [{"study": study.name, "kind": study.kind, "on": host, **row} for row in kind.fits(study, here)]
+                made["answers"].append(answer(study, host, kind, own, here, states[study.name]))
+            if kind.table == "speed":
+                used = [row for group in collected.groups(study) for row in group]
+                made["answers"][-1]["notes"] += "".join(f"\n{note}" for note in unlike_steps(used))
+            made[kind.table] += rows
+            made["fits"] += fits
+        return cls(config, {name: columns.TABLES[name].frame(rows, config) for name, rows in made.items()})
+
+    @classmethod
+    def read(cls, config: Config, results: Path) -> Analysed:
+        """From the files of the tables below `results`.
+
+        Raises:
+            OSError: one is missing or cannot be read.
+        """
+        return cls(config, {name: table.read(results / f"{TABLES}/{name}.csv", config) for name, table in columns.TABLES.items()})
 
     @property
     def complete(self) -> bool:
         """Whether every run has a record that can be used."""
-        return not self.tables["completeness"]["state"].isin(completeness.FAULTS).any()
-
-    @cached_property
-    def figures(self) -> dict[str, dict[str, bytes]]:
-        """The files of each figure that was drawn, by its name and their endings."""
-        return self.drawn()
-
-    def drawn(self, paper: bool = False) -> dict[str, dict[str, bytes]]:
-        """The same, or those of the style for papers."""
-        style.theme()
-        known, found = kinds(self.config.families), dict[str, dict[str, bytes]]()
-        for part in self.parts:
-            if figure := known[part.study.kind].figure:
-                inputs = self.inputs.only(part.study.name, part.host)
-                found[part.figure] = style.files(figure.draw, inputs, paper)
-        for figure in catalogue.overviews(self.config):
-            found[figure.name] = style.files(figure.draw, self.inputs, paper)
-        return {name: files for name, files in found.items() if files}
+        return not self.tables["runs"]["status"].isin(completeness.FAULTS).any()
 
     def files(self) -> dict[str, bytes]:
-        """The contents of the files of tables and figures, by their paths below the results folder."""
-        made = {f"{stamp.TABLES}/{name}.csv": columns.csv(frame) for name, frame in self.written.items()}
-        made[catalogue.CONFIG_FILE] = f"{self.config.text}\n".encode()
-        for name, files in self.figures.items():
-            made |= {f"{stamp.FIGURES}/{name}.{ending}": content for ending, content in files.items()}
-        return made
+        """The contents of the files of the tables, by their paths below the results folder."""
+        made = {f"{TABLES}/{name}.csv": columns.csv(frame) for name, frame in self.tables.items()}
+        return {**made, CONFIG_FILE: f"{self.config.text}\n".encode()}
 
 
-def _answered(inputs: Inputs) -> Iterator[Part]:
-    """The answers in the order of their kinds, with a note where runs are missing or points were disturbed.
-
-    Snakemake hands the studies over by name, so the config's order is not known everywhere.
-    """
-    known = kinds(inputs.config.families)
-    order = {name: number for number, name in enumerate(known)}
-    for study in sorted(inputs.config.studies, key=lambda study: (order[study.kind], study.name)):
-        kind = known[study.kind]
-        hosts = inputs.collected.hosts(study) if kind.table == "scaling" else ("",)
-        for number, host in enumerate(hosts, 1):
-            own = inputs.only(study.name, host)
-            answer = kind.answer(study, own)
-            noted = replace(answer, notes=(*answer.notes, *_cautions(study, own)))
-            yield Part(study, host, noted, f"{study.name}@{number}" if host else study.name)
-
-
-def _cautions(study: Study, inputs: Inputs) -> Iterator[str]:
-    """What of the study's runs has not completed, whose numbers are noisy, and which points a busy machine disturbed."""
-    if states := inputs.states([study.name]):
-        yield f"{states}."
-    yield from (f"{mode}." for mode in modes(inputs.config, study.name))
-    points = inputs.points(study.name)
-    flags = points["flag"].dropna()
-    # The states above tell of those.
-    flags = flags[~flags.str.startswith(TIMED_OUT)]
-    count, every = len(flags), len(points)
-    if count:
-        why = ", ".join(sorted(set(flags)))
-        some = f"{count} of {every} points {'is' if count == 1 else 'are'} not as good as the others"
-        all_ = "All points are flagged" if every > 1 else "The point is flagged"
-        yield f"{all_ if count == every else some} ({why})."
-
-
-def read(config: Config, results: Path) -> tuple[Collected, dict[str, Iterable[Row]]]:
-    """The runs by point, and the rows of every table but the answers, by name.
+def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
+    """The runs by point, and the rows of runs.csv, those of searches and without a record included.
 
     Raises:
         UserError: a run is missing, stale or refused, and the config is not `partial`; or a file of baselines is damaged.
     """
     found = records.read(config, results)
-    findings, known = completeness.of(config, results, found), kinds(config.families)
+    findings = completeness.of(config, results, found)
     if not config.partial:
         completeness.demand_all(findings, config.results)
-    trained = [
-        Trained(finding.record, config.settings(finding.run), finding.studies)
-        for finding in findings
-        if finding.record
-    ]
-    # A trial is no answer to a study's question.
-    runs = [run for run in trained if not config.is_trial(run.settings.run)]
     searches = _searches(config, found)
-    rows = list(columns.RUNS.of(runs, config))
-    states = list(columns.COMPLETENESS.of(findings, config))
-    if warning := completeness.warning(findings):
-        states.insert(0, {"run": "*", "state": "warning", "why": warning})
-    usable = {run.settings.run: run.record for run in runs}
+    trials = dict(_trials(config, searches))
+    table, trained, usable = list[Row](), list[Row](), {}
+    for finding in findings:
+        studies = () if config.is_trial(finding.run) else finding.studies
+        if finding.record:
+            run = Trained(finding.record, config.settings(finding.run), studies or ("search",))
+            (row,) = columns.RUNS.of([run], config)
+            if studies:
+                # A trial is no answer to a study's question.
+                trained.append(row)
+                usable[finding.run] = finding.record
+            spans = {f"span_{name}_s": span.median_s for name, span in sorted(finding.record.timing.spans.items())}
+            table.append({**row, "why": row["why"] or finding.why, **spans, **trials.get(finding.run, {})})
+        else:
+            axes = {name: getattr(finding.run, name) for name in AXES}
+            sizes, family = config.sizes(finding.run), config.family(finding.run.workload).name
+            table.append({
+                **axes, **sizes, "family": family, "layout": finding.run.layout, "studies": " ".join(studies or ("search",)),
+                "status": finding.state, "why": finding.why,
+            })  # fmt: skip
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
     beside = baselines.of(config, results)
-    collected = Collected.of(config, rows, found.comparisons, usable, why, beside, searches)
-    by_epochs = {run for study in config.studies if known[study.kind].history for run in study.runs}
-    by_epoch = [run for run in runs if run.settings.run in by_epochs]
-    return collected, {
-        "runs": rows,
-        "completeness": states,
-        "laws": laws.rows(collected),
-        "parity": columns.PARITY.of(found.comparisons, config),
-        "spans": _of_runs(columns.SPANS, config, runs, _spans),
-        "history": _of_runs(columns.HISTORY, config, by_epoch, lambda run: _history(run, results)),
-        "curves": _of_runs(columns.CURVES, config, _best(by_epoch), lambda run: _curves(run, results)),
-        "trials": columns.TRIALS.of(_trials(searches.values()), config),
-        "scaling": _of_studies("scaling", collected),
-        "quality": columns.QUALITY.of(_of_studies("quality", collected), config),
-    }
+    return Collected.of(config, trained, found.comparisons, usable, why, beside, searches), table
+
+
+def _states(runs: list[Row]) -> dict[str, Counter[str]]:
+    """How many runs of each study have which status."""
+    states: dict[str, Counter[str]] = {}
+    for row in runs:
+        for name in row["studies"].split():
+            states.setdefault(name, Counter())[row["status"]] += 1
+    return states
 
 
 def _searches(config: Config, found: Records) -> dict[str, Searched]:
@@ -209,64 +141,23 @@ def _searches(config: Config, found: Records) -> dict[str, Searched]:
     return made
 
 
-def _trials(searches: Iterable[Searched]) -> Iterator[Tried]:
-    """Each trial of each search."""
-    for found in searches:
-        for trial, hours in zip(found.choice.trials, found.hours, strict=True):
-            yield Tried(found.run, found.choice, trial, hours)
+def _trials(config: Config, searches: Mapping[str, Searched]) -> Iterator[tuple[Any, Row]]:
+    """What each trial of a search has drawn, and whether it was chosen."""
+    for found in searches.values():
+        drawn = {trial.name: trial for trial in found.choice.trials}
+        for run in config.trials_of(found.run):
+            if trial := drawn.get(run.protocol):
+                yield run, {"drawn": canonical(trial.settings), "chosen": trial is found.choice.trial, "why": trial.why}
 
 
-def _of_studies(table: str, collected: Collected) -> Iterator[Any]:
-    """What the rows of one table are taken from, study by study, by the studies' kinds."""
-    known = kinds(collected.config.families)
-    for study in collected.config.studies:
-        if known[study.kind].table == table:
-            yield from known[study.kind].rows(study, collected)
-
-
-def _of_runs(table: columns.Table, config: Config, runs: Iterable[Trained], of: Any) -> Iterator[Row]:
-    """The rows that `of` gives of each run, with the columns of the run."""
-    runs = list(runs)
-    for run, about in zip(runs, table.of(runs, config), strict=True):
-        for row in of(run):
-            yield {**row, **about}
-
-
-def _spans(run: Trained) -> Iterator[Row]:
-    """The exclusive time of each part of a sampled step, in seconds."""
-    for name, span in sorted(run.record.timing.spans.items()):
-        yield {"span": name, **asdict(span)}
-
-
-def _history(run: Trained, results: Path) -> Iterator[Row]:
-    """The epochs of a run, with the columns of its history file."""
-    for row in read_csv(results / run.settings.run.folder / HISTORY):
-        yield {name: _number(text) for name, text in row.items()}
-
-
-def _curves(run: Trained, results: Path) -> Iterator[Row]:
-    """The curves of a run that its family draws, in the order of their file."""
-    panels = run.settings.family.curves.panels if run.settings.family.curves else {}
-    rows = read_csv(results / run.settings.run.folder / CURVES)
-    time, *names = rows[0] if rows else [""]
-    for name in names:
-        if (panel := name.split("_")[0]) in panels:
-            for row in rows:
-                yield {"curve": name, "panel": panel, "time": _number(row[time]), "value": _number(row[name])}
-
-
-def _best(runs: Iterable[Trained]) -> Iterable[Trained]:
-    """The run with the best headline metric on validation data of each point's runs with curves."""
-    best: dict[Point, tuple[float, Trained]] = {}
-    for run in runs:
-        if CURVES in run.record.files:
-            metric, key = run.settings.family.headline, point_of(run.settings.run)
-            value = run.metric("validation", metric.name)
-            # Undefined: worse than any.
-            value = math.inf if value is None else -value if metric.better == "up" else value
-            if key not in best or value < best[key][0]:
-                best[key] = value, run
-    return [run for _, run in best.values()]
+def _history(config: Config, collected: Collected, results: Path) -> Iterator[Row]:
+    """The epochs of the runs of studies that show them, with the columns of each run's own file."""
+    known = kinds(config.families)
+    asked = {run for study in config.studies if known[study.kind].history for run in study.runs}
+    runs = [Trained(record, config.settings(run)) for run, record in collected.records.items() if run in asked]
+    for run, about in zip(runs, columns.HISTORY.of(runs, config), strict=True):
+        for row in read_csv(results / run.settings.run.folder / HISTORY):
+            yield {**{name: _number(text) for name, text in row.items()}, **about}
 
 
 def _number(text: str) -> Any:
@@ -275,3 +166,13 @@ def _number(text: str) -> Any:
         with contextlib.suppress(ValueError):
             return kind(text)
     return text or None
+
+
+def settings(results: Path) -> dict[str, Any]:
+    """The config that the tables of a folder are of.
+
+    Raises:
+        OSError, ValueError: the file is missing or damaged.
+    """
+    given: dict[str, Any] = json.loads((results / CONFIG_FILE).read_text())
+    return given

@@ -44,7 +44,8 @@ class Collected:
 
     points: the rows of runs.csv by point. held: the precisions in which parity held, by values of `SUBJECT`. records: those
     of the rows. times: those of all points of the results folder. why: the state of every run without a record, with the
-    reason. baselines: of each workload that has a file of them. searches: by the paths of `Run.choice`.
+    reason. baselines: of each workload that has a file of them. searches: by the paths of `Run.choice`. comparisons: of runs
+    that must train alike.
     """
 
     config: Config
@@ -55,6 +56,7 @@ class Collected:
     why: Mapping[Run, str]
     baselines: Mapping[str, Baselines]
     searches: Mapping[str, Searched]
+    comparisons: Sequence[Comparison] = ()
 
     @classmethod
     def of(
@@ -72,11 +74,11 @@ class Collected:
         for row in rows:
             points.setdefault(point(row), []).append(row)
         precisions: dict[Point, set[str]] = {}
-        for each in comparisons:
+        for each in (compared := tuple(comparisons)):
             for run in (each.run, each.reference) if each.held else ():
                 precisions.setdefault(attrgetter(*SUBJECT)(run), set()).add(each.precision)
         held = {of: "held " + "+".join(sorted(found, reverse=True)) for of, found in precisions.items()}
-        return cls(config, points, held, records, Times(points), why or {}, baselines or {}, searches or {})
+        return cls(config, points, held, records, Times(points), why or {}, baselines or {}, searches or {}, compared)
 
     def groups(self, study: Study) -> list[Group]:
         """The rows of each point of a study that was measured, in its order."""

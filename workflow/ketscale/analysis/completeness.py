@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from ketscale.analysis import comparability
+from ketscale.analysis.heavy import pd
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.files import read_text
@@ -71,17 +72,17 @@ def code(record: Record | None) -> str:
     return f"{made.version} {commit}{'+dirty' if made.dirty else ''}"
 
 
-def warning(findings: Iterable[Finding]) -> str:
+def warning(runs: pd.DataFrame) -> str:
     """That modules which runs imported differ between records, with the codes; '' if they do not.
 
-    Commits that changed only docs, or what no run imported, warn of nothing.
+    Commits that changed only docs, or what no run imported, warn of nothing. runs: the table.
     """
-    records = [finding.record for finding in findings if finding.record]
-    imported = sorted({record.code.imported for record in records})
+    recorded = runs[runs["imported"].notna()]
+    imported = sorted(recorded["imported"].unique())
     if not comparability.hindrance((("code", comparability.modules(each)),) for each in imported):
         return ""
-    versions = sorted(Counter(map(code, records)).items())
-    listed = ", ".join(f"{version} ({counted(count, 'run')})" for version, count in versions)
+    counts = recorded["code"].value_counts().sort_index()
+    listed = ", ".join(f"{version} ({counted(int(count), 'run')})" for version, count in counts.items())
     return f"Runs imported different code, and times or accuracies of such runs are not compared: {listed}"
 
 

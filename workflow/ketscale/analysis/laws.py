@@ -13,12 +13,12 @@ from typing import Any
 
 from ketscale.analysis import comparability
 from ketscale.analysis.collected import Collected
-from ketscale.analysis.heavy import np, optimize, pd
-from ketscale.analysis.intervals import Estimate, typical
-from ketscale.analysis.points import Group, Row, point, serial, usable, workers
+from ketscale.analysis.heavy import np, optimize, pd, special
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded, typical
+from ketscale.analysis.points import Group, Row, line_of, point, serial, usable, value_of, workers
 from ketscale.grid import BACKENDS, Study, layout
 
-# What the points of a fit share, and what the rows of a fit and its line in scaling.csv have in common.
+# What the points of a fit share, and what the rows of a fit and its line in speed.csv have in common.
 SAME = ("workload", "model", "simulator", "protocol", "size")
 ALIKE = ["study", *SAME, "hardware"]
 
@@ -91,14 +91,62 @@ def fit(law: Law, counts: Sequence[float], times: Sequence[Sequence[float]]) -> 
     return () if any(each.value >= law.largest * (1 - 1e-6) for each in estimates) else estimates
 
 
-def rows(collected: Collected) -> Iterator[dict[str, Any]]:
-    """A row for each parameter of each law of the config's studies of scaling."""
-    for study in collected.config.studies:
-        for host in collected.hosts(study) if study.kind in LAWS else ():
-            yield from _of_study(study, collected.on(host))
+def slope(at: Any, logs: Any) -> tuple[Estimate, float | None]:
+    """The slope of lines through the logarithms of several seeds, and the p-value of the F-test of lack of fit of one line for
+    the whole range; None where nothing can show it.
+
+    The slope of each seed is that of least squares; the estimate is their mean. Its interval is Student's over seeds, or that
+    of the line through their means where this is wider: seeds that have a sample in common with all points say nothing of how
+    far the points are from a line. The test compares the residuals of the means with the pure error (Draper & Smith, Applied
+    Regression Analysis, 1998, 2.1; seeds are blocks).
+
+    Args:
+        at: where the points are, (m,). logs: (n, m), a row for each seed.
+    """
+    apart = at - at.mean()
+    slopes = logs @ apart / (apart @ apart)
+    (n, m), mean = logs.shape, float(slopes.mean())
+    if n < FEWEST:
+        return Estimate(mean, None, None, n), None
+    tail, p_value = (1 - LEVEL) / 2, None
+    half = exceeded(tail, n - 1) * float(slopes.std(ddof=1)) / math.sqrt(n)
+    if m > 2:
+        centre = logs.mean(0)
+        missed = float(((centre - centre.mean() - mean * apart) ** 2).sum()) / (m - 2)
+        half = max(half, exceeded(tail, m - 2) * math.sqrt(missed / float(apart @ apart)))
+        pure = logs - centre - logs.mean(1, keepdims=True) + logs.mean()
+        variance = float((pure**2).sum()) / ((m - 1) * (n - 1))
+        p_value = float(special.fdtrc(m - 2, (m - 1) * (n - 1), n * missed / variance)) if variance > 0 else None
+    return Estimate(mean, mean - half, mean + half, n), p_value
 
 
-def _of_study(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
+def exponents(axis: str, study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
+    """The exponent by which the step of each line grows with a size; nothing where one exponent does not describe the line, or
+    too few sizes could contradict it.
+    """
+    lines: dict[tuple[Any, ...], list[Group]] = {}
+    for group in collected.groups(study):
+        lines.setdefault(line_of(axis, group, collected.config), []).append(group)
+    for groups in lines.values():
+        sound = {value_of(axis, group, collected.config): times for group in groups if (times := _sound(group))}
+        used = [row for group in groups for row in usable(group)[0]]
+        seeds = sorted(set.intersection(*map(set, sound.values()))) if sound else []
+        if len(sound) < FEWEST or not seeds or comparability.hindrance(comparability.times(row, ("size",)) for row in used):
+            continue
+        at = np.log(np.array(sorted(sound)))
+        found, p_value = slope(at, np.log(np.array([[sound[size][seed] for size in sorted(sound)] for seed in seeds])))
+        if found.low is None or p_value is None or p_value < 1 - LEVEL:
+            continue
+        first = groups[0][0]
+        yield {
+            **{name: first[name] for name in ("workload", "model", "batch", "simulator", "layout", "protocol", "hardware", "code")},
+            "point": f"{first['model']}, {first['simulator']}", "series": f"{min(sound):g} to {max(sound):g} {axis}",
+            "law": "power", "parameter": "exponent", "effect": found.value, "low": found.low, "high": found.high,
+            "n": found.n, "points": len(sound),
+        }  # fmt: skip
+
+
+def of_study(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     """The laws of each way to work side by side: the ranks of a backend, or the threads of a process.
 
     One that lacks one worker takes the process with one thread and its share of the batch, unless its ranks have more
@@ -131,12 +179,12 @@ def _of_study(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
         seeds = sorted(set.intersection(*map(set, found.values()))) if found else []
         times = [[found[count][seed] for count in found] for seed in seeds]
         named = {name: first[name] for name in (*SAME, "hardware", "code")} | {
-            "study": study.name, "kind": study.kind, "batch": None if weak else first["batch"],
+            "batch": None if weak else first["batch"],
             "series": series_of(first["layout"]), "points": len(found),
         }  # fmt: skip
         for law in LAWS[study.kind]:
             for name, each in zip(law.parameters, fit(law, [*found], times), strict=False):
-                ends = {"estimate": each.value, "low": each.low, "high": each.high, "n": each.n}
+                ends = {"effect": each.value, "low": each.low, "high": each.high, "n": each.n}
                 yield {**named, "law": law.name, "parameter": name, **ends}
 
 
@@ -165,14 +213,14 @@ def size_of(text: str) -> int:
 
 
 def of_line(laws: pd.DataFrame, points: pd.DataFrame) -> tuple[Law, list[float]] | None:
-    """The first law of a line of workers with its parameters; None without one. points: the line's rows of scaling.csv."""
+    """The first law of a line of workers with its parameters; None without one. points: the line's rows of speed.csv."""
     last = points.sort_values("workers").iloc[-1]
     own = laws[
         (laws[ALIKE] == last[ALIKE]).all(axis="columns") & (laws["series"] == series_of(last["layout"]))
     ]
     own = own[own["batch"].isna() | (own["batch"] == last["batch"])]
     for law in LAWS.get(last["kind"], ()):
-        estimates = own[own["law"] == law.name].set_index("parameter")["estimate"]
+        estimates = own[own["law"] == law.name].set_index("parameter")["effect"]
         if len(estimates):
             return law, [float(estimates[name]) for name in law.parameters]
     return None

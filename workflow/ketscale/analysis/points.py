@@ -8,6 +8,7 @@ from typing import Any
 
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import FEWEST
+from ketscale.analysis.wording import where
 from ketscale.config import Config, SizeAxis
 from ketscale.config.family import LOSS
 from ketscale.grid import BACKENDS, POINT, Run, decode, layout
@@ -17,8 +18,6 @@ Row = Mapping[str, Any]
 Point = tuple[Any, ...]
 Group = Sequence[Row]
 
-# The column of what a row's comparison found, an object, which is in no file.
-FOUND = "found"
 # Flags of a point whose ratios are from a busy machine: the point itself was busy, or its baseline.
 BUSY, TIMED_OUT = "busy", "timed_out"
 BUSY_RATIOS = (BUSY, "busy reference")
@@ -117,29 +116,39 @@ def counted(value: float, axis: SizeAxis) -> str:
 
 
 def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> pd.Series[str]:
-    """What a study varies, except the columns `but`: each point's values in words, empty if nothing else varies.
+    """What tells some points apart, except the columns `but`: each point's values in words, empty if nothing varies.
 
     Where the model is among them, it stands for whatever every model has one value of.
     """
-    axes = size_axes(config)
-    names = [part for name in POINT for part in (axes if name == "size" else [name]) if part not in set(but)]
+    axes, left_out = size_axes(config), {*but}
+    every = [part for name in POINT for part in (axes if name == "size" else [name])]
     # A classical model has the simulator none, which its name implies.
     known = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
-    varied = [name for name in names if known[name].nunique() > 1]
+    several = [name for name in every if known[name].nunique() > 1]
+    # A protocol that follows from all the others, such as fewer steps at a larger batch, tells nothing apart.
+    rest = [name for name in several if name != "protocol"]
+    if rest and "protocol" in several and known.groupby(rest, dropna=False)["protocol"].nunique().max() == 1:
+        several = rest
+    varied = [name for name in several if name not in left_out]
     if "model" in varied:
         differing = known.groupby("model")[varied].nunique().max() > 1
         varied = [name for name in varied if name == "model" or differing[name]]
-    # A protocol that follows from all the others, such as fewer steps at a larger batch, tells nothing apart.
-    every = [part for name in POINT for part in (axes if name == "size" else [name]) if name != "protocol"]
-    rest = [name for name in every if known[name].nunique() > 1]
-    if "protocol" in varied and rest and known.groupby(rest, dropna=False)["protocol"].nunique().max() == 1:
-        varied.remove("protocol")
-    words = [
-        [counted(row[name], axes[name]) if name in axes else f"batch {row[name]:,}" if name == "batch" else row[name]
-         for name in varied if pd.notna(row[name])]
-        for _, row in known.iterrows()
-    ]  # fmt: skip
-    return pd.Series([", ".join(parts) for parts in words], index=points.index, dtype=str)
+    words = [", ".join(axis_words(config, row, varied)) for row in known.to_dict("records")]
+    return pd.Series(words, index=points.index, dtype=str)
+
+
+def axis_words(config: Config, row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
+    """The values that a row has of some axes, each in words."""
+    axes, words = size_axes(config), []
+    for name in names:
+        value = row[name]
+        if value is None or value != value:
+            continue
+        if name in axes:
+            words.append(counted(value, axes[name]))
+        else:
+            words.append(where(value) if name == "layout" else f"batch {value:,.0f}" if name == "batch" else str(value))
+    return words
 
 
 def size_axes(config: Config) -> dict[str, SizeAxis]:
@@ -150,6 +159,20 @@ def size_axes(config: Config) -> dict[str, SizeAxis]:
 def axis_of(config: Config, run: Run, name: str) -> Any:
     """A run's value of an axis, of its layout or of a size; None if its family has no such size."""
     return getattr(run, name) if hasattr(run, name) else config.sizes(run).get(name)
+
+
+def value_of(axis: str, group: Group, config: Config) -> float:
+    """The point's value of the axis of a sweep: its batch, or a size."""
+    return float(group[0][axis] if axis in POINT else config.sizes(Run.of(group[0]))[axis])
+
+
+def line_of(axis: str, group: Group, config: Config) -> tuple[Any, ...]:
+    """What the points of a line share. A larger batch may need a larger model; then the two grow together."""
+    first, sizes = group[0], config.sizes(Run.of(group[0]))
+    tied = config.family(first["workload"]).work is not None
+    fixed = {name: first[name] for name in POINT if name not in ("size", "batch", "protocol")}
+    fixed |= sizes | {"batch": None if tied else first["batch"]}
+    return tuple((name, value) for name, value in fixed.items() if name != axis)
 
 
 def metrics(config: Config) -> tuple[str, ...]:

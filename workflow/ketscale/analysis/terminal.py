@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ketscale.analysis import stamp
 from ketscale.files import read_csv
 from ketscale.words import counted
 
-TABLE = f"{stamp.TABLES}/answers.csv"
+TABLE = "tables/answers.csv"
 # No more answers are told.
 MOST = 12
 
@@ -19,10 +18,10 @@ def answers(results: Path) -> list[str]:
     Raises:
         OSError: there are no such tables.
     """
-    # A row for each point; a study on several classes of hosts has an answer for each.
-    found = {(row["study"], row["on"]): row for row in read_csv(results / TABLE)}
+    # A study on several classes of hosts has an answer for each.
+    found = read_csv(results / TABLE)
     lines = []
-    for row in list(found.values())[:MOST]:
+    for row in found[:MOST]:
         host = f" (on {row['on']})" if row["on"] else ""
         lines += [f"{row['question']}{host}", f"    {row['answer']}"]
     left = len(found) - MOST

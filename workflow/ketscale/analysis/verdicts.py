@@ -14,57 +14,35 @@ from ketscale.analysis.comparison import Compared
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
 from ketscale.analysis.points import SHARED_RATIOS
 
-# A smaller factor is no reason to use twice the cores.
+# A factor that is nearer to 1 is no reason to use more cores, or another simulator.
 WORTH = 1.05
-# An interval that reaches further than this factor from 1 says nothing of a growth.
-NARROW = 1.5
+# A difference of shares that is smaller by all of its interval is none, in points.
+POINTS = 2.0
 
-PAYS, PAYS_NOT, NO_GAIN = "pays", "does not pay", "no clear gain"
-SLOWER, NOT_SLOWER, NO_LOSS = "slower", "not slower", "no clear loss"
-FASTER, UNCHANGED = "faster", "no clear change"
-LESS, ABOUT, MORE_THAN = "less than in proportion", "about in proportion", "more than in proportion"
-BETTER, WORSE, EQUAL, CANNOT_TELL, NO_CONTROL = "better", "worse", "equal", "cannot tell", "no control"
-FALLS, FALLS_NOT, NO_FALL = "falls", "does not fall", "no clear fall"
-HELD, NOT_HELD, OTHER_LOSSES = "held", "not held", "other losses"
-UNDECIDED = "undecided"
-FEW, DISTURBED, APART = (
-    "undecided: fewer than 3 seeds",
-    "undecided: busy machine",
-    "undecided: not comparable",
-)
-FAILED, OPEN = "undecided: failed seeds", "open"
+FASTER, SLOWER, BETTER, WORSE, SAME = "faster", "slower", "better", "worse", "same"
+FALLS, RISES, DIFFERS = "falls", "rises", "differs"
+CANNOT_TELL, NOT_COMPARABLE, FAILED, MISSING = "cannot tell", "not comparable", "failed", "missing"
+# Why nothing can be told, where no interval is to blame.
+FEW, BUSY, MOST_FAILED = f"fewer than {FEWEST} seeds", "busy machine", "more than half of the seeds failed"
 
 # Every verdict, and no other word is one. All that is said of an interval holds for all comparisons of a study together.
 MEANINGS = {
-    PAYS: f"The speedup is above {WORTH:g} with its whole interval.",
-    PAYS_NOT: "The speedup is at most 1 with its whole interval.",
-    NO_GAIN: f"The interval of the speedup reaches from {WORTH:g} or below to above 1, or lies between the two.",
-    SLOWER: f"The factor by which a step takes longer is above {WORTH:g}, or the threshold that was given, with its whole interval.",
-    NOT_SLOWER: "The factor by which a step takes longer is at most 1 with its whole interval.",
-    NO_LOSS: f"The interval of that factor reaches from {WORTH:g} or below to above 1, or lies between the two.",
-    FASTER: "A step takes a smaller share of the time than the threshold allows, with its whole interval.",
-    UNCHANGED: "The interval of the change reaches into what counts as none.",
-    LESS: f"The time grows at least {WORTH:g} times less than what is varied, with its whole interval.",
-    ABOUT: f"The interval of the growth reaches into what counts as proportional, and no further than {NARROW:g} times from it.",
-    MORE_THAN: f"The time grows more than {WORTH:g} times as much as what is varied, with its whole interval.",
-    BETTER: "The metric is better with its whole interval.",
-    WORSE: "The metric is worse with its whole interval.",
-    EQUAL: "The whole interval of the difference is within 2 points.",
-    CANNOT_TELL: "The interval of the difference reaches from worse to better, or a few data sets do not all say the same.",
-    NO_CONTROL: "There is nothing to compare the model with.",
-    FALLS: f"The squared gradient is less than {1 / WORTH:.2f} times as large with each qubit or layer, with its whole interval.",
-    FALLS_NOT: f"That factor is above {1 / WORTH:.2f} with its whole interval.",
-    NO_FALL: f"The interval of that factor reaches from {1 / WORTH:.2f} or below to above it.",
-    HELD: "Runs that must compute the same have the same first losses, within the limit of their precision.",
-    NOT_HELD: "Some runs that must compute the same have other first losses.",
-    OTHER_LOSSES: "The run computes something else than its counterpart, so that their times say nothing.",
-    UNDECIDED: "The interval is too wide.",
-    FEW: f"Fewer than {FEWEST} seeds have a result on both sides, so there is no interval.",
-    DISTURBED: "Every run of a side was timed on a busy machine, or beside other runs.",
-    APART: "The runs are of other code, packages, hosts or data, or their test is not new; the answer says which.",
-    FAILED: "Seeds diverged, ran out of memory or stopped: more than half of a side's; or, if they count as wrong, the others decide nothing.",
-    OPEN: "What is asked for has not been measured yet.",
-}
+    FASTER: f"More than {WORTH:g} times as fast (or the threshold that was given), with the whole interval.",
+    SLOWER: f"More than {WORTH:g} times as long (or the threshold that was given), with the whole interval.",
+    BETTER: "The metric is better, with the whole interval.",
+    WORSE: "The metric is worse, with the whole interval.",
+    SAME: f"The whole interval lies within 1/{WORTH:g} to {WORTH:g} of a ratio, or within {POINTS:g} points of a share; "
+    "of losses, they agree within the limit of their precision.",
+    FALLS: f"The squared gradient is less than 1/{WORTH:g} times as large with each qubit or layer, with the whole interval.",
+    RISES: f"It is more than {WORTH:g} times as large with each, with the whole interval.",
+    DIFFERS: "Runs that must compute the same have other first losses, so that their times say nothing.",
+    CANNOT_TELL: "The interval reaches across one of these bounds, or there is none: the row says why.",
+    NOT_COMPARABLE: "The runs are of other code, packages, hosts or data: the row says which.",
+    FAILED: "Seeds diverged or ran out of memory: more than half of a side's, or so many that, counted as wrong, they decide.",
+    MISSING: "There is no result to compare, or nothing to compare it with.",
+}  # fmt: skip
+# Those that an interval has decided.
+DECIDED = (FASTER, SLOWER, BETTER, WORSE, SAME, FALLS, RISES)
 
 
 def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
@@ -83,56 +61,37 @@ def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
     return [found.get(number) for number in range(len(decide))]
 
 
-def gains(found: Sequence[Compared]) -> list[str]:
-    """The verdicts on the speedups of one study, in their order: whether each pays."""
-    return changes(found, WORTH, 1, PAYS, PAYS_NOT, NO_GAIN)
-
-
-def losses(found: Sequence[Compared]) -> list[str]:
-    """The verdicts on the speedups of one study, in their order: whether each step is slower."""
-    return changes(found, 1, 1 / WORTH, NOT_SLOWER, SLOWER, NO_LOSS)
-
-
-def proportions(found: Sequence[Compared]) -> list[str]:
-    """The verdicts on the speedups of one study at equal work, in their order: how a step's time grows with its work."""
-    words = changes(found, WORTH, 1 / WORTH, LESS, MORE_THAN, ABOUT)
-    return [
-        UNDECIDED if word == ABOUT and not _narrow(each.ratio) else word
-        for word, each in zip(words, found, strict=True)
-    ]
-
-
-def _narrow(ratio: Estimate | None) -> bool:
-    """Whether the interval of a ratio is within `NARROW` times of 1, either way."""
-    ends = (ratio.low, ratio.high) if ratio else ()
-    return all(end is not None and 1 / NARROW < end < NARROW for end in ends)
-
-
-def changes(
-    found: Sequence[Compared], most: float, least: float, above: str, below: str, between: str
-) -> list[str]:
-    """The verdicts on ratios: whether each is above `most`, at most `least`, or neither."""
-    decide = partial(beyond, most=most, least=least, above=above, below=below)
-    able = [partial(decide, each.ratio) for each in found if each.ratio and not undecided(each)]
+def ratios(
+    found: Sequence[Compared], above: str = FASTER, below: str = SLOWER, within: float = WORTH
+) -> list[tuple[str, str]]:
+    """The verdicts on the ratios of one study, in their order, and why one cannot be told."""
+    able = [partial(of_ratio, each.ratio, above=above, below=below, within=within)
+            for each in found if each.ratio and not undecided(each)]  # fmt: skip
     words = iter(holm(able))
-    return [undecided(each) or next(words) or between for each in found]
+    return [undecided(each) or (next(words) or CANNOT_TELL, "") for each in found]
 
 
-def beyond(ratio: Estimate, level: float, most: float, least: float, above: str, below: str) -> str | None:
-    """The verdict of a ratio's interval at a level, as `changes` says it; None if it decides nothing."""
+def of_ratio(
+    ratio: Estimate, level: float, above: str = FASTER, below: str = SLOWER, within: float = WORTH
+) -> str | None:
+    """The verdict of a ratio's interval at a level; None if it reaches across a bound."""
     low, high = widened(ratio, level)
-    return above if low > most else below if high <= least else None
+    if low > within:
+        return above
+    if high < 1 / within:
+        return below
+    return SAME if low >= 1 / within and high <= within else None
 
 
-def undecided(found: Compared) -> str:
-    """Why a comparison decides nothing, as a verdict; '' if its interval may decide."""
+def undecided(found: Compared) -> tuple[str, str] | None:
+    """The verdict on a comparison that decides nothing, and why; None if its interval may decide."""
     if found.why:
-        return APART
+        return NOT_COMPARABLE, found.why
     if found.flag in SHARED_RATIOS:
-        return DISTURBED
+        return CANNOT_TELL, BUSY
     if found.flag == comparison.FAILED:
-        return FAILED
-    return FEW if found.ratio is None or found.ratio.low is None else ""
+        return FAILED, MOST_FAILED
+    return (CANNOT_TELL, FEW) if found.ratio is None or found.ratio.low is None else None
 
 
 def widened(ratio: Estimate, level: float) -> tuple[float, float]:

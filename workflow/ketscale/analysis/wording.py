@@ -1,19 +1,17 @@
-"""Words for what the tables say: layouts, factors, what points share, and sentences that keep their limits."""
+"""Words for what the tables say: layouts, effects with their intervals, and the one sentence of a row."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from ketscale.analysis.heavy import pd
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, layout
-from ketscale.words import spelled
+from ketscale.words import counted, spelled
 
-# The most words and numbers of a sentence, and of its short form.
-SENTENCE, SHORT = (25, 3), (12, 3)
-# A number, which is no part of a name such as fp64 or default-2.
-NUMBER = re.compile(r"(?<![\w.-])\d[\d,.]*(?:e[+-]?\d+)?")
+OPPOSITE = {"times as fast": "times as long", "times as long": "times as fast"}
 
 
 def where(text: str) -> str:
@@ -53,28 +51,40 @@ def shown(value: object, factor: float = 1.0) -> str:
     return f"{number:,.0f}" if number == int(number) or abs(number) >= 1e4 else f"{number:,.4g}"
 
 
-def times(factor: float) -> str:
-    """A speed beside another; less than one is a slowdown: '1.5 times as fast', '2 times as long'."""
-    if even(factor):
-        return "as fast"
-    return f"{digits(factor)} times as fast" if factor > 1 else f"{digits(1 / factor)} times as long"
+def amount(value: float, low: float | None, high: float | None, unit: str) -> tuple[str, str]:
+    """An effect in words, and its interval in the same direction; '' without one.
+
+    A factor below one is that of the opposite: 0.5 times as fast is 2 times as long, and -2 points are 2 points lower.
+    """
+    low, high = (None if end is None or end != end else end for end in (low, high))
+    if unit in OPPOSITE and value < 1:
+        return amount(1 / value, high and 1 / high, low and 1 / low, OPPOSITE[unit])
+    if unit in OPPOSITE and digits(value) == "1":
+        unit, value = unit.removeprefix("times "), math.nan
+    lower = False
+    if unit == "times" and value < 1:
+        value, low, high, lower = 1 / value, high and 1 / high, low and 1 / low, True
+    elif unit == "points" and value < 0:
+        value, low, high, lower = -value, high and -high, low and -low, True
+    words = {"times": "times lower" if lower else "times higher", "points": "points lower" if lower else "points higher"}
+    form = (lambda number: f"{number:.1f}") if unit == "points" else digits
+    form = (lambda number: f"{number:.2g}") if unit == "relative difference" else form
+    interval = "" if low is None or high is None else f"{form(low)} to {form(high)}"
+    number = "" if math.isnan(value) else form(value)
+    return f"{number} {words.get(unit, unit)}".strip(), interval
 
 
-def even(factor: float) -> bool:
-    """Whether a factor is 1 as far as it is told."""
-    return digits(max(factor, 1 / factor)) == "1"
-
-
-def fast(factor: float, other: str) -> str:
-    """The same as a predicate, such as 'takes 2 times as long as with one core'."""
-    return f"{'is' if factor > 1 or even(factor) else 'takes'} {times(factor)} as {other}"
-
-
-def takes(factor: float, most: str = "") -> str:
-    """How long a step takes beside another, as a predicate; most: a word of bounds, such as 'at least'."""
-    if even(factor):
-        return "takes as long"
-    return " ".join(filter(None, ("takes" if factor > 1 else "is", most, times(1 / factor))))
+def sentence(row: Mapping[str, Any]) -> str:
+    """A row of a study in one sentence: the point, its verdict, the effect with its interval, and what limits it."""
+    text, n = f"{capital(str(row['point']))}: {row['verdict']}", row.get("pairs") or row.get("n")
+    if row.get("effect") is not None:
+        effect, interval = amount(row["effect"], row.get("low"), row.get("high"), row["unit"])
+        joint = "as" if row["unit"] in OPPOSITE else "than" if row["unit"] in ("points", "times") else "from"
+        reference = f" {joint} {row['reference']}" if row.get("reference") else ""
+        seeds = f"{n:.0f} {'data sets' if row.get('row') else 'seed' if n == 1 else 'seeds'}" if n else ""
+        inside = ", ".join(filter(None, (interval, seeds)))
+        text += f", {effect}{reference}" + (f" ({inside})" if inside else "")
+    return text + (f"; {row['why']}." if row.get("why") else ".")
 
 
 def capital(text: str) -> str:
@@ -86,32 +96,6 @@ def listed(words: Iterable[str]) -> str:
     """'a', 'a and b', 'a, b and c'; '' of none."""
     *first, last = (*words,) or ("",)
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def share(count: int, total: int, noun: str = "comparison") -> str:
-    """'all eight comparisons', 'three of eight comparisons', 'no comparison'."""
-    if not count:
-        return f"no {noun}"
-    if count == total:
-        return f"both {noun}s" if total == 2 else f"all {spelled(total)} {noun}s"
-    return f"{spelled(count)} of {spelled(total)} {noun}s"
-
-
-def plain(name: str) -> str:
-    """The name of a point without what stands in brackets at its end."""
-    return re.sub(r" \([^()]*\)$", "", name)
-
-
-def fitting(*candidates: str, limits: tuple[int, int] = SENTENCE) -> str:
-    """The first of several sentences, of which each says less, that has no more words and numbers than these."""
-    fits = (text for text in candidates if fit(text, limits))
-    return next(fits, candidates[-1])
-
-
-def fit(text: str, limits: tuple[int, int] = SENTENCE) -> bool:
-    """Whether a sentence has no more words and numbers than these."""
-    words = [word for word in text.split() if re.search(r"\w", word)]
-    return len(words) <= limits[0] and len(NUMBER.findall(text)) <= limits[1]
 
 
 def data(workload: str, config: Config) -> str:
@@ -126,7 +110,7 @@ def modes(config: Config, *studies: str) -> list[str]:
     return [f"{name}: {mode}" for name, mode in known if mode]
 
 
-def samples(points: pd.DataFrame, config: Config) -> str:
-    """What the samples of some points are called."""
-    words = {config.samples(str(name)) for name in points["workload"]}
-    return words.pop() if len(words) == 1 else "samples"
+def unfinished(states: Mapping[str, int]) -> str:
+    """How many runs have not completed, such as 'Of 12 runs, 2 missing'; '' if all have."""
+    others = listed(f"{count} {state.replace('_', ' ')}" for state, count in sorted(states.items()) if state != "completed")
+    return f"Of {counted(sum(states.values()), 'run')}, {others}" if others else ""

@@ -28,6 +28,11 @@ def add(command: Add) -> None:
     )
 
     report.add_argument(
+        "--only",
+        choices=("tables", "figures", "page"),
+        help="make only these: the tables of the records, the figures of the tables, or the page of both",
+    )
+    report.add_argument(
         "--zip", action="store_true", help="also write report.zip, the report in one file to send"
     )
     report.add_argument(
@@ -93,14 +98,17 @@ def _report(options: argparse.Namespace) -> None:
     # Figures are files. The variable, which matplotlib reads on import, may name a window, or a notebook's backend that
     # is not installed here.
     os.environ["MPLBACKEND"] = "agg"
-    from ketscale.analysis import report, stamp, terminal
+    from ketscale.analysis import report, terminal
 
     config, results = study(options)
     if options.style == "paper":
         report.papers(config, results)
         return
+    if options.only:
+        report.PARTS[options.only](config, results)
+        return
     report.build(config, results, zipped=options.zip)
-    print("\n".join([*terminal.answers(results), f"report: {results / stamp.PAGE}"]))
+    print("\n".join([*terminal.answers(results), f"report: {results / report.PAGE}"]))
 
 
 def _compare(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The two drawings of studies of speed: rows with intervals, and lines with intervals, with a panel for each data set."""
+"""Lines with intervals, with a panel for each data set."""
 
 from __future__ import annotations
 
@@ -10,43 +10,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, np, pd
 from ketscale.analysis.wording import data
 
-# The height of a row in inches.
-ROW = 0.36
-# A panel of more rows cannot be read; the table has them.
-MOST_ROWS = 60
 RATIOS = "Ratios are of pairs of the same seed, with 95 % intervals (none below 3 seeds)"
-
-
-def rows(
-    points: pd.DataFrame, inputs: Inputs, label: str, factors: bool = True, note: str = RATIOS
-) -> tuple[Drawing, pd.DataFrame] | None:
-    """A row for each point, in their order, on a logarithmic axis of factors or seconds; None of too many.
-
-    points: with the columns `name`, `said` (words about the value), `middle`, `low` and `high`, `hollow`, and, if there are
-    any, `colour` (a number) and `dots` (the values of seeds). The words are above a mark, so that they need no room beside.
-    """
-    panels = list(parts(points, inputs, "workload"))
-    if max(len(part) for _, part in panels) > MOST_ROWS:
-        return None
-    figure, grid = style.panels(
-        len(panels), height=ROW * max(len(part) for _, part in panels) + 0.7, least=3.4
-    )
-    for axes, (title, part) in zip(grid, panels, strict=True):
-        for height, (_, row) in enumerate(part.iterrows()):
-            colour = style.colour(int(row.get("colour", 0)))
-            axes.hlines(height, row["low"], row["high"], color=colour, lw=2)
-            for dot in row.get("dots", ()):
-                style.dot(axes, dot, height, colour, row["hollow"], ms=3, alpha=0.5, mew=0.5)
-            style.dot(axes, row["middle"], height, colour, row["hollow"], ms=6)
-        if not factors:
-            style.log_seconds(axes.xaxis)
-        else:
-            style.log_numbers(axes.xaxis, "x")
-            axes.axvline(1, ls="--", color=style.FRAME, lw=1, zorder=0)
-        axes.set(title=title, xlabel=label)
-        axes.margins(x=0.1)
-        style.name_rows(axes, part["name"], part["said"])
-    return _noted(figure, points, inputs, note)
 
 
 def lines(
@@ -74,7 +38,8 @@ def lines(
     alike(grid, [part for _, part in panels])
     for axes, named in zip(grid, drawn, strict=True):
         style.name_lines(axes, named)
-    return _noted(figure, points, inputs, note)
+    style.footnote(figure, points, inputs, note)
+    return figure, points
 
 
 def curves(
@@ -87,7 +52,9 @@ def curves(
         if group.empty:
             continue
         colour = style.colour(number)
-        axes.plot(group[x], group[y], lw=1.3, alpha=0.7, color=colour)
+        # Two points do not show a course.
+        if group[x].nunique() > 2:
+            axes.plot(group[x], group[y], lw=1.3, alpha=0.7, color=colour)
         if ends:
             axes.vlines(group[x], group[ends[0]], group[ends[1]], color=colour, lw=1.5)
         for _, point in group.iterrows():
@@ -128,8 +95,3 @@ def parts(points: pd.DataFrame, inputs: Inputs, by: str) -> Iterator[tuple[str, 
                 f"{title} ({number} of {len(chunks)})" if len(chunks) > 1 else title,
                 group[group[by].isin(chunk)],
             )
-
-
-def _noted(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str) -> tuple[Drawing, pd.DataFrame]:
-    style.footnote(figure, points, inputs, sorted(set(points["study"])), note)
-    return figure, points

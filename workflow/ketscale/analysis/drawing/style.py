@@ -10,8 +10,7 @@ from typing import Any, TypeAlias
 
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, mpl, pd, plt
-from ketscale.analysis.points import FOUND
-from ketscale.analysis.wording import listed, modes
+from ketscale.analysis.wording import listed, modes, unfinished
 from ketscale.config import Metric
 from ketscale.files import as_cell
 from ketscale.words import duration
@@ -26,8 +25,8 @@ FRAME, SOFT = "#3c4043", "#5f6368"
 # Inches: of a screen and two columns of a paper; of a phone and one column. By what the names of their files have before
 # the ending.
 WIDTHS = {"": 7.16, "narrow.": 3.5}
-# The most lines in a panel that can be told apart.
-SERIES = 6
+# The most lines in a panel that can be told apart, and the height of a row in inches.
+SERIES, ROW = 6, 0.36
 # The height of a line of text, and the width of a character.
 _LINE_INCHES, _CHARACTER_INCHES = 9.5 / 72, 0.06
 DATELESS: dict[str, dict[str, Any]] = {
@@ -132,7 +131,7 @@ def _short(svg: bytes) -> bytes:
 
 
 def _csv(data: pd.DataFrame) -> bytes:
-    shown = data.drop(columns=FOUND, errors="ignore").rename(columns=as_cell)
+    shown = data.rename(columns=as_cell)
     for column in shown.select_dtypes(exclude=["number", "bool"]):
         shown[column] = shown[column].map(as_cell)
     return shown.to_csv(index=False, lineterminator="\n", float_format="%.10g").encode()
@@ -201,32 +200,19 @@ def name_rows(axes: Axes, names: Iterable[str], said: Iterable[str] = ()) -> Non
     axes.grid(False, axis="y")
 
 
-def footnote(
-    figure: Drawing, points: pd.DataFrame, inputs: Inputs, studies: Iterable[str], note: str = ""
-) -> None:
+def footnote(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str = "") -> None:
     """The note of a figure, which `files` saves with it: what simulators draw, n, hardware, commit, and how many runs are not in it."""
-    studies = [*studies]
-    parts = [*([note.rstrip(".")] if note else []), *modes(inputs.config, *studies)]
+    parts = [note.rstrip("."), *modes(inputs.config, *inputs.names)]
     if len(points):
         names = sorted(set(points["workload"]))
-        made = [name for name in names if inputs.config.block(name)[1].generated]
-        parts += (
-            [f"{listed(made)} {'are' if len(made) > 1 else 'is'} generated, not measured, data"]
-            if made
-            else []
-        )
+        generated = [name for name in names if inputs.config.block(name)[1].generated]
+        parts.append(f"Generated, not measured, data: {listed(generated)}" if generated else "")
         low, high = int(points["n"].min()), int(points["n"].max())
-        parts.append(
-            f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} per point"
-        )
+        parts.append(f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} per point")
         parts += [" and ".join(sorted(set(points[column].dropna()))) for column in ("hardware", "code")]
         flags = points["flag"].dropna() if "flag" in points else ()
-        parts += [
-            words
-            for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT))
-            if any(flag.startswith(word) for flag in flags)
-        ]
-    parts.append(inputs.states(studies))
+        parts += [words for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT)) if any(flag.startswith(word) for flag in flags)]
+    parts.append(unfinished(inputs.runs["status"].value_counts().to_dict()))
     figure.set_label(". ".join(part for part in parts if part) + ".")
 
 

@@ -10,11 +10,12 @@ from ketscale.analysis import laws
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, np, pd
-from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS, variants
+from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS, size_axes, variants
 from ketscale.analysis.wording import data, device
+from ketscale.config import Config
 from ketscale.grid import BACKENDS, layout
 
-RATIO = "speedup_same"
+RATIO = "effect"
 # Groups of points that one figure has, with two panels each.
 MOST = 6
 # From this number of workers on, speedups are on a logarithmic axis.
@@ -25,21 +26,18 @@ ONE = "one core"
 DODGE = 0.03
 
 
-def draw(
-    inputs: Inputs, studies: Sequence[str], speedup: str, grown: Sequence[str] = ()
-) -> tuple[Drawing, pd.DataFrame] | None:
-    """Two panels for each group of points of some studies that differ in their layout; None without a ratio.
+def draw(speedup: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+    """Two panels for each group of points of a study that differ in their layout; None without a ratio.
 
-    speedup: the label of its axis. grown: columns that grow with the workers, as the batch in weak scaling.
+    speedup: the label of its axis.
     """
-    points = inputs.points(*studies)
+    points = inputs.speed[inputs.speed["step_s"].notna()]
     if points[RATIO].notna().sum() == 0:
         return None
-    but = ("layout", "workload", *grown)
     points = points.assign(
         way=points["layout"].map(way),
         x=points["workers"],
-        panel=variants(points, inputs.config, but),
+        panel=variants(points, inputs.config, ("layout", "workload", *_grown(points, inputs.config))),
         gpu=points["layout"].map(device) == "GPU",
     )
     groups = list(points.groupby(["workload", "panel"], sort=False))
@@ -49,11 +47,23 @@ def draw(
         title = ", ".join(filter(None, (data(str(workload), inputs.config), str(panel))))
         times.set_title(textwrap.fill(title, int(15 * style.width() / (2 if style.width() > 5 else 1))))
         _times(times, part)
-        _ratios(ratios, part, inputs.laws, speedup)
-    left_out = f"{len(groups) - MOST} more groups are in scaling.csv. " if len(groups) > MOST else ""
-    dashed = "Dashed: the fitted law. " if len(inputs.laws) else ""
-    style.footnote(figure, points, inputs, sorted(set(points["study"])), f"{left_out}{dashed}{NOTE}")
+        _ratios(ratios, part, inputs.fits, speedup)
+    left_out = f"{len(groups) - MOST} more groups are in speed.csv. " if len(groups) > MOST else ""
+    dashed = "Dashed: the fitted law. " if len(inputs.fits) else ""
+    style.footnote(figure, points, inputs, f"{left_out}{dashed}{NOTE}")
     return figure, points
+
+
+def _grown(points: pd.DataFrame, config: Config) -> list[str]:
+    """What grows with the workers in weak scaling: the batch, and in families whose batch is not free some sizes."""
+    if points["kind"].iloc[0] != "weak":
+        return []
+    worked = points[points["family"].isin([name for name, family in config.families.items() if family.work])]
+    sizes = [
+        name for name in size_axes(config)
+        if worked[name].min() < worked[name].max() and (worked.groupby("workers")[name].nunique() == 1).all()
+    ]  # fmt: skip
+    return ["batch", *sizes]
 
 
 def way(text: str) -> str:
@@ -119,7 +129,7 @@ def _ratios(axes: Axes, part: pd.DataFrame, fitted: pd.DataFrame, label: str) ->
             pd.DataFrame([{"workers": 1, "x": 1, RATIO: 1.0}]) if own["workers"].min() > 1 else own.head(0)
         )
         _line(axes, pd.concat([start, own]), colour, RATIO)
-        _series(axes, own, colour, RATIO, (f"{RATIO}_low", f"{RATIO}_high"), HOLLOW_RATIOS)
+        _series(axes, own, colour, RATIO, ("low", "high"), HOLLOW_RATIOS)
         if law := laws.of_line(fitted, own):
             found, values = law
             at = np.geomspace(1, own["workers"].max(), 60)

@@ -1,50 +1,186 @@
-"""The kinds of studies, one object each. To add a kind, add one file here and one line below.
+"""The kinds of studies, one value each. To add a kind, add a line below.
 
 Snakemake checks its config with them at every start, so they import what they need for drawing only when they draw.
 """
 
 from __future__ import annotations
 
-from ketscale.analysis.kinds.accuracy import ACCURACY
-from ketscale.analysis.kinds.adaptation import ADAPTATION
-from ketscale.analysis.kinds.break_even import BREAK_EVEN
-from ketscale.analysis.kinds.changes import CHANGES
-from ketscale.analysis.kinds.comparison import COMPARISON
-from ketscale.analysis.kinds.convergence import CONVERGENCE
-from ketscale.analysis.kinds.kind import Figure, Kind
-from ketscale.analysis.kinds.mistakes import MISTAKES
-from ketscale.analysis.kinds.parity import Parity
-from ketscale.analysis.kinds.scaling import STRONG, WEAK
-from ketscale.analysis.kinds.side_by_side import FEATURES, SIMULATOR
-from ketscale.analysis.kinds.sweep import BATCH, of_size
-from ketscale.analysis.kinds.trainability import TRAINABILITY
-from ketscale.config import Config, Families, suggestion
+import math
+from collections.abc import Sequence
+from functools import partial
+
+from ketscale.analysis import laws, verdicts
+from ketscale.analysis.collected import Collected
+from ketscale.analysis.drawing import bars, lines, models, probes, workers
+from ketscale.analysis.kinds import checks, parity, quality, speed, trainability
+from ketscale.analysis.kinds.kind import Figure, Kind, Row
+from ketscale.analysis.kinds.speed import SPEED, Speed
+from ketscale.analysis.wording import listed
+from ketscale.config import Config, Families, SizeAxis, suggestion
 from ketscale.errors import UserError
+from ketscale.grid import Study
+from ketscale.words import duration
 
 __all__ = ["Figure", "Kind", "check", "kinds"]
 
+# The errors at which a study of convergence names the cheapest simulator.
+ERRORS = (1e-3, 1e-6, 1e-9)
+
+
+def largest(made: Sequence[Row]) -> Row:
+    """The row with the largest effect: of those that an interval has decided, else of all. Of equal ones the first."""
+    return max(made, key=lambda row: (row["verdict"] in verdicts.DECIDED, row["verdict"] != verdicts.SAME, row["effect"]))
+
+
+def nearest(made: Sequence[Row]) -> Row:
+    """The row that is nearest to its reference: where the first is not surely ahead, that is what holds everywhere."""
+    return min(made, key=lambda row: row["effect"])
+
+
+def farthest(made: Sequence[Row]) -> Row:
+    """The row whose metric is farthest from its reference's; of decided ones, and of all data sets together where there is one."""
+    whole = [row for row in made if row.get("row") == "data sets"]
+
+    def rank(row: Row) -> tuple[bool, float, str]:
+        size = abs(math.log(row["effect"])) if row["unit"] == "times" else abs(row["effect"])
+        return row["verdict"] not in verdicts.DECIDED, -size, row["point"]
+
+    return min(whole or [row for row in made if row.get("row") != "rank"], key=rank)
+
+
+def first(made: Sequence[Row]) -> Row:
+    """The first row."""
+    return made[0]
+
+
+def cheapest(made: Sequence[Row]) -> Row:
+    """The next to the cheapest at the smallest of `ERRORS` that a simulator reaches."""
+    able = [row for most in reversed(ERRORS) if (row := _next(made, most))]
+    return able[0] if able else nearest(made)
+
+
+def _next(made: Sequence[Row], most: float) -> Row | None:
+    exact = [row for row in made if row["error"] <= most and row["effect"]]
+    return min(exact, key=lambda row: row["effect"], default=None)
+
+
+def winners(made: list[Row], lead: Row) -> str:
+    """What is the fastest."""
+    names = dict.fromkeys(row["reference"] for row in made if row["reference"])
+    return f"Fastest: {listed(names)}. The next, " if names else ""
+
+
+def faster_from(made: list[Row], study: Study, collected: Collected) -> list[str]:
+    """From which work per worker on each layout is surely faster than one worker."""
+    said = []
+    for layout in dict.fromkeys(row["layout"] for row in made if row["workers"] > 1):
+        line = sorted((row for row in made if row["layout"] == layout and row.get("work_s")), key=lambda row: row["work_s"])
+        sure = len(line)
+        while sure and line[sure - 1]["verdict"] == verdicts.FASTER:
+            sure -= 1
+        if sure < len(line) and len(line) > 1:
+            said.append(f"{layout} is faster from {duration(line[sure]['work_s'])} of work per worker on.")
+    return said
+
+
+def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str]:
+    """The cheapest simulator at each error that one reaches."""
+    said = []
+    for most in ERRORS:
+        able = [row for row in made if row["error"] is not None and row["error"] <= most and row["step_s"] and row["flag"] not in ("busy", "timed_out")]
+        if able:
+            best = min(able, key=lambda row: row["step_s"])
+            said.append(f"At an error of at most {most:g} the cheapest is {best['point']}.")
+    return said
+
+
+def _speed(
+    name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: object
+) -> Kind:
+    made = kind or SPEED[name]
+    lead = {"lead": nearest if made.slower and name != "mistakes" else largest, **more}
+    return Kind(name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **lead)  # type: ignore[arg-type]
+
+
+def _sweep(axis: SizeAxis) -> Kind:
+    title = f"Time against {axis.title}"
+    figure = Figure(axis.sweep or axis.name, title, f"Time of a step against {axis.title}.", partial(lines.draw, axis.name, axis.title))
+    return _speed(figure.name, checks.sweep(axis.name), figure, speed.sweep(axis.name), lead=largest, fits=partial(laws.exponents, axis.name))
+
+
+KINDS = (
+    _speed("strong", checks.strong, Figure(
+        "strong", "Strong scaling",
+        "Strong scaling: the global batch is fixed while the number of ranks or threads grows. Ratios pair runs of the same "
+        "seed on the same kind of host.", partial(workers.draw, "speedup over one worker")), fits=laws.of_study),
+    _speed("weak", checks.weak, Figure(
+        "weak", "Weak scaling",
+        "Weak scaling: the batch grows with the number of workers. Ideally a step takes the same time, so two workers have "
+        "twice the throughput. Where a larger batch needs a larger model, the work of a sample grows too. Throughput then "
+        "counts work instead of samples.", partial(workers.draw, "throughput over one worker")), fits=laws.of_study),
+    _speed("break-even", checks.break_even, Figure(
+        "break-even", "Step times and speedups of several workers",
+        "The time of a step, and the speedup over one worker at the same batch.",
+        partial(workers.draw, "speedup over one worker")), notes=faster_from),
+    _speed("simulator", checks.several(lambda run, config: run.simulator, "values of simulator", "a list of them"), Figure(
+        "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are left out.", bars.times),
+        preface=winners),
+    _speed("changes", checks.changes, Figure(
+        "changes", "One change at a time",
+        "What one change at a time does to the time of a sample, and whether the first losses remain those of the baseline. "
+        "A change of batch, workload or model is other work, whose losses say nothing.",
+        partial(bars.ratios, "speed of a sample over the baseline's"))),
+    _speed("convergence", checks.convergence, Figure(
+        "convergence", "Error against step and cost",
+        "How far each simulator's results are from exact ones, at random inputs, against the length of its steps and the "
+        "time of a training step. No other simulator is both as fast and as exact as one on the frontier.", lines.convergence),
+        lead=cheapest, notes=cheapest_at),
+    _speed("batch", checks.sweep("batch"), Figure(
+        "batch", "Time against batch",
+        "The time of 1,000 samples against the batch. Whether a larger batch costs accuracy is another question.",
+        partial(lines.draw, "batch", "batch"))),
+)  # fmt: skip
+LAST = (
+    _speed("features", checks.features, Figure(
+        "features", "Cached and inline features",
+        "The same training with features that are read from the cache, and with the feature network run in every step.",
+        bars.times), preface=winners),
+    _speed("mistakes", checks.mistakes, Figure(
+        "mistakes", "Misconfigurations",
+        "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without.",
+        partial(bars.ratios, "step time over that of one fair rank"))),
+    Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest, notes=quality.notes,
+         history=True, figure=Figure(
+        "accuracy", "Test results and learning curves",
+        "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by epoch: a "
+        "line for each seed, which ends where its training ended. Hollow: some seeds failed. Dotted: the best baseline of "
+        "the data, and guessing.", models.accuracy)),
+    Kind(name="comparison", table="quality", rows=quality.over_data_sets, faults=checks.comparison, lead=farthest,
+         notes=quality.notes_over_data_sets, figure=Figure(
+        "comparison", "Differences by data set, and ranks",
+        "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold "
+        "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks. Beside it, "
+        "from five data sets on: mean ranks on test data, 1 for the best; models whose bars do not overlap differ by more "
+        "than a critical difference.", models.comparison)),
+    Kind(name="adaptation", table="quality", rows=partial(quality.rows, eligible=quality.adapting), faults=checks.adaptation,
+         lead=farthest, notes=quality.notes, figure=Figure(
+        "adaptation", "What adaptation brings",
+        "The headline metric on test data after numbers of adaptation steps: geometric means over seeds, with 95 % "
+        "intervals. Dashed: a model without adaptation, optimised for each sample of the test by itself.", models.adaptation)),
+    Kind(name="trainability", table="fits", rows=trainability.rows, faults=checks.trainability, lead=trainability.fastest,
+         figure=Figure(
+        "trainability", "Gradients, states and entanglement over random weights",
+        "The mean squared derivative of an expectation value by an angle that it depends on (with uniform weights its "
+        "variance), frame potentials of the final states over those of Haar-random ones, and Meyer and Wallach's "
+        "entanglement: means over seeds with 95 % intervals. Dotted: random unitaries and states.", probes.draw)),
+    Kind(name="parity", table="speed", rows=parity.rows, faults=checks.parity, lead=first),
+)  # fmt: skip
+
 
 def kinds(families: Families) -> dict[str, Kind]:
-    """The kinds by name, in the order of their figures in the report; each size axis of the families has a sweep."""
+    """The kinds by name, in the order of their chapters in the report; each size axis of the families has a sweep."""
     sizes = {axis.name: axis for family in families.values() for axis in family.sizes}
-    listed: list[Kind] = [
-        STRONG,
-        WEAK,
-        BREAK_EVEN,
-        SIMULATOR,
-        CHANGES,
-        CONVERGENCE,
-        BATCH,
-        *(of_size(axis) for axis in sizes.values()),
-        FEATURES,
-        MISTAKES,
-        ACCURACY,
-        COMPARISON,
-        ADAPTATION,
-        TRAINABILITY,
-        Parity(),
-    ]
-    return {kind.name: kind for kind in listed}
+    return {kind.name: kind for kind in (*KINDS, *map(_sweep, sizes.values()), *LAST)}
 
 
 def check(config: Config) -> None:
@@ -61,15 +197,15 @@ def check(config: Config) -> None:
             )
         kind = known[study.kind]
         fitted = (run.model for run in study.runs if config.models[run.model][1].fitted)
-        if kind.table == "scaling" and (model := next(fitted, None)):
+        if kind.table == "speed" and kind.name != "parity" and (model := next(fitted, None)):
             raise UserError(
                 f"studies.{study.name}: {study.kind} compares the times of steps, and {model} is fitted without any; leave it "
                 "out, or ask for kind accuracy"
             )
-        probes = (run.protocol for run in study.runs if config.protocols[run.protocol].probe)
-        if kind is not TRAINABILITY and (protocol := next(probes, None)):
+        probes_ = (run.protocol for run in study.runs if config.protocols[run.protocol].probe)
+        if kind.name != "trainability" and (protocol := next(probes_, None)):
             raise UserError(
                 f"studies.{study.name}: protocol {protocol} probes the model and does not train it; ask for kind trainability"
             )
-        for fault in kind.check(study, config):
+        for fault in kind.faults(study, config):
             raise UserError(f"studies.{study.name}: {fault}")

@@ -2,101 +2,55 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Drawing, pd
-from ketscale.analysis.intervals import Estimate
 from ketscale.config import Config
 from ketscale.grid import Run, Study
+
+Row = Mapping[str, Any]
+# The drawing and the data that are drawn; None if there is nothing to see.
+Draw = Callable[[Inputs], "tuple[Drawing, pd.DataFrame] | None"]
 
 
 @dataclass(frozen=True)
 class Figure:
     """A figure of the report.
 
-    name: of its files. title: text above it. caption: text below it, without the numbers of a study. kinds: it is
-    drawn if the config has a study of one of these, or of any kind if there are none. draw: returns the drawing and the
-    data that were drawn, or None if there is nothing to see. needs: what some run of these studies must be; None if any run will do.
+    name: of its files. title: text above it. caption: text below it, without the numbers of a study. draw: draws it.
+    kinds: of the studies that it shows; any if there are none. needs: what some run of these studies must be; None if any
+    run will do.
     """
 
     name: str
     title: str
     caption: str
-    kinds: tuple[str, ...]
-    draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None]
+    draw: Draw
+    kinds: tuple[str, ...] = ()
     needs: Callable[[Config, Run], bool] | None = None
 
 
-@dataclass(frozen=True)
-class Told:
-    """A row of a chapter's table: a point, what it is compared with, and the comparison.
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A kind of study.
 
-    point, beside: in words; `beside` is empty if nothing is compared. effect: in `unit`, None if there is no number. unit: 'times' of
-    a ratio, 'points' (hundredths) of a share, else the metric's. verdict: a word of `verdicts`. more: other cells by their headings.
-    """
-
-    point: str
-    beside: str = ""
-    effect: Estimate | None = None
-    unit: str = ""
-    verdict: str = ""
-    more: Mapping[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A study's answer: one sentence, a row for each point, and the comparison that leads it.
-
-    text: one finding in at most 25 words and three numbers. verdict: the word that decides. of: what the effect is of,
-    such as 'gain of 2 MPI ranks over one core'. effect, unit: as of `Told`. short: the finding in at most twelve words.
-    rows: the table. notes: what is folded below it.
-    """
-
-    text: str
-    verdict: str
-    of: str = ""
-    effect: Estimate | None = None
-    unit: str = ""
-    short: str = ""
-    rows: tuple[Told, ...] = ()
-    notes: tuple[str, ...] = ()
-
-
-class Kind(ABC):
-    """A kind of study: what it compares, and how its runs are checked, tabulated, drawn and answered.
-
-    name: used in configs. title, caption: of its figure, as of `Figure`; without a title it has none. table: where its rows
-    go; None if it has no rows. history: whether the epochs of its runs are tabulated too.
+    name: used in configs. table: of its rows. rows: of a study, a mapping for each point, with the columns of the table.
+    faults: why the runs of a study do not allow its comparison, and what to do. lead: the row that answers the study's
+    question, of those with an effect. preface: what the answer says before that row. notes: what a reader should know besides.
+    figure: its own, with the name of the kind. history: whether the epochs of its runs are tabulated too.
     """
 
     name: str
-    title: str = ""
-    caption: str = ""
-    table: ClassVar[Literal["scaling", "quality"] | None] = None
-    history: ClassVar[bool] = False
-
-    @property
-    def figure(self) -> Figure | None:
-        """Its own figure, if it has one."""
-        return Figure(self.name, self.title, self.caption, (self.name,), self.draw) if self.title else None
-
-    def check(self, study: Study, config: Config) -> Iterator[str]:
-        """Why the runs of the study do not allow its comparison, and what to do."""
-        yield from ()
-
-    def rows(self, study: Study, collected: Collected) -> Iterable[Any]:
-        """What the study's rows of `table` are taken from, one per point, in the study's order."""
-        return ()
-
-    @abstractmethod
-    def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """What the study's rows say about its question, whatever is missing."""
-
-    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """Its figure of one study, and the data that were drawn; None if there is nothing to see."""
-        return None
+    table: Literal["speed", "quality", "fits"]
+    rows: Callable[[Study, Collected], Iterable[Row]]
+    faults: Callable[[Study, Config], Iterator[str]]
+    lead: Callable[[list[Row]], Row]
+    preface: Callable[[list[Row], Row], str] = lambda rows, lead: ""
+    notes: Callable[[list[Row], Study, Collected], Iterable[str]] = lambda rows, study, collected: ()
+    fits: Callable[[Study, Collected], Iterable[Row]] = lambda study, collected: ()
+    figure: Figure | None = None
+    history: bool = False

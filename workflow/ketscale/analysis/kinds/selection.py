@@ -1,4 +1,4 @@
-"""Which configuration of each model is compared with which control, and what comes of it.
+"""Configurations of models, and which control each is compared with.
 
 Configurations are chosen on validation data alone: choosing on test data would make the test result too good. The control
 is the best of all that a model has, at its own best configuration; where a study has none for a data set, the best
@@ -22,11 +22,11 @@ from ketscale.config import Config, Metric
 from ketscale.grid import Run, Study
 from ketscale.jobs.baselines import Baselines
 
-# Shares whose difference is smaller by all of its interval are equal.
-EQUAL_WITHIN = 0.02
 # A test of which more than this share may be known from training decides nothing.
 KNOWN_WITHIN = 0.05
 GUESSING = "guessing"
+# A data set, and the size if that is part of the task.
+Task = tuple[str, str]
 
 
 def seed_of(row: Row) -> metrics.Seed:
@@ -69,7 +69,7 @@ class Budget:
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class Configuration:
     """A configuration of a model, as a study tested it; or a baseline or guessing, which have no runs.
 
     task: the data set, and the size if that is part of the task. tests: of its completed seeds, by `seed_of`. failed: the
@@ -80,7 +80,7 @@ class Candidate:
     point: Point
     group: Group
     metric: Metric
-    task: tuple[str, str]
+    task: Task
     model: str
     tests: metrics.Tests
     failed: tuple[metrics.Seed, ...]
@@ -89,7 +89,7 @@ class Candidate:
     budget: Budget | None = None
 
     @classmethod
-    def of(cls, point: Point, group: Group, collected: Collected) -> Candidate:
+    def of(cls, point: Point, group: Group, collected: Collected) -> Configuration:
         """What a point's runs have shown, whose order does not matter.
 
         Those of several splits of the same data are one group, with the data's name in the point.
@@ -123,7 +123,7 @@ class Candidate:
         return len(self.failed) > len(self.tests)
 
     @property
-    def known(self) -> str:
+    def not_new(self) -> str:
         """That too much of its test is not new, in words; '' if it is new.
 
         Records count samples of validation and test together, so that all of them may be of the test.
@@ -131,13 +131,19 @@ class Candidate:
         counts = [(row["shared"] or 0, row["test_samples"]) for row in self.group if row["test_samples"]]
         shared, count = max(counts, key=lambda each: each[0] / each[1], default=(0, 1))
         few = shared <= KNOWN_WITHIN * count
-        return "" if few else f"up to {min(shared, count):,} of {count:,} test samples are not new"
+        return "" if few else f"up to {min(shared, count):,} of {count:,} test samples are also in training"
+
+    @property
+    def failures(self) -> str:
+        """How many of its seeds failed, in words; '' of none."""
+        every = len(self.failed) + len(self.tests)
+        return f"{len(self.failed)} of {every} seeds of {self.model} failed" if self.failed else ""
 
     def estimate(self) -> Estimate | None:
         """The headline metric on test data; None if its runs cannot be joined."""
         return None if comparability.hindrance(self.keys) else metrics.estimate(self.tests, self.metric)
 
-    def guessing(self) -> Candidate | None:
+    def guessing(self) -> Configuration | None:
         """Guessing on the same test, as the control of a model that has none; None if the metric is no share."""
         if self.chance is None or not self.metric.is_share:
             return None
@@ -152,115 +158,118 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Match:
-    """A chosen configuration beside the best of its controls, if it has any, and the best baseline of its data.
+class Comparison:
+    """A chosen configuration and its reference: the best of its controls, the best baseline of its data, or guessing.
 
-    level: of the interval that is shown of their difference.
+    of, to: None where a model has nothing to be compared with. baseline: the best of the data, if there is one. level: of
+    the interval that is shown of the difference. verdict, why: empty for what is nothing but a control.
     """
 
-    chosen: Candidate
-    control: Candidate | None = None
-    standard: Candidate | None = None
-    verdict: str = ""
+    of: Configuration
+    to: Configuration | None = None
+    baseline: Configuration | None = None
     level: float = LEVEL
+    verdict: str = ""
+    why: str = ""
 
     @cached_property
-    def why(self) -> str:
-        """What keeps the two from being compared; '' if nothing does."""
-        sides = [each for each in (self.chosen, self.control) if each]
-        apart = comparability.hindrance(key for each in sides for key in each.keys)
-        return apart or next(filter(None, (each.known for each in sides)), "")
+    def incomparable(self) -> str:
+        """Why the two cannot be compared; '' if they can."""
+        return comparability.hindrance(key for each in self.sides for key in each.keys)
 
     @property
-    def untuned(self) -> bool:
-        """Whether a side has not been tuned by a search; guessing cannot be."""
-        beside = self.control and self.control.model != GUESSING
-        return bool(beside) and not all(each.trials for each in self._budgets)
+    def sides(self) -> list[Configuration]:
+        """The configuration, and its reference if it has one."""
+        return [each for each in (self.of, self.to) if each]
 
     @property
-    def uneven(self) -> bool:
-        """Whether the sides were chosen from different numbers of settings."""
-        return len({each.tried for each in self._budgets}) > 1
-
-    @property
-    def _budgets(self) -> list[Budget]:
+    def budgets(self) -> list[Budget]:
         """The budgets of the sides; baselines and guessing have none."""
-        return [each.budget for each in (self.chosen, self.control) if each and each.budget]
+        return [each.budget for each in self.sides if each.budget]
 
     @property
     def unit(self) -> str:
         """The unit of the effect: 'points' of a share, 'times' of a ratio, else that of the metric."""
-        metric = self.chosen.metric
-        ratio = self.control and metrics.is_ratio(self.chosen.tests, self.control.tests, metric)
+        metric = self.of.metric
+        ratio = self.to and metrics.is_ratio(self.of.tests, self.to.tests, metric)
         return "times" if ratio else "points" if metric.is_share else metric.unit
 
     def effect(self, level: float | None = None, failed: bool = False) -> Estimate | None:
-        """How much more the model has than its control: a ratio if `unit` is 'times', else the difference.
+        """How much more the model has than its reference: a ratio if `unit` is 'times', else the difference, in `unit`.
 
-        level: of the interval, by default that of the match. failed: whether seeds that failed on one side count as getting nothing right.
+        level: of the interval, by default that of the comparison. failed: whether seeds that failed on one side count as
+        getting nothing right.
         """
-        if self.control is None or self.why:
+        if self.to is None or self.incomparable or any(each.not_new for each in self.sides):
             return None
-        one, other = self.chosen.tests, self.control.tests
+        one, other = self.of.tests, self.to.tests
         if failed:
-            one = {**one, **{seed: other[seed].guessed(0.0) for seed in self.chosen.failed if seed in other}}
-            other = {**other, **{seed: one[seed].guessed(0.0) for seed in self.control.failed if seed in one}}
-        return metrics.difference(one, other, self.chosen.metric, level or self.level)
+            one = {**one, **{seed: other[seed].guessed(0.0) for seed in self.of.failed if seed in other}}
+            other = {**other, **{seed: one[seed].guessed(0.0) for seed in self.to.failed if seed in one}}
+        found = metrics.difference(one, other, self.of.metric, level or self.level)
+        return found.times(100) if found and self.unit == "points" else found
 
     def decide(self, level: float | None = None) -> str | None:
-        """The verdict of the interval at a level, by default its own, which failed seeds of the side that it is for must not overturn."""
-        word = side(self.effect(level), self.unit, self.chosen.metric)
-        sides = {verdicts.BETTER: (self.chosen,), verdicts.WORSE: (self.control,)}
-        failed = any(side and side.failed for side in sides.get(word or "", (self.chosen, self.control)))
-        if not failed:
+        """The verdict of the interval at a level, by default its own, which failed seeds of the side that it is for must not
+        overturn.
+        """
+        word = side(self.effect(level), self.unit, self.of.metric)
+        sides = {verdicts.BETTER: (self.of,), verdicts.WORSE: (self.to,)}
+        if not any(each and each.failed for each in sides.get(word or "", (self.of, self.to))):
             return word
-        counted = self.effect(level, failed=True) if self.chosen.metric.is_share else None
-        kept = side(counted, self.unit, self.chosen.metric) == word
-        return word if kept and word != verdicts.EQUAL else None
+        cautious = self.effect(level, failed=True) if self.of.metric.is_share else None
+        kept = side(cautious, self.unit, self.of.metric) == word
+        return word if kept and word != verdicts.SAME else None
 
-    def undecided(self) -> str:
-        """Why no interval decides, as a verdict; '' if one may."""
-        if self.why:
-            return verdicts.APART
-        if self.control is None:
-            return verdicts.NO_CONTROL
-        if self.chosen.mostly_failed or self.control.mostly_failed:
-            return verdicts.FAILED
+    def undecided(self) -> tuple[str, str]:
+        """The verdict where no interval decides, and why; empty if one may."""
+        if self.incomparable:
+            return verdicts.NOT_COMPARABLE, self.incomparable
+        if why := next(filter(None, (each.not_new for each in self.sides)), ""):
+            return verdicts.CANNOT_TELL, why
+        if self.to is None:
+            return verdicts.MISSING, "no control"
+        for each in self.sides:
+            if each.mostly_failed:
+                return verdicts.FAILED, each.failures
         effect = self.effect()
-        return verdicts.FEW if effect is None or effect.n < FEWEST else ""
+        return (verdicts.CANNOT_TELL, verdicts.FEW) if effect is None or effect.n < FEWEST else ("", "")
 
-    def at_last(self, decided: str | None) -> str:
-        """The verdict, where that is what the interval has decided."""
-        hidden = self.decide() is None and side(self.effect(), self.unit, self.chosen.metric)
-        return decided or (verdicts.FAILED if hidden else verdicts.CANNOT_TELL)
+    def decided(self, word: str | None) -> Comparison:
+        """The same with the verdict of its interval; failed seeds may have kept it from deciding."""
+        if word is None and self.decide() is None and side(self.effect(), self.unit, self.of.metric):
+            return replace(self, verdict=verdicts.FAILED, why="; ".join(filter(None, (each.failures for each in self.sides))))
+        return replace(self, verdict=word or verdicts.CANNOT_TELL)
 
 
 def side(found: Estimate | None, unit: str, metric: Metric) -> str | None:
-    """On which side an effect in a `Match.unit` is with its whole interval, as a verdict; None of neither."""
+    """On which side an effect in a `Comparison.unit` is with its whole interval, as a verdict; None of neither."""
     if found is None or found.low is None or found.high is None:
         return None
-    if unit == "points" and max(-found.low, found.high) < EQUAL_WITHIN:
-        return verdicts.EQUAL
+    if unit == "points" and max(-found.low, found.high) < verdicts.POINTS:
+        return verdicts.SAME
+    if unit == "times" and found.low >= 1 / verdicts.WORTH and found.high <= verdicts.WORTH:
+        return verdicts.SAME
     none = 1 if unit == "times" else 0
     if found.low <= none <= found.high:
         return None
     return verdicts.BETTER if (found.low > none) == (metric.better == "up") else verdicts.WORSE
 
 
-def together(made: Sequence[Match]) -> list[Match]:
+def together(made: Sequence[Comparison]) -> list[Comparison]:
     """The same with the verdicts of a study, all of which hold together."""
-    open_ = [match for match in made if match.control and not match.verdict]
-    words = zip(open_, verdicts.holm([match.decide for match in open_]), strict=True)
-    decided = {match.chosen.point: replace(match, verdict=match.at_last(word)) for match, word in words}
-    return [decided.get(match.chosen.point, match) for match in made]
+    undecided = [one for one in made if one.to and not one.verdict]
+    words = verdicts.holm([one.decide for one in undecided])
+    decided = {one.of.point: one.decided(word) for one, word in zip(undecided, words, strict=True)}
+    return [decided.get(one.of.point, one) for one in made]
 
 
-def matches(
-    candidates: Iterable[Candidate],
+def comparisons(
+    candidates: Iterable[Configuration],
     study: Study,
     collected: Collected,
     eligible: Callable[[Config, str], bool],
-) -> list[Match]:
+) -> list[Comparison]:
     """Each model of each task at its best configuration, with the best of its controls, and why no interval can decide.
 
     eligible: whether a model of this name is compared; a control need not be. The others have no verdict, and neither has
@@ -269,8 +278,8 @@ def matches(
     """
     config = collected.config
     asked = {(config.data(run.workload), run.model) for run in study.runs}
-    tried: dict[tuple[tuple[str, str], str], list[Candidate]] = {}
-    lost: list[Candidate] = []
+    tried: dict[tuple[tuple[str, str], str], list[Configuration]] = {}
+    lost: list[Configuration] = []
     for each in candidates:
         if each.tests:
             tried.setdefault((each.task, each.model), []).append(each)
@@ -283,7 +292,7 @@ def matches(
         if each is not None and each.budget is not None
     ]
 
-    def control(each: Candidate) -> Candidate | None:
+    def control(each: Configuration) -> Configuration | None:
         if not eligible(config, each.model):
             return None
         able, gone = (
@@ -292,33 +301,32 @@ def matches(
         )
         return best(able) if able else min(gone, key=_name, default=None)
 
-    made = [Match(each, control(each), standard(each, collected)) for each in models]
-    controlled = {match.chosen.task for match in made if match.control}
+    made = [Comparison(each, control(each), standard(each, collected)) for each in models]
+    controlled = {one.of.task for one in made if one.to}
 
-    def alone(match: Match) -> bool:
-        model, (workload, _) = match.chosen.model, match.chosen.task
+    def alone(one: Comparison) -> bool:
+        model, (workload, _) = one.of.model, one.of.task
         others = (other for name, other in asked if name == workload)
-        return match.chosen.task not in controlled and not any(
-            controls(config, model, each) for each in others
-        )
+        return one.of.task not in controlled and not any(controls(config, model, each) for each in others)
 
     compared = [
-        match if match.control else replace(match, control=match.standard or match.chosen.guessing())
-        for match in made
-        if match.control or (alone(match) and eligible(config, match.chosen.model))
+        one if one.to else replace(one, to=one.baseline or one.of.guessing())
+        for one in made
+        if one.to or (alone(one) and eligible(config, one.of.model))
     ]
-    compared = [replace(match, verdict=match.undecided()) for match in compared]
-    found = {match.chosen.point: match for match in (*made, *compared)}
-    return list(found.values())
+    for number, one in enumerate(compared):
+        verdict, why = one.undecided()
+        compared[number] = replace(one, verdict=verdict, why=why)
+    return [*{one.of.point: one for one in (*made, *compared)}.values()]
 
 
-def best(found: Sequence[Candidate]) -> Candidate | None:
+def best(found: Sequence[Configuration]) -> Configuration | None:
     """The best on validation data; without such data only one that is alone, since a test may choose nothing."""
     validated = [each for each in found if each.validation is not None]
     return min(validated, key=_rank) if validated else found[0] if len(found) == 1 else None
 
 
-def _rank(each: Candidate) -> tuple[Any, ...]:
+def _rank(each: Configuration) -> tuple[Any, ...]:
     """Smaller is better: the better validation, then no failed seeds, then the name.
 
     A seed that failed gets nothing right; of metrics that are no shares, it comes after all without one.
@@ -331,7 +339,7 @@ def _rank(each: Candidate) -> tuple[Any, ...]:
     return last, -value if up else value, bool(failed), *_name(each)
 
 
-def _name(each: Candidate) -> tuple[Any, ...]:
+def _name(each: Configuration) -> tuple[Any, ...]:
     """By what ties break."""
     return each.model, tuple(map(str, each.point))
 
@@ -344,7 +352,7 @@ def controls(config: Config, other: str, model: str) -> bool:
     return other != model and (of.control in (other, kind) or (control.classical and not of.classical))
 
 
-def standard(each: Candidate, collected: Collected) -> Candidate | None:
+def standard(each: Configuration, collected: Collected) -> Configuration | None:
     """The baseline that is best on validation data, with its test beside each seed of a configuration; None without one.
 
     It is the one that its family names last, if several are equally good or there are no validation data.
@@ -376,7 +384,7 @@ def standard(each: Candidate, collected: Collected) -> Candidate | None:
     return min(reversed(made), key=lambda one: sign * (one.validation or 0), default=None)
 
 
-def lacking(each: Candidate, collected: Collected) -> Iterator[str]:
+def lacking(each: Configuration, collected: Collected) -> Iterator[str]:
     """Why some baseline, or all, are not beside a configuration, in words."""
     for workload, found in _known(each, collected).items():
         if collected.config.family(workload).baselines is None:
@@ -389,7 +397,7 @@ def lacking(each: Candidate, collected: Collected) -> Iterator[str]:
             yield f"no baseline has been fitted to it: run `ketscale baseline {workload}`"
 
 
-def _known(each: Candidate, collected: Collected) -> dict[str, Baselines | None]:
+def _known(each: Configuration, collected: Collected) -> dict[str, Baselines | None]:
     """The baselines of a configuration's data, or of each of its splits; None if there are none of the data of its runs."""
     known: dict[str, Baselines | None] = {}
     for workload in dict.fromkeys(row["workload"] for row in each.group):

@@ -1,237 +1,216 @@
-"""What all kinds of studies of speed share: the rows of scaling.csv, one per point, with both speedups, and their answer."""
+"""All kinds of studies of speed as data: what a point is compared with, and how its effect is shown.
+
+A kind is a few values; `rows` makes the rows of speed.csv of every one of them.
+"""
 
 from __future__ import annotations
 
-import statistics
-from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import astuple, replace
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from functools import partial
 from operator import itemgetter
-from typing import Any
+from typing import Any, NamedTuple
 
-from ketscale.analysis import comparability, verdicts
+import msgspec
+
+from ketscale.analysis import comparability, laws, verdicts
 from ketscale.analysis.collected import SUBJECT, Collected
 from ketscale.analysis.comparison import Compared
-from ketscale.analysis.drawing.inputs import Inputs
-from ketscale.analysis.heavy import Drawing, pd
+from ketscale.analysis.heavy import np, pd
 from ketscale.analysis.intervals import Estimate
-from ketscale.analysis.kinds import gains
-from ketscale.analysis.kinds.gains import Entry
-from ketscale.analysis.kinds.kind import Answer, Kind
 from ketscale.analysis.points import (
     BUSY,
-    FOUND,
     HOLLOW,
     MIXED,
+    TIMED_OUT,
     Group,
     Point,
-    Row,
+    axis_words,
     failed,
+    line_of,
     median,
     point,
     point_of,
     serial,
     size_axes,
     usable,
+    value_of,
+    variants,
     workers,
     worst,
 )
-from ketscale.analysis.wording import SHORT, capital, fast, fitting, plain, share, times
-from ketscale.grid import BACKENDS, POINT, Study
+from ketscale.analysis.wording import where
+from ketscale.config import STEP, TOLERANCE, Config, Simulator
+from ketscale.grid import BACKENDS, POINT, Run, Study
+from ketscale.measure import parity
 
-# The columns of an estimate, after its name.
-PARTS = ("", "_low", "_high", "_n", "_outliers")
-UNTIMED = "times are compared, and no protocol of the study has timed: true"
+AS_FAST, AS_LONG = "times as fast", "times as long"
 # The columns that are equal for points that do the same work.
 WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
+# States that are further than this from physical ones are marked.
+PHYSICAL = 1e-9
+
+Points = Mapping[Point, Group]  # of one study, in its order
+# The point that one is compared with: itself if it is a reference, None if that was not measured, or says nothing.
+Reference = Callable[[Group, Points, Collected, Study], "Group | None"]
 
 
-class Speed(Kind):
-    """A kind of study that compares step times.
+class Speed(NamedTuple):
+    """How a kind of study compares points.
 
-    varies: the column of runs.csv whose values it compares, if it is always the same. what: it is a speed of this. wins: the
-    verdict that is counted. begins, noun: how a sentence counts it, such as 'it pays in' two 'comparison's. least: how it tells
-    the best point if none has this verdict. judge: gives verdicts on speedups. missing, empty: what a study is without if no
-    point is compared, and if there is none. axis: what the figure's axis has.
+    reference: of each point. growth: how many times as much a step does as that of its reference, by which the ratio of
+    times is multiplied. slower: whether the effect is how much longer a step takes, not how much faster. more: further columns
+    of a point. words: a point in words, by default whatever varies in the study.
     """
 
-    varies: str
-    table = "scaling"
-    what = "a step"
-    wins, begins, noun, least = verdicts.PAYS, "it pays in", "comparison", "at best"
-    judge: gains.Judge = staticmethod(verdicts.gains)
-    missing, empty = "no point was timed together with its baseline", "no run has finished"
-    axis = ""
+    reference: Reference
+    growth: Callable[[Group, Group, Collected], float] = lambda group, other, collected: 1.0
+    slower: bool = False
+    more: Callable[[Group, Collected, Study], Mapping[str, Any]] = lambda group, collected, study: {}
+    words: Callable[[Config, Study, Run], str] = lambda config, study, run: ""
 
-    def reference(self, row: Row, asked: Sequence[Point], points: Mapping[Point, Group]) -> Group | None:
-        """A point's baseline: the same simulator on one rank and one thread, or on one GPU."""
-        return points.get(point({**row, "layout": serial(row["backend"])}))
 
-    def factor(self, row: Row, reference: Row) -> float:
-        """What the ratio t_baseline / t is multiplied by to be the speedup, for a point and its baseline."""
-        return 1.0
+def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
+    """Every point of a study that has a record, beside its reference, with verdicts that hold for all of them together.
 
-    def compared(self, study: Study, group: Group, collected: Collected) -> Mapping[str, Any]:
-        """What is compared, `varied`, and the point's `value` of it; and columns of this kind alone."""
-        return {"varied": self.varies, "value": group[0][self.varies]}
+    Each class of hosts has rows of its own, `on`, if some point was measured on several.
+    """
+    asked: dict[Point, set[int]] = {}
+    for run in study.runs:
+        asked.setdefault(point_of(run), set()).add(run.seed)
+    for host in collected.hosts(study):
+        here = collected.on(host)
+        points = {
+            key: sorted(here.points[key], key=itemgetter("seed")) for key in asked if key in here.points
+        }
+        alone, made = _single_processes(here.points), []
+        for key, group in points.items():
+            # What was measured elsewhere is not absent.
+            absent = asked[key] - {row["seed"] for row in collected.points[key]}
+            row = {"study": study.name, "kind": study.kind, "on": host, "absent": len(absent)}
+            other = kind.reference(group, points, here, study)
+            row |= _measured(group, here) | _over_best_serial(group, alone, here)
+            row |= kind.more(group, here, study)
+            made.append((row, *_compared(kind, group, other, here)))
+        judged = iter(verdicts.ratios([found for _, _, found in made if found]))
+        named = _named(kind, [row for row, _, _ in made], study, collected.config)
+        for (row, other, found), name in zip(made, named, strict=True):
+            verdict, why = next(judged) if found else ("", "")
+            if row["flag"] == MIXED:
+                verdict, why = verdicts.NOT_COMPARABLE, row["why"]
+            elif other is None:
+                verdict, why = verdicts.MISSING, "timed out" if _late(points[point(row)]) else "no reference"
+            elif found and found.ratio and found.ratio.outliers and not why:
+                why = f"outliers left out: {found.ratio.outliers}"
+            hosts = f"on {' and '.join(found.hosts)}" if found and len(found.hosts) > 1 else ""
+            reference = _reference_words(row, other, collected.config) if found and other else ""
+            yield row | _effect(kind, found, row) | {
+                "point": name, "reference": reference, "verdict": verdict, "why": "; ".join(filter(None, (why, hosts))),
+            }  # fmt: skip
 
-    def shares(self, speedup: float, count: int) -> Mapping[str, float | None]:
-        """What the speedup on so many workers says, if the kind defines it: efficiency and serial fraction."""
+
+def _compared(
+    kind: Speed, group: Group, other: Group | None, collected: Collected
+) -> tuple[Group | None, Compared | None]:
+    """The reference, and the comparison with it, growth included; None of a reference itself."""
+    if other is None or point(other[0]) == point(group[0]):
+        return other, None
+    found = collected.times.speedup(group, other)
+    if found.ratio:
+        grown = kind.growth(usable(group)[0], usable(other)[0], collected)
+        found = replace(found, ratio=found.ratio.times(grown))
+    return other, found
+
+
+def _measured(group: Group, collected: Collected) -> dict[str, Any]:
+    """What was measured of a point."""
+    (used, flag), first, count = usable(group), group[0], workers(group[0]["layout"])
+    typical = collected.times.typical(group)
+    time = typical.ratio and typical.ratio.value
+    # Usable runs that are not comparable have no median.
+    alike = [] if typical.why else used
+    return {
+        **{name: first[name] for name in (*POINT, "family", *size_axes(collected.config), "features")},
+        "workers": count,
+        "step_s": time,
+        "step_low_s": typical.ratio and typical.ratio.low,
+        "step_high_s": typical.ratio and typical.ratio.high,
+        "first_s": median(row["first_step_s"] for row in alike),
+        "circuit_s": median(row["circuit_s"] for row in alike),
+        "epoch_s": median(row["epoch_s"] for row in alike),
+        "epoch_estimated": any(row["epoch_estimated"] for row in alike),
+        "samples_per_s": time and used[0]["samples_per_s"] * used[0]["step_s"] / time,
+        # Core-seconds, or GPU-seconds, of 1,000 samples.
+        "cost_s": time and 1000 * count * time / first["batch"],
+        "n": len(used),
+        "timed_steps": min((row["step_count"] for row in used), default=0),
+        "busy": sum(not row["quiet"] and (flag == BUSY or row not in used) for row in group),
+        "timed_out": sum(row["status"] == "timed_out" for row in group),
+        "failed": sum(map(failed, group)),
+        "flag": worst([MIXED if typical.why else "", flag]),
+        "why": typical.why,
+        "parity": collected.held.get(itemgetter(*SUBJECT)(first), "not run"),
+        "hardware": "; ".join(typical.hosts) or first["hardware"],
+        "code": first["code"],
+    }  # fmt: skip
+
+
+def _effect(kind: Speed, found: Compared | None, row: Mapping[str, Any]) -> dict[str, Any]:
+    """The effect in its unit, and the reference's step by it, so that no reader finds two ratios in a row."""
+    ratio = found.ratio if found else None
+    shown = ratio.inverse() if ratio and kind.slower else ratio
+    flags = [row["flag"], found.flag if found else ""]
+    return {
+        "effect": shown and shown.value,
+        "low": shown and shown.low,
+        "high": shown and shown.high,
+        "unit": (AS_LONG if kind.slower else AS_FAST) if shown else "",
+        "pairs": shown and shown.n,
+        "outliers": shown and shown.outliers,
+        "flag": worst(flags),
+        **_shares(row, ratio),
+    }
+
+
+def _shares(row: Mapping[str, Any], ratio: Estimate | None) -> dict[str, Any]:
+    """What a speedup says about its workers, in studies of scaling."""
+    count = row["workers"]
+    if row["kind"] not in ("strong", "weak", "break-even") or ratio is None:
         return {}
-
-    @abstractmethod
-    def entries(self, study: str, inputs: Inputs) -> list[Entry]:
-        """The points of a study as rows of its answer, each beside what it is compared with."""
-
-    def notes(self, rows: Sequence[Entry], inputs: Inputs) -> Iterator[str]:
-        """What is folded below the rows."""
-        yield from ()
-
-    def answer(self, study: Study, inputs: Inputs) -> Answer:
-        """What the points with a comparison say, and a row for each point."""
-        rows = self.entries(study.name, inputs)
-        table, known = tuple(each.told for each in rows), self.known(rows)
-        if known:
-            told = self.tell(known, rows, inputs)
-            runs = (run for each in rows for run in inputs.rows(each.point))
-            return replace(told, rows=table, notes=(*told.notes, *unlike_steps(runs)))
-        missing = self.missing if any(map(inputs.config.timed, study.runs)) else UNTIMED
-        return gains.nothing(table, missing if rows else self.empty, inputs.collected.groups(study))
-
-    def known(self, rows: Sequence[Entry]) -> list[Entry]:
-        """The points that the sentence is about."""
-        return [each for each in rows if each.told.effect]
-
-    def tell(self, known: Sequence[Entry], rows: Sequence[Entry], inputs: Inputs) -> Answer:
-        """The answer, without its rows: how many points have the verdict that counts, and the best one."""
-        lead = gains.best(known)
-        told, factor, verdict = lead.told, lead.factor, lead.told.verdict
-        is_fast = f"{self.what} {fast(factor, f'with {told.beside}')}"
-        if len(known) == 1:
-            texts = [
-                f"With {name} {is_fast}: {gains.said(verdict)}." for name in (told.point, plain(told.point))
-            ]
-            short = f"{capital(gains.said(verdict))}: {times(factor)} as with {told.beside}"
-        else:
-            count = sum(each.told.verdict == self.wins for each in known)
-            # That none has the verdict is not known if the best point has none.
-            undecided = not count and verdict in gains.UNDECIDED
-            some = any(each.told.verdict in gains.UNDECIDED for each in known)
-            noun = f"decided {self.noun}" if not count and some else self.noun
-            start = gains.said(verdict) if undecided else f"{self.begins} {share(count, len(known), noun)}"
-            start = f"{capital(start)}, {'most' if count else self.least}"
-            texts = [f"{start} with {name}: {is_fast}." for name in (told.point, plain(told.point))]
-            short = f"{start} {times(factor)}"
-        short = fitting(short, f"{capital(gains.said(verdict))}: {times(factor)}", limits=SHORT)
-        notes = (*gains.tallied(each.told for each in known), *self.notes(rows, inputs))
-        of = "step time of" if told.unit == gains.LONGER else f"speed of {self.what} with"
-        of = f"{of} {told.point} beside {told.beside}"
-        return Answer(fitting(*texts), verdict, of, told.effect, told.unit, short, notes=notes)
-
-    def draw(self, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-        """The effects of the points with their intervals, on a logarithmic axis."""
-        rows = [row for study in inputs.asked(self.name) for row in self.entries(study, inputs)]
-        return gains.draw(rows, inputs, self.axis)
-
-    def rows(self, study: Study, collected: Collected) -> Iterator[Mapping[str, Any]]:
-        """Every point of the study that has a record, with verdicts that hold for all of them together.
-
-        Each class of hosts has rows of its own, `on`, if some point was measured on several.
-        """
-        asked: dict[Point, set[int]] = {}
-        for run in study.runs:
-            asked.setdefault(point_of(run), set()).add(run.seed)
-        for host in collected.hosts(study):
-            here = collected.on(host)
-            alone, rows = _single_processes(here.points), []
-            for key, seeds in asked.items():
-                if group := here.points.get(key):
-                    # What was measured elsewhere is not absent.
-                    absent = seeds - {row["seed"] for row in collected.points[key]}
-                    row = self._row(study, list(asked), group, alone, here)
-                    rows.append({**row, "on": host, "absent": len(absent)})
-            words = iter(self.judge([row[FOUND] for row in rows if row[FOUND]]))
-            yield from ({**row, "verdict": next(words) if row[FOUND] else ""} for row in rows)
-
-    def _row(
-        self,
-        study: Study,
-        asked: Sequence[Point],
-        group: Group,
-        alone: Mapping[Any, Sequence[Group]],
-        collected: Collected,
-    ) -> dict[str, Any]:
-        """The row of a point; alone: as `_single_processes` gives them. Nothing was found of a baseline."""
-        group = sorted(group, key=lambda row: row["seed"])
-        (used, flag), first, count = usable(group), group[0], workers(group[0]["layout"])
-        typical, speedup = collected.times.typical(group), collected.times.speedup
-        alike = _alike(used)
-        time = median(row["step_s"] for row in alike)
-        same = self.reference(first, asked, collected.points)
-        theirs = usable(same)[0] if same else []
-        same = same if theirs else None
-        found = speedup(group, same) if same else Compared(None)
-        if same and found.ratio:
-            found = replace(found, ratio=found.ratio.times(self.factor(used[0], theirs[0])))
-        own = same is None or point(same[0]) == point(first)
-        to_best, best = Compared(None), None
-        for each in alone.get(_work(first), ()):
-            if workers(each[0]["layout"]) <= count and not (beside := speedup(group, each)).why:
-                to_best, best = beside, each
-                break
-        flags = [MIXED if typical.why else "", flag]
-        flags += [f"{usable(each)[1]} reference" for each in (same, best) if each and usable(each)[1]]
-        return {
-            "study": study.name,
-            "kind": study.kind,
-            **{name: first[name] for name in (*POINT, "family", *size_axes(collected.config), "features")},
-            "workers": count,
-            "step_s": time,
-            "step_low_s": typical.ratio and typical.ratio.low,
-            "step_high_s": typical.ratio and typical.ratio.high,
-            "first_s": median(row["first_step_s"] for row in alike),
-            "circuit_s": median(row["circuit_s"] for row in alike),
-            "epoch_s": median(row["epoch_s"] for row in alike),
-            "epoch_estimated": any(row["epoch_estimated"] for row in alike),
-            "samples_per_s": time and used[0]["samples_per_s"] * used[0]["step_s"] / time,
-            # Core-seconds, or GPU-seconds, of 1,000 samples.
-            "cost_s": time and 1000 * count * time / first["batch"],
-            "n": len(used),
-            "timed_steps": min((row["step_count"] for row in used), default=0),
-            "busy": sum(not row["quiet"] and (flag == BUSY or row not in used) for row in group),
-            "timed_out": sum(row["status"] == "timed_out" for row in group),
-            "failed": sum(map(failed, group)),
-            "flag": worst(flags),
-            "why": typical.why or found.why,
-            FOUND: None if own else found,
-            **_estimate("speedup_same", found.ratio),
-            "same_reference": _named(same, first) if same else "",
-            "same_step_s": median(row["step_s"] for row in _alike(theirs)),
-            **_estimate("speedup_best_serial", to_best.ratio),
-            "best_serial_reference": _named(best, first) if best else "",
-            **(self.shares(found.ratio.value, count) if found.ratio else {}),
-            **self.compared(study, group, collected),
-            "parity": collected.held.get(itemgetter(*SUBJECT)(first), "not run"),
-            "hardware": "; ".join(typical.hosts) or first["hardware"],
-            "code": first["code"],
-        }  # fmt: skip
+    one = row["step_s"] * ratio.value if row["step_s"] and row["kind"] != "weak" else None
+    return {
+        "efficiency": ratio.value / count,
+        "karp_flatt": laws.karp_flatt(ratio.value, count) if row["kind"] == "strong" else None,
+        "work_s": one and one / count,
+    }
 
 
-def _alike(rows: Group) -> Group:
-    """Usable runs of a point; none if they are not comparable, and so have no median."""
-    return [] if comparability.hindrance(comparability.times(row) for row in rows) else rows
+def _named(
+    kind: Speed, made: list[dict[str, Any]], study: Study, config: Config
+) -> list[str]:
+    """Each point in words: whatever varies in the study."""
+    if not made:
+        return []
+    first = {point_of(run): run for run in reversed(study.runs)}
+    own = [kind.words(config, study, first[point(row)]) for row in made]
+    frame = pd.DataFrame(made)
+    names = variants(frame, config)
+    for name in ("layout", "simulator", "model"):
+        names = names.where(names != "", frame[name].map(where) if name == "layout" else frame[name])
+    return [one or name for one, name in zip(own, names, strict=True)]
 
 
-def _named(reference: Group, row: Row) -> str:
-    """The layout of a baseline, and those of its size, batch, simulator and protocol that differ from the point's."""
-    first = reference[0]
-    others = [first["size"]] if first["size"] != row["size"] else []
-    others += [f"b{first['batch']}"] if first["batch"] != row["batch"] else []
-    others += [first[name] for name in ("simulator", "protocol") if first[name] != row[name]]
-    return " ".join([first["layout"], *others])
+def _reference_words(row: Mapping[str, Any], other: Group, config: Config) -> str:
+    """The reference in words: the axes in which the point differs from it."""
+    theirs = {**other[0], **config.sizes(Run.of(other[0]))}
+    axes = [part for name in POINT for part in (size_axes(config) if name == "size" else [name])]
+    differing = [name for name in axes if row[name] != theirs.get(name)]
+    rest = [name for name in differing if name != "protocol"]
+    return ", ".join(axis_words(config, theirs, rest or differing))
 
 
-def _work(row: Row) -> tuple[Any, ...]:
+def _work(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What is equal for points that do the same work on the same hardware and kind of device.
 
     The same work means the same workload, model, size, global batch and precision. Cached and inline features are the
@@ -240,38 +219,288 @@ def _work(row: Row) -> tuple[Any, ...]:
     return (*(row[name] for name in (*WORK, "precision", "hardware")), serial(row["backend"]))
 
 
-def _single_processes(points: Mapping[Point, Group]) -> dict[tuple[Any, ...], list[Group]]:
+def _single_processes(points: Points) -> dict[tuple[Any, ...], list[Group]]:
     """The timed single-process runs, with any simulator, by their work, the fastest first: ordered once, not by each point."""
     found: dict[tuple[Any, ...], list[tuple[bool, float, Point]]] = {}
     for key, group in points.items():
         first, (used, flag) = group[0], usable(group)
         if used and first["timed"] and not BACKENDS[first["backend"]].several_ranks:
-            time = statistics.median(row["step_s"] for row in used)
+            time = median(row["step_s"] for row in used) or math.inf
             found.setdefault(_work(first), []).append((flag in HOLLOW, time, key))
     return {work: [points[key] for *_, key in sorted(ranked)] for work, ranked in found.items()}
 
 
-def _estimate(name: str, found: Estimate | None) -> dict[str, Any]:
-    values = astuple(found) if found else (None, None, None, 0, 0)
-    return {f"{name}{part}": value for part, value in zip(PARTS, values, strict=True)}
+def _over_best_serial(
+    group: Group, alone: Mapping[Any, list[Group]], collected: Collected
+) -> dict[str, Any]:
+    """The speedup over the best that one process does on at most as many cores, with any simulator."""
+    count = workers(group[0]["layout"])
+    if count == 1:
+        return {}
+    for each in alone.get(_work(group[0]), ()):
+        if workers(each[0]["layout"]) <= count and not (found := collected.times.speedup(group, each)).why:
+            first, ratio = each[0], found.ratio
+            ends = {"over_serial": ratio.value, "over_serial_low": ratio.low, "over_serial_high": ratio.high} if ratio else {}
+            return {**ends, "serial": f"{first['simulator']} on {where(first['layout'])}"}
+    return {}
 
 
-def one_core(study: Study) -> Iterator[str]:
-    """Require a run on one core, the baseline."""
-    if not any(run.ranks * run.threads == 1 for run in study.runs):
-        yield f"a study of kind {study.kind} needs a run on one core to compare with; add backend: {serial(study.runs[0].backend)}"
+# ---------------------------------------------------------------- what a point is compared with
 
 
-def several(kind: str, what: str, values: int, give: str) -> Iterator[str]:
-    """Require at least two values of what a kind compares; give: what to add."""
-    if values < 2:
-        yield f"a study of kind {kind} compares {what}, but has only one; give {give}"
+
+def one_worker(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+    """The same simulator on one rank and one thread, or on one GPU."""
+    return _measured_point(group, collected.points.get(point({**group[0], "layout": serial(group[0]["backend"])})))
 
 
-def unlike_steps(runs: Iterable[Mapping[str, Any]]) -> Iterator[str]:
-    """A note that some runs on GPUs took their steps as CUDA graphs and others, as those of several ranks, did not."""
-    if len({bool(run["replayed"]) for run in runs if run["gpu_hours"]}) > 1:
-        yield (
-            "Careful: some runs replay a step as a CUDA graph (replayed in runs.csv) and others launch it kernel by kernel, as "
-            "on several GPUs, so a ratio of both has that in it too."
-        )
+def _measured_point(group: Group, other: Group | None) -> Group | None:
+    """A reference that was measured; the point itself if it has one worker."""
+    if workers(group[0]["layout"]) == 1:
+        return group
+    return other if other and usable(other)[0] else None
+
+
+def its_share(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+    """One worker with its share of the batch; where that needs another size, the size that is most alike."""
+    first = group[0]
+    wanted = {**first, "layout": serial(first["backend"]), "batch": first["batch"] // workers(first["layout"])}
+    if first["sample_work"] is None:
+        return _measured_point(group, collected.points.get(point(wanted)))
+    parts = set(first["size"].split("-"))
+    able = [
+        each for each in collected.points.values() if point({**wanted, "size": each[0]["size"]}) == point(each[0])
+    ]
+    alike = max(able, key=lambda each: len(parts & set(each[0]["size"].split("-"))), default=None)
+    return _measured_point(group, alike)
+
+
+def work(group: Group, other: Group, collected: Collected) -> float:
+    """How many times as much work a step does: the ratio t(1)/t(p) is the efficiency (Gustafson 1988)."""
+    ours, theirs = group[0], other[0]
+    of_sample = ours["sample_work"] / theirs["sample_work"] if ours["sample_work"] is not None else 1
+    return float(of_sample * ours["batch"] / theirs["batch"])
+
+
+def fair(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+    """The study's first point of the same work on one core, whatever its simulator."""
+    first = group[0]
+    if workers(first["layout"]) == 1 and not mistake(collected.config, first):
+        return group
+    wanted = {**{name: first[name] for name in WORK}, "layout": serial(first["backend"])}
+    other = next((each for each in points.values() if wanted.items() <= each[0].items()), None)
+    return other if other and usable(other)[0] else None
+
+
+def mistake(config: Config, row: Mapping[str, Any]) -> str:
+    """What is misconfigured at a point, in words; '' where nothing is."""
+    return ", ".join(filter(None, (row["mistake"] or "", "sample by sample" * one_by_one(config, row["simulator"]))))
+
+
+def one_by_one(config: Config, name: str) -> bool:
+    """Whether a simulator evaluates the samples of a batch one after the other."""
+    simulator = config.simulators.get(name)
+    return simulator is not None and simulator.content().get("batching") == "loop"
+
+
+def baseline(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+    """The study's first point."""
+    other = collected.points.get(point_of(study.runs[0]))
+    return other if other and (usable(other)[0] or point(other[0]) == point(group[0])) else None
+
+
+def samples(group: Group, other: Group, collected: Collected) -> float:
+    """How many times as many samples a step has, so that the speedup is that of a sample."""
+    ours, theirs = (each[0]["samples_per_s"] * each[0]["step_s"] for each in (group, other))
+    return float(ours / theirs)
+
+
+def _step(group: Group) -> float | None:
+    return median(row["step_s"] for row in usable(group)[0])
+
+
+def _late(group: Group) -> bool:
+    """Whether its few steps would say more than was measured."""
+    timed_out = any(row["status"] == "timed_out" for row in group)
+    return usable(group)[1] == TIMED_OUT or (_step(group) is None and timed_out)
+
+
+def fastest(compared: str, *same: str) -> Reference:
+    """The fastest of the study's points with the same values of these axes. compared: the column that the kind compares."""
+
+    def reference(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+        alike = [each for each in points.values() if all(each[0][name] == group[0][name] for name in same)]
+        # Equal times are told apart by name.
+        timed = [
+            (step, each[0][compared], where(each[0]["layout"]), number)
+            for number, each in enumerate(alike)
+            if (step := _step(each)) and not _late(each)
+        ]
+        return None if _late(group) or not timed else alike[min(timed)[-1]]
+
+    return reference
+
+
+def smallest(axis: str) -> Reference:
+    """The smallest value of an axis that was timed, where all else is equal."""
+
+    def reference(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+        key = line_of(axis, group, collected.config)
+        line = [each for each in points.values() if line_of(axis, each, collected.config) == key]
+        timed = [(value_of(axis, each, collected.config), number) for number, each in enumerate(line) if _step(each)]
+        own = value_of(axis, group, collected.config)
+        return group if not timed or min(timed)[0] >= own else line[min(timed)[1]]
+
+    return reference
+
+
+def batches(group: Group, other: Group, collected: Collected) -> float:
+    """How many times as many samples a step has."""
+    return float(group[0]["batch"] / other[0]["batch"])
+
+
+def as_exact(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+    """The fastest of the same work that is as exact; what rounds alone counts as exact."""
+
+    def exact(each: Group) -> bool:
+        return collected.config.simulators[each[0]["simulator"]].step is None
+
+    alike = [each for each in points.values() if all(each[0][name] == group[0][name] for name in WORK)]
+    errors = {point(each[0]): error for each in alike if (error := _worst("error", each, collected.config)) is not None}
+    own = errors.get(point(group[0]))
+    if own is None:
+        return group
+    floor = max((errors[key] for each in alike if (key := point(each[0])) in errors and exact(each)), default=0.0)
+    able = [
+        (step, max(error, floor), each[0]["simulator"], number)
+        for number, each in enumerate(alike)
+        if (error := errors.get(point(each[0]))) is not None and usable(each)[1] not in HOLLOW
+        and (step := _step(each)) and max(error, floor) <= max(own, floor)
+    ]  # fmt: skip
+    return alike[min(able)[-1]] if able else group
+
+
+# ---------------------------------------------------------------- further columns of some kinds
+
+
+def _worst(about: str, group: Group, config: Config) -> float | None:
+    """The largest error, or the largest distance of states from physical ones, of a point's usable runs."""
+    metric = config.family(group[0]["workload"]).about(about)  # type: ignore[arg-type]
+    values = [row[f"test_{metric.name}"] for row in usable(group)[0]] if metric else []
+    return max((value for value in values if value is not None), default=None)
+
+
+def errors(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
+    """The simulator's step, its largest error and negativity, and its method."""
+    simulator = collected.config.simulators[group[0]["simulator"]]
+    return {
+        "dt": simulator.step,
+        "error": _worst("error", group, collected.config),
+        "negativity": _worst("unphysical", group, collected.config),
+        "method": method(simulator),
+    }
+
+
+def method(simulator: Simulator) -> str:
+    """What a simulator is apart from its step: its device, and its settings that are not the usual ones."""
+    usual = {field.name: field.default for field in msgspec.structs.fields(simulator)}
+    content = simulator.content()
+    return ", ".join(
+        str(value) for name, value in content.items() if name not in (STEP, TOLERANCE) and value != usual[name]
+    )
+
+
+def order(points: pd.DataFrame) -> float:
+    """The order of a method: the median slope of log error against log dt between neighbouring steps; NaN for one."""
+    stepped = points[points["dt"].notna() & (points["error"] > 0)].sort_values("dt")
+    slopes = np.diff(np.log(stepped["error"].astype(float))) / np.diff(np.log(stepped["dt"].astype(float)))
+    return float(np.median(slopes)) if len(slopes) else float("nan")
+
+
+def losses(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
+    """The largest relative difference of the first losses from those of the study's first point."""
+    base, records = study.runs[0], collected.records
+    bases = {row["seed"]: Run.of(row) for row in usable(collected.points.get(point_of(base), ()))[0]}
+    pairs = [(Run.of(row), bases[row["seed"]]) for row in usable(group)[0] if row["seed"] in bases]
+    apart = [parity.between((run, records[run]), (other, records[other])) for run, other in pairs]
+    return {"losses": max((each for each in apart if each is not None), default=None)}
+
+
+def accounts(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
+    """What is misconfigured; and of a fair point the times that some publications report as those of a step."""
+    wrong = mistake(collected.config, group[0])
+    used = [] if wrong else usable(group)[0]
+    columns = ("step_with_first_s", "step_with_start_s")
+    return {"mistake": wrong, **{name: median(row[name] for row in used) for name in columns}}
+
+
+def misconfigured(config: Config, study: Study, run: Run) -> str:
+    """A point of a study of mistakes: its layout and what is wrong."""
+    row = {"mistake": config.protocols[run.protocol].mistake, "simulator": run.simulator}
+    wrong = mistake(config, row)
+    return f"{where(run.layout)} ({wrong})" if wrong else ""
+
+
+def change(config: Config, study: Study, run: Run) -> str:
+    """In what a point differs from the study's first one, such as 'batch 4 → 1'.
+
+    It is an axis, a size, or the one setting in which two blocks of the config differ.
+    """
+    base = study.runs[0]
+    axis = next((name for name in POINT if getattr(base, name) != getattr(run, name)), None)
+    if axis is None:
+        return "baseline"
+    name, before, after = axis, getattr(base, axis), getattr(run, axis)
+    one, other = (_content(config, each, axis) for each in (base, run))
+    differing = [setting for setting in {**one, **other} if one.get(setting) != other.get(setting)]
+    if len(differing) == 1:
+        (name,) = differing
+        before, after = one.get(name), other.get(name)
+    return f"{name} {_word(before)} → {_word(after)}"
+
+
+def _content(config: Config, run: Run, axis: str) -> dict[str, Any]:
+    """The settings of the block that an axis of a run names, or its sizes. The tolerance follows from the others."""
+    if axis == "size":
+        return config.sizes(run)
+    if axis == "simulator" and run.simulator in config.simulators:
+        content = config.simulators[run.simulator].content()
+        return {name: value for name, value in content.items() if name != TOLERANCE}
+    if axis == "protocol":
+        return config.protocols[run.protocol].content()
+    if axis in ("workload", "model"):
+        kind, block = (config.workloads if axis == "workload" else config.models)[getattr(run, axis)]
+        content = block.content()
+        # The settings of a model in a file are among its own.
+        free = content.pop("settings", {})
+        return {"kind": kind, **content, **free}
+    return {}
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, bool) or value is None:
+        return {True: "true", False: "false", None: "none"}[value]
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+SPEED: Mapping[str, Speed] = {
+    "strong": Speed(one_worker),
+    "weak": Speed(its_share, work),
+    "break-even": Speed(one_worker),
+    "simulator": Speed(fastest("simulator", *WORK, "protocol"), slower=True),
+    "features": Speed(fastest("features", *WORK), slower=True),
+    "mistakes": Speed(fair, slower=True, more=accounts, words=misconfigured),
+    "changes": Speed(baseline, samples, more=losses, words=change),
+    "convergence": Speed(as_exact, slower=True, more=errors),
+    "batch": Speed(smallest("batch"), batches),
+}
+
+
+def sweep(axis: str) -> Speed:
+    """A sweep of a size: how much longer a step takes than at the smallest."""
+    return Speed(smallest(axis), slower=True)
+
+
+def kind_of(speed: Speed) -> Callable[[Study, Collected], Iterator[dict[str, Any]]]:
+    """The rows of studies of a kind."""
+    return partial(rows, speed)

@@ -1,7 +1,4 @@
-"""The report: one self-contained page that opens with the answers and works offline, and the files that go with it.
-
-These are tables and figures with their stamp, one file of all of them to send, and figures for papers.
-"""
+"""The report: tables of the records, figures of the tables, and one self-contained page of both that works offline."""
 
 from __future__ import annotations
 
@@ -10,31 +7,69 @@ import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from ketscale.analysis import stamp
+from ketscale.analysis import currency, figures
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.report.page import rendered
 from ketscale.config import Config
-from ketscale.files import write_atomic
+from ketscale.files import clear, sha256, write_atomic
 
-__all__ = ["build", "papers", "rendered"]
+__all__ = ["PAGE", "PARTS", "build", "papers", "rendered"]
 
-ZIP, PAPERS = "report.zip", "paper"
+PAGE, ZIP, PAPERS = "report.html", "report.zip", "paper"
 # What `sha256sum --check` reads in a results folder.
 RECORDS = "records.sha256"
 
 
-def build(config: Config, results: Path, zipped: bool = False) -> None:
-    """Write tables, figures and report.html of the records below `results`, and their stamp; also `ZIP` if asked for.
+def tables(config: Config, results: Path) -> None:
+    """Write the tables of the records below `results`.
 
     Raises:
         UserError: a run is missing, stale or refused, and the config is not `partial`.
     """
-    analysed = Analysed.of(config, results)
-    files = analysed.files()
-    stamp.write(results, {**files, stamp.PAGE: rendered(analysed)}, analysed.sources, analysed.complete)
+    # Records that change meanwhile do not agree with it.
+    made_from = currency.digest(config, results)
+    files = Analysed.of(config, results).files()
+    _write(results, files)
+    write_atomic(results / currency.NOTE, f"{made_from}\n".encode())
+
+
+def draw(config: Config, results: Path) -> None:
+    """Write the figures of the tables below `results`; those of an earlier call go."""
+    made = {
+        f"{figures.FOLDER}/{name}.{ending}": content
+        for name, files in figures.drawn(Analysed.read(config, results), results).items()
+        for ending, content in files.items()
+    }
+    folder = results / figures.FOLDER
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.iterdir():
+        if f"{figures.FOLDER}/{path.name}" not in made:
+            path.unlink()
+    _write(results, made)
+
+
+def page(config: Config, results: Path) -> None:
+    """Write the page of the tables and figures below `results`."""
+    _write(results, {PAGE: rendered(Analysed.read(config, results), results)})
+
+
+PARTS = {"tables": tables, "figures": draw, "page": page}
+
+
+def build(config: Config, results: Path, zipped: bool = False) -> None:
+    """Write tables, figures and page of the records below `results`; also one file of all of them to send, if asked for.
+
+    Raises:
+        UserError: a run is missing, stale or refused, and the config is not `partial`.
+    """
+    for part in PARTS.values():
+        part(config, results)
     if zipped:
-        sent = {**files, stamp.PAGE: rendered(analysed, records=False)}
-        write_atomic(results / ZIP, archive(sent, analysed.sources.records))
+        analysed = Analysed.read(config, results)
+        paths = [path for folder in (results / "tables", results / figures.FOLDER) for path in folder.iterdir()]
+        files = {str(path.relative_to(results)): path.read_bytes() for path in paths}
+        records = {run.path: sha256(results / run.path) for run in config.runs if (results / run.path).exists()}
+        write_atomic(results / ZIP, archive({**files, PAGE: rendered(analysed, results, records=False)}, records))
 
 
 def archive(files: Mapping[str, bytes], records: Mapping[str, str]) -> bytes:
@@ -61,8 +96,13 @@ def papers(config: Config, results: Path) -> None:
     Raises:
         UserError: a run is missing, stale or refused, and the config is not `partial`.
     """
-    folder = results / PAPERS
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, files in Analysed.of(config, results).drawn(paper=True).items():
-        for ending, content in files.items():
-            write_atomic(folder / f"{name}.{ending}", content)
+    found = figures.drawn(Analysed.of(config, results), results, paper=True)
+    _write(results, {f"{PAPERS}/{name}.{ending}": content for name, files in found.items() for ending, content in files.items()})
+
+
+def _write(results: Path, files: Mapping[str, bytes]) -> None:
+    for folder in {(results / name).parent for name in files}:
+        folder.mkdir(parents=True, exist_ok=True)
+        clear(results, folder)
+    for name, content in files.items():
+        write_atomic(results / name, content)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
-from ketscale.analysis.intervals import Estimate
-from ketscale.analysis.kinds.kind import Told
-from ketscale.analysis.wording import digits
+from ketscale.analysis import columns
+from ketscale.analysis.heavy import pd
+from ketscale.analysis.wording import amount, shown
+from ketscale.config import Config
 from ketscale.words import duration
 
 # Rows that are on the page without a script, which has this number on each of its pages.
 FIRST = 12
-OPPOSITE = {"times as fast": "times as long", "times as long": "times as fast"}
 # The characters of a cell that stays on one line, also on a phone.
 UNBROKEN = 32
 NUMBER, WORD, LONG, VERDICT, RECORD = "number", "word", "long", "verdict", "record"
@@ -75,60 +77,58 @@ def of(name: str, heads: Sequence[Head], rows: Sequence[Sequence[Cell]], file: s
     return replace(table, rows=rows[:FIRST], data=data if room.takes(data) else "")
 
 
-def told(name: str, rows: Sequence[Told], file: str, room: Room) -> Table:
-    """The table of a chapter: a row for each point."""
-    more = dict.fromkeys(heading for row in rows for heading in row.more)
+def of_study(name: str, rows: pd.DataFrame, table: columns.Table, config: Config, room: Room) -> Table:
+    """The table of a chapter: a row for each point, with what `columns` shows of it."""
+    asked = {column.name: column for column in table.columns(config)}
+    more = [column for column in asked.values() if column.shown and column.name not in ("effect", "pairs", "n")]
+    counted = "pairs" if "pairs" in asked else "n"
     heads = [
-        Head("point", LONG),
-        Head("compared with", LONG),
-        Head("effect", NUMBER),
-        Head("95 % interval", NUMBER),
-        Head("n", NUMBER),
-        Head("verdict", VERDICT),
-        *(Head(heading, _kind([row.more.get(heading, "") for row in rows])) for heading in more),
-    ]
-    found: list[list[Cell]] = []
-    for row in rows:
-        n = str(row.effect.n) if row.effect and row.effect.n else ""
-        cells = [row.point, row.beside, *said(row.effect, row.unit), n, row.verdict]
-        found.append([*cells, *(row.more.get(heading, "") for heading in more)])
-    return of(name, heads, found, file, room)
+        Head("point", LONG), Head("compared with", LONG), Head("effect", NUMBER), Head("95 % interval", NUMBER),
+        Head("n", NUMBER), Head("verdict", VERDICT), Head("why", LONG), *(Head(column.heading or column.name.replace("_", " "), NUMBER) for column in more),
+    ]  # fmt: skip
+    made: list[list[Cell]] = []
+    for row in rows.to_dict("records"):
+        effect, interval = ("", "") if missing(row["effect"]) else amount(row["effect"], row["low"], row["high"], text(row["unit"]))
+        n = "" if missing(row[counted]) or not effect else f"{row[counted]:.0f}"
+        own = [cell(row, column, config) for column in more]
+        made.append([text(row["point"]), text(row["reference"]), effect, interval, n, text(row["verdict"]), text(row["why"]), *own])
+    kept = [Head(head.text, _kind([str(row[at]) for row in made])) if at > 6 else head for at, head in enumerate(heads)]
+    return of(name, kept, made, f"tables/{table.name}.csv", room)
 
 
-def said(found: Estimate | None, unit: str) -> tuple[str, str]:
-    """A number with its unit, and its interval in this unit; empty where there is none.
-
-    For example '1.54 times as fast', '+1.7 points' of a difference of shares, '95.0 %' of a share. A factor below one is
-    that of the opposite: 0.5 times as fast is 2 times as long.
-    """
-    if found is None:
-        return "", ""
-    if unit in OPPOSITE and found.value < 1:
-        return said(found.inverse(), OPPOSITE[unit])
-    number = _number(found.value, unit)
-    if unit == "points" and not number.startswith(("-", "0.0")):
-        number = f"+{number}"
-    named = unit.removeprefix("s ") if unit != "s" else ""
-    text = unit.removeprefix("times ") if unit in OPPOSITE and number == "1" else f"{number} {named}".rstrip()
-    if unit == "times" and number == "1":
-        text = "as much"
-    if found.low is None or found.high is None:
-        return text, ""
-    return text, f"{_number(found.low, unit)} to {_number(found.high, unit)}"
-
-
-def _number(value: float, unit: str) -> str:
-    if unit == "s" or unit.startswith("s "):
+def cell(row: Mapping[str, Any], column: columns.Column, config: Config) -> str:
+    """A cell of a column: times with their unit, shares in per cent, counts only where there are some."""
+    value = row[column.name]
+    if missing(value) or value == "":
+        return ""
+    if column.unit == "s":
         return duration(value)
-    if unit not in ("points", "%"):
-        return digits(value)
-    text = f"{value:.1f}"
-    return "0.0" if text == "-0.0" else text
+    if column.name in ("value", "baseline_value", "chance"):
+        metric = config.family(row["workload"]).headline
+        low, high = (row.get(f"{column.name.removesuffix('_value')}_{end}", math.nan) for end in ("low", "high"))
+        form = (lambda number: f"{100 * number:.1f}") if metric.is_share else (lambda number: f"{number:.3g}")
+        ends = "" if missing(low) or column.name == "chance" else f" ({form(low)} to {form(high)})"
+        return f"{form(value)}{' %' if metric.is_share else ''}{ends}"
+    if column.name in ("busy", "timed_out", "failed", "absent", "control_failed"):
+        return f"{value:.0f}" if value else ""
+    if column.unit == "share":
+        return f"{100 * value:.0f} %"
+    return f"{value:.1e}" if column.name in ("error", "losses") else shown(value, column.factor)
+
+
+def missing(value: Any) -> bool:
+    """Whether a table has no value."""
+    return value is None or value != value
+
+
+def text(value: Any) -> str:
+    """A text of a table; '' of none."""
+    return "" if missing(value) else str(value)
 
 
 def _kind(texts: Sequence[str]) -> str:
     """The kind of some cells: numbers begin with a digit, as '95 %' and '1.2 ms'; long texts may be broken into lines."""
-    if max(map(len, texts)) > UNBROKEN:
+    if max(map(len, texts), default=0) > UNBROKEN:
         return LONG
     numbers = all(text.lstrip("+-")[:1].isdigit() for text in texts if text)
     return NUMBER if numbers else WORD

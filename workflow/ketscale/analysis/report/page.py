@@ -1,6 +1,6 @@
-"""The page of a results folder.
+"""The page of a results folder: a chapter for each study, figures of several, runs, and where the numbers are from.
 
-It has a chapter for each study, figures of several, runs, and where the numbers are from.
+It is made of the tables and the files of the figures alone.
 """
 
 from __future__ import annotations
@@ -16,12 +16,10 @@ from urllib.parse import quote
 
 import jinja2
 
-from ketscale.analysis import catalogue, columns, verdicts
-from ketscale.analysis.analysed import Analysed, Part
-from ketscale.analysis.completeness import FAULTS
-from ketscale.analysis.heavy import pd
-from ketscale.analysis.kinds import kinds
-from ketscale.analysis.kinds.kind import Figure
+from ketscale.analysis import columns, completeness, figures, verdicts
+from ketscale.analysis.analysed import Analysed
+from ketscale.analysis.columns import TABLES
+from ketscale.analysis.kinds import Figure, kinds
 from ketscale.analysis.report import cells, provenance
 from ketscale.analysis.report.cells import LONG, NUMBER, RECORD, Cell, Head, Room, Table
 from ketscale.analysis.wording import listed, shown
@@ -29,13 +27,12 @@ from ketscale.grid import RECORD as RECORD_FILE
 from ketscale.grid import RUNS, Run
 from ketscale.words import counted
 
-PAGE = "page.html.j2"
+TEMPLATE = "page.html.j2"
 # What figures, and rows beyond the first ones of each table, may take of a page, which stays below 5 MB with them. Others
 # are only in their files, to which the page leads.
 FIGURES_BYTES, ROWS_BYTES = 2_800_000, 1_200_000
-WIDE, NARROW = "svg", "narrow.svg"
-# The files of a figure that the page leads to.
-FILES = ("svg", "png", "csv")
+# The files of a figure that the page leads to, and those that it shows.
+FILES, WIDE, NARROW = ("svg", "png", "csv"), "svg", "narrow.svg"
 
 
 @dataclass(frozen=True)
@@ -51,98 +48,65 @@ class Picture:
 
 @dataclass(frozen=True)
 class Chapter:
-    """A study on the page, on one class of hosts: the id of its section, and its answer."""
+    """A study on the page, on one class of hosts: the id of its section, and its row of answers.csv."""
 
     id: str
-    part: Part
+    answer: Mapping[str, Any]
+    notes: Sequence[str]
+    host: str
+    runs: int
     table: Table
     picture: Picture | None
 
 
-@dataclass(frozen=True)
-class Folder:
-    """A results folder on the page. files: its tables, by name."""
-
-    analysed: Analysed
-    chapters: Sequence[Chapter]
-    overviews: Sequence[Picture]
-    runs: Table
-    files: Mapping[str, str]
-
-    @classmethod
-    def of(cls, analysed: Analysed, records: bool) -> Folder:
-        """What the page says of a folder; see `rendered`."""
-        config, known = analysed.config, kinds(analysed.config.families)
-        figures, rows = Room(FIGURES_BYTES), Room(ROWS_BYTES)
-
-        def picture(name: str, of: Figure) -> Picture:
-            paths = {form: f"figures/{quote(name)}.{form}" for form in (*FILES, NARROW)}
-            wide, narrow = (
-                _source(analysed.figures[name][form], paths[form], figures) for form in (WIDE, NARROW)
-            )
-            return Picture(of.title, of.caption, wide, narrow, {form: paths[form] for form in FILES})
-
-        def chapter(part: Part) -> Chapter:
-            # A study on several classes of hosts has a chapter for each.
-            name = f"study-{part.figure.replace('@1', '').replace('@', '-')}"
-            table = cells.told(f"{name}-points", part.answer.rows, "tables/answers.csv", rows)
-            figure = known[part.study.kind].figure
-            drawn = figure and part.figure in analysed.figures
-            return Chapter(name, part, table, picture(part.figure, figure) if figure and drawn else None)
-
-        chapters = [chapter(part) for part in analysed.parts]
-        overviews = [each for each in catalogue.overviews(config) if each.name in analysed.figures]
-        return cls(
-            analysed,
-            chapters,
-            [picture(each.name, each) for each in overviews],
-            _runs(analysed, records, rows),
-            {name: f"tables/{name}.csv" for name, frame in analysed.written.items() if len(frame)},
-        )
-
-    @property
-    def state(self) -> str:
-        """How many runs ended how, for example '69 runs: 66 completed and 3 timed out'."""
-        states = _states(self.analysed)["state"]
-        counts = [f"{count} {state.replace('_', ' ')}" for state, count in sorted(Counter(states).items())]
-        return f"{counted(len(states), 'run')}: {listed(counts)}" if counts else "no runs"
-
-    @property
-    def warnings(self) -> list[str]:
-        """What is to be said of all runs."""
-        states = self.analysed.tables["completeness"]
-        return [str(why) for why in states[states["run"] == "*"]["why"]]
-
-    @property
-    def verdicts(self) -> set[str]:
-        """The words that occur."""
-        answers = [chapter.part.answer for chapter in self.chapters]
-        points = (row.verdict for answer in answers for row in answer.rows)
-        return {*points, *(answer.verdict for answer in answers)}
-
-
-def rendered(analysed: Analysed, records: bool = True) -> bytes:
+def rendered(analysed: Analysed, results: Path, records: bool = True) -> bytes:
     """The page of a results folder. records: whether the records are where the page can lead to them."""
-    folder = Folder.of(analysed, records)
+    config, known, tables = analysed.config, kinds(analysed.config.families), analysed.tables
+    room, rows = Room(FIGURES_BYTES), Room(ROWS_BYTES)
+
+    def picture(name: str, figure: Figure) -> Picture | None:
+        paths = {form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in (*FILES, NARROW)}
+        if not (results / f"{figures.FOLDER}/{name}.{WIDE}").exists():
+            return None
+        wide, narrow = (_source(results / f"{figures.FOLDER}/{name}.{form}", paths[form], room) for form in (WIDE, NARROW))
+        return Picture(figure.title, figure.caption, wide, narrow, {form: paths[form] for form in FILES})
+
+    chapters = []
+    for answer in tables["answers"].to_dict("records"):
+        answer = {str(name): None if cells.missing(value) else value for name, value in answer.items()}
+        kind, host, name = known[answer["kind"]], figures.host_of(answer), figures.name_of(analysed, answer)
+        own = tables[kind.table]
+        own = own[(own["study"] == answer["study"]) & (own["on"].fillna("") == host)]
+        own = own[own["law"] != "probe"] if kind.table == "fits" else own
+        if kind.table == "quality":
+            own = own[own["chosen"].astype(bool) | own["row"].notna() | ((own["failed"] > 0) & (own["n"] == 0))]
+        table = cells.of_study(f"{name}-points", own, TABLES[kind.table], config, rows)
+        (study,) = [each for each in config.studies if each.name == answer["study"]]
+        chapters.append(Chapter(
+            f"study-{name.replace('@', '-')}", answer, cells.text(answer["notes"]).strip().splitlines(), host, len(study.runs),
+            table, picture(name, kind.figure) if kind.figure else None,
+        ))  # fmt: skip
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined,
+        trim_blocks=True, lstrip_blocks=True,
+    )  # fmt: skip
     environment.filters["slug"] = slug
-    environment.filters["said"] = cells.said
-    text = environment.get_template(PAGE).render(
-        title=analysed.config.title,
-        folder=folder,
-        runs=analysed.tables["runs"],
+    words = {*tables["answers"]["verdict"].dropna()}
+    words |= {word for name in ("speed", "quality", "fits") for word in tables[name]["verdict"].dropna()}
+    return environment.get_template(TEMPLATE).render(
+        config=config,
+        complete=analysed.complete,
+        state=_state(tables["runs"]),
+        warning=completeness.warning(tables["runs"]),
+        chapters=chapters,
+        overviews=[made for each in figures.overviews(config) if (made := picture(each.name, each))],
+        listing=_runs(analysed, records, rows),
+        runs=tables["runs"],
         provenance=provenance,
         counted=counted,
-        meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in folder.verdicts},
-        made_from=analysed.sources.digest,
-    )
-    return text.encode()
+        tables=[name for name, frame in tables.items() if len(frame)],
+        meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in words},
+    ).encode()
 
 
 def slug(text: str) -> str:
@@ -150,39 +114,30 @@ def slug(text: str) -> str:
     return re.sub(r"\W+", "-", text).strip("-")
 
 
-def _source(svg: bytes, path: str, room: Room) -> str:
-    data = f"data:image/svg+xml;base64,{base64.b64encode(svg).decode()}"
+def _source(svg: Path, path: str, room: Room) -> str:
+    data = f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
     return data if room.takes(data) else path
 
 
-def _states(analysed: Analysed) -> pd.DataFrame:
-    states = analysed.tables["completeness"]
-    return states[states["run"] != "*"]
+def _state(runs: Any) -> str:
+    """How many runs ended how, for example '69 runs: 66 completed and 3 timed out'."""
+    counts = [f"{count} {state.replace('_', ' ')}" for state, count in sorted(Counter(runs["status"]).items())]
+    return f"{counted(len(runs), 'run')}: {listed(counts)}" if counts else "no runs"
 
 
 def _runs(analysed: Analysed, records: bool, room: Room) -> Table:
     """Every run of the studies: its record, its state, what it measured; those without a record first."""
     numbers = [column for column in columns.RUNS.columns(analysed.config) if column.shown]
-    run = Head("run", RECORD, f"{RUNS}/{{}}/{RECORD_FILE}")
     heads = [
-        run,
-        Head("state"),
-        *(Head(column.title, NUMBER) for column in numbers),
-        Head("why", LONG),
-        Head("studies"),
-    ]
-    measured = {Run.of(row).name: row for row in _rows(analysed.tables["runs"])}
-    found: list[list[Cell]] = []
-    for state in _rows(_states(analysed)):
-        named = str(state["run"]).split(f"{RUNS}/", 1)[-1].removesuffix(f"/{RECORD_FILE}")
-        row: Mapping[str, Any] = measured.get(named, {})
-        values = [shown(row.get(column.name), column.factor) for column in numbers]
-        why = shown(state["why"]) or shown(row.get("busy_why"))
-        linked: Cell = [named] if row and records else named
-        found.append([linked, state["state"].replace("_", " "), *values, why, state["studies"]])
-    found.sort(key=lambda row: row[1] not in FAULTS)
-    return cells.of("runs", heads, found, "tables/runs.csv", room)
-
-
-def _rows(table: pd.DataFrame) -> list[dict[str, Any]]:
-    return [{str(name): value for name, value in row.items()} for row in table.to_dict("records")]
+        Head("run", RECORD, f"{RUNS}/{{}}/{RECORD_FILE}"), Head("state"),
+        *(Head(column.title, NUMBER) for column in numbers), Head("why", LONG), Head("studies"),
+    ]  # fmt: skip
+    made: list[list[Cell]] = []
+    for row in analysed.tables["runs"].to_dict("records"):
+        name, status = Run.of(row).name, str(row["status"])
+        linked: Cell = [name] if status not in completeness.FAULTS and records else name
+        why = cells.text(row["why"]) or cells.text(row["busy_why"])
+        values = [shown(row[column.name], column.factor) for column in numbers]
+        made.append([linked, status.replace("_", " "), *values, why, cells.text(row["studies"])])
+    made.sort(key=lambda row: row[1] not in completeness.FAULTS)
+    return cells.of("runs", heads, made, "tables/runs.csv", room)

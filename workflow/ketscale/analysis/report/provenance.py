@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 
 import ketscale
 from ketscale.analysis.heavy import pd
@@ -16,10 +15,10 @@ TITLE = "KetScale: fast, honestly measured training of hybrid quantum-classical 
 LICENCE = "Apache-2.0"
 
 
-def of(tables: Mapping[str, pd.DataFrame]) -> dict[str, list[str]]:
+def of(runs: pd.DataFrame) -> dict[str, list[str]]:
     """Date, machine, code and data of the runs' records, with all values if records differ."""
-    runs, searches_h = tables["runs"], tables["trials"]["node_hours"].sum()
-    cost = f"{runs['node_hours'].sum():.3g} node-hours, {runs['gpu_hours'].sum():.3g} GPU-hours"
+    searches_h = runs[runs["studies"] == "search"]["node_hours"].sum()
+    cost = f"{runs['node_hours'].sum() - searches_h:.3g} node-hours, {runs['gpu_hours'].sum():.3g} GPU-hours"
     found = {
         "measured": _dates(runs),
         "machine": _distinct(runs, "hardware"),

@@ -1,0 +1,66 @@
+"""The figure of trainability: measures of random circuits against numbers of qubits and layers."""
+
+from __future__ import annotations
+
+from ketscale.analysis.drawing import plots, style
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, pd
+from ketscale.analysis.points import size_axes, variants
+
+# By measure: the label of its axis, and whether it is logarithmic.
+LABELS = {
+    "gradient_square": ("mean squared gradient", True),
+    "frame_1": ("frame potential / Haar's, t = 1", True),
+    "frame_2": ("frame potential / Haar's, t = 2", True),
+    "entanglement": ("entanglement Q", False),
+}
+
+
+def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
+    """The gradient against each size that varies, and the other measures against the first of these."""
+    points = inputs.fits[inputs.fits["law"] == "probe"]
+    if points.empty:
+        return None
+    points = points.assign(hollow=points["failed"] > 0)
+    of_axis = {}
+    for name in ("qubits", "layers"):
+        named = points.assign(line=variants(points, inputs.config, (name, "workload", "batch", "layout")))
+        # Models may differ in a size that no line varies.
+        if name in points and named.groupby(["workload", "line"])[name].nunique().max() > 1:
+            of_axis[name] = named
+    if not of_axis:
+        return None
+    first = next(iter(of_axis))
+    panels = [(name, "gradient_square") for name in of_axis]
+    panels += [(first, measure) for measure in LABELS if measure != "gradient_square"]
+    drawn = [
+        (axis, measure, title, part)
+        for axis, measure in panels
+        for title, part in plots.parts(of_axis[axis][of_axis[axis]["parameter"] == measure], inputs, "line")
+    ]
+    figure, grid = style.panels(len(drawn), least=3.0)
+    for axes, (axis, measure, title, part) in zip(grid, drawn, strict=True):
+        _panel(axes, axis, size_axes(inputs.config)[axis].title, measure, part)
+        axes.set_title(title)
+    style.footnote(figure, points, inputs, "Intervals are over seeds (none below 3)")
+    return figure, of_axis[first]
+
+
+def _panel(axes: Axes, axis: str, title: str, measure: str, part: pd.DataFrame) -> None:
+    """One measure against one size, with what random unitaries have."""
+    from ketscale.engines.circuits import haar
+
+    random = {"gradient_square": haar.gradient, "entanglement": haar.meyer_wallach}.get(measure, lambda qubits: 1.0)
+    label, logarithmic = LABELS[measure]
+    ends = plots.curves(axes, part, axis, "effect", ("low", "high"))
+    reference = part.drop_duplicates(axis).sort_values(axis)
+    if axis == "qubits" or part["circuit_qubits"].nunique() == 1:
+        heights = [random(int(qubits)) for qubits in reference["circuit_qubits"]]
+        axes.plot(reference[axis], heights, color=style.SOFT, lw=1, ls=(0, (1, 2)), zorder=1)
+    axes.set(xlabel=title, ylabel=label, xticks=sorted(set(part[axis])))
+    axes.xaxis.set_major_formatter("{x:g}")
+    if logarithmic:
+        style.log_numbers(axes.yaxis)
+    else:
+        axes.set_ylim(-0.03, 1.03)
+    style.name_lines(axes, ends)

@@ -1,0 +1,86 @@
+"""The figures of a config. The Snakefile imports this, so it imports nothing heavy."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from ketscale.analysis.analysed import Analysed
+from ketscale.analysis.drawing import style
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.drawing.overviews import OVERVIEWS
+from ketscale.analysis.kinds import Figure, kinds
+from ketscale.config import Config
+from ketscale.errors import UserError
+
+# A figure NAME is figures/NAME.{svg,png,narrow.svg,csv} in the results folder; csv: the data drawn.
+FOLDER = "figures"
+
+
+def figures_of(config: Config) -> tuple[Figure, ...]:
+    """The figures of the config's studies: of each study that of its kind, by the study's name, and then the overviews."""
+    known = kinds(config.families)
+    own = ((study.name, known[study.kind].figure) for study in config.studies)
+    return (*(replace(figure, name=name) for name, figure in own if figure), *overviews(config))
+
+
+def overviews(config: Config) -> tuple[Figure, ...]:
+    """The figures of several of the config's studies."""
+
+    def asked(figure: Figure) -> bool:
+        studies = (study for study in config.studies if not figure.kinds or study.kind in figure.kinds)
+        needs = figure.needs
+        return any(needs is None or any(needs(config, run) for run in study.runs) for study in studies)
+
+    return tuple(filter(asked, OVERVIEWS))
+
+
+def drawn(analysed: Analysed, results: Path, paper: bool = False) -> dict[str, dict[str, bytes]]:
+    """The files of each figure that has something to show, by its name and their endings; a study on several classes of hosts
+    has one for each.
+
+    Args:
+        paper: whether they are in the style for papers.
+    """
+    style.theme()
+    tables = {name: frame for name, frame in analysed.tables.items() if name != "answers"}
+    inputs, known = Inputs(analysed.config, results, **tables), kinds(analysed.config.families)
+    found = {}
+    for row in analysed.tables["answers"].to_dict("records"):
+        if figure := known[row["kind"]].figure:
+            found[name_of(analysed, row)] = style.files(figure.draw, inputs.only(row["study"], host_of(row)), paper)
+    for figure in overviews(analysed.config):
+        found[figure.name] = style.files(figure.draw, inputs, paper)
+    return {name: files for name, files in found.items() if files}
+
+
+def host_of(row: dict[str, object]) -> str:
+    """The class of hosts that an answer is of; '' of all."""
+    return row["on"] if isinstance(row["on"], str) else ""
+
+
+def name_of(analysed: Analysed, row: dict[str, object]) -> str:
+    """The name of the figure of an answer: its study's, with the number of the class of hosts if there are several."""
+    if not host_of(row):
+        return str(row["study"])
+    answers = analysed.tables["answers"]
+    hosts = answers[answers["study"] == row["study"]]["on"].tolist()
+    return f"{row['study']}@{hosts.index(row['on']) + 1}"
+
+
+def check(config: Config) -> None:
+    """Check that no study has the name of a figure that is of several, or of another's narrow drawing.
+
+    Raises:
+        UserError: names the study.
+    """
+    taken = {figure.name for figure in OVERVIEWS}
+    for study in config.studies:
+        if study.name.endswith(".narrow"):
+            raise UserError(
+                f"studies.{study.name}: files of narrow figures end in .narrow.svg; rename the study"
+            )
+        if study.name in taken:
+            raise UserError(
+                f"studies.{study.name}: {study.name} is the name of a figure of all studies; rename the study"
+            )

@@ -1,0 +1,201 @@
+"""What the runs of a study must be for its comparison. Each function gives what is wrong and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ketscale.analysis.kinds.speed import WORK, one_by_one
+from ketscale.analysis.points import Point, axis_of, point_of, serial, workers
+from ketscale.config import STEP, Config
+from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.grid import LAYOUT, POINT, Run, Study
+
+Check = Callable[[Study, Config], Iterator[str]]
+
+
+def one_core(study: Study, config: Config) -> Iterator[str]:
+    """Require a run on one core, the reference."""
+    if not any(run.ranks * run.threads == 1 for run in study.runs):
+        yield f"a study of kind {study.kind} needs a run on one core to compare with; add backend: {serial(study.runs[0].backend)}"
+
+
+def several(what: Callable[[Run, Config], Any], noun: str, give: str) -> Check:
+    """Require at least two values of what is compared."""
+
+    def check(study: Study, config: Config) -> Iterator[str]:
+        if len({what(run, config) for run in study.runs}) < 2:
+            yield f"a study of kind {study.kind} compares {noun}, but has only one; give {give}"
+
+    return check
+
+
+def strong(study: Study, config: Config) -> Iterator[str]:
+    """Require one global batch, and a run on one core."""
+    of_size: dict[str, set[int]] = {}
+    for run in study.runs:
+        # If a larger batch needs a larger model, each size has its own.
+        of_size.setdefault(run.size if config.family(run.workload).work else "", set()).add(run.batch)
+    for batches in (sorted(found) for found in of_size.values() if len(found) > 1):
+        yield f"strong scaling has one global batch, not {', '.join(map(str, batches))}; give one, or make it kind: weak"
+    yield from one_core(study, config)
+
+
+def weak(study: Study, config: Config) -> Iterator[str]:
+    """Require a batch in proportion to the workers, and a run on one core.
+
+    In families whose batch is not free, the size may differ too.
+    """
+    series: dict[tuple[Any, ...], dict[float, Run]] = {}
+    for run in study.runs:
+        size = ("size",) if config.family(run.workload).work else ()
+        shares = series.setdefault(run.without("batch", *LAYOUT, *size), {})
+        shares.setdefault(run.batch / workers(run.layout), run)
+        if len(shares) > 1:
+            first, second = shares.values()
+            yield (
+                "weak scaling keeps the batch per worker (batch / (ranks x threads), or batch / GPUs) the same, "
+                f"but batch {first.batch} on {first.layout} and {second.batch} on {second.layout} differ; "
+                "give each layout its batch in points"
+            )
+    yield from one_core(study, config)
+
+
+def break_even(study: Study, config: Config) -> Iterator[str]:
+    """Require several layouts, one of them on one core."""
+    yield from several(lambda run, config: run.layout, "layouts", "several backends")(study, config)
+    yield from one_core(study, config)
+
+
+def features(study: Study, config: Config) -> Iterator[str]:
+    """Require cached and inline features."""
+    if {config.protocols[run.protocol].features for run in study.runs} != {"cached", "inline"}:
+        yield (
+            "a study of kind features compares protocols with features: cached and features: inline; "
+            "give it one of each"
+        )
+
+
+def mistakes(study: Study, config: Config) -> Iterator[str]:
+    """Require a protocol with a misconfiguration, and on one core a fair run before any other."""
+    if not any(config.protocols[run.protocol].mistake for run in study.runs):
+        yield "a study of kind mistakes needs a protocol that sets mistake; give it one"
+    yield from one_core(study, config)
+    first: dict[tuple[Any, ...], Run] = {}
+    for run in study.runs:
+        if run.layout == serial(run.backend):
+            fair = first.setdefault((run.layout, *(getattr(run, name) for name in WORK)), run)
+            if one_by_one(config, fair.simulator) and not one_by_one(config, run.simulator):
+                yield (
+                    f"the first run on one core is the fair one, but {fair.simulator} works sample by "
+                    f"sample; put {run.simulator} before it"
+                )
+
+
+def changes(study: Study, config: Config) -> Iterator[str]:
+    """Require points that differ from the first one in one axis and have a seed of it."""
+    first = study.runs[0]
+    seeds: dict[Point, list[Run]] = {}
+    for run in study.runs:
+        seeds.setdefault(point_of(run), []).append(run)
+    if len(seeds) < 2:
+        yield "a study of kind changes compares points with its first one, but has no other; give it more"
+    for runs in seeds.values():
+        axes = [name for name in POINT if getattr(runs[0], name) != getattr(first, name)]
+        if len(axes) > 1:
+            differ = ", ".join(f"{name} {getattr(first, name)} -> {getattr(runs[0], name)}" for name in axes)
+            yield f"each point must differ from the first one in one axis, and one of them in {differ}; make them points each"
+        if not {run.seed for run in runs} & {run.seed for run in seeds[point_of(first)]}:
+            yield f"{runs[0].name} has no seed in common with the first point, so there is no ratio; give it one"
+
+
+def convergence(study: Study, config: Config) -> Iterator[str]:
+    """Require several simulators, one of them with a step, and runs whose error and step time are measured."""
+    for run in study.runs:
+        family, protocol = config.family(run.workload), config.protocols[run.protocol]
+        if run.simulator not in config.simulators or family.about("error") is None:
+            yield f"the error of simulator {run.simulator} is not measured with {run.workload} and {run.model}; leave it out"
+        if not (protocol.by_epochs and protocol.timed):
+            yield (
+                f"convergence needs a test and the time of a step, but protocol {run.protocol} has no epochs or is "
+                "not timed; give it epochs and timed: true"
+            )
+    names = dict.fromkeys(run.simulator for run in study.runs)
+    steps = [config.simulators[name].step for name in names if name in config.simulators]
+    if len(names) < 2 or not any(steps):
+        yield (
+            "a study of kind convergence compares several simulators, of which at least one takes steps; "
+            f"give simulator a list of them, some with {STEP}"
+        )
+
+
+def sweep(axis: str) -> Check:
+    """Require at least two values of an axis, and that every run has one."""
+
+    def check(study: Study, config: Config) -> Iterator[str]:
+        for run in study.runs:
+            if axis_of(config, run, axis) is None:
+                yield f"models of {run.workload} have no {axis}; give them a study of their own"
+        values = several(lambda run, config: axis_of(config, run, axis), f"values of {axis}", "a list of them")
+        yield from values(study, config)
+
+    return check
+
+
+def quality(study: Study, config: Config) -> Iterator[str]:
+    """Require protocols with epochs, or of fits."""
+    for run in study.runs:
+        if not config.protocols[run.protocol].tested:
+            yield (
+                f"{study.kind} needs validation and test, but protocol {run.protocol} has steps; "
+                "give it a protocol with epochs"
+            )
+
+
+def comparison(study: Study, config: Config) -> Iterator[str]:
+    """Require validation and test, and one headline metric."""
+    yield from quality(study, config)
+    metrics = sorted({config.family(run.workload).headline.name for run in study.runs})
+    if len(metrics) > 1:
+        yield f"comparison joins data sets of one metric, not {', '.join(metrics)}; make a study of each"
+
+
+def adaptation(study: Study, config: Config) -> Iterator[str]:
+    """Require epochs, families that measure adaptation, and a model that adapts for each workload."""
+    yield from quality(study, config)
+    adapted: dict[str, bool] = {}
+    for run in study.runs:
+        adapted[run.workload] = adapted.get(run.workload, False) or config.models[run.model][1].adapts
+    for workload, adapts in adapted.items():
+        if not config.family(workload).course:
+            yield (
+                f"adaptation compares a metric after numbers of adaptation steps, and models of {workload} have none; "
+                "leave it out"
+            )
+        elif not adapts:
+            yield f"adaptation needs a model that adapts, and none is trained on {workload}; add one"
+
+
+def trainability(study: Study, config: Config) -> Iterator[str]:
+    """Require probes of circuits, and several sizes."""
+    for run in study.runs:
+        if config.protocols[run.protocol].probe is None:
+            yield f"trainability needs a protocol with probe, and {run.protocol} trains; give it probe: {{weights: uniform}}"
+        # A model in a file may make its circuit without one.
+        simulator = config.simulators.get(run.simulator)
+        if simulator is not None and not isinstance(simulator, CircuitSimulator):
+            yield f"trainability is about circuits, and {run.model} with simulator {run.simulator} evaluates none; leave it out"
+    if len({run.size for run in study.runs}) < 2:
+        yield "a study of kind trainability compares several numbers of qubits or layers; give a list of them"
+
+
+def parity(study: Study, config: Config) -> Iterator[str]:
+    """Require fp64 and protocols with steps: the losses of the first steps are compared."""
+    for run in study.runs:
+        protocol = config.protocols[run.protocol]
+        if protocol.precision != "fp64":
+            yield f"parity compares losses in fp64, but protocol {run.protocol} has precision: {protocol.precision}"
+        if protocol.fitted:
+            yield f"parity compares the first steps, and {run.model} is fitted without any; leave it out"
+        elif protocol.steps is None:
+            yield f"parity compares the first steps, but protocol {run.protocol} has epochs; give it steps"

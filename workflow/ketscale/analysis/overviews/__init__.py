@@ -1,1 +1,0 @@
-"""Figures of studies of several kinds."""
