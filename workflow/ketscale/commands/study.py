@@ -64,8 +64,8 @@ def add(command: Add) -> None:
         "plan",
         _plan,
         "Say what the missing runs of a study will cost, and which to do first on a budget",
-        "Time, memory and node-hours are learned from records; the plan says nothing about what no record tells. It changes "
-        "nothing.",
+        "Time, memory and node-hours are learned from records; the plan says nothing about what no run has "
+        "measured. It changes nothing.",
     )
     add_config(plan)
     plan.add_argument(
@@ -86,7 +86,7 @@ def add(command: Add) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="another results folder whose records tell costs; may be repeated",
+        help="another results folder to learn costs from; may be repeated",
     )
     forms = plan.add_mutually_exclusive_group()
     for form, text in (
@@ -103,7 +103,7 @@ def add(command: Add) -> None:
         "recommend",
         _recommend,
         "Say on which simulator and layout of this machine a run trains fastest, and how sure that is",
-        "Records of this machine tell; if one is missing, short trials of all candidates take turns.",
+        "Records of this machine decide; if one is missing, short trials of all candidates take turns.",
     )
     recommend.add_argument(
         "record",
