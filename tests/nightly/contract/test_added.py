@@ -19,7 +19,6 @@ import yaml
 
 from ketscale.problems.registry import FAMILIES
 from tests.tiny_study import ROOT, Project, with_family
-from tests.unit.engines.dynamics.test_dynamics import SYSTEMS
 
 PAGE = (ROOT / "docs" / "adding.md").read_text()
 EXAMPLES = ROOT / "docs" / "examples"
@@ -279,4 +278,4 @@ def test_a_propagator_and_an_integrator_of_one_file_are_found_by_their_names_and
     ]
     chosen = "liouville or (pade4 and (reversible or unitary))"
     done = evolved.run(sys.executable, "-m", "pytest", "-q", f"--rootdir={ROOT}", *tests, "-k", chosen)
-    assert f"{len(SYSTEMS) + 2} passed" in done.stdout
+    assert "4 passed" in done.stdout

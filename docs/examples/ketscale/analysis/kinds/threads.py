@@ -27,6 +27,9 @@ THREADS = Kind(
     faults=faults,
     lead=partial(max, key=itemgetter("effect")),
     figure=Figure(
-        "threads", "Threads", "Speedup of one process over one thread.", partial(workers.draw, "speedup over one thread")
+        "threads",
+        "Threads",
+        "Speedup of one process over one thread.",
+        partial(workers.draw, "speedup over one thread"),
     ),
 )
