@@ -175,7 +175,9 @@ class Table:
             OSError: it cannot be read.
         """
         text = {column.name: str for column in self.columns(config) if column.text}
-        return self._typed(pd.read_csv(file, float_precision="round_trip", dtype=text, low_memory=False), config)
+        return self._typed(
+            pd.read_csv(file, float_precision="round_trip", dtype=text, low_memory=False), config
+        )
 
     def _typed(self, frame: pd.DataFrame, config: Config) -> pd.DataFrame:
         columns = {column.name: column for column in self.columns(config)}
@@ -183,7 +185,9 @@ class Table:
         for name in found:
             known, empty = columns.get(str(name)), found[name].isna().all()
             if known and known.text:
-                found[name] = found[name].astype("str") if not empty else pd.Series(index=found.index, dtype="str")
+                found[name] = (
+                    found[name].astype("str") if not empty else pd.Series(index=found.index, dtype="str")
+                )
             elif empty:
                 found[name] = found[name].astype(float)
         return found
@@ -198,7 +202,9 @@ def csv(frame: pd.DataFrame) -> bytes:
     """The content of a table's file."""
     names = list(map(str, frame))
     known = frame.astype(object).where(frame.notna(), None)
-    return csv_of((dict(zip(names, row, strict=True)) for row in known.itertuples(index=False, name=None)), names)
+    return csv_of(
+        (dict(zip(names, row, strict=True)) for row in known.itertuples(index=False, name=None)), names
+    )
 
 
 def _sizes(config: Config) -> Iterator[Column]:
@@ -257,7 +263,9 @@ def _axis(name: str, meaning: str) -> Column:
 def _ends(name: str, of: str, unit: str = "") -> tuple[Column, Column]:
     """The columns of an interval."""
     after = "_s" if unit == "s" else ""
-    return Column(f"{name}low{after}", f"Lower end of {of}", unit=unit), Column(f"{name}high{after}", "Upper end", unit=unit)
+    return Column(f"{name}low{after}", f"Lower end of {of}", unit=unit), Column(
+        f"{name}high{after}", "Upper end", unit=unit
+    )
 
 
 # fmt: off

@@ -48,7 +48,9 @@ def drawn(analysed: Analysed, results: Path, paper: bool = False) -> dict[str, d
     found = {}
     for row in analysed.tables["answers"].to_dict("records"):
         if figure := known[row["kind"]].figure:
-            found[name_of(analysed, row)] = style.files(figure.draw, inputs.only(row["study"], host_of(row)), paper)
+            found[name_of(analysed, row)] = style.files(
+                figure.draw, inputs.only(row["study"], host_of(row)), paper
+            )
     for figure in overviews(analysed.config):
         found[figure.name] = style.files(figure.draw, inputs, paper)
     return {name: files for name, files in found.items() if files}

@@ -147,7 +147,9 @@ def axis_words(config: Config, row: Mapping[Any, Any], names: Iterable[str]) -> 
         if name in axes:
             words.append(counted(value, axes[name]))
         else:
-            words.append(where(value) if name == "layout" else f"batch {value:,.0f}" if name == "batch" else str(value))
+            words.append(
+                where(value) if name == "layout" else f"batch {value:,.0f}" if name == "batch" else str(value)
+            )
     return words
 
 

@@ -208,10 +208,16 @@ def footnote(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str = 
         generated = [name for name in names if inputs.config.block(name)[1].generated]
         parts.append(f"Generated, not measured, data: {listed(generated)}" if generated else "")
         low, high = int(points["n"].min()), int(points["n"].max())
-        parts.append(f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} per point")
+        parts.append(
+            f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} per point"
+        )
         parts += [" and ".join(sorted(set(points[column].dropna()))) for column in ("hardware", "code")]
         flags = points["flag"].dropna() if "flag" in points else ()
-        parts += [words for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT)) if any(flag.startswith(word) for flag in flags)]
+        parts += [
+            words
+            for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT))
+            if any(flag.startswith(word) for flag in flags)
+        ]
     parts.append(unfinished(inputs.runs["status"].value_counts().to_dict()))
     figure.set_label(". ".join(part for part in parts if part) + ".")
 

@@ -30,7 +30,11 @@ class Overall:
 
     @classmethod
     def of(
-        cls, config: Config, tasks: Mapping[Task, set[str]], made: Sequence[Configuration], compared: Sequence[Comparison]
+        cls,
+        config: Config,
+        tasks: Mapping[Task, set[str]],
+        made: Sequence[Configuration],
+        compared: Sequence[Comparison],
     ) -> Overall:
         """From a study's configurations and comparisons."""
         ordered = sorted(compared, key=lambda one: one.of.point)
@@ -131,7 +135,10 @@ class Overall:
         }  # fmt: skip
         if len(self.scores) < ranks.FEWEST_DATA or len(self.scores[0]) < ranks.FEWEST_MODELS:
             return
-        difference, p = ranks.critical_difference(len(self.scores[0]), len(self.scores)), ranks.friedman(self.scores)
+        difference, p = (
+            ranks.critical_difference(len(self.scores[0]), len(self.scores)),
+            ranks.friedman(self.scores),
+        )
         for model, rank in sorted(ranks.mean_ranks(self.scores).items(), key=lambda each: (each[1], each[0])):
             yield {
                 "row": "rank", "point": model, "model": model, "effect": rank, "unit": "mean rank", "n": len(self.scores),

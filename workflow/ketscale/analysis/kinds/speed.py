@@ -186,9 +186,7 @@ def _shares(row: Mapping[str, Any], ratio: Estimate | None) -> dict[str, Any]:
     }
 
 
-def _named(
-    kind: Speed, made: list[dict[str, Any]], study: Study, config: Config
-) -> list[str]:
+def _named(kind: Speed, made: list[dict[str, Any]], study: Study, config: Config) -> list[str]:
     """Each point in words: whatever varies in the study."""
     if not made:
         return []
@@ -230,9 +228,7 @@ def _single_processes(points: Points) -> dict[tuple[Any, ...], list[Group]]:
     return {work: [points[key] for *_, key in sorted(ranked)] for work, ranked in found.items()}
 
 
-def _over_best_serial(
-    group: Group, alone: Mapping[Any, list[Group]], collected: Collected
-) -> dict[str, Any]:
+def _over_best_serial(group: Group, alone: Mapping[Any, list[Group]], collected: Collected) -> dict[str, Any]:
     """The speedup over the best that one process does on at most as many cores, with any simulator."""
     count = workers(group[0]["layout"])
     if count == 1:
@@ -240,7 +236,11 @@ def _over_best_serial(
     for each in alone.get(_work(group[0]), ()):
         if workers(each[0]["layout"]) <= count and not (found := collected.times.speedup(group, each)).why:
             first, ratio = each[0], found.ratio
-            ends = {"over_serial": ratio.value, "over_serial_low": ratio.low, "over_serial_high": ratio.high} if ratio else {}
+            ends = (
+                {"over_serial": ratio.value, "over_serial_low": ratio.low, "over_serial_high": ratio.high}
+                if ratio
+                else {}
+            )
             return {**ends, "serial": f"{first['simulator']} on {where(first['layout'])}"}
     return {}
 
@@ -248,10 +248,11 @@ def _over_best_serial(
 # ---------------------------------------------------------------- what a point is compared with
 
 
-
 def one_worker(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
     """The same simulator on one rank and one thread, or on one GPU."""
-    return _measured_point(group, collected.points.get(point({**group[0], "layout": serial(group[0]["backend"])})))
+    return _measured_point(
+        group, collected.points.get(point({**group[0], "layout": serial(group[0]["backend"])}))
+    )
 
 
 def _measured_point(group: Group, other: Group | None) -> Group | None:
@@ -264,12 +265,18 @@ def _measured_point(group: Group, other: Group | None) -> Group | None:
 def its_share(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
     """One worker with its share of the batch; where that needs another size, the size that is most alike."""
     first = group[0]
-    wanted = {**first, "layout": serial(first["backend"]), "batch": first["batch"] // workers(first["layout"])}
+    wanted = {
+        **first,
+        "layout": serial(first["backend"]),
+        "batch": first["batch"] // workers(first["layout"]),
+    }
     if first["sample_work"] is None:
         return _measured_point(group, collected.points.get(point(wanted)))
     parts = set(first["size"].split("-"))
     able = [
-        each for each in collected.points.values() if point({**wanted, "size": each[0]["size"]}) == point(each[0])
+        each
+        for each in collected.points.values()
+        if point({**wanted, "size": each[0]["size"]}) == point(each[0])
     ]
     alike = max(able, key=lambda each: len(parts & set(each[0]["size"].split("-"))), default=None)
     return _measured_point(group, alike)
@@ -294,7 +301,9 @@ def fair(group: Group, points: Points, collected: Collected, study: Study) -> Gr
 
 def mistake(config: Config, row: Mapping[str, Any]) -> str:
     """What is misconfigured at a point, in words; '' where nothing is."""
-    return ", ".join(filter(None, (row["mistake"] or "", "sample by sample" * one_by_one(config, row["simulator"]))))
+    return ", ".join(
+        filter(None, (row["mistake"] or "", "sample by sample" * one_by_one(config, row["simulator"])))
+    )
 
 
 def one_by_one(config: Config, name: str) -> bool:
@@ -347,7 +356,11 @@ def smallest(axis: str) -> Reference:
     def reference(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
         key = line_of(axis, group, collected.config)
         line = [each for each in points.values() if line_of(axis, each, collected.config) == key]
-        timed = [(value_of(axis, each, collected.config), number) for number, each in enumerate(line) if _step(each)]
+        timed = [
+            (value_of(axis, each, collected.config), number)
+            for number, each in enumerate(line)
+            if _step(each)
+        ]
         own = value_of(axis, group, collected.config)
         return group if not timed or min(timed)[0] >= own else line[min(timed)[1]]
 
@@ -366,11 +379,17 @@ def as_exact(group: Group, points: Points, collected: Collected, study: Study) -
         return collected.config.simulators[each[0]["simulator"]].step is None
 
     alike = [each for each in points.values() if all(each[0][name] == group[0][name] for name in WORK)]
-    errors = {point(each[0]): error for each in alike if (error := _worst("error", each, collected.config)) is not None}
+    errors = {
+        point(each[0]): error
+        for each in alike
+        if (error := _worst("error", each, collected.config)) is not None
+    }
     own = errors.get(point(group[0]))
     if own is None:
         return group
-    floor = max((errors[key] for each in alike if (key := point(each[0])) in errors and exact(each)), default=0.0)
+    floor = max(
+        (errors[key] for each in alike if (key := point(each[0])) in errors and exact(each)), default=0.0
+    )
     able = [
         (step, max(error, floor), each[0]["simulator"], number)
         for number, each in enumerate(alike)
@@ -406,7 +425,9 @@ def method(simulator: Simulator) -> str:
     usual = {field.name: field.default for field in msgspec.structs.fields(simulator)}
     content = simulator.content()
     return ", ".join(
-        str(value) for name, value in content.items() if name not in (STEP, TOLERANCE) and value != usual[name]
+        str(value)
+        for name, value in content.items()
+        if name not in (STEP, TOLERANCE) and value != usual[name]
     )
 
 
