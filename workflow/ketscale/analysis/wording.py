@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ketscale.analysis.heavy import pd
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, layout
 from ketscale.words import counted, spelled

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ketscale.analysis import comparability, laws, verdicts
+from ketscale.analysis import laws, verdicts
 from ketscale.analysis.collected import SUBJECT, Collected
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.heavy import np, pd
