@@ -176,7 +176,7 @@ class Table:
         """
         text = {column.name: str for column in self.columns(config) if column.text}
         return self._typed(
-            pd.read_csv(file, float_precision="round_trip", dtype=text, low_memory=False), config
+            pd.read_csv(file, dtype=text, low_memory=False), config
         )
 
     def _typed(self, frame: pd.DataFrame, config: Config) -> pd.DataFrame:

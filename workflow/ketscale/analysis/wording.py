@@ -72,7 +72,7 @@ def amount(value: float, low: float | None, high: float | None, unit: str) -> tu
     form = (lambda number: f"{number:.1f}") if unit == "points" else digits
     form = (lambda number: f"{number:.2g}") if unit == "relative difference" else form
     interval = "" if low is None or high is None else f"{form(low)} to {form(high)}"
-    number = "" if math.isnan(value) else form(value)
+    number = "" if math.isnan(value) else "no" if unit == "relative difference" and not value else form(value)
     return f"{number} {words.get(unit, unit)}".strip(), interval
 
 

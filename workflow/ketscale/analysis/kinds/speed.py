@@ -60,13 +60,14 @@ class Speed(NamedTuple):
     """How a kind of study compares points.
 
     reference: of each point. growth: how many times as much a step does as that of its reference, by which the ratio of
-    times is multiplied. slower: whether the effect is how much longer a step takes, not how much faster. more: further columns
-    of a point. words: a point in words, by default whatever varies in the study.
+    times is multiplied. slower: whether the effect is how much longer a step takes, not how much faster. by_time: whether the
+    rows of the same work are in the order of their times. more: further columns of a point. words: a point in words, by default whatever varies in the study.
     """
 
     reference: Reference
     growth: Callable[[Group, Group, Collected], float] = lambda group, other, collected: 1.0
     slower: bool = False
+    by_time: bool = False
     more: Callable[[Group, Collected, Study], Mapping[str, Any]] = lambda group, collected, study: {}
     words: Callable[[Config, Study, Run], str] = lambda config, study, run: ""
 
@@ -84,6 +85,9 @@ def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, 
         points = {
             key: sorted(here.points[key], key=itemgetter("seed")) for key in asked if key in here.points
         }
+        if kind.by_time:
+            place = {work: number for number, work in enumerate(dict.fromkeys(map(_place, points)))}
+            points = dict(sorted(points.items(), key=lambda one: (place[_place(one[0])], _step(one[1]) or math.inf)))
         alone, made = _single_processes(here.points), []
         for key, group in points.items():
             # What was measured elsewhere is not absent.
@@ -108,6 +112,11 @@ def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, 
             yield row | _effect(kind, found, row) | {
                 "point": name, "reference": reference, "verdict": verdict, "why": "; ".join(filter(None, (why, hosts))),
             }  # fmt: skip
+
+
+def _place(key: Point) -> tuple[Any, ...]:
+    """The values of a point that are equal where the work is."""
+    return tuple(value for name, value in zip(POINT, key, strict=True) if name in WORK)
 
 
 def _compared(
@@ -508,11 +517,11 @@ SPEED: Mapping[str, Speed] = {
     "strong": Speed(one_worker),
     "weak": Speed(its_share, work),
     "break-even": Speed(one_worker),
-    "simulator": Speed(fastest("simulator", *WORK, "protocol"), slower=True),
-    "features": Speed(fastest("features", *WORK), slower=True),
+    "simulator": Speed(fastest("simulator", *WORK, "protocol"), slower=True, by_time=True),
+    "features": Speed(fastest("features", *WORK), slower=True, by_time=True),
     "mistakes": Speed(fair, slower=True, more=accounts, words=misconfigured),
     "changes": Speed(baseline, samples, more=losses, words=change),
-    "convergence": Speed(as_exact, slower=True, more=errors),
+    "convergence": Speed(as_exact, slower=True, by_time=True, more=errors),
     "batch": Speed(smallest("batch"), batches),
 }
 
