@@ -450,6 +450,7 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("value", "Its estimate over splits, seeds and test samples, on test data with the best weights", shown=True), *_ends("value_", "its 95 % interval"),
     *COMPARED,
     Column("pairs", "Number of pairs of seeds", heading="n", shown=True),
+    Column("errors", "The error of each of several targets", heading="error of each", shown=True, text=True),
     Column("splits", "Number of splits of the same data that are joined"),
     Column("n", "Number of seeds that were completed, of all splits"),
     Column("failed", "Number of seeds that were not", shown=True),

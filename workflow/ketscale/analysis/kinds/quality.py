@@ -73,7 +73,7 @@ def table(
     chosen = {one.of.point: one for one in compared}
     config = collected.config
     found = [
-        _reached(study, each, config)
+        _reached(study, each, collected)
         | ({} if (one := chosen.get(each.point)) is None else _compared(one, compared, collected))
         for each in made
     ]
@@ -90,8 +90,9 @@ def table(
     return [{name: value for name, value in row.items() if name != "workload_of_size"} for row in found]
 
 
-def _reached(study: Study, each: Configuration, config: Config) -> QualityRow:
+def _reached(study: Study, each: Configuration, collected: Collected) -> QualityRow:
     """What a configuration has reached by itself."""
+    config = collected.config
     first, completed = each.group[0], [row for row in each.group if row["status"] == "completed"]
     reached, means = each.estimate(), {}
     for name, column in {
@@ -140,6 +141,18 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
             "control_budget": one.to.budget and spent(one.to.budget),
         }  # fmt: skip
     return row
+
+
+def _errors(completed: Group, collected: Collected) -> str:
+    """The error of each of several targets, mean over seeds, in words; '' of one target."""
+    qualities = [collected.records[Run.of(row)].quality for row in completed]
+    errors = [found for one in qualities if one and isinstance(found := one.test.get("errors"), list)]
+    if not errors:
+        return ""
+    workload = collected.config.block(completed[0]["workload"])[1]
+    names = getattr(workload, "target_columns", ()) or [f"target {number}" for number, _ in enumerate(errors[0], 1)]
+    means = (statistics.fmean(values) for values in zip(*errors, strict=True))
+    return ", ".join(f"{name} {mean:.3g}" for name, mean in zip(names, means, strict=True))
 
 
 def _ends(name: str, found: Estimate | None) -> dict[str, float | None]:
