@@ -45,7 +45,7 @@ class Analysed:
         """
         collected, runs = read(config, results)
         known, history = kinds(config.families), list(_history(config, collected, results))
-        made: dict[str, list[Row]] = {
+        made: dict[str, list[Any]] = {
             "runs": runs,
             "history": history,
             "answers": [],

@@ -198,6 +198,11 @@ def taken(table: Table, one: Any) -> dict[str, Any]:
     return {part.name: part.of(one) for part in table.parts if isinstance(part, Column) and part.of}
 
 
+def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
 def csv(frame: pd.DataFrame) -> bytes:
     """The content of a table's file."""
     names = list(map(str, frame))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import replace
+from typing import Any
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
@@ -109,14 +110,14 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     asked = [study.name for study in inputs.config.studies if study.kind in SPANS_OF]
     runs = of_studies(inputs.runs, asked)
     runs = runs[(runs["status"] == "completed") & (runs["timed"] == True) & runs["sampled_step_s"].notna()]  # noqa: E712
-    columns = [name for name in runs if name.startswith("span_") and not name.endswith(".total_s")]
+    columns = [name for name in map(str, runs) if name.startswith("span_") and not name.endswith(".total_s")]
     if runs.empty or not columns:
         return None
     bar = [*POINT, "features", "hardware"]
     some_quiet = runs.groupby(bar)["quiet"].transform("any").astype(bool)
     runs = runs[runs["quiet"].astype(bool) | ~some_quiet]
     sizes = list(size_axes(inputs.config))
-    how = {
+    how: dict[str, Any] = {
         **dict.fromkeys(columns, "median"),
         "sampled_step_s": "median",
         "quiet": "all",
@@ -186,7 +187,7 @@ def curves(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
             [f"validation_{metric.name}", "seed"], ascending=[metric.better == "down", True]
         )
         best = ordered.iloc[0]
-        run = Run.of(best)
+        run = Run.of({str(name): value for name, value in best.items()})
         file = inputs.results / run.folder / CURVES
         if family.curves is None or not file.exists():
             continue

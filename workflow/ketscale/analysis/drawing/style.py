@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import math
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -189,7 +190,7 @@ def footnote(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str = 
             for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT))
             if any(flag.startswith(word) for flag in flags)
         ]
-    parts.append(unfinished(inputs.runs["status"].value_counts().to_dict()))
+    parts.append(unfinished(Counter(inputs.runs["status"])))
     figure.set_label(". ".join(part for part in parts if part) + ".")
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from ketscale.analysis import laws, verdicts
 from ketscale.analysis.collected import Collected
@@ -107,14 +108,10 @@ def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str
     return said
 
 
-def _speed(
-    name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: object
-) -> Kind:
+def _speed(name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: Any) -> Kind:
     made = kind or SPEED[name]
-    lead = {"lead": nearest if made.slower and name != "mistakes" else largest, **more}
-    return Kind(
-        name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **lead
-    )  # type: ignore[arg-type]
+    more = {"lead": nearest if made.slower and name != "mistakes" else largest, **more}
+    return Kind(name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **more)
 
 
 def _sweep(axis: SizeAxis) -> Kind:

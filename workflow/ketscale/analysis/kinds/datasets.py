@@ -68,7 +68,7 @@ class Overall:
             if head and head.effect():
                 failed = any(each.failed for each in head.sides)
                 counted = head.effect(failed=failed) if head.of.metric.is_share or not failed else None
-                made.append(counted and self._scaled(counted.value))
+                made.append(self._scaled(counted.value) if counted else None)
             elif lost := self.lost(task):
                 made.append(100 * lost if self.unit == "points" else None)
         return made
@@ -164,7 +164,7 @@ class Overall:
         if own and all(each.failed and not each.tests for each in own):
             return -math.inf
         one = self.chosen.get((task, model))
-        reached = one and one.of.estimate()
+        reached = one.of.estimate() if one else None
         if one is None or reached is None or one.incomparable:
             return None
         metric, failed, n, value = one.of.metric, len(one.of.failed), len(one.of.tests), reached.value

@@ -112,7 +112,7 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
         "cohort": max((row["cohort"] for row in completed), default=1),
         "metric": each.metric.name, **_ends("value", reached), "chance": each.chance,
         "shared": max((row["shared"] for row in completed if row["shared"] is not None), default=None),
-        **means, "chosen": False, "verdict": "", "reference": "",
+        **means, "errors": _errors(completed, collected), "chosen": False, "verdict": "", "reference": "",
         "why": comparability.hindrance(each.keys) or each.failures,
         "hardware": "; ".join(sorted({row["hardware"] for row in completed})) or first["hardware"],
         "code": first["code"],

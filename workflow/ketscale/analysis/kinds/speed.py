@@ -92,7 +92,7 @@ def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, 
         for key, group in points.items():
             # What was measured elsewhere is not absent.
             absent = asked[key] - {row["seed"] for row in collected.points[key]}
-            row = {"study": study.name, "kind": study.kind, "on": host, "absent": len(absent)}
+            row: dict[str, Any] = {"study": study.name, "kind": study.kind, "on": host, "absent": len(absent)}
             other = kind.reference(group, points, here, study)
             row |= _measured(group, here) | _over_best_serial(group, alone, here)
             row |= kind.more(group, here, study)

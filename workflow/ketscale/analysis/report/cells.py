@@ -89,7 +89,7 @@ def of_study(name: str, rows: pd.DataFrame, table: columns.Table, config: Config
         Head("n", NUMBER), Head("verdict", VERDICT), Head("why", LONG), *(Head(column.heading or column.name.replace("_", " "), NUMBER) for column in more),
     ]  # fmt: skip
     made: list[list[Cell]] = []
-    for row in rows.to_dict("records"):
+    for row in columns.rows(rows):
         effect, interval = (
             ("", "")
             if missing(row["effect"])

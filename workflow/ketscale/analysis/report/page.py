@@ -74,8 +74,8 @@ def rendered(analysed: Analysed, results: Path, records: bool = True) -> bytes:
         return Picture(figure.title, figure.caption, wide, narrow, {form: paths[form] for form in FILES})
 
     chapters = []
-    for answer in tables["answers"].to_dict("records"):
-        answer = {str(name): None if cells.missing(value) else value for name, value in answer.items()}
+    for answer in columns.rows(tables["answers"]):
+        answer = {name: None if cells.missing(value) else value for name, value in answer.items()}
         kind, host, name = known[answer["kind"]], figures.host_of(answer), figures.name_of(analysed, answer)
         own = tables[kind.table]
         own = own[(own["study"] == answer["study"]) & (own["on"].fillna("") == host)]
@@ -143,7 +143,7 @@ def _runs(analysed: Analysed, records: bool, room: Room) -> Table:
         *(Head(column.title, NUMBER) for column in numbers), Head("why", LONG), Head("studies"),
     ]  # fmt: skip
     made: list[list[Cell]] = []
-    for row in analysed.tables["runs"].to_dict("records"):
+    for row in columns.rows(analysed.tables["runs"]):
         name, status = Run.of(row).name, str(row["status"])
         linked: Cell = [name] if status not in completeness.FAULTS and records else name
         why = cells.text(row["why"]) or cells.text(row["busy_why"])
