@@ -175,9 +175,7 @@ class Table:
             OSError: it cannot be read.
         """
         text = {column.name: str for column in self.columns(config) if column.text}
-        return self._typed(
-            pd.read_csv(file, dtype=text, low_memory=False), config
-        )
+        return self._typed(pd.read_csv(file, dtype=text, low_memory=False), config)
 
     def _typed(self, frame: pd.DataFrame, config: Config) -> pd.DataFrame:
         columns = {column.name: column for column in self.columns(config)}

@@ -145,7 +145,8 @@ def axis_words(config: Config, row: Mapping[Any, Any], names: Iterable[str]) -> 
         if value is None or value != value:
             continue
         if name in axes:
-            words.append(counted(value, axes[name]))
+            # A classical model has no size.
+            words += [counted(value, axes[name])] if value else []
         else:
             words.append(
                 where(value) if name == "layout" else f"batch {value:,.0f}" if name == "batch" else str(value)

@@ -111,7 +111,9 @@ def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str
 def _speed(name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: Any) -> Kind:
     made = kind or SPEED[name]
     more = {"lead": nearest if made.slower and name != "mistakes" else largest, **more}
-    return Kind(name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **more)
+    return Kind(
+        name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **more
+    )
 
 
 def _sweep(axis: SizeAxis) -> Kind:

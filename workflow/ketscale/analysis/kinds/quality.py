@@ -150,7 +150,9 @@ def _errors(completed: Group, collected: Collected) -> str:
     if not errors:
         return ""
     workload = collected.config.block(completed[0]["workload"])[1]
-    names = getattr(workload, "target_columns", ()) or [f"target {number}" for number, _ in enumerate(errors[0], 1)]
+    names = getattr(workload, "target_columns", ()) or [
+        f"target {number}" for number, _ in enumerate(errors[0], 1)
+    ]
     means = (statistics.fmean(values) for values in zip(*errors, strict=True))
     return ", ".join(f"{name} {mean:.3g}" for name, mean in zip(names, means, strict=True))
 

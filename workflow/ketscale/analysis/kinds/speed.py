@@ -87,7 +87,9 @@ def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, 
         }
         if kind.by_time:
             place = {work: number for number, work in enumerate(dict.fromkeys(map(_place, points)))}
-            points = dict(sorted(points.items(), key=lambda one: (place[_place(one[0])], _step(one[1]) or math.inf)))
+            points = dict(
+                sorted(points.items(), key=lambda one: (place[_place(one[0])], _step(one[1]) or math.inf))
+            )
         alone, made = _single_processes(here.points), []
         for key, group in points.items():
             # What was measured elsewhere is not absent.
