@@ -106,8 +106,7 @@ def size_words(config: Config, workload: str, size: str) -> str:
     """A size in words, such as '4 qubits, 3 circuit layers'; empty for a classical model."""
     axes = config.family(workload).sizes
     values = decode(axes, size)
-    words = [counted(values[axis.name], axis) for axis in axes]
-    return ", ".join(words) if any(values.values()) else ""
+    return ", ".join(counted(values[axis.name], axis) for axis in axes if values[axis.name])
 
 
 def counted(value: float, axis: SizeAxis) -> str:

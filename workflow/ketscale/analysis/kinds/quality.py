@@ -87,6 +87,8 @@ def table(
             size = size_words(config, row["workload_of_size"], row["size"])
             name = ", ".join(filter(None, (row["model"], size, variant)))
             row["point"] = f"{row['workload']}: {name}"
+    # What has a verdict comes first.
+    found.sort(key=lambda row: (not row["verdict"], not row["chosen"]))
     return [{name: value for name, value in row.items() if name != "workload_of_size"} for row in found]
 
 
@@ -289,12 +291,10 @@ def over_data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
         else replace(one, verdict="", why="")
         for one in compared
     ]
-    yield from table(study, made, compared, collected)
+    about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
     overall = Overall.of(config, tasks, made, compared)
-    yield from (
-        {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0, **row}
-        for row in overall.rows()
-    )
+    whole, *ranks = ({**about, **row} for row in overall.rows())
+    yield from (whole, *table(study, made, compared, collected), *ranks)
 
 
 def _against_best(one: Comparison, tasks: dict[Task, set[str]], config: Config) -> Comparison:
