@@ -50,7 +50,7 @@ def test_tensorboard_shows_every_run_with_its_history_its_metrics_and_its_settin
     from tensorboard.plugins.hparams import metadata
 
     said = export(capsys, "tensorboard")
-    assert said == "2 runs in out; 1 record refused or stale: tensorboard --logdir out\n"
+    assert said == "2 of 3 records in out: tensorboard --logdir out\n"
     found = {run: EventAccumulator(str(Path("out", run.name))).Reload() for run in runs[:2]}
     first, second = found.values()
     losses = first.Scalars("history/train_loss")
@@ -59,7 +59,6 @@ def test_tensorboard_shows_every_run_with_its_history_its_metrics_and_its_settin
     assert [one.step for one in first.Scalars("history/epoch_s")] == [10]
     assert first.Scalars("test_loss")[0].value == pytest.approx(0.7)
     assert "test_confusion" not in first.Tags()["scalars"] and "test_loss" not in second.Tags()["scalars"]
-    assert second.Tensors("status/text_summary")[0].tensor_proto.string_val == [b"out_of_memory"]
     begin = first.SummaryMetadata("_hparams_/session_start_info").plugin_data.content
     settings = metadata.parse_session_start_info_plugin_data(begin).hparams
     assert settings["run.seed"].number_value == 0 and settings["run.model"].string_value == "vqc"
@@ -72,12 +71,9 @@ def test_mlflow_finds_every_run_with_its_history_its_metrics_and_its_settings(ca
     from mlflow import MlflowClient
 
     said = export(capsys, "mlflow")
-    assert (
-        said
-        == "2 runs in out; 1 record refused or stale: mlflow ui --backend-store-uri sqlite:///out/mlflow.db\n"
-    )
+    assert said == "2 of 3 records in out: mlflow ui --backend-store-uri sqlite:///out/mlflow.db\n"
     client = MlflowClient("sqlite:///out/mlflow.db")
-    experiment = client.get_experiment_by_name("digits")
+    experiment = client.get_experiment_by_name("results")
     found = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}
     assert set(found) == {run.name for run in runs[:2]}
     first, second = (found[run.name] for run in runs[:2])
@@ -93,8 +89,7 @@ def test_mlflow_finds_every_run_with_its_history_its_metrics_and_its_settings(ca
     assert losses[0].value == 0.9 and math.isnan(losses[1].value)
     assert first.data.metrics["test_loss"] == 0.7 and "test_loss" not in second.data.metrics
     assert first.data.params["protocol.learning_rate"] == "0.001" and first.data.params["run.model"] == "vqc"
-    assert second.data.tags["reason"] == "NaN at step 3"
-    assert Path("out").resolve().as_uri() in experiment.artifact_location
+    assert second.data.params["status"] == "out_of_memory"
 
 
 @pytest.mark.parametrize("form, package", [("tensorboard", "tensorboard"), ("mlflow", "mlflow-skinny")])

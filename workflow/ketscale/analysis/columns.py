@@ -551,20 +551,6 @@ CURVES = Table("curves", "What trained models do over time, for the runs of accu
     Column("time", "Time"),
     Column("value", "Value at that time"),
 ))
-# What `ketscale compare` writes.
-COMPARED = Table("compared", "Points that two results folders A and B have in common, and measures of them. `ketscale compare --csv` and `--json` write it.", (
-    *(replace(column, of=partial(lambda name, change: change.at.get(name), column.name)) for column in (*(_AXES[name] for name in POINT), HARDWARE)),
-    Column("points", "Number of points that are taken together; 1 of a point alone", attrgetter("points")),
-    Column("measure", "What is compared: a column of runs.csv, a metric on test data, or `losses`, the largest relative difference of the first ones", attrgetter("measure")),
-    Column("change_is", "`ratio` (B over A) or `difference` (B less A)", lambda change: "ratio" if change.ratio else "difference"),
-    Column("seeds", "Number of pairs of the same seed; empty of several points", lambda change: change.found.n if change.points == 1 else None),
-    Column("outliers", "Number of outliers among them, which below 15 pairs are left out", attrgetter("found.outliers")),
-    Column("a", "Its value in A", attrgetter("a")), Column("b", "Its value in B", attrgetter("b")),
-    Column("change", "The change from A to B", attrgetter("found.value")),
-    Column("low", "Lower end of its 95 % interval", attrgetter("found.low")), Column("high", "Upper end", attrgetter("found.high")),
-    Column("verdict", "What the interval says, all verdicts together; empty of what has none", attrgetter("verdict")),
-    Column("why", "Why there is no change, such as other packages", attrgetter("why")),
-))
 # fmt: on
 
 # Each NAME is tables/NAME.csv in the results folder. Every config has all of them; some may be empty.

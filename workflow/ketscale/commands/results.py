@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from ketscale import grid
 from ketscale.commands import Add, add_source, json_object
 from ketscale.errors import UserError
 
@@ -41,8 +43,8 @@ def add(command: Add) -> None:
         "compare",
         _compare,
         "Compare two results folders: what became faster, slower, better or worse beyond noise",
-        "Runs are paired if axes, seed, settings, data and hardware are the same. Exits with 1 if in B something is "
-        "slower or worse, has other losses or no longer completes, else with 0.",
+        "Runs are paired by axes and seed, if their hosts and data agree. Exits with 1 if in B something is slower or "
+        "worse, differs in its losses or no longer completes, else with 0.",
     )
     compare.add_argument("a", type=Path, metavar="A", help="the results folder to compare with")
     compare.add_argument("b", type=Path, metavar="B", help="the results folder that is judged")
@@ -59,8 +61,8 @@ def add(command: Add) -> None:
     export = command(
         "export",
         _export,
-        "Write the histories and metrics of a results folder for TensorBoard or MLflow",
-        "Their own libraries write, offline. Runs whose record cannot be used are left out and counted.",
+        "Write the histories, settings and metrics of a results folder for TensorBoard or MLflow",
+        "Records that cannot be used are left out.",
     )
     export.add_argument("folder", type=Path, metavar="FOLDER", help="the results folder")
     export.add_argument("--to", choices=("tensorboard", "mlflow"), required=True, help="who shall read it")
@@ -105,8 +107,20 @@ def _report(options: argparse.Namespace) -> None:
 
 def _compare(options: argparse.Namespace) -> int:
     from ketscale.analysis import compare
+    from ketscale.analysis.heavy import pd
+    from ketscale.files import write_atomic, write_csv
 
-    return compare.run(options.a, options.b, options.threshold, options.json, options.csv)
+    found = compare.compare(options.a, options.b, options.threshold)
+    if options.json:
+        write_atomic(options.json, (json.dumps(found, indent=1, allow_nan=False) + "\n").encode())
+    if options.csv:
+        write_csv(options.csv, found["rows"], [*compare.COLUMNS])
+    table = pd.DataFrame(found["rows"], columns=[*compare.COLUMNS])
+    alike = [name for name in (*grid.POINT, "hardware") if table[name].nunique() == 1 < len(table)]
+    text = table.drop(columns=alike).to_string(index=False, float_format="{:.4g}".format, na_rep="")
+    counts = table["verdict"].value_counts()
+    print(*found["notes"], text, ", ".join(f"{count} {word}" for word, count in counts.items()), sep="\n")
+    return int(bool(found["failed"]) or any(word in compare.REGRESSIONS for word in counts.index))
 
 
 def _export(options: argparse.Namespace) -> None:
