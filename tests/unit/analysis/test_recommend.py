@@ -36,7 +36,7 @@ def advised(monkeypatch, steps, failed=None):
     by_run = {run: dict(enumerate(steps[run.layout])) for run in runs if run.layout in steps}
     lost = {run: failed[run.layout] for run in runs if failed and run.layout in failed}
     monkeypatch.setattr(trials, "run", lambda *_: (by_run, lost))
-    *rows, _, answer = recommend.recommend(config, runs, Path(), 60.0).splitlines()
+    *rows, _, answer = recommend.recommend(config, runs, 60.0).splitlines()
     return {row.split()[1]: row for row in rows[1:]}, answer
 
 
@@ -72,18 +72,17 @@ def test_rounds_are_taken_in_turns_until_the_time_is_over(monkeypatch):
     config, now, calls = study(), [0.0], []
     runs = candidates(config, ONE, TWO, "cpu-n1r1t4", "cpu-n1r1t8")
 
-    def trial(config, settings, root, limit_s):
-        assert (settings.protocol.steps, settings.protocol.timed) == (40, True)
-        calls.append((settings.run.threads, settings.run.seed))
+    def trial(results, settings, seed, limit_s):
+        calls.append((settings.run.threads, seed))
         now[0] += 10
         return {1: 1.0, 2: 2.0, 4: 3.5, 8: "it failed"}[settings.run.threads]
 
     monkeypatch.setattr(trials, "_step_s", trial)
     monkeypatch.setattr(trials.time, "monotonic", lambda: now[0])
-    steps, failed = trials.run(config, runs, Path(), 75.0)
+    steps, failed = trials.run(config, runs, 75.0)
     assert calls == [(1, 0), (2, 0), (4, 0), (8, 0), (1, 1), (2, 1), (1, 2), (2, 2)]
     assert [len(steps[run]) for run in runs[:3]] == [3, 3, 1] and failed == {runs[3]: "it failed"}
-    assert set(trials.run(config, runs, Path(), 0.0)[1]) == set(runs)
+    assert set(trials.run(config, runs, 0.0)[1]) == set(runs)
 
 
 def test_what_the_config_or_the_machine_has_not_is_refused():

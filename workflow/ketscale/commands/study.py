@@ -244,7 +244,7 @@ def _recommend(options: argparse.Namespace) -> None:
         else host.layouts(machine["cores"], len(machine["gpus"]))
     )
     runs = recommend.candidates(config, point, simulators, layouts)
-    print(recommend.recommend(config, runs, Path(), 60 * options.minutes))
+    print(recommend.recommend(config, runs, 60 * options.minutes))
 
 
 def _recover(options: argparse.Namespace) -> None:
