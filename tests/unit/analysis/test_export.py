@@ -106,10 +106,3 @@ def test_a_library_that_is_missing_is_named_with_its_extra_and_nothing_is_left(
 def test_what_is_there_already_is_kept(capsys, runs):
     Path("out").mkdir()
     assert "out: " in export(capsys, "mlflow", status=2) and not any(Path("out").iterdir())
-
-
-def test_without_a_record_that_can_be_used_nothing_is_written(capsys, runs):
-    for run in runs:
-        Path("results", run.path).write_text("{")
-    assert "results: no record can be used; " in export(capsys, "tensorboard", status=2)
-    assert not Path("out").exists()

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ketscale.analysis import metrics, verdicts
 from ketscale.analysis.columns import Trained
@@ -16,7 +16,7 @@ from ketscale.analysis.comparability import Key, hindrance, tested, times
 from ketscale.analysis.comparison import FAILED, LEAST, STEP, Compared, hull, logs, paired, pooled
 from ketscale.analysis.completeness import code
 from ketscale.analysis.heavy import pd
-from ketscale.analysis.intervals import FEWEST, Estimate
+from ketscale.analysis.intervals import FEWEST
 from ketscale.analysis.points import BOUNDED, Group, median, mostly_failed, point_of, usable, worst
 from ketscale.config import Settings
 from ketscale.errors import UserError
@@ -38,22 +38,13 @@ COLUMNS = {
     "why": "Why it says nothing, and which settings differ",
 }
 REGRESSIONS = (verdicts.SLOWER, verdicts.WORSE, verdicts.DIFFERS)
-# The largest relative difference of the first losses of one run that was trained twice.
+# What the two runs of a pair must share, and how far their first losses may be apart.
+SHARED = ("hosts", "cores", "data", "splits")
 SAME_LOSSES = {"fp64": parity.ACROSS_SIMULATORS, "fp32": parity.SINGLE_PRECISION}
 Folder = Mapping[Run, tuple[Checked, Settings | None]]
 Pair = tuple[Trained, Trained]
-
-
-class Change(NamedTuple):
-    """A measure in A and B. known: its verdict and why, if no interval decides; decide: its verdict at a level."""
-
-    measure: str
-    a: float | None
-    b: float | None
-    effect: Estimate | None
-    unit: str
-    known: tuple[str, str] | None
-    decide: Callable[[float], str | None]
+# A measure in A and B, its verdict and why if they are known, and else how an interval decides at a level.
+Row = dict[str, Any]
 
 
 def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
@@ -68,30 +59,23 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
         raise UserError(f"--threshold: {threshold:g} should be a ratio from 1 on, such as 1.05")
     pairs, failed, left_out = _pairs(read(a), read(b))
     if not pairs and not failed:
-        raise UserError(f"{a} (A) and {b} (B) have no run that can be compared: {left_out}")
+        raise UserError(f"{a} (A) and {b} (B) have no run that can be compared; {left_out}")
     # The runs are sorted, their seeds last.
     points = [[*group] for _, group in groupby(pairs, lambda pair: point_of(pair[0].settings.run))]
     used = [[usable(one.row for one in side) for side in zip(*point, strict=True)] for point in points]
     least = pooled(logs(_seconds(new), _seconds(old)) for (old, one), (new, two) in used if not one + two)
-    changes = [(point, change) for point in points for change in _changes(point, least, threshold)]
-    words = iter(verdicts.holm([change.decide for _, change in changes if not change.known]))
-    rows = []
-    for point, change in changes:
-        verdict, why = change.known or (next(words) or verdicts.CANNOT_TELL, "")
-        settings = ", ".join(dict.fromkeys(name for pair in point for name in _settings(pair)))
-        why = "; ".join(filter(None, (why, settings and f"other settings: {settings}")))
-        row = {**point[0][0].row, **change._asdict(), "verdict": verdict, "why": why}
-        ends = vars(change.effect) if change.effect else {"value": None}
-        rows.append({name: {**row, **ends, "effect": ends["value"]}.get(name) for name in COLUMNS})
-    packages = {name: text for pair in pairs for name, text in _packages(pair).items()}
-    differing = {name: text for pair in pairs for name, text in _settings(pair).items()}
-    notes = [
-        packages and f"packages differ: {', '.join(map(' '.join, packages.items()))}",
-        *[f"settings differ: {name} {text}" for name, text in differing.items()][:10],
-        left_out and f"left out: {left_out}",
-        *(f"completes in A and not in B: {name}" for name in failed),
-    ]
+    rows = [row for point in points for row in _rows(point, least, threshold)]
+    words = iter(verdicts.holm([row["decide"] for row in rows if not row["known"]]))
+    for row in rows:
+        row["verdict"], why = row["known"] or (next(words) or verdicts.CANNOT_TELL, "")
+        row["why"] = "; ".join(filter(None, (why, row["why"])))
     rows.sort(key=lambda row: row["verdict"] not in REGRESSIONS)
+    settings = [f"settings differ: {text}" for pair in pairs for text in _settings(pair).values()]
+    software = [({"ketscale": code(one.record), **one.record.packages} for one in pair) for pair in pairs]
+    packages = ", ".join(dict.fromkeys(text for pair in software for text in _differences(*pair).values()))
+    notes = [packages and f"packages differ: {packages}", *[*dict.fromkeys(settings)][:10], left_out]
+    notes += [f"completes in A and not in B: {name}" for name in failed]
+    rows = [{name: row.get(name) for name in COLUMNS} for row in rows]
     return {"notes": [*filter(None, notes)], "failed": failed, "rows": rows}
 
 
@@ -110,25 +94,21 @@ def read(results: Path) -> Folder:
 def _pairs(a: Folder, b: Folder) -> tuple[list[Pair], list[str], str]:
     """The pairs; the runs that completed in A and not in B; and how many are left out, and why, in words."""
     pairs, failed = [], []
-    left_out = Counter(f"only in {'A' if run in a else 'B'}" for run in a.keys() ^ b.keys())
+    left_out = Counter(f"only in {'A' if run in a else 'B'}" for run in sorted(a.keys() ^ b.keys()))
     for run in sorted(a.keys() & b.keys()):
         (first, ours), (second, theirs) = a[run], b[run]
         if first.state == "completed" and second.state not in ("completed", "stale"):
             failed.append(run.name)
         if not (first.record and ours and second.record and theirs):
-            left_out[f"{(second if ours else first).state} record"] += 1
+            left_out[f"{(second if first.record and ours else first).state} record"] += 1
             continue
         pair = Trained(first.record, ours), Trained(second.record, theirs)
-        shared = ("hosts", "cores", "data", "splits")
-        if why := hindrance(tuple(part for part in _key(one) if part[0] in shared) for one in pair):
+        if why := hindrance(tuple(part for part in _key(one) if part[0] in SHARED) for one in pair):
             left_out[why] += 1
         else:
             pairs.append(pair)
-    return pairs, failed, ", ".join(f"{count} {why}" for why, count in left_out.items())
-
-
-def _packages(pair: Pair) -> dict[str, str]:
-    return _differences(*({"ketscale": code(one.record), **one.record.packages} for one in pair))
+    text = ", ".join(f"{count} {why}" for why, count in left_out.items())
+    return pairs, failed, text and f"left out: {text}"
 
 
 def _settings(pair: Pair) -> dict[str, str]:
@@ -137,27 +117,28 @@ def _settings(pair: Pair) -> dict[str, str]:
 
 
 def _differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, str]:
-    """What differs, such as {'protocol.warmup': '2 -> 3'}."""
+    """What differs, such as {'protocol.warmup': 'protocol.warmup 2 -> 3'}."""
     old, new = (pd.json_normalize(each).to_dict("records")[0] if a != b else {} for each in (a, b))
     names = [str(name) for name in {**old, **new} if old.get(name) != new.get(name)]
-    return {name: f"{old.get(name)} -> {new.get(name)}" for name in names}
+    return {name: f"{name} {old.get(name)} -> {new.get(name)}" for name in names}
 
 
-def _changes(point: Sequence[Pair], least: float, threshold: float) -> Iterator[Change]:
-    """The changes of a point's headline metric, and of its step if that is timed or there is nothing else."""
+def _rows(point: Sequence[Pair], least: float, threshold: float) -> Iterator[Row]:
+    """The rows of a point: of its headline metric, and of its step if that is timed or there is nothing else."""
     mixed = next(filter(None, (hindrance(map(_key, side)) for side in zip(*point, strict=True))), "")
-    metric, step, row = _metric(point, mixed), _step(point, mixed, least, threshold), point[0][0].row
+    metric, step, first = _metric(point, mixed), _step(point, mixed, least, threshold), point[0][0].row
     losses = [[(one.settings.run, one.record) for one in pair] for pair in point if not _settings(pair)]
     apart = max((parity.between(second, first) or 0.0 for first, second in losses), default=0.0)
-    if differs := apart > SAME_LOSSES.get(row["precision"], math.inf):
-        step = step._replace(known=(verdicts.DIFFERS, f"first losses differ by {apart:.1e}, relative"))
-    equal = all(first.record == second.record for first, second in point)
-    for change in (step if differs or not metric or row["timed"] else None, metric):
-        if change:
-            yield change._replace(known=(verdicts.SAME, "equal records")) if equal else change
+    if differs := apart > SAME_LOSSES.get(first["precision"], math.inf):
+        step["known"] = verdicts.DIFFERS, f"first losses differ by {apart:.1e}, relative"
+    same = (verdicts.SAME, "equal records") if all(a.record == b.record for a, b in point) else None
+    names = ", ".join(dict.fromkeys(name for pair in point for name in _settings(pair)))
+    why = names and f"other settings: {names}"
+    for row in filter(None, (step if differs or not metric or first["timed"] else None, metric)):
+        yield {**first, **row, "effect": row.get("value"), "known": same or row["known"], "why": why}
 
 
-def _step(point: Sequence[Pair], mixed: str, least: float, threshold: float) -> Change:
+def _step(point: Sequence[Pair], mixed: str, least: float, threshold: float) -> Row:
     """The change of a step's time, from the runs that the report would use and with their bounds."""
     sides = [[one.row for one in side] for side in zip(*point, strict=True)]
     (ours, other), (theirs, flag) = map(usable, sides)
@@ -166,11 +147,13 @@ def _step(point: Sequence[Pair], mixed: str, least: float, threshold: float) -> 
     flag = FAILED if any(map(mostly_failed, sides)) else worst((flag, other and f"{other} reference"))
     known = verdicts.undecided(Compared(ratio, flag, mixed))
     a, b = (median(row[STEP] for row in rows) for rows in (ours, theirs))
-    decide = partial(verdicts.of_ratio, ratio, above=verdicts.SLOWER, below=verdicts.FASTER, within=threshold)
-    return Change(STEP, a, b, ratio, "times as long", known, decide)  # fmt: skip
+    words = {"above": verdicts.SLOWER, "below": verdicts.FASTER}
+    decide = partial(verdicts.of_ratio, ratio, within=threshold, **words)  # type: ignore
+    ends = {**(vars(ratio) if ratio else {}), "unit": "times as long"}
+    return {"measure": STEP, "a": a, "b": b, **ends, "known": known, "decide": decide}
 
 
-def _metric(point: Sequence[Pair], mixed: str) -> Change | None:
+def _metric(point: Sequence[Pair], mixed: str) -> Row | None:
     """The change of the headline metric on test data; None without one, or if no value of it is better."""
     metric = point[0][0].settings.family.headline
     ours, theirs = (metrics.scored((one.record for one in side), metric) for side in zip(*point, strict=True))
@@ -191,8 +174,8 @@ def _metric(point: Sequence[Pair], mixed: str) -> Change | None:
 
     few = (verdicts.CANNOT_TELL, verdicts.FEW) if effect.n < FEWEST else None
     a, b = (getattr(metrics.estimate(side, metric), "value", None) for side in (ours, theirs))
-    known = (verdicts.NOT_COMPARABLE, mixed) if mixed else few
-    return Change(metric.name, a, b, effect.times(factor), unit, known, decide)
+    known, ends = (verdicts.NOT_COMPARABLE, mixed) if mixed else few, vars(effect.times(factor))
+    return {"measure": metric.name, "a": a, "b": b, **ends, "unit": unit, "known": known, "decide": decide}
 
 
 def _key(one: Trained) -> Key:

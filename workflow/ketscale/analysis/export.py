@@ -73,14 +73,12 @@ def _tensorboard(runs: list[Trained], results: Path, made: Path, board: Any) -> 
 
 def _mlflow(runs: list[Trained], results: Path, made: Path, mlflow: Any) -> str:
     client, entities = mlflow.MlflowClient(f"sqlite:///{made}/mlflow.db"), mlflow.entities
-    experiment = client.create_experiment(results.name)
+    experiment = client.create_experiment(results.resolve().name)
     for one in runs:
         began, ended = (round(1000 * at.timestamp()) for at in (one.record.started, one.record.stopped))
         run_id = client.create_run(experiment, began, run_name=one.settings.run.name).info.run_id
-        scalars = [
-            entities.Metric(name, value, round(1000 * at), step)
-            for name, value, at, step in _scalars(one, results)
-        ]
+        found = _scalars(one, results)
+        scalars = [entities.Metric(name, of, round(1000 * at), step) for name, of, at, step in found]
         params = [entities.Param(name, str(value)) for name, value in _settings(one).items()]
         # The library takes 100 parameters at a time.
         for part in (slice(at, at + 100) for at in range(0, max(len(scalars), len(params)), 100)):

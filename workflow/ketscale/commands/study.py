@@ -114,7 +114,7 @@ def add(command: Add) -> None:
         type=amount,
         default=3.0,
         metavar="NUMBER",
-        help="they may take so long (default: 3)",
+        help="minutes that the trials may take (default: 3)",
     )
     for name in ("simulators", "layouts"):
         recommend.add_argument(
