@@ -79,13 +79,9 @@ def test_mlflow_finds_every_run_with_its_history_its_metrics_and_its_settings(ca
     first, second = (found[run.name] for run in runs[:2])
     assert [one.info.status for one in (first, second)] == ["FINISHED", "FAILED"]
     assert first.info.end_time - first.info.start_time == 3_600_000
-    losses = sorted(
-        client.get_metric_history(first.info.run_id, "history/train_loss"), key=lambda one: one.step
-    )
-    assert [(one.step, one.timestamp) for one in losses] == [
-        (10, 1000 * (BEGAN + 2)),
-        (20, 1000 * (BEGAN + 2)),
-    ]
+    history = client.get_metric_history(first.info.run_id, "history/train_loss")
+    losses, at = sorted(history, key=lambda one: one.step), 1000 * (BEGAN + 2)
+    assert [(one.step, one.timestamp) for one in losses] == [(10, at), (20, at)]
     assert losses[0].value == 0.9 and math.isnan(losses[1].value)
     assert first.data.metrics["test_loss"] == 0.7 and "test_loss" not in second.data.metrics
     assert first.data.params["protocol.learning_rate"] == "0.001" and first.data.params["run.model"] == "vqc"

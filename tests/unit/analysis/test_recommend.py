@@ -16,11 +16,6 @@ from tests import record_maker as maker
 from tests.tiny_study import config as tiny_config
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch, tmp_path):
-    monkeypatch.chdir(tmp_path)
-
-
 def study():
     return maker.config(one=maker.study(simulator="fused"))
 
@@ -29,13 +24,13 @@ def candidates(config, *layouts):
     return recommend.candidates(config, config.runs[0], ["fused"], layouts)
 
 
-def advised(monkeypatch, steps, failed=None):
-    """The verdict of each layout, and the last line, from the steps of each round by layout."""
+def advised(monkeypatch, found):
+    """The row of each layout, and the last line, from the steps of each round by layout, or why it has none."""
     config = study()
-    runs = candidates(config, *steps, *(failed or {}))
-    by_run = {run: dict(enumerate(steps[run.layout])) for run in runs if run.layout in steps}
-    lost = {run: failed[run.layout] for run in runs if failed and run.layout in failed}
-    monkeypatch.setattr(trials, "run", lambda *_: (by_run, lost))
+    runs = candidates(config, *found)
+    failed = {run: found[run.layout] for run in runs if isinstance(found[run.layout], str)}
+    steps = {run: dict(enumerate(found[run.layout])) for run in runs if run not in failed}
+    monkeypatch.setattr(trials, "run", lambda *_: (steps, failed))
     *rows, _, answer = recommend.recommend(config, runs, 60.0).splitlines()
     return {row.split()[1]: row for row in rows[1:]}, answer
 
@@ -61,10 +56,10 @@ def test_more_cores_are_taken_only_if_they_are_surely_faster(monkeypatch, one, t
 
 
 def test_a_candidate_whose_trial_failed_is_never_taken(monkeypatch):
-    rows, answer = advised(monkeypatch, {TWO: [1.0] * 3}, {ONE: "out of memory"})
+    rows, answer = advised(monkeypatch, {ONE: "out of memory", TWO: [1.0] * 3})
     assert "out of memory" in rows[ONE] and answer == f"take fused on {TWO}"
     with pytest.raises(UserError, match="out of memory"):
-        advised(monkeypatch, {}, {ONE: "out of memory"})
+        advised(monkeypatch, {ONE: "out of memory"})
 
 
 def test_rounds_are_taken_in_turns_until_the_time_is_over(monkeypatch):
@@ -92,7 +87,8 @@ def test_what_the_config_or_the_machine_has_not_is_refused():
             recommend.candidates(config, config.runs[0], simulators, layouts)
 
 
-def test_trials_are_kept_as_records_and_are_no_runs_of_the_study(capsys, monkeypatch):
+def test_trials_are_kept_as_records_and_are_no_runs_of_the_study(capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(trials, "ROUNDS", 2)
     Path("config.yaml").write_text(yaml.safe_dump({**tiny_config(FAMILY.tiny), "results": "results"}))
     run = Run("qubit-spectrum", "policy", "q1-s5", 7, "exact", "cpu", 1, 1, 1, "quality", 0)

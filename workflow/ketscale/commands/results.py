@@ -115,7 +115,8 @@ def _compare(options: argparse.Namespace) -> int:
         write_atomic(options.json, (json.dumps(found, indent=1, allow_nan=False) + "\n").encode())
     if options.csv:
         write_csv(options.csv, found["rows"], [*compare.COLUMNS])
-    table = pd.DataFrame(found["rows"], columns=[*compare.COLUMNS])
+    numbers = dict.fromkeys(("a", "b", "effect", "low", "high"), float)
+    table = pd.DataFrame(found["rows"], columns=[*compare.COLUMNS]).astype(numbers)
     alike = [name for name in (*grid.POINT, "hardware") if table[name].nunique() == 1 < len(table)]
     text = table.drop(columns=alike).to_string(index=False, float_format="{:.4g}".format, na_rep="")
     counts = table["verdict"].value_counts()
