@@ -29,10 +29,9 @@ def runs(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     config = maker.config(one=maker.study(protocol="quality", seed=[0, 1, 2]))
     files = {HISTORY: hashlib.sha256(EPOCHS.encode()).hexdigest()}
-    for run, changes in zip(
-        config.runs, ({"quality": QUALITY}, {"status": "out_of_memory"}, {}), strict=True
-    ):
-        path = maker.write(Path("results"), config.settings(run), files=files, stopped=STOPPED, **changes)
+    changes = {"quality": QUALITY}, {"status": "out_of_memory"}, {}
+    for run, change in zip(config.runs, changes, strict=True):
+        path = maker.write(Path("results"), config.settings(run), files=files, stopped=STOPPED, **change)
         path.with_name(HISTORY).write_text(EPOCHS)
     path.write_text("{")
     return config.runs
@@ -49,8 +48,7 @@ def test_tensorboard_shows_every_run_with_its_history_its_metrics_and_its_settin
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
     from tensorboard.plugins.hparams import metadata
 
-    said = export(capsys, "tensorboard")
-    assert said == "2 of 3 records in out: tensorboard --logdir out\n"
+    assert export(capsys, "tensorboard") == "2 of 3 records in out: tensorboard --logdir out\n"
     found = {run: EventAccumulator(str(Path("out", run.name))).Reload() for run in runs[:2]}
     first, second = found.values()
     losses = first.Scalars("history/train_loss")
@@ -70,8 +68,7 @@ def test_mlflow_finds_every_run_with_its_history_its_metrics_and_its_settings(ca
     pytest.importorskip("mlflow", reason="make trackers-extra adds it")
     from mlflow import MlflowClient
 
-    said = export(capsys, "mlflow")
-    assert said == "2 of 3 records in out: mlflow ui --backend-store-uri sqlite:///out/mlflow.db\n"
+    assert export(capsys, "mlflow").startswith("2 of 3 records in out: mlflow ui ")
     client = MlflowClient("sqlite:///out/mlflow.db")
     experiment = client.get_experiment_by_name("results")
     found = {one.info.run_name: one for one in client.search_runs([experiment.experiment_id])}
@@ -89,9 +86,7 @@ def test_mlflow_finds_every_run_with_its_history_its_metrics_and_its_settings(ca
 
 
 @pytest.mark.parametrize("form, package", [("tensorboard", "tensorboard"), ("mlflow", "mlflow-skinny")])
-def test_a_library_that_is_missing_is_named_with_its_extra_and_nothing_is_left(
-    capsys, monkeypatch, runs, form, package
-):
+def test_a_library_that_is_missing_is_named_and_nothing_is_left(capsys, monkeypatch, runs, form, package):
     monkeypatch.setitem(sys.modules, form, None)
     for name in [name for name in sys.modules if name.startswith("torch.utils.tensorboard")]:
         monkeypatch.delitem(sys.modules, name)

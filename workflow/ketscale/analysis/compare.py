@@ -53,13 +53,11 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
     threshold: the ratio of step times, from 1 on, that counts as a change.
 
     Raises:
-        UserError: a folder has no records, no run can be compared, or the threshold is not such a ratio.
+        UserError: a folder has no records, or no run can be compared.
     """
-    if not (math.isfinite(threshold) and threshold >= 1):
-        raise UserError(f"--threshold: {threshold:g} should be a ratio from 1 on, such as 1.05")
     pairs, failed, left_out = _pairs(read(a), read(b))
     if not pairs and not failed:
-        raise UserError(f"{a} (A) and {b} (B) have no run that can be compared; {left_out}")
+        raise UserError(f"{a} (A) and {b} (B) have no run that can be compared: {left_out}")
     # The runs are sorted, their seeds last.
     points = [[*group] for _, group in groupby(pairs, lambda pair: point_of(pair[0].settings.run))]
     used = [[usable(one.row for one in side) for side in zip(*point, strict=True)] for point in points]
@@ -73,10 +71,11 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
     settings = [f"settings differ: {text}" for pair in pairs for text in _settings(pair).values()]
     software = [({"ketscale": code(one.record), **one.record.packages} for one in pair) for pair in pairs]
     packages = ", ".join(dict.fromkeys(text for pair in software for text in _differences(*pair).values()))
-    notes = [packages and f"packages differ: {packages}", *[*dict.fromkeys(settings)][:10], left_out]
+    notes = [f"packages differ: {packages}"] if packages else []
+    notes += [*dict.fromkeys(settings)][:10] + ([f"left out: {left_out}"] if left_out else [])
     notes += [f"completes in A and not in B: {name}" for name in failed]
     rows = [{name: row.get(name) for name in COLUMNS} for row in rows]
-    return {"notes": [*filter(None, notes)], "failed": failed, "rows": rows}
+    return {"notes": notes, "failed": failed, "rows": rows}
 
 
 def read(results: Path) -> Folder:
@@ -107,8 +106,7 @@ def _pairs(a: Folder, b: Folder) -> tuple[list[Pair], list[str], str]:
             left_out[why] += 1
         else:
             pairs.append(pair)
-    text = ", ".join(f"{count} {why}" for why, count in left_out.items())
-    return pairs, failed, text and f"left out: {text}"
+    return pairs, failed, ", ".join(f"{count} {why}" for why, count in left_out.items())
 
 
 def _settings(pair: Pair) -> dict[str, str]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ketscale import grid
-from ketscale.commands import Add, add_source, json_object
+from ketscale.commands import Add, add_source, amount, json_object
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def add(command: Add) -> None:
     compare.add_argument("b", type=Path, metavar="B", help="the results folder that is judged")
     compare.add_argument(
         "--threshold",
-        type=float,
+        type=amount,
         default=1.05,
         metavar="RATIO",
         help="smallest change of a step time that counts (default: 1.05)",
@@ -110,6 +110,8 @@ def _compare(options: argparse.Namespace) -> int:
     from ketscale.analysis.heavy import pd
     from ketscale.files import write_atomic, write_csv
 
+    if options.threshold < 1:
+        raise UserError(f"--threshold: {options.threshold:g} should be a ratio from 1 on, such as 1.05")
     found = compare.compare(options.a, options.b, options.threshold)
     if options.json:
         write_atomic(options.json, (json.dumps(found, indent=1, allow_nan=False) + "\n").encode())
