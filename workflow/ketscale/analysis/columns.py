@@ -348,7 +348,7 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share),
     Column("steal_share", "Share of the cores that the hypervisor gave to other guests", lambda run: run.record.quiet.steal_share),
     Column("throttled_share", "Share of the run's time that a CPU quota stopped it, of all its CPUs together; empty where no control group is seen", lambda run: run.record.quiet.throttled_share),
-    Column("stalled_share", "Share of the training in which nothing went on, by the times of its steps; empty where they do not tell", lambda run: run.record.quiet.stalled_share),
+    Column("stalled_share", "Share of the training in which nothing went on, by the times of its steps; empty if they do not show it", lambda run: run.record.quiet.stalled_share),
     Column("oversubscribed", "Whether the run had more threads than cores", lambda run: run.record.quiet.oversubscribed),
     Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, text=True),
     Column("host", "Name of the host of rank 0", lambda run: run.record.machine.host, text=True),
@@ -447,7 +447,7 @@ FITS = Table("fits", "What is fitted over several points, by seed: laws of scali
     HARDWARE, CODE,
 ))
 
-QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, beside the best of its controls. In studies of kind comparison there is a row for all data sets together, and one for each model's rank.", (
+QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, and is compared with the best of its controls. In studies of kind comparison there is a row for all data sets together, and one for each model's rank.", (
     STUDY, KIND, ON, Column("row", "`data sets` and `rank` of the rows that are of several data sets", text=True), POINT_WORDS, *AT,
     Column("metric", "The headline metric of the family", text=True),
     Column("value", "Its estimate over splits, seeds and test samples, on test data with the best weights", shown=True), *_ends("value_", "its 95 % interval"),

@@ -63,8 +63,8 @@ def add(command: Add) -> None:
         "plan",
         _plan,
         "Say what the missing runs of a study will cost, and which to do first on a budget",
-        "Time, memory and node-hours are learned from records; the plan says nothing about what no record tells. It changes "
-        "nothing.",
+        "Time, memory and node-hours are learned from records; the plan says nothing about what no run has "
+        "measured. It changes nothing.",
     )
     add_config(plan)
     plan.add_argument(
@@ -85,7 +85,7 @@ def add(command: Add) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="another results folder whose records tell costs; may be repeated",
+        help="another results folder to learn costs from; may be repeated",
     )
     forms = plan.add_mutually_exclusive_group()
     for form, text in (
