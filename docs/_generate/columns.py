@@ -8,6 +8,7 @@ import yaml
 from docs._generate.markdown import code, sentence, table
 
 from ketscale import analysis
+from ketscale.analysis import compare
 from ketscale.analysis.columns import TABLES
 from ketscale.config import Config
 
@@ -21,6 +22,9 @@ def page() -> str:
     for one in TABLES.values():
         rows = ((code(c.name), c.unit, sentence(c.meaning)) for c in one.columns(config))
         parts += [f"## {one.name}.csv", one.caption, table(("column", "unit", "meaning"), rows)]
+    compared = ((code(name), sentence(meaning)) for name, meaning in compare.COLUMNS.items())
+    caption = "A row for each measure of a point in the folders A and B; `ketscale compare --csv` and `--json` write it."
+    parts += ["## compared.csv", caption, table(("column", "meaning"), compared)]
     return "\n\n".join(parts)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from ketscale.analysis import laws, verdicts
 from ketscale.analysis.collected import Collected
@@ -29,7 +30,10 @@ ERRORS = (1e-3, 1e-6, 1e-9)
 
 def largest(made: Sequence[Row]) -> Row:
     """The row with the largest effect: of those that an interval has decided, else of all. Of equal ones the first."""
-    return max(made, key=lambda row: (row["verdict"] in verdicts.DECIDED, row["verdict"] != verdicts.SAME, row["effect"]))
+    return max(
+        made,
+        key=lambda row: (row["verdict"] in verdicts.DECIDED, row["verdict"] != verdicts.SAME, row["effect"]),
+    )
 
 
 def nearest(made: Sequence[Row]) -> Row:
@@ -74,7 +78,10 @@ def faster_from(made: list[Row], study: Study, collected: Collected) -> list[str
     """From which work per worker on each layout is surely faster than one worker."""
     said = []
     for layout in dict.fromkeys(row["layout"] for row in made if row["workers"] > 1):
-        line = sorted((row for row in made if row["layout"] == layout and row.get("work_s")), key=lambda row: row["work_s"])
+        line = sorted(
+            (row for row in made if row["layout"] == layout and row.get("work_s")),
+            key=lambda row: row["work_s"],
+        )
         sure = len(line)
         while sure and line[sure - 1]["verdict"] == verdicts.FASTER:
             sure -= 1
@@ -87,25 +94,44 @@ def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str
     """The cheapest simulator at each error that one reaches."""
     said = []
     for most in ERRORS:
-        able = [row for row in made if row["error"] is not None and row["error"] <= most and row["step_s"] and row["flag"] not in ("busy", "timed_out")]
+        able = [
+            row
+            for row in made
+            if row["error"] is not None
+            and row["error"] <= most
+            and row["step_s"]
+            and row["flag"] not in ("busy", "timed_out")
+        ]
         if able:
             best = min(able, key=lambda row: row["step_s"])
             said.append(f"At an error of at most {most:g} the cheapest is {best['point']}.")
     return said
 
 
-def _speed(
-    name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: object
-) -> Kind:
+def _speed(name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: Any) -> Kind:
     made = kind or SPEED[name]
-    lead = {"lead": nearest if made.slower and name != "mistakes" else largest, **more}
-    return Kind(name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **lead)  # type: ignore[arg-type]
+    more = {"lead": nearest if made.slower and name != "mistakes" else largest, **more}
+    return Kind(
+        name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **more
+    )
 
 
 def _sweep(axis: SizeAxis) -> Kind:
     title = f"Time against {axis.title}"
-    figure = Figure(axis.sweep or axis.name, title, f"Time of a step against {axis.title}.", partial(lines.draw, axis.name, axis.title))
-    return _speed(figure.name, checks.sweep(axis.name), figure, speed.sweep(axis.name), lead=largest, fits=partial(laws.exponents, axis.name))
+    figure = Figure(
+        axis.sweep or axis.name,
+        title,
+        f"Time of a step against {axis.title}.",
+        partial(lines.draw, axis.name, axis.title),
+    )
+    return _speed(
+        figure.name,
+        checks.sweep(axis.name),
+        figure,
+        speed.sweep(axis.name),
+        lead=largest,
+        fits=partial(laws.exponents, axis.name),
+    )
 
 
 KINDS = (
