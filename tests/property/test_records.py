@@ -84,13 +84,12 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     }
 
 
-@st.composite
-def flipped(draw: st.DrawFn, whole: bytes) -> bytes:
+def flipped(data: st.DataObject, whole: bytes) -> bytes:
     """A content with one to three bytes replaced, or cut off."""
     damaged = bytearray(whole)
-    for _ in range(draw(st.integers(1, 3))):
-        damaged[draw(st.integers(0, len(whole) - 1))] = draw(st.integers(0, 255))
-    cut = draw(st.sampled_from([len(whole)] * 9 + [len(whole) // 2]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        damaged[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    cut = data.draw(st.sampled_from([len(whole)] * 9 + [len(whole) // 2]))
     assume(bytes(damaged[:cut]) != whole)
     return bytes(damaged[:cut])
 
@@ -100,7 +99,7 @@ def assert_damage_is_found(
 ) -> None:
     """What is read of the file with some damage is the same as before, or it is refused by the name of the file."""
     whole = path.read_bytes()
-    path.write_bytes(data.draw(flipped(whole)))
+    path.write_bytes(flipped(data, whole))
     try:
         found, said = attempt(read)
     finally:
@@ -136,14 +135,14 @@ def test_a_damaged_record_is_refused_or_the_same(
     path, settings = written[family], SETTINGS[family]
     whole = record.check(path, settings, maker.FEATURES).record
     text = path.read_bytes()
-    path.write_bytes(data.draw(flipped(text)))
+    path.write_bytes(flipped(data, text))
     found = record.check(path, settings, maker.FEATURES)
     path.write_bytes(text)
     # 1E-5 is 1e-5: damage that changes no value does no harm.
     assert found.record in (None, whole) and (found.record or found.why)
     history = path.parent / grid.HISTORY
     lines = history.read_bytes()
-    history.write_bytes(data.draw(flipped(lines)))
+    history.write_bytes(flipped(data, lines))
     found = record.check(path, settings, maker.FEATURES)
     history.write_bytes(lines)
     assert found.record is None and grid.HISTORY in found.why
@@ -201,7 +200,7 @@ def test_a_damaged_checkpoint_is_refused(folder: Path, data: st.DataObject) -> N
     checkpoint.save(folder, KEY, {"step": 3, "weights": weights})
     path = checkpoint.path_of(folder, KEY)
     whole = path.read_bytes()
-    path.write_bytes(data.draw(flipped(whole)))
+    path.write_bytes(flipped(data, whole))
     found, said = attempt(lambda: checkpoint.load(folder, KEY))
     assert found is None and str(path) in said
 

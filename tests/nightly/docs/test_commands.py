@@ -111,8 +111,8 @@ def test_the_commands_run_as_printed(tmp_path: Path) -> None:
         "XDG_CACHE_HOME": str(tmp_path / ".cache"),
     }
     for command in own():
-        if "results-costs" in command:
-            shutil.copytree(tmp_path / "results", tmp_path / "results-costs")
+        for name in {"results-control", "results-costs"} & set(shlex.split(command)):
+            shutil.copytree(tmp_path / "results", tmp_path / name)
         words = [
             THEIRS.get(word, word) for word in shlex.split(SHORT.get(command, command).removesuffix(" ..."))
         ]

@@ -81,17 +81,14 @@ class Outside(torch.autograd.Function):
 def estimated(x: np.ndarray, w: np.ndarray) -> Any:
     circuit, rows = in_qiskit(), x.reshape(-1, 2)
     bindings = np.concatenate([np.broadcast_to(w, rows.shape), rows], 1)
-    operators = [
-        SparsePauliOp.from_list(list(each.items() if isinstance(each, dict) else [(each, 1)]))
-        for each in REVERSED
-    ]
+    words = [each.items() if isinstance(each, dict) else [(each, 1)] for each in REVERSED]
+    operators = [SparsePauliOp.from_list(list(each)) for each in words]
     values = FusedEstimator().run([(circuit, [[each] for each in operators], bindings)]).result()[0].data.evs
 
     def back(cotangent: np.ndarray) -> Any:
         pairs = [(one, row) for row in bindings for one in operators]
-        found = (
-            FusedEstimatorGradient().run([circuit] * len(pairs), *zip(*pairs, strict=True)).result().gradients
-        )
+        gradient = FusedEstimatorGradient()
+        found = gradient.run([circuit] * len(pairs), *zip(*pairs, strict=True)).result().gradients
         slopes = np.einsum("ro,rop->rp", cotangent.reshape(-1, 3), np.reshape(found, (-1, 3, 4)))
         return slopes[:, 2:].reshape(x.shape), slopes[:, :2].sum(0)
 

@@ -147,12 +147,8 @@ def test_a_layer_has_the_expectation_values_of_the_bound_circuit_and_their_deriv
 
     def wanted(rows: np.ndarray, weight: np.ndarray) -> np.ndarray:
         names = [*module.input_names, *module.weight_names]
-        states = [
-            Statevector(
-                circuit.assign_parameters(dict(zip(names, [*row, *weight], strict=True)), strict=False)
-            )
-            for row in rows
-        ]
+        bound = (dict(zip(names, [*row, *weight], strict=True)) for row in rows)
+        states = [Statevector(circuit.assign_parameters(each, strict=False)) for each in bound]
         return np.array([[s.expectation_value(SparsePauliOp(word)).real for word in words] for s in states])
 
     points = inputs.detach().numpy(), layer.weight.detach().numpy()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -92,6 +93,22 @@ def test_known_tapes_are_not_decomposed(monkeypatch: pytest.MonkeyPatch) -> None
     assert qml.draw(qnode, level="device")(x, w) == drawn
 
 
+def test_a_quantum_function_has_no_operators_of_another_thread() -> None:
+    """PennyLane has one queue for all: a thread waits until the other has recorded its own."""
+    config = qml.devices.ExecutionConfig(interface=qml.math.Interface.TORCH, gradient_method="backprop")
+    device, found = FusedDevice(wires=WIRES), []
+    gates = [qml.PauliRot(torch.tensor(0.3), "XY", [0, 1]), qml.adjoint(qml.QubitUnitary(MATRIX, 2))]
+    given = qml.tape.QuantumScript(gates, [qml.expval(qml.Z(0)), qml.expval(qml.Hermitian(MATRIX, 1))])
+    for step in (device.preprocess_transforms(config), lambda tapes: device.execute(tapes, config)):
+        other = threading.Thread(target=lambda step=step: found.append(step((given,))), daemon=True)
+        with qml.queuing.AnnotatedQueue() as queue:
+            other.start()
+            other.join(0.2)
+            assert qml.QueuingManager.active_context() is queue and not queue.queue
+        other.join()
+    assert len(found) == 2
+
+
 class Own(qml.operation.Operation):
     """An operation whose decomposition depends on what no key has."""
 
@@ -103,34 +120,23 @@ class Own(qml.operation.Operation):
         return [qml.RX(angle * ANGLE, wires=wires)]
 
 
-def own(x: Any) -> Any:
-    Own(x, wires=0)
-    return qml.expval(qml.Z(0))
-
-
-def within(x: Any) -> Any:
-    qml.adjoint(Own(x, wires=0))
-    return qml.expval(qml.Z(0))
-
-
-@pytest.mark.parametrize("function", [own, within])
-def test_operations_of_users_are_not_recorded(
-    function: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    device = FusedDevice(wires=WIRES)
-    for seed, angle in enumerate((0.3, 0.3, 0.3, 0.9)):
-        monkeypatch.setitem(globals(), "ANGLE", angle)
-        compare(function, device, (), seed=seed)
-    assert not device._known._records.ways
-
-
-def test_an_operation_to_which_pennylane_binds_numbers_elsewhere_is_not_recorded() -> None:
+@pytest.mark.parametrize(
+    "gate",
+    [
+        lambda x: Own(x, wires=0),
+        lambda x: qml.adjoint(Own(x, wires=0)),
+        # PennyLane binds numbers to it elsewhere.
+        lambda x: qml.change_op_basis(qml.RY(0.2, wires=0), qml.RX(x, wires=0)),
+    ],
+)
+def test_what_no_key_knows_is_not_recorded(gate: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def function(x: Any) -> Any:
-        qml.change_op_basis(qml.RY(0.2, wires=0), qml.RX(x, wires=0))
+        gate(x)
         return qml.expval(qml.Z(0))
 
     device = FusedDevice(wires=WIRES)
-    for seed in range(4):
+    for seed, angle in enumerate((0.3, 0.3, 0.3, 0.9)):
+        monkeypatch.setitem(globals(), "ANGLE", angle)
         compare(function, device, (), seed=seed)
     assert not device._known._records.ways
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -68,11 +69,7 @@ class FusedDevice(Device):
         if execution_config is None:
             return True
         # Torch and JAX differentiate the circuit itself, which has second derivatives.
-        most = (
-            1
-            if _method(execution_config) == "adjoint" or execution_config.gradient_method == "adjoint"
-            else 2
-        )
+        most = 1 if "adjoint" in (_method(execution_config), execution_config.gradient_method) else 2
         if execution_config.derivative_order > most or (circuit is not None and circuit.shots):
             return False
         # PennyLane measures these with SciPy's sparse matrices, which nothing differentiates.
@@ -154,12 +151,16 @@ class FusedDevice(Device):
         """See `Device.execute`."""
         config = execution_config or ExecutionConfig()
         through = config.interface if config.gradient_method in ("backprop", None) else None
-        return tuple(
-            _one_or_all(tape.way(tape.tensors))
-            if isinstance(tape, Known)
-            else self._executed(tape.map_to_standard_wires(), through)
-            for tape in circuits
-        )
+        results = []
+        for tape in circuits:
+            if isinstance(tape, Known):
+                with tape.way.alone():
+                    results.append(_one_or_all(tape.way(tape.tensors)))
+                continue
+            # With other interfaces PennyLane itself makes operators while another thread records.
+            with tapes.unqueued() if through == Interface.TORCH else nullcontext():
+                results.append(self._executed(tape.map_to_standard_wires(), through))
+        return tuple(results)
 
     def _executed(self, tape: QuantumScript, through: Interface | None) -> Any:
         """The results; through: the interface whose arrays go in and out, to be differentiated."""
@@ -259,11 +260,12 @@ def _known_or(
     tape: QuantumScript, known: KnownTapes, pipeline: CompilePipeline
 ) -> tuple[Any, Callable[[Any], Any]]:
     """A tape that is known, or else what the pipeline makes of it."""
-    found = known.find(tape)
-    if found is not None:
-        return (Known(lambda: pipeline((tape,))[0][0], tape, *found),), lambda results: results[0]
-    tapes, gathered = pipeline((tape,))
-    return tapes, lambda results: gathered(results)[0]
+    with tapes.unqueued():
+        found = known.find(tape)
+        if found is not None:
+            return (Known(lambda: pipeline((tape,))[0][0], tape, *found),), lambda results: results[0]
+        made, gathered = pipeline((tape,))
+    return made, lambda results: gathered(results)[0]
 
 
 @qml.transform

@@ -53,12 +53,8 @@ def entries(graph: GraphModule, tensors: Sequence[torch.Tensor], count: int) -> 
     sizes = [tensor.numel() for tensor in tensors]
     total = sum(sizes)
     generator = torch.Generator().manual_seed(0)
-    points = (
-        torch.zeros(total),
-        torch.ones(total),
-        torch.arange(1, total + 1),
-        torch.randn(total, generator=generator, dtype=torch.float64),
-    )
+    chance = torch.randn(total, generator=generator, dtype=torch.float64)
+    points = (torch.zeros(total), torch.ones(total), torch.arange(1, total + 1), chance)
     with torch.no_grad():
         at_zero, at_one, at_place, at_random = (
             [value.to("cpu", torch.float64) for value in graph(*_shaped(point.double(), tensors))[:count]]

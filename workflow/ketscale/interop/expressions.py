@@ -123,11 +123,9 @@ class Expressions:
             return self._tensors[key]
 
         def tensor(table: Any, dtype: torch.dtype) -> Any:
-            return (
-                table
-                if isinstance(table, float)
-                else torch.as_tensor(table, dtype=dtype, device=values.device)
-            )
+            if isinstance(table, float):
+                return table
+            return torch.as_tensor(table, dtype=dtype, device=values.device)
 
         # Autograd refuses what was made in inference mode.
         with torch.inference_mode(False):
@@ -261,11 +259,7 @@ class ParametrisedCircuit(nn.Module):
         self.input_names = tuple(parameter.name for parameter in inputs)
         self.weight_names = tuple(parameter.name for parameter in weights)
         of_inputs, of_weights = (
-            [
-                expression
-                for expression, column in columns.items()
-                if column.kind == kind and column.index < used
-            ]
+            [each for each, column in columns.items() if column.kind == kind and column.index < used]
             for kind, used in (("input", circuit.inputs), ("weight", circuit.weights))
         )
         self._of_inputs = Expressions(of_inputs, [*inputs, *weights])

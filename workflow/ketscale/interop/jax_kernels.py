@@ -105,11 +105,8 @@ def arranged(
         raise UserError(
             "ketscale.jax has first and second derivatives, and no third ones: use default.qubit for these"
         )
-    arrays = [
-        each
-        for each in (*primals, *(t for tangent in tangents for t in tangent), cotangent)
-        if each is not None
-    ]
+    every = (*primals, *(t for tangent in tangents for t in tangent), cotangent)
+    arrays = [each for each in every if each is not None]
     leading = jnp.broadcast_shapes(*(each.shape[:-1] for each in arrays))
     if math.prod(leading) == 0:
         if wanted is not None:

@@ -381,11 +381,8 @@ def _plain(value: Any) -> bool:
         return all(map(_plain, value))
     if type(value) is dict:
         return all(map(_plain, value)) and all(map(_plain, value.values()))
-    return (
-        value is None
-        or type(value) in (bool, int, float, complex, str, bytes)
-        or isinstance(value, np.number | np.bool)
-    )
+    plain = type(value) in (bool, int, float, complex, str, bytes)
+    return plain or value is None or isinstance(value, np.number | np.bool)
 
 
 def _root(value: Any) -> str:

@@ -381,9 +381,8 @@ def _chosen(circuit: QuantumCircuit, inputs: Any) -> list[Parameter]:
     from qiskit.circuit import Parameter, ParameterVector
 
     alone = isinstance(inputs, (str, Parameter, ParameterVector))
-    chosen = [
-        parameter for wanted in ([inputs] if alone else inputs) for parameter in _named(circuit, wanted)
-    ]
+    asked = [inputs] if alone else inputs
+    chosen = [parameter for wanted in asked for parameter in _named(circuit, wanted)]
     if len(set(chosen)) < len(chosen):
         raise UserError("inputs: a parameter is given twice")
     return chosen

@@ -143,10 +143,8 @@ class FusedEstimatorGradient:
             raise ValueError(
                 "FusedEstimatorGradient takes equally many circuits, observables, values and parameters"
             )
-        by = [
-            circuit.parameters if some is None else some
-            for circuit, some in zip(circuits, wanted, strict=True)
-        ]
+        pairs = zip(circuits, wanted, strict=True)
+        by = [circuit.parameters if some is None else some for circuit, some in pairs]
         together: dict[int, list[int]] = {}
         for place, circuit in enumerate(circuits):
             together.setdefault(id(circuit), []).append(place)

@@ -31,7 +31,7 @@ with needed_for("ketscale.from_qnode"):
     from ketscale.interop import tape as tapes
     from ketscale.interop.outside import Outside
     from ketscale.interop.reading import read_qnode, standard
-    from ketscale.interop.recording import LOCK, Records
+    from ketscale.interop.recording import Records
     from ketscale.interop.replay import Evaluator, Structure, precision
 
 # Devices whose exact results are those of a pure state.
@@ -154,7 +154,8 @@ class Converted:
             structure, values = _run(self.qnode, args, kwargs)
             dtype, device = precision(tensors or values), tapes.device_of(values)
             evaluator = Evaluator(structure, self._simulator, dtype, device)
-            return evaluator.nested(evaluator.evaluate(values))
+            with evaluator.alone():
+                return evaluator.nested(evaluator.evaluate(values))
 
         def run(given: Sequence[torch.Tensor]) -> tuple[Structure, list[torch.Tensor]]:
             leaves, spec = pytree.tree_flatten((args, kwargs))
@@ -165,12 +166,13 @@ class Converted:
         outside, captured = self._outside.now()
         way = self._records.known((key, outside), tensors)
         if way is None:
-            with LOCK:
+            with tapes.LOCK:
                 self._outside.look()
                 outside, captured = self._outside.now()
                 way = self._records.record((key, outside), tensors, captured, run)
         self._records.check(way, tensors, captured, run)
-        return way.nested(way([*tensors, *captured]))
+        with way.alone():
+            return way.nested(way([*tensors, *captured]))
 
 
 def _key(leaf: Any) -> object:
@@ -184,6 +186,7 @@ def _key(leaf: Any) -> object:
     return type(leaf), leaf
 
 
+@tapes.unqueued()
 def _run(qnode: Any, args: Any, kwargs: Any) -> tuple[Structure, list[torch.Tensor]]:
     """The quantum function's tape: its structure, and its numbers."""
     tape, spec = _tape(qnode, args, kwargs)

@@ -6,7 +6,6 @@ and every later call replays the record alone.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -16,12 +15,10 @@ from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.interop.recorder import Looked, Recorder, continuous
 from ketscale.interop.replay import Replay, Structure
+from ketscale.interop.tape import LOCK
 
 # From arguments to what is recorded.
 Run = Callable[[Sequence[torch.Tensor]], tuple[Structure, list[torch.Tensor]]]
-
-# torch records for one thread at a time.
-LOCK = threading.RLock()
 
 # More shapes than any program has.
 MOST_WAYS = 256
@@ -54,6 +51,7 @@ class Records:
         Raises:
             UserError: the function cannot be recorded.
         """
+        # As PennyLane, torch records for one thread at a time.
         with LOCK, torch.inference_mode(False):
             way = self.known(key, tensors)
             if way is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -89,6 +90,10 @@ class Evaluator:
                 self._parts.append((tapes.written(self.structure.qubits, tuple(gates[first:place])), wires))
                 first = place + 1
         self._circuit = tapes.written(self.structure.qubits, tuple(gates[first:]))
+
+    def alone(self) -> AbstractContextManager[None]:
+        """What is held while it is evaluated: nothing, unless PennyLane makes operators for that."""
+        return tapes.unqueued() if self.structure.words is None or self.structure.matrices else nullcontext()
 
     def nested(self, results: Sequence[torch.Tensor]) -> Any:
         """The results as the quantum function nests them."""
@@ -247,7 +252,9 @@ class Replay(Evaluator):
 
     def new(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """Which tensors have other values than the record was compared at."""
-        return [number for number, value in self._traced.items() if not torch.equal(value, tensors[number])]
+        return [
+            number for number, value in [*self._traced.items()] if not torch.equal(value, tensors[number])
+        ]
 
     def compared(self, changed: Sequence[int]) -> None:
         """Compare tensors that changed no more; nor any argument, once one of them changed."""

@@ -7,10 +7,12 @@ measured by `fused` itself, everything else by PennyLane's own functions on the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache, reduce
 from itertools import starmap
 from operator import add, matmul
+from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +23,7 @@ from pennylane.devices.qubit.measure import measure
 from pennylane.exceptions import DeviceError
 from pennylane.measurements import ExpectationMP
 from pennylane.operation import Operator, StatePrepBase
+from pennylane.queuing import AnnotatedQueue, QueuingManager
 from pennylane.tape import QuantumScript
 
 from ketscale.engines.circuits.circuit import (
@@ -44,17 +47,23 @@ PHASE = "GlobalPhase"
 # What is evaluated by its matrix.
 MATRIX = "matrix"
 
+# PennyLane has one queue for all threads, and whoever records a quantum function holds this.
+LOCK = getattr(AnnotatedQueue, "_lock", None) or RLock()
+
+
+@contextmanager
+def unqueued() -> Iterator[None]:
+    """While PennyLane makes operators: a quantum function that another thread records would get them, or lose its own."""
+    with LOCK, QueuingManager.stop_recording():
+        yield
+
 
 def native(operation: Operator) -> bool:
     """Whether `fused` takes an operation."""
     name = operation.name
-    return (
-        name in GATES
-        or name in NOTHING
-        or name == PHASE
-        or (isinstance(operation, qml.ops.Controlled) and operation.base.name in GATES)
-        or permutes(operation)
-    )
+    if isinstance(operation, qml.ops.Controlled) and operation.base.name in GATES:
+        return True
+    return name in GATES or name in NOTHING or name == PHASE or permutes(operation)
 
 
 def permutes(operation: Operator) -> bool:

@@ -46,6 +46,10 @@ class Quartiles(_Part, frozen=True):
     mean_s: Seconds | None
     count: Natural
 
+    def __post_init__(self) -> None:
+        if (self.count == 0) != (self.median_s is None):
+            raise ValueError(f"the median of {self.count} times is {self.median_s}")
+
 
 class Timing(_Part, frozen=True):
     """What the clock measured.
@@ -309,7 +313,7 @@ class Split(_Part, frozen=True):
 
     by: str | None
     fold: Natural | None
-    folds: Natural | None
+    folds: Annotated[int, Meta(ge=1)] | None
     held_out: int | None
     shared: Natural | None
 

@@ -71,11 +71,9 @@ def compare(checked: Mapping[grid.Run, Checked]) -> list[Comparison]:
     """
     groups: dict[tuple[Any, ...], list[Found]] = {}
     for run, found in checked.items():
-        key = (
-            _group(run, found.record) if found.state in ("completed", "timed_out") and found.record else None
-        )
-        if key is not None and found.record:
-            groups.setdefault(key, []).append((run, found.record))
+        record = found.record if found.state in ("completed", "timed_out") else None
+        if record and (key := _group(run, record)) is not None:
+            groups.setdefault(key, []).append((run, record))
     return [comparison for key in sorted(groups, key=repr) for comparison in _compare(groups[key])]
 
 

@@ -46,10 +46,8 @@ class Passes:
             clock.first_s, clock.steps_s, train_s = first.first_s, clock.steps_s + more_s, train_s + more_s
         found = judged(ranks)
         shares = found["others_share"], found["steal_share"], found["throttled_share"]
-        why, cpus = (
-            "; ".join(disturbances(*shares, None, False)),
-            len(found["cpus"] or ()) or os.cpu_count() or 1,
-        )
+        why = "; ".join(disturbances(*shares, None, False))
+        cpus = len(found["cpus"] or ()) or os.cpu_count() or 1
         number, cost = len(self._passes) + 1, disturbance(*shares, cpus)
         self._passes.append(Pass(number, clock, ranks, train_s, found["watched_s"], why, cost))
         if clock and not why:
