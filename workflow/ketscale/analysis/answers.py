@@ -38,7 +38,7 @@ def answer(
         text = capital(kind.preface(list(made), lead) + sentence(lead))
     elif compared:
         lead = compared[0]
-        text = sentence(lead)
+        text = capital(sentence(lead))
     else:
         runs = [row for group in collected.groups(study) for row in group]
         lost = bool(runs) and all(map(failed, runs))

@@ -66,7 +66,7 @@ def _next(made: Sequence[Row], most: float) -> Row | None:
 
 def winners(made: list[Row], lead: Row) -> str:
     """What is the fastest."""
-    names = dict.fromkeys(row["reference"] for row in made if row["reference"])
+    names = sorted({row["reference"] for row in made if row["reference"]})
     return f"Fastest: {listed(names)}. The next, " if names else ""
 
 
