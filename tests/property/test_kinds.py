@@ -18,20 +18,16 @@ from ketscale.analysis.comparison import Times
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Kind
-from ketscale.analysis.kinds.selection import Candidate, Match, together
-from ketscale.analysis.points import FOUND
+from ketscale.analysis.kinds.selection import Comparison, Configuration, together
+from ketscale.analysis.kinds.speed import SPEED
 from ketscale.config import Metric
 from ketscale.grid import POINT, Run, Study
 from tests.nightly.claims import factory as claims_factory
-from tests.unit.analysis.test_scaling import CONFIG, row
+from tests.unit.analysis.test_speed import CONFIG, row
 
 Row = dict[str, Any]
-# The kinds of speed whose axis these rows have.
-SPEED = {
-    name: kind
-    for name, kind in kinds(CONFIG.families).items()
-    if kind.table == "scaling" and getattr(kind, "varies", "layout") in row()
-}
+# Every kind of speed but that of simulators with a step.
+KINDS = {name: kind for name, kind in kinds(CONFIG.families).items() if name in {*SPEED, "qubits", "depth"} - {"convergence"}}
 # Other points than the usual one on one core, which is the baseline of each kind.
 OTHERS: dict[str, list[Row]] = {
     **{
@@ -60,16 +56,16 @@ class Studied:
     asked: Sequence[Row]
 
     def told(self, rows: Sequence[Row] | None = None) -> list[Row]:
-        """Its rows of scaling.csv; rows: others in place of its own."""
+        """Its rows of speed.csv; rows: others in place of its own."""
         study = Study("s", self.kind.name, "?", tuple(Run.of(each) for each in self.asked))
         rows = self.rows if rows is None else rows
         collected = Collected.of(CONFIG, rows, (), {Run.of(each): RECORD for each in rows})
         return [dict(each) for each in self.kind.rows(study, collected)]
 
     def __repr__(self) -> str:
-        told = ("layout", "batch", "size", "simulator", "protocol", "seed", "status", "quiet", "step_s")
-        rows = "\n".join(" ".join(str(each[name]) for name in told) for each in self.rows)
-        return f"{self.kind.name}:\n{rows}"
+        """Short: hypothesis warns of long ones where it draws thousands."""
+        points = {tuple(each[name] for name in POINT) for each in self.rows}
+        return f"{self.kind.name}: {len(points)} points, {len(self.rows)} of {len(self.asked)} runs"
 
 
 def apart(one: Row, two: Row) -> bool:
@@ -79,7 +75,7 @@ def apart(one: Row, two: Row) -> bool:
 
 @st.composite
 def studied(draw: st.DrawFn, fates: Sequence[str] = FATES) -> Studied:
-    name = draw(st.sampled_from(sorted(SPEED)))
+    name = draw(st.sampled_from(sorted(KINDS)))
     others = OTHERS.get(name, USUAL)
     others = draw(st.lists(st.sampled_from(others), min_size=1, max_size=3, unique_by=repr))
     others = [{key: value for key, value in each.items() if value} for each in others]
@@ -95,7 +91,7 @@ def studied(draw: st.DrawFn, fates: Sequence[str] = FATES) -> Studied:
             if fate != "absent":
                 changed = {"busy": {"quiet": False}, "diverged": {"status": "diverged"}}.get(fate, {})
                 rows.append({**made, **changed})
-    return Studied(SPEED[name], rows, asked)
+    return Studied(KINDS[name], rows, asked)
 
 
 def timed(made: Row, step_s: float) -> Row:
@@ -192,7 +188,7 @@ ERROR = Metric("rmse", "rmse", "", "down")
 
 
 @st.composite
-def matched(draw: st.DrawFn) -> Match:
+def matched(draw: st.DrawFn) -> Comparison:
     """Two models by their tests: accuracies with single samples, or errors without; some of their seeds failed."""
     metric = draw(st.sampled_from([SHARE, ERROR]))
     generator = np.random.default_rng(draw(SEED))
@@ -213,11 +209,11 @@ def matched(draw: st.DrawFn) -> Match:
                 float(cases.mean()) if metric is SHARE else level * float(np.exp(generator.normal(0, 0.05)))
             )
             tests[seed] = metrics.Scored(value, cases if metric is SHARE else None, None, 0.2)
-        sides.append(Candidate((name,), (), metric, ("set", ""), name, tests, tuple(failed), level, None))
-    return Match(*sides)
+        sides.append(Configuration((name,), (), metric, ("set", ""), name, tests, tuple(failed), level, None))
+    return Comparison(*sides)
 
 
-def of(match: Match) -> tuple[Estimate | None, str]:
+def of(match: Comparison) -> tuple[Estimate | None, str]:
     """The effect of two sides that have a seed in common, and the verdict."""
     if not match.chosen.tests or not (match.control and match.control.tests):
         return None, verdicts.FEW
@@ -226,10 +222,10 @@ def of(match: Match) -> tuple[Estimate | None, str]:
 
 
 @given(matched(), SEED)
-def test_the_order_of_tests_changes_no_effect(match: Match, order: int) -> None:
+def test_the_order_of_tests_changes_no_effect(match: Comparison, order: int) -> None:
     assert match.control
 
-    def turned(side: Candidate) -> Candidate:
+    def turned(side: Configuration) -> Configuration:
         tests, failed = list(side.tests.items()), list(side.failed)
         random.Random(order).shuffle(tests)
         random.Random(order).shuffle(failed)
@@ -239,10 +235,10 @@ def test_the_order_of_tests_changes_no_effect(match: Match, order: int) -> None:
 
 
 @given(matched())
-def test_two_models_exchanged_invert_the_effect_and_swap_the_verdict(match: Match) -> None:
+def test_two_models_exchanged_invert_the_effect_and_swap_the_verdict(match: Comparison) -> None:
     assert match.control
     words = {verdicts.BETTER: verdicts.WORSE, verdicts.WORSE: verdicts.BETTER}
-    (found, word), (other, opposite) = of(match), of(Match(match.control, match.chosen))
+    (found, word), (other, opposite) = of(match), of(Comparison(match.control, match.chosen))
     assert opposite == words.get(word, word)
     if found and other:
         same(found.inverse() if match.unit == "times" else found.times(-1), other)
