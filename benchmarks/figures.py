@@ -20,7 +20,7 @@ from benchmarks.factors import CircuitCase, Factors
 from benchmarks.output import hardware
 from benchmarks.runner import case_of
 from benchmarks.steps import ALL_ARMS, CHANNELS, CLASSICAL, FEATURES, JAX, STEPS
-from ketscale.analysis.drawing import style, ticks
+from ketscale.analysis.drawing import style
 from ketscale.errors import UserError
 from ketscale.files import write_atomic
 
@@ -146,7 +146,7 @@ def bars(result: Mapping[str, Any]) -> Figure:
                     panel.bar(x, row[column] / unit, width, color=colour, edgecolor="white")
         panel.grid(False, axis="x")
     style.log_seconds(times.yaxis)
-    ticks.show(memory.yaxis, ticks.DECADES, lambda value: f"{value:g} MiB")
+    style.log_numbers(memory.yaxis, " MiB")
     times.set_ylabel("training step")
     memory.set_ylabel("peak memory of a step")
     memory.set_xticks(range(len(groups)), list(groups), fontsize=7)

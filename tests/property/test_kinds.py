@@ -20,15 +20,19 @@ from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Kind
 from ketscale.analysis.kinds.selection import Comparison, Configuration, together
 from ketscale.analysis.kinds.speed import SPEED
-from ketscale.config import Metric
 from ketscale.analysis.points import point_of
+from ketscale.config import Metric
 from ketscale.grid import POINT, Run, Study
 from tests.nightly.claims import factory as claims_factory
 from tests.unit.analysis.test_speed import CONFIG, row
 
 Row = dict[str, Any]
 # Every kind of speed but that of simulators with a step.
-KINDS = {name: kind for name, kind in kinds(CONFIG.families).items() if name in {*SPEED, "qubits", "depth"} - {"convergence"}}
+KINDS = {
+    name: kind
+    for name, kind in kinds(CONFIG.families).items()
+    if name in {*SPEED, "qubits", "depth"} - {"convergence"}
+}
 # Other points than the usual one on one core, which is the baseline of each kind.
 OTHERS: dict[str, list[Row]] = {
     **{
@@ -60,7 +64,9 @@ class Studied:
 
     def __repr__(self) -> str:
         told = ("layout", "batch", "size", "simulator", "protocol", "seed", "status", "quiet", "step_s")
-        return "\n".join([f"{self.kind.name}:", *(" ".join(str(each[name]) for name in told) for each in self.rows)])
+        return "\n".join(
+            [f"{self.kind.name}:", *(" ".join(str(each[name]) for name in told) for each in self.rows)]
+        )
 
     def told(self, rows: Sequence[Row] | None = None) -> list[Row]:
         """Its rows of speed.csv; rows: others in place of its own."""
@@ -98,7 +104,11 @@ def studied(draw: st.DrawFn, fates: Sequence[str] = FATES) -> Studied:
 
 def scaled(made: Row, unit: float) -> Row:
     """The same row with its times in another unit."""
-    times = {name: value * unit for name, value in made.items() if name.endswith(("_s", "cost_s")) and isinstance(value, float)}
+    times = {
+        name: value * unit
+        for name, value in made.items()
+        if name.endswith(("_s", "cost_s")) and isinstance(value, float)
+    }
     return {**made, **times, "samples_per_s": made["samples_per_s"] and made["samples_per_s"] / unit}
 
 
@@ -120,12 +130,19 @@ def test_times_in_another_unit_are_the_same_effects_and_verdicts(made: Studied, 
 def test_a_point_and_its_reference_exchanged_invert_the_effect(made: Studied) -> None:
     """That of two points, and that of a study of changes, in which the first one is the reference."""
     one, two = (Run.of(made.rows[0]), Run.of(made.rows[-1]))
-    kind, sides = kinds(CONFIG.families)["changes"], [[each for each in made.rows if place(each) == point_of(run)] for run in (one, two)]
+    kind, sides = (
+        kinds(CONFIG.families)["changes"],
+        [[each for each in made.rows if place(each) == point_of(run)] for run in (one, two)],
+    )
     if point_of(one) == point_of(two):
         return
-    (*_, first), (*_, second) = (Studied(kind, made.rows, asked).told() for asked in ((*sides[0], *sides[1]), (*sides[1], *sides[0])))
+    (*_, first), (*_, second) = (
+        Studied(kind, made.rows, asked).told() for asked in ((*sides[0], *sides[1]), (*sides[1], *sides[0]))
+    )
     assert (place(first), place(second)) == (point_of(two), point_of(one))
-    assert first["effect"] * second["effect"] == pytest.approx(1, rel=1e-9) and first["unit"] == second["unit"]
+    assert (
+        first["effect"] * second["effect"] == pytest.approx(1, rel=1e-9) and first["unit"] == second["unit"]
+    )
     assert first["pairs"] < 3 or first["low"] * second["high"] == pytest.approx(1, rel=1e-9)
     assert second["verdict"] == OPPOSITE.get(first["verdict"], first["verdict"])
 
@@ -181,7 +198,9 @@ def test_busy_and_diverged_seeds_enter_no_ratio(made: Studied, junk: float) -> N
     for one, two in zip(made.told(), made.told(spoilt), strict=True):
         if place(one) in good and not one["flag"] and made.kind.name not in RACES:
             # The best that one process does may be of a busy machine.
-            assert {name: two[name] for name in two if "serial" not in name} == {name: one[name] for name in one if "serial" not in name}
+            assert {name: two[name] for name in two if "serial" not in name} == {
+                name: one[name] for name in one if "serial" not in name
+            }
         elif one["flag"] in ("busy", "busy reference") and one["verdict"]:
             assert one["verdict"] not in verdicts.DECIDED
     lost = [{**each, "quiet": True} for each in made.rows if each["status"] == "diverged"]

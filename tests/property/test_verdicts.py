@@ -84,7 +84,10 @@ def test_equal_models_are_seldom_better_or_worse(seeds: int, samples: int, model
     for _ in range(STUDIES):
         pairs = [accuracies(draw, seeds, samples) for _ in range(models)]
         wrong += false(
-            [Comparison(*(side(f"{at}", SHARE, of_rows(rows)) for rows in pair)) for at, pair in enumerate(pairs)]
+            [
+                Comparison(*(side(f"{at}", SHARE, of_rows(rows)) for rows in pair))
+                for at, pair in enumerate(pairs)
+            ]
         )
     assert wrong <= most(STUDIES)
 

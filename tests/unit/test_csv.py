@@ -66,7 +66,14 @@ def test_a_number_stays_one(number: Any) -> None:
 def test_a_table_has_what_its_file_says(tmp_path: Path) -> None:
     names = [*filter(None, NAMES), "NA", "None", "1", "nan", "inf"]
     rows = [
-        {"study": name, "why": name, "quiet": None if i % 3 else True, "value": -i / 7, "whole": i, "flag": ""}
+        {
+            "study": name,
+            "why": name,
+            "quiet": None if i % 3 else True,
+            "value": -i / 7,
+            "whole": i,
+            "flag": "",
+        }
         for i, name in enumerate(names)
     ]
     table = Table("runs", "", [Column(name, "", text=name in ("study", "why", "flag")) for name in rows[0]])
@@ -78,7 +85,10 @@ def test_a_table_has_what_its_file_says(tmp_path: Path) -> None:
     assert found["quiet"].dropna().tolist() == [True] * len(rows[::3])
     assert found["flag"].isna().all()
     (tmp_path / "runs.csv").write_bytes(columns.csv(found))
-    read, made = (each.astype(object).where(each.notna(), None) for each in (table.read(tmp_path / "runs.csv", config), found))
+    read, made = (
+        each.astype(object).where(each.notna(), None)
+        for each in (table.read(tmp_path / "runs.csv", config), found)
+    )
     pd.testing.assert_frame_equal(read, made)
 
 

@@ -176,7 +176,7 @@ def test_a_workload_that_no_study_uses_is_checked_at_the_start_and_never_in_the_
     own = "  own: {kind: arrays, file: nowhere.npz, split: given}\n"
     config.write_text(text.replace("workloads:\n", f"workloads:\n{own}"))
     run_in(finished, *LOCAL)
-    assert [call["command"] for call in calls(finished)] == ["report"]
+    assert [call["command"] for call in calls(finished)] == ["report"] * 3
     config.write_text(text.replace("workloads:\n", f"workloads:\n{own.replace('file: nowhere.npz, ', '')}"))
     done = run_in(finished, *LOCAL, "-n", check=False)
     assert done.returncode == 1 and "workloads.own" in done.stderr

@@ -31,7 +31,10 @@ def answered(config: Config, results: Path, change: factory.Change) -> dict[str,
 
 # Each kind of study; the others are tested at night.
 FIRST = ("better-than-classical", "control", "eeg-published", "images", "sentences", "trainability")
-PATHS = [pytest.param(path, marks=[] if path.stem in FIRST else pytest.mark.nightly, id=path.stem) for path in WHOLE]
+PATHS = [
+    pytest.param(path, marks=[] if path.stem in FIRST else pytest.mark.nightly, id=path.stem)
+    for path in WHOLE
+]
 
 
 @pytest.mark.parametrize("path", [factory.ROOT / "config.yaml", *PATHS])
@@ -50,16 +53,22 @@ def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_pa
             known = table.dropna(subset=["low", "high"])
             assert ((known["low"] <= known["effect"]) & (known["effect"] <= known["high"])).all()
         # What leads is a row of the study.
-        rows = pd.concat([tables[name][["study", *LEADING]].astype(object) for name in ("speed", "quality", "fits")])
+        rows = pd.concat(
+            [tables[name][["study", *LEADING]].astype(object) for name in ("speed", "quality", "fits")]
+        )
         led = found.dropna(subset=["effect"])[["study", *LEADING]].astype(object)
-        assert {*map(tuple, led.where(led.notna(), None).values)} <= {*map(tuple, rows.where(rows.notna(), None).values)}
+        assert {*map(tuple, led.where(led.notna(), None).values)} <= {
+            *map(tuple, rows.where(rows.notna(), None).values)
+        }
 
 
 def test_studies_are_answered_in_an_order_that_is_not_that_of_the_config(tmp_path: Path) -> None:
     settings = factory.default_study()
     by_name = dict(sorted(settings["studies"].items()))
     one, two = (
-        answered(analysis.of({**settings, "studies": studies}), tmp_path / str(number), lambda run: None)["answers"]
+        answered(analysis.of({**settings, "studies": studies}), tmp_path / str(number), lambda run: None)[
+            "answers"
+        ]
         for number, studies in enumerate((settings["studies"], by_name))
     )
     assert list(by_name) != list(settings["studies"])
@@ -89,8 +98,12 @@ def test_what_has_not_completed_is_said(tmp_path: Path) -> None:
     assert notes[0] == "Of 6 runs, 1 diverged and 1 missing." and "busy" in notes[1]
 
 
-@pytest.mark.parametrize(("change", "verdict"), [(lambda run: DIVERGED, verdicts.FAILED), (lambda run: None, verdicts.MISSING)])
-def test_a_study_without_a_time_has_failed_or_is_missing(change: factory.Change, verdict: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("change", "verdict"), [(lambda run: DIVERGED, verdicts.FAILED), (lambda run: None, verdicts.MISSING)]
+)
+def test_a_study_without_a_time_has_failed_or_is_missing(
+    change: factory.Change, verdict: str, tmp_path: Path
+) -> None:
     assert told(given("batch", batch=[16, 64]), tmp_path, change)["verdict"] == verdict
 
 
@@ -104,14 +117,18 @@ def test_times_of_two_codes_are_not_compared(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("batch", "said"), [(2, "faster from 4 ms"), (8, ""), (1, "faster from 2 ms")])
-def test_a_layout_is_faster_from_the_work_on_above_which_it_surely_is(batch: int, said: str, tmp_path: Path) -> None:
+def test_a_layout_is_faster_from_the_work_on_above_which_it_surely_is(
+    batch: int, said: str, tmp_path: Path
+) -> None:
     """One core takes 2 ms for each sample, and two ranks half of that; at one batch the times are not comparable."""
 
     def change(run: Run) -> dict[str, Any]:
         other = {"packages": {"torch": "2.13"}} if run.ranks == 2 and run.batch == batch else {}
         return {"step_s": 0.002 * run.batch / run.ranks, **other}
 
-    notes = told(given("break-even", backend=["cpu-n1r1t1", TWO], batch=[1, 2, 4, 8]), tmp_path, change)["notes"]
+    notes = told(given("break-even", backend=["cpu-n1r1t1", TWO], batch=[1, 2, 4, 8]), tmp_path, change)[
+        "notes"
+    ]
     assert said in notes if said else "faster" not in str(notes)
 
 
@@ -122,5 +139,7 @@ def test_the_cheapest_simulator_at_each_error_is_named(tmp_path: Path) -> None:
 
 
 def test_graphs_of_some_runs_and_not_of_others_are_noted() -> None:
-    graphs, kernels, core = ({"gpu_hours": hours, "replayed": steps} for hours, steps in ((1.0, 5), (1.0, 0), (None, None)))
+    graphs, kernels, core = (
+        {"gpu_hours": hours, "replayed": steps} for hours, steps in ((1.0, 5), (1.0, 0), (None, None))
+    )
     assert len([*unlike_steps([graphs, kernels])]) == 1 and not [*unlike_steps([graphs, core, graphs])]

@@ -92,7 +92,9 @@ def test_a_busy_reference_is_not_hidden_by_bounds() -> None:
     fast = [busy(ranks(2, seed=seed, step_s=1.0), 0.8) for seed in range(3)]
     slow = [busy(row(seed=seed, step_s=5.0), None) for seed in range(3)]
     found = Times({points.point(group[0]): group for group in (slow, fast)}).speedup(fast, slow)
-    assert found.flag == "busy reference" and verdicts.ratios([found]) == [(verdicts.CANNOT_TELL, verdicts.BUSY)]
+    assert found.flag == "busy reference" and verdicts.ratios([found]) == [
+        (verdicts.CANNOT_TELL, verdicts.BUSY)
+    ]
 
 
 def test_a_large_ratio_is_decided_by_bounds_and_a_small_one_is_not() -> None:

@@ -20,7 +20,6 @@ from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
 from tests.unit.analysis.test_speed import CONTROL, given
 
-
 LAST = {"backend": ["cpu-n1r1t1", "mpi-n1r2t1"]}
 ALONE = {"backend": "mpi-n1r2t1"}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -142,14 +141,21 @@ def better_than_constant(run: Run, config: Config) -> dict[str, Any]:
     if config.protocols[run.protocol].by_epochs and run.workload == "gate":
         factor = {"constant": 1.0, "shaped": 0.01 * 1.1**run.seed, "sine": 10.0 * 1.2**run.seed}[run.model]
         metrics = {"loss": 0.1, "leakage": 1e-5, "infidelity": factor * 1e-2 * (1 + 0.01 * run.seed)}
-        return {"quality": {"epochs": 30, "best_epoch": 20, "chosen": {}, "validation": metrics, "test": metrics}}
+        return {
+            "quality": {"epochs": 30, "best_epoch": 20, "chosen": {}, "validation": metrics, "test": metrics}
+        }
     return {}
 
 
 def test_less_is_better_where_the_family_says_so(tmp_path: Path) -> None:
     levels = {"kind": "levels", "question": "?", "axes": {**AXES, "levels": [2, 3, 4], "protocol": "timing"}}
     points = [{}, {"model": "mlp", "qubits": 0, "layers": 0, "simulator": "none"}]
-    digits = {"kind": "accuracy", "question": "?", "axes": factory.point(protocol="quality"), "points": points}
+    digits = {
+        "kind": "accuracy",
+        "question": "?",
+        "axes": factory.point(protocol="quality"),
+        "points": points,
+    }
     gates = {"kind": "accuracy", "question": "?", "axes": {**AXES, "model": ["sine", "shaped", "constant"]}}
     config = of({"gates": gates, "levels": levels, "digits": digits})
     factory.write_all(config, tmp_path, lambda run: better_than_constant(run, config))
@@ -168,7 +174,9 @@ def test_less_is_better_where_the_family_says_so(tmp_path: Path) -> None:
 def test_without_its_declared_control_a_model_is_compared_with_a_classical_one(tmp_path: Path) -> None:
     points = [{}, {"model": "classical_mamba", "qubits": 0, "layers": 0, "simulator": "none"}]
     axes = factory.point(workload="eeg-synthetic", model="hydra", protocol="quality")
-    config = factory.small_config({"s": {"kind": "accuracy", "question": "?", "axes": axes, "points": points}})
+    config = factory.small_config(
+        {"s": {"kind": "accuracy", "question": "?", "axes": axes, "points": points}}
+    )
     factory.write_all(config, tmp_path)
     quality = factory.collect(config, tmp_path).tables["quality"]
     assert quality["control"].fillna("").tolist() == ["classical_mamba", ""]

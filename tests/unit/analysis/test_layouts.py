@@ -37,7 +37,9 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Inputs:
         return {"step_s": 0.01 * (1 + run.seed) / gain, **({"quiet": factory.BUSY} if busy else {})}
 
     factory.write_all(config, results, change)
-    tables = {name: frame for name, frame in factory.collect(config, results).tables.items() if name != "answers"}
+    tables = {
+        name: frame for name, frame in factory.collect(config, results).tables.items() if name != "answers"
+    }
     style.theme()
     return Inputs(config, results, **tables)
 
@@ -52,8 +54,12 @@ def fastest(inputs: Inputs) -> dict[tuple[str, str, int], str]:
 
 def test_the_winner_of_each_cell_and_none_of_a_busy_machine(inputs: Inputs) -> None:
     """Cores are compared with cores, and GPUs with GPUs."""
-    cores = {("core", size, 64): name for size, name in CORES.items()} | {("core", size, 256): overviews.UNSURE for size in CORES}
-    assert fastest(inputs) == cores | {("GPU", size, batch): "two GPUs (DDP)" for size in CORES for batch in (64, 256)}
+    cores = {("core", size, 64): name for size, name in CORES.items()} | {
+        ("core", size, 256): overviews.UNSURE for size in CORES
+    }
+    assert fastest(inputs) == cores | {
+        ("GPU", size, batch): "two GPUs (DDP)" for size in CORES for batch in (64, 256)
+    }
 
 
 @pytest.mark.parametrize(("rows", "name", "effect"), [
@@ -64,15 +70,23 @@ def test_the_winner_of_each_cell_and_none_of_a_busy_machine(inputs: Inputs) -> N
     ([(1.8, verdicts.FASTER), (1.9, verdicts.CANNOT_TELL)], "two threads", 1.8),
     ([(1.8, verdicts.FASTER), (1.9, verdicts.FASTER)], "two MPI ranks", 1.9),
 ])  # fmt: skip
-def test_one_worker_is_the_fastest_only_if_no_layout_may_be_faster(rows: list[tuple[float, str]], name: str, effect: float) -> None:
-    made = [{"layout": layout, "effect": ratio, "verdict": verdict} for layout, (ratio, verdict) in zip(LAYOUTS[1:], rows, strict=False)]
+def test_one_worker_is_the_fastest_only_if_no_layout_may_be_faster(
+    rows: list[tuple[float, str]], name: str, effect: float
+) -> None:
+    made = [
+        {"layout": layout, "effect": ratio, "verdict": verdict}
+        for layout, (ratio, verdict) in zip(LAYOUTS[1:], rows, strict=False)
+    ]
     found = overviews._fastest(pd.DataFrame(made))
     assert (found["fastest"], found["effect"]) == (name, effect)
 
 
 def test_the_order_of_studies_that_share_points_changes_nothing(inputs: Inputs) -> None:
     other = inputs.speed.assign(study="another", verdict=verdicts.CANNOT_TELL)
-    one, two = (fastest(replace(inputs, speed=pd.concat(order))) for order in ((inputs.speed, other), (other, inputs.speed)))
+    one, two = (
+        fastest(replace(inputs, speed=pd.concat(order)))
+        for order in ((inputs.speed, other), (other, inputs.speed))
+    )
     assert one == two and set(one.values()) == {overviews.UNSURE}
 
 

@@ -16,7 +16,6 @@ from ketscale import analysis
 from ketscale.analysis import points, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.kinds import checks, kinds, speed
-from ketscale.config import Config
 from ketscale.engines.dynamics.settings import DynamicsSimulator
 from ketscale.grid import Run, Study, layout
 from ketscale.problems.control.specification import FAMILY
@@ -50,11 +49,14 @@ CONTROL = {
 }  # fmt: skip
 
 
-
 def given(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) -> dict[str, Any]:
     """Settings with one study, and the blocks that some kinds need."""
     usual = factory.point(**{"simulator": "fused", **axes})
-    block = {"kind": kind, "question": "?", "axes": {name: value for name, value in usual.items() if value is not None}}
+    block = {
+        "kind": kind,
+        "question": "?",
+        "axes": {name: value for name, value in usual.items() if value is not None},
+    }
     made = factory.small_study({"asked": {**block, **({"points": points} if points else {})}})
     made["workloads"] |= {"tasks": {"kind": "qubit-spectrum"}, "others": {"kind": "qubit-relaxation"}}
     made["models"] = {"narrow": {"kind": "policy", "width": 8}}
@@ -87,7 +89,13 @@ def converged(run: Run) -> dict[str, Any]:
     error, negativity, step_s = MEASURED[run.simulator]
     values = {metric.name: 0.1 for metric in FAMILY.metrics} | {"loss": 0.1}
     undefined, own = ({"simulator_error": e, "negativity": n} for e, n in ((None, None), (error, negativity)))
-    quality = {"epochs": 3, "best_epoch": 1, "chosen": {}, "validation": values | undefined, "test": values | own}
+    quality = {
+        "epochs": 3,
+        "best_epoch": 1,
+        "chosen": {},
+        "validation": values | undefined,
+        "test": values | own,
+    }
     return {"quality": quality, "step_s": step_s}
 
 
@@ -192,13 +200,21 @@ def test_the_effects_and_verdicts_of_every_kind(name: str, tmp_path: Path) -> No
         made = case.step_s(run)
         made = {"step_s": made} if isinstance(made, float) else made
         # The ratios of one seed are those of any, whatever its own times are.
-        return {**made, "step_s": made["step_s"] * 1.25 ** (run.seed - 1)} if made and "step_s" in made else made
+        return (
+            {**made, "step_s": made["step_s"] * 1.25 ** (run.seed - 1)} if made and "step_s" in made else made
+        )
 
     tables = analysed(case.settings, tmp_path, change)
     table = tables["speed"].set_index(case.by.split())
-    found = {at: (None if np.isnan(row["effect"]) else row["effect"], str(row["verdict"] or "")) for at, row in _rows(table)}
-    assert found == {at: (effect and pytest.approx(effect, rel=1e-12), verdict) for at, (effect, verdict) in case.expected.items()}
-    for at, row in _rows(table):
+    found = {
+        at: (None if np.isnan(row["effect"]) else row["effect"], str(row["verdict"] or ""))
+        for at, row in _rows(table)
+    }
+    assert found == {
+        at: (effect and pytest.approx(effect, rel=1e-12), verdict)
+        for at, (effect, verdict) in case.expected.items()
+    }
+    for _, row in _rows(table):
         assert pd.notna(row["reference"]) == pd.notna(row["effect"])
         assert pd.isna(row["low"]) or row["low"] <= row["effect"] <= row["high"]
     for column, values in case.columns.items():
@@ -207,7 +223,9 @@ def test_the_effects_and_verdicts_of_every_kind(name: str, tmp_path: Path) -> No
     (answer,) = tables["answers"].to_dict("records")
     effect, verdict = case.lead
     assert answer["verdict"] == verdict
-    assert pd.isna(answer["effect"]) if effect is None else answer["effect"] == pytest.approx(effect, rel=1e-12)
+    assert (
+        pd.isna(answer["effect"]) if effect is None else answer["effect"] == pytest.approx(effect, rel=1e-12)
+    )
 
 
 def _rows(table: pd.DataFrame) -> list[tuple[Any, Mapping[str, Any]]]:
@@ -256,7 +274,9 @@ def grown(qubits: int, layers: int = 3, **changes: Any) -> dict[str, Any]:
 def told(kind: str, rows: list[dict[str, Any]], asked: int | None = None) -> list[dict[str, Any]]:
     """The rows of speed.csv of one study of the first `asked` of these rows."""
     study = Study("s", kind, "?", tuple(Run.of(found) for found in rows[:asked]))
-    return [dict(made) for made in kinds(CONFIG.families)[kind].rows(study, Collected.of(CONFIG, rows, (), {}))]
+    return [
+        dict(made) for made in kinds(CONFIG.families)[kind].rows(study, Collected.of(CONFIG, rows, (), {}))
+    ]
 
 
 def seeds(times: list[float], **changes: Any) -> list[dict[str, Any]]:
@@ -284,7 +304,7 @@ ROWS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
     "an epoch of a seed is estimated": (
         "strong", [row(seed=seed, epoch_estimated=seed == 2) for seed in range(3)], {"epoch_s": 20.0, "epoch_estimated": True}),
     "two codes": (
-        "strong", seeds([1.0, 1.0]) + [row(seed=2, imported="nameHASH")],
+        "strong", [*seeds([1.0, 1.0]), row(seed=2, imported="nameHASH")],
         {"step_s": None, "epoch_s": None, "samples_per_s": None, "n": 3, "flag": "mixed", "verdict": verdicts.NOT_COMPARABLE}),
     "best serial: two threads": (
         "strong", [row(), threads(2, step_s=0.8), ranks(2, step_s=0.5)], {"effect": 2.0, "over_serial": 1.6}),
@@ -320,7 +340,9 @@ def test_what_the_row_of_a_point_has(name: str) -> None:
     assert {column: found.get(column) for column in expected} == pytest.approx(expected)
 
 
-def test_the_runs_of_a_point_are_not_looked_at_again_for_each_other_point(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_runs_of_a_point_are_not_looked_at_again_for_each_other_point(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """Otherwise the table of thousands of points takes the square of their number."""
     looked = []
     monkeypatch.setattr(speed, "usable", lambda group: looked.append(group) or points.usable(group))
@@ -331,15 +353,28 @@ def test_the_runs_of_a_point_are_not_looked_at_again_for_each_other_point(monkey
 
 @pytest.mark.parametrize("grows", [True, False])
 @pytest.mark.parametrize(("qubits", "faulty"), [((4, 5), False), ((4, 6), True)])
-def test_the_share_of_a_worker_is_checked_across_sizes_where_they_grow(grows: bool, qubits: tuple[int, int], faulty: bool) -> None:
-    family = replace(CONFIG.families["images"], work=lambda sizes: 4.0 ** sizes["qubits"]) if grows else CONFIG.families["images"]
+def test_the_share_of_a_worker_is_checked_across_sizes_where_they_grow(
+    grows: bool, qubits: tuple[int, int], faulty: bool
+) -> None:
+    family = (
+        replace(CONFIG.families["images"], work=lambda sizes: 4.0 ** sizes["qubits"])
+        if grows
+        else CONFIG.families["images"]
+    )
     config = replace(CONFIG, families={**CONFIG.families, "images": family})
-    runs = tuple(Run.of({**grown(count), **layout(where)}) for count, where in zip(qubits, ("cpu-n1r1t1", TWO), strict=True))
+    runs = tuple(
+        Run.of({**grown(count), **layout(where)})
+        for count, where in zip(qubits, ("cpu-n1r1t1", TWO), strict=True)
+    )
     assert len(list(checks.weak(Study("s", "weak", "?", runs), config))) == (grows and faulty)
 
 
 def test_on_gpus_the_workers_are_gpus() -> None:
-    assert (points.workers("ddp-n1r4t8"), points.workers("mpi-n1r4t8"), points.serial("ddp")) == (4, 32, "gpu-n1r1t1")
+    assert (points.workers("ddp-n1r4t8"), points.workers("mpi-n1r4t8"), points.serial("ddp")) == (
+        4,
+        32,
+        "gpu-n1r1t1",
+    )
 
 
 # ---------------------------------------------------------------- further columns of some kinds
@@ -379,14 +414,20 @@ def test_each_change_is_named_and_compared_with_the_first_point(tmp_path: Path, 
     share = 1 if learning_rate < 0.01 else 1 / 20
     for name, (_, _, effect, off) in CHANGES.items():
         found = table.loc[name]
-        assert found["effect"] == pytest.approx(math.nan if effect is None else effect, rel=1e-12, nan_ok=True)
-        assert found["losses"] == pytest.approx(math.nan if off is None else share * off, rel=1e-6, abs=1e-15, nan_ok=True)
+        assert found["effect"] == pytest.approx(
+            math.nan if effect is None else effect, rel=1e-12, nan_ok=True
+        )
+        assert found["losses"] == pytest.approx(
+            math.nan if off is None else share * off, rel=1e-6, abs=1e-15, nan_ok=True
+        )
 
 
 @pytest.mark.parametrize(("off", "verdict"), [(0.0, SAME), (1e-4, verdicts.DIFFERS)])
 def test_parity_says_by_how_much_losses_differ(tmp_path: Path, off: float, verdict: str) -> None:
     settings = given("parity", backend=["cpu-n1r1t1", TWO], protocol="parity", seed=0)
-    tables = analysed(settings, tmp_path, lambda run: {"losses": [loss * (1 + off * (run.ranks > 1)) for loss in LOSSES]})
+    tables = analysed(
+        settings, tmp_path, lambda run: {"losses": [loss * (1 + off * (run.ranks > 1)) for loss in LOSSES]}
+    )
     (found,) = tables["speed"].to_dict("records")
     assert (found["verdict"], found["layout"]) == (verdict, TWO)
     assert found["losses"] == found["effect"] == pytest.approx(off, rel=1e-9)

@@ -24,7 +24,7 @@ from tests import record_maker
 from tests import records_factory as factory
 from tests.unit.analysis import simulated_times as simulated
 from tests.unit.analysis import test_speed
-from tests.unit.analysis.test_speed import ranks, row
+from tests.unit.analysis.test_speed import row
 
 Step = Callable[[int], float]
 
@@ -181,7 +181,10 @@ def test_verdicts_of_a_study_hold_together_and_may_have_another_threshold() -> N
     alone, wide = Compared(Estimate(1.1, 1.06, 1.1**2 / 1.06, 3)), Compared(Estimate(1.0, 0.5, 2.0, 3))
     assert [word for word, _ in verdicts.ratios([alone])] == [verdicts.FASTER]
     assert [word for word, _ in verdicts.ratios([alone, wide])] == [verdicts.CANNOT_TELL] * 2
-    assert [word for word, _ in verdicts.ratios([alone, wide], within=1.2)] == [verdicts.SAME, verdicts.CANNOT_TELL]
+    assert [word for word, _ in verdicts.ratios([alone, wide], within=1.2)] == [
+        verdicts.SAME,
+        verdicts.CANNOT_TELL,
+    ]
 
 
 def test_holm_accepts_at_the_level_of_those_that_are_left() -> None:
@@ -234,7 +237,13 @@ def config(turn: Callable[[list[Any]], list[Any]]) -> Config:
 
 def test_no_order_of_blocks_points_or_seeds_changes_a_word_or_a_number(tmp_path: Path) -> None:
     found, made = [], config(list)
-    factory.write_all(made, tmp_path, lambda run: {"step_s": 0.01 * noisy(1.0, 0.03, zlib.crc32(run.folder.rpartition("/")[0].encode()))(run.seed)})
+    factory.write_all(
+        made,
+        tmp_path,
+        lambda run: {
+            "step_s": 0.01 * noisy(1.0, 0.03, zlib.crc32(run.folder.rpartition("/")[0].encode()))(run.seed)
+        },
+    )
     for turned in (made, config(lambda items: items[::-1])):
         tables = Analysed.of(turned, tmp_path).tables
         rows = [tables[name].to_csv(index=False).splitlines() for name in ("speed", "fits", "answers")]

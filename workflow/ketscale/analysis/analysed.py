@@ -45,7 +45,14 @@ class Analysed:
         """
         collected, runs = read(config, results)
         known, history = kinds(config.families), list(_history(config, collected, results))
-        made: dict[str, list[Row]] = {"runs": runs, "history": history, "answers": [], "speed": [], "quality": [], "fits": []}
+        made: dict[str, list[Any]] = {
+            "runs": runs,
+            "history": history,
+            "answers": [],
+            "speed": [],
+            "quality": [],
+            "fits": [],
+        }
         states = _states(runs)
         # Snakemake hands the studies over by name, so the config's order is not known everywhere.
         order = {name: number for number, name in enumerate(known)}
@@ -55,7 +62,10 @@ class Analysed:
             for host in dict.fromkeys(row["on"] for row in rows) or ("",):
                 here = collected.on(host)
                 own = [row for row in rows if row["on"] == host]
-                fits += [{"study": study.name, "kind": study.kind, "on": host, **row} for row in kind.fits(study, here)]
+                fits += [
+                    {"study": study.name, "kind": study.kind, "on": host, **row}
+                    for row in kind.fits(study, here)
+                ]
                 made["answers"].append(answer(study, host, kind, own, here, states[study.name]))
             if kind.table == "speed":
                 used = [row for group in collected.groups(study) for row in group]
@@ -71,7 +81,13 @@ class Analysed:
         Raises:
             OSError: one is missing or cannot be read.
         """
-        return cls(config, {name: table.read(results / f"{TABLES}/{name}.csv", config) for name, table in columns.TABLES.items()})
+        return cls(
+            config,
+            {
+                name: table.read(results / f"{TABLES}/{name}.csv", config)
+                for name, table in columns.TABLES.items()
+            },
+        )
 
     @property
     def complete(self) -> bool:
@@ -106,7 +122,9 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
                 # A trial is no answer to a study's question.
                 trained.append(row)
                 usable[finding.run] = finding.record
-            spans = {f"span_{name}_s": span.median_s for name, span in sorted(finding.record.timing.spans.items())}
+            spans = {
+                f"span_{name}_s": span.median_s for name, span in sorted(finding.record.timing.spans.items())
+            }
             table.append({**row, "why": row["why"] or finding.why, **spans, **trials.get(finding.run, {})})
         else:
             axes = {name: getattr(finding.run, name) for name in AXES}
@@ -147,14 +165,23 @@ def _trials(config: Config, searches: Mapping[str, Searched]) -> Iterator[tuple[
         drawn = {trial.name: trial for trial in found.choice.trials}
         for run in config.trials_of(found.run):
             if trial := drawn.get(run.protocol):
-                yield run, {"drawn": canonical(trial.settings), "chosen": trial is found.choice.trial, "why": trial.why}
+                yield (
+                    run,
+                    {
+                        "drawn": canonical(trial.settings),
+                        "chosen": trial is found.choice.trial,
+                        "why": trial.why,
+                    },
+                )
 
 
 def _history(config: Config, collected: Collected, results: Path) -> Iterator[Row]:
     """The epochs of the runs of studies that show them, with the columns of each run's own file."""
     known = kinds(config.families)
     asked = {run for study in config.studies if known[study.kind].history for run in study.runs}
-    runs = [Trained(record, config.settings(run)) for run, record in collected.records.items() if run in asked]
+    runs = [
+        Trained(record, config.settings(run)) for run, record in collected.records.items() if run in asked
+    ]
     for run, about in zip(runs, columns.HISTORY.of(runs, config), strict=True):
         for row in read_csv(results / run.settings.run.folder / HISTORY):
             yield {**{name: _number(text) for name, text in row.items()}, **about}

@@ -46,7 +46,13 @@ def answer(
         text = f"Failed: all {len(runs)} runs." if lost else "Missing: there is nothing to compare yet."
     text = " ".join((text, *_tally(compared)))
     n = lead.get("pairs") or lead.get("n")
-    return {**about, "answer": text, **{name: lead.get(name) for name in LEADING}, "n": n, "notes": "\n".join(dict.fromkeys(notes))}
+    return {
+        **about,
+        "answer": text,
+        **{name: lead.get(name) for name in LEADING},
+        "n": n,
+        "notes": "\n".join(dict.fromkeys(notes)),
+    }
 
 
 def _tally(compared: Sequence[Row]) -> Iterator[str]:

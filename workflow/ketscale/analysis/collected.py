@@ -78,7 +78,9 @@ class Collected:
             for run in (each.run, each.reference) if each.held else ():
                 precisions.setdefault(attrgetter(*SUBJECT)(run), set()).add(each.precision)
         held = {of: "held " + "+".join(sorted(found, reverse=True)) for of, found in precisions.items()}
-        return cls(config, points, held, records, Times(points), why or {}, baselines or {}, searches or {}, compared)
+        return cls(
+            config, points, held, records, Times(points), why or {}, baselines or {}, searches or {}, compared
+        )
 
     def groups(self, study: Study) -> list[Group]:
         """The rows of each point of a study that was measured, in its order."""

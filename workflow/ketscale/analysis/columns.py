@@ -186,7 +186,9 @@ class Table:
         for name in found:
             known, empty = columns.get(str(name)), found[name].isna().all()
             if known and known.text:
-                found[name] = found[name].astype("str") if not empty else pd.Series(index=found.index, dtype="str")
+                found[name] = (
+                    found[name].astype("str") if not empty else pd.Series(index=found.index, dtype="str")
+                )
             elif empty:
                 found[name] = found[name].astype(float)
         return found
@@ -197,11 +199,18 @@ def taken(table: Table, one: Any) -> dict[str, Any]:
     return {part.name: part.of(one) for part in table.parts if isinstance(part, Column) and part.of}
 
 
+def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
+    """The rows of a table."""
+    return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
+
+
 def csv(frame: pd.DataFrame) -> bytes:
     """The content of a table's file."""
     names = list(map(str, frame))
     known = frame.astype(object).where(frame.notna(), None)
-    return csv_of((dict(zip(names, row, strict=True)) for row in known.itertuples(index=False, name=None)), names)
+    return csv_of(
+        (dict(zip(names, row, strict=True)) for row in known.itertuples(index=False, name=None)), names
+    )
 
 
 def _sizes(config: Config) -> Iterator[Column]:
@@ -260,7 +269,9 @@ def _axis(name: str, meaning: str) -> Column:
 def _ends(name: str, of: str, unit: str = "") -> tuple[Column, Column]:
     """The columns of an interval."""
     after = "_s" if unit == "s" else ""
-    return Column(f"{name}low{after}", f"Lower end of {of}", unit=unit), Column(f"{name}high{after}", "Upper end", unit=unit)
+    return Column(f"{name}low{after}", f"Lower end of {of}", unit=unit), Column(
+        f"{name}high{after}", "Upper end", unit=unit
+    )
 
 
 # fmt: off
@@ -340,7 +351,7 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share),
     Column("steal_share", "Share of the cores that the hypervisor gave to other guests", lambda run: run.record.quiet.steal_share),
     Column("throttled_share", "Share of the run's time that a CPU quota stopped it, of all its CPUs together; empty where no control group is seen", lambda run: run.record.quiet.throttled_share),
-    Column("stalled_share", "Share of the training in which nothing went on, by the times of its steps; empty where they do not tell", lambda run: run.record.quiet.stalled_share),
+    Column("stalled_share", "Share of the training in which nothing went on, by the times of its steps; empty if they do not show it", lambda run: run.record.quiet.stalled_share),
     Column("oversubscribed", "Whether the run had more threads than cores", lambda run: run.record.quiet.oversubscribed),
     Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, text=True),
     Column("host", "Name of the host of rank 0", lambda run: run.record.machine.host, text=True),
@@ -439,30 +450,31 @@ FITS = Table("fits", "What is fitted over several points, by seed: laws of scali
     HARDWARE, CODE,
 ))
 
-QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, beside the best of its controls. In studies of kind comparison there is a row for all data sets together, and one for each model's rank.", (
+QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, and is compared with the best of its controls. In studies of kind comparison there is a row for all data sets together, and one for each model's rank.", (
     STUDY, KIND, ON, Column("row", "`data sets` and `rank` of the rows that are of several data sets", text=True), POINT_WORDS, *AT,
     Column("metric", "The headline metric of the family", text=True),
     Column("value", "Its estimate over splits, seeds and test samples, on test data with the best weights", shown=True), *_ends("value_", "its 95 % interval"),
     *COMPARED,
     Column("pairs", "Number of pairs of seeds", heading="n", shown=True),
+    Column("errors", "The error of each of several targets", heading="error of each", shown=True, text=True),
     Column("splits", "Number of splits of the same data that are joined"),
     Column("n", "Number of seeds that were completed, of all splits"),
     Column("failed", "Number of seeds that were not", shown=True),
     Column("control_failed", "The same of the reference", heading="failed of it", shown=True),
     Column("parameters", "Number of trainable parameters", shown=True),
-    Column("control_parameters", "The same of the reference", heading="parameters of it", shown=True),
+    Column("control_parameters", "The same of the reference", heading="parameters of it"),
     Column("train_s", "Median time of training, of `cohort` runs together", unit="s"),
     Column("cohort", "The most runs that one process trained together"),
-    Column("chance", "What guessing gives", heading="guessing", shown=True),
+    Column("chance", "What guessing gives", heading="guessing"),
     Column("shared", "The most samples of validation and test, over its runs, that have something in common with a part before theirs"),
     _other_metrics,
     Column("epochs", "Mean number of epochs"),
     Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared"),
-    Column("budget", "How many settings validation chose it from, and what a search took", shown=True, text=True),
-    Column("settings", "What a search chose", heading="chosen", shown=True, text=True),
+    Column("budget", "How many settings validation chose it from, and what a search took", text=True),
+    Column("settings", "What a search chose", heading="chosen", text=True),
     Column("control", "The model of the reference: the best of its controls on validation data, without one the best baseline, or `guessing`", text=True),
     Column("control_value", "The reference's estimate"), *_ends("control_", "its 95 % interval"),
-    Column("control_budget", "How many settings it was chosen from", heading="its budget", shown=True, text=True),
+    Column("control_budget", "How many settings it was chosen from", heading="its budget", text=True),
     Column("baseline", "The baseline of the data that does best on validation data", heading="best baseline", shown=True, text=True),
     Column("baseline_value", "The baseline's estimate, on the same test data", heading="reaches", shown=True), *_ends("baseline_", "its 95 % interval"),
     Column("over_baseline", "How much more the model has than the baseline: `points` of a share, else `times`"), *_ends("over_baseline_", "its 95 % interval"),

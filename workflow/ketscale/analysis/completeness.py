@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,8 +10,8 @@ from ketscale.analysis import comparability
 from ketscale.analysis.heavy import pd
 from ketscale.config import Config
 from ketscale.errors import UserError
-from ketscale.files import read_text
 from ketscale.grid import Run
+from ketscale.jobs import records
 from ketscale.jobs.records import Records
 from ketscale.measure.form import Record
 from ketscale.measure.record import Checked
@@ -34,33 +33,20 @@ class Finding:
     record: Record | None = None
 
 
-def of(config: Config, results: Path, records: Records) -> list[Finding]:
+def of(config: Config, results: Path, found: Records) -> list[Finding]:
     """Every run of the config's studies, sorted, with what was found of it below `results`."""
     studies: dict[Run, list[str]] = {}
     for study in config.studies:
         for run in config.runs_of(study):
             studies.setdefault(run, []).append(study.name)
-    return [_of(results, run, tuple(studies[run]), records.checked[run]) for run in sorted(studies)]
+    return [_of(results, run, tuple(studies[run]), found.checked[run]) for run in sorted(studies)]
 
 
 def _of(results: Path, run: Run, studies: tuple[str, ...], found: Checked) -> Finding:
     why = found.why
     if found.state == "missing" and not why:
-        why = _last_line(results / run.folder / "train.log") or "not run yet"
-        if why.endswith(": completed"):
-            why = "it was trained, but its record is gone"
+        why = records.why_missing(results / run.folder) or "not run yet"
     return Finding(run, studies, found.state, why, found.record)
-
-
-def _last_line(log: Path) -> str:
-    """KetScale's last error in a log (launchers print theirs after it), else the log's last line."""
-    try:
-        lines = read_text(log, errors="replace").splitlines()
-    except FileNotFoundError:
-        return ""
-    said = [line.strip() for line in lines if line.strip()]
-    ours = [line for line in said if line.startswith("ketscale: ")]
-    return next(reversed(ours or said), "")
 
 
 def code(record: Record | None) -> str:
@@ -90,19 +76,13 @@ def demand_all(findings: Sequence[Finding], results: str) -> None:
     """Refuse to continue if a run has no record that can be trusted.
 
     Raises:
-        UserError: names the first few such runs, how many there are, and the two ways to continue.
+        UserError: the reasons, each with one such run, and the two ways to continue.
     """
     unusable = [finding for finding in findings if finding.state in FAULTS]
     if not unusable:
         return
-    counts = Counter(finding.state for finding in unusable)
-    states = ", ".join(f"{counts[state]} {state}" for state in FAULTS if counts[state])
-    named = "; ".join(
-        f"{results}/{finding.run.path} ({finding.state}: {finding.why})" for finding in unusable[:3]
-    )
-    more = f"; and {len(unusable) - 3} more" if len(unusable) > 3 else ""
     raise UserError(
-        f"{len(unusable)} of {len(findings)} runs cannot be used ({states}): {named}{more}",
-        "run Snakemake again (delete stale or refused records first), or do without: --partial, or in Snakemake "
-        "--config partial=true",
+        f"{len(unusable)} of {len(findings)} runs cannot be used:",
+        *records.by_reason((each.state, each.why, f"{results}/{each.run.path}") for each in unusable),
+        "Run Snakemake again (delete stale or refused records first), or do without: --partial, or in Snakemake --config partial=true",
     )

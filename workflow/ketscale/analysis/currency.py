@@ -23,7 +23,7 @@ NOTE = "tables/made-from.txt"
 
 def digest(config: Config, results: Path) -> str:
     """SHA-256 of all that the tables are made of: the config, the records, the data, baselines, and the code of the analysis."""
-    parts: list[object] = [config.text, config.partial, _code()]
+    parts: list[object] = [config.text, _code()]
     for name in config.studied:
         manifest, file = prepared.manifest(config, results, name), baselines.path(config, results, name)
         parts += [prepared.features_hash(manifest), _source_files(config, results, name)]

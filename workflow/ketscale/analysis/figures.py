@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from ketscale.analysis import columns
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.drawing import style
 from ketscale.analysis.drawing.inputs import Inputs
@@ -46,9 +47,11 @@ def drawn(analysed: Analysed, results: Path, paper: bool = False) -> dict[str, d
     tables = {name: frame for name, frame in analysed.tables.items() if name != "answers"}
     inputs, known = Inputs(analysed.config, results, **tables), kinds(analysed.config.families)
     found = {}
-    for row in analysed.tables["answers"].to_dict("records"):
+    for row in columns.rows(analysed.tables["answers"]):
         if figure := known[row["kind"]].figure:
-            found[name_of(analysed, row)] = style.files(figure.draw, inputs.only(row["study"], host_of(row)), paper)
+            found[name_of(analysed, row)] = style.files(
+                figure.draw, inputs.only(row["study"], host_of(row)), paper
+            )
     for figure in overviews(analysed.config):
         found[figure.name] = style.files(figure.draw, inputs, paper)
     return {name: files for name, files in found.items() if files}

@@ -116,7 +116,9 @@ def slope(at: Any, logs: Any) -> tuple[Estimate, float | None]:
         half = max(half, exceeded(tail, m - 2) * math.sqrt(missed / float(apart @ apart)))
         pure = logs - centre - logs.mean(1, keepdims=True) + logs.mean()
         variance = float((pure**2).sum()) / ((m - 1) * (n - 1))
-        p_value = float(special.fdtrc(m - 2, (m - 1) * (n - 1), n * missed / variance)) if variance > 0 else None
+        p_value = (
+            float(special.fdtrc(m - 2, (m - 1) * (n - 1), n * missed / variance)) if variance > 0 else None
+        )
     return Estimate(mean, mean - half, mean + half, n), p_value
 
 
@@ -128,13 +130,21 @@ def exponents(axis: str, study: Study, collected: Collected) -> Iterator[dict[st
     for group in collected.groups(study):
         lines.setdefault(line_of(axis, group, collected.config), []).append(group)
     for groups in lines.values():
-        sound = {value_of(axis, group, collected.config): times for group in groups if (times := _sound(group))}
+        sound = {
+            value_of(axis, group, collected.config): times for group in groups if (times := _sound(group))
+        }
         used = [row for group in groups for row in usable(group)[0]]
         seeds = sorted(set.intersection(*map(set, sound.values()))) if sound else []
-        if len(sound) < FEWEST or not seeds or comparability.hindrance(comparability.times(row, ("size",)) for row in used):
+        if (
+            len(sound) < FEWEST
+            or not seeds
+            or comparability.hindrance(comparability.times(row, ("size",)) for row in used)
+        ):
             continue
         at = np.log(np.array(sorted(sound)))
-        found, p_value = slope(at, np.log(np.array([[sound[size][seed] for size in sorted(sound)] for seed in seeds])))
+        found, p_value = slope(
+            at, np.log(np.array([[sound[size][seed] for size in sorted(sound)] for seed in seeds]))
+        )
         if found.low is None or p_value is None or p_value < 1 - LEVEL:
             continue
         first = groups[0][0]

@@ -6,7 +6,6 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ketscale.analysis.heavy import pd
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, layout
 from ketscale.words import counted, spelled
@@ -68,11 +67,14 @@ def amount(value: float, low: float | None, high: float | None, unit: str) -> tu
         value, low, high, lower = 1 / value, high and 1 / high, low and 1 / low, True
     elif unit == "points" and value < 0:
         value, low, high, lower = -value, high and -high, low and -low, True
-    words = {"times": "times lower" if lower else "times higher", "points": "points lower" if lower else "points higher"}
+    words = {
+        "times": "times lower" if lower else "times higher",
+        "points": "points lower" if lower else "points higher",
+    }
     form = (lambda number: f"{number:.1f}") if unit == "points" else digits
     form = (lambda number: f"{number:.2g}") if unit == "relative difference" else form
     interval = "" if low is None or high is None else f"{form(low)} to {form(high)}"
-    number = "" if math.isnan(value) else form(value)
+    number = "" if math.isnan(value) else "no" if unit == "relative difference" and not value else form(value)
     return f"{number} {words.get(unit, unit)}".strip(), interval
 
 
@@ -81,7 +83,13 @@ def sentence(row: Mapping[str, Any]) -> str:
     text, n = f"{row['point']}: {row['verdict']}", row.get("pairs") or row.get("n")
     if row.get("effect") is not None:
         effect, interval = amount(row["effect"], row.get("low"), row.get("high"), row["unit"])
-        joint = "as" if row["unit"] in OPPOSITE or effect in AS.values() else "than" if row["unit"] in ("points", "times") else "from"
+        joint = (
+            "as"
+            if row["unit"] in OPPOSITE or effect in AS.values()
+            else "than"
+            if row["unit"] in ("points", "times")
+            else "from"
+        )
         reference = f" {joint} {row['reference']}" if row.get("reference") else ""
         seeds = f"{n:.0f} {'data sets' if row.get('row') else 'seed' if n == 1 else 'seeds'}" if n else ""
         inside = ", ".join(filter(None, (interval, seeds)))
@@ -114,5 +122,9 @@ def modes(config: Config, *studies: str) -> list[str]:
 
 def unfinished(states: Mapping[str, int]) -> str:
     """How many runs have not completed, such as 'Of 12 runs, 2 missing'; '' if all have."""
-    others = listed(f"{count} {state.replace('_', ' ')}" for state, count in sorted(states.items()) if state != "completed")
+    others = listed(
+        f"{count} {state.replace('_', ' ')}"
+        for state, count in sorted(states.items())
+        if state != "completed"
+    )
     return f"Of {counted(sum(states.values()), 'run')}, {others}" if others else ""

@@ -5,7 +5,7 @@ Status, recovery and tables all ask here, so that no run is done for one and ref
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,17 @@ from typing import Any
 import msgspec
 
 from ketscale.config import Config, Settings
-from ketscale.errors import UserError
+from ketscale.errors import UserError, short
+from ketscale.files import read_text
 from ketscale.grid import Run
-from ketscale.jobs import choice, prepared
+from ketscale.jobs import choice, prepared, supervise
 from ketscale.jobs.choice import Choice
 from ketscale.measure import parity
 from ketscale.measure.parity import Comparison
 from ketscale.measure.record import Checked, check
+
+# Reasons that are listed.
+_REASONS = 4
 
 
 @dataclass(frozen=True)
@@ -84,3 +88,34 @@ def _choice(
         return choice.of(settings, trials, features)
     except UserError as error:
         return error
+
+
+def why_missing(folder: Path) -> str:
+    """Why a run has no record: what its launcher noted, else KetScale's last error in its log, else the log's last line."""
+    note = supervise.read_note(folder) or {}
+    if note.get("reason"):
+        return str(note["reason"])
+    try:
+        lines = read_text(folder / "train.log", errors="replace").splitlines()
+    except FileNotFoundError:
+        return ""
+    # Launchers print their errors after it.
+    printed = [line.strip() for line in lines if line.strip()]
+    last = next(reversed([line for line in printed if line.startswith("ketscale: ")] or printed), "")
+    return "it was trained, but its record is gone" if last.endswith(": completed") else last
+
+
+def by_reason(runs: Iterable[tuple[str, str, str]]) -> list[str]:
+    """Runs, each with its state, the reason and its name, in at most nine lines: the most frequent reasons with one run each."""
+    alike: dict[tuple[str, str], list[str]] = {}
+    for state, reason, name in runs:
+        alike.setdefault((state, reason), []).append(name)
+    lines = []
+    ordered = sorted(alike.items(), key=lambda one: -len(one[1]))
+    for (state, reason), names in ordered[:_REASONS]:
+        lines += [
+            f"{len(names)} {state}: {short(reason or 'not run yet')}",
+            f"    {'such as ' * (len(names) > 1)}{names[0]}",
+        ]
+    left = sum(len(names) for _, names in ordered[_REASONS:])
+    return [*lines, f"... and {left} more, for {len(ordered) - _REASONS} other reasons"] if left else lines

@@ -42,8 +42,8 @@ class Regression(Supervised):
         """Loss and RMSE of the outputs (n, columns) of a whole split.
 
         When full also `count` (samples), `chance` (the RMSE of the training samples' mean), MAE and R2. Of several
-        columns, RMSE, MAE and R2 are the means over them; RMSE and MAE are in the targets' units. R2 is None if a column
-        is constant in the split, since it is then undefined.
+        columns, RMSE, MAE and R2 are the means over them, and `errors` has the RMSE of each; all but R2 are in the targets'
+        units. R2 is None if a column is constant in the split, since it is then undefined.
         """
         truth, predicted = self._numbers[self.rows(split)], self.predicted(outputs)
         scaled = (predicted - truth) / self._deviation
@@ -56,6 +56,8 @@ class Regression(Supervised):
             found["chance"] = scores.rmse(truth, self._mean.expand_as(truth))
             found["mae"] = float((predicted - truth).abs().mean())
             found["r2"] = scores.r2(truth, predicted)
+            if truth.shape[1] > 1:
+                found["errors"] = (predicted - truth).square().mean(0).sqrt().tolist()
         return found
 
     def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:

@@ -22,7 +22,9 @@ def times(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         return None
     columns = {"middle": points["step_s"], "low": points["step_low_s"], "high": points["step_high_s"]}
     words = [duration(time) if time > 0 else "timed out" for time in points["step_s"]]
-    drawn = points.assign(**columns, words=words, hollow=points["flag"].isin(HOLLOW), dots=points.apply(inputs.seeds, axis=1))
+    drawn = points.assign(
+        **columns, words=words, hollow=points["flag"].isin(HOLLOW), dots=points.apply(inputs.seeds, axis=1)
+    )
     note = "Typical time of a step; small dots: seeds"
     return _rows(drawn, inputs, "time per training step (log scale)", False, note)
 

@@ -31,13 +31,18 @@ def draw(axis: str, title: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] 
         line = line.where(line == "", line + " on ") + points["layout"].map(where)
     each = 1000 / points["batch"] if axis == "batch" else 1.0
     times = {f"time{end}": points[f"step{end}_s"] * each for end in ("", "_low", "_high")}
-    points = points.assign(line=line, at=points[axis].astype(float), hollow=points["flag"].isin(HOLLOW), **times)
+    points = points.assign(
+        line=line, at=points[axis].astype(float), hollow=points["flag"].isin(HOLLOW), **times
+    )
     if points.groupby("line")["at"].nunique().max() < 2:
         return None
 
     def finish(axes: Axes, part: pd.DataFrame) -> None:
         if axis == "batch":
-            axes.set(xlabel="batch (log scale)", ylabel=f"time of 1,000 {inputs.config.samples(part['workload'].iloc[0])}")
+            axes.set(
+                xlabel="batch (log scale)",
+                ylabel=f"time of 1,000 {inputs.config.samples(part['workload'].iloc[0])}",
+            )
             style.log_values(axes.xaxis, part["batch"].tolist())
             style.log_seconds(axes.yaxis)
             return
@@ -54,7 +59,9 @@ def draw(axis: str, title: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] 
 
 def convergence(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """Error against step and against time, both logarithmic; two panels for each data set."""
-    points = inputs.speed[inputs.speed["error"].notna() & inputs.speed["step_s"].notna()].reset_index(drop=True)
+    points = inputs.speed[inputs.speed["error"].notna() & inputs.speed["step_s"].notna()].reset_index(
+        drop=True
+    )
     if len(points) < 2:
         return None
     others = variants(points, inputs.config, ("simulator", "workload"))

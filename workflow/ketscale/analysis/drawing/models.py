@@ -27,7 +27,9 @@ def accuracy(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         metric = inputs.config.family(str(part["workload"].iloc[0])).headline
         ordered = part.sort_values(["value", "line"], ascending=[metric.better == "down", True])
         _results(grid[2 * number], ordered, metric, title)
-        epochs = of_data(inputs.history, inputs.config).merge(ordered[[*POINT, "metric", "line"]], on=list(POINT))
+        epochs = of_data(inputs.history, inputs.config).merge(
+            ordered[[*POINT, "metric", "line"]], on=list(POINT)
+        )
         epochs["validation"] = epochs.get(f"validation_{metric.name}", float("nan"))
         _learning(grid[2 * number + 1], ordered["line"], metric, epochs)
         drawn.append(epochs[["workload", "metric", "line", "seed", "epoch", "validation"]])
@@ -78,7 +80,9 @@ def _learning(axes: Axes, names: pd.Series[str], metric: Metric, epochs: pd.Data
         mine = epochs[epochs["line"] == name].dropna(subset="validation").sort_values(["seed", "epoch"])
         for _, seed in mine.groupby("seed"):
             axes.plot(seed["epoch"], seed["validation"], lw=0.9, alpha=0.6, color=style.colour(number))
-            axes.plot(seed["epoch"].iloc[-1:], seed["validation"].iloc[-1:], "o", ms=2.5, color=style.colour(number))
+            axes.plot(
+                seed["epoch"].iloc[-1:], seed["validation"].iloc[-1:], "o", ms=2.5, color=style.colour(number)
+            )
         if len(mine):
             ends.append((mine.groupby("seed")["validation"].last().median(), name, style.colour(number)))
     if metric.better == "down" and ends and style.wide(epochs["validation"]):
@@ -90,7 +94,9 @@ def _learning(axes: Axes, names: pd.Series[str], metric: Metric, epochs: pd.Data
 
 def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """The differences of the data sets with what is typical of them, and mean ranks with their critical difference."""
-    rows = inputs.quality[inputs.quality["effect"].notna() & (inputs.quality["verdict"].notna() | inputs.quality["row"].notna())]
+    rows = inputs.quality[
+        inputs.quality["effect"].notna() & (inputs.quality["verdict"].notna() | inputs.quality["row"].notna())
+    ]
     differences = rows[rows["row"] != "rank"].sort_values(["row", "workload", "size"], na_position="first")
     ranks = rows[rows["row"] == "rank"].sort_values("effect")
     if differences.empty or len(differences) > 60:
@@ -102,21 +108,52 @@ def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     figure, grid = style.panels(1 + (len(ranks) > 0), height=style.ROW * most + 0.7, least=3.4)
     colours = {verdicts.BETTER: style.colour(0), verdicts.WORSE: style.colour(1)}
     metric = inputs.config.family(inputs.config.studies[0].runs[0].workload).headline
-    for axes, part, title in zip(grid, (differences, ranks), ("Difference by data set", "Ranks of models and controls"), strict=False):
+    for axes, part, title in zip(
+        grid, (differences, ranks), ("Difference by data set", "Ranks of models and controls"), strict=False
+    ):
         for height, (_, row) in enumerate(part.iterrows()):
-            colour = colours.get(row["verdict"], style.SOFT)
+            colour = (
+                style.colour(pd.notna(row["control"]))
+                if row["row"] == "rank"
+                else colours.get(row["verdict"], style.SOFT)
+            )
             axes.hlines(height, row["low"], row["high"], color=colour, lw=2)
-            style.dot(axes, row["effect"], height, colour, False, marker="o" if row["row"] != "data sets" else "D", ms=6)
+            style.dot(
+                axes,
+                row["effect"],
+                height,
+                colour,
+                False,
+                marker="o" if row["row"] != "data sets" else "D",
+                ms=6,
+            )
         ratio = (part["unit"] == "times").all()
         if ratio:
             style.log_numbers(axes.xaxis, "x")
         if title.startswith("Difference"):
             axes.axvline(1 if ratio else 0, ls="--", color=style.FRAME, lw=1, zorder=0)
-        words = [f"{row['effect']:.2f}" if row["row"] == "rank" else amount(row["effect"], None, None, row["unit"])[0] for _, row in part.iterrows()]
-        axes.set(title=title, xlabel="mean rank" if title.startswith("Ranks") else f"test {metric.title} of model over control" if ratio else f"test {metric.title} of model less control (points)")
+        words = [
+            f"{row['effect']:.2f}"
+            if row["row"] == "rank"
+            else amount(row["effect"], None, None, row["unit"])[0]
+            for _, row in part.iterrows()
+        ]
+        axes.set(
+            title=title,
+            xlabel="mean rank"
+            if title.startswith("Ranks")
+            else f"test {metric.title} of model over control"
+            if ratio
+            else f"test {metric.title} of model less control (points)",
+        )
         axes.margins(x=0.1)
         style.name_rows(axes, part["point"], words)
-    style.footnote(figure, differences[differences["row"].isna()], inputs, "Intervals of differences hold together with 95 %")
+    style.footnote(
+        figure,
+        differences[differences["row"].isna()],
+        inputs,
+        "Intervals of differences hold together with 95 %",
+    )
     return figure, rows
 
 
@@ -154,5 +191,15 @@ def _course(models: pd.DataFrame, inputs: Inputs) -> Iterator[dict[str, object]]
             values = own[f"test_{metric.name}"].dropna().tolist()
             if values:
                 mean = metrics.over_seeds(values)
-                about = {name: point[name] for name in ("study", "workload", "line", "hollow", "hardware", "code")}
-                yield {**about, "after": metric.after, "at": at, "value": mean.value, "value_low": mean.low, "value_high": mean.high, "n": mean.n}
+                about = {
+                    name: point[name] for name in ("study", "workload", "line", "hollow", "hardware", "code")
+                }
+                yield {
+                    **about,
+                    "after": metric.after,
+                    "at": at,
+                    "value": mean.value,
+                    "value_low": mean.low,
+                    "value_high": mean.high,
+                    "n": mean.n,
+                }

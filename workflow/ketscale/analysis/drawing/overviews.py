@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import replace
+from typing import Any
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
@@ -41,8 +42,12 @@ def layouts(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     cells = pd.DataFrame(rows)
     if cells.empty:
         return None
-    # A row, a column or a single cell is the figure of a study.
-    panels = [(of, part) for of, part in cells.groupby(panel) if min(part["size"].nunique(), part["batch"].nunique()) > 1]
+    # A row, a column or a diagonal is the figure of a study.
+    panels = [
+        (of, part)
+        for of, part in cells.groupby(panel)
+        if len(part) > max(part["size"].nunique(), part["batch"].nunique())
+    ]
     if not panels:
         return None
     figure, grid = style.panels(len(panels), least=3.4, height=2.4)
@@ -52,17 +57,37 @@ def layouts(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         sizes, batches = list(dict.fromkeys(part["size"])), sorted(set(part["batch"]))
         for _, row in part.iterrows():
             x, y, name = batches.index(row["batch"]), sizes.index(row["size"]), names.index(row["fastest"])
-            axes.add_patch(plt.Rectangle((x - 0.48, y - 0.46), 0.96, 0.92, color=colours[name], alpha=0.45 if name else 1, lw=0))
+            axes.add_patch(
+                plt.Rectangle(
+                    (x - 0.48, y - 0.46), 0.96, 0.92, color=colours[name], alpha=0.45 if name else 1, lw=0
+                )
+            )
             axes.text(x, y, f"{digits(row['effect'])}x", ha="center", va="center", fontsize=6.5)
         axes.set_xticks(range(len(batches)), [f"{batch:g}" for batch in batches])
-        axes.set_yticks(range(len(sizes)), [size_words(inputs.config, str(part["workload"].iloc[0]), size) for size in sizes])
-        axes.set(xlim=(-0.55, len(batches) - 0.45), ylim=(len(sizes) - 0.45, -0.55), xlabel="batch, of all workers")
-        told = [*of[:3], *(name for column, name in zip(panel[3:], of[3:], strict=True) if cells[column].nunique() > 1)]
+        axes.set_yticks(
+            range(len(sizes)),
+            [size_words(inputs.config, str(part["workload"].iloc[0]), size) for size in sizes],
+        )
+        axes.set(
+            xlim=(-0.55, len(batches) - 0.45), ylim=(len(sizes) - 0.45, -0.55), xlabel="batch, of all workers"
+        )
+        told = [
+            *of[:3],
+            *(name for column, name in zip(panel[3:], of[3:], strict=True) if cells[column].nunique() > 1),
+        ]
         axes.set_title(textwrap.fill(", ".join(str(name) for name in told if name != "none"), 44))
         axes.grid(False)
-    patches = [plt.Rectangle((0, 0), 1, 1, color=colour, alpha=0.45 if number else 1) for number, colour in enumerate(colours)]
+    patches = [
+        plt.Rectangle((0, 0), 1, 1, color=colour, alpha=0.45 if number else 1)
+        for number, colour in enumerate(colours)
+    ]
     figure.legend(patches, names, loc="outside upper left", ncols=4 if style.width() > 5 else 2)
-    style.footnote(figure, cells, inputs, "The speedup of the fastest layout over one worker. Grey: none is surely the fastest")
+    style.footnote(
+        figure,
+        cells,
+        inputs,
+        "The speedup of the fastest layout over one worker. Grey: none is surely the fastest",
+    )
     return figure, cells
 
 
@@ -72,7 +97,9 @@ def _fastest(part: pd.DataFrame) -> dict[str, object]:
     among = sure if len(sure) else part
     best = among.sort_values(["effect", "layout"]).iloc[-1]
     one = where(serial(best["backend"] if "backend" in best else layout(best["layout"])["backend"]))
-    fastest = where(best["layout"]) if len(sure) else one if (part["verdict"] == verdicts.SLOWER).all() else UNSURE
+    fastest = (
+        where(best["layout"]) if len(sure) else one if (part["verdict"] == verdicts.SLOWER).all() else UNSURE
+    )
     return {**{str(name): value for name, value in best.items()}, "fastest": fastest}
 
 
@@ -88,16 +115,28 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     asked = [study.name for study in inputs.config.studies if study.kind in SPANS_OF]
     runs = of_studies(inputs.runs, asked)
     runs = runs[(runs["status"] == "completed") & (runs["timed"] == True) & runs["sampled_step_s"].notna()]  # noqa: E712
-    columns = [name for name in runs if name.startswith("span_") and not name.endswith(".total_s")]
+    columns = [name for name in map(str, runs) if name.startswith("span_") and not name.endswith(".total_s")]
     if runs.empty or not columns:
         return None
     bar = [*POINT, "features", "hardware"]
     some_quiet = runs.groupby(bar)["quiet"].transform("any").astype(bool)
     runs = runs[runs["quiet"].astype(bool) | ~some_quiet]
     sizes = list(size_axes(inputs.config))
-    how = {**dict.fromkeys(columns, "median"), "sampled_step_s": "median", "quiet": "all", "seed": "nunique", "code": "first"}
-    steps = runs.groupby(bar, as_index=False).agg({**how, **dict.fromkeys(sizes, "first")}).rename(columns={"seed": "n"})
-    steps = steps.sort_values(["workload", "model", *sizes, "batch", "sampled_step_s"], ignore_index=True).head(MOST)
+    how: dict[str, Any] = {
+        **dict.fromkeys(columns, "median"),
+        "sampled_step_s": "median",
+        "quiet": "all",
+        "seed": "nunique",
+        "code": "first",
+    }
+    steps = (
+        runs.groupby(bar, as_index=False)
+        .agg({**how, **dict.fromkeys(sizes, "first")})
+        .rename(columns={"seed": "n"})
+    )
+    steps = steps.sort_values(
+        ["workload", "model", *sizes, "batch", "sampled_step_s"], ignore_index=True
+    ).head(MOST)
     parts = steps[columns].fillna(0.0).rename(columns=lambda name: name[5:-2])
     parts[OTHER] = (steps["sampled_step_s"] - parts.sum(axis=1)).clip(lower=0)
     names = [name for name in SPANS if name in parts] + sorted({*parts} - {*SPANS, OTHER}) + [OTHER]
@@ -109,11 +148,24 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     for number, name in enumerate(names):
         colour = "#d0d3d6" if name == OTHER else style.colour(number)
         hatch = "//" if number >= len(style.PALETTE) and name != OTHER else None
-        axes.barh(range(len(steps)), shares[name], left=left, color=colour, hatch=hatch, label=name.replace(".", " "), height=0.42, lw=0)
+        axes.barh(
+            range(len(steps)),
+            shares[name],
+            left=left,
+            color=colour,
+            hatch=hatch,
+            label=name.replace(".", " "),
+            height=0.42,
+            lw=0,
+        )
         left = left + shares[name].to_numpy()
-    for at, (words, (_, step)) in enumerate(zip(variants(steps, inputs.config), steps.iterrows(), strict=True)):
+    for at, (words, (_, step)) in enumerate(
+        zip(variants(steps, inputs.config), steps.iterrows(), strict=True)
+    ):
         time = duration(step["sampled_step_s"]) + ("" if step["quiet"] else " (busy)")
-        name = textwrap.shorten(words or str(step["simulator"]), int(style.width() * 17) - len(time), placeholder=" …")
+        name = textwrap.shorten(
+            words or str(step["simulator"]), int(style.width() * 17) - len(time), placeholder=" …"
+        )
         axes.text(0, at - 0.25, f"{name}: {time}", va="bottom", fontsize=6.5, in_layout=False)
     axes.set_yticks([])
     axes.set_ylim(len(steps) - 0.6, -0.8)
@@ -136,9 +188,11 @@ def curves(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     for _, part in runs[runs["status"] == "completed"].groupby(list(POINT), sort=True):
         family = inputs.config.families[part["family"].iloc[0]]
         metric = family.headline
-        ordered = part.sort_values([f"validation_{metric.name}", "seed"], ascending=[metric.better == "down", True])
+        ordered = part.sort_values(
+            [f"validation_{metric.name}", "seed"], ascending=[metric.better == "down", True]
+        )
         best = ordered.iloc[0]
-        run = Run.of(best)
+        run = Run.of({str(name): value for name, value in best.items()})
         file = inputs.results / run.folder / CURVES
         if family.curves is None or not file.exists():
             continue
@@ -147,7 +201,9 @@ def curves(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         size = size_words(inputs.config, run.workload, run.size)
         value = f"{metric.title} {best[f'test_{metric.name}']:.3g}"
         name = f"{run.workload} {run.model}, {', '.join(filter(None, (size, f'seed {run.seed}')))}: {value}"
-        panels += [(table, word, title, family.curves.time, name) for word, title in family.curves.panels.items()]
+        panels += [
+            (table, word, title, family.curves.time, name) for word, title in family.curves.panels.items()
+        ]
     if not panels:
         return None
     figure, grid = style.panels(len(panels[:MOST]), least=3)

@@ -50,7 +50,9 @@ def _panel(axes: Axes, axis: str, title: str, measure: str, part: pd.DataFrame) 
     """One measure against one size, with what random unitaries have."""
     from ketscale.engines.circuits import haar
 
-    random = {"gradient_square": haar.gradient, "entanglement": haar.meyer_wallach}.get(measure, lambda qubits: 1.0)
+    random = {"gradient_square": haar.gradient, "entanglement": haar.meyer_wallach}.get(
+        measure, lambda qubits: 1.0
+    )
     label, logarithmic = LABELS[measure]
     ends = plots.curves(axes, part, axis, "effect", ("low", "high"))
     reference = part.drop_duplicates(axis).sort_values(axis)

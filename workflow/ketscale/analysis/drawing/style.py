@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
-import re
+import math
 import textwrap
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
@@ -27,8 +28,8 @@ FRAME, SOFT = "#3c4043", "#5f6368"
 WIDTHS = {"": 7.16, "narrow.": 3.5}
 # The most lines in a panel that can be told apart, and the height of a row in inches.
 SERIES, ROW = 6, 0.36
-# The height of a line of text, and the width of a character.
-_LINE_INCHES, _CHARACTER_INCHES = 9.5 / 72, 0.06
+# The width of a character.
+_CHARACTER_INCHES = 0.06
 DATELESS: dict[str, dict[str, Any]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "Producer": None, "Creator": None},
@@ -112,22 +113,10 @@ def _saved(figure: Drawing, forms: Sequence[str], paper: bool) -> dict[str, byte
         buffer = io.BytesIO()
         metadata = {**DATELESS[form], _NOTE[form]: note}
         figure.savefig(buffer, format=form, metadata=metadata, bbox_inches=box, dpi=200)
-        made[form] = _short(buffer.getvalue()) if form == "svg" else buffer.getvalue()
+        # Other fonts of about the same widths for who has not this one.
+        made[form] = buffer.getvalue().replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, sans-serif")
     plt.close(figure)
     return made
-
-
-def _short(svg: bytes) -> bytes:
-    """The SVG with coordinates to a hundredth of a point, and fonts of about the same widths for who has not this one."""
-
-    def rounded(attribute: re.Match[bytes]) -> bytes:
-        return re.sub(rb"\d+\.\d{3,}", lambda number: b"%.2f" % float(number[0]), attribute[0]).replace(
-            b" \n", b" "
-        )
-
-    svg = re.sub(rb' transform="rotate\(-0 [^"]*"', b"", svg)
-    svg = re.sub(rb' (?:d|x|y|points|transform)="[^"]*"', rounded, svg)
-    return re.sub(rb"\n *", b"\n", svg).replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, sans-serif")
 
 
 def _csv(data: pd.DataFrame) -> bytes:
@@ -157,31 +146,21 @@ def panels(count: int, height: float = 2.3, least: float = 2.2) -> tuple[Drawing
 
 
 def name_lines(axes: Axes, ends: Iterable[tuple[float, str, Any]]) -> None:
-    """Write the names of lines right of the axes, as high as their ends and not over each other.
-
-    Call it last, since it reads the limits of the axis.
+    """Write the names of lines right of the axes in their colours, the highest first.
 
     Args:
         ends: of each line the y at its end, its name and its colour.
     """
-    to_axes, x = axes.transScale + axes.transLimits, axes.get_xlim()[1]
-    found = sorted(
-        (float(to_axes.transform((x, y))[1]), textwrap.fill(name, 22), colour) for y, name, colour in ends
-    )
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    line = _LINE_INCHES / (axes.get_position().height * figure.get_size_inches()[1])
-    sizes = [line * (name.count("\n") + 1) for _, name, _ in found]
-    places = [height for height, _, _ in found]
-    for at in range(1, len(places)):
-        places[at] = max(places[at], places[at - 1] + (sizes[at - 1] + sizes[at]) / 2)
-    top = max(1.0, sum(sizes))
-    for at in reversed(range(len(places))):
-        places[at] = min(places[at], top - sizes[at] / 2)
-        top = places[at] - sizes[at] / 2
-    for place, (_, name, colour) in zip(places, found, strict=True):
-        axes.text(
-            1.02, place, name, transform=axes.transAxes, color=colour, va="center", fontsize=7, linespacing=1
+    ordered = sorted(ends, key=lambda end: (-end[0], end[1]))
+    lines = [plt.Line2D([], [], color=colour, label=textwrap.fill(name, 22)) for _, name, colour in ordered]
+    if lines:
+        axes.legend(
+            handles=lines,
+            loc="center left",
+            bbox_to_anchor=(1.01, 0.5),
+            labelcolor="linecolor",
+            fontsize=7,
+            handlelength=0,
         )
 
 
@@ -208,11 +187,17 @@ def footnote(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str = 
         generated = [name for name in names if inputs.config.block(name)[1].generated]
         parts.append(f"Generated, not measured, data: {listed(generated)}" if generated else "")
         low, high = int(points["n"].min()), int(points["n"].max())
-        parts.append(f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} per point")
+        parts.append(
+            f"n = {low if low == high else f'{low} to {high}'} seed{'s' if high != 1 else ''} per point"
+        )
         parts += [" and ".join(sorted(set(points[column].dropna()))) for column in ("hardware", "code")]
         flags = points["flag"].dropna() if "flag" in points else ()
-        parts += [words for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT)) if any(flag.startswith(word) for flag in flags)]
-    parts.append(unfinished(inputs.runs["status"].value_counts().to_dict()))
+        parts += [
+            words
+            for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT))
+            if any(flag.startswith(word) for flag in flags)
+        ]
+    parts.append(unfinished(Counter(inputs.runs["status"])))
     figure.set_label(". ".join(part for part in parts if part) + ".")
 
 
@@ -237,21 +222,38 @@ def dot(axes: Axes, x: Any, y: Any, colour: Any, hollow: bool, **more: Any) -> N
 
 def log_seconds(axis: Any) -> None:
     """Make the axis a logarithmic one of durations; each tick label has its own unit."""
-    from ketscale.analysis.drawing import ticks
-
-    ticks.show(axis, ticks.DURATIONS, duration)
+    _logarithmic(axis, duration)
 
 
 def log_numbers(axis: Any, unit: str = "") -> None:
     """Make the axis a logarithmic one of numbers, such as errors, or with the unit 'x' of factors."""
-    from ketscale.analysis.drawing import ticks
-
-    ticks.show(axis, ticks.DECADES, lambda value: f"{value:.3g}{unit}")
+    _logarithmic(axis, lambda value: f"{value:.3g}{unit}")
 
 
 def log_values(axis: Any, values: Iterable[float]) -> None:
-    """Make the axis logarithmic with ticks only at given values, such as batches, and at fewer if they do not fit."""
-    from ketscale.analysis.drawing import ticks
+    """Make the axis logarithmic with ticks only at given values, such as batches, of which at most eight are labelled."""
+    from matplotlib.ticker import FixedLocator
 
     ordered = sorted(set(values))
-    ticks.show(axis, [ordered[::step] for step in (1, 2, 3, 4, 6, 8)], lambda value: f"{value:g}")
+    _logarithmic(axis, lambda value: f"{value:g}")
+    axis.set_major_locator(FixedLocator(ordered[:: -(-len(ordered) // 8)]))
+
+
+def _logarithmic(axis: Any, words: Callable[[float], str]) -> None:
+    """Make the axis logarithmic with as many labels as fit, also where less than a decade is in view."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+
+    class Ticks(LogLocator):
+        def tick_values(self, vmin: float, vmax: float) -> Any:
+            decades = math.log10(vmax / vmin)
+            if decades < 0.7:
+                return [tick for tick in MaxNLocator(3).tick_values(vmin, vmax) if tick > 0]
+            self.set_params(
+                subs=(1, 2, 5) if decades < 1.7 else (1, 3) if decades < 2.5 else (1,), numticks=6
+            )
+            return super().tick_values(vmin, vmax)
+
+    axis.axes.set(**{f"{axis.axis_name}scale": "log"})
+    axis.set_major_locator(Ticks())
+    axis.set_major_formatter(FuncFormatter(lambda value, _: words(value)))
+    axis.set_minor_locator(NullLocator())

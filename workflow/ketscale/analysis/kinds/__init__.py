@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from typing import Any
 
 from ketscale.analysis import laws, verdicts
 from ketscale.analysis.collected import Collected
@@ -16,7 +17,7 @@ from ketscale.analysis.kinds import checks, parity, quality, speed, trainability
 from ketscale.analysis.kinds.kind import Figure, Kind, Row
 from ketscale.analysis.kinds.speed import SPEED, Speed
 from ketscale.analysis.points import point, serial
-from ketscale.analysis.wording import listed
+from ketscale.analysis.wording import capital, listed, where
 from ketscale.config import Config, Families, SizeAxis, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import Study, layout
@@ -30,7 +31,10 @@ ERRORS = (1e-3, 1e-6, 1e-9)
 
 def largest(made: Sequence[Row]) -> Row:
     """The row with the largest effect: of those that an interval has decided, else of all. Of equal ones the first."""
-    return max(made, key=lambda row: (row["verdict"] in verdicts.DECIDED, row["verdict"] != verdicts.SAME, row["effect"]))
+    return max(
+        made,
+        key=lambda row: (row["verdict"] in verdicts.DECIDED, row["verdict"] != verdicts.SAME, row["effect"]),
+    )
 
 
 def nearest(made: Sequence[Row]) -> Row:
@@ -87,7 +91,9 @@ def faster_from(made: list[Row], study: Study, collected: Collected) -> list[str
         while sure and line[sure - 1][1] == verdicts.FASTER:
             sure -= 1
         if sure < len(line) and len(line) > 1:
-            said.append(f"{name} is faster from {duration(line[sure][0])} of work per worker on.")
+            said.append(
+                f"{capital(where(name))}: faster from {duration(line[sure][0])} of work per worker on."
+            )
     return said
 
 
@@ -95,25 +101,44 @@ def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str
     """The cheapest simulator at each error that one reaches."""
     said = []
     for most in ERRORS:
-        able = [row for row in made if row["error"] is not None and row["error"] <= most and row["step_s"] and row["flag"] not in ("busy", "timed_out")]
+        able = [
+            row
+            for row in made
+            if row["error"] is not None
+            and row["error"] <= most
+            and row["step_s"]
+            and row["flag"] not in ("busy", "timed_out")
+        ]
         if able:
             best = min(able, key=lambda row: row["step_s"])
             said.append(f"At an error of at most {most:g} the cheapest is {best['point']}.")
     return said
 
 
-def _speed(
-    name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: object
-) -> Kind:
+def _speed(name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: Any) -> Kind:
     made = kind or SPEED[name]
-    lead = {"lead": nearest if made.slower and name != "mistakes" else largest, **more}
-    return Kind(name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **lead)  # type: ignore[arg-type]
+    more = {"lead": nearest if made.slower and name != "mistakes" else largest, **more}
+    return Kind(
+        name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **more
+    )
 
 
 def _sweep(axis: SizeAxis) -> Kind:
     title = f"Time against {axis.title}"
-    figure = Figure(axis.sweep or axis.name, title, f"Time of a step against {axis.title}.", partial(lines.draw, axis.name, axis.title))
-    return _speed(figure.name, checks.sweep(axis.name), figure, speed.sweep(axis.name), lead=largest, fits=partial(laws.exponents, axis.name))
+    figure = Figure(
+        axis.sweep or axis.name,
+        title,
+        f"Time of a step against {axis.title}.",
+        partial(lines.draw, axis.name, axis.title),
+    )
+    return _speed(
+        figure.name,
+        checks.sweep(axis.name),
+        figure,
+        speed.sweep(axis.name),
+        lead=largest,
+        fits=partial(laws.exponents, axis.name),
+    )
 
 
 KINDS = (

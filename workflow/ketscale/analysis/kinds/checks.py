@@ -136,7 +136,9 @@ def sweep(axis: str) -> Check:
         for run in study.runs:
             if axis_of(config, run, axis) is None:
                 yield f"models of {run.workload} have no {axis}; give them a study of their own"
-        values = several(lambda run, config: axis_of(config, run, axis), f"values of {axis}", "a list of them")
+        values = several(
+            lambda run, config: axis_of(config, run, axis), f"values of {axis}", "a list of them"
+        )
         yield from values(study, config)
 
     return check

@@ -30,7 +30,11 @@ class Overall:
 
     @classmethod
     def of(
-        cls, config: Config, tasks: Mapping[Task, set[str]], made: Sequence[Configuration], compared: Sequence[Comparison]
+        cls,
+        config: Config,
+        tasks: Mapping[Task, set[str]],
+        made: Sequence[Configuration],
+        compared: Sequence[Comparison],
     ) -> Overall:
         """From a study's configurations and comparisons."""
         ordered = sorted(compared, key=lambda one: one.of.point)
@@ -64,7 +68,7 @@ class Overall:
             if head and head.effect():
                 failed = any(each.failed for each in head.sides)
                 counted = head.effect(failed=failed) if head.of.metric.is_share or not failed else None
-                made.append(counted and self._scaled(counted.value))
+                made.append(self._scaled(counted.value) if counted else None)
             elif lost := self.lost(task):
                 made.append(100 * lost if self.unit == "points" else None)
         return made
@@ -131,10 +135,14 @@ class Overall:
         }  # fmt: skip
         if len(self.scores) < ranks.FEWEST_DATA or len(self.scores[0]) < ranks.FEWEST_MODELS:
             return
-        difference, p = ranks.critical_difference(len(self.scores[0]), len(self.scores)), ranks.friedman(self.scores)
+        difference, p = (
+            ranks.critical_difference(len(self.scores[0]), len(self.scores)),
+            ranks.friedman(self.scores),
+        )
         for model, rank in sorted(ranks.mean_ranks(self.scores).items(), key=lambda each: (each[1], each[0])):
             yield {
-                "row": "rank", "point": model, "model": model, "effect": rank, "unit": "mean rank", "n": len(self.scores),
+                "row": "rank", "point": model, "model": model, "effect": rank,
+                "control": model if any(self.is_control(model, task) for task in self.tasks) else "", "unit": "mean rank", "n": len(self.scores),
                 "low": rank - difference / 2, "high": rank + difference / 2,
                 "why": f"Friedman's test: p = {p:.2g}; ranks that are {difference:.2f} apart differ",
             }  # fmt: skip
@@ -157,7 +165,7 @@ class Overall:
         if own and all(each.failed and not each.tests for each in own):
             return -math.inf
         one = self.chosen.get((task, model))
-        reached = one and one.of.estimate()
+        reached = one.of.estimate() if one else None
         if one is None or reached is None or one.incomparable:
             return None
         metric, failed, n, value = one.of.metric, len(one.of.failed), len(one.of.tests), reached.value

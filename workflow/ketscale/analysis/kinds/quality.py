@@ -48,7 +48,9 @@ Eligible = Callable[[Config, str], bool]
 QualityRow = dict[str, Any]
 
 
-def rows(study: Study, collected: Collected, eligible: Eligible = lambda config, model: True) -> Iterator[QualityRow]:
+def rows(
+    study: Study, collected: Collected, eligible: Eligible = lambda config, model: True
+) -> Iterator[QualityRow]:
     """Every configuration of the study that has a record; the chosen ones beside the best of their controls."""
     made = configurations(study, collected)
     compared = together(comparisons(made, study, collected, eligible))
@@ -71,7 +73,7 @@ def table(
     chosen = {one.of.point: one for one in compared}
     config = collected.config
     found = [
-        _reached(study, each, config)
+        _reached(study, each, collected)
         | ({} if (one := chosen.get(each.point)) is None else _compared(one, compared, collected))
         for each in made
     ]
@@ -85,14 +87,20 @@ def table(
             size = size_words(config, row["workload_of_size"], row["size"])
             name = ", ".join(filter(None, (row["model"], size, variant)))
             row["point"] = f"{row['workload']}: {name}"
+    # What has a verdict comes first.
+    found.sort(key=lambda row: (not row["verdict"], not row["chosen"]))
     return [{name: value for name, value in row.items() if name != "workload_of_size"} for row in found]
 
 
-def _reached(study: Study, each: Configuration, config: Config) -> QualityRow:
+def _reached(study: Study, each: Configuration, collected: Collected) -> QualityRow:
     """What a configuration has reached by itself."""
+    config = collected.config
     first, completed = each.group[0], [row for row in each.group if row["status"] == "completed"]
     reached, means = each.estimate(), {}
-    for name, column in {"epochs": "epochs", **{name: f"test_{name}" for name in other_metrics(config)}}.items():
+    for name, column in {
+        "epochs": "epochs",
+        **{name: f"test_{name}" for name in other_metrics(config)},
+    }.items():
         values = [row[column] for row in completed if row.get(column) is not None]
         means[name] = statistics.fmean(values) if values else None
     return {
@@ -106,7 +114,7 @@ def _reached(study: Study, each: Configuration, config: Config) -> QualityRow:
         "cohort": max((row["cohort"] for row in completed), default=1),
         "metric": each.metric.name, **_ends("value", reached), "chance": each.chance,
         "shared": max((row["shared"] for row in completed if row["shared"] is not None), default=None),
-        **means, "chosen": False, "verdict": "", "reference": "",
+        **means, "errors": _errors(completed, collected), "chosen": False, "verdict": "", "reference": "",
         "why": comparability.hindrance(each.keys) or each.failures,
         "hardware": "; ".join(sorted({row["hardware"] for row in completed})) or first["hardware"],
         "code": first["code"],
@@ -137,12 +145,28 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
     return row
 
 
+def _errors(completed: Group, collected: Collected) -> str:
+    """The error of each of several targets, mean over seeds, in words; '' of one target."""
+    qualities = [collected.records[Run.of(row)].quality for row in completed]
+    errors = [found for one in qualities if one and isinstance(found := one.test.get("errors"), list)]
+    if not errors:
+        return ""
+    workload = collected.config.block(completed[0]["workload"])[1]
+    names = getattr(workload, "target_columns", ()) or [
+        f"target {number}" for number, _ in enumerate(errors[0], 1)
+    ]
+    means = (statistics.fmean(values) for values in zip(*errors, strict=True))
+    return ", ".join(f"{name} {mean:.3g}" for name, mean in zip(names, means, strict=True))
+
+
 def _ends(name: str, found: Estimate | None) -> dict[str, float | None]:
     """The columns of an estimate; those of the effect have no name before them."""
     of = {"": "effect", "baseline": "baseline_value", "control": "control_value"}.get(name, name)
     low, high = (f"{name}_low", f"{name}_high") if name else ("low", "high")
     names = (of, low, high)
-    return dict(zip(names, (found.value, found.low, found.high) if found else (None, None, None), strict=True))
+    return dict(
+        zip(names, (found.value, found.low, found.high) if found else (None, None, None), strict=True)
+    )
 
 
 def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -> Iterator[str]:
@@ -166,7 +190,9 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
     elif len({each.tried for each in one.budgets}) > 1:
         ours, theirs = (each.tried for each in one.budgets)
         yield f"chosen out of {ours} settings, {one.to.model} out of {theirs}"
-    if one.to.group and (apart := unequal_training(*(collected.config.settings(Run.of(each.group[0])) for each in one.sides))):
+    if one.to.group and (
+        apart := unequal_training(*(collected.config.settings(Run.of(each.group[0])) for each in one.sides))
+    ):
         yield f"trained with other {listed(apart)}"
 
 
@@ -184,7 +210,12 @@ def notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
         if row["shared"]:
             yield f"{row['shared']:.0f} samples of validation and test of {where} equal, overlap or share a group with earlier ones."
         share = collected.config.family(row["workload"]).headline.is_share
-        if share and row["value_low"] is not None and row["chance"] is not None and row["value_low"] <= row["chance"]:
+        if (
+            share
+            and row["value_low"] is not None
+            and row["chance"] is not None
+            and row["value_low"] <= row["chance"]
+        ):
             yield f"{model} on {where} is not surely better than guessing."
         if share and control not in (None, GUESSING) and (row.get("control_value") or 0) >= CEILING:
             yield f"On {where} {control} leaves little room to be better."
@@ -245,19 +276,25 @@ def over_data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
     """
     made, config = configurations(study, collected), collected.config
     tasks = tasks_of(study, config)
-    compared = [_against_best(one, tasks, config) for one in comparisons(made, study, collected, lambda config, model: True)]
+    compared = [
+        _against_best(one, tasks, config)
+        for one in comparisons(made, study, collected, lambda config, model: True)
+    ]
     able: dict[Task, list[Configuration]] = {}
     for one in compared:
         if one.to or one.verdict:
             able.setdefault(one.of.task, []).append(one.of)
     leads = {lead.point for each in able.values() if (lead := best(each))}
     compared = [
-        (one if one.verdict else one.decided(one.decide())) if one.of.point in leads else replace(one, verdict="", why="")
+        (one if one.verdict else one.decided(one.decide()))
+        if one.of.point in leads
+        else replace(one, verdict="", why="")
         for one in compared
     ]
-    yield from table(study, made, compared, collected)
+    about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
     overall = Overall.of(config, tasks, made, compared)
-    yield from ({"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0, **row} for row in overall.rows())
+    whole, *ranks = ({**about, **row} for row in overall.rows())
+    yield from (whole, *table(study, made, compared, collected), *ranks)
 
 
 def _against_best(one: Comparison, tasks: dict[Task, set[str]], config: Config) -> Comparison:
@@ -302,5 +339,3 @@ def notes_over_data_sets(made: list[Row], study: Study, collected: Collected) ->
 def adapting(config: Config, model: str) -> bool:
     """Models that adapt to each sample; the others are trained on the test's own samples."""
     return bool(config.models[model][1].adapts)
-
-

@@ -238,7 +238,11 @@ class Comparison:
     def decided(self, word: str | None) -> Comparison:
         """The same with the verdict of its interval; failed seeds may have kept it from deciding."""
         if word is None and self.decide() is None and side(self.effect(), self.unit, self.of.metric):
-            return replace(self, verdict=verdicts.FAILED, why="; ".join(filter(None, (each.failures for each in self.sides))))
+            return replace(
+                self,
+                verdict=verdicts.FAILED,
+                why="; ".join(filter(None, (each.failures for each in self.sides))),
+            )
         return replace(self, verdict=word or verdicts.CANNOT_TELL)
 
 

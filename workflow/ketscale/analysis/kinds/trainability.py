@@ -52,7 +52,9 @@ def points(collected: Collected, study: Study) -> pd.DataFrame:
             ends = (mean.value, mean.low, mean.high) if mean else (None, None, None)
             row |= dict(zip((name, f"{name}_low", f"{name}_high"), ends, strict=True))
         squares = {each["seed"]: each["gradient_square"] for each in done}
-        made.append({**row, "n": len(done), "squares": squares, "keys": keys, "failed": len(group) - len(done)})
+        made.append(
+            {**row, "n": len(done), "squares": squares, "keys": keys, "failed": len(group) - len(done)}
+        )
     return pd.DataFrame(made)
 
 
@@ -71,11 +73,24 @@ def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
             first, last = group.iloc[0], group.iloc[-1]
             ends = f"{counted(first[axis.name], axis)} to {counted(last[axis.name], axis)}"
             name = f"{line or last['model']}, each of {ends}"
-            about = {name: last[name] for name in ("workload", "model", "simulator", "protocol", "hardware", "code")}
-            row = {**about, "point": name, "series": ends, "law": "decay", "parameter": f"with each {axis.name.removesuffix('s')}"}
+            about = {
+                name: last[name]
+                for name in ("workload", "model", "simulator", "protocol", "hardware", "code")
+            }
+            row = {
+                **about,
+                "point": name,
+                "series": ends,
+                "law": "decay",
+                "parameter": f"with each {axis.name.removesuffix('s')}",
+            }
             made.append((row, decay(axis.name, group)))
     able = [found.factor for _, found in made if found.factor and found.factor.low is not None]
-    words = iter(verdicts.holm([partial(verdicts.of_ratio, each, above=verdicts.RISES, below=verdicts.FALLS) for each in able]))
+    words = iter(
+        verdicts.holm(
+            [partial(verdicts.of_ratio, each, above=verdicts.RISES, below=verdicts.FALLS) for each in able]
+        )
+    )
     for row, found in made:
         word, why = _verdict(found, words)
         factor = found.factor
@@ -101,7 +116,11 @@ def _verdict(found: Decay, words: Iterator[str | None]) -> tuple[str, str]:
     if found.factor.low is None:
         return verdicts.CANNOT_TELL, verdicts.FEW
     bent = found.p_value is not None and found.p_value < 1 - LEVEL
-    why = f"one factor does not describe the whole range (F-test of lack of fit, p = {found.p_value:.2g})" if bent else ""
+    why = (
+        f"one factor does not describe the whole range (F-test of lack of fit, p = {found.p_value:.2g})"
+        if bent
+        else ""
+    )
     return next(words) or verdicts.CANNOT_TELL, why
 
 
@@ -125,4 +144,6 @@ def decay(axis: str, line: pd.DataFrame) -> Decay:
 def fastest(made: Sequence[Row]) -> Row:
     """The line whose gradient falls fastest with each qubit, or with each layer if no line has several qubits."""
     first = made[0]["parameter"]
-    return min((row for row in made if row["parameter"] == first), key=lambda row: (row["effect"], row["point"]))
+    return min(
+        (row for row in made if row["parameter"] == first), key=lambda row: (row["effect"], row["point"])
+    )

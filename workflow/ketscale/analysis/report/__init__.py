@@ -66,10 +66,16 @@ def build(config: Config, results: Path, zipped: bool = False) -> None:
         part(config, results)
     if zipped:
         analysed = Analysed.read(config, results)
-        paths = [path for folder in (results / "tables", results / figures.FOLDER) for path in folder.iterdir()]
+        paths = [
+            path for folder in (results / "tables", results / figures.FOLDER) for path in folder.iterdir()
+        ]
         files = {str(path.relative_to(results)): path.read_bytes() for path in paths}
-        records = {run.path: sha256(results / run.path) for run in config.runs if (results / run.path).exists()}
-        write_atomic(results / ZIP, archive({**files, PAGE: rendered(analysed, results, records=False)}, records))
+        records = {
+            run.path: sha256(results / run.path) for run in config.runs if (results / run.path).exists()
+        }
+        write_atomic(
+            results / ZIP, archive({**files, PAGE: rendered(analysed, results, records=False)}, records)
+        )
 
 
 def archive(files: Mapping[str, bytes], records: Mapping[str, str]) -> bytes:
@@ -97,7 +103,14 @@ def papers(config: Config, results: Path) -> None:
         UserError: a run is missing, stale or refused, and the config is not `partial`.
     """
     found = figures.drawn(Analysed.of(config, results), results, paper=True)
-    _write(results, {f"{PAPERS}/{name}.{ending}": content for name, files in found.items() for ending, content in files.items()})
+    _write(
+        results,
+        {
+            f"{PAPERS}/{name}.{ending}": content
+            for name, files in found.items()
+            for ending, content in files.items()
+        },
+    )
 
 
 def _write(results: Path, files: Mapping[str, bytes]) -> None:

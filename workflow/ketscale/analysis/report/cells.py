@@ -80,19 +80,39 @@ def of(name: str, heads: Sequence[Head], rows: Sequence[Sequence[Cell]], file: s
 def of_study(name: str, rows: pd.DataFrame, table: columns.Table, config: Config, room: Room) -> Table:
     """The table of a chapter: a row for each point, with what `columns` shows of it."""
     asked = {column.name: column for column in table.columns(config)}
-    more = [column for column in asked.values() if column.shown and column.name not in ("effect", "pairs", "n")]
+    more = [
+        column for column in asked.values() if column.shown and column.name not in ("effect", "pairs", "n")
+    ]
     counted = "pairs" if "pairs" in asked else "n"
     heads = [
         Head("point", LONG), Head("compared with", LONG), Head("effect", NUMBER), Head("95 % interval", NUMBER),
         Head("n", NUMBER), Head("verdict", VERDICT), Head("why", LONG), *(Head(column.heading or column.name.replace("_", " "), NUMBER) for column in more),
     ]  # fmt: skip
     made: list[list[Cell]] = []
-    for row in rows.to_dict("records"):
-        effect, interval = ("", "") if missing(row["effect"]) else amount(row["effect"], row["low"], row["high"], text(row["unit"]))
+    for row in columns.rows(rows):
+        effect, interval = (
+            ("", "")
+            if missing(row["effect"])
+            else amount(row["effect"], row["low"], row["high"], text(row["unit"]))
+        )
         n = "" if missing(row[counted]) or not effect else f"{row[counted]:.0f}"
         own = [cell(row, column, config) for column in more]
-        made.append([text(row["point"]), text(row["reference"]), effect, interval, n, text(row["verdict"]), text(row["why"]), *own])
-    kept = [Head(head.text, _kind([str(row[at]) for row in made])) if at > 6 else head for at, head in enumerate(heads)]
+        made.append(
+            [
+                text(row["point"]),
+                text(row["reference"]),
+                effect,
+                interval,
+                n,
+                text(row["verdict"]),
+                text(row["why"]),
+                *own,
+            ]
+        )
+    kept = [
+        Head(head.text, _kind([str(row[at]) for row in made])) if at > 6 else head
+        for at, head in enumerate(heads)
+    ]
     return of(name, kept, made, f"tables/{table.name}.csv", room)
 
 
@@ -105,7 +125,9 @@ def cell(row: Mapping[str, Any], column: columns.Column, config: Config) -> str:
         return duration(value)
     if column.name in ("value", "baseline_value", "chance"):
         metric = config.family(row["workload"]).headline
-        low, high = (row.get(f"{column.name.removesuffix('_value')}_{end}", math.nan) for end in ("low", "high"))
+        low, high = (
+            row.get(f"{column.name.removesuffix('_value')}_{end}", math.nan) for end in ("low", "high")
+        )
         form = (lambda number: f"{100 * number:.1f}") if metric.is_share else (lambda number: f"{number:.3g}")
         ends = "" if missing(low) or column.name == "chance" else f" ({form(low)} to {form(high)})"
         return f"{form(value)}{' %' if metric.is_share else ''}{ends}"

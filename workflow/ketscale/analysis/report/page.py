@@ -68,18 +68,22 @@ def rendered(analysed: Analysed, results: Path, records: bool = True) -> bytes:
         paths = {form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in (*FILES, NARROW)}
         if not (results / f"{figures.FOLDER}/{name}.{WIDE}").exists():
             return None
-        wide, narrow = (_source(results / f"{figures.FOLDER}/{name}.{form}", paths[form], room) for form in (WIDE, NARROW))
+        wide, narrow = (
+            _source(results / f"{figures.FOLDER}/{name}.{form}", paths[form], room) for form in (WIDE, NARROW)
+        )
         return Picture(figure.title, figure.caption, wide, narrow, {form: paths[form] for form in FILES})
 
     chapters = []
-    for answer in tables["answers"].to_dict("records"):
-        answer = {str(name): None if cells.missing(value) else value for name, value in answer.items()}
+    for answer in columns.rows(tables["answers"]):
+        answer = {name: None if cells.missing(value) else value for name, value in answer.items()}
         kind, host, name = known[answer["kind"]], figures.host_of(answer), figures.name_of(analysed, answer)
         own = tables[kind.table]
         own = own[(own["study"] == answer["study"]) & (own["on"].fillna("") == host)]
         own = own[own["law"] != "probe"] if kind.table == "fits" else own
         if kind.table == "quality":
-            own = own[own["chosen"].astype(bool) | own["row"].notna() | ((own["failed"] > 0) & (own["n"] == 0))]
+            own = own[
+                own["chosen"].astype(bool) | own["row"].notna() | ((own["failed"] > 0) & (own["n"] == 0))
+            ]
         table = cells.of_study(f"{name}-points", own, TABLES[kind.table], config, rows)
         (study,) = [each for each in config.studies if each.name == answer["study"]]
         chapters.append(Chapter(
@@ -93,20 +97,24 @@ def rendered(analysed: Analysed, results: Path, records: bool = True) -> bytes:
     environment.filters["slug"] = slug
     words = {*tables["answers"]["verdict"].dropna()}
     words |= {word for name in ("speed", "quality", "fits") for word in tables[name]["verdict"].dropna()}
-    return environment.get_template(TEMPLATE).render(
-        config=config,
-        complete=analysed.complete,
-        state=_state(tables["runs"]),
-        warning=completeness.warning(tables["runs"]),
-        chapters=chapters,
-        overviews=[made for each in figures.overviews(config) if (made := picture(each.name, each))],
-        listing=_runs(analysed, records, rows),
-        runs=tables["runs"],
-        provenance=provenance,
-        counted=counted,
-        tables=[name for name, frame in tables.items() if len(frame)],
-        meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in words},
-    ).encode()
+    return (
+        environment.get_template(TEMPLATE)
+        .render(
+            config=config,
+            complete=analysed.complete,
+            state=_state(tables["runs"]),
+            warning=completeness.warning(tables["runs"]),
+            chapters=chapters,
+            overviews=[made for each in figures.overviews(config) if (made := picture(each.name, each))],
+            listing=_runs(analysed, records, rows),
+            runs=tables["runs"],
+            provenance=provenance,
+            counted=counted,
+            tables=[name for name, frame in tables.items() if len(frame)],
+            meanings={word: meaning for word, meaning in verdicts.MEANINGS.items() if word in words},
+        )
+        .encode()
+    )
 
 
 def slug(text: str) -> str:
@@ -121,7 +129,9 @@ def _source(svg: Path, path: str, room: Room) -> str:
 
 def _state(runs: Any) -> str:
     """How many runs ended how, for example '69 runs: 66 completed and 3 timed out'."""
-    counts = [f"{count} {state.replace('_', ' ')}" for state, count in sorted(Counter(runs["status"]).items())]
+    counts = [
+        f"{count} {state.replace('_', ' ')}" for state, count in sorted(Counter(runs["status"]).items())
+    ]
     return f"{counted(len(runs), 'run')}: {listed(counts)}" if counts else "no runs"
 
 
@@ -133,7 +143,7 @@ def _runs(analysed: Analysed, records: bool, room: Room) -> Table:
         *(Head(column.title, NUMBER) for column in numbers), Head("why", LONG), Head("studies"),
     ]  # fmt: skip
     made: list[list[Cell]] = []
-    for row in analysed.tables["runs"].to_dict("records"):
+    for row in columns.rows(analysed.tables["runs"]):
         name, status = Run.of(row).name, str(row["status"])
         linked: Cell = [name] if status not in completeness.FAULTS and records else name
         why = cells.text(row["why"]) or cells.text(row["busy_why"])

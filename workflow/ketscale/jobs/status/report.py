@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shlex
-import textwrap
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -14,6 +13,7 @@ from pathlib import Path
 
 from ketscale.config import Config
 from ketscale.grid import Run
+from ketscale.jobs import records
 from ketscale.jobs.costs import Call, Costs, Forecast, Interval, longest
 from ketscale.jobs.driver import command
 from ketscale.jobs.slurm import site as sites
@@ -23,11 +23,9 @@ from ketscale.jobs.status.survey import STATES, TROUBLE, Queue, Seen, ask, count
 from ketscale.measure.form import Record
 from ketscale.words import aligned, counted, duration, rounded
 
-_WIDTH = 118
 _NAME_WIDTH = 62
 _GROUPS = 30
 _RUNNING = 20
-_REASONS = 15
 
 
 @dataclass(frozen=True)
@@ -171,7 +169,7 @@ def as_text(report: Report, trouble_only: bool = False) -> str:
     """
     if trouble_only:
         return "\n".join(_each_trouble(report))
-    waiting = _by_reason(report, ("waiting",))
+    waiting = _reasons(report, ("waiting",))
     hours = [
         *([report.spent.words] if report.spent.node_hours or report.spent.budget else []),
         *_left(report),
@@ -257,7 +255,7 @@ def _running(report: Report) -> list[str]:
 
 def _trouble(report: Report) -> list[str]:
     """Failed, interrupted, stale and refused runs, grouped by reason."""
-    lines = _by_reason(report, TROUBLE)
+    lines = _reasons(report, TROUBLE)
     if lines:
         lines.append(
             f"all of them, each with the command that runs it again: ketscale status{report.options} --failed"
@@ -265,19 +263,9 @@ def _trouble(report: Report) -> list[str]:
     return lines
 
 
-def _by_reason(report: Report, states: Iterable[str]) -> list[str]:
-    alike: dict[tuple[str, str], list[Seen]] = {}
-    for state in states:
-        for one in report.seen:
-            if one.state == state:
-                alike.setdefault((state, one.reason), []).append(one)
-    lines = []
-    for (state, reason), runs in list(alike.items())[:_REASONS]:
-        lines += textwrap.wrap(f"{len(runs)} {state}: {reason}", _WIDTH, subsequent_indent="    ")
-        lines.append(f"    {'such as ' if len(runs) > 1 else ''}{runs[0].run.name}{_when(runs[0])}")
-    if len(alike) > _REASONS:
-        lines.append(f"... and {len(alike) - _REASONS} more reasons")
-    return lines
+def _reasons(report: Report, states: Iterable[str]) -> list[str]:
+    runs = (one for state in states for one in report.seen if one.state == state)
+    return records.by_reason((one.state, one.reason, f"{one.run.name}{_when(one)}") for one in runs)
 
 
 def _each_trouble(report: Report) -> list[str]:

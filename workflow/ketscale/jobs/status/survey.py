@@ -183,7 +183,7 @@ def _see(
         advice = "it will be trained again" if found.state == "missing" else "delete it and run it again"
         return seen(found.state, f"{found.why}; {advice}")
     if note is not None:
-        reason = str(note.get("reason") or f"its {supervise.NOTE} cannot be read; see train.log")
+        reason = records.why_missing(folder) or f"its {supervise.NOTE} cannot be read; see train.log"
         return seen("failed", reason, {name: note.get(name) for name in ("job", "at")})
     if unreleased is not None:
         again = "start again, as it had no checkpoint" if saved is None else "resume from its checkpoint"
