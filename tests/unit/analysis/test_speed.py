@@ -24,7 +24,7 @@ from tests.sentences import faults
 
 CONFIG = factory.default_config()
 FASTER, SLOWER, SAME = verdicts.FASTER, verdicts.SLOWER, verdicts.SAME
-UNSURE, MISSING = verdicts.CANNOT_TELL, verdicts.MISSING
+UNSURE, MISSING, APART = verdicts.CANNOT_TELL, verdicts.MISSING, verdicts.NOT_COMPARABLE
 # The reference of others, which is compared with nothing.
 REFERENCE = (None, "")
 TWO, FOUR = "mpi-n1r2t1", "mpi-n1r4t1"
@@ -305,7 +305,7 @@ ROWS: dict[str, tuple[str, list[dict[str, Any]], dict[str, Any]]] = {
         "strong", [row(seed=seed, epoch_estimated=seed == 2) for seed in range(3)], {"epoch_s": 20.0, "epoch_estimated": True}),
     "two codes": (
         "strong", [*seeds([1.0, 1.0]), row(seed=2, imported="nameHASH")],
-        {"step_s": None, "epoch_s": None, "samples_per_s": None, "n": 3, "flag": "mixed", "verdict": verdicts.NOT_COMPARABLE}),
+        {"step_s": None, "epoch_s": None, "samples_per_s": None, "n": 3, "flag": "mixed", "verdict": APART}),
     "best serial: two threads": (
         "strong", [row(), threads(2, step_s=0.8), ranks(2, step_s=0.5)], {"effect": 2.0, "over_serial": 1.6}),
     "best serial: no more cores": ("strong", [row(), threads(4, step_s=0.1), ranks(2, step_s=0.5)], {"over_serial": 2.0}),
