@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -52,11 +51,8 @@ CONTROL = {
 def given(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) -> dict[str, Any]:
     """Settings with one study, and the blocks that some kinds need."""
     usual = factory.point(**{"simulator": "fused", **axes})
-    block = {
-        "kind": kind,
-        "question": "?",
-        "axes": {name: value for name, value in usual.items() if value is not None},
-    }
+    axes = {name: value for name, value in usual.items() if value is not None}
+    block = {"kind": kind, "question": "?", "axes": axes}
     made = factory.small_study({"asked": {**block, **({"points": points} if points else {})}})
     made["workloads"] |= {"tasks": {"kind": "qubit-spectrum"}, "others": {"kind": "qubit-relaxation"}}
     made["models"] = {"narrow": {"kind": "policy", "width": 8}}
@@ -89,14 +85,8 @@ def converged(run: Run) -> dict[str, Any]:
     error, negativity, step_s = MEASURED[run.simulator]
     values = {metric.name: 0.1 for metric in FAMILY.metrics} | {"loss": 0.1}
     undefined, own = ({"simulator_error": e, "negativity": n} for e, n in ((None, None), (error, negativity)))
-    quality = {
-        "epochs": 3,
-        "best_epoch": 1,
-        "chosen": {},
-        "validation": values | undefined,
-        "test": values | own,
-    }
-    return {"quality": quality, "step_s": step_s}
+    quality = {"validation": values | undefined, "test": values | own}
+    return {"quality": {"epochs": 3, "best_epoch": 1, "chosen": {}, **quality}, "step_s": step_s}
 
 
 def by(attribute: str, times: Mapping[Any, float]) -> Callable[[Run], float]:
@@ -169,6 +159,11 @@ CASES = {
         {"exact": REFERENCE, "torch": (3.0, SLOWER), "rk4-coarse": (2.0, SLOWER), "rk4": (4.0, SLOWER), "rk4-fine": (100.0, SLOWER),
          "euler-coarse": REFERENCE, "euler": (2.0, SLOWER)}, (3.0, SLOWER),
         {"error": {"rk4": 6.25e-6}, "negativity": {"euler": 0.03}, "dt": {"rk4": 0.025}}),
+    "convergence, the exact one is busy": Case(
+        given("convergence", **{**CONTROL, "batch": 7, "simulator": list(MEASURED), "protocol": "both"}),
+        lambda run: {**converged(run), **({"quiet": factory.BUSY} if run.simulator == "exact" else {})}, "simulator",
+        {"exact": (1 / 3, UNSURE), "torch": REFERENCE, "rk4-coarse": REFERENCE, "rk4": (4 / 3, SLOWER), "rk4-fine": (100 / 3, SLOWER),
+         "euler-coarse": REFERENCE, "euler": (1.0, SAME)}, (100 / 3, SLOWER)),
     "batch": Case(
         given("batch", batch=[16, 64, 256]), by("batch", {16: 1.0, 64: 2.0, 256: 20.0}), "batch",
         {16: REFERENCE, 64: (2.0, FASTER), 256: (0.8, SLOWER)}, (2.0, FASTER)),
@@ -200,37 +195,31 @@ def test_the_effects_and_verdicts_of_every_kind(name: str, tmp_path: Path) -> No
         made = case.step_s(run)
         made = {"step_s": made} if isinstance(made, float) else made
         # The ratios of one seed are those of any, whatever its own times are.
-        return (
-            {**made, "step_s": made["step_s"] * 1.25 ** (run.seed - 1)} if made and "step_s" in made else made
-        )
+        return made and made | {name: made[name] * 1.25 ** (run.seed - 1) for name in {"step_s"} & {*made}}
 
     tables = analysed(case.settings, tmp_path, change)
     table = tables["speed"].set_index(case.by.split())
-    found = {
-        at: (None if np.isnan(row["effect"]) else row["effect"], str(row["verdict"] or ""))
-        for at, row in _rows(table)
+    rows = {
+        at: row
+        for at, (_, row) in zip(
+            table.index, table.astype(object).where(table.notna(), None).iterrows(), strict=True
+        )
     }
-    assert found == {
+    assert len(rows) == len(table)
+    told = {
         at: (effect and pytest.approx(effect, rel=1e-12), verdict)
         for at, (effect, verdict) in case.expected.items()
     }
-    for _, row in _rows(table):
-        assert pd.notna(row["reference"]) == pd.notna(row["effect"])
-        assert pd.isna(row["low"]) or row["low"] <= row["effect"] <= row["high"]
+    assert {at: (row["effect"], row["verdict"] or "") for at, row in rows.items()} == told
+    for row in rows.values():
+        assert (row["reference"] is None) == (row["effect"] is None)
+        assert row["low"] is None or row["low"] <= row["effect"] <= row["high"]
     for column, values in case.columns.items():
-        own = dict(_rows(table))
-        assert {at: own[at][column] for at in values} == pytest.approx(dict(values))
-    (answer,) = tables["answers"].to_dict("records")
+        assert {at: rows[at][column] for at in values} == pytest.approx(dict(values))
+    answer = tables["answers"].iloc[0]
     effect, verdict = case.lead
     assert answer["verdict"] == verdict
-    assert (
-        pd.isna(answer["effect"]) if effect is None else answer["effect"] == pytest.approx(effect, rel=1e-12)
-    )
-
-
-def _rows(table: pd.DataFrame) -> list[tuple[Any, Mapping[str, Any]]]:
-    frame = table.astype({"verdict": object}).fillna({"verdict": ""})
-    return list(zip(frame.index, frame.to_dict("records"), strict=True))
+    assert answer["effect"] == pytest.approx(math.nan if effect is None else effect, rel=1e-12, nan_ok=True)
 
 
 # ---------------------------------------------------------------- single rows, from rows of runs.csv
@@ -340,9 +329,7 @@ def test_what_the_row_of_a_point_has(name: str) -> None:
     assert {column: found.get(column) for column in expected} == pytest.approx(expected)
 
 
-def test_the_runs_of_a_point_are_not_looked_at_again_for_each_other_point(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_the_runs_of_a_point_are_not_looked_at_for_each_other_point(monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise the table of thousands of points takes the square of their number."""
     looked = []
     monkeypatch.setattr(speed, "usable", lambda group: looked.append(group) or points.usable(group))
@@ -351,30 +338,21 @@ def test_the_runs_of_a_point_are_not_looked_at_again_for_each_other_point(
     assert len(looked) <= 10 * len(rows)
 
 
-@pytest.mark.parametrize("grows", [True, False])
-@pytest.mark.parametrize(("qubits", "faulty"), [((4, 5), False), ((4, 6), True)])
+@pytest.mark.parametrize(
+    ("grows", "qubits", "faults"), [(True, 5, 0), (True, 6, 1), (False, 5, 0), (False, 6, 0)]
+)
 def test_the_share_of_a_worker_is_checked_across_sizes_where_they_grow(
-    grows: bool, qubits: tuple[int, int], faulty: bool
+    grows: bool, qubits: int, faults: int
 ) -> None:
-    family = (
-        replace(CONFIG.families["images"], work=lambda sizes: 4.0 ** sizes["qubits"])
-        if grows
-        else CONFIG.families["images"]
-    )
-    config = replace(CONFIG, families={**CONFIG.families, "images": family})
-    runs = tuple(
-        Run.of({**grown(count), **layout(where)})
-        for count, where in zip(qubits, ("cpu-n1r1t1", TWO), strict=True)
-    )
-    assert len(list(checks.weak(Study("s", "weak", "?", runs), config))) == (grows and faulty)
+    work = (lambda sizes: 4.0 ** sizes["qubits"]) if grows else None
+    families = {**CONFIG.families, "images": replace(CONFIG.families["images"], work=work)}
+    runs = (Run.of(grown(4)), Run.of({**grown(qubits), **layout(TWO)}))
+    assert len([*checks.weak(Study("s", "weak", "?", runs), replace(CONFIG, families=families))]) == faults
 
 
 def test_on_gpus_the_workers_are_gpus() -> None:
-    assert (points.workers("ddp-n1r4t8"), points.workers("mpi-n1r4t8"), points.serial("ddp")) == (
-        4,
-        32,
-        "gpu-n1r1t1",
-    )
+    assert (points.workers("ddp-n1r4t8"), points.workers("mpi-n1r4t8")) == (4, 32)
+    assert points.serial("ddp") == "gpu-n1r1t1"
 
 
 # ---------------------------------------------------------------- further columns of some kinds
@@ -412,22 +390,17 @@ def test_each_change_is_named_and_compared_with_the_first_point(tmp_path: Path, 
 
     table = analysed(settings, tmp_path, measured)["speed"].set_index("point")
     share = 1 if learning_rate < 0.01 else 1 / 20
-    for name, (_, _, effect, off) in CHANGES.items():
-        found = table.loc[name]
-        assert found["effect"] == pytest.approx(
-            math.nan if effect is None else effect, rel=1e-12, nan_ok=True
-        )
-        assert found["losses"] == pytest.approx(
-            math.nan if off is None else share * off, rel=1e-6, abs=1e-15, nan_ok=True
-        )
+    for name, (_, _, *expected) in CHANGES.items():
+        effect, off = (math.nan if each is None else each for each in expected)
+        assert table["effect"][name] == pytest.approx(effect, rel=1e-12, nan_ok=True)
+        assert table["losses"][name] == pytest.approx(share * off, rel=1e-6, abs=1e-15, nan_ok=True)
 
 
 @pytest.mark.parametrize(("off", "verdict"), [(0.0, SAME), (1e-4, verdicts.DIFFERS)])
 def test_parity_says_by_how_much_losses_differ(tmp_path: Path, off: float, verdict: str) -> None:
     settings = given("parity", backend=["cpu-n1r1t1", TWO], protocol="parity", seed=0)
-    tables = analysed(
-        settings, tmp_path, lambda run: {"losses": [loss * (1 + off * (run.ranks > 1)) for loss in LOSSES]}
-    )
+    losses = {ranks: [loss * (1 + off * (ranks > 1)) for loss in LOSSES] for ranks in (1, 2)}
+    tables = analysed(settings, tmp_path, lambda run: {"losses": losses[run.ranks]})
     (found,) = tables["speed"].to_dict("records")
     assert (found["verdict"], found["layout"]) == (verdict, TWO)
     assert found["losses"] == found["effect"] == pytest.approx(off, rel=1e-9)

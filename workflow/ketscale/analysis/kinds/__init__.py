@@ -16,7 +16,7 @@ from ketscale.analysis.drawing import bars, lines, models, probes, workers
 from ketscale.analysis.kinds import checks, parity, quality, speed, trainability
 from ketscale.analysis.kinds.kind import Figure, Kind, Row
 from ketscale.analysis.kinds.speed import SPEED, Speed
-from ketscale.analysis.points import point, serial
+from ketscale.analysis.points import HOLLOW, point, serial
 from ketscale.analysis.wording import capital, listed, where
 from ketscale.config import Config, Families, SizeAxis, suggestion
 from ketscale.errors import UserError
@@ -65,7 +65,7 @@ def cheapest(made: Sequence[Row]) -> Row:
 
 
 def _next(made: Sequence[Row], most: float) -> Row | None:
-    exact = [row for row in made if row["error"] <= most and row["effect"]]
+    exact = [row for row in made if row["error"] <= most and row["flag"] not in HOLLOW]
     return min(exact, key=lambda row: row["effect"], default=None)
 
 
@@ -107,7 +107,7 @@ def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str
             if row["error"] is not None
             and row["error"] <= most
             and row["step_s"]
-            and row["flag"] not in ("busy", "timed_out")
+            and row["flag"] not in HOLLOW
         ]
         if able:
             best = min(able, key=lambda row: row["step_s"])
