@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -20,19 +20,16 @@ from ketscale.analysis.kinds import kinds
 from ketscale.analysis.kinds.kind import Kind
 from ketscale.analysis.kinds.selection import Comparison, Configuration, together
 from ketscale.analysis.kinds.speed import SPEED
-from ketscale.analysis.points import point_of
+from ketscale.analysis.points import point as place
 from ketscale.config import Metric
-from ketscale.grid import POINT, Run, Study
+from ketscale.grid import Run, Study
 from tests.nightly.claims import factory as claims_factory
 from tests.unit.analysis.test_speed import CONFIG, row
 
 Row = dict[str, Any]
 # Every kind of speed but that of simulators with a step.
-KINDS = {
-    name: kind
-    for name, kind in kinds(CONFIG.families).items()
-    if name in {*SPEED, "qubits", "depth"} - {"convergence"}
-}
+NAMES = {*SPEED, "qubits", "depth"} - {"convergence"}
+KINDS = {name: kind for name, kind in kinds(CONFIG.families).items() if name in NAMES}
 # Other points than the usual one on one core, which is the baseline of each kind.
 OTHERS: dict[str, list[Row]] = {
     **{
@@ -64,9 +61,8 @@ class Studied:
 
     def __repr__(self) -> str:
         told = ("layout", "batch", "size", "simulator", "protocol", "seed", "status", "quiet", "step_s")
-        return "\n".join(
-            [f"{self.kind.name}:", *(" ".join(str(each[name]) for name in told) for each in self.rows)]
-        )
+        rows = (" ".join(str(each[name]) for name in told) for each in self.rows)
+        return "\n".join([f"{self.kind.name}:", *rows])
 
     def told(self, rows: Sequence[Row] | None = None) -> list[Row]:
         """Its rows of speed.csv; rows: others in place of its own."""
@@ -74,11 +70,6 @@ class Studied:
         rows = self.rows if rows is None else rows
         collected = Collected.of(CONFIG, rows, (), {Run.of(each): RECORD for each in rows})
         return [dict(each) for each in self.kind.rows(study, collected)]
-
-
-def place(made: Row) -> tuple[Any, ...]:
-    """The point of a row."""
-    return tuple(made[name] for name in POINT)
 
 
 @st.composite
@@ -104,12 +95,8 @@ def studied(draw: st.DrawFn, fates: Sequence[str] = FATES) -> Studied:
 
 def scaled(made: Row, unit: float) -> Row:
     """The same row with its times in another unit."""
-    times = {
-        name: value * unit
-        for name, value in made.items()
-        if name.endswith(("_s", "cost_s")) and isinstance(value, float)
-    }
-    return {**made, **times, "samples_per_s": made["samples_per_s"] and made["samples_per_s"] / unit}
+    times = {name for name, value in made.items() if name.endswith("_s") and isinstance(value, float)}
+    return made | {name: made[name] * unit ** (-1 if name == "samples_per_s" else 1) for name in times}
 
 
 @given(studied(), SEED)
@@ -129,20 +116,12 @@ def test_times_in_another_unit_are_the_same_effects_and_verdicts(made: Studied, 
 @given(studied(("completed",)))
 def test_a_point_and_its_reference_exchanged_invert_the_effect(made: Studied) -> None:
     """That of two points, and that of a study of changes, in which the first one is the reference."""
-    one, two = (Run.of(made.rows[0]), Run.of(made.rows[-1]))
-    kind, sides = (
-        kinds(CONFIG.families)["changes"],
-        [[each for each in made.rows if place(each) == point_of(run)] for run in (one, two)],
-    )
-    if point_of(one) == point_of(two):
-        return
-    (*_, first), (*_, second) = (
-        Studied(kind, made.rows, asked).told() for asked in ((*sides[0], *sides[1]), (*sides[1], *sides[0]))
-    )
-    assert (place(first), place(second)) == (point_of(two), point_of(one))
-    assert (
-        first["effect"] * second["effect"] == pytest.approx(1, rel=1e-9) and first["unit"] == second["unit"]
-    )
+    ends = place(made.rows[0]), place(made.rows[-1])
+    sides = [[each for each in made.rows if place(each) == end] for end in ends]
+    changes = kinds(CONFIG.families)["changes"]
+    first, second = (Studied(changes, made.rows, sides[n] + sides[1 - n]).told()[-1] for n in (0, 1))
+    assert (place(second), place(first)) == ends and first["unit"] == second["unit"]
+    assert first["effect"] * second["effect"] == pytest.approx(1, rel=1e-9)
     assert first["pairs"] < 3 or first["low"] * second["high"] == pytest.approx(1, rel=1e-9)
     assert second["verdict"] == OPPOSITE.get(first["verdict"], first["verdict"])
 
@@ -161,11 +140,10 @@ def test_two_sides_exchanged_invert_the_ratio_and_swap_the_verdict(made: Studied
 
 
 def same(one: Estimate, two: Estimate) -> None:
-    assert (one.n, one.outliers) == (two.n, two.outliers)
-    ends, others = (
-        [end for end in (each.value, each.low, each.high) if end is not None] for each in (one, two)
+    known, other = (
+        {name: value for name, value in asdict(each).items() if value is not None} for each in (one, two)
     )
-    assert ends == pytest.approx(others, rel=1e-9, abs=1e-12)
+    assert known == pytest.approx(other, rel=1e-9, abs=1e-12)
 
 
 @given(studied(("completed",)), SEED)
@@ -198,9 +176,8 @@ def test_busy_and_diverged_seeds_enter_no_ratio(made: Studied, junk: float) -> N
     for one, two in zip(made.told(), made.told(spoilt), strict=True):
         if place(one) in good and not one["flag"] and made.kind.name not in RACES:
             # The best that one process does may be of a busy machine.
-            assert {name: two[name] for name in two if "serial" not in name} == {
-                name: one[name] for name in one if "serial" not in name
-            }
+            serial = {name: one.get(name) for name in one.keys() | two.keys() if "serial" in name}
+            assert two | serial == one | serial
         elif one["flag"] in ("busy", "busy reference") and one["verdict"]:
             assert one["verdict"] not in verdicts.DECIDED
     lost = [{**each, "quiet": True} for each in made.rows if each["status"] == "diverged"]
@@ -215,7 +192,8 @@ class Matched(Comparison):
     """One with a short name: of thousands of examples some have so many samples that hypothesis warns of their length."""
 
     def __repr__(self) -> str:
-        return f"{self.of.metric.name}, tests {[len(each.tests) for each in self.sides]}, failed {[len(each.failed) for each in self.sides]}"
+        sides = [f"{len(each.tests)} seeds and {len(each.failed)} that failed" for each in self.sides]
+        return f"{self.of.metric.name}, {' over '.join(sides)}"
 
 
 @st.composite
@@ -236,10 +214,9 @@ def matched(draw: st.DrawFn) -> Matched:
                 failed.append(seed)
                 continue
             cases = (generator.random(samples) < level).astype(float)
-            value = (
-                float(cases.mean()) if metric is SHARE else level * float(np.exp(generator.normal(0, 0.05)))
-            )
-            tests[seed] = metrics.Scored(value, cases if metric is SHARE else None, None, 0.2)
+            error = level * float(np.exp(generator.normal(0, 0.05)))
+            value, known = (float(cases.mean()), cases) if metric is SHARE else (error, None)
+            tests[seed] = metrics.Scored(value, known, None, 0.2)
         sides.append(Configuration((name,), (), metric, ("set", ""), name, tests, tuple(failed), level, None))
     return Matched(*sides)
 
