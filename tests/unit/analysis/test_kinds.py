@@ -20,8 +20,7 @@ from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
 from tests.unit.analysis.test_speed import CONTROL, given
 
-LAST = {"backend": ["cpu-n1r1t1", "mpi-n1r2t1"]}
-ALONE = {"backend": "mpi-n1r2t1"}
+BOTH = {"backend": ["cpu-n1r1t1", "mpi-n1r2t1"]}
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no such kind": (given("simulators"), "simulator"),
     "one value": (given("batch"), "batch"),
@@ -30,12 +29,12 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "cached alone": (given("features"), "inline"),
     "several batches": (given("strong", batch=[8, 16]), "8, 16"),
     "no run on one core": (given("strong", backend="cpu-n1r1t2"), "cpu-n1r1t1"),
-    "shares of a batch that differ": (given("weak", **LAST), "batch per worker"),
+    "shares of a batch that differ": (given("weak", **BOTH), "batch per worker"),
     "one layout": (given("break-even"), "layouts"),
     "several layouts, but not one core": (given("break-even", backend=["cpu-n1r1t2", "mpi-n1r2t1"]), "one core"),
-    "no mistake": (given("mistakes", **LAST), "mistake"),
+    "no mistake": (given("mistakes", **BOTH), "mistake"),
     "a fair rank that works sample by sample": (
-        given("mistakes", [{"simulator": ["fused-loop", "fused"]}, {**ALONE, "protocol": "unsharded"}]), "put fused before it"),
+        given("mistakes", [{"simulator": ["fused-loop", "fused"]}, {"backend": "mpi-n1r2t1", "protocol": "unsharded"}]), "put fused before it"),
     "one change": (given("changes", **CONTROL), "no other"),
     "two changes at once": (
         given("changes", [{}, {"batch": 1, "simulator": "exact"}], **CONTROL), "one axis.*batch 4 -> 1, simulator literal -> exact"),
@@ -88,18 +87,11 @@ def build(*given: Any) -> None:
 
 
 TOY = Family(
-    name="toy",
-    title="toy",
-    samples="columns",
+    name="toy", title="toy", samples="columns", sampler="all", tiny={}, build=build, simulators=(Integrator,),
     sizes=(SizeAxis("q", "qubits", "qubits"), SizeAxis("d", "levels", "levels")),
-    sampler="all",
-    workloads={"gate": Gate},
-    models={"shaped": Shaped, "constant": Constant, "sine": Sine},
-    simulators=(Integrator,),
+    workloads={"gate": Gate}, models={"shaped": Shaped, "constant": Constant, "sine": Sine},
     metrics=(Metric("infidelity", "infidelity", "", "down"), Metric("leakage", "leakage", "", "down")),
-    tiny={},
-    build=build,
-)
+)  # fmt: skip
 WITH_TOY: Families = {**FAMILIES, "toy": TOY}
 AXES = {
     "workload": "gate", "model": "shaped", "qubits": 2, "levels": 2, "batch": 4, "simulator": "expm",
@@ -117,23 +109,19 @@ def of(studies: dict[str, Any]) -> Config:
     return config
 
 
-def test_a_size_that_no_model_of_a_study_has_is_refused() -> None:
-    digits = {"kind": "accuracy", "question": "?", "axes": {**factory.point(protocol="quality"), "levels": 3}}
-    with pytest.raises(
-        UserError, match=r"studies.asked.axes.levels: no model of this study has levels; leave it out"
-    ):
-        of({"asked": digits})
-
-
-def test_a_sweep_over_a_size_that_some_models_lack_is_refused() -> None:
-    axes = {name: AXES[name] for name in ("backend", "seed")} | {"protocol": "timing", "qubits": 4}
+def test_a_size_that_no_model_or_not_every_one_of_a_study_has_is_refused() -> None:
+    digits = factory.point(protocol="timing")
+    gates = {**AXES, "protocol": "timing", "levels": [2, 3]}
+    own = {name: value for name, value in gates.items() if name not in ("backend", "seed", "protocol")}
     points = [
-        {**AXES, **axes, "levels": [2, 3]},
-        {name: value for name, value in (factory.point() | axes).items() if name not in axes},
+        own,
+        {name: digits[name] for name in ("workload", "model", "qubits", "layers", "batch", "simulator")},
     ]
-    block = {"kind": "levels", "question": "?", "axes": axes, "points": points}
-    with pytest.raises(UserError, match=r"models of digits have no levels; give them a study of their own"):
-        of({"asked": block})
+    axes = {name: gates[name] for name in ("backend", "seed", "protocol")}
+    with pytest.raises(UserError, match=r"studies.asked.axes.levels: no model of this study has levels"):
+        of({"asked": {"kind": "depth", "question": "?", "axes": {**digits, "levels": 3}}})
+    with pytest.raises(UserError, match=r"studies.asked: models of digits have no levels"):
+        of({"asked": {"kind": "levels", "question": "?", "axes": axes, "points": points}})
 
 
 def better_than_constant(run: Run, config: Config) -> dict[str, Any]:

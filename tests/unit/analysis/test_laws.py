@@ -14,10 +14,9 @@ from ketscale.analysis import laws
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.laws import AMDAHL, GUSTAFSON, USL, Law
-from ketscale.grid import Run, Study, layout
-from tests import records_factory as factory
+from ketscale.grid import Run, Study
+from tests.unit.analysis.test_speed import CONFIG, row
 
-CONFIG = factory.default_config()
 RANKS = (1, 2, 4, 8, 16)
 # The exact times of each law, and its parameters.
 CASES: dict[str, tuple[Law, Callable[[float], float], tuple[float, ...]]] = {
@@ -55,15 +54,10 @@ def test_a_law_needs_points_that_can_contradict_it() -> None:
 
 
 def runs(text: str, seconds: float, seeds: Iterable[int] = range(3), **changes: Any) -> list[dict[str, Any]]:
-    """Rows of runs.csv of one point, as far as laws read them, with a little noise."""
-    made = {
-        "workload": "digits", "model": "vqc", "size": "q4-l3", "batch": 64, "simulator": "fused", "protocol": "timing",
-        "layout": text, **layout(text), "status": "completed", "resumed": 0, "quiet": True, "least_step_s": None, "timed": True,
-        "precision": "fp32", "shared_cores": False, "gpus": "", "hardware": "CPU, 8 cores", "code": "0.1.0",
-        "imported": "", "packages": "torch=2.9", "mpi_library": "", "data_hash": "", "features_hash": "", **changes,
-    }  # fmt: skip
-    noise = np.random.default_rng(list(text.encode())).normal(0, 0.003, 9)
-    return [{**made, "seed": seed, "step_s": seconds * float(np.exp(noise[seed]))} for seed in seeds]
+    """Rows of runs.csv of one point, with a little noise."""
+    named = {"layout": text, "shared_cores": False, "gpus": "", **changes}
+    noise = np.random.default_rng([*text.encode(), named.get("qubits", 4)]).normal(0, 0.003, 9)
+    return [row(seed=seed, step_s=seconds * float(np.exp(noise[seed])), **named) for seed in seeds]
 
 
 def ranks(counts: Sequence[int], **changes: Any) -> list[dict[str, Any]]:
@@ -83,10 +77,8 @@ def test_each_series_of_a_study_has_its_laws() -> None:
     found = rows("strong", [*ranks((2, 4, 8)), *threads])
     amdahl = {row["series"]: row for row in found if row["law"] == "Amdahl"}
     # One rank is the process with one thread.
-    assert {name: (row["points"], row["n"]) for name, row in amdahl.items()} == {
-        "mpi-n1r*t1": (4, 3),
-        "cpu-n1r1t*": (3, 3),
-    }
+    counts = {name: (row["points"], row["n"]) for name, row in amdahl.items()}
+    assert counts == {"mpi-n1r*t1": (4, 3), "cpu-n1r1t*": (3, 3)}
     assert amdahl["mpi-n1r*t1"]["low"] < 0.1 < amdahl["mpi-n1r*t1"]["high"]
     assert {row["series"] for row in found if row["law"] == "USL"} == {"mpi-n1r*t1"}
     weak = [row for p in (1, 2, 4) for row in runs(f"mpi-n1r{p}t1", p / (p - 0.2 * (p - 1)), batch=32 * p)]
@@ -117,21 +109,17 @@ def test_only_seeds_of_every_point_count() -> None:
 def test_a_line_has_the_first_law_of_its_kind() -> None:
     fitted = pd.DataFrame(rows("strong", ranks((1, 2, 4, 8))))
     points = pd.DataFrame(
-        [row | {"study": "s", "kind": "strong", "workers": row["ranks"]} for row in ranks((1, 8))]
+        [{**row, "study": "s", "kind": "strong", "workers": row["ranks"]} for row in ranks((1, 8))]
     )
     law, values = laws.of_line(fitted, points) or (None, [])
     assert law is AMDAHL and values == pytest.approx([0.1], abs=0.02)
     assert laws.of_line(fitted, points.assign(batch=32)) is None
 
 
-def sweep(times: Callable[[int], float], spread: float = 0.003, **changes: Any) -> list[dict[str, Any]]:
+def sweep(times: Callable[[int], float]) -> list[dict[str, Any]]:
     """Runs of circuits with 2, 4, 8 and 16 qubits."""
-    made = []
-    for qubits in (2, 4, 8, 16):
-        noise = np.exp(np.random.default_rng([qubits, 1]).normal(0, spread, 3))
-        rows = runs("cpu-n1r1t1", times(qubits), size=f"q{qubits}-l3", qubits=qubits, layers=3, **changes)
-        made += [{**row, "step_s": times(qubits) * noise[row["seed"]]} for row in rows]
-    return made
+    sizes = {qubits: {"size": f"q{qubits}-l3", "qubits": qubits} for qubits in (2, 4, 8, 16)}
+    return [made for qubits, size in sizes.items() for made in runs("cpu-n1r1t1", times(qubits), **size)]
 
 
 def test_a_sweep_has_the_exponent_of_its_growth_where_one_describes_it() -> None:

@@ -385,7 +385,10 @@ def test_each_change_is_named_and_compared_with_the_first_point(tmp_path: Path, 
 
     def measured(run: Run) -> dict[str, Any]:
         _, step, _, off = CHANGES[speed.change(config, config.studies[0], run)]
-        losses = [loss * (1 + (off or 0.0) * (run.seed + 1) / 3 * (number + 1) / 20) for number, loss in enumerate(LOSSES)]
+        losses = [
+            loss * (1 + (off or 0.0) * (run.seed + 1) / 3 * (number + 1) / 20)
+            for number, loss in enumerate(LOSSES)
+        ]
         return {"step_s": step * (1 + 0.5 * run.seed), "losses": losses}
 
     table = analysed(settings, tmp_path, measured)["speed"].set_index("point")

@@ -168,9 +168,12 @@ def test_holm_accepts_at_the_level_of_those_that_are_left() -> None:
     assert verdicts.holm([decide(0.03), decide(0.03), decide(0.03)]) == [None] * 3
 
 
-def test_an_interval_at_another_level_is_students() -> None:
+@pytest.mark.parametrize(("n", "outliers"), [(3, 0), (5, 1)])
+def test_an_interval_at_another_level_is_students_and_an_outlier_costs_two_degrees(
+    n: int, outliers: int
+) -> None:
     """t quantiles for 2 degrees of freedom: 4.3027 at 97.5 %, 6.2053 at 98.75 % (two comparisons)."""
-    ratio = Estimate(1.0, math.exp(-4.302653), math.exp(4.302653), 3)
+    ratio = Estimate(1.0, math.exp(-4.302653), math.exp(4.302653), n, outliers)
     assert np.log(verdicts.widened(ratio, 0.975)) == pytest.approx([-6.205347, 6.205347], rel=1e-6)
 
 

@@ -127,8 +127,7 @@ def _compared(
         return other, None
     found = collected.times.speedup(group, other)
     if found.ratio:
-        ours, theirs = (sorted(usable(each)[0], key=itemgetter("seed")) for each in (group, other))
-        grown = kind.growth(ours, theirs, collected)
+        grown = kind.growth(usable(group)[0], usable(other)[0], collected)
         found = replace(found, ratio=found.ratio.times(grown))
     return other, found
 
