@@ -42,6 +42,9 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no simulator with a step": (given("convergence", **{**CONTROL, "simulator": ["exact", "torch"], "protocol": "both"}), "takes steps"),
     "no error is measured": (given("convergence", protocol="quality"), "error of simulator fused"),
     "an error without a test": (given("convergence", **{**CONTROL, "simulator": ["exact", "coarse"]}), "protocol double"),
+    "a model without steps": (
+        given("break-even", workload="bars", model="svm", qubits=0, layers=0, batch=1, simulator="none", protocol="fitted"), "svm is fitted"),
+    "a probe": (given("qubits", qubits=[2, 4], batch=1, protocol="probe"), "probes the model"),
     "no epochs": (given("accuracy"), "epochs"),
     "single precision": (given("parity"), "fp32"),
 }  # fmt: skip

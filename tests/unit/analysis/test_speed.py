@@ -54,13 +54,18 @@ def given(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) ->
     axes = {name: value for name, value in usual.items() if value is not None}
     block = {"kind": kind, "question": "?", "axes": axes}
     made = factory.small_study({"asked": {**block, **({"points": points} if points else {})}})
-    made["workloads"] |= {"tasks": {"kind": "qubit-spectrum"}, "others": {"kind": "qubit-relaxation"}}
+    made["workloads"] |= {
+        "tasks": {"kind": "qubit-spectrum"},
+        "others": {"kind": "qubit-relaxation"},
+        "bars": {"kind": "bars-and-stripes", "split_seed": 0},
+    }
     made["models"] = {"narrow": {"kind": "policy", "width": 8}}
     made["simulators"] |= {**INTEGRATORS, "fused-loop": {**made["simulators"]["fused"], "batching": "loop"}}
     double = {"precision": "fp64", "timed": True, "learning_rate": 0.001}
     made["protocols"] |= {
         "double": {**double, "steps": 20}, "single": {**double, "steps": 20, "precision": "fp32"}, "both": {**double, "epochs": 3},
         "unsharded": {**made["protocols"]["timing"], "mistake": "unsharded"},
+        "probe": {"precision": "fp64", "timed": False, "probe": {"draws": 9, "weights": "uniform"}}, "fitted": {"precision": "fp64", "timed": False},
     }  # fmt: skip
     return made
 
