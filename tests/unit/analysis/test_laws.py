@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,11 +12,11 @@ from scipy.stats import binom
 
 from ketscale.analysis import laws
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.kinds import kinds
 from ketscale.analysis.laws import AMDAHL, GUSTAFSON, USL, Law
-from ketscale.grid import Run, Study, layout
-from tests import records_factory as factory
+from ketscale.grid import Run, Study
+from tests.unit.analysis.test_speed import CONFIG, row
 
-CONFIG = factory.default_config()
 RANKS = (1, 2, 4, 8, 16)
 # The exact times of each law, and its parameters.
 CASES: dict[str, tuple[Law, Callable[[float], float], tuple[float, ...]]] = {
@@ -55,15 +54,10 @@ def test_a_law_needs_points_that_can_contradict_it() -> None:
 
 
 def runs(text: str, seconds: float, seeds: Iterable[int] = range(3), **changes: Any) -> list[dict[str, Any]]:
-    """Rows of runs.csv of one point, as far as laws read them, with a little noise."""
-    made = {
-        "workload": "digits", "model": "vqc", "size": "q4-l3", "batch": 64, "simulator": "fused", "protocol": "timing",
-        "layout": text, **layout(text), "status": "completed", "resumed": 0, "quiet": True, "least_step_s": None, "timed": True,
-        "precision": "fp32", "shared_cores": False, "gpus": "", "hardware": "CPU, 8 cores", "code": "0.1.0",
-        "imported": "", "packages": "torch=2.9", "mpi_library": "", "data_hash": "", "features_hash": "", **changes,
-    }  # fmt: skip
-    noise = np.random.default_rng(list(text.encode())).normal(0, 0.003, 9)
-    return [{**made, "seed": seed, "step_s": seconds * float(np.exp(noise[seed]))} for seed in seeds]
+    """Rows of runs.csv of one point, with a little noise."""
+    named = {"layout": text, "shared_cores": False, "gpus": "", **changes}
+    noise = np.random.default_rng([*text.encode(), named.get("qubits", 4)]).normal(0, 0.003, 9)
+    return [row(seed=seed, step_s=seconds * float(np.exp(noise[seed])), **named) for seed in seeds]
 
 
 def ranks(counts: Sequence[int], **changes: Any) -> list[dict[str, Any]]:
@@ -72,9 +66,10 @@ def ranks(counts: Sequence[int], **changes: Any) -> list[dict[str, Any]]:
 
 
 def rows(kind: str, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """laws.csv of one study of these runs."""
+    """What is fitted to one study of these runs."""
     study = Study("s", kind, "?", tuple(Run.of(row) for row in measured))
-    return list(laws.rows(Collected.of(replace(CONFIG, studies=(study,)), measured, {}, {})))
+    fits = kinds(CONFIG.families)[kind].fits(study, Collected.of(CONFIG, measured, (), {}))
+    return [{"study": "s", "kind": kind, "on": "", **row} for row in fits]
 
 
 def test_each_series_of_a_study_has_its_laws() -> None:
@@ -82,16 +77,14 @@ def test_each_series_of_a_study_has_its_laws() -> None:
     found = rows("strong", [*ranks((2, 4, 8)), *threads])
     amdahl = {row["series"]: row for row in found if row["law"] == "Amdahl"}
     # One rank is the process with one thread.
-    assert {name: (row["points"], row["n"]) for name, row in amdahl.items()} == {
-        "mpi-n1r*t1": (4, 3),
-        "cpu-n1r1t*": (3, 3),
-    }
+    counts = {name: (row["points"], row["n"]) for name, row in amdahl.items()}
+    assert counts == {"mpi-n1r*t1": (4, 3), "cpu-n1r1t*": (3, 3)}
     assert amdahl["mpi-n1r*t1"]["low"] < 0.1 < amdahl["mpi-n1r*t1"]["high"]
     assert {row["series"] for row in found if row["law"] == "USL"} == {"mpi-n1r*t1"}
     weak = [row for p in (1, 2, 4) for row in runs(f"mpi-n1r{p}t1", p / (p - 0.2 * (p - 1)), batch=32 * p)]
     (gustafson,) = rows("weak", weak)
     assert (gustafson["law"], gustafson["batch"]) == ("Gustafson", None)
-    assert gustafson["estimate"] == pytest.approx(0.2, abs=0.02)
+    assert gustafson["effect"] == pytest.approx(0.2, abs=0.02)
 
 
 @pytest.mark.parametrize("change", [
@@ -116,8 +109,34 @@ def test_only_seeds_of_every_point_count() -> None:
 def test_a_line_has_the_first_law_of_its_kind() -> None:
     fitted = pd.DataFrame(rows("strong", ranks((1, 2, 4, 8))))
     points = pd.DataFrame(
-        [row | {"study": "s", "kind": "strong", "workers": row["ranks"]} for row in ranks((1, 8))]
+        [{**row, "study": "s", "kind": "strong", "workers": row["ranks"]} for row in ranks((1, 8))]
     )
     law, values = laws.of_line(fitted, points) or (None, [])
     assert law is AMDAHL and values == pytest.approx([0.1], abs=0.02)
     assert laws.of_line(fitted, points.assign(batch=32)) is None
+
+
+def sweep(times: Callable[[int], float]) -> list[dict[str, Any]]:
+    """Runs of circuits with 2, 4, 8 and 16 qubits."""
+    sizes = {qubits: {"size": f"q{qubits}-l3", "qubits": qubits} for qubits in (2, 4, 8, 16)}
+    return [made for qubits, size in sizes.items() for made in runs("cpu-n1r1t1", times(qubits), **size)]
+
+
+def test_a_sweep_has_the_exponent_of_its_growth_where_one_describes_it() -> None:
+    (found,) = rows("qubits", sweep(lambda qubits: 0.01 * qubits**1.5))
+    assert (found["law"], found["points"], found["n"]) == ("power", 4, 3)
+    assert found["low"] < 1.5 < found["high"] and found["high"] - found["low"] < 0.1
+    # An exponential is no power; two sizes contradict none.
+    assert rows("qubits", sweep(lambda qubits: 0.01 * 2.0**qubits)) == []
+    assert rows("qubits", sweep(lambda qubits: 0.01 * qubits)[:6]) == []
+
+
+def test_the_slope_is_that_of_least_squares_with_students_interval() -> None:
+    """Of three seeds with the slopes 1, 2 and 3 it is 2 with a half width of 4.3027 / sqrt(3)."""
+    at = np.array([0.0, 1.0, 3.0])
+    found, p_value = laws.slope(at, np.array([1.0, 2.0, 3.0])[:, None] * at)
+    assert (found.value, found.high - found.low) == pytest.approx((2.0, 2 * 4.302653 / 3**0.5))
+    assert p_value == pytest.approx(1.0)
+    # All seeds have the same bend, so it is not noise.
+    _, p_value = laws.slope(at, at**2 + np.array([[0, 0, 1e-3], [0, 1e-3, 0], [1e-3, 0, 0]]))
+    assert p_value < 1e-6

@@ -166,8 +166,8 @@ def test_a_point_says_in_which_precisions_parity_held() -> None:
 
     subject = attrgetter(*SUBJECT)
     words = held(found(RUN), found(LIGHTNING), found(serial), found(other))
-    assert words[subject(LIGHTNING)] == words[subject(RUN)] == "held fp64+fp32"
-    assert held(found(serial), found(other))[subject(other)] == "held fp32"
+    assert words[subject(LIGHTNING)] == words[subject(RUN)] == "fp64+fp32"
+    assert held(found(serial), found(other))[subject(other)] == "fp32"
     assert held(found(RUN), found(LIGHTNING, 1.0)) == {}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -17,7 +16,7 @@ import msgspec
 from ketscale.analysis import laws, verdicts
 from ketscale.analysis.collected import SUBJECT, Collected
 from ketscale.analysis.comparison import Compared
-from ketscale.analysis.heavy import np, pd
+from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import Estimate
 from ketscale.analysis.points import (
     BUSY,
@@ -48,8 +47,6 @@ from ketscale.measure import parity
 AS_FAST, AS_LONG = "times as fast", "times as long"
 # The columns that are equal for points that do the same work.
 WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
-# States that are further than this from physical ones are marked.
-PHYSICAL = 1e-9
 
 Points = Mapping[Point, Group]  # of one study, in its order
 # What each point is compared with: itself if it is a reference, None if that was not measured, or says nothing.
@@ -458,13 +455,6 @@ def method(simulator: Simulator) -> str:
     )
 
 
-def order(points: pd.DataFrame) -> float:
-    """The order of a method: the median slope of log error against log dt between neighbouring steps; NaN for one."""
-    stepped = points[points["dt"].notna() & (points["error"] > 0)].sort_values("dt")
-    slopes = np.diff(np.log(stepped["error"].astype(float))) / np.diff(np.log(stepped["dt"].astype(float)))
-    return float(np.median(slopes)) if len(slopes) else float("nan")
-
-
 def losses(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
     """The largest relative difference of the first losses from those of the study's first point."""
     base, records = study.runs[0], collected.records
@@ -547,8 +537,3 @@ SPEED: Mapping[str, Speed] = {
 def sweep(axis: str) -> Speed:
     """A sweep of a size: how much longer a step takes than at the smallest."""
     return Speed(smallest(axis), slower=True)
-
-
-def kind_of(speed: Speed) -> Callable[[Study, Collected], Iterator[dict[str, Any]]]:
-    """The rows of studies of a kind."""
-    return partial(rows, speed)
