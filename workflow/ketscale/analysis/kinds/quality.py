@@ -58,12 +58,12 @@ def rows(
 
 
 def configurations(study: Study, collected: Collected) -> list[Configuration]:
-    """The configurations of a study that have a record. Splits of the same data are one data set."""
+    """The configurations of a study that have a record, sorted. Splits of the same data are one data set."""
     groups: dict[Point, list[Row]] = {}
     for key in dict.fromkeys(map(point_of, study.runs)):
         if key in collected.points:
             groups.setdefault((collected.config.data(key[0]), *key[1:]), []).extend(collected.points[key])
-    return [Configuration.of(key, group, collected) for key, group in groups.items()]
+    return [Configuration.of(key, group, collected) for key, group in sorted(groups.items())]
 
 
 def table(
