@@ -37,7 +37,7 @@ def answer(
         lead = kind.lead(known)
         text = capital(kind.preface(list(made), lead) + sentence(lead))
     elif compared:
-        lead = compared[0]
+        lead = next((row for row in compared if row.get("row")), compared[0])
         text = sentence(lead)
     else:
         runs = [row for group in collected.groups(study) for row in group]

@@ -150,7 +150,9 @@ def _errors(completed: Group, collected: Collected) -> str:
     if not errors:
         return ""
     workload = collected.config.block(completed[0]["workload"])[1]
-    names = getattr(workload, "target_columns", ()) or [f"target {number}" for number, _ in enumerate(errors[0], 1)]
+    names = getattr(workload, "target_columns", ()) or [
+        f"target {number}" for number, _ in enumerate(errors[0], 1)
+    ]
     means = (statistics.fmean(values) for values in zip(*errors, strict=True))
     return ", ".join(f"{name} {mean:.3g}" for name, mean in zip(names, means, strict=True))
 
@@ -275,6 +277,7 @@ def over_data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
     compared = [
         _against_best(one, tasks, config)
         for one in comparisons(made, study, collected, lambda config, model: True)
+        if one.of.tests
     ]
     able: dict[Task, list[Configuration]] = {}
     for one in compared:
@@ -287,8 +290,12 @@ def over_data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
         else replace(one, verdict="", why="")
         for one in compared
     ]
-    yield from table(study, made, compared, collected)
-    overall = Overall.of(config, tasks, made, compared)
+    rows, overall = table(study, made, compared, collected), Overall.of(config, tasks, made, compared)
+    # By number, the first of each data set that failed.
+    failed = {each.task: at for at, each in reversed([*enumerate(made)]) if overall.has_failed(each)}
+    for at in failed.values():
+        rows[at]["verdict"] = verdicts.FAILED
+    yield from rows
     yield from (
         {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0, **row}
         for row in overall.rows()
