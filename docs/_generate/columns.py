@@ -8,7 +8,8 @@ import yaml
 from docs._generate.markdown import code, sentence, table
 
 from ketscale import analysis
-from ketscale.analysis.columns import COMPARED, TABLES
+from ketscale.analysis import compare
+from ketscale.analysis.columns import TABLES
 from ketscale.config import Config
 
 HERE = Path(__file__).resolve().parent
@@ -18,9 +19,12 @@ def page() -> str:
     """Every table with its columns, as for the default study."""
     config = default_study()
     parts = []
-    for one in (*TABLES.values(), COMPARED):
+    for one in TABLES.values():
         rows = ((code(c.name), c.unit, sentence(c.meaning)) for c in one.columns(config))
         parts += [f"## {one.name}.csv", one.caption, table(("column", "unit", "meaning"), rows)]
+    compared = ((code(name), sentence(meaning)) for name, meaning in compare.COLUMNS.items())
+    caption = "A row for each measure of a point in the folders A and B; `ketscale compare --csv` and `--json` write it."
+    parts += ["## compared.csv", caption, table(("column", "meaning"), compared)]
     return "\n\n".join(parts)
 
 

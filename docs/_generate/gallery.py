@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from docs._generate.markdown import code, table
 from docs._generate.measured import DOCS
 
-from ketscale.analysis import catalogue
+from ketscale.analysis.drawing.overviews import OVERVIEWS
 from ketscale.analysis.kinds import kinds
 from ketscale.problems.registry import FAMILIES
 
@@ -27,9 +28,9 @@ MEASURED = {
 
 def page() -> str:
     """The figures that were measured, with pictures; then the others, in the order of kinds and those of every study."""
-    own = [kind.figure for kind in kinds(FAMILIES).values() if kind.figure]
+    own = [replace(kind.figure, kinds=(kind.name,)) for kind in kinds(FAMILIES).values() if kind.figure]
     parts, others = list[str](), list[tuple[str, str, str]]()
-    for figure in (*own, *catalogue.OVERVIEWS):
+    for figure in (*own, *OVERVIEWS):
         asked = ", ".join(map(code, figure.kinds)) if figure.kinds else "any kind"
         if figure.name not in MEASURED:
             others.append((code(figure.name), figure.title, asked))

@@ -107,7 +107,7 @@ def pairs() -> Iterator[Pair]:
 def workers() -> Drawing:
     """The speedup of two workers over the time of a step."""
     drawing = Drawing(760, 420, "Speedup of two workers over the time of a step on one core")
-    drawing.text(24, 32, "From how much work in a step does a second worker pay?", size=17, bold=True)
+    drawing.text(24, 32, "From how much work in a step are two workers faster?", size=17, bold=True)
     drawing.text(24, 54, "speedup of two workers over one core; typical seeds, 95 % intervals", "soft", 13)
     left, right, top, bottom, least, most = 70, 720, 80, 360, 0.1, 1000.0
 

@@ -15,8 +15,8 @@ from pathlib import Path
 from docs._generate.measured import DOCS
 
 from ketscale import analysis
-from ketscale.analysis.analysed import Analysed
-from ketscale.analysis.catalogue import CONFIG_FILE
+from ketscale.analysis import figures
+from ketscale.analysis.analysed import CONFIG_FILE, Analysed
 
 STUDY = "break-even"
 PACKED = DOCS / "measurements" / "2026-11-scaling.tar.xz"
@@ -45,7 +45,7 @@ def picture() -> bytes:
     with tempfile.TemporaryDirectory() as folder, tarfile.open(PACKED) as packed:
         packed.extractall(folder, filter="data")
         config = analysis.of(json.loads((Path(folder) / CONFIG_FILE).read_text()), placed=False)
-        return Analysed.of(config, Path(folder)).figures[STUDY]["svg"]
+        return figures.drawn(Analysed.of(config, Path(folder)), Path(folder))[STUDY]["svg"]
 
 
 if __name__ == "__main__":

@@ -63,7 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ketscale",
         description="Train hybrid quantum-classical models fast, and measure which simulator, device and kind of "
-        "parallelism pays.",
+        "parallelism is fastest.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )

@@ -78,7 +78,7 @@ def test_its_study_ends_in_answers_and_a_report(
     questions = dict(re.findall(r"^  (\w+): (\S.*)$", with_words("studies:"), re.MULTILINE))
     assert dict(answers["question"]) == questions
     assert all(question in capsys.readouterr().out for question in [questions["layouts"]])
-    assert answers["verdict"]["parity"] == "held"
+    assert answers["verdict"]["parity"] == "same"
     assert "ring" in answers["answer"]["quality"]
     runs = pandas.read_csv("results-moons/tables/runs.csv")
     assert set(runs["status"]) == {"completed"}

@@ -133,8 +133,8 @@ def test_the_command_line_and_a_config_are_read_without_anything_heavy() -> None
     heavy |= {module for extra in EXTRAS.values() for module in extra.modules}
     script = (
         "import sys, contextlib, ketscale.cli\nwith contextlib.suppress(SystemExit): ketscale.cli.main(['--help'])\n"
-        "from ketscale import analysis\nfrom ketscale.analysis import catalogue\n"
-        f"catalogue.figures_of(analysis.read({str(ROOT / 'config.yaml')!r}))\n"
+        "from ketscale import analysis\nfrom ketscale.analysis import figures\n"
+        f"figures.figures_of(analysis.read({str(ROOT / 'config.yaml')!r}))\n"
         f"print(sorted({heavy} & set(sys.modules)))"
     )
     assert run_python(script) == "[]"

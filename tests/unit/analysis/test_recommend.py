@@ -1,212 +1,100 @@
-"""`ketscale recommend`: candidates, trials, and when two layouts cannot be told apart."""
+"""`ketscale recommend`: trials in turns, what they say of each candidate, and which one is taken."""
 
-import os
-from dataclasses import replace
 from pathlib import Path
 
-import msgspec
 import pytest
 import yaml
 
 from ketscale import cli
-from ketscale.analysis import comparison
+from ketscale.analysis import verdicts
 from ketscale.analysis.advice import recommend, trials
-from ketscale.analysis.advice.recommend import Choice, Recommendation
-from ketscale.analysis.analysed import Analysed
-from ketscale.analysis.comparison import Compared
-from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.costs import Forecast, Interval, records
-from ketscale.measure import form, host
+from ketscale.measure.record import read
 from ketscale.problems.control.specification import FAMILY
 from tests import record_maker as maker
 from tests.tiny_study import config as tiny_config
 
-MACHINE = maker.machine()
-EVERY = {"simulator": [], "layout": []}
+
+def study():
+    return maker.config(one=maker.study(simulator="fused"))
 
 
-@pytest.fixture(autouse=True)
-def elsewhere(monkeypatch, tmp_path):
-    for name in [name for name in os.environ if name.startswith("SLURM")]:
-        monkeypatch.delenv(name)
+def candidates(config, *layouts):
+    return recommend.candidates(config, config.runs[0], ["fused"], layouts)
+
+
+def advised(monkeypatch, found):
+    """The row of each layout, and the last line, from the steps of each round by layout, or why it has none."""
+    config = study()
+    runs = candidates(config, *found)
+    failed = {run: found[run.layout] for run in runs if isinstance(found[run.layout], str)}
+    steps = {run: dict(enumerate(found[run.layout])) for run in runs if run not in failed}
+    monkeypatch.setattr(trials, "run", lambda *_: (steps, failed))
+    *rows, _, answer = recommend.recommend(config, runs, 60.0).splitlines()
+    return {row.split()[1]: row for row in rows[1:]}, answer
+
+
+ONE, TWO = "cpu-n1r1t1", "cpu-n1r1t2"
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "verdict", "taken"),
+    [
+        # Noisy from round to round, but in every round the ratio is the same.
+        ([4.0, 8.1, 2.0], [2.0, 4.0, 1.0], verdicts.SLOWER, TWO),
+        ([1.01, 1.02, 1.0], [1.0, 1.0, 1.0], verdicts.SAME, ONE),
+        ([1.4, 0.9, 1.2], [1.0, 1.0, 1.0], verdicts.CANNOT_TELL, ONE),
+        ([1.5, 1.5], [1.0, 1.0], verdicts.CANNOT_TELL, ONE),
+        ([3.5], [1.0, 1.0, 1.0], verdicts.SLOWER, TWO),
+    ],
+)
+def test_more_cores_are_taken_only_if_they_are_surely_faster(monkeypatch, one, two, verdict, taken):
+    rows, answer = advised(monkeypatch, {ONE: one, TWO: two})
+    assert verdict in rows[ONE] and "fastest" in rows[TWO]
+    assert answer.startswith(f"take fused on {taken}")
+
+
+def test_a_candidate_whose_trial_failed_is_never_taken(monkeypatch):
+    rows, answer = advised(monkeypatch, {ONE: "out of memory", TWO: [1.0] * 3})
+    assert "out of memory" in rows[ONE] and answer == f"take fused on {TWO}"
+    with pytest.raises(UserError, match="out of memory"):
+        advised(monkeypatch, {ONE: "out of memory"})
+
+
+def test_rounds_are_taken_in_turns_until_the_time_is_over(monkeypatch):
+    """The third takes more than three times as long, and has one round; the fourth fails."""
+    config, now, calls = study(), [0.0], []
+    runs = candidates(config, ONE, TWO, "cpu-n1r1t4", "cpu-n1r1t8")
+
+    def trial(results, settings, seed, limit_s):
+        calls.append((settings.run.threads, seed))
+        now[0] += 10
+        return {1: 1.0, 2: 2.0, 4: 3.5, 8: "it failed"}[settings.run.threads]
+
+    monkeypatch.setattr(trials, "_step_s", trial)
+    monkeypatch.setattr(trials.time, "monotonic", lambda: now[0])
+    steps, failed = trials.run(config, runs, 75.0)
+    assert calls == [(1, 0), (2, 0), (4, 0), (8, 0), (1, 1), (2, 1), (1, 2), (2, 2)]
+    assert [len(steps[run]) for run in runs[:3]] == [3, 3, 1] and failed == {runs[3]: "it failed"}
+    assert set(trials.run(config, runs, 0.0)[1]) == set(runs)
+
+
+def test_what_the_config_or_the_machine_has_not_is_refused():
+    config = study()
+    for simulators, layouts in ((["fuse"], [ONE]), (["fused"], ["nowhere-n1r1t1"])):
+        with pytest.raises(UserError, match=r"fuse|nowhere"):
+            recommend.candidates(config, config.runs[0], simulators, layouts)
+
+
+def test_trials_are_kept_as_records_and_are_no_runs_of_the_study(capsys, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-
-
-def study(**axes):
-    return maker.config(one=maker.study(**{"simulator": "fused", "seed": [0, 1, 2], **axes}))
-
-
-def finish(config, run, step_s, **changes):
-    train_s = 40 * step_s
-    stopped = f"2026-01-01T00:00:{train_s + 1:09.6f}+00:00"
-    timing = maker.timed(run, train_s)
-    maker.write(
-        Path("results"), config.settings(run), timing=timing, stopped=stopped, **maker.used(run), **changes
-    )
-
-
-def advised(config, limit_s=0.0, only=EVERY):
-    point = config.runs[0]
-    return recommend.recommend(config, point, limit_s, only, MACHINE, Path(), lambda line: None)
-
-
-def test_the_fastest_layout_of_the_records_is_recommended():
-    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"])
-    for run in config.runs:
-        finish(config, run, (0.4 if run.threads == 1 else 0.1) * (1 + 0.01 * run.seed), quiet=maker.beside())
-    only = {"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]}
-    said = advised(config, only=only)
-    assert [choice.run.layout for choice in said.choices] == ["cpu-n1r1t2", "cpu-n1r1t1"]
-    assert said.apart and said.machine == "A processor, 2 cores"
-    assert said.choices[0].forecast.step_s.middle == pytest.approx(0.101, rel=0.02)
-    text = recommend.as_text(said)
-    assert "take fused on cpu-n1r1t2. The runner-up, fused on cpu-n1r1t1, takes 4.00 times (3.9" in text
-    # Four times as fast on two cores: there is no room for two of them.
-    assert "many seeds" not in text
-
-
-def test_many_seeds_run_side_by_side_where_that_takes_less_core_time():
-    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"])
-    for run in config.runs:
-        finish(config, run, 0.4 if run.threads == 1 else 0.3, quiet=maker.beside())
-    said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
-    text = recommend.as_text(said)
-    assert "take fused on cpu-n1r1t2. The runner-up" in text
-    last = text.splitlines()[-1]
-    assert last.startswith("many seeds: run them side by side on fused on cpu-n1r1t1, two at a time, in 0.6")
-    assert last.endswith(" of the core time of fused on cpu-n1r1t2")
-
-
-@pytest.mark.parametrize(
-    ("changes", "why"),
-    [
-        ({"quiet": maker.beside(others_share=0.5)}, "busy machine"),
-        ({"status": "diverged", "reason": "NaN"}, "failed seeds"),
-    ],
-)
-def test_what_the_report_leaves_undecided_is_not_told_apart(changes, why):
-    """The forecasts of the two are far apart, but they are of the same records."""
-    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"], seed=[0, 1, 2, 3, 4])
-    for run in config.runs:
-        spoilt = changes if "quiet" in changes or (run.threads == 2 and run.seed > 1) else {}
-        finish(config, run, 0.4 if run.threads == 1 else 0.1, **{"quiet": maker.beside(), **spoilt})
-    said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
-    assert said.known[0].forecast.step_s.high < said.known[1].forecast.step_s.low and not said.apart
-    scaling = Analysed.of(replace_kind(config), Path("results")).tables["scaling"].set_index("layout")
-    assert said.undecided == scaling.loc["cpu-n1r1t2", "verdict"] == f"undecided: {why}"
-    text = recommend.as_text(said)
-    assert f"fused on cpu-n1r1t1, cannot be told apart: {why} (" in text
-    assert "take fused on cpu-n1r1t2, which is the fastest as far as is known" in text
-
-
-def test_equal_layouts_are_not_told_apart_and_the_one_with_fewer_cores_is_taken():
-    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"])
-    for run in config.runs:
-        finish(config, run, (0.2 if run.threads == 1 else 0.19) * (1 + 0.05 * run.seed))
-    said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
-    assert not said.apart
-    text = recommend.as_text(said)
-    assert "fused on cpu-n1r1t2 and the runner-up, fused on cpu-n1r1t1, cannot be told apart" in text
-    assert "take fused on cpu-n1r1t1, which needs the fewest cores" in text
-
-
-@pytest.mark.parametrize(
-    ("factor", "words"),
-    [
-        (4.0, "take fused on cpu-n1r1t2. The runner-up, fused on cpu-n1r1t1, takes 4.00 times (3.9"),
-        (1.02, "are too close for more cores (1.02 times (1.0"),
-    ],
-)
-def test_what_the_report_compares_is_quoted_from_it(factor, words):
-    """Seed by seed the ratio is the same, whatever the seeds' own times are."""
-    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"])
-    for run in config.runs:
-        step_s = 0.1 * (factor if run.threads == 1 else 1.0) * (1 + 0.1 * run.seed)
-        finish(config, run, step_s, quiet=maker.beside())
-    said = advised(config, only={"simulator": ["fused"], "layout": ["cpu-n1r1t1", "cpu-n1r1t2"]})
-    assert words in recommend.as_text(said) and "95 %, 3 seeds)" in recommend.as_text(said)
-    scaling = Analysed.of(replace_kind(config), Path("results")).tables["scaling"].set_index("layout")
-    reported = scaling.loc["cpu-n1r1t2"]
-    assert (said.compared.ratio.value, said.compared.ratio.low, said.compared.ratio.high) == (
-        reported["speedup_same"], reported["speedup_same_low"], reported["speedup_same_high"],
-    )  # fmt: skip
-
-
-def replace_kind(config):
-    """The same runs as a study of layouts."""
-    one = {**config.given["studies"]["one"], "kind": "strong"}
-    return Config.of({**config.given, "studies": {"one": one}}, config.families)
-
-
-def test_records_of_another_machine_say_nothing():
-    config = study()
-    for run in config.runs:
-        finish(config, run, 0.1)
-    other = msgspec.structs.replace(MACHINE, cpu="Another processor")
-    said = recommend.recommend(config, config.runs[0], 0.0, EVERY, other, Path(), lambda line: None)
-    assert said.known == () and "nothing is known of any" in recommend.as_text(said)
-
-
-def choice(config, layout, step, low, high):
-    run = replace(config.runs[0], threads=layout)
-    anything = Interval(1.0, 1.0, 1.0)
-    return Choice(run, Forecast(run, anything, Interval(step, low, high), anything, anything, "repeat"))
-
-
-def test_rounds_of_trials_tell_apart_what_intervals_do_not():
-    config = study()
-    two = (choice(config, 1, 1.0, 0.5, 2.0), choice(config, 2, 1.2, 0.6, 2.4))
-    assert not Recommendation("m", two, Compared(None)).apart
-    for values, apart in (((1.21, 1.2, 1.22), True), ((1.4, 0.9, 1.2), False)):
-        ratio = comparison.paired(dict(enumerate(values)), dict.fromkeys(range(3), 1.0), 0.0)
-        assert Recommendation("m", two, Compared(ratio), "rounds").apart is apart
-
-
-@pytest.mark.parametrize(("rounds", "over"), [(3, "rounds"), (2, "seeds")])
-def test_the_ratio_is_that_of_three_rounds_of_both(monkeypatch, rounds, over):
-    """Both are noisy from round to round, but in every round the second takes a fifth longer."""
-    config = study(backend=["cpu-n1r1t1", "cpu-n1r1t2"], seed=0)
-    slow, fast = config.runs
-    steps = {slow: [1.2, 2.42, 0.6], fast: [1.0, 2.0, 0.5]}
-
-    def tried(*_):
-        for run, values in steps.items():
-            finish(config, run, values[0])
-        return trials.Trials({run: dict(enumerate(values[:rounds])) for run, values in steps.items()})
-
-    monkeypatch.setattr(trials, "run", tried)
-    said = advised(config, 1.0, {"simulator": ["fused"], "layout": [slow.layout, fast.layout]})
-    assert [choice.run for choice in said.choices] == [fast, slow] and said.over == over
-    assert said.compared.ratio.value == pytest.approx(1.2, rel=0.01)
-    assert said.compared.ratio.n == (3 if over == "rounds" else 1)
-
-
-def test_what_this_machine_has_not_is_refused():
-    for name in ("gpu-n1r1t1", "mpi-n1r4t1", "cpu-n1r1t4", "mpi-n2r2t1"):
-        with pytest.raises(UserError, match=f"--layouts {name}: this machine has 2 cores and 0 GPUs; name"):
-            advised(study(), only={"simulator": [], "layout": [name]})
-    config = study()
-    with pytest.raises(UserError, match="qubits: 40 is too large; it should be at most 30"):
-        config.settings(replace(config.runs[0], size="q40-l3"))
-
-
-def test_trials_are_made_in_turn_and_kept_as_records(capsys, monkeypatch):
     monkeypatch.setattr(trials, "ROUNDS", 2)
-    given = {**tiny_config(FAMILY.tiny), "results": "results"}
-    Path("config.yaml").write_text(yaml.safe_dump(given))
+    Path("config.yaml").write_text(yaml.safe_dump({**tiny_config(FAMILY.tiny), "results": "results"}))
     run = Run("qubit-spectrum", "policy", "q1-s5", 7, "exact", "cpu", 1, 1, 1, "quality", 0)
-    only = ["--layouts", "cpu-n1r1t1", "--simulators", "exact"]
-    assert cli.main(["recommend", f"results/{run.path}", "--minutes", "2", *only]) == 0
-    out = capsys.readouterr().out
-    assert "take exact on cpu-n1r1t1; nothing is known of any other" in out
-    assert len([*Path("results", trials.FOLDER).rglob("metrics.json")]) == 2
-    # The quiet one of the two is learned from.
-    found = records.below([Path("results", trials.FOLDER)])
-    assert {one.case.names["machine"] for one in found} == {
-        recommend.hardware(msgspec.convert(host.describe(), form.Host))
-    }
-    assert {one.steps for one in found} == {40}
-    # They are no runs of the study.
+    only = ["--layouts", ONE, "--simulators", "exact"]
+    assert cli.main(["recommend", f"results/{run.path}", *only]) == 0
+    assert capsys.readouterr().out.endswith(f"take exact on {ONE}\n")
+    found = [read(path).record for path in Path("results", trials.FOLDER).rglob("metrics.json")]
+    assert sorted((one.run["seed"], one.timing.steps) for one in found) == [(0, 40), (1, 40)]
     assert not Path("results", "runs").exists()

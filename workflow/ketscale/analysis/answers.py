@@ -37,8 +37,8 @@ def answer(
         lead = kind.lead(known)
         text = capital(kind.preface(list(made), lead) + sentence(lead))
     elif compared:
-        lead = next((row for row in compared if row.get("row")), compared[0])
-        text = sentence(lead)
+        lead = compared[0]
+        text = capital(sentence(lead))
     else:
         runs = [row for group in collected.groups(study) for row in group]
         lost = bool(runs) and all(map(failed, runs))

@@ -175,9 +175,7 @@ class Table:
             OSError: it cannot be read.
         """
         text = {column.name: str for column in self.columns(config) if column.text}
-        return self._typed(
-            pd.read_csv(file, dtype=text, low_memory=False), config
-        )
+        return self._typed(pd.read_csv(file, dtype=text, low_memory=False), config)
 
     def _typed(self, frame: pd.DataFrame, config: Config) -> pd.DataFrame:
         columns = {column.name: column for column in self.columns(config)}
@@ -350,7 +348,7 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share),
     Column("steal_share", "Share of the cores that the hypervisor gave to other guests", lambda run: run.record.quiet.steal_share),
     Column("throttled_share", "Share of the run's time that a CPU quota stopped it, of all its CPUs together; empty where no control group is seen", lambda run: run.record.quiet.throttled_share),
-    Column("stalled_share", "Share of the training in which nothing went on, by the times of its steps; empty where they do not tell", lambda run: run.record.quiet.stalled_share),
+    Column("stalled_share", "Share of the training in which nothing went on, by the times of its steps; empty if they do not show it", lambda run: run.record.quiet.stalled_share),
     Column("oversubscribed", "Whether the run had more threads than cores", lambda run: run.record.quiet.oversubscribed),
     Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, text=True),
     Column("host", "Name of the host of rank 0", lambda run: run.record.machine.host, text=True),
@@ -449,7 +447,7 @@ FITS = Table("fits", "What is fitted over several points, by seed: laws of scali
     HARDWARE, CODE,
 ))
 
-QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, beside the best of its controls. In studies of kind comparison there is a row for all data sets together, and one for each model's rank.", (
+QUALITY = Table("quality", "The headline metric on test data with the best weights, with its 95 % interval over seeds and test samples. Each model has the configuration that does best on validation data, and is compared with the best of its controls. In studies of kind comparison there is a row for all data sets together, and one for each model's rank.", (
     STUDY, KIND, ON, Column("row", "`data sets` and `rank` of the rows that are of several data sets", text=True), POINT_WORDS, *AT,
     Column("metric", "The headline metric of the family", text=True),
     Column("value", "Its estimate over splits, seeds and test samples, on test data with the best weights", shown=True), *_ends("value_", "its 95 % interval"),
@@ -461,19 +459,19 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("failed", "Number of seeds that were not", shown=True),
     Column("control_failed", "The same of the reference", heading="failed of it", shown=True),
     Column("parameters", "Number of trainable parameters", shown=True),
-    Column("control_parameters", "The same of the reference", heading="parameters of it", shown=True),
+    Column("control_parameters", "The same of the reference", heading="parameters of it"),
     Column("train_s", "Median time of training, of `cohort` runs together", unit="s"),
     Column("cohort", "The most runs that one process trained together"),
-    Column("chance", "What guessing gives", heading="guessing", shown=True),
+    Column("chance", "What guessing gives", heading="guessing"),
     Column("shared", "The most samples of validation and test, over its runs, that have something in common with a part before theirs"),
     _other_metrics,
     Column("epochs", "Mean number of epochs"),
     Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared"),
-    Column("budget", "How many settings validation chose it from, and what a search took", shown=True, text=True),
-    Column("settings", "What a search chose", heading="chosen", shown=True, text=True),
+    Column("budget", "How many settings validation chose it from, and what a search took", text=True),
+    Column("settings", "What a search chose", heading="chosen", text=True),
     Column("control", "The model of the reference: the best of its controls on validation data, without one the best baseline, or `guessing`", text=True),
     Column("control_value", "The reference's estimate"), *_ends("control_", "its 95 % interval"),
-    Column("control_budget", "How many settings it was chosen from", heading="its budget", shown=True, text=True),
+    Column("control_budget", "How many settings it was chosen from", heading="its budget", text=True),
     Column("baseline", "The baseline of the data that does best on validation data", heading="best baseline", shown=True, text=True),
     Column("baseline_value", "The baseline's estimate, on the same test data", heading="reaches", shown=True), *_ends("baseline_", "its 95 % interval"),
     Column("over_baseline", "How much more the model has than the baseline: `points` of a share, else `times`"), *_ends("over_baseline_", "its 95 % interval"),

@@ -106,8 +106,7 @@ def size_words(config: Config, workload: str, size: str) -> str:
     """A size in words, such as '4 qubits, 3 circuit layers'; empty for a classical model."""
     axes = config.family(workload).sizes
     values = decode(axes, size)
-    words = [counted(values[axis.name], axis) for axis in axes]
-    return ", ".join(words) if any(values.values()) else ""
+    return ", ".join(counted(values[axis.name], axis) for axis in axes if values[axis.name])
 
 
 def counted(value: float, axis: SizeAxis) -> str:
@@ -145,7 +144,8 @@ def axis_words(config: Config, row: Mapping[Any, Any], names: Iterable[str]) -> 
         if value is None or value != value:
             continue
         if name in axes:
-            words.append(counted(value, axes[name]))
+            # A classical model has no size.
+            words += [counted(value, axes[name])] if value else []
         else:
             words.append(
                 where(value) if name == "layout" else f"batch {value:,.0f}" if name == "batch" else str(value)

@@ -6,6 +6,7 @@ verdicts are accepted step by step (Holm, Scand. J. Stat. 6, 65, 1979), while ev
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -103,5 +104,7 @@ def widened(ratio: Estimate, level: float) -> tuple[float, float]:
     assert ratio.low is not None and ratio.high is not None
     freedom = max(0.5, ratio.n - 1 - 2 * ratio.outliers)
     factor = exceeded((1 - level) / 2, freedom) / exceeded((1 - LEVEL) / 2, freedom)
-    low, high = (ratio.value * (end / ratio.value) ** factor for end in (ratio.low, ratio.high))
+    # Of two degrees of freedom and thousands of comparisons an end may be beyond all floats.
+    ends = (factor * math.log(end / ratio.value) for end in (ratio.low, ratio.high))
+    low, high = (ratio.value * math.exp(min(end, 700.0)) for end in ends)
     return low, high

@@ -78,7 +78,7 @@ def amount(value: float, low: float | None, high: float | None, unit: str) -> tu
 
 def sentence(row: Mapping[str, Any]) -> str:
     """A row of a study in one sentence: the point, its verdict, the effect with its interval, and what limits it."""
-    text, n = f"{capital(str(row['point']))}: {row['verdict']}", row.get("pairs") or row.get("n")
+    text, n = f"{row['point']}: {row['verdict']}", row.get("pairs") or row.get("n")
     if row.get("effect") is not None:
         effect, interval = amount(row["effect"], row.get("low"), row.get("high"), row["unit"])
         joint = "as" if row["unit"] in OPPOSITE else "than" if row["unit"] in ("points", "times") else "from"

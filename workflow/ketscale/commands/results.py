@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from ketscale.commands import Add, add_source, json_object
+from ketscale import grid
+from ketscale.commands import Add, add_source, amount, json_object
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:
@@ -46,14 +48,14 @@ def add(command: Add) -> None:
         "compare",
         _compare,
         "Compare two results folders: what became faster, slower, better or worse beyond noise",
-        "Runs are paired if axes, seed, settings, data and hardware are the same. Exits with 1 if in B something is "
-        "slower or worse, has other losses or no longer completes, else with 0.",
+        "Runs are paired by axes and seed, if their hosts and data agree. Exits with 1 if in B something is slower or "
+        "worse, differs in its losses or no longer completes, else with 0.",
     )
     compare.add_argument("a", type=Path, metavar="A", help="the results folder to compare with")
     compare.add_argument("b", type=Path, metavar="B", help="the results folder that is judged")
     compare.add_argument(
         "--threshold",
-        type=float,
+        type=amount,
         default=1.05,
         metavar="RATIO",
         help="smallest change of a step time that counts (default: 1.05)",
@@ -64,8 +66,8 @@ def add(command: Add) -> None:
     export = command(
         "export",
         _export,
-        "Write the histories and metrics of a results folder for TensorBoard or MLflow",
-        "Their own libraries write, offline. Runs whose record cannot be used are left out and counted.",
+        "Write the histories, settings and metrics of a results folder for TensorBoard or MLflow",
+        "Records that cannot be used are left out.",
     )
     export.add_argument("folder", type=Path, metavar="FOLDER", help="the results folder")
     export.add_argument("--to", choices=("tensorboard", "mlflow"), required=True, help="who shall read it")
@@ -113,8 +115,23 @@ def _report(options: argparse.Namespace) -> None:
 
 def _compare(options: argparse.Namespace) -> int:
     from ketscale.analysis import compare
+    from ketscale.analysis.heavy import pd
+    from ketscale.files import write_atomic, write_csv
 
-    return compare.run(options.a, options.b, options.threshold, options.json, options.csv)
+    if options.threshold < 1:
+        raise UserError(f"--threshold: {options.threshold:g} should be a ratio from 1 on, such as 1.05")
+    found = compare.compare(options.a, options.b, options.threshold)
+    if options.json:
+        write_atomic(options.json, (json.dumps(found, indent=1, allow_nan=False) + "\n").encode())
+    if options.csv:
+        write_csv(options.csv, found["rows"], [*compare.COLUMNS])
+    numbers = dict.fromkeys(("a", "b", "effect", "low", "high"), float)
+    table = pd.DataFrame(found["rows"], columns=[*compare.COLUMNS]).astype(numbers)
+    alike = [name for name in (*grid.POINT, "hardware") if table[name].nunique() == 1 < len(table)]
+    text = table.drop(columns=alike).to_string(index=False, float_format="{:.4g}".format, na_rep="")
+    counts = table["verdict"].value_counts()
+    print(*found["notes"], text, ", ".join(f"{count} {word}" for word, count in counts.items()), sep="\n")
+    return int(bool(found["failed"]) or any(word in compare.REGRESSIONS for word in counts.index))
 
 
 def _export(options: argparse.Namespace) -> None:

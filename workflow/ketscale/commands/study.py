@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from ketscale import grid
 from ketscale.commands import Add, add_config, add_source, amount, checked_config, json_object, span
 from ketscale.errors import UserError, in_words
-from ketscale.words import say
 
 if TYPE_CHECKING:
     from ketscale.config import Config
@@ -64,8 +63,8 @@ def add(command: Add) -> None:
         "plan",
         _plan,
         "Say what the missing runs of a study will cost, and which to do first on a budget",
-        "Time, memory and node-hours are learned from records; the plan says nothing about what no record tells. It changes "
-        "nothing.",
+        "Time, memory and node-hours are learned from records; the plan says nothing about what no run has "
+        "measured. It changes nothing.",
     )
     add_config(plan)
     plan.add_argument(
@@ -86,7 +85,7 @@ def add(command: Add) -> None:
         action="append",
         default=[],
         metavar="FOLDER",
-        help="another results folder whose records tell costs; may be repeated",
+        help="another results folder to learn costs from; may be repeated",
     )
     forms = plan.add_mutually_exclusive_group()
     for form, text in (
@@ -102,8 +101,8 @@ def add(command: Add) -> None:
     recommend = command(
         "recommend",
         _recommend,
-        "Say on which simulator and layout of this machine a run trains fastest, and how sure that is",
-        "Records of this machine tell; if one is missing, short trials of all candidates take turns.",
+        "Try which simulator and layout of this machine train a run fastest, and say how sure that is",
+        "Short trainings of all candidates take turns, up to five rounds.",
     )
     recommend.add_argument(
         "record",
@@ -115,7 +114,7 @@ def add(command: Add) -> None:
         type=amount,
         default=3.0,
         metavar="NUMBER",
-        help="trials may take so long; 0: none (default: 3)",
+        help="minutes that the trials may take (default: 3)",
     )
     for name in ("simulators", "layouts"):
         recommend.add_argument(
@@ -232,26 +231,20 @@ def _plan(options: argparse.Namespace) -> None:
 
 
 def _recommend(options: argparse.Namespace) -> None:
-    import msgspec
-
     from ketscale.analysis.advice import recommend
-    from ketscale.measure import form, host
+    from ketscale.measure import host
     from ketscale.problems.registry import read_config
 
-    only = {
-        name[:-1]: [part for part in getattr(options, name).split(",") if part]
-        for name in ("simulators", "layouts")
-    }
-    said = recommend.recommend(
-        read_config(options.config),
-        grid.Run.parse(options.record),
-        60 * options.minutes,
-        only,
-        msgspec.convert(host.describe(), form.Host),
-        Path(),
-        say,
+    config, point, machine = read_config(options.config), grid.Run.parse(options.record), host.describe()
+    every = [*config.simulators] if point.simulator != "none" else ["none"]
+    simulators = options.simulators.split(",") if options.simulators else every
+    layouts = (
+        options.layouts.split(",")
+        if options.layouts
+        else host.layouts(machine["cores"], len(machine["gpus"]))
     )
-    print(recommend.as_text(said))
+    runs = recommend.candidates(config, point, simulators, layouts)
+    print(recommend.recommend(config, runs, 60 * options.minutes))
 
 
 def _recover(options: argparse.Namespace) -> None:

@@ -113,6 +113,9 @@ def by_reason(runs: Iterable[tuple[str, str, str]]) -> list[str]:
     lines = []
     ordered = sorted(alike.items(), key=lambda one: -len(one[1]))
     for (state, reason), names in ordered[:_REASONS]:
-        lines += [f"{len(names)} {state}: {short(reason or 'not run yet')}", f"    {'such as ' * (len(names) > 1)}{names[0]}"]
+        lines += [
+            f"{len(names)} {state}: {short(reason or 'not run yet')}",
+            f"    {'such as ' * (len(names) > 1)}{names[0]}",
+        ]
     left = sum(len(names) for _, names in ordered[_REASONS:])
     return [*lines, f"... and {left} more, for {len(ordered) - _REASONS} other reasons"] if left else lines

@@ -112,7 +112,11 @@ def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         grid, (differences, ranks), ("Difference by data set", "Ranks of models and controls"), strict=False
     ):
         for height, (_, row) in enumerate(part.iterrows()):
-            colour = colours.get(row["verdict"], style.SOFT)
+            colour = (
+                style.colour(pd.notna(row["control"]))
+                if row["row"] == "rank"
+                else colours.get(row["verdict"], style.SOFT)
+            )
             axes.hlines(height, row["low"], row["high"], color=colour, lw=2)
             style.dot(
                 axes,

@@ -41,11 +41,11 @@ def layouts(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     cells = pd.DataFrame(rows)
     if cells.empty:
         return None
-    # A row, a column or a single cell is the figure of a study.
+    # A row, a column or a diagonal is the figure of a study.
     panels = [
         (of, part)
         for of, part in cells.groupby(panel)
-        if min(part["size"].nunique(), part["batch"].nunique()) > 1
+        if len(part) > max(part["size"].nunique(), part["batch"].nunique())
     ]
     if not panels:
         return None

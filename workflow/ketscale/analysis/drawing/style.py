@@ -154,7 +154,14 @@ def name_lines(axes: Axes, ends: Iterable[tuple[float, str, Any]]) -> None:
     ordered = sorted(ends, key=lambda end: (-end[0], end[1]))
     lines = [plt.Line2D([], [], color=colour, label=textwrap.fill(name, 22)) for _, name, colour in ordered]
     if lines:
-        axes.legend(handles=lines, loc="center left", bbox_to_anchor=(1.01, 0.5), labelcolor="linecolor", fontsize=7, handlelength=0)
+        axes.legend(
+            handles=lines,
+            loc="center left",
+            bbox_to_anchor=(1.01, 0.5),
+            labelcolor="linecolor",
+            fontsize=7,
+            handlelength=0,
+        )
 
 
 def name_rows(axes: Axes, names: Iterable[str], said: Iterable[str] = ()) -> None:
@@ -241,7 +248,9 @@ def _logarithmic(axis: Any, words: Callable[[float], str]) -> None:
             decades = math.log10(vmax / vmin)
             if decades < 0.7:
                 return [tick for tick in MaxNLocator(3).tick_values(vmin, vmax) if tick > 0]
-            self.set_params(subs=(1, 2, 5) if decades < 1.7 else (1, 3) if decades < 2.5 else (1,), numticks=6)
+            self.set_params(
+                subs=(1, 2, 5) if decades < 1.7 else (1, 3) if decades < 2.5 else (1,), numticks=6
+            )
             return super().tick_values(vmin, vmax)
 
     axis.axes.set(**{f"{axis.axis_name}scale": "log"})

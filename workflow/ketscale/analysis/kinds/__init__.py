@@ -16,7 +16,7 @@ from ketscale.analysis.drawing import bars, lines, models, probes, workers
 from ketscale.analysis.kinds import checks, parity, quality, speed, trainability
 from ketscale.analysis.kinds.kind import Figure, Kind, Row
 from ketscale.analysis.kinds.speed import SPEED, Speed
-from ketscale.analysis.wording import listed
+from ketscale.analysis.wording import capital, listed, where
 from ketscale.config import Config, Families, SizeAxis, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import Study
@@ -86,7 +86,7 @@ def faster_from(made: list[Row], study: Study, collected: Collected) -> list[str
         while sure and line[sure - 1]["verdict"] == verdicts.FASTER:
             sure -= 1
         if sure < len(line) and len(line) > 1:
-            said.append(f"{layout} is faster from {duration(line[sure]['work_s'])} of work per worker on.")
+            said.append(f"{capital(where(layout))}: faster from {duration(line[sure]['work_s'])} of work per worker on.")
     return said
 
 
@@ -111,7 +111,9 @@ def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str
 def _speed(name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: Any) -> Kind:
     made = kind or SPEED[name]
     more = {"lead": nearest if made.slower and name != "mistakes" else largest, **more}
-    return Kind(name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **more)
+    return Kind(
+        name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **more
+    )
 
 
 def _sweep(axis: SizeAxis) -> Kind:

@@ -141,7 +141,8 @@ class Overall:
         )
         for model, rank in sorted(ranks.mean_ranks(self.scores).items(), key=lambda each: (each[1], each[0])):
             yield {
-                "row": "rank", "point": model, "model": model, "effect": rank, "unit": "mean rank", "n": len(self.scores),
+                "row": "rank", "point": model, "model": model, "effect": rank,
+                "control": model if any(self.is_control(model, task) for task in self.tasks) else "", "unit": "mean rank", "n": len(self.scores),
                 "low": rank - difference / 2, "high": rank + difference / 2,
                 "why": f"Friedman's test: p = {p:.2g}; ranks that are {difference:.2f} apart differ",
             }  # fmt: skip

@@ -87,6 +87,8 @@ def table(
             size = size_words(config, row["workload_of_size"], row["size"])
             name = ", ".join(filter(None, (row["model"], size, variant)))
             row["point"] = f"{row['workload']}: {name}"
+    # What has a verdict comes first.
+    found.sort(key=lambda row: (not row["verdict"], not row["chosen"]))
     return [{name: value for name, value in row.items() if name != "workload_of_size"} for row in found]
 
 
@@ -295,11 +297,9 @@ def over_data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
     failed = {each.task: at for at, each in reversed([*enumerate(made)]) if overall.has_failed(each)}
     for at in failed.values():
         rows[at]["verdict"] = verdicts.FAILED
-    yield from rows
-    yield from (
-        {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0, **row}
-        for row in overall.rows()
-    )
+    about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
+    whole, *ranks = ({**about, **row} for row in overall.rows())
+    yield from (whole, *rows, *ranks)
 
 
 def _against_best(one: Comparison, tasks: dict[Task, set[str]], config: Config) -> Comparison:

@@ -52,14 +52,15 @@ WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "prot
 PHYSICAL = 1e-9
 
 Points = Mapping[Point, Group]  # of one study, in its order
-# The point that one is compared with: itself if it is a reference, None if that was not measured, or says nothing.
-Reference = Callable[[Group, Points, Collected, Study], "Group | None"]
+# What each point is compared with: itself if it is a reference, None if that was not measured, or says nothing.
+References = Mapping[Point, "Group | None"]
+Reference = Callable[[Points, Collected, Study], References]
 
 
 class Speed(NamedTuple):
     """How a kind of study compares points.
 
-    reference: of each point. growth: how many times as much a step does as that of its reference, by which the ratio of
+    reference: of all points. growth: how many times as much a step does as that of its reference, by which the ratio of
     times is multiplied. slower: whether the effect is how much longer a step takes, not how much faster. by_time: whether the
     rows of the same work are in the order of their times. more: further columns of a point. words: a point in words, by default whatever varies in the study.
     """
@@ -87,13 +88,15 @@ def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, 
         }
         if kind.by_time:
             place = {work: number for number, work in enumerate(dict.fromkeys(map(_place, points)))}
-            points = dict(sorted(points.items(), key=lambda one: (place[_place(one[0])], _step(one[1]) or math.inf)))
-        alone, made = _single_processes(here.points), []
+            points = dict(
+                sorted(points.items(), key=lambda one: (place[_place(one[0])], _step(one[1]) or math.inf))
+            )
+        alone, references, made = _single_processes(here.points), kind.reference(points, here, study), []
         for key, group in points.items():
             # What was measured elsewhere is not absent.
             absent = asked[key] - {row["seed"] for row in collected.points[key]}
             row: dict[str, Any] = {"study": study.name, "kind": study.kind, "on": host, "absent": len(absent)}
-            other = kind.reference(group, points, here, study)
+            other = references[key]
             row |= _measured(group, here) | _over_best_serial(group, alone, here)
             row |= kind.more(group, here, study)
             made.append((row, *_compared(kind, group, other, here)))
@@ -257,38 +260,44 @@ def _over_best_serial(group: Group, alone: Mapping[Any, list[Group]], collected:
 # ---------------------------------------------------------------- what a point is compared with
 
 
-def one_worker(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+def _by(points: Points, key: Callable[[Group], Any]) -> dict[Any, list[Group]]:
+    """The points that have the same key, in their order."""
+    groups: dict[Any, list[Group]] = {}
+    for group in points.values():
+        groups.setdefault(key(group), []).append(group)
+    return groups
+
+
+def _over_one(points: Points, of: Callable[[Group], Group | None]) -> References:
+    """A reference that was measured, for each point of several workers; one of one worker is one itself."""
+    found = {key: group if workers(group[0]["layout"]) == 1 else of(group) for key, group in points.items()}
+    return {
+        key: other if other and (other is points[key] or usable(other)[0]) else None
+        for key, other in found.items()
+    }
+
+
+def one_worker(points: Points, collected: Collected, study: Study) -> References:
     """The same simulator on one rank and one thread, or on one GPU."""
-    return _measured_point(
-        group, collected.points.get(point({**group[0], "layout": serial(group[0]["backend"])}))
+    return _over_one(
+        points, lambda group: collected.points.get(point({**group[0], "layout": serial(group[0]["backend"])}))
     )
 
 
-def _measured_point(group: Group, other: Group | None) -> Group | None:
-    """A reference that was measured; the point itself if it has one worker."""
-    if workers(group[0]["layout"]) == 1:
-        return group
-    return other if other and usable(other)[0] else None
-
-
-def its_share(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+def its_share(points: Points, collected: Collected, study: Study) -> References:
     """One worker with its share of the batch; where that needs another size, the size that is most alike."""
-    first = group[0]
-    wanted = {
-        **first,
-        "layout": serial(first["backend"]),
-        "batch": first["batch"] // workers(first["layout"]),
-    }
-    if first["sample_work"] is None:
-        return _measured_point(group, collected.points.get(point(wanted)))
-    parts = set(first["size"].split("-"))
-    able = [
-        each
-        for each in collected.points.values()
-        if point({**wanted, "size": each[0]["size"]}) == point(each[0])
-    ]
-    alike = max(able, key=lambda each: len(parts & set(each[0]["size"].split("-"))), default=None)
-    return _measured_point(group, alike)
+    of_sizes = _by(collected.points, lambda group: point({**group[0], "size": ""}))
+
+    def share(group: Group) -> Group | None:
+        first = group[0]
+        batch = first["batch"] // workers(first["layout"])
+        wanted = {**first, "layout": serial(first["backend"]), "batch": batch}
+        if first["sample_work"] is None:
+            return collected.points.get(point(wanted))
+        parts, able = set(first["size"].split("-")), of_sizes.get(point({**wanted, "size": ""}), [])
+        return max(able, key=lambda each: len(parts & set(each[0]["size"].split("-"))), default=None)
+
+    return _over_one(points, share)
 
 
 def work(group: Group, other: Group, collected: Collected) -> float:
@@ -298,21 +307,26 @@ def work(group: Group, other: Group, collected: Collected) -> float:
     return float(of_sample * ours["batch"] / theirs["batch"])
 
 
-def fair(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+def fair(points: Points, collected: Collected, study: Study) -> References:
     """The study's first point of the same work on one core, whatever its simulator."""
-    first = group[0]
-    if workers(first["layout"]) == 1 and not mistake(collected.config, first):
-        return group
-    wanted = {**{name: first[name] for name in WORK}, "layout": serial(first["backend"])}
-    other = next((each for each in points.values() if wanted.items() <= each[0].items()), None)
-    return other if other and usable(other)[0] else None
+
+    def key(row: Mapping[str, Any], layout: str) -> tuple[Any, ...]:
+        return layout, *(row[name] for name in WORK)
+
+    first = _by(points, lambda group: key(group[0], group[0]["layout"]))
+    found: dict[Point, Group | None] = {}
+    for name, group in points.items():
+        row = group[0]
+        own = workers(row["layout"]) == 1 and not mistake(collected.config, row)
+        other = group if own else first.get(key(row, serial(row["backend"])), [None])[0]
+        found[name] = other if other and (own or usable(other)[0]) else None
+    return found
 
 
 def mistake(config: Config, row: Mapping[str, Any]) -> str:
     """What is misconfigured at a point, in words; '' where nothing is."""
-    return ", ".join(
-        filter(None, (row["mistake"] or "", "sample by sample" * one_by_one(config, row["simulator"])))
-    )
+    sample = "sample by sample" * one_by_one(config, row["simulator"])
+    return ", ".join(filter(None, (row["mistake"] or "", sample)))
 
 
 def one_by_one(config: Config, name: str) -> bool:
@@ -321,10 +335,11 @@ def one_by_one(config: Config, name: str) -> bool:
     return simulator is not None and simulator.content().get("batching") == "loop"
 
 
-def baseline(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+def baseline(points: Points, collected: Collected, study: Study) -> References:
     """The study's first point."""
-    other = collected.points.get(point_of(study.runs[0]))
-    return other if other and (usable(other)[0] or point(other[0]) == point(group[0])) else None
+    first = point_of(study.runs[0])
+    other = points.get(first)
+    return {key: other if key == first or (other and usable(other)[0]) else None for key in points}
 
 
 def samples(group: Group, other: Group, collected: Collected) -> float:
@@ -344,36 +359,45 @@ def _late(group: Group) -> bool:
 
 
 def fastest(compared: str, *same: str) -> Reference:
-    """The fastest of the study's points with the same values of these axes. compared: the column that the kind compares."""
+    """The fastest of the study's points with the same values of these axes; equal times are ordered by name.
 
-    def reference(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
-        alike = [each for each in points.values() if all(each[0][name] == group[0][name] for name in same)]
-        # Equal times are told apart by name.
-        timed = [
-            (step, each[0][compared], where(each[0]["layout"]), number)
-            for number, each in enumerate(alike)
-            if (step := _step(each)) and not _late(each)
-        ]
-        return None if _late(group) or not timed else alike[min(timed)[-1]]
+    compared: the column that the kind compares.
+    """
 
-    return reference
+    def references(points: Points, collected: Collected, study: Study) -> References:
+        found: dict[Point, Group | None] = {}
+        for alike in _by(points, lambda group: tuple(group[0][name] for name in same)).values():
+            late = [_late(each) for each in alike]
+            timed = [
+                (step, each[0][compared], where(each[0]["layout"]), number)
+                for number, each in enumerate(alike)
+                if (step := _step(each)) and not late[number]
+            ]
+            best = alike[min(timed)[-1]] if timed else None
+            found |= {
+                point(each[0]): None if is_late else best for each, is_late in zip(alike, late, strict=True)
+            }
+        return found
+
+    return references
 
 
 def smallest(axis: str) -> Reference:
     """The smallest value of an axis that was timed, where all else is equal."""
 
-    def reference(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
-        key = line_of(axis, group, collected.config)
-        line = [each for each in points.values() if line_of(axis, each, collected.config) == key]
-        timed = [
-            (value_of(axis, each, collected.config), number)
-            for number, each in enumerate(line)
-            if _step(each)
-        ]
-        own = value_of(axis, group, collected.config)
-        return group if not timed or min(timed)[0] >= own else line[min(timed)[1]]
+    def references(points: Points, collected: Collected, study: Study) -> References:
+        found: dict[Point, Group | None] = {}
+        for line in _by(points, lambda group: line_of(axis, group, collected.config)).values():
+            at = [value_of(axis, each, collected.config) for each in line]
+            timed = [(value, number) for number, value in enumerate(at) if _step(line[number])]
+            least, first = min(timed, default=(math.inf, 0))
+            found |= {
+                point(each[0]): line[first] if value > least else each
+                for value, each in zip(at, line, strict=True)
+            }
+        return found
 
-    return reference
+    return references
 
 
 def batches(group: Group, other: Group, collected: Collected) -> float:
@@ -381,31 +405,25 @@ def batches(group: Group, other: Group, collected: Collected) -> float:
     return float(group[0]["batch"] / other[0]["batch"])
 
 
-def as_exact(group: Group, points: Points, collected: Collected, study: Study) -> Group | None:
+def as_exact(points: Points, collected: Collected, study: Study) -> References:
     """The fastest of the same work that is as exact; what rounds alone counts as exact."""
-
-    def exact(each: Group) -> bool:
-        return collected.config.simulators[each[0]["simulator"]].step is None
-
-    alike = [each for each in points.values() if all(each[0][name] == group[0][name] for name in WORK)]
-    errors = {
-        point(each[0]): error
-        for each in alike
-        if (error := _worst("error", each, collected.config)) is not None
-    }
-    own = errors.get(point(group[0]))
-    if own is None:
-        return group
-    floor = max(
-        (errors[key] for each in alike if (key := point(each[0])) in errors and exact(each)), default=0.0
-    )
-    able = [
-        (step, max(error, floor), each[0]["simulator"], number)
-        for number, each in enumerate(alike)
-        if (error := errors.get(point(each[0]))) is not None and usable(each)[1] not in HOLLOW
-        and (step := _step(each)) and max(error, floor) <= max(own, floor)
-    ]  # fmt: skip
-    return alike[min(able)[-1]] if able else group
+    config, found = collected.config, dict[Point, Group | None]()
+    for alike in _by(points, lambda group: tuple(group[0][name] for name in WORK)).values():
+        errors = [_worst("error", each, config) for each in alike]
+        exact = [config.simulators[each[0]["simulator"]].step is None for each in alike]
+        floor = max(
+            (error or 0.0 for error, is_exact in zip(errors, exact, strict=True) if is_exact), default=0.0
+        )
+        levels = [None if error is None else max(error, floor) for error in errors]
+        timed = [
+            (step, level, each[0]["simulator"], number)
+            for number, (each, level) in enumerate(zip(alike, levels, strict=True))
+            if level is not None and usable(each)[1] not in HOLLOW and (step := _step(each))
+        ]
+        for each, own in zip(alike, levels, strict=True):
+            able = [one for one in timed if own is not None and one[1] <= own]
+            found[point(each[0])] = alike[min(able)[-1]] if able else each
+    return found
 
 
 # ---------------------------------------------------------------- further columns of some kinds

@@ -1,0 +1,78 @@
+"""Effects, intervals and verdicts of all ready-made studies are those of the analysis before it had one frame (31c5907d).
+
+The rows in tests/data/golden.jsonl.xz were made by that commit from the same made-up records: whole, and with missing, busy
+and diverged seeds. What is meant to differ: the verdict of a sweep of a size is on the time of its step (it was on its growth in
+proportion), and a study of simulators of which nothing was timed says "missing" where it said nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import lzma
+import math
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ketscale import analysis
+from ketscale.analysis import columns
+from ketscale.analysis.analysed import Analysed
+from ketscale.grid import POINT
+from tests import ROOT, ready_made
+from tests import records_factory as factory
+
+OPEN = {"same", "cannot tell"}
+WORDS = {
+    "pays": {"faster"}, "does not pay": {"slower", *OPEN}, "no clear gain": OPEN, "slower": {"slower"}, "not slower": {"faster", *OPEN},
+    "no clear loss": OPEN, "better": {"better"}, "worse": {"worse"}, "equal": {"same"}, "cannot tell": {"cannot tell"},
+    "no control": {"missing"}, "falls": {"falls"}, "does not fall": {"rises", *OPEN}, "no clear fall": OPEN, "held": {"same"},
+    "not held": {"differs"}, "undecided: fewer than 3 seeds": {"cannot tell"}, "undecided: busy machine": {"cannot tell"},
+    "undecided: not comparable": {"not comparable"}, "undecided: failed seeds": {"failed"}, "open": {"missing"}, "": {""},
+}  # fmt: skip
+PROPORTION = {"less than in proportion", "about in proportion", "more than in proportion", "undecided"}
+GOLDEN: dict[tuple[str, str], list[Any]] = defaultdict(list)
+for line in lzma.open(ROOT / "tests/data/golden.jsonl.xz", "rt"):
+    name, fate, *row = json.loads(line)
+    GOLDEN[name, fate].append(row)
+
+
+def config_of(name: str) -> Any:
+    if name in ("config", "default"):
+        return analysis.read(ROOT / "config.yaml") if name == "config" else factory.default_config()
+    return ready_made.small(ready_made.FOLDER / f"{name}.yaml")
+
+
+def known(value: Any) -> Any:
+    return None if value != value else value
+
+
+def alike(one: Any, other: Any) -> bool:
+    one, other = known(one), known(other)
+    return one == other if None in (one, other) else math.isclose(one, other, rel_tol=1e-9, abs_tol=1e-12)
+
+
+@pytest.mark.parametrize(("name", "fate"), sorted(GOLDEN))
+def test_effects_intervals_and_verdicts_are_as_they_were(name: str, fate: str, tmp_path: Path) -> None:
+    config = factory.partial(config_of(name))
+    factory.write_all(config, tmp_path, factory.fates()[fate])
+    tables = {table: columns.rows(frame) for table, frame in Analysed.of(config, tmp_path).tables.items()}
+    at_point = {
+        (row["study"], known(row["on"]) or "", *(row[axis] for axis in POINT)): row
+        for row in (*tables["speed"], *tables["quality"])
+        if row["kind"] != "parity"
+    }
+    others = [row for row in (*tables["speed"], *tables["fits"]) if row["kind"] in ("parity", "trainability")]
+    for study, kind, on, point, effect, low, high, verdict in GOLDEN[name, fate]:
+        if point is None:
+            rows = [row for row in others if row["study"] == study and alike(row["effect"], effect)]
+            assert effect is None or any(alike(row["low"], low) and known(row["verdict"]) in WORDS[verdict] for row in rows)
+            continue
+        row = at_point[study, on, *point]
+        assert all(map(alike, (row["effect"], row["low"], row["high"]), (effect, low, high))), row["point"]
+        word = known(row["verdict"]) or ""
+        if verdict in PROPORTION:
+            assert word in {"slower", "faster", *OPEN}
+        elif not (kind == "simulator" and word == "missing"):
+            assert word in WORDS[verdict], (row["point"], verdict, word)
