@@ -9,10 +9,12 @@ import random
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 
 from benchmarks import output
 from ketscale import files
+from ketscale.analysis import columns
 from ketscale.analysis.columns import Column, Table
 from tests import records_factory as factory
 
@@ -61,28 +63,33 @@ def test_a_number_stays_one(number: Any) -> None:
     assert cells(files.csv_of([{"x": number}], ["x"])) == [["x"], [str(number)]]
 
 
-def test_a_table_of_values_has_what_its_file_says() -> None:
-    names = [name for name in NAMES if name]
+def test_a_table_has_what_its_file_says(tmp_path: Path) -> None:
+    names = [*filter(None, NAMES), "NA", "None", "1", "nan", "inf"]
     rows = [
         {
             "study": name,
-            "reason": name,
+            "why": name,
             "quiet": None if i % 3 else True,
-            "value": -i / 8,
-            "-x": name,
+            "value": -i / 7,
+            "whole": i,
             "flag": "",
         }
         for i, name in enumerate(names)
     ]
-    table = Table("runs", "", [Column(name, "", text=name == "study") for name in rows[0]])
+    table = Table("runs", "", [Column(name, "", text=name in ("study", "why", "flag")) for name in rows[0]])
     config = factory.default_config()
-    found = table.typed(table.frame(rows, config), config)
+    found = table.frame(rows, config)
     assert list(found.columns) == list(rows[0])
-    for column in ("study", "reason", "-x"):
-        assert found[column].tolist() == names
-    assert found["value"].tolist() == [row["value"] for row in rows]
+    for column in ("study", "why", "value", "whole"):
+        assert found[column].tolist() == [row[column] for row in rows]
     assert found["quiet"].dropna().tolist() == [True] * len(rows[::3])
     assert found["flag"].isna().all()
+    (tmp_path / "runs.csv").write_bytes(columns.csv(found))
+    read, made = (
+        each.astype(object).where(each.notna(), None)
+        for each in (table.read(tmp_path / "runs.csv", config), found)
+    )
+    pd.testing.assert_frame_equal(read, made)
 
 
 def test_the_rows_of_a_benchmark_have_no_formula() -> None:

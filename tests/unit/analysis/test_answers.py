@@ -1,26 +1,32 @@
-"""answers.csv: every ready-made study has an answer, whatever is there, and each sentence keeps its limits."""
+"""answers.csv: every ready-made study has an answer, whatever is there, and it is that of its leading row."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from ketscale import analysis
 from ketscale.analysis import verdicts
+from ketscale.analysis.answers import unlike_steps
 from ketscale.config import Config
+from ketscale.grid import Run
 from tests import records_factory as factory
 from tests.ready_made import WHOLE, small
 from tests.sentences import faults
+from tests.unit.analysis.test_speed import CASES, DIVERGED, TWO, analysed, given
+
+LEADING = ["point", "reference", "effect", "low", "high", "unit", "verdict", "why"]
 
 
-def answered(config: Config, results: Path, change: factory.Change) -> pd.DataFrame:
-    """The rows of answers.csv."""
+def answered(config: Config, results: Path, change: factory.Change) -> dict[str, pd.DataFrame]:
+    """The tables of a config, whose answers nobody minds."""
     factory.write_all(config, results, change)
-    found = factory.collect(factory.partial(config), results)
-    assert not [fault for part in found.parts for fault in faults(part.answer)]
-    return pd.read_csv(results / "tables/answers.csv")
+    tables = dict(factory.collect(factory.partial(config), results).tables)
+    assert not faults(tables["answers"])
+    return tables
 
 
 # Each kind of study; the others are tested at night.
@@ -35,39 +41,105 @@ PATHS = [
 def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_path: Path) -> None:
     config = small(path)
     for name, change in factory.fates().items():
-        found = answered(config, tmp_path / name, change)
+        tables = answered(config, tmp_path / name, change)
+        found = tables["answers"]
         assert sorted(found["study"].unique()) == sorted(study.name for study in config.studies)
         assert found[["question", "answer", "verdict"]].notna().all().all()
-        assert not found["answer"].str.contains(r"\bnan\b|\bNone\b(?! of)").any()
-        assert found["answer"].str.endswith(".").all()
-        assert {*found["verdict"], *found["verdict_of_point"].dropna()} <= {*verdicts.MEANINGS}
-        if name == "whole":
-            assert (found["verdict"] != verdicts.OPEN).all()
-        if name == "none":
-            assert set(found["verdict"]) == {verdicts.OPEN}
-        known = found.dropna(subset=["low", "high"])
-        assert ((known["low"] <= known["effect"]) & (known["effect"] <= known["high"])).all()
+        assert name != "none" or set(found["verdict"]) == {verdicts.MISSING}
+        lost = found[found["verdict"].isin([verdicts.MISSING, verdicts.FAILED])]
+        assert name != "whole" or {*lost["why"]} <= {"no control"}
+        for table in (tables["speed"], tables["quality"], tables["fits"], found):
+            assert {*table["verdict"].dropna()} <= {*verdicts.MEANINGS}
+            known = table.dropna(subset=["low", "high"])
+            assert ((known["low"] <= known["effect"]) & (known["effect"] <= known["high"])).all()
+        # What leads is a row of the study.
+        rows = pd.concat(
+            [tables[name][["study", *LEADING]].astype(object) for name in ("speed", "quality", "fits")]
+        )
+        led = found.dropna(subset=["effect"])[["study", *LEADING]].astype(object)
+        assert {*map(tuple, led.where(led.notna(), None).values)} <= {
+            *map(tuple, rows.where(rows.notna(), None).values)
+        }
 
 
 def test_studies_are_answered_in_an_order_that_is_not_that_of_the_config(tmp_path: Path) -> None:
-    given = factory.default_study()
-    orders = []
-    for name, studies in (
-        ("as given", given["studies"]),
-        ("by name", dict(sorted(given["studies"].items()))),
-    ):
-        config = analysis.of({**given, "studies": studies})
-        orders.append(list(answered(config, tmp_path / name, lambda run: None)["study"].unique()))
-    assert list(given["studies"]) != sorted(given["studies"])
-    assert orders[0] == orders[1]
-
-
-def test_weak_scaling_of_which_no_point_has_a_time_is_answered(tmp_path: Path) -> None:
-    axes = factory.point(simulator="fused")
-    points = [{"batch": 64}, {"batch": 128, "backend": "mpi-n1r2t1"}]
-    made = factory.small_config({"asked": {"kind": "weak", "question": "?", "axes": axes, "points": points}})
-    code = factory.record(made, made.runs[0])["code"]
-    found = answered(
-        made, tmp_path, lambda run: {"code": {**code, "imported": "nameHASH"}} if run.seed else {}
+    settings = factory.default_study()
+    by_name = dict(sorted(settings["studies"].items()))
+    one, two = (
+        answered(analysis.of({**settings, "studies": studies}), tmp_path / str(number), lambda run: None)[
+            "answers"
+        ]
+        for number, studies in enumerate((settings["studies"], by_name))
     )
-    assert set(found["verdict"]) == {verdicts.APART}
+    assert list(by_name) != list(settings["studies"])
+    pd.testing.assert_frame_equal(one, two)
+
+
+def told(settings: dict[str, Any], results: Path, change: factory.Change) -> dict[str, Any]:
+    """The only answer."""
+    (answer,) = analysed(settings, results, change)["answers"].to_dict("records")
+    return answer
+
+
+def test_verdicts_are_counted_and_seeds_named(tmp_path: Path) -> None:
+    case = CASES["strong"]
+    answer = told(case.settings, tmp_path, lambda run: {"step_s": case.step_s(run)})
+    assert answer["answer"].endswith("Of 3 comparisons: 1 faster, 1 slower, 1 same.")
+    assert answer["n"] == 3 and pd.isna(answer["notes"])
+
+
+def test_what_has_not_completed_is_said(tmp_path: Path) -> None:
+    def change(run: Run) -> dict[str, Any] | None:
+        if run.ranks > 1:
+            return {0: None, 1: DIVERGED}.get(run.seed, {})
+        return {"quiet": factory.BUSY}
+
+    notes = told(given("strong", backend=["cpu-n1r1t1", TWO]), tmp_path, change)["notes"].splitlines()
+    assert notes[0] == "Of 6 runs, 1 diverged and 1 missing." and "busy" in notes[1]
+
+
+@pytest.mark.parametrize(
+    ("change", "verdict"), [(lambda run: DIVERGED, verdicts.FAILED), (lambda run: None, verdicts.MISSING)]
+)
+def test_a_study_without_a_time_has_failed_or_is_missing(
+    change: factory.Change, verdict: str, tmp_path: Path
+) -> None:
+    assert told(given("batch", batch=[16, 64]), tmp_path, change)["verdict"] == verdict
+
+
+def test_times_of_two_codes_are_not_compared(tmp_path: Path) -> None:
+    settings = given("weak", [{"batch": 64}, {"batch": 128, "backend": TWO}])
+    config = analysis.of(settings)
+    code = factory.record(config, config.runs[0])["code"]
+    other = {"code": {**code, "imported": "nameHASH"}}
+    answer = told(settings, tmp_path, lambda run: other if run.seed else {})
+    assert answer["verdict"] == verdicts.NOT_COMPARABLE and answer["why"].startswith("other code")
+
+
+@pytest.mark.parametrize(("batch", "said"), [(2, "faster from 4 ms"), (8, ""), (1, "faster from 2 ms")])
+def test_a_layout_is_faster_from_the_work_on_above_which_it_surely_is(
+    batch: int, said: str, tmp_path: Path
+) -> None:
+    """One core takes 2 ms for each sample, and two ranks half of that; at one batch the times are not comparable."""
+
+    def change(run: Run) -> dict[str, Any]:
+        other = {"packages": {"torch": "2.13"}} if run.ranks == 2 and run.batch == batch else {}
+        return {"step_s": 0.002 * run.batch / run.ranks, **other}
+
+    notes = told(given("break-even", backend=["cpu-n1r1t1", TWO], batch=[1, 2, 4, 8]), tmp_path, change)[
+        "notes"
+    ]
+    assert said in notes if said else "faster" not in str(notes)
+
+
+def test_the_cheapest_simulator_at_each_error_is_named(tmp_path: Path) -> None:
+    case = CASES["convergence"]
+    notes = told(case.settings, tmp_path, case.step_s)["notes"]
+    assert [note.split()[-1] for note in notes.splitlines() if "cheapest" in note] == ["exact."] * 3
+
+
+def test_graphs_of_some_runs_and_not_of_others_are_noted() -> None:
+    graphs, kernels, core = (
+        {"gpu_hours": hours, "replayed": steps} for hours, steps in ((1.0, 5), (1.0, 0), (None, None))
+    )
+    assert len([*unlike_steps([graphs, kernels])]) == 1 and not [*unlike_steps([graphs, core, graphs])]

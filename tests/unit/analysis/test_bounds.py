@@ -14,7 +14,7 @@ from ketscale.analysis.points import BOUNDED, BUSY
 from ketscale.grid import Run
 from tests import records_factory as factory
 from tests.record_maker import beside
-from tests.unit.analysis.test_scaling import ranks, row
+from tests.unit.analysis.test_speed import ranks, row
 
 STEP = {"median_s": 1.0, "q25_s": 0.9, "q75_s": 1.2, "mean_s": 1.1, "count": 9}
 
@@ -36,7 +36,7 @@ def least(tmp_path: Path, preempted: int | None = None, **quiet: Any) -> Any:
     factory.write(
         config, tmp_path, {**made, "timing": timing, "machine": machine, "quiet": beside(**quiet) | watched}
     )
-    (found,) = factory.collect(config, tmp_path).inputs.runs["least_step_s"]
+    (found,) = factory.collect(config, tmp_path).tables["runs"]["least_step_s"]
     return None if np.isnan(found) else float(found)
 
 
@@ -92,11 +92,13 @@ def test_a_busy_reference_is_not_hidden_by_bounds() -> None:
     fast = [busy(ranks(2, seed=seed, step_s=1.0), 0.8) for seed in range(3)]
     slow = [busy(row(seed=seed, step_s=5.0), None) for seed in range(3)]
     found = Times({points.point(group[0]): group for group in (slow, fast)}).speedup(fast, slow)
-    assert found.flag == "busy reference" and verdicts.gains([found]) == [verdicts.DISTURBED]
+    assert found.flag == "busy reference" and verdicts.ratios([found]) == [
+        (verdicts.CANNOT_TELL, verdicts.BUSY)
+    ]
 
 
 def test_a_large_ratio_is_decided_by_bounds_and_a_small_one_is_not() -> None:
-    for factor, verdict in ((40.0, verdicts.PAYS), (1.03, verdicts.NO_GAIN)):
+    for factor, verdict in ((40.0, verdicts.FASTER), (1.03, verdicts.CANNOT_TELL)):
         slow = [row(seed=seed, step_s=factor * (1 + 0.002 * seed)) for seed in range(3)]
         fast = [busy(ranks(2, seed=seed, step_s=1 + 0.001 * seed), 0.8) for seed in range(3)]
         slower = [busy(each, 0.8 * each["step_s"]) for each in slow]
@@ -104,7 +106,7 @@ def test_a_large_ratio_is_decided_by_bounds_and_a_small_one_is_not() -> None:
         found = times.speedup(fast, slower)
         assert found.ratio is not None and found.flag == BOUNDED
         assert found.ratio.low < 0.81 * factor < 1.24 * factor < found.ratio.high
-        assert verdicts.gains([found]) == [verdict]
+        assert verdicts.ratios([found]) == [(verdict, "")]
 
 
 def test_runs_of_before_are_read(tmp_path: Path) -> None:
@@ -112,6 +114,6 @@ def test_runs_of_before_are_read(tmp_path: Path) -> None:
     old = factory.record(config, config.runs[0])
     assert "preempted" not in old["timing"] and "passes" not in old["quiet"]
     factory.write(config, tmp_path, {**old, "schema": 8})
-    assert [Run.of(each) for each in factory.collect(config, tmp_path).inputs.runs.to_dict("records")] == [
+    assert [Run.of(each) for each in factory.collect(config, tmp_path).tables["runs"].to_dict("records")] == [
         *config.runs
     ]

@@ -6,46 +6,53 @@ by what it says of itself.
 
 from __future__ import annotations
 
-import copy
 from pathlib import Path
 from typing import Any, ClassVar
 
-import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import kinds
+from ketscale.analysis import kinds, verdicts
 from ketscale.config import Config, Families, Family, Metric, Model, Simulator, SizeAxis, Workload
 from ketscale.errors import UserError
 from ketscale.grid import Run
 from ketscale.problems.registry import FAMILIES
 from tests import records_factory as factory
+from tests.unit.analysis.test_speed import CONTROL, given
+
+LAST = {"backend": ["cpu-n1r1t1", "mpi-n1r2t1"]}
+ALONE = {"backend": "mpi-n1r2t1"}
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no such kind": (given("simulators"), "simulator"),
+    "one value": (given("batch"), "batch"),
+    "one size": (given("qubits"), "qubits"),
+    "one simulator": (given("simulator"), "simulator"),
+    "cached alone": (given("features"), "inline"),
+    "several batches": (given("strong", batch=[8, 16]), "8, 16"),
+    "no run on one core": (given("strong", backend="cpu-n1r1t2"), "cpu-n1r1t1"),
+    "shares of a batch that differ": (given("weak", **LAST), "batch per worker"),
+    "one layout": (given("break-even"), "layouts"),
+    "several layouts, but not one core": (given("break-even", backend=["cpu-n1r1t2", "mpi-n1r2t1"]), "one core"),
+    "no mistake": (given("mistakes", **LAST), "mistake"),
+    "a fair rank that works sample by sample": (
+        given("mistakes", [{"simulator": ["fused-loop", "fused"]}, {**ALONE, "protocol": "unsharded"}]), "put fused before it"),
+    "one change": (given("changes", **CONTROL), "no other"),
+    "two changes at once": (
+        given("changes", [{}, {"batch": 1, "simulator": "exact"}], **CONTROL), "one axis.*batch 4 -> 1, simulator literal -> exact"),
+    "a change of another seed": (given("changes", [{}, {"batch": 1, "seed": 7}], **CONTROL), "seed7"),
+    "no simulator with a step": (given("convergence", **{**CONTROL, "simulator": ["exact", "torch"], "protocol": "both"}), "takes steps"),
+    "no error is measured": (given("convergence", protocol="quality"), "error of simulator fused"),
+    "an error without a test": (given("convergence", **{**CONTROL, "simulator": ["exact", "coarse"]}), "protocol double"),
+    "no epochs": (given("accuracy"), "epochs"),
+    "single precision": (given("parity"), "fp32"),
+}  # fmt: skip
 
 
-def study(kind: str, points: list[dict[str, Any]] | None = None, **axes: Any) -> dict[str, Any]:
-    """Settings with one study."""
-    block = {"kind": kind, "question": "?", "axes": factory.point(**axes)}
-    return factory.small_study({"asked": {**block, **({"points": points} if points else {})}})
-
-
-REFUSED = {
-    "no such kind": study("simulators"),
-    "one value": study("batch"),
-    "cached alone": study("features"),
-    "several batches": study("strong", batch=[8, 16]),
-    "no run on one core": study("strong", backend="cpu-n1r1t2"),
-    "shares of a batch that differ": study("weak", backend=["cpu-n1r1t1", "mpi-n1r2t1"]),
-    "one layout": study("break-even"),
-    "no mistake": study("mistakes"),
-    "no epochs": study("accuracy"),
-    "single precision": study("parity"),
-}
-
-
-@pytest.mark.parametrize("given", REFUSED.values(), ids=REFUSED)
-def test_a_comparison_that_the_runs_cannot_give_is_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(UserError, match=r"^studies\.asked"):
-        analysis.of(given)
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_comparison_that_the_runs_cannot_give_is_refused(name: str) -> None:
+    settings, said = REFUSED[name]
+    with pytest.raises(UserError, match=rf"^studies\.asked.*{said}"):
+        analysis.of(settings)
 
 
 class Gate(Workload, frozen=True, kw_only=True):
@@ -102,10 +109,10 @@ AXES = {
 
 def of(studies: dict[str, Any]) -> Config:
     """A config of the family beside digits."""
-    given = copy.deepcopy(factory.default_study())
-    given["workloads"]["gate"] = {}
-    given["simulators"] |= {"rk4": {"device": "rk4"}, "expm": {"device": "expm"}}
-    config = Config.of({**given, "studies": studies}, WITH_TOY)
+    made = factory.default_study()
+    made["workloads"]["gate"] = {}
+    made["simulators"] |= {"rk4": {"device": "rk4"}, "expm": {"device": "expm"}}
+    config = Config.of({**made, "studies": studies}, WITH_TOY)
     kinds.check(config)
     return config
 
@@ -129,11 +136,6 @@ def test_a_sweep_over_a_size_that_some_models_lack_is_refused() -> None:
         of({"asked": block})
 
 
-def quality_study(**axes: Any) -> dict[str, Any]:
-    models = ["sine", "shaped", "constant"]
-    return {"kind": "accuracy", "question": "?", "axes": {**AXES, "model": models, **axes}}
-
-
 def better_than_constant(run: Run, config: Config) -> dict[str, Any]:
     """Each seed of `shaped` has about a hundredth of the control's infidelity, of `sine` ten times as much."""
     if config.protocols[run.protocol].by_epochs and run.workload == "gate":
@@ -154,21 +156,17 @@ def test_less_is_better_where_the_family_says_so(tmp_path: Path) -> None:
         "axes": factory.point(protocol="quality"),
         "points": points,
     }
-    config = of({"gates": quality_study(), "levels": levels, "digits": digits})
+    gates = {"kind": "accuracy", "question": "?", "axes": {**AXES, "model": ["sine", "shaped", "constant"]}}
+    config = of({"gates": gates, "levels": levels, "digits": digits})
     factory.write_all(config, tmp_path, lambda run: better_than_constant(run, config))
-    factory.collect(config, tmp_path)
-    quality = pd.read_csv(tmp_path / "tables/quality.csv").set_index("model")
-    assert quality["metric"].to_dict() == {
-        "sine": "infidelity", "shaped": "infidelity", "constant": "infidelity", "vqc": "accuracy", "mlp": "accuracy"
-    }  # fmt: skip
-    assert quality["verdict"].fillna("").to_dict() == {
-        "sine": "worse", "shaped": "better", "constant": "", "vqc": "cannot tell", "mlp": "",
-    }  # fmt: skip
+    quality = factory.collect(config, tmp_path).tables["quality"].set_index("model")
     # The control is the declared one, though it is no classical model and not the first.
-    assert quality["control"].fillna("").to_dict() == {
-        "sine": "constant", "shaped": "constant", "constant": "", "vqc": "mlp", "mlp": ""
+    found = quality[["metric", "verdict", "control"]].astype(object).fillna("")
+    assert dict(zip(found.index, found.itertuples(index=False, name=None), strict=True)) == {
+        "sine": ("infidelity", verdicts.WORSE, "constant"), "shaped": ("infidelity", verdicts.BETTER, "constant"),
+        "constant": ("infidelity", "", ""), "vqc": ("accuracy", verdicts.CANNOT_TELL, "mlp"), "mlp": ("accuracy", "", ""),
     }  # fmt: skip
-    assert quality["leakage"].notna().tolist() == [True, True, True, False, False]
+    assert set(quality.index[quality["leakage"].notna()]) == {"sine", "shaped", "constant"}
     assert quality["unit"].fillna("").to_dict()["shaped"] == "times"
     assert quality["effect"]["shaped"] == pytest.approx(0.011, rel=1e-6), "the geometric mean of the ratios"
 
@@ -180,8 +178,7 @@ def test_without_its_declared_control_a_model_is_compared_with_a_classical_one(t
         {"s": {"kind": "accuracy", "question": "?", "axes": axes, "points": points}}
     )
     factory.write_all(config, tmp_path)
-    factory.collect(config, tmp_path)
-    quality = pd.read_csv(tmp_path / "tables/quality.csv")
+    quality = factory.collect(config, tmp_path).tables["quality"]
     assert quality["control"].fillna("").tolist() == ["classical_mamba", ""]
 
 
@@ -195,8 +192,7 @@ def test_folds_are_the_replicates_where_each_seed_leaves_another_one_out(tmp_pat
         return {"split": {"by": "runs", "fold": run.seed, "folds": 3, "held_out": 4 + run.seed, "shared": 0}}
 
     factory.write_all(config, tmp_path, fold)
-    factory.collect(config, tmp_path)
-    row = pd.read_csv(tmp_path / "tables/quality.csv").iloc[0]
+    row = factory.collect(config, tmp_path).tables["quality"].iloc[0]
     # Folds of 0.94, 0.95 and 0.96: Student's interval has a half width of 2.5 points, Wilson's is bent inwards.
     assert row["value"] == pytest.approx(0.95)
     assert row["value_low"] == pytest.approx(0.9189, abs=1e-4) and row["value_high"] < 0.975

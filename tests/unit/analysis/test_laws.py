@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ from scipy.stats import binom
 
 from ketscale.analysis import laws
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.kinds import kinds
 from ketscale.analysis.laws import AMDAHL, GUSTAFSON, USL, Law
 from ketscale.grid import Run, Study, layout
 from tests import records_factory as factory
@@ -72,9 +72,10 @@ def ranks(counts: Sequence[int], **changes: Any) -> list[dict[str, Any]]:
 
 
 def rows(kind: str, measured: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """laws.csv of one study of these runs."""
+    """What is fitted to one study of these runs."""
     study = Study("s", kind, "?", tuple(Run.of(row) for row in measured))
-    return list(laws.rows(Collected.of(replace(CONFIG, studies=(study,)), measured, {}, {})))
+    fits = kinds(CONFIG.families)[kind].fits(study, Collected.of(CONFIG, measured, (), {}))
+    return [{"study": "s", "kind": kind, "on": "", **row} for row in fits]
 
 
 def test_each_series_of_a_study_has_its_laws() -> None:
@@ -91,7 +92,7 @@ def test_each_series_of_a_study_has_its_laws() -> None:
     weak = [row for p in (1, 2, 4) for row in runs(f"mpi-n1r{p}t1", p / (p - 0.2 * (p - 1)), batch=32 * p)]
     (gustafson,) = rows("weak", weak)
     assert (gustafson["law"], gustafson["batch"]) == ("Gustafson", None)
-    assert gustafson["estimate"] == pytest.approx(0.2, abs=0.02)
+    assert gustafson["effect"] == pytest.approx(0.2, abs=0.02)
 
 
 @pytest.mark.parametrize("change", [
@@ -121,3 +122,33 @@ def test_a_line_has_the_first_law_of_its_kind() -> None:
     law, values = laws.of_line(fitted, points) or (None, [])
     assert law is AMDAHL and values == pytest.approx([0.1], abs=0.02)
     assert laws.of_line(fitted, points.assign(batch=32)) is None
+
+
+def sweep(times: Callable[[int], float], spread: float = 0.003, **changes: Any) -> list[dict[str, Any]]:
+    """Runs of circuits with 2, 4, 8 and 16 qubits."""
+    made = []
+    for qubits in (2, 4, 8, 16):
+        noise = np.exp(np.random.default_rng([qubits, 1]).normal(0, spread, 3))
+        rows = runs("cpu-n1r1t1", times(qubits), size=f"q{qubits}-l3", qubits=qubits, layers=3, **changes)
+        made += [{**row, "step_s": times(qubits) * noise[row["seed"]]} for row in rows]
+    return made
+
+
+def test_a_sweep_has_the_exponent_of_its_growth_where_one_describes_it() -> None:
+    (found,) = rows("qubits", sweep(lambda qubits: 0.01 * qubits**1.5))
+    assert (found["law"], found["points"], found["n"]) == ("power", 4, 3)
+    assert found["low"] < 1.5 < found["high"] and found["high"] - found["low"] < 0.1
+    # An exponential is no power; two sizes contradict none.
+    assert rows("qubits", sweep(lambda qubits: 0.01 * 2.0**qubits)) == []
+    assert rows("qubits", sweep(lambda qubits: 0.01 * qubits)[:6]) == []
+
+
+def test_the_slope_is_that_of_least_squares_with_students_interval() -> None:
+    """Of three seeds with the slopes 1, 2 and 3 it is 2 with a half width of 4.3027 / sqrt(3)."""
+    at = np.array([0.0, 1.0, 3.0])
+    found, p_value = laws.slope(at, np.array([1.0, 2.0, 3.0])[:, None] * at)
+    assert (found.value, found.high - found.low) == pytest.approx((2.0, 2 * 4.302653 / 3**0.5))
+    assert p_value == pytest.approx(1.0)
+    # All seeds have the same bend, so it is not noise.
+    _, p_value = laws.slope(at, at**2 + np.array([[0, 0, 1e-3], [0, 1e-3, 0], [1e-3, 0, 0]]))
+    assert p_value < 1e-6

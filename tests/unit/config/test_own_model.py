@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from ketscale import analysis
-from ketscale.analysis.kinds import changes
+from ketscale.analysis.kinds import speed
 from ketscale.config import Config, FileModel
 from ketscale.errors import UserError
 from ketscale.grid import config_hash
@@ -151,8 +151,9 @@ def test_a_change_of_one_setting_is_named(folder: Path) -> None:
     made["models"]["wide"] = {**BLOCK, "spread": 1.0}
     made["studies"]["s"]["points"][0]["model"] = ["ring", "wide"]
     config = analysis.of(made)
-    ring, wide = (next(run for run in config.runs if run.model == name) for name in ("ring", "wide"))
-    assert changes.change(config, ring, wide) == ("spread", "0.2 -> 1")
+    wide = next(run for run in config.runs if run.model == "wide")
+    assert config.studies[0].runs[0].model == "ring"
+    assert speed.change(config, config.studies[0], wide) == "spread 0.2 → 1"
 
 
 def test_dropout_is_for_models_that_name_it(folder: Path) -> None:

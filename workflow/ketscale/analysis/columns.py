@@ -18,7 +18,7 @@ from ketscale.analysis.heavy import pd
 from ketscale.analysis.points import Row, metrics, size_axes
 from ketscale.config import Config, Settings
 from ketscale.config.family import LOSS
-from ketscale.files import csv_of
+from ketscale.files import csv_of, of_cell
 from ketscale.grid import AXES, POINT
 from ketscale.grid.run import INTEGERS
 from ketscale.measure.form import Record, Trainability
@@ -175,7 +175,10 @@ class Table:
             OSError: it cannot be read.
         """
         text = {column.name: str for column in self.columns(config) if column.text}
-        return self._typed(pd.read_csv(file, dtype=text, low_memory=False), config)
+        found = pd.read_csv(file, dtype=text, low_memory=False, keep_default_na=False, na_values=[""])
+        for name in text.keys() & {*found}:
+            found[name] = found[name].map(of_cell, na_action="ignore")
+        return self._typed(found, config)
 
     def _typed(self, frame: pd.DataFrame, config: Config) -> pd.DataFrame:
         columns = {column.name: column for column in self.columns(config)}

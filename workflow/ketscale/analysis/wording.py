@@ -11,6 +11,8 @@ from ketscale.grid import BACKENDS, layout
 from ketscale.words import counted, spelled
 
 OPPOSITE = {"times as fast": "times as long", "times as long": "times as fast"}
+# How a ratio of 1 is told.
+AS = {"times as fast": "as fast", "times as long": "as long", "times": "as high"}
 
 
 def where(text: str) -> str:
@@ -58,8 +60,8 @@ def amount(value: float, low: float | None, high: float | None, unit: str) -> tu
     low, high = (None if end is None or end != end else end for end in (low, high))
     if unit in OPPOSITE and value < 1:
         return amount(1 / value, high and 1 / high, low and 1 / low, OPPOSITE[unit])
-    if unit in OPPOSITE and digits(value) == "1":
-        unit, value = unit.removeprefix("times "), math.nan
+    if unit in AS and digits(value) == "1":
+        unit, value = AS[unit], math.nan
     lower = False
     if unit == "times" and value < 1:
         value, low, high, lower = 1 / value, high and 1 / high, low and 1 / low, True
@@ -81,7 +83,13 @@ def sentence(row: Mapping[str, Any]) -> str:
     text, n = f"{row['point']}: {row['verdict']}", row.get("pairs") or row.get("n")
     if row.get("effect") is not None:
         effect, interval = amount(row["effect"], row.get("low"), row.get("high"), row["unit"])
-        joint = "as" if row["unit"] in OPPOSITE else "than" if row["unit"] in ("points", "times") else "from"
+        joint = (
+            "as"
+            if row["unit"] in OPPOSITE or effect in AS.values()
+            else "than"
+            if row["unit"] in ("points", "times")
+            else "from"
+        )
         reference = f" {joint} {row['reference']}" if row.get("reference") else ""
         seeds = f"{n:.0f} {'data sets' if row.get('row') else 'seed' if n == 1 else 'seeds'}" if n else ""
         inside = ", ".join(filter(None, (interval, seeds)))

@@ -12,7 +12,7 @@ from ketscale.analysis.drawing.inputs import Inputs, of_studies
 from ketscale.analysis.heavy import Axes, Drawing, np, pd, plt
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.points import serial, size_axes, size_words, variants, workers
-from ketscale.analysis.wording import digits, where
+from ketscale.analysis.wording import device, digits, where
 from ketscale.config import Config
 from ketscale.files import read_csv
 from ketscale.grid import CURVES, POINT, Run, layout
@@ -36,7 +36,8 @@ def layouts(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """Sizes against batches, a panel for each model and simulator: the layout that is surely the fastest, and its speedup."""
     points = inputs.speed[inputs.speed["kind"].isin(SCALING) & inputs.speed["effect"].notna()]
     points = points.sort_values("study", kind="stable").drop_duplicates([*POINT, "hardware"])
-    panel = ["workload", "model", "simulator", "hardware"]
+    points = points.assign(device=points["layout"].map(device))
+    panel = ["workload", "model", "simulator", "protocol", "device", "hardware"]
     rows = [_fastest(part) for _, part in points.groupby([*panel, "size", "batch"], sort=False)]
     cells = pd.DataFrame(rows)
     if cells.empty:
@@ -70,7 +71,11 @@ def layouts(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         axes.set(
             xlim=(-0.55, len(batches) - 0.45), ylim=(len(sizes) - 0.45, -0.55), xlabel="batch, of all workers"
         )
-        axes.set_title(textwrap.fill(", ".join(str(name) for name in of[:3] if name != "none"), 44))
+        told = [
+            *of[:3],
+            *(name for column, name in zip(panel[3:], of[3:], strict=True) if cells[column].nunique() > 1),
+        ]
+        axes.set_title(textwrap.fill(", ".join(str(name) for name in told if name != "none"), 44))
         axes.grid(False)
     patches = [
         plt.Rectangle((0, 0), 1, 1, color=colour, alpha=0.45 if number else 1)

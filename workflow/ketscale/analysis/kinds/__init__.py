@@ -16,10 +16,11 @@ from ketscale.analysis.drawing import bars, lines, models, probes, workers
 from ketscale.analysis.kinds import checks, parity, quality, speed, trainability
 from ketscale.analysis.kinds.kind import Figure, Kind, Row
 from ketscale.analysis.kinds.speed import SPEED, Speed
+from ketscale.analysis.points import point, serial
 from ketscale.analysis.wording import capital, listed, where
 from ketscale.config import Config, Families, SizeAxis, suggestion
 from ketscale.errors import UserError
-from ketscale.grid import Study
+from ketscale.grid import Study, layout
 from ketscale.words import duration
 
 __all__ = ["Figure", "Kind", "check", "kinds"]
@@ -70,23 +71,29 @@ def _next(made: Sequence[Row], most: float) -> Row | None:
 
 def winners(made: list[Row], lead: Row) -> str:
     """What is the fastest."""
-    names = dict.fromkeys(row["reference"] for row in made if row["reference"])
+    names = sorted({row["reference"] for row in made if row["reference"]})
     return f"Fastest: {listed(names)}. The next, " if names else ""
 
 
 def faster_from(made: list[Row], study: Study, collected: Collected) -> list[str]:
     """From which work per worker on each layout is surely faster than one worker."""
-    said = []
-    for layout in dict.fromkeys(row["layout"] for row in made if row["workers"] > 1):
-        line = sorted(
-            (row for row in made if row["layout"] == layout and row.get("work_s")),
-            key=lambda row: row["work_s"],
-        )
+    said, alone = [], {point(row): row["step_s"] for row in made}
+
+    def work(row: Row) -> float | None:
+        """Of one worker's step; it is known where the two cannot be compared, too."""
+        one = alone.get(point({**row, "layout": serial(layout(row["layout"])["backend"])}))
+        return one and one / row["workers"]
+
+    for name in dict.fromkeys(row["layout"] for row in made if row["workers"] > 1):
+        points = ((work(row), row["verdict"]) for row in made if row["layout"] == name)
+        line = sorted((at, verdict) for at, verdict in points if at)
         sure = len(line)
-        while sure and line[sure - 1]["verdict"] == verdicts.FASTER:
+        while sure and line[sure - 1][1] == verdicts.FASTER:
             sure -= 1
         if sure < len(line) and len(line) > 1:
-            said.append(f"{capital(where(layout))}: faster from {duration(line[sure]['work_s'])} of work per worker on.")
+            said.append(
+                f"{capital(where(name))}: faster from {duration(line[sure][0])} of work per worker on."
+            )
     return said
 
 
