@@ -80,7 +80,8 @@ def test_missing_runs_stop_the_collection_and_both_ways_on_are_named(tmp_path: P
     with pytest.raises(UserError) as raised:
         collected(tmp_path)
     text = str(raised.value)
-    assert text.startswith("12 of 12 runs cannot be used (12 missing): results/runs/digits/mlp/")
+    assert text.startswith("12 of 12 runs cannot be used:\n12 missing: not run yet\n")
+    assert "such as results/runs/digits/mlp/" in text
     assert "--config partial=true" in text
     assert not (tmp_path / "tables").exists()
 
