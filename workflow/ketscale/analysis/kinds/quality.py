@@ -7,7 +7,7 @@ model has one verdict, of the configuration that `selection` chose.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -67,13 +67,18 @@ def configurations(study: Study, collected: Collected) -> list[Configuration]:
 
 
 def table(
-    study: Study, made: Sequence[Configuration], compared: Sequence[Comparison], collected: Collected
+    study: Study,
+    made: Sequence[Configuration],
+    compared: Sequence[Comparison],
+    collected: Collected,
+    failed: Collection[Point] = (),
 ) -> list[QualityRow]:
-    """The rows of a study's configurations, of which those that are compared are chosen."""
+    """The rows of a study's configurations, of which those that are compared are chosen; those at `failed` have this verdict."""
     chosen = {one.of.point: one for one in compared}
     config = collected.config
     found = [
         _reached(study, each, collected)
+        | ({"verdict": verdicts.FAILED} if each.point in failed else {})
         | ({} if (one := chosen.get(each.point)) is None else _compared(one, compared, collected))
         for each in made
     ]
@@ -292,11 +297,10 @@ def over_data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
         else replace(one, verdict="", why="")
         for one in compared
     ]
-    rows, overall = table(study, made, compared, collected), Overall.of(config, tasks, made, compared)
-    # By number, the first of each data set that failed.
-    failed = {each.task: at for at, each in reversed([*enumerate(made)]) if overall.has_failed(each)}
-    for at in failed.values():
-        rows[at]["verdict"] = verdicts.FAILED
+    overall = Overall.of(config, tasks, made, compared)
+    # The first of each data set.
+    failed = {each.task: each.point for each in reversed(made) if overall.has_failed(each)}
+    rows = table(study, made, compared, collected, failed.values())
     about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
     whole, *ranks = ({**about, **row} for row in overall.rows())
     yield from (whole, *rows, *ranks)
