@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -237,12 +236,11 @@ def test_a_test_that_is_known_from_training_decides_nothing(
     assert (f"up to {known} of 180 test samples are also in training" in row["why"]) == bool(known)
 
 
-def shuffled(value: Any, draw: random.Random) -> Any:
-    """The same settings in another order of blocks, points and seeds."""
+def turned(value: Any) -> Any:
+    """The same settings with blocks, points and seeds in the opposite order."""
     if isinstance(value, dict):
-        items = [(name, shuffled(item, draw)) for name, item in value.items()]
-        return dict(draw.sample(items, len(items)))
-    return draw.sample(value, len(value)) if isinstance(value, list) else value
+        return {name: turned(item) for name, item in reversed(value.items())}
+    return [turned(item) for item in reversed(value)] if isinstance(value, list) else value
 
 
 def page(results: Path) -> list[str]:
@@ -270,17 +268,16 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
         baseline(name, share, validation=0.8, samples=40) for name, share in (("tied", 0.7), ("too", 0.6))
     ]
     found = []
-    for order, made in enumerate((copy.deepcopy(study), shuffled(study, random.Random(0)))):
+    for order, made in enumerate((copy.deepcopy(study), turned(study))):
         results = tmp_path / str(order)
         config = recorded(analysis.of(made), results, truth, beside=beside)
         report.build(config, results)
         found.append(Analysed.read(config, results))
-    assert list(found[0].config.workloads) != list(found[1].config.workloads)
     rows = found[0].tables["quality"]
     assert {*rows[rows["verdict"].notna() & rows["row"].isna()]["control"]} == {"a"}, "ties break by name"
     for name in found[0].tables:
         first, second = (columns.csv(each.tables[name]).splitlines() for each in found)
-        assert sorted(first) == sorted(second), name
+        assert first == second or (name not in ("answers", "quality") and sorted(first) == sorted(second)), name
     assert found[0].tables["runs"]["chosen"].value_counts()[True] == 2 * 2 * 5 * 2, (
         "one of each point and split, twice"
     )
