@@ -203,17 +203,23 @@ def cut(fewer: str | int) -> Truth:
 
 
 @pytest.mark.parametrize(
-    ("truth", "change", "why"),
+    ("splits", "truth", "change", "why"),
     [
-        (shares(vqc=0.9, mlp=0.6), lambda run: {"data_hash": run.model}, "other data"),
-        (cut("mlp"), lambda run: {}, "other splits"),
-        (cut(1), lambda run: {}, "other splits"),
+        (False, shares(vqc=0.9, mlp=0.6), lambda run: {"data_hash": run.model}, "other data"),
+        (False, cut("mlp"), lambda run: {}, "other splits"),
+        (False, cut(1), lambda run: {}, "other splits"),
+        (
+            True,
+            shares(vqc=0.9, mlp=0.6),
+            lambda run: {"data_hash": "f" * 64} if (run.model, run.workload) == ("mlp", "digits.s1") else {},
+            "other data",
+        ),
     ],
 )
 def test_other_data_or_another_test_are_not_compared(
-    tmp_path: Path, truth: Truth, change: factory.Change, why: str
+    tmp_path: Path, splits: bool, truth: Truth, change: factory.Change, why: str
 ) -> None:
-    answer, rows = asked(given(), tmp_path, truth, change)
+    answer, rows = asked(split_in([0, 1, 2]) if splits else given(), tmp_path, truth, change)
     assert answer["verdict"] == verdicts.NOT_COMPARABLE and rows["effect"].isna().all()
     assert why in rows.loc["vqc", "why"]
 
@@ -277,7 +283,9 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
     assert {*rows[rows["verdict"].notna() & rows["row"].isna()]["control"]} == {"a"}, "ties break by name"
     for name in found[0].tables:
         first, second = (columns.csv(each.tables[name]).splitlines() for each in found)
-        assert first == second or (name not in ("answers", "quality") and sorted(first) == sorted(second)), name
+        assert first == second or (name not in ("answers", "quality") and sorted(first) == sorted(second)), (
+            name
+        )
     assert found[0].tables["runs"]["chosen"].value_counts()[True] == 2 * 2 * 5 * 2, (
         "one of each point and split, twice"
     )
@@ -437,16 +445,6 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
     assert row["value"] == pytest.approx(0.8 + 0.01 / 3, abs=0.02)
     assert row["baseline"] == "logistic regression" and row["baseline_value"] == pytest.approx(0.7)
     assert row["over_baseline"] == pytest.approx(100 * (row["value"] - 0.7))
-
-
-def test_other_data_of_the_same_split_are_still_not_joined(tmp_path: Path) -> None:
-    answer, _ = asked(
-        split_in([0, 1, 2]),
-        tmp_path,
-        shares(vqc=0.9, mlp=0.6),
-        lambda run: {"data_hash": "f" * 64} if (run.model, run.workload) == ("mlp", "digits.s1") else {},
-    )
-    assert answer["verdict"] == verdicts.NOT_COMPARABLE
 
 
 @pytest.mark.parametrize("layers", [[3], [1, 3]])
