@@ -1,4 +1,4 @@
-"""KetScale: train hybrid quantum-classical models fast, and measure honestly what pays."""
+"""KetScale: train hybrid quantum-classical models fast, and measure honestly what is fastest."""
 
 from __future__ import annotations
 

@@ -35,16 +35,16 @@ def answer(
     notes = [*kind.notes(list(made), study, collected), *_cautions(study, made, collected.config, states)]
     if known:
         lead = kind.lead(known)
-        text = capital(kind.preface(list(made), lead) + sentence(lead))
+        text = kind.preface(list(made), lead) + sentence(lead)
     elif compared:
         lead = compared[0]
-        text = capital(sentence(lead))
+        text = sentence(lead)
     else:
         runs = [row for group in collected.groups(study) for row in group]
         lost = bool(runs) and all(map(failed, runs))
         lead = {"verdict": verdicts.FAILED if lost else verdicts.MISSING}
         text = f"Failed: all {len(runs)} runs." if lost else "Missing: there is nothing to compare yet."
-    text = " ".join((text, *_tally(compared)))
+    text = " ".join((capital(text), *_tally(compared)))
     n = lead.get("pairs") or lead.get("n")
     return {
         **about,

@@ -77,7 +77,7 @@ class Collected:
         for each in (compared := tuple(comparisons)):
             for run in (each.run, each.reference) if each.held else ():
                 precisions.setdefault(attrgetter(*SUBJECT)(run), set()).add(each.precision)
-        held = {of: "held " + "+".join(sorted(found, reverse=True)) for of, found in precisions.items()}
+        held = {of: "+".join(sorted(found, reverse=True)) for of, found in precisions.items()}
         return cls(
             config, points, held, records, Times(points), why or {}, baselines or {}, searches or {}, compared
         )

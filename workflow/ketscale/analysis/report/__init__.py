@@ -30,6 +30,10 @@ def tables(config: Config, results: Path) -> None:
     made_from = currency.digest(config, results)
     files = Analysed.of(config, results).files()
     _write(results, files)
+    # Earlier versions had other tables, and a stamp.
+    for path in (*(results / "tables").glob("*.csv"), results / "stamp.json"):
+        if str(path.relative_to(results)) not in files:
+            path.unlink(missing_ok=True)
     write_atomic(results / currency.NOTE, f"{made_from}\n".encode())
 
 
