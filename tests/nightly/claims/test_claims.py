@@ -15,7 +15,7 @@ from benchmarks.claims import rules
 from benchmarks.claims.ledger import Claim
 from benchmarks.claims.readings import LOSSES, SAME_LOSSES, TESTED, Spans
 from ketscale.analysis.columns import RUNS
-from ketscale.analysis.overviews.spans import ORDER
+from ketscale.analysis.drawing.overviews import SPANS
 from ketscale.errors import UserError
 from tests.nightly.claims import factory
 
@@ -50,7 +50,7 @@ def test_every_quantity_is_a_column_or_a_span(claim: Claim) -> None:
     columns = [column.name for column in RUNS.columns(factory.config_of(claim))]
     for reading in factory.asked(claim):
         if isinstance(reading.quantity, Spans):
-            assert set(reading.quantity.names) <= set(ORDER)
+            assert set(reading.quantity.names) <= set(SPANS)
         else:
             assert reading.quantity in (*columns, LOSSES, TESTED)
 

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ketscale.analysis import kinds
+from ketscale.analysis import kinds, verdicts
+from ketscale.analysis.analysed import Analysed
 from ketscale.config import Config, Metric, Model
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -26,6 +27,7 @@ class Learner(Model, frozen=True, kw_only=True):
     """A model that adapts."""
 
     adapts: ClassVar[bool] = True
+    control: ClassVar[str | None] = "best"
 
 
 class Best(Model, frozen=True, kw_only=True):
@@ -68,6 +70,7 @@ def errors(run: Run) -> dict[str, Any]:
     if run.model == "fast" and run.seed == 2:
         return {"status": "diverged", "reason": "loss is NaN at step 7"}
     start = {"learner": 0.1, "fast": 0.2, "best": 0.01}[run.model] * (1 + run.seed)
+    start *= 1 + 0.1 * run.seed * (run.model == "best")
     course = {f"error_{steps}": None if run.model == "best" else start / 2**steps for steps in STEPS}
     metrics = {"loss": 0.1, "error": start, **course, "apart": {"gate": 3.0, "wide": 30.0}[run.workload]}
     metrics["undefined"] = None
@@ -76,15 +79,15 @@ def errors(run: Run) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The study, tabulated and drawn."""
     folder = tmp_path_factory.mktemp("results")
     factory.write_all(config(), folder, errors)
     factory.draw(config(), folder)
     return folder
 
 
-def test_its_rows_are_those_of_quality(results: Path) -> None:
-    rows = pd.read_csv(results / "tables/quality.csv").set_index(["workload", "model"])
+def test_models_that_adapt_have_verdicts_beside_what_does_not(results: Path) -> None:
+    found = Analysed.read(config(), results)
+    rows = found.tables["quality"].set_index(["workload", "model"])
     assert len(rows) == 6 and (rows["study"] == "asked").all()
     # The geometric mean of 0.1, 0.2 and 0.3, and the mean of a quarter of them.
     assert rows["value"]["gate", "learner"] == pytest.approx(6 ** (1 / 3) / 10)
@@ -92,6 +95,14 @@ def test_its_rows_are_those_of_quality(results: Path) -> None:
     assert pd.isna(rows["error_2"]["gate", "best"])
     assert rows[["n", "failed"]].loc[("wide", "fast")].tolist() == [2, 1]
     assert rows["apart"]["wide", "best"] == 30
+    # Nothing is asked of what does not adapt.
+    words = {"learner": verdicts.WORSE, "fast": verdicts.CANNOT_TELL}
+    told = rows["verdict"].dropna()
+    assert told.to_dict() == {(name, model): words[model] for name in ("gate", "wide") for model in words}
+    ratio = rows.loc["gate", "learner"]
+    assert (ratio["control"], ratio["unit"]) == ("best", "times")
+    assert ratio["effect"] == pytest.approx(10 / 1.32 ** (1 / 3)) and ratio["low"] > 1
+    assert rows.loc[("wide", "fast"), "why"].startswith(f"{verdicts.FEW}; 1 of 3 seeds of fast failed")
 
 
 def test_a_curve_is_the_geometric_mean_over_finished_seeds_with_its_interval(results: Path) -> None:

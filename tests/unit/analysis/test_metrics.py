@@ -1,11 +1,12 @@
-"""Intervals of accuracies: inside what is possible, and as wide as seeds and test samples make them."""
+"""Intervals of accuracies, inside what is possible and as wide as seeds and samples make them; and ranks over data sets."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import stats
 
-from ketscale.analysis import metrics
+from ketscale.analysis import metrics, ranks
 from ketscale.analysis.metrics import Scored, Seed, difference, estimate
 from ketscale.config import Metric
 from tests.unit.analysis.coverage import ACCURACY, EFFECTS, coverage
@@ -99,10 +100,8 @@ def test_pairs_of_samples_count_not_their_totals() -> None:
 
 
 def test_only_seeds_that_both_have_are_pairs() -> None:
-    one, other = (
-        seeds([[1, 0]] * 5),
-        {("", seed + 3): test for (_, seed), test in seeds([[1, 1]] * 5).items()},
-    )
+    one = seeds([[1, 0]] * 5)
+    other = {("", seed + 3): test for (_, seed), test in seeds([[1, 1]] * 5).items()}
     found = difference(one, other, ACCURACY)
     assert found and found.n == 2
     assert difference(one, {("", 9): one["", 0]}, ACCURACY) is None and estimate({}, ACCURACY) is None
@@ -111,10 +110,8 @@ def test_only_seeds_that_both_have_are_pairs() -> None:
 def test_a_sample_of_several_cases_is_one_sample() -> None:
     """Two words of each sentence, both right or both wrong: as sure as sentences, not as words."""
     words = metrics._row([(2, 2)] * 20 + [(0, 2)] * 7)
-    found, single = (
-        estimate({("", 0): Scored(20 / 27, words)}, ACCURACY),
-        estimate(seeds([[1] * 20 + [0] * 7]), ACCURACY),
-    )
+    found = estimate({("", 0): Scored(20 / 27, words)}, ACCURACY)
+    single = estimate(seeds([[1] * 20 + [0] * 7]), ACCURACY)
     assert found and single and (found.low, found.high) == pytest.approx((single.low, single.high))
     assert metrics._row([(1, 1), (1, 3)]).mean() == 2 / 4, "cases count alike"
 
@@ -205,21 +202,6 @@ def test_shares_of_splits_have_it_too_inside_what_is_possible() -> None:
     assert narrower.low > found.low
 
 
-def test_intervals_over_splits_hold_what_uncorrected_ones_miss() -> None:
-    """The squared error of a mean of 40 standard normal numbers on others, tested in eight random splits of 50 numbers."""
-    generator, truth, held = np.random.default_rng(0), 1 + 1 / 40, [0, 0]
-    for _ in range(400):
-        data, values = generator.normal(size=50), []
-        for _ in range(8):
-            order = generator.permutation(data)
-            values.append([float(((order[40:] - order[:40].mean()) ** 2).mean())])
-        for number, ratio in enumerate((0.25, 0.0)):
-            found = estimate(of_splits(values, ratio), Metric("error", "error", "", "down"))
-            assert found is not None and found.low is not None and found.high is not None
-            held[number] += found.low <= truth <= found.high
-    assert held[0] > 0.88 * 400 > 0.8 * 400 > held[1]
-
-
 # --- errors whose influence function is known ---
 
 
@@ -269,3 +251,60 @@ def test_intervals_of_errors_hold_the_truth_where_those_of_seeds_alone_do_not() 
             held[number] += found.low <= true <= found.high
     assert held[0] > 0.92 * 300 > 0.75 * 300 > held[1]
     assert held[2] > 0.92 * 300
+
+
+# --- ranks over data sets, beside SciPy's and published tables ---
+
+
+@pytest.mark.parametrize("n", [6, 7, 12, 25])
+def test_the_interval_excludes_zero_where_the_exact_test_of_signed_ranks_rejects(n: int) -> None:
+    draw, decided = np.random.default_rng(n), 0
+    for shift in (0.0, 0.3, 0.6, 1.0) * 20:
+        values = [float(value) for value in draw.normal(shift, 1, n)]
+        found = ranks.signed_rank(values)
+        assert found is not None and found.low is not None and found.high is not None
+        assert found.low <= found.value <= found.high and found.n == n
+        excluded = found.low > 0 or found.high < 0
+        assert excluded == (stats.wilcoxon(values, method="exact").pvalue <= 0.05)
+        decided += excluded
+    assert 0 < decided < 80
+
+
+def test_five_data_sets_have_no_interval_since_chance_agrees_too_often() -> None:
+    found = ranks.signed_rank([1.0, 2.0, 3.0, 4.0, 5.0])
+    assert found is not None and (found.value, found.low, found.high) == (3.0, None, None)
+    assert ranks.signed_rank([]) is None
+
+
+# Demsar, JMLR 7, 1 (2006), table 5 (a): q at 5 %, of 2 to 10 models.
+NEMENYI = (1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164)
+
+
+def test_critical_differences_are_the_published_ones() -> None:
+    for models, q in enumerate(NEMENYI, 2):
+        expected = q * (models * (models + 1) / (6 * 14)) ** 0.5
+        assert ranks.critical_difference(models, 14) == pytest.approx(expected, rel=5e-4)
+
+
+@pytest.mark.parametrize("rounded", [False, True], ids=["no ties", "ties"])
+def test_friedmans_test_is_that_of_scipy_with_the_better_tail(rounded: bool) -> None:
+    """Iman and Davenport's F, from SciPy's chi-squared."""
+    table = np.random.default_rng(1).normal([0.8, 0, 0, -0.3], size=(9, 4))
+    table = np.round(table) if rounded else table
+    scores = [dict(zip("dbca", map(float, row), strict=True)) for row in table]
+    chi = stats.friedmanchisquare(*table.T).statistic
+    assert ranks.friedman(scores) == pytest.approx(stats.f.sf(8 * chi / (9 * 3 - chi), 3, 24))
+    means = ranks.mean_ranks(scores)
+    expected = stats.rankdata(-table, axis=1).mean(0)
+    assert [means[name] for name in "dbca"] == pytest.approx([float(rank) for rank in expected])
+
+
+def test_agreement_is_never_rarer_than_it_is() -> None:
+    agreed = [{"a": 3.0, "b": 2.0, "c": 1.0}] * 5
+    assert ranks.friedman(agreed) == pytest.approx(6.0**-4)
+    assert ranks.friedman([{"a": 1.0, "b": 1.0, "c": 1.0}] * 5) == 1.0
+
+
+def test_models_that_failed_and_scores_that_differ_by_rounding_tie() -> None:
+    scores = [{"a": 1.0, "b": -np.inf, "c": -np.inf}, {"a": 0.3, "b": 0.1 + 0.2, "c": 0.0}]
+    assert ranks.mean_ranks(scores) == {"a": (1 + 1.5) / 2, "b": (2.5 + 1.5) / 2, "c": (2.5 + 3) / 2}

@@ -44,14 +44,8 @@ def points(hours, seeds=5):
 
 
 def forecast(run, hours, start_s=60.0):
-    return Forecast(
-        run,
-        HOUR.times(hours),
-        HOUR,
-        Interval(start_s, start_s, start_s),
-        Interval(3e8, 2e8, 4e8),
-        "repeat",
-    )
+    start = Interval(start_s, start_s, start_s)
+    return Forecast(run, HOUR.times(hours), HOUR, start, Interval(3e8, 2e8, 4e8), "repeat")
 
 
 def chosen(config, costs, done, node_hours):
@@ -79,11 +73,8 @@ def test_points_without_results_have_three_seeds_each_before_one_is_completed():
     # What completes no point pays for single seeds.
     assert chosen(config, forecasts, set(), 34.0) == three + more[:1]
     assert chosen(config, forecasts, set(), 46.0) == three + more[:3]
-
-
-def test_a_seed_that_is_missing_here_and_there_comes_before_points_without_results():
+    # A dear point that has four of five seeds is completed before a cheap one is begun.
     config, forecasts = points([8.0, 1.0])
-    # The first, dear point has four of five seeds, and is complete with the last one.
     have = {(16, seed) for seed in range(4)}
     assert chosen(config, forecasts, have, 11.0) == [(0, 4), (1, 0), (1, 1), (1, 2)]
     assert chosen(config, forecasts, have, 8.0) == [(0, 4)]
@@ -265,19 +256,6 @@ def test_runs_that_a_budget_pays_for_cost_what_they_do_in_cohorts_of_their_own(c
         )
         assert made["chosen"]["node_hours"]["middle"] <= budget
         assert paid and max(one["members"] for one in paid) <= len(paid)
-
-
-def test_a_budget_for_few_of_many_seeds_buys_whole_cohorts(capsys):
-    """Chosen across cohorts they would train in smaller ones, where each costs more."""
-    config = maker.config(one=maker.study(protocol="parity", simulator="fused", seed=list(range(200))))
-    write(config)
-    finish(config, config.runs[-1], minutes=30.0)
-    whole = json.loads(call(capsys, "--json"))["runs"]
-    largest = max(one["members"] for one in whole)
-    share = next(one for one in whole if one["members"] == largest)["node_hours"]["middle"]
-    made = json.loads(call(capsys, "--node-hours", str(2.01 * largest * share), "--json"))
-    members = Counter(one["members"] for one in made["runs"] if one["chosen"])
-    assert members == {largest: 2 * largest}
 
 
 def test_of_a_run_with_a_checkpoint_what_is_left_is_counted(capsys):

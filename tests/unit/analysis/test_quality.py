@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -17,15 +16,13 @@ import pytest
 from ketscale import analysis
 from ketscale.analysis import columns, metrics, report, verdicts
 from ketscale.analysis.analysed import Analysed
-from ketscale.analysis.kinds import finding, selection
-from ketscale.analysis.kinds.kind import Answer
+from ketscale.analysis.kinds import quality, selection
 from ketscale.config import Config, Metric
 from ketscale.grid import Run
 from ketscale.jobs import baselines
 from ketscale.measure.right import packed
 from ketscale.problems.baselines import Baseline
 from tests import records_factory as factory
-from tests.sentences import faults
 
 # The kinds of studies that compare models by their tests.
 KINDS = ("accuracy", "comparison")
@@ -38,13 +35,9 @@ Truth = Callable[[Run], tuple[float, np.ndarray[Any, Any]] | None]
 
 def given(seeds: int = 8, controls: tuple[str, ...] = ("mlp",), **axes: Any) -> dict[str, Any]:
     """A circuit and its controls, classical models by these names."""
+    point = factory.point(protocol="quality", seed=[*range(seeds)], **axes)
     points = [{}, *({"model": name, **NONE} for name in controls)]
-    study = {
-        "kind": "accuracy",
-        "question": "?",
-        "axes": factory.point(protocol="quality", seed=[*range(seeds)], **axes),
-    }
-    study["points"] = points
+    study = {"kind": "accuracy", "question": "?", "axes": point, "points": points}
     blocks = {name: {"kind": "mlp", "width": 4 + number} for number, name in enumerate(controls)}
     return factory.small_study({"asked": study}, models=blocks)
 
@@ -69,10 +62,8 @@ def recorded(
             return {"quality": {**epochs, "validation": figures, "test": {}, "right": None}}
         test = {**figures, "accuracy": float(right.mean()), "count": len(right)}
         cases = msgspec.to_builtins(packed([[int(case)] for case in right]))
-        return {
-            "quality": {**epochs, "validation": figures, "test": test, "right": cases},
-            **(change(run) or {}),
-        }
+        tested = {**epochs, "validation": figures, "test": test, "right": cases}
+        return {"quality": tested, **(change(run) or {})}
 
     factory.write_all(config, results, made)
     for workload in config.studied:
@@ -81,11 +72,13 @@ def recorded(
 
 
 def asked(
-    config: Config, results: Path, truth: Truth, *more: Any, **named: Any
-) -> tuple[Answer, pd.DataFrame]:
+    made: Config | dict[str, Any], results: Path, truth: Truth, *more: Any, **named: Any
+) -> tuple[dict[str, Any], pd.DataFrame]:
     """The answer of a study with the records that `recorded` writes, and its rows of quality.csv, by model."""
-    found = factory.collect(recorded(config, results, truth, *more, **named), results)
-    return found.parts[0].answer, found.inputs.quality.set_index("model").drop(columns="found")
+    config = made if isinstance(made, Config) else analysis.of(made)
+    tables = factory.collect(recorded(config, results, truth, *more, **named), results).tables
+    (answer,) = tables["answers"].to_dict("records")
+    return answer, tables["quality"].set_index("model")
 
 
 def right(share: float, samples: int, seed: int, kept: float = 0.9) -> np.ndarray[Any, Any]:
@@ -98,10 +91,8 @@ def right(share: float, samples: int, seed: int, kept: float = 0.9) -> np.ndarra
 
 def shares(samples: int = 180, validation: Mapping[str, float] | None = None, **of: float) -> Truth:
     """Accuracies by model, and by the same names on validation data."""
-    return lambda run: (
-        (validation or of)[run.model],
-        right(of[run.model], samples, run.seed + 100 * len(run.model)),
-    )
+    known = validation or of
+    return lambda run: (known[run.model], right(of[run.model], samples, run.seed + 100 * len(run.model)))
 
 
 def lost(truth: Truth, model: str, seeds: int) -> Truth:
@@ -109,74 +100,68 @@ def lost(truth: Truth, model: str, seeds: int) -> Truth:
     return lambda run: None if run.model == model and run.seed < seeds else truth(run)
 
 
-CASES: dict[str, tuple[dict[str, Any], Truth, str]] = {
-    "clearly better": (
-        {}, shares(vqc=0.9, mlp=0.6), verdicts.BETTER,
-    ),
-    "clearly worse": (
-        {}, shares(vqc=0.6, mlp=0.9), verdicts.WORSE,
-    ),
-    "one seed": (
-        {"seeds": 1}, shares(vqc=0.9, mlp=0.6), verdicts.FEW,
-    ),
+TWO = {"controls": ("narrow", "wide")}
+# By what is the case: the study, its truth, the verdict, and what stands in its reason.
+CASES: dict[str, tuple[dict[str, Any], Truth, str, str]] = {
+    "clearly better": ({}, shares(vqc=0.9, mlp=0.6), verdicts.BETTER, "untuned"),
+    "clearly worse": ({}, shares(vqc=0.6, mlp=0.9), verdicts.WORSE, "untuned"),
+    "one seed": ({"seeds": 1}, shares(vqc=0.9, mlp=0.6), verdicts.CANNOT_TELL, verdicts.FEW),
     "five of eight seeds failed, and the others are worse": (
-        {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 5), verdicts.FAILED,
+        {}, lost(shares(vqc=0.6, mlp=0.9), "vqc", 5), verdicts.FAILED, "5 of 8 seeds of vqc failed",
+    ),
+    "five of the control's eight seeds failed": (
+        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 5), verdicts.FAILED, "5 of 8 seeds of mlp failed",
     ),
     "one of eight seeds failed, and the others are better by more than it can take": (
-        {}, lost(shares(vqc=0.95, mlp=0.3), "vqc", 1), verdicts.BETTER,
+        {}, lost(shares(vqc=0.95, mlp=0.3), "vqc", 1), verdicts.BETTER, "1 of 8 seeds of vqc failed",
+    ),
+    "two of eight seeds failed, and with them the others are no better": (
+        {}, lost(shares(vqc=0.9, mlp=0.8), "vqc", 2), verdicts.FAILED, "2 of 8 seeds of vqc failed",
     ),
     "three of the control's eight seeds failed, and the others are worse": (
-        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 3), verdicts.BETTER,
+        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 3), verdicts.BETTER, "3 of 8 seeds of mlp failed",
+    ),
+    "all of its seeds failed, and a control alone does not answer": (
+        {}, lost(shares(vqc=0.9, mlp=0.6), "vqc", 8), verdicts.FAILED, "8 of 8 seeds of vqc failed",
     ),
     "all of the control's seeds failed, and guessing does not stand in": (
-        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 8), verdicts.FAILED,
+        {}, lost(shares(vqc=0.9, mlp=0.6), "mlp", 8), verdicts.FAILED, "8 of 8 seeds of mlp failed",
     ),
-    "all 27 samples right": (
-        {}, shares(27, vqc=1.0, mlp=1.0), verdicts.CANNOT_TELL,
-    ),
-    "too easy, but enough samples": (
-        {}, shares(1000, vqc=1.0, mlp=1.0), verdicts.EQUAL,
-    ),
+    "all 27 samples right": ({}, shares(27, vqc=1.0, mlp=1.0), verdicts.CANNOT_TELL, ""),
+    "too easy, but enough samples": ({}, shares(1000, vqc=1.0, mlp=1.0), verdicts.SAME, ""),
     "the second control in the file is the better one": (
-        {"controls": ("narrow", "wide")}, shares(vqc=0.6, narrow=0.3, wide=0.9), verdicts.WORSE,
+        TWO, shares(vqc=0.6, narrow=0.3, wide=0.9), verdicts.WORSE, "",
     ),
     "the control that is best on validation, not on test": (
-        {"controls": ("narrow", "wide")},
-        shares(validation={"vqc": 0.6, "narrow": 0.8, "wide": 0.7}, vqc=0.6, narrow=0.3, wide=0.9), verdicts.BETTER,
+        TWO, shares(validation={"vqc": 0.6, "narrow": 0.8, "wide": 0.7}, vqc=0.6, narrow=0.3, wide=0.9),
+        verdicts.BETTER, "wide is better than both",
     ),
-    "no control": (
-        {"controls": ()}, shares(vqc=0.6), verdicts.BETTER,
-    ),
-    "at chance": (
-        {"controls": ()}, shares(vqc=0.1), verdicts.CANNOT_TELL,
-    ),
+    "no control": ({"controls": ()}, shares(vqc=0.6), verdicts.BETTER, ""),
+    "at chance": ({"controls": ()}, shares(vqc=0.1), verdicts.CANNOT_TELL, ""),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_doctored_records_give_the_expected_verdict(case: str, tmp_path: Path) -> None:
-    axes, truth, verdict = CASES[case]
-    found, rows = asked(analysis.of(given(**axes)), tmp_path, truth)
-    assert found.verdict == verdict
-    assert not faults(found)
-    assert [row.verdict for row in found.rows].count(verdict) == 1, "one verdict for each data set and model"
-    known = rows.dropna(subset=["value_low"])
-    assert (known["value_low"].between(0, 1) & known["value_high"].between(0, 1)).all()
-    assert (
-        rows["effect_low"].dropna().between(-100, 100).all()
-        and rows["effect_high"].dropna().between(-100, 100).all()
-    )
+    axes, truth, verdict, why = CASES[case]
+    answer, rows = asked(given(**axes), tmp_path, truth)
+    (row,) = rows[rows["verdict"].notna()].to_dict("records")
+    assert (answer["verdict"], row["verdict"]) == (verdict, verdict)
+    assert why in (row["why"] if why else "") and why in answer["answer"]
+    assert ("is better than both" in str(row["why"])) == ("better than both" in why)
+    assert rows[["value_low", "value_high"]].stack().dropna().between(0, 1).all()
+    assert rows[["low", "high"]].stack().dropna().between(-100, 100).all()
 
 
 def test_a_strong_control_is_not_exchanged_for_a_weak_one_because_a_seed_failed(tmp_path: Path) -> None:
     """That seed gets nothing right: 7/8 of 0.9 are more than 0.3, and less than 0.8."""
     for weak, best in ((0.3, "strong"), (0.8, "weak")):
         of = lost(shares(vqc=0.95, strong=0.9, weak=weak), "strong", 1)
-        _, rows = asked(analysis.of(given(controls=("weak", "strong"))), tmp_path / best, of)
+        _, rows = asked(given(controls=("weak", "strong")), tmp_path / best, of)
         assert rows.loc["vqc", "control"] == best
 
 
-def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path: Path) -> None:
+def test_each_side_has_its_best_configuration_and_the_reader_is_told(tmp_path: Path) -> None:
     """The control was tried at three batches, of which one is good: that one counts, and three is more than one."""
     study = given(controls=("mlp",))
     study["studies"]["asked"]["points"][1]["batch"] = [16, 64, 256]
@@ -185,14 +170,11 @@ def test_each_side_has_its_best_configuration_and_the_reader_is_warned(tmp_path:
         share = 0.8 if run.model == "vqc" else {16: 0.5, 64: 0.9, 256: 0.3}[run.batch]
         return share, right(share, 180, run.seed)
 
-    found, rows = asked(analysis.of(study), tmp_path, truth)
-    assert (
-        found.verdict == verdicts.WORSE and found.effect and found.effect.value == pytest.approx(-10, abs=0.1)
-    )
-    assert any("vqc was chosen out of 1 and mlp out of 3 settings" in note for note in found.notes)
-    assert rows.loc["mlp"].set_index("batch")["chosen"].tolist() == [False, True, False]
-    table = pd.read_csv(tmp_path / "tables/answers.csv").dropna(subset="effect")
-    assert table[["effect", "unit"]].values.tolist() == [[pytest.approx(-10, abs=0.1), "points"]]
+    answer, rows = asked(study, tmp_path, truth)
+    assert answer["verdict"] == verdicts.WORSE and answer["unit"] == "points"
+    assert answer["effect"] == pytest.approx(-10, abs=0.1) and answer["low"] < -10 < answer["high"] < 0
+    assert rows.loc["vqc", ["budget", "control_budget"]].tolist() == ["untuned", "3 settings, untuned"]
+    assert rows.loc["mlp"].set_index("batch")["chosen"].to_dict() == {16: False, 64: True, 256: False}
 
 
 @pytest.mark.parametrize(("rate", "told"), [(0.1, ()), (0.2, ("one", "other", "search"))])
@@ -206,45 +188,71 @@ def test_what_is_searched_of_a_model_is_no_other_training(rate: float, told: tup
         study["protocols"][name] = {**protocol, "search": search}
     config = analysis.of(study)
     sides = {run.model: config.settings(run) for run in config.runs if not config.is_trial(run)}
-    assert finding.apart(sides["vqc"], sides["mlp"]) == told
+    assert quality.unequal_training(sides["vqc"], sides["mlp"]) == (("search",) if told else ())
 
 
-def test_other_data_are_not_compared(tmp_path: Path) -> None:
-    found, rows = asked(
-        analysis.of(given()), tmp_path, shares(vqc=0.9, mlp=0.6), lambda run: {"data_hash": run.model}
-    )
-    assert found.verdict == verdicts.APART and rows["effect"].isna().all()
-
-
-@pytest.mark.parametrize("fewer", ["mlp", 1])
-def test_a_test_of_fewer_samples_under_the_same_hash_is_another_test(
-    tmp_path: Path, fewer: str | int
-) -> None:
-    """The records that were sealed again are those of all runs of a model, or of one seed."""
+def cut(fewer: str | int) -> Truth:
+    """Tests of fewer samples under the same hash: of all runs of a model, or of one seed."""
     truth = shares(vqc=0.9, mlp=0.6)
 
-    def cut(run: Run) -> tuple[float, np.ndarray[Any, Any]] | None:
-        found = truth(run)
-        assert found
-        return (found[0], found[1][:90]) if fewer in (run.model, run.seed) else found
+    def found(run: Run) -> tuple[float, np.ndarray[Any, Any]]:
+        validation, cases = truth(run)  # type: ignore[misc]
+        return validation, cases[:90] if fewer in (run.model, run.seed) else cases
 
-    found, rows = asked(analysis.of(given()), tmp_path, cut)
-    assert found.verdict == verdicts.APART and rows["effect"].isna().all()
+    return found
 
 
-def shuffled(value: Any, draw: random.Random) -> Any:
-    """The same settings in another order of blocks, points and seeds."""
+@pytest.mark.parametrize(
+    ("splits", "truth", "change", "why"),
+    [
+        (False, shares(vqc=0.9, mlp=0.6), lambda run: {"data_hash": run.model}, "other data"),
+        (False, cut("mlp"), lambda run: {}, "other splits"),
+        (False, cut(1), lambda run: {}, "other splits"),
+        (
+            True,
+            shares(vqc=0.9, mlp=0.6),
+            lambda run: {"data_hash": "f" * 64} if (run.model, run.workload) == ("mlp", "digits.s1") else {},
+            "other data",
+        ),
+    ],
+)
+def test_other_data_or_another_test_are_not_compared(
+    tmp_path: Path, splits: bool, truth: Truth, change: factory.Change, why: str
+) -> None:
+    answer, rows = asked(split_in([0, 1, 2]) if splits else given(), tmp_path, truth, change)
+    assert answer["verdict"] == verdicts.NOT_COMPARABLE and rows["effect"].isna().all()
+    assert why in rows.loc["vqc", "why"]
+
+
+@pytest.mark.parametrize(
+    ("controls", "shared", "known"), [(("mlp",), 9, 0), (("mlp",), 10, 10), ((), 350, 180)]
+)
+def test_a_test_that_is_known_from_training_decides_nothing(
+    controls: tuple[str, ...], shared: int, known: int, tmp_path: Path
+) -> None:
+    """Of 180 samples up to 5 % may be known, whoever is beside the model; one run alone may say so."""
+    split = {"by": "labels", "fold": None, "folds": None, "held_out": None, "shared": shared}
+    truth = shares(vqc=0.9, mlp=0.6)
+    answer, rows = asked(
+        given(controls=controls), tmp_path, truth, lambda run: {"split": split} if run.seed == 3 else {}
+    )
+    row = rows.loc["vqc"]
+    assert (answer["verdict"], row["verdict"]) == (verdicts.CANNOT_TELL if known else verdicts.BETTER,) * 2
+    assert pd.isna(row["effect"]) == bool(known)
+    assert (f"up to {known} of 180 test samples are also in training" in row["why"]) == bool(known)
+
+
+def turned(value: Any) -> Any:
+    """The same settings with blocks, points and seeds in the opposite order."""
     if isinstance(value, dict):
-        items = [(name, shuffled(item, draw)) for name, item in value.items()]
-        return dict(draw.sample(items, len(items)))
-    return draw.sample(value, len(value)) if isinstance(value, list) else value
+        return {name: turned(item) for name, item in reversed(value.items())}
+    return [turned(item) for item in reversed(value)] if isinstance(value, list) else value
 
 
-def page(found: Analysed) -> list[str]:
+def page(results: Path) -> list[str]:
     """The lines of the report with its figures, but for the config, which has an order of its own."""
-    text = report.rendered(found).decode()
-    config = re.compile("<p>The config, SHA-256.*?</pre>", re.DOTALL)
-    return [line for line in config.sub("", text).splitlines() if "ketscale-made-from" not in line]
+    text = (results / "report.html").read_text()
+    return re.sub("<p>The config</p>.*?</pre>", "", text, flags=re.DOTALL).splitlines()
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -260,27 +268,28 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
     study["studies"]["asked"]["kind"] = kind
     study["studies"]["asked"]["axes"]["workload"] = ["second", "digits"]
     study["studies"]["asked"]["points"] = [{"batch": [64, 256]}, *({"model": name, **NONE} for name in names)]
-    truth = lost(
-        shares(40, validation={"vqc": 0.8, "a": 0.9, "b": 0.9, "c": 0.7}, vqc=0.8, a=0.7, b=0.6, c=0.9),
-        "c",
-        1,
-    )
+    validation = {"vqc": 0.8, "a": 0.9, "b": 0.9, "c": 0.7}
+    truth = lost(shares(40, validation=validation, vqc=0.8, a=0.7, b=0.6, c=0.9), "c", 1)
     beside = [
         baseline(name, share, validation=0.8, samples=40) for name, share in (("tied", 0.7), ("too", 0.6))
     ]
     found = []
-    for order, made in enumerate((copy.deepcopy(study), shuffled(study, random.Random(0)))):
-        config = recorded(analysis.of(made), tmp_path / str(order), truth, beside=beside)
-        found.append(Analysed.of(config, tmp_path / str(order)))
-    assert list(found[0].config.workloads) != list(found[1].config.workloads)
-    (one,) = found[0].parts
-    assert {row.beside for row in one.answer.rows if row.verdict} == {"a"}, "ties break by name"
-    assert [part.answer for part in found[1].parts] == [one.answer]
-    for name in found[0].written:
-        tables = (columns.csv(each.written[name]).splitlines() for each in found)
-        assert sorted(next(tables)) == sorted(next(tables)), name
-    assert found[0].written["trials"]["chosen"].sum() == 2 * 2 * 5, "one of each point of each split"
-    assert page(found[0]) == page(found[1])
+    for order, made in enumerate((copy.deepcopy(study), turned(study))):
+        results = tmp_path / str(order)
+        config = recorded(analysis.of(made), results, truth, beside=beside)
+        report.build(config, results)
+        found.append(Analysed.read(config, results))
+    rows = found[0].tables["quality"]
+    assert {*rows[rows["verdict"].notna() & rows["row"].isna()]["control"]} == {"a"}, "ties break by name"
+    for name in found[0].tables:
+        first, second = (columns.csv(each.tables[name]).splitlines() for each in found)
+        assert first == second or (name not in ("answers", "quality") and sorted(first) == sorted(second)), (
+            name
+        )
+    assert found[0].tables["runs"]["chosen"].value_counts()[True] == 2 * 2 * 5 * 2, (
+        "one of each point and split, twice"
+    )
+    assert page(tmp_path / "0") == page(tmp_path / "1")
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -288,84 +297,55 @@ def test_other_test_results_change_nothing_of_what_is_chosen(kind: str, tmp_path
     """What is chosen from three batches of a model, two controls and two baselines is the same whatever they get right in the test."""
     study = given(seeds=3, controls=("a", "b"), batch=[16, 64, 256])
     study["studies"]["asked"]["kind"] = kind
-    config = analysis.of(study)
-    chosen = []
+    config, known = analysis.of(study), {("vqc", 64): 0.9, ("a", 16): 0.8, ("b", 256): 0.7}
     for number in range(3):
         draw = np.random.default_rng(number)
-        tests = {run: right(draw.random(), 40, run.seed) for run in config.runs}
-        known = {("vqc", 64): 0.9, ("a", 16): 0.8, ("b", 256): 0.7}
+        tests = {
+            run: (known.get((run.model, run.batch), 0.3), right(draw.random(), 40, run.seed))
+            for run in config.runs
+        }
         beside = [baseline(name, draw.random(), at, samples=40) for name, at in (("one", 0.6), ("two", 0.5))]
-        _, rows = asked(
-            config,
-            tmp_path / str(number),
-            lambda run, tests=tests, known=known: (known.get((run.model, run.batch), 0.3), tests[run]),
-            beside=beside,
-        )
-        chosen.append(rows[rows["chosen"]][["batch", "control", "baseline"]].fillna("").to_dict("index"))
-    assert chosen[0] == {
-        "vqc": {"batch": 64, "control": "a", "baseline": "one"},
-        "a": {"batch": 16, "control": "", "baseline": "one"},
-        "b": {"batch": 256, "control": "", "baseline": "one"},
-    }
-    assert chosen[0] == chosen[1] == chosen[2]
+        _, rows = asked(config, tmp_path / str(number), tests.get, beside=beside)
+        chosen = rows[rows["chosen"].astype(bool)][["batch", "control", "baseline"]].fillna("")
+        assert chosen.to_dict("index") == {
+            "vqc": {"batch": 64, "control": "a", "baseline": "one"},
+            "a": {"batch": 16, "control": "", "baseline": "one"},
+            "b": {"batch": 256, "control": "", "baseline": "one"},
+        }
 
 
-def test_a_control_alone_does_not_answer_what_was_asked_of_its_model(tmp_path: Path) -> None:
-    found, _ = asked(analysis.of(given()), tmp_path, lost(shares(vqc=0.9, mlp=0.6), "vqc", 8))
-    assert (found.verdict, found.effect) == (verdicts.FAILED, None)
+SHARE = Metric("accuracy", "accuracy", "share correct", "up", chance=0.5)
 
 
-@pytest.mark.parametrize(
-    ("controls", "shared", "told"), [(("mlp",), 9, False), (("mlp",), 10, True), ((), 350, True)]
-)
-def test_a_test_that_is_known_from_training_decides_nothing(
-    controls: tuple[str, ...], shared: int, told: bool, tmp_path: Path
-) -> None:
-    """Of 180 samples up to 5 % may be known, whoever is beside the model; one run alone may say so."""
-
-    def split(run: Run) -> dict[str, Any]:
-        return {"split": {"by": "labels", "fold": None, "folds": None, "held_out": None, "shared": shared}}
-
-    found, rows = asked(
-        analysis.of(given(controls=controls)), tmp_path, shares(vqc=0.9, mlp=0.6),
-        lambda run: split(run) if run.seed == 3 else {},
-    )  # fmt: skip
-    assert found.verdict == (verdicts.APART if told else verdicts.BETTER)
-    assert rows.loc["vqc", "effect"] != rows.loc["vqc", "effect"] or not told
-
-
-def test_a_failed_seed_beside_guessing_stays_in_its_own_fold(tmp_path: Path) -> None:
-    """Seed 3 of four failed: it is of fold 0 of three, like seed 0, and not of that of whichever seed is first."""
-    metric = Metric("accuracy", "accuracy", "share correct", "up", chance=0.5)
-    rows = [{"workload": "w", "seed": seed, "fold": seed % 3} for seed in range(5)]
-    tests = {("w", seed): metrics.Scored(1.0, np.ones(4 + seed % 3), seed % 3) for seed in (1, 2, 4, 0)}
-    chosen = selection.Candidate(
-        point=(), group=rows, metric=metric, task=("w", ""), model="m", tests=tests, failed=(("w", 3),),
+def configuration(
+    tests: metrics.Tests, failed: metrics.Seed, rows: Sequence[Any] = ()
+) -> selection.Configuration:
+    return selection.Configuration(
+        point=(), group=rows, metric=SHARE, task=("w", ""), model="m", tests=tests, failed=(failed,),
         validation=1.0, chance=0.5,
     )  # fmt: skip
-    control = chosen.guessing()
+
+
+def test_a_failed_seed_beside_guessing_stays_in_its_own_fold() -> None:
+    """Seed 3 of four failed: it is of fold 0 of three, like seed 0, and not of that of whichever seed is first."""
+    rows = [{"workload": "w", "seed": seed, "fold": seed % 3} for seed in range(5)]
+    tests = {("w", seed): metrics.Scored(1.0, np.ones(4 + seed % 3), seed % 3) for seed in (1, 2, 4, 0)}
+    control = configuration(tests, ("w", 3), rows).guessing()
     assert control is not None and control.tests["w", 3].fold == 0
     assert control.tests["w", 3].row is not None and control.tests["w", 3].row.shape == (4,)
 
 
-def test_a_failed_seed_of_one_split_counts_in_that_split_alone(tmp_path: Path) -> None:
+def test_a_failed_seed_of_one_split_counts_in_that_split_alone() -> None:
     """Beside a baseline: the seed that failed gets nothing right, and the other seed of its split keeps its test."""
-    metric = Metric("accuracy", "accuracy", "share correct", "up", chance=0.5)
     tests = {
         (split, seed): metrics.Scored(1.0, np.ones(4)) for split in ("s0", "s1", "s2") for seed in (0, 1)
     }
     beside = {seed: metrics.of_baseline(baseline("b", 0.5, samples=4), 0.2) for seed in tests}
     del tests["s0", 1]
-    chosen, control = (
-        selection.Candidate(
-            point=(), group=[], metric=metric, task=("w", ""), model="m", tests=side, failed=failed,
-            validation=1.0, chance=0.5,
-        )
-        for side, failed in ((tests, (("s0", 1),)), (beside, ()))
-    )  # fmt: skip
-    found = selection.Match(chosen, control).effect(failed=True)
+    control = selection.replace(configuration(beside, ("s0", 1)), failed=())
+    found = selection.Comparison(configuration(tests, ("s0", 1)), control).effect(failed=True)
     # The splits' means are (0.5 - 0.5) / 2, 0.5 and 0.5.
-    assert found is not None and found.value == pytest.approx(1 / 3)
+    assert found is not None and found.value == pytest.approx(100 / 3)
 
 
 def baseline(
@@ -381,78 +361,58 @@ WEAK, STRONG = baseline("majority class", 0.1), baseline("logistic regression", 
 
 
 def test_the_baseline_that_is_best_on_validation_stands_beside_each_model(tmp_path: Path) -> None:
-    lucky = baseline("lucky", 0.99, validation=0.5)
-    found, rows = asked(
-        analysis.of(given()), tmp_path, shares(vqc=0.9, mlp=0.6), beside=[WEAK, lucky, STRONG]
-    )
-    for model in ("vqc", "mlp"):
-        row, others = (
-            rows.loc[model],
-            [right({"vqc": 0.9, "mlp": 0.6}[model], 180, seed + 100 * len(model)) for seed in range(8)],
-        )
+    beside = [WEAK, baseline("lucky", 0.99, validation=0.5), STRONG]
+    answer, rows = asked(given(), tmp_path, shares(vqc=0.9, mlp=0.6), beside=beside)
+    for model, share in (("vqc", 0.9), ("mlp", 0.6)):
+        row, others = rows.loc[model], [right(share, 180, seed + 100 * len(model)) for seed in range(8)]
         assert (row["baseline"], row["baseline_value"]) == ("logistic regression", 0.8)
         assert (row["baseline_low"], row["baseline_high"]) == pytest.approx(metrics.wilson(0.8, 180))
         assert row["over_baseline"] == pytest.approx(100 * (np.mean(others) - 0.8))
         assert row["over_baseline_low"] < row["over_baseline"] < row["over_baseline_high"]
     # It changes nothing of the comparison with the control.
-    assert (rows.loc["vqc", "control"], found.verdict) == ("mlp", verdicts.BETTER)
+    assert (rows.loc["vqc", "control"], answer["verdict"]) == ("mlp", verdicts.BETTER)
 
 
-@pytest.mark.parametrize(("share", "weak"), [(0.1, True), (0.8, False), (0.9, False)])
-def test_a_control_that_is_worse_than_the_baseline_is_called_weak(
-    share: float, weak: bool, tmp_path: Path
-) -> None:
-    """Whatever the verdict: better than it, the model may still be worse than the simplest method."""
-    found, _ = asked(
-        analysis.of(given()),
-        tmp_path,
-        shares(1000, vqc=0.5, mlp=share),
-        beside=[baseline("logistic regression", 0.8, samples=1000)],
-    )
-    assert found.verdict == (verdicts.BETTER if weak else verdicts.WORSE)
-    said = [note for note in found.notes if "the control mlp is itself worse than the baseline" in note]
-    assert len(said) == weak
+@pytest.mark.parametrize(("share", "verdict"), [(0.1, "better"), (0.7, "worse"), (0.9, "worse")])
+def test_a_baseline_that_is_better_than_both_is_told(share: float, verdict: str, tmp_path: Path) -> None:
+    """Whatever the verdict: better than its control, a model may still be worse than the simplest method."""
+    beside = [baseline("logistic regression", 0.8, samples=1000)]
+    answer, rows = asked(given(), tmp_path, shares(1000, vqc=0.5, mlp=share), beside=beside)
+    assert answer["verdict"] == verdict
+    told = "the baseline logistic regression is better than both" in rows.loc["vqc", "why"]
+    assert told == (share < 0.8)
 
 
 def test_without_a_control_the_best_baseline_stands_in(tmp_path: Path) -> None:
-    found, rows = asked(analysis.of(given(controls=())), tmp_path, shares(vqc=0.6), beside=[WEAK, STRONG])
-    assert found.verdict == verdicts.WORSE
+    study = given(controls=())
+    answer, rows = asked(study, tmp_path, shares(vqc=0.6), beside=[WEAK, STRONG])
+    assert answer["verdict"] == verdicts.WORSE and answer["reference"] == "the baseline logistic regression"
     row = rows.loc["vqc"]
-    assert (row["control"], row["effect"], row["effect_low"]) == (
-        "logistic regression",
-        row["over_baseline"],
-        row["over_baseline_low"],
-    )
+    assert row["control"] == "logistic regression"
+    assert row[["effect", "low"]].tolist() == row[["over_baseline", "over_baseline_low"]].tolist()
     missing = Baseline("logistic regression", why="it needs scikit-learn")
-    _, rows = asked(
-        analysis.of(given(controls=())), tmp_path / "missing", shares(vqc=0.6), beside=[WEAK, missing]
-    )
+    answer, rows = asked(study, tmp_path / "missing", shares(vqc=0.6), beside=[WEAK, missing])
     assert rows.loc["vqc", "control"] == "majority class"
-
-
-def test_baselines_of_other_data_do_not_count(tmp_path: Path) -> None:
-    config = analysis.of(given(controls=()))
-    _, rows = asked(config, tmp_path, shares(vqc=0.6), beside=[STRONG], features="0" * 64)
+    assert "digits: there is no logistic regression: it needs scikit-learn." in answer["notes"]
+    answer, rows = asked(study, tmp_path / "other", shares(vqc=0.6), beside=[STRONG], features="0" * 64)
     assert rows["baseline"].isna().all() and rows.loc["vqc", "control"] == "guessing"
+    assert "its baselines are of other data" in answer["notes"]
 
 
 def test_each_seed_has_the_baseline_of_its_fold(tmp_path: Path) -> None:
     """Seeds 0 to 5 of a study in which each seed leaves another of three recordings out."""
     made = given(seeds=6, controls=(), workload="eeg-synthetic", model="classical_mamba", **NONE)
     made["workloads"]["eeg-synthetic"] |= {"subjects": 1, "trials": 45, "split": "runs"}
-    config = analysis.of(made)
     beside = [
         baseline("CSP with LDA", share, fold=fold, samples=15) for fold, share in enumerate((0.2, 0.4, 0.6))
     ]
-    _, rows = asked(config, tmp_path, lambda run: (0.5, np.ones(15, bool)), beside=beside)
+    truth = dict.fromkeys(analysis.of(made).runs, (0.5, np.ones(15, bool))).get
+    _, rows = asked(made, tmp_path, truth, beside=beside)
     row = rows.iloc[0]
-    assert (row["baseline"], row["baseline_value"], row["over_baseline"]) == (
-        "CSP with LDA",
-        pytest.approx(0.4),
-        pytest.approx(60),
-    )
+    assert row["baseline"] == "CSP with LDA"
+    assert row[["baseline_value", "over_baseline"]].tolist() == pytest.approx([0.4, 60])
     assert row["baseline_low"] < 0.2 and row["baseline_high"] > 0.6
-    _, rows = asked(config, tmp_path / "two", lambda run: (0.5, np.ones(15, bool)), beside=beside[:2])
+    _, rows = asked(made, tmp_path / "two", truth, beside=beside[:2])
     assert rows["baseline"].isna().all()
 
 
@@ -467,7 +427,6 @@ def split_in(seeds: Sequence[int]) -> dict[str, Any]:
 
 def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
     """Their hashes differ, and so do the accuracies of both models by split, but not their difference."""
-    made = analysis.of(split_in([0, 1, 2]))
     level = {"digits.s0": 0.0, "digits.s1": 0.06, "digits.s2": -0.05}
 
     def truth(run: Run) -> tuple[float, np.ndarray[Any, Any]]:
@@ -475,52 +434,29 @@ def test_splits_of_the_same_data_are_one_data_set(tmp_path: Path) -> None:
         return share, right(share, 200, run.seed)
 
     beside = [baseline("logistic regression", 0.7, samples=200)]
-    found, rows = asked(made, tmp_path, truth, lambda run: {"data_hash": run.workload[-1] * 64}, beside)
-    assert list(rows["workload"]) == ["digits", "digits"] and list(rows["n"]) == [9, 9]
-    assert (
-        found.verdict == verdicts.BETTER and not rows["why"].any(skipna=True) and (rows["splits"] == 3).all()
+    answer, rows = asked(
+        split_in([0, 1, 2]), tmp_path, truth, lambda run: {"data_hash": run.workload[-1] * 64}, beside
     )
+    assert rows[["workload", "n", "splits"]].values.tolist() == [["digits", 9, 3]] * 2
+    assert answer["verdict"] == verdicts.BETTER
+    row = rows.loc["vqc"]
     # The interval of a model's own accuracy has the splits, that of the difference, which all have, is narrower.
-    assert rows.loc["vqc", "value_high"] - rows.loc["vqc", "value_low"] > 0.2
-    assert rows.loc["vqc", "effect_high"] - rows.loc["vqc", "effect_low"] < 20
-    assert rows.loc["vqc", "value"] == pytest.approx(0.8 + 0.01 / 3, abs=0.02)
-    assert (rows["baseline"] == "logistic regression").all() and rows.loc[
-        "vqc", "baseline_value"
-    ] == pytest.approx(0.7)
-    assert rows.loc["vqc", "over_baseline"] == pytest.approx(100 * (rows.loc["vqc", "value"] - 0.7))
-
-
-def test_other_data_of_the_same_split_are_still_not_joined(tmp_path: Path) -> None:
-    made = analysis.of(split_in([0, 1, 2]))
-    found, _ = asked(
-        made,
-        tmp_path,
-        shares(vqc=0.9, mlp=0.6),
-        lambda run: {"data_hash": "f" * 64} if (run.model, run.workload) == ("mlp", "digits.s1") else {},
-    )
-    assert found.verdict == verdicts.APART
-
-
-# --- without validation ---
+    assert row["value_high"] - row["value_low"] > 0.2 and row["high"] - row["low"] < 20
+    assert row["value"] == pytest.approx(0.8 + 0.01 / 3, abs=0.02)
+    assert row["baseline"] == "logistic regression" and row["baseline_value"] == pytest.approx(0.7)
+    assert row["over_baseline"] == pytest.approx(100 * (row["value"] - 0.7))
 
 
 @pytest.mark.parametrize("layers", [[3], [1, 3]])
 def test_without_validation_a_model_has_one_configuration(layers: list[int], tmp_path: Path) -> None:
-    config = analysis.of(given(seeds=4, layers=layers))
+    config, one = analysis.of(given(seeds=4, layers=layers)), layers == [3]
 
     def unvalidated(run: Run) -> Mapping[str, Any]:
-        quality = factory.record(config, run)["quality"]
-        share = {"vqc": 0.9, "mlp": 0.6}[run.model]
-        return {
-            "quality": {
-                **quality,
-                "validation": {},
-                "test": {**quality["test"], "accuracy": share, "count": 200},
-            }
-        }
+        made = factory.record(config, run)["quality"]
+        test = {**made["test"], "accuracy": {"vqc": 0.9, "mlp": 0.6}[run.model], "count": 200}
+        return {"quality": {**made, "validation": {}, "test": test}}
 
     factory.write_all(config, tmp_path, unvalidated)
-    found = factory.collect(factory.partial(config), tmp_path)
-    rows, one = found.inputs.quality, layers == [3]
-    assert (found.parts[0].answer.verdict == verdicts.BETTER) == one
-    assert rows.loc[rows["model"] == "vqc", "chosen"].any() == one
+    tables = factory.collect(factory.partial(config), tmp_path).tables
+    assert (tables["answers"]["verdict"].tolist() == [verdicts.BETTER]) == one
+    assert tables["quality"].set_index("model").loc[["vqc"], "chosen"].any() == one

@@ -1,4 +1,4 @@
-"""The page is self-contained and escaped, its links lead somewhere, and the file to send has all of it."""
+"""The page is self-contained and escaped, its links lead somewhere, the file to send has all of it, and figures are honest."""
 
 from __future__ import annotations
 
@@ -6,20 +6,25 @@ import hashlib
 import io
 import re
 import zipfile
+from collections.abc import Callable
 from html.parser import HTMLParser
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import yaml
 
-from ketscale.analysis import catalogue, report
+from ketscale.analysis import figures, report
+from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.report import provenance
-from ketscale.grid import Run
+from ketscale.config import Config
+from ketscale.errors import UserError
+from ketscale.grid import CURVES, HISTORY, Run
 from tests import records_factory as factory
-from tests.record_maker import beside
 
-FORMATS = ("svg", "png", "narrow.svg", "csv")
 STUDIES = factory.default_study()["studies"]
 CONFIG = factory.small_config(STUDIES, title="A <b>bold</b> & risky title", partial=True)
 
@@ -30,15 +35,13 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("study")
 
     def change(run: Run) -> dict[str, object] | None:
-        if run.simulator == "qiskit":
-            return None
-        if run.layout == "mpi-n1r1t1" and run.protocol == "timing":
-            return {"quiet": beside(others_share=0.4)}
-        if run.simulator == "default.qubit-loop-shift" and run.protocol == "timing":
+        timed = run.protocol == "timing"
+        if timed and run.layout == "mpi-n1r1t1":
+            return {"quiet": factory.BUSY}
+        if timed and run.simulator == "default.qubit-loop-shift":
             return {"status": "timed_out", "reason": "its time was over"}
-        if run.size == "q4-l6" and run.seed == 1:
-            return {"status": "diverged", "reason": "loss is <NaN> at step 7"}
-        return {}
+        diverged = {"status": "diverged", "reason": "loss is <NaN> at step 7"}
+        return None if run.simulator == "qiskit" else diverged if (run.size, run.seed) == ("q4-l6", 1) else {}
 
     factory.write_all(CONFIG, root, change)
     report.build(CONFIG, root, zipped=True)
@@ -46,14 +49,17 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Page(HTMLParser):
-    """The ids of a page, what it loads, and its links."""
+    """The ids of a page, what it loads, and its links to files."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
         self.ids: list[str] = []
         self.loaded: list[str] = []
-        self.links: list[str] = []
+        links: list[str] = []
+        self.links = links
         self.feed(text)
+        self.files = {link for link in links if not link.startswith("#")}
+        assert {link[1:] for link in links if link.startswith("#")} <= {*self.ids}
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -71,11 +77,9 @@ def test_the_page_loads_nothing_escapes_all_text_and_its_links_lead_somewhere(re
     assert found.loaded and all(link.startswith("data:") for link in found.loaded)
     assert not re.search(r"https?://|@import|url\(|fetch\(|XMLHttpRequest", shown)
     assert len(found.ids) == len(set(found.ids))
-    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
-    files = {link for link in found.links if not link.startswith("#")}
-    assert {f"figures/strong.{kind}" for kind in ("svg", "png", "csv")} <= files
-    assert "tables/runs.csv" in files and any(link.startswith("runs/") for link in files)
-    assert all((results / link).exists() for link in files)
+    assert {f"figures/strong.{kind}" for kind in ("svg", "png", "csv")} <= found.files
+    assert "tables/runs.csv" in found.files and any(link.startswith("runs/") for link in found.files)
+    assert all((results / link).exists() for link in found.files)
     runs = shown.split('id="runs"')[1].split("</table>")[0]
     assert runs.index("not run yet") < runs.index("completed"), "what is missing comes first"
     assert "A &lt;b&gt;bold&lt;/b&gt; &amp; risky title" in shown
@@ -83,22 +87,26 @@ def test_the_page_loads_nothing_escapes_all_text_and_its_links_lead_somewhere(re
     assert "<b>" not in shown
 
 
+def test_every_study_has_its_answer_and_its_verdict_which_the_page_explains(results: Path) -> None:
+    shown, answers = (results / "report.html").read_text(), pd.read_csv(results / "tables/answers.csv")
+    assert answers["study"].sort_values().tolist() == sorted(STUDIES)
+    rows = re.findall(r'data-head="answer">(.*?)</td><td.*?href="#verdict-.*?">(.*?)</a>', shown)
+    assert {verdict for _, verdict in rows} <= {*re.findall(r'<dt id="verdict-[\w-]+">(.*?)</dt>', shown)}
+    assert [verdict for _, verdict in rows] == answers["verdict"].tolist()
+
+
 def test_the_config_of_the_page_makes_the_same_runs() -> None:
-    text = provenance.config_text(CONFIG)
-    again = factory.analysis.of(yaml.safe_load(text))
+    again = factory.analysis.of(yaml.safe_load(provenance.config_text(CONFIG)))
     assert set(again.runs) == set(CONFIG.runs) and again.text == CONFIG.text
 
 
 def test_the_file_to_send_has_all_that_its_page_leads_to(results: Path) -> None:
-    data = (results / "report.zip").read_bytes()
-    with zipfile.ZipFile(io.BytesIO(data)) as sent:
+    with zipfile.ZipFile(io.BytesIO((results / "report.zip").read_bytes())) as sent:
         files = {name: sent.read(name) for name in sent.namelist()}
         # Readable, once unpacked.
         assert {entry.external_attr >> 16 for entry in sent.infolist()} == {0o644}
     found = Page(files["report.html"].decode())
-    paths = {link for link in found.links if not link.startswith("#")}
-    assert paths and paths <= set(files)
-    assert {link[1:] for link in found.links if link.startswith("#")} <= set(found.ids)
+    assert found.files and found.files <= set(files)
     assert "tables/config.json" in files and f"figures/{CONFIG.studies[0].name}.svg" in files
     digests = dict(line.split("  ")[::-1] for line in files["records.sha256"].decode().splitlines())
     records = {path.relative_to(results).as_posix(): path for path in results.glob("runs/**/metrics.json")}
@@ -106,13 +114,170 @@ def test_the_file_to_send_has_all_that_its_page_leads_to(results: Path) -> None:
 
 
 def test_every_figure_has_its_files_and_there_is_no_other(results: Path) -> None:
-    names = [figure.name for figure in catalogue.figures_of(CONFIG) if figure.name != "map"]
-    expected = {f"{name}.{kind}" for name in names for kind in FORMATS}
+    names = [figure.name for figure in figures.figures_of(CONFIG) if figure.name != "map"]
+    expected = {f"{name}.{kind}" for name in names for kind in ("svg", "png", "narrow.svg", "csv")}
     assert {path.name for path in (results / "figures").iterdir()} == expected
 
 
 def test_the_shares_of_a_step_add_up(results: Path) -> None:
-    spans = pd.read_csv(results / "figures/spans.csv")
-    total = spans.groupby(["batch", "simulator", "layout", "features"])["share"].sum()
-    assert total.tolist() == pytest.approx([1.0] * len(total))
-    assert not spans["span"].str.endswith(".total").any()
+    spans = pd.read_csv(results / "figures/spans.csv").set_index("simulator")
+    shares = spans.loc[:, "data":"outside any span"]  # type: ignore[misc]
+    assert shares.sum(axis=1).tolist() == pytest.approx([1.0] * len(spans))
+    assert not [name for name in spans if name.endswith("total")]
+    # A sampled step is as long as its spans, of which the circuit's are 0.25 and 0.3.
+    assert shares["circuit.forward"].tolist() == pytest.approx([0.25] * len(spans))
+
+
+def test_a_study_without_any_run_has_a_page_and_no_figure(tmp_path: Path) -> None:
+    config = factory.small_config({"weak": STUDIES["weak"]}, partial=True)
+    report.build(config, tmp_path)
+    assert "15 runs: 15 missing" in (tmp_path / "report.html").read_text()
+    # An output of the workflow.
+    assert list((tmp_path / "figures").iterdir()) == []
+
+
+def test_figures_for_papers_have_two_widths_and_no_font_of_type_3(tmp_path: Path) -> None:
+    axes = factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"], seed=[0])
+    config = factory.small_config({"strong": {"kind": "strong", "question": "?", "axes": axes}})
+    factory.write_all(config, tmp_path)
+    report.papers(config, tmp_path)
+    for ending, width in style.WIDTHS.items():
+        text = (tmp_path / f"paper/spans.{ending}svg").read_text()
+        assert width <= float(text.split('width="')[1].split("pt")[0]) / 72 < width + 0.2
+        # A paper has the note as metadata alone.
+        assert "1 seed per point" not in text.split("</metadata>")[1]
+        fonts = (tmp_path / f"paper/spans.{ending}pdf").read_bytes()
+        assert b"/Type3" not in fonts and b"/FontFile2" in fonts
+    assert not (tmp_path / "report.html").exists()
+    report.build(config, tmp_path)
+    assert "1 seed per point" in (tmp_path / "figures/spans.svg").read_text().split("</metadata>")[1]
+
+
+def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> None:
+    figure, axes = plt.subplots()
+    points = pd.DataFrame(
+        {"line": [*"baaa"], "x": [1, 10, 8, 9], "y": [1.0, 2.0, 3.0, 2.5], "low": [float("nan"), 1.5, 2.5, 2.0],
+         "high": [1.0, 2.5, 4.0, 3.0], "hollow": [False, True, False, False]}
+    )  # fmt: skip
+    ends = plots.curves(axes, points, "x", "y", ("low", "high"))
+    assert [(height, name) for height, name, _ in ends] == [(2.0, "a"), (1.0, "b")]
+    # 8 comes before 10, and a single point has no line.
+    assert [list(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) > 1] == [[8, 9, 10]]
+    faces = {line.get_xdata()[0]: line.get_mfc() for line in axes.lines if line.get_marker() == "o"}
+    assert faces[10] == "white" and faces[8] == style.colour(0)
+    plt.close(figure)
+
+
+def test_ticks_of_durations_are_two_or_more_and_never_touch() -> None:
+    for width, low, high in [(2.0, 2e-4, 9e3), (4.0, 8, 9000), (2.0, 1.1e-3, 1.9e-3), (9.0, 0.9, 70)]:
+        figure, axes = plt.subplots(figsize=(width, 2))
+        axes.set_xlim(low, high)
+        style.log_seconds(axes.xaxis)
+        figure.canvas.draw()
+        labels = [label.get_window_extent() for label in axes.get_xticklabels() if label.get_text()]
+        plt.close(figure)
+        assert len(labels) >= 2 and all(left.x1 < right.x0 for left, right in pairwise(labels))
+
+
+def test_points_that_differ_in_more_than_the_swept_axis_are_on_lines_of_their_own(tmp_path: Path) -> None:
+    axes = factory.point(batch=[16, 64], layers=[1, 3], qubits=[2, 4], seed=0)
+    kinds = {"sweep": "batch", "deeper": "depth"}
+    config = factory.small_config(
+        {name: {"kind": kind, "question": "?", "axes": axes} for name, kind in kinds.items()}
+    )
+    factory.write_all(config, tmp_path)
+    factory.draw(config, tmp_path)
+    for name, axis in (("sweep", "batch"), ("deeper", "layers")):
+        lines = pd.read_csv(tmp_path / f"figures/{name}.csv").groupby("line")
+        assert len(lines) == 4 and (lines[axis].nunique() == 2).all() and (lines.size() == 2).all()
+
+
+# --- curves of trained models ---
+
+
+def pulses(**protocol: Any) -> Config:
+    """Pulses of one and of six qubits with three seeds."""
+    given = factory.default_study()
+    quality = {**given["protocols"]["quality"], **protocol, "precision": "fp64"}
+    simulator = {"device": "interaction4", "dt": 0.1, "tolerance": 1e-6}
+    axes = {
+        "workload": "fluxonium-chain", "model": "cosine_pulse", "levels": 2, "simulator": "interaction4",
+        "backend": "cpu-n1r1t1", "protocol": "pulse", "seed": [0, 1, 2],
+    }  # fmt: skip
+    points = [{"qubits": qubits, "batch": 2**qubits} for qubits in (1, 6)]
+    return factory.small_config(
+        {"gates": {"kind": "accuracy", "question": "?", "axes": axes, "points": points}},
+        workloads={**given["workloads"], "fluxonium-chain": {}},
+        simulators={**given["simulators"], "interaction4": simulator},
+        protocols={**given["protocols"], "pulse": quality},
+    )
+
+
+PULSES = pulses()
+
+
+def text(run: Run) -> str:
+    """A curves.csv as long as the run's seed."""
+    qubits = range(int(run.size[1]))
+    names = [f"{word}_{qubit}" for qubit in qubits for word in ("envelope_re", "envelope_im", "signal")]
+    names += [*(f"population_{qubit}" for qubit in qubits), "population_outside"]
+    rows = [[0.5 * time, *(0.1 * number for number in range(len(names)))] for time in range(run.seed + 2)]
+    return "\n".join([",".join(["time_ns", *names]), *(",".join(map(repr, row)) for row in rows)]) + "\n"
+
+
+def written(results: Path, best: int = 1, others: float | None = 0.01) -> None:
+    """All records. The seed `best` has the best infidelity on validation data, and the worst on test data.
+
+    others: the infidelity of the other seeds on validation data; None if it is undefined.
+    """
+    rest = dict.fromkeys(
+        ("leakage", "loss", "infidelity_without_z", "simulator_error", "norm_error", "chance"), 0.1
+    )
+
+    def change(run: Run) -> dict[str, Any]:
+        contents = {HISTORY: factory.history(PULSES, run), CURVES: text(run)}
+        validation, test = (1e-3, 0.0625) if run.seed == best else (others, 0.01)
+        figures = {**rest, "count": 2, "infidelity": validation}
+        splits = {"validation": figures, "test": {**figures, "infidelity": test}}
+        return {
+            "files": {
+                name: hashlib.sha256(content.encode()).hexdigest() for name, content in contents.items()
+            },
+            "quality": {"epochs": 30, "best_epoch": 20, "chosen": {}, **splits},
+        }
+
+    factory.write_all(PULSES, results, change)
+    for run in PULSES.runs:
+        (results / run.folder / CURVES).write_text(text(run))
+
+
+@pytest.mark.parametrize(("best", "others"), [(0, 0.01), (2, None)])
+def test_curves_are_those_of_the_best_seed_on_validation(
+    tmp_path: Path, best: int, others: float | None
+) -> None:
+    written(tmp_path, best, others)
+    factory.draw(PULSES, tmp_path)
+    drawn = pd.read_csv(tmp_path / "figures/curves.csv")
+    assert drawn["run"].str.endswith(f"seed{best}").all() and drawn["run"].nunique() == 2
+    one = drawn[drawn["run"].str.contains("q1")]
+    assert one["time_ns"].tolist() == [0.5 * time for time in range(best + 2)]
+    assert one["population_0"].tolist() == pytest.approx([0.3] * len(one))
+
+
+def test_without_curves_there_is_no_figure() -> None:
+    for other in (pulses(keep_model=False), factory.default_config()):
+        assert "curves" not in [figure.name for figure in figures.overviews(other)]
+    assert "curves" in [figure.name for figure in figures.overviews(PULSES)]
+
+
+@pytest.mark.parametrize(
+    "damage, why",
+    [(Path.unlink, "its curves.csv is missing"), (lambda path: path.write_text("time\n0\n"), "its curves.csv is not")],
+)  # fmt: skip
+def test_a_record_without_the_curves_that_its_run_wrote_is_refused(
+    tmp_path: Path, damage: Callable[[Path], object], why: str
+) -> None:
+    written(tmp_path)
+    damage(tmp_path / PULSES.runs[0].folder / CURVES)
+    with pytest.raises(UserError, match=why):
+        factory.collect(PULSES, tmp_path)

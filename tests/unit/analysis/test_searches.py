@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from ketscale import analysis
@@ -21,23 +22,20 @@ TRIALS = [run for run in CONFIG.runs if CONFIG.is_trial(run)]
 
 def test_a_report_has_the_trials_and_what_each_side_had(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
-    found = factory.collect(CONFIG, tmp_path)
-    tables = found.written
-    assert len(tables["runs"]) == len(CONFIG.runs) - len(TRIALS), "a trial is no answer"
-    assert len(tables["completeness"]) == len(CONFIG.runs)
-    trials, quality = tables["trials"], tables["quality"].set_index("model")
-    assert len(trials) == len(TRIALS) and [*trials.groupby("model")["chosen"].sum()] == [1, 1]
-    assert {*trials["node_hours"]} == {1 / 60}
-    cost = "0.1 node-hours, 0 GPU-hours; searches 0.133 node-hours"
-    assert provenance.of(found.tables)["cost"] == [cost]
-    assert {*json.loads(trials[trials["model"] == "mlp"]["settings"].iloc[0])} == {
-        "learning_rate", "weight_decay", "width",
-    }  # fmt: skip
-    assert (quality.loc["vqc", "trials"], quality.loc["vqc", "tried"], quality.loc["vqc", "control_tried"]) == (
-        4, 4, 4,
-    )  # fmt: skip
-    (answer,) = tables["answers"]["answer"].unique()
-    assert "untuned" not in answer and "unequal" not in answer
+    tables = factory.collect(CONFIG, tmp_path).tables
+    runs, quality = tables["runs"], tables["quality"].set_index("model")
+    trials = runs[runs["studies"] == "search"]
+    assert len(runs) == len(CONFIG.runs) and len(trials) == len(TRIALS)
+    assert trials.groupby("model")["chosen"].sum().tolist() == [1, 1]
+    assert runs["chosen"].count() == len(trials)
+    drawn = json.loads(trials[trials["model"] == "mlp"]["drawn"].iloc[0])
+    assert {*drawn} == {"learning_rate", "weight_decay", "width"}
+    assert {*trials["node_hours"]} == {1 / 60} and trials["test_accuracy"].isna().all()
+    assert provenance.of(runs)["cost"] == ["0.1 node-hours, 0 GPU-hours; searches 0.133 node-hours"]
+    # A trial is no answer.
+    assert quality["n"].tolist() == [3, 3]
+    assert quality.loc["vqc", ["budget", "control_budget"]].tolist() == ["4 trials, 4 min"] * 2
+    assert quality.loc["vqc", "settings"].startswith("learning rate ") and pd.isna(quality.loc["vqc", "why"])
 
 
 def test_a_missing_trial_is_missed_and_a_partial_report_does_without(tmp_path: Path) -> None:
@@ -45,8 +43,11 @@ def test_a_missing_trial_is_missed_and_a_partial_report_does_without(tmp_path: P
     (tmp_path / TRIALS[0].path).unlink()
     with pytest.raises(UserError, match="1 of 14 runs cannot be used"):
         factory.collect(CONFIG, tmp_path)
-    tables = factory.collect(factory.partial(CONFIG), tmp_path).written
-    assert len(tables["runs"]) == 6 and tables["trials"]["node_hours"].isna().sum() == 1
+    found = factory.collect(factory.partial(CONFIG), tmp_path)
+    runs, quality = found.tables["runs"], found.tables["quality"].set_index("model")
+    assert runs["status"].value_counts().to_dict() == {"completed": 13, "missing": 1} and not found.complete
+    # The choice is believed without it, and costs what is known.
+    assert quality.loc[TRIALS[0].model, "budget"] == "4 trials, 3 min"
 
 
 def test_status_has_the_trials_of_a_point_in_a_line_and_plan_counts_them(

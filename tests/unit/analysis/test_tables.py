@@ -1,20 +1,21 @@
-"""Collecting records: what is trusted, what is named and refused, and what the tables then hold."""
+"""Collecting records: what is trusted, what is named and refused, what the tables then hold, and that their files lose nothing."""
 
 from __future__ import annotations
 
-import csv
-import io
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
+import pandas as pd
 import pytest
 from msgspec.structs import replace
 
 from ketscale import analysis
-from ketscale.analysis import columns
+from ketscale.analysis import columns, completeness, figures, report
+from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.columns import TABLES, Trained
+from ketscale.analysis.drawing import style
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
@@ -35,11 +36,12 @@ RUNS = sorted(CONFIG.runs)
 FIRST = next(run for run in RUNS if run.protocol == "timing")
 
 
-def collected(results: Path, config: Config = CONFIG) -> dict[str, list[dict[str, str]]]:
-    """Every table after `collect`, by name."""
-    factory.collect(config, results)
-    texts = {name: (results / f"tables/{name}.csv").read_text() for name in TABLES}
-    return {name: list(csv.DictReader(io.StringIO(text))) for name, text in texts.items()}
+def collected(results: Path, config: Config = CONFIG) -> dict[str, pd.DataFrame]:
+    """The tables, with text for what is missing."""
+    return {
+        name: frame.astype(object).fillna("")
+        for name, frame in factory.collect(config, results).tables.items()
+    }
 
 
 def only(run: Run, **changes: Any) -> factory.Change:
@@ -47,19 +49,30 @@ def only(run: Run, **changes: Any) -> factory.Change:
     return lambda other: changes if other == run else {}
 
 
-def state(found: Mapping[str, list[dict[str, str]]], run: Run) -> tuple[str, str]:
+def state(found: dict[str, pd.DataFrame], run: Run) -> tuple[str, str]:
     """The run's state and the reason."""
-    row = next(row for row in found["completeness"] if row["run"] == f"results/{run.path}")
-    return row["state"], row["why"]
+    (row,) = (row for row in found["runs"].to_dict("records") if Run.of(row) == run)
+    return row["status"], row["why"]
+
+
+def used(found: dict[str, pd.DataFrame], study: str = "strong") -> list[tuple[str, int, int, int]]:
+    """Of each point of a study of speed the layout, and how many seeds are in its time, failed, and have no record."""
+    rows = found["speed"][found["speed"]["study"] == study]
+    return [tuple(row) for row in rows[["layout", "n", "failed", "absent"]].values.tolist()]
+
+
+ALL = [("cpu-n1r1t1", 3, 0, 0), ("mpi-n1r2t1", 3, 0, 0)]
 
 
 def test_a_complete_study_gives_one_row_a_run_and_every_table(tmp_path: Path) -> None:
     factory.write_all(CONFIG, tmp_path)
     found = collected(tmp_path)
-    assert len(found["runs"]) == len(found["completeness"]) == len(RUNS)
-    assert {row["state"] for row in found["completeness"]} == {"completed"}
-    assert [row["layout"] for row in found["scaling"]] == ["cpu-n1r1t1", "mpi-n1r2t1"]
-    assert {row["parity"] for row in found["scaling"]} == {"held fp32"}
+    assert {path.stem for path in (tmp_path / "tables").glob("*.csv")} == {*TABLES}
+    assert len(found["runs"]) == len(RUNS) and {*found["runs"]["status"]} == {"completed"}
+    assert {*found["runs"]["studies"]} == {"strong", "accuracy"}
+    assert used(found) == ALL and {*found["speed"]["parity"]} == {"held fp32"}
+    # Epochs are those of studies of accuracy alone, two fewer with every seed.
+    assert found["history"].groupby(["model", "seed"]).size().tolist() == [30, 28, 26] * 2
 
 
 def test_missing_runs_stop_the_collection_and_both_ways_on_are_named(tmp_path: Path) -> None:
@@ -67,7 +80,8 @@ def test_missing_runs_stop_the_collection_and_both_ways_on_are_named(tmp_path: P
     with pytest.raises(UserError) as raised:
         collected(tmp_path)
     text = str(raised.value)
-    assert text.startswith("12 of 12 runs cannot be used (12 missing): results/runs/digits/mlp/")
+    assert text.startswith("12 of 12 runs cannot be used:\n12 missing: not run yet\n")
+    assert "such as results/runs/digits/mlp/" in text
     assert "--config partial=true" in text
     assert not (tmp_path / "tables").exists()
 
@@ -82,9 +96,9 @@ def test_a_partial_collection_shows_what_is_missing_and_the_last_line_of_its_log
     assert state(found, logged) == ("missing", "ketscale: no MPI library found")
     other = next(run for run in RUNS if run.seed == 1 and run != logged)
     assert state(found, other) == ("missing", "not run yet")
-    assert {row["n"] for row in found["scaling"]} == {"2"}
-    assert {row["absent"] for row in found["scaling"]} == {"1"}
-    assert len(found["runs"]) == len(RUNS) - 4
+    assert used(found) == [("cpu-n1r1t1", 2, 0, 1), ("mpi-n1r2t1", 2, 0, 1)]
+    assert len(found["runs"]) == len(RUNS) and (found["quality"]["n"] == 2).all()
+    assert found["answers"]["notes"].str.contains("Of 6 runs, 2 missing.").all()
 
 
 def test_a_record_of_another_config_is_stale(tmp_path: Path) -> None:
@@ -95,46 +109,45 @@ def test_a_record_of_another_config_is_stale(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="6 stale"):
         collected(tmp_path, changed)
     found = collected(tmp_path, factory.partial(changed))
-    assert state(found, FIRST)[0] == "stale"
-    assert FIRST.protocol not in {row["protocol"] for row in found["runs"]}
+    assert state(found, FIRST)[0] == "stale" and found["speed"].empty and len(found["quality"]) == 2
+    assert found["answers"].set_index("study")["verdict"].loc["strong"] == "missing"
 
 
-def test_a_timed_run_that_went_on_from_a_checkpoint_is_missing_and_in_no_other_table(tmp_path: Path) -> None:
-    factory.write_all(CONFIG, tmp_path)
-    path = tmp_path / FIRST.path
+def resumed(results: Path) -> None:
+    path = results / FIRST.path
     made = json.loads(path.read_text())
     del made["digest"]
     path.write_text(json.dumps(factory.sealed({**made, "resumed": 1})))
-    with pytest.raises(UserError, match=r"1 missing.*: it is timed, but was stopped in between"):
-        collected(tmp_path, CONFIG)
-    found = collected(tmp_path, PARTIAL)
-    assert state(found, FIRST)[0] == "missing"
-    assert len(found["runs"]) == len(RUNS) - 1
 
 
-def test_a_record_on_other_features_is_stale(tmp_path: Path) -> None:
-    factory.write_all(CONFIG, tmp_path, only(FIRST, features_hash="0" * 64))
-    found = collected(tmp_path, PARTIAL)
-    assert state(found, FIRST)[0] == "stale" and "other features" in state(found, FIRST)[1]
-
-
-def test_a_record_whose_axes_are_not_its_paths_is_refused(tmp_path: Path) -> None:
-    factory.write_all(CONFIG, tmp_path)
+def moved(results: Path) -> None:
     other = next(run for run in RUNS if run.seed == 1 and run.protocol == FIRST.protocol)
-    (tmp_path / FIRST.path).write_bytes((tmp_path / other.path).read_bytes())
-    found = collected(tmp_path, PARTIAL)
-    assert state(found, FIRST) == ("refused", "the axes in the record differ from those in its path")
+    (results / FIRST.path).write_bytes((results / other.path).read_bytes())
 
 
-def test_a_record_that_breaks_parity_is_refused_and_in_no_other_table(tmp_path: Path) -> None:
-    broken = next(run for run in RUNS if run.backend == "mpi")
-    factory.write_all(CONFIG, tmp_path, only(broken, losses=[9.0] * 20))
-    with pytest.raises(UserError, match="1 refused"):
+@pytest.mark.parametrize(
+    ("change", "damage", "status", "why"),
+    [
+        ({}, resumed, "missing", "it is timed, but was stopped in between"),
+        ({"features_hash": "0" * 64}, None, "stale", "other features"),
+        ({}, moved, "refused", "the axes in the record differ from those in its path"),
+        ({"losses": [9.0] * 20}, None, "refused", "losses"),
+    ],
+)  # fmt: skip
+def test_a_record_that_cannot_be_trusted_is_named_and_in_no_study(
+    change: dict[str, Any], damage: Any, status: str, why: str, tmp_path: Path
+) -> None:
+    run = next(run for run in RUNS if run.backend == "mpi") if "losses" in change else FIRST
+    factory.write_all(CONFIG, tmp_path, only(run, **change))
+    if damage:
+        damage(tmp_path)
+    with pytest.raises(UserError, match=f"1 {status}"):
         collected(tmp_path)
     found = collected(tmp_path, PARTIAL)
-    assert state(found, broken)[0] == "refused"
-    assert len(found["runs"]) == len(RUNS) - 1
-    assert [row["held"] for row in found["parity"] if row["run"] == f"results/{broken.path}"] == ["False"]
+    assert state(found, run)[0] == status and why in state(found, run)[1]
+    assert used(found) == [
+        (layout, n - (layout == run.layout), 0, int(layout == run.layout)) for layout, n, *_ in ALL
+    ]
 
 
 def test_diverged_and_out_of_memory_runs_are_results(tmp_path: Path) -> None:
@@ -147,7 +160,7 @@ def test_diverged_and_out_of_memory_runs_are_results(tmp_path: Path) -> None:
     found = collected(tmp_path)
     assert state(found, timed[0]) == ("diverged", "loss is NaN at step 7")
     assert state(found, timed[1]) == ("out_of_memory", "17 GB asked for")
-    assert (found["scaling"][0]["n"], found["scaling"][0]["failed"]) == ("1", "2")
+    assert used(found) == [("cpu-n1r1t1", 1, 2, 0), ALL[1]]
 
 
 @pytest.mark.parametrize(
@@ -157,12 +170,10 @@ def test_mixed_code_is_warned_of_if_a_run_imported_it(tmp_path: Path, imported: 
     """Another commit may have changed docs, or a module that no other run imported."""
     other = {"version": "0.1.0", "hash": "h", "imported": imported, "commit": "b" * 40, "dirty": True}
     factory.write_all(CONFIG, tmp_path, only(FIRST, code=other))
-    found = collected(tmp_path)
-    assert {row["code"] for row in found["runs"]} == {"0.1.0 aaaaaaaaaa", "0.1.0 bbbbbbbbbb+dirty"}
-    warning = found["completeness"][0]
-    assert (warning["state"] == "warning") == warns
-    if warns:
-        assert "0.1.0 aaaaaaaaaa (11 runs), 0.1.0 bbbbbbbbbb+dirty (1 run)" in warning["why"]
+    runs = factory.collect(CONFIG, tmp_path).tables["runs"]
+    assert {*runs["code"]} == {"0.1.0 aaaaaaaaaa", "0.1.0 bbbbbbbbbb+dirty"}
+    codes = "0.1.0 aaaaaaaaaa (11 runs), 0.1.0 bbbbbbbbbb+dirty (1 run)"
+    assert completeness.warning(runs).endswith(codes) if warns else completeness.warning(runs) == ""
 
 
 @pytest.mark.parametrize(
@@ -177,12 +188,46 @@ def test_it_is_shown_that_threads_shared_cores(ranks: list[bool | None], shared:
 
 
 def test_a_seed_that_another_study_ran_is_not_counted_as_absent_or_present(tmp_path: Path) -> None:
-    one = {
-        "kind": "simulator",
-        "question": "?",
-        "axes": factory.point(simulator=["fused", "default.qubit"], seed=0),
-    }
-    config = factory.small_config({"strong": STRONG, "one": one})
+    axes = factory.point(simulator=["fused", "default.qubit"], seed=0)
+    config = factory.small_config(
+        {"strong": STRONG, "one": {"kind": "simulator", "question": "?", "axes": axes}}
+    )
     factory.write_all(config, tmp_path)
-    rows = [row for row in collected(tmp_path, config)["scaling"] if row["study"] == "one"]
-    assert {row["absent"] for row in rows} == {"0"}
+    assert {absent for *_, absent in used(collected(tmp_path, config), "one")} == {0}
+
+
+def test_a_value_of_no_column_is_no_row() -> None:
+    with pytest.raises(ValueError, match=r"speed: no columns \['spead'\]"):
+        columns.SPEED.frame([{"study": "strong", "spead": 1.0}], CONFIG)
+
+
+HARD = {
+    "studies": "a b", "why": 'said "no",\nand\ttwice', "precision": "1e5", "features": "NA", "mistake": "null",
+    "busy_why": " ", "host": "007", "gpus": "nan", "slurm_job_id": "1_2", "step_s": 0.1 + 0.2, "data_s": 5e-324,
+    "startup_s": 1.7976931348623157e308, "seed": 2**53 + 1, "quiet": True, "timed": False,
+}  # fmt: skip
+
+
+def test_a_file_of_a_table_loses_nothing_of_hard_values(tmp_path: Path) -> None:
+    """Names that are numbers or words for nothing, numbers at the ends of what there is, and rows that lack a value."""
+    table = columns.RUNS
+    for number, rows in enumerate(([HARD], [HARD, {"seed": 1}], [{"seed": 1}, {"quiet": False}], [])):
+        frame, file = table.frame(rows, CONFIG), tmp_path / f"{number}.csv"
+        file.write_bytes(columns.csv(frame))
+        pd.testing.assert_frame_equal(table.read(file, CONFIG), frame, check_exact=True)
+
+
+@pytest.mark.parametrize("fate", ["whole", "some", "none"])
+def test_tables_that_were_read_are_those_that_were_made_and_so_are_figures_and_page(
+    fate: str, tmp_path: Path
+) -> None:
+    config = factory.partial(factory.default_config())
+    factory.write_all(config, tmp_path, factory.fates()[fate])
+    report.tables(config, tmp_path)
+    made, read = Analysed.of(config, tmp_path), Analysed.read(config, tmp_path)
+    for name, frame in made.tables.items():
+        pd.testing.assert_frame_equal(read.tables[name], frame, check_exact=True, obj=name)
+    assert report.rendered(read, tmp_path) == report.rendered(made, tmp_path)
+    with patch.object(style, "_saved", lambda figure, *_: style.plt.close(figure) or {}):
+        drawn = [figures.drawn(each, tmp_path) for each in (made, read)]
+    assert drawn[0] == drawn[1] and bool(drawn[0]) == (fate != "none")

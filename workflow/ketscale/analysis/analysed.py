@@ -72,7 +72,7 @@ class Analysed:
                 made["answers"][-1]["notes"] += "".join(f"\n{note}" for note in unlike_steps(used))
             made[kind.table] += rows
             made["fits"] += fits
-        return cls(config, {name: columns.TABLES[name].frame(rows, config) for name, rows in made.items()})
+        return cls(config, {name: table.frame(made[name], config) for name, table in columns.TABLES.items()})
 
     @classmethod
     def read(cls, config: Config, results: Path) -> Analysed:

@@ -134,7 +134,7 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
 def is_ratio(tests: Tests, control: Tests, metric: Metric) -> bool:
     """Whether two sides are compared by their ratio: a metric that is no share, all of whose values are positive."""
     values = [test.value for side in (tests, control) for test in side.values()]
-    return not metric.is_share and min(values) > 0
+    return not metric.is_share and min(values, default=0) > 0
 
 
 def wilson(share: float, count: float, level: float = LEVEL) -> tuple[float, float]:

@@ -86,15 +86,15 @@ class Overall:
 
         It is none that seeds which failed would overturn, and none if they leave most data sets undecided.
         """
-        words = {head.verdict for head in self.heads.values()}
-        if not words:
-            return verdicts.MISSING, "no data set has both a model and a control with a result"
         failing = [
             task for task in self.tasks
             if (self.heads[task].verdict == verdicts.FAILED if task in self.heads else self.lost(task))
         ]  # fmt: skip
         if 2 * len(failing) > len(self.tasks):
             return verdicts.FAILED, "seeds failed on most data sets"
+        words = {head.verdict for head in self.heads.values()}
+        if not words:
+            return verdicts.MISSING, "no data set has both a model and a control with a result"
         typical = self._ranked(self.plain)
         if typical is None or typical.low is None:
             alike = len(words) == 1 and len(self.heads) == len(self.tasks)
@@ -154,6 +154,13 @@ class Overall:
             if models and all(self._score(task, name) == -math.inf for name in models):
                 return sign
         return 0.0
+
+    def has_failed(self, each: Configuration) -> bool:
+        """Whether its side of a data set failed, so that the data set has no comparison."""
+        lost = self.lost(each.task)
+        return (
+            each.task not in self.heads and lost != 0 and self.is_control(each.model, each.task) == (lost > 0)
+        )
 
     def is_control(self, model: str, task: Task) -> bool:
         """Whether a model is the control of another one of a data set."""

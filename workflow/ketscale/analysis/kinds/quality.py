@@ -7,7 +7,7 @@ model has one verdict, of the configuration that `selection` chose.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -58,22 +58,27 @@ def rows(
 
 
 def configurations(study: Study, collected: Collected) -> list[Configuration]:
-    """The configurations of a study that have a record. Splits of the same data are one data set."""
+    """The configurations of a study that have a record, sorted. Splits of the same data are one data set."""
     groups: dict[Point, list[Row]] = {}
     for key in dict.fromkeys(map(point_of, study.runs)):
         if key in collected.points:
             groups.setdefault((collected.config.data(key[0]), *key[1:]), []).extend(collected.points[key])
-    return [Configuration.of(key, group, collected) for key, group in groups.items()]
+    return [Configuration.of(key, group, collected) for key, group in sorted(groups.items())]
 
 
 def table(
-    study: Study, made: Sequence[Configuration], compared: Sequence[Comparison], collected: Collected
+    study: Study,
+    made: Sequence[Configuration],
+    compared: Sequence[Comparison],
+    collected: Collected,
+    failed: Collection[Point] = (),
 ) -> list[QualityRow]:
-    """The rows of a study's configurations, of which those that are compared are chosen."""
+    """The rows of a study's configurations, of which those that are compared are chosen; those at `failed` have this verdict."""
     chosen = {one.of.point: one for one in compared}
     config = collected.config
     found = [
         _reached(study, each, collected)
+        | ({"verdict": verdicts.FAILED} if each.point in failed else {})
         | ({} if (one := chosen.get(each.point)) is None else _compared(one, compared, collected))
         for each in made
     ]
@@ -279,6 +284,7 @@ def over_data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
     compared = [
         _against_best(one, tasks, config)
         for one in comparisons(made, study, collected, lambda config, model: True)
+        if one.of.tests
     ]
     able: dict[Task, list[Configuration]] = {}
     for one in compared:
@@ -291,10 +297,13 @@ def over_data_sets(study: Study, collected: Collected) -> Iterator[QualityRow]:
         else replace(one, verdict="", why="")
         for one in compared
     ]
-    about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
     overall = Overall.of(config, tasks, made, compared)
+    # The first of each data set.
+    failed = {each.task: each.point for each in reversed(made) if overall.has_failed(each)}
+    rows = table(study, made, compared, collected, failed.values())
+    about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
     whole, *ranks = ({**about, **row} for row in overall.rows())
-    yield from (whole, *table(study, made, compared, collected), *ranks)
+    yield from (whole, *rows, *ranks)
 
 
 def _against_best(one: Comparison, tasks: dict[Task, set[str]], config: Config) -> Comparison:

@@ -277,8 +277,8 @@ def comparisons(
     """Each model of each task at its best configuration, with the best of its controls, and why no interval can decide.
 
     eligible: whether a model of this name is compared; a control need not be. The others have no verdict, and neither has
-    what is nothing but a control, even if nothing that it controls has a result. Controls of which every seed failed are
-    compared if there is no other: nothing stands in for them.
+    what is nothing but a control, even if nothing that it controls has a result. Models of which every seed failed, and
+    controls, are compared if there is no other configuration: nothing stands in for them.
     """
     config = collected.config
     asked = {(config.data(run.workload), run.model) for run in study.runs}
@@ -318,6 +318,11 @@ def comparisons(
         for one in made
         if one.to or (alone(one) and eligible(config, one.of.model))
     ]
+    known = {(each.task, each.model) for each in models}
+    for each in sorted(lost, key=_name):
+        if (each.task, each.model) not in known and (to := control(each)):
+            known.add((each.task, each.model))
+            compared.append(Comparison(each, to))
     for number, one in enumerate(compared):
         verdict, why = one.undecided()
         compared[number] = replace(one, verdict=verdict, why=why)

@@ -1,0 +1,138 @@
+"""Whether the tables of a folder are those of the config, the records and the data that are there."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from unittest.mock import patch
+
+import pytest
+import yaml
+
+from ketscale import analysis, cli
+from ketscale.analysis import analysed, currency, report
+from ketscale.config import Config
+from ketscale.jobs import baselines
+from tests import records_factory as factory
+
+LAYOUTS = ["cpu-n1r1t1", "mpi-n1r2t1", "mpi-n1r4t1"]
+STRONG = {"kind": "strong", "question": "Do two ranks pay?", "axes": factory.point(backend=LAYOUTS)}
+GIVEN = factory.small_study({"strong": STRONG}, title="Config A")
+CONFIG = analysis.of(GIVEN)
+PARTIAL = factory.partial(CONFIG)
+FIRST, *_, LAST = CONFIG.runs
+
+
+@pytest.fixture(scope="module")
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with config.yaml and results of it, tables, figures and page included."""
+    project = tmp_path_factory.mktemp("made")
+    (project / "config.yaml").write_text(yaml.safe_dump(GIVEN))
+    factory.write_all(CONFIG, project / "results")
+    with pytest.MonkeyPatch.context() as patched:
+        patched.chdir(project)
+        assert cli.main(["report"]) == 0
+    return project
+
+
+@pytest.fixture
+def made(made_once: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of its results; the folder around them is the current one."""
+    shutil.copytree(made_once, tmp_path / "made")
+    monkeypatch.chdir(tmp_path / "made")
+    return Path("results")
+
+
+def other(made: Path, config: Config = CONFIG) -> bool:
+    """Whether it is said that the tables are of something else."""
+    return "made of another config, other records or data" in (currency.outdated(config, made) or "")
+
+
+def test_what_is_as_it_was_made_is_current_and_would_be_the_same(made: Path, made_once: Path) -> None:
+    assert currency.outdated(CONFIG, made_once / "results") is None
+    assert currency.outdated(CONFIG, made) is None, "a copy"
+    before = {path: path.read_bytes() for path in made.rglob("*") if path.is_file()}
+    assert cli.main(["report"]) == 0
+    assert {path: path.read_bytes() for path in made.rglob("*") if path.is_file()} == before
+
+
+def test_another_config_is_named_and_figures_of_an_earlier_report_go(made: Path) -> None:
+    config = analysis.of({**factory.small_study({"other": STRONG}), "title": "Config A"})
+    assert other(made, config) and other(made, analysis.of({**GIVEN, "title": "Config B"}))
+    report.build(config, made)
+    assert currency.outdated(config, made) is None and other(made)
+    assert not (made / "figures/strong.svg").exists() and (made / "figures/other.svg").exists()
+
+
+def other_record(results: Path) -> object:
+    return factory.write(CONFIG, results, factory.record(CONFIG, FIRST, step_s=0.5))
+
+
+def other_baselines(results: Path) -> None:
+    file = baselines.path(CONFIG, results, FIRST.workload)
+    assert file is not None
+    baselines.write(file, factory.FEATURES, [baselines.Baseline("bigram", test=0.5)])
+
+
+FEATURES = "features/digits/features.json"
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        other_record,
+        other_baselines,
+        lambda results: (results / FIRST.path).unlink(),
+        lambda results: (results / FIRST.path).write_text("{"),
+        lambda results: (results / FEATURES).write_text(json.dumps({"hash": "0" * 64})),
+        lambda results: (results / FEATURES).unlink(),
+    ],
+)
+def test_other_records_or_data_need_other_tables(made: Path, change: Callable[[Path], object]) -> None:
+    change(made)
+    assert other(made)
+
+
+def test_tables_without_their_runs_are_left_alone_and_without_their_note_are_not(
+    made: Path, tmp_path: Path
+) -> None:
+    assert currency.outdated(CONFIG, tmp_path / "nothing") is None
+    note = made / currency.NOTE
+    text = note.read_text()
+    note.unlink()
+    assert f"{note}: is missing" in (currency.outdated(CONFIG, made) or "")
+    note.write_text(text)
+    shutil.rmtree(made / "runs")
+    assert currency.outdated(CONFIG, made) is None
+
+
+@pytest.mark.parametrize("name", ["kinds/quality.py", "report/page.html.j2"])
+def test_another_source_of_the_analysis_makes_other_tables(
+    name: str, made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sources = Path(analysis.__file__).parent
+    shutil.copytree(sources, tmp_path / "analysis", ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setattr(currency, "__file__", str(tmp_path / "analysis/currency.py"))
+    monkeypatch.setattr(currency, "_code", currency._code.__wrapped__)
+    assert currency.outdated(CONFIG, made) is None
+    (tmp_path / "analysis" / name).write_text("other")
+    assert other(made)
+
+
+def test_a_record_that_changes_or_comes_meanwhile_does_not_agree_with_the_tables(made: Path) -> None:
+    read = analysed.records.read
+
+    def slowly(config: Config, results: Path) -> object:
+        other_record(results)
+        return read(config, results)
+
+    with patch.object(analysed.records, "read", slowly):
+        report.tables(CONFIG, made)
+    assert other(made)
+    shutil.rmtree(made / LAST.folder)
+    report.tables(PARTIAL, made)
+    assert currency.outdated(PARTIAL, made) is None
+    factory.write(CONFIG, made, factory.record(CONFIG, LAST))
+    assert other(made, PARTIAL)
