@@ -84,6 +84,7 @@ def told(settings: dict[str, Any], results: Path, change: factory.Change) -> dic
 def test_verdicts_are_counted_and_seeds_named(tmp_path: Path) -> None:
     case = CASES["strong"]
     answer = told(case.settings, tmp_path, lambda run: {"step_s": case.step_s(run)})
+    assert answer["answer"].startswith("Two MPI ranks: faster, 1.6 times as fast as one core (")
     assert answer["answer"].endswith("Of 3 comparisons: 1 faster, 1 slower, 1 same.")
     assert answer["n"] == 3 and pd.isna(answer["notes"])
 

@@ -85,9 +85,10 @@ def rows(kind: Speed, study: Study, collected: Collected) -> Iterator[dict[str, 
         }
         if kind.by_time:
             place = {work: number for number, work in enumerate(dict.fromkeys(map(_place, points)))}
-            points = dict(
-                sorted(points.items(), key=lambda one: (place[_place(one[0])], _step(one[1]) or math.inf))
-            )
+            rank = {key: (_late(group), _step(group) or math.inf) for key, group in points.items()}
+            points = {
+                key: points[key] for key in sorted(points, key=lambda key: (place[_place(key)], *rank[key]))
+            }
         alone, references, made = _single_processes(here.points), kind.reference(points, here, study), []
         for key, group in points.items():
             # What was measured elsewhere is not absent.
