@@ -34,7 +34,7 @@ WORDS = {
 }  # fmt: skip
 PROPORTION = {"less than in proportion", "about in proportion", "more than in proportion", "undecided"}
 GOLDEN: dict[tuple[str, str], list[Any]] = defaultdict(list)
-for line in lzma.open(ROOT / "tests/data/golden.jsonl.xz", "rt"):
+for line in lzma.decompress((ROOT / "tests/data/golden.jsonl.xz").read_bytes()).splitlines():
     name, fate, *row = json.loads(line)
     GOLDEN[name, fate].append(row)
 
