@@ -137,8 +137,8 @@ class Configuration:
     @property
     def failures(self) -> str:
         """How many of its seeds failed, in words; '' of none."""
-        every = counted(len(self.failed) + len(self.tests), "seed")
-        return f"{len(self.failed)} of {every} of {self.model} failed" if self.failed else ""
+        every = len(self.failed) + len(self.tests)
+        return f"{len(self.failed)} of {counted(every, 'seed')} of {self.model} failed" if self.failed else ""
 
     def estimate(self) -> Estimate | None:
         """The headline metric on test data; None if its runs cannot be joined."""
