@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import re
-import zipfile
 from collections.abc import Callable
 from html.parser import HTMLParser
 from itertools import pairwise
@@ -44,7 +42,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return None if run.simulator == "qiskit" else diverged if (run.size, run.seed) == ("q4-l6", 1) else {}
 
     factory.write_all(CONFIG, root, change)
-    report.build(CONFIG, root, zipped=True)
+    report.build(CONFIG, root)
     return root
 
 
@@ -98,19 +96,6 @@ def test_every_study_has_its_answer_and_its_verdict_which_the_page_explains(resu
 def test_the_config_of_the_page_makes_the_same_runs() -> None:
     again = factory.analysis.of(yaml.safe_load(provenance.config_text(CONFIG)))
     assert set(again.runs) == set(CONFIG.runs) and again.text == CONFIG.text
-
-
-def test_the_file_to_send_has_all_that_its_page_leads_to(results: Path) -> None:
-    with zipfile.ZipFile(io.BytesIO((results / "report.zip").read_bytes())) as sent:
-        files = {name: sent.read(name) for name in sent.namelist()}
-        # Readable, once unpacked.
-        assert {entry.external_attr >> 16 for entry in sent.infolist()} == {0o644}
-    found = Page(files["report.html"].decode())
-    assert found.files and found.files <= set(files)
-    assert "tables/config.json" in files and f"figures/{CONFIG.studies[0].name}.svg" in files
-    digests = dict(line.split("  ")[::-1] for line in files["records.sha256"].decode().splitlines())
-    records = {path.relative_to(results).as_posix(): path for path in results.glob("runs/**/metrics.json")}
-    assert digests == {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in records.items()}
 
 
 def test_every_figure_has_its_files_and_there_is_no_other(results: Path) -> None:

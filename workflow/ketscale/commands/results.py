@@ -35,9 +35,6 @@ def add(command: Add) -> None:
         help="make only these: the tables of the records, the figures of the tables, or the page of both",
     )
     report.add_argument(
-        "--zip", action="store_true", help="also write report.zip, the report in one file to send"
-    )
-    report.add_argument(
         "--style",
         choices=("page", "paper"),
         default="page",
@@ -109,7 +106,7 @@ def _report(options: argparse.Namespace) -> None:
     if options.only:
         report.PARTS[options.only](config, results)
         return
-    report.build(config, results, zipped=options.zip)
+    report.build(config, results)
     print("\n".join([*terminal.answers(results), f"report: {results / report.PAGE}"]))
 
 

@@ -56,8 +56,7 @@ class Regression(Supervised):
             found["chance"] = scores.rmse(truth, self._mean.expand_as(truth))
             found["mae"] = float((predicted - truth).abs().mean())
             found["r2"] = scores.r2(truth, predicted)
-            if truth.shape[1] > 1:
-                found["errors"] = (predicted - truth).square().mean(0).sqrt().tolist()
+            found |= {"errors": (predicted - truth).square().mean(0).sqrt().tolist()} if truth.shape[1] > 1 else {}
         return found
 
     def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import zipfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,13 +9,11 @@ from ketscale.analysis import currency, figures
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.report.page import rendered
 from ketscale.config import Config
-from ketscale.files import clear, sha256, write_atomic
+from ketscale.files import clear, write_atomic
 
 __all__ = ["PAGE", "PARTS", "build", "papers", "rendered"]
 
-PAGE, ZIP, PAPERS = "report.html", "report.zip", "paper"
-# What `sha256sum --check` reads in a results folder.
-RECORDS = "records.sha256"
+PAGE, PAPERS = "report.html", "paper"
 
 
 def tables(config: Config, results: Path) -> None:
@@ -60,44 +56,14 @@ def page(config: Config, results: Path) -> None:
 PARTS = {"tables": tables, "figures": draw, "page": page}
 
 
-def build(config: Config, results: Path, zipped: bool = False) -> None:
-    """Write tables, figures and page of the records below `results`; also one file of all of them to send, if asked for.
+def build(config: Config, results: Path) -> None:
+    """Write tables, figures and page of the records below `results`.
 
     Raises:
         UserError: a run is missing, stale or refused, and the config is not `partial`.
     """
     for part in PARTS.values():
         part(config, results)
-    if zipped:
-        analysed = Analysed.read(config, results)
-        paths = [
-            path for folder in (results / "tables", results / figures.FOLDER) for path in folder.iterdir()
-        ]
-        files = {str(path.relative_to(results)): path.read_bytes() for path in paths}
-        records = {
-            run.path: sha256(results / run.path) for run in config.runs if (results / run.path).exists()
-        }
-        write_atomic(
-            results / ZIP, archive({**files, PAGE: rendered(analysed, results, records=False)}, records)
-        )
-
-
-def archive(files: Mapping[str, bytes], records: Mapping[str, str]) -> bytes:
-    """A ZIP file, equal for equal contents.
-
-    Args:
-        files: by their paths in it; the page leads to no record.
-        records: the SHA-256 of each record, by its path in the results folder.
-    """
-    digests = "".join(f"{digest}  {path}\n" for path, digest in sorted(records.items()))
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as made:
-        for name, content in sorted({**files, RECORDS: digests.encode()}.items()):
-            # Without a date, which would be the time of this call.
-            entry = zipfile.ZipInfo(name)
-            entry.external_attr = 0o644 << 16
-            made.writestr(entry, content, zipfile.ZIP_DEFLATED)
-    return buffer.getvalue()
 
 
 def papers(config: Config, results: Path) -> None:

@@ -59,8 +59,8 @@ class Chapter:
     picture: Picture | None
 
 
-def rendered(analysed: Analysed, results: Path, records: bool = True) -> bytes:
-    """The page of a results folder. records: whether the records are where the page can lead to them."""
+def rendered(analysed: Analysed, results: Path) -> bytes:
+    """The page of a results folder."""
     config, known, tables = analysed.config, kinds(analysed.config.families), analysed.tables
     room, rows = Room(FIGURES_BYTES), Room(ROWS_BYTES)
 
@@ -106,7 +106,7 @@ def rendered(analysed: Analysed, results: Path, records: bool = True) -> bytes:
             warning=completeness.warning(tables["runs"]),
             chapters=chapters,
             overviews=[made for each in figures.overviews(config) if (made := picture(each.name, each))],
-            listing=_runs(analysed, records, rows),
+            listing=_runs(analysed, rows),
             runs=tables["runs"],
             provenance=provenance,
             counted=counted,
@@ -135,7 +135,7 @@ def _state(runs: Any) -> str:
     return f"{counted(len(runs), 'run')}: {listed(counts)}" if counts else "no runs"
 
 
-def _runs(analysed: Analysed, records: bool, room: Room) -> Table:
+def _runs(analysed: Analysed, room: Room) -> Table:
     """Every run of the studies: its record, its state, what it measured; those without a record first."""
     numbers = [column for column in columns.RUNS.columns(analysed.config) if column.shown]
     heads = [
@@ -145,7 +145,7 @@ def _runs(analysed: Analysed, records: bool, room: Room) -> Table:
     made: list[list[Cell]] = []
     for row in columns.rows(analysed.tables["runs"]):
         name, status = Run.of(row).name, str(row["status"])
-        linked: Cell = [name] if status not in completeness.FAULTS and records else name
+        linked: Cell = [name] if status not in completeness.FAULTS else name
         why = cells.text(row["why"]) or cells.text(row["busy_why"])
         values = [shown(row[column.name], column.factor) for column in numbers]
         made.append([linked, status.replace("_", " "), *values, why, cells.text(row["studies"])])
