@@ -2,7 +2,8 @@
 
 The rows in tests/data/golden.jsonl.xz were made by that commit from the same made-up records: whole, and with missing, busy
 and diverged seeds. What is meant to differ: the verdict of a sweep of a size is on the time of its step (it was on its growth in
-proportion), and a study of simulators of which nothing was timed says "missing" where it said nothing.
+proportion), a study of simulators of which nothing was timed says "missing" where it said nothing, and so does a model of which
+every seed failed: "failed".
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ WORDS = {
 }  # fmt: skip
 PROPORTION = {"less than in proportion", "about in proportion", "more than in proportion", "undecided"}
 GOLDEN: dict[tuple[str, str], list[Any]] = defaultdict(list)
-for line in lzma.open(ROOT / "tests/data/golden.jsonl.xz", "rt"):
+for line in lzma.decompress((ROOT / "tests/data/golden.jsonl.xz").read_bytes()).splitlines():
     name, fate, *row = json.loads(line)
     GOLDEN[name, fate].append(row)
 
@@ -67,12 +68,16 @@ def test_effects_intervals_and_verdicts_are_as_they_were(name: str, fate: str, t
     for study, kind, on, point, effect, low, high, verdict in GOLDEN[name, fate]:
         if point is None:
             rows = [row for row in others if row["study"] == study and alike(row["effect"], effect)]
-            assert effect is None or any(alike(row["low"], low) and known(row["verdict"]) in WORDS[verdict] for row in rows)
+            assert effect is None or any(
+                alike(row["low"], low) and known(row["verdict"]) in WORDS[verdict] for row in rows
+            )
             continue
         row = at_point[study, on, *point]
         assert all(map(alike, (row["effect"], row["low"], row["high"]), (effect, low, high))), row["point"]
         word = known(row["verdict"]) or ""
         if verdict in PROPORTION:
             assert word in {"slower", "faster", *OPEN}
+        elif (verdict, word) == ("", "failed"):
+            assert row["failed"] > 0 and row["n"] == 0, row["point"]
         elif not (kind == "simulator" and word == "missing"):
             assert word in WORDS[verdict], (row["point"], verdict, word)

@@ -51,7 +51,13 @@ def test_damaged_baselines_are_fitted_again_before_the_report(finished: Path) ->
     file = finished / "results/baselines/digits.json"
     file.write_text("{}")
     os.utime(file, (1_000_000_000, 1_000_000_000))  # contents decide
-    assert planned(run_in(finished, *LOCAL, "-n")) == {"baseline": 1, "tabulate": 1, "draw": 1, "write_page": 1, "all": 1}
+    assert planned(run_in(finished, *LOCAL, "-n")) == {
+        "baseline": 1,
+        "tabulate": 1,
+        "draw": 1,
+        "write_page": 1,
+        "all": 1,
+    }
     run_in(finished, *LOCAL)
     assert [call["command"] for call in calls(finished)] == ["baseline", *["report"] * 3]
     assert planned(run_in(finished, *LOCAL, "-n")) == {}

@@ -70,7 +70,7 @@ def test_a_complete_study_gives_one_row_a_run_and_every_table(tmp_path: Path) ->
     assert {path.stem for path in (tmp_path / "tables").glob("*.csv")} == {*TABLES}
     assert len(found["runs"]) == len(RUNS) and {*found["runs"]["status"]} == {"completed"}
     assert {*found["runs"]["studies"]} == {"strong", "accuracy"}
-    assert used(found) == ALL and {*found["speed"]["parity"]} == {"held fp32"}
+    assert used(found) == ALL and {*found["speed"]["parity"]} == {"fp32"}
     # Epochs are those of studies of accuracy alone, two fewer with every seed.
     assert found["history"].groupby(["model", "seed"]).size().tolist() == [30, 28, 26] * 2
 

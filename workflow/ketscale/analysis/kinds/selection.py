@@ -21,6 +21,7 @@ from ketscale.analysis.points import Group, Point, Row
 from ketscale.config import Config, Metric
 from ketscale.grid import Run, Study
 from ketscale.jobs.baselines import Baselines
+from ketscale.words import counted
 
 # A test of which more than this share may be known from training decides nothing.
 KNOWN_WITHIN = 0.05
@@ -137,7 +138,7 @@ class Configuration:
     def failures(self) -> str:
         """How many of its seeds failed, in words; '' of none."""
         every = len(self.failed) + len(self.tests)
-        return f"{len(self.failed)} of {every} seeds of {self.model} failed" if self.failed else ""
+        return f"{len(self.failed)} of {counted(every, 'seed')} of {self.model} failed" if self.failed else ""
 
     def estimate(self) -> Estimate | None:
         """The headline metric on test data; None if its runs cannot be joined."""
