@@ -8,7 +8,7 @@ import pandas as pd
 
 NOBODY_SAYS = (
     r"(?<![\d.])1 times\b", r"(?<!\d)0?\.\d+ times (as|higher|lower)\b", r"\ball 1\b", r"-0\.0\b", r"\bnan\b", r"\bNone\b(?! of)", r"\binf\b",
-    r"(?<![\d.])1 (comparisons|runs|points|qubits|circuit layers|seeds)\b", r"  ", r"\(\)", r": \.", r", \.", r"\.\.",
+    r"(?<![\d.])(?<!of )1 (comparisons|runs|points|qubits|circuit layers|seeds)\b", r"  ", r"\(\)", r": \.", r", \.", r"\.\.",
 )  # fmt: skip
 
 
