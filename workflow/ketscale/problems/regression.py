@@ -47,10 +47,7 @@ class Regression(Supervised):
         """
         truth, predicted = self._numbers[self.rows(split)], self.predicted(outputs)
         scaled = (predicted - truth) / self._deviation
-        found: dict[str, Any] = {
-            "loss": float(scaled.square().mean()),
-            "rmse": scores.rmse(truth, predicted),
-        }
+        found: dict[str, Any] = {"loss": float(scaled.square().mean()), "rmse": scores.rmse(truth, predicted)}
         if full:
             found["count"] = len(truth)
             found["chance"] = scores.rmse(truth, self._mean.expand_as(truth))
