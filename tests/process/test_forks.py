@@ -33,8 +33,9 @@ sys.exit("stopped")
 
 
 @pytest.fixture
-def program(tmp_path: Path) -> Any:
-    """A program of these lines, forked or started."""
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """A program of these lines, forked or started. It has the server's variables, or it would always be started."""
+    monkeypatch.delenv("PYTHONPATH", raising=False)
 
     def made(text: str, forked: bool = True) -> list[str]:
         script = tmp_path / "script.py"

@@ -53,7 +53,8 @@ class Regression(Supervised):
             found["chance"] = scores.rmse(truth, self._mean.expand_as(truth))
             found["mae"] = float((predicted - truth).abs().mean())
             found["r2"] = scores.r2(truth, predicted)
-            found |= {"errors": (predicted - truth).square().mean(0).sqrt().tolist()} if truth.shape[1] > 1 else {}
+            if truth.shape[1] > 1:
+                found["errors"] = (predicted - truth).square().mean(0).sqrt().tolist()
         return found
 
     def influence(self, split: str, outputs: torch.Tensor) -> torch.Tensor | None:
