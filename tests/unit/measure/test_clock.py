@@ -88,3 +88,13 @@ def test_a_machine_offers_threads_and_ranks_up_to_its_cores():
     assert [one for one in found if one.startswith("ddp-cpu")] == [f"ddp-cpu-n1r{n}t1" for n in (2, 4, 6)]
     assert layouts(1, 0) == ["cpu-n1r1t1"]
     assert layouts(1, 4) == ["cpu-n1r1t1", "gpu-n1r1t1", "ddp-n1r2t1", "ddp-n1r4t1"]
+
+
+def test_steps_with_a_smaller_batch_are_no_steady_ones_and_the_next_is_sampled_for_them() -> None:
+    clock = Clock(torch.device("cpu"), 1, frozenset({3}))
+    recorders = []
+    for step in range(6):
+        recorders.append(clock.start_step(step, partial=step % 2 == 1))
+        clock.stop_step()
+    assert [step for step, recorder in enumerate(recorders) if recorder] == [4]
+    assert (clock.taken, len(clock.sampled_s), len(clock.steady_s)) == (6, 1, 1)

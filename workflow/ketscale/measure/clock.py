@@ -145,13 +145,20 @@ class Clock:
         self._pending: list[tuple[int, bool, torch.cuda.Event, torch.cuda.Event]] = []
         self._start: Any = None
         self._switched = 0
+        self._partial = self._due = False
         self._recorder: Recorder | None = None
 
-    def start_step(self, step: int) -> Recorder | None:
-        """Begin a step; returns the recorder to use if this step is sampled."""
+    def start_step(self, step: int, partial: bool = False) -> Recorder | None:
+        """Begin a step; returns the recorder to use if this step is sampled.
+
+        partial: whether its batch is smaller than the others, as the last one of an epoch: it is other work, so its time is
+            no steady one, and the next step is sampled in its place.
+        """
         if self.watch is not None and self.taken == self.warmup:
             self.watch.begin()
-        self._recorder = Recorder(self.device) if step in self.sampled else None
+        self._partial, self._due = partial, self._due or step in self.sampled
+        self._recorder = Recorder(self.device) if self._due and not partial else None
+        self._due &= partial
         if self._recorder is not None:
             self._start = self._recorder.now()
         elif self.device.type == "cuda":
@@ -177,10 +184,11 @@ class Clock:
         elif self.device.type == "cuda":
             end = torch.cuda.Event(enable_timing=True)
             end.record()
-            self._pending.append((taken, steady, self._start, end))
+            self._pending.append((taken, steady and not self._partial, self._start, end))
         else:
             seconds = time.perf_counter() - self._start
-            self._count(taken, steady, seconds, self.watch is not None and switched() > self._switched)
+            preempted = self.watch is not None and switched() > self._switched
+            self._count(taken, steady and not self._partial, seconds, preempted)
 
     def settle(self) -> None:
         """Read the events of the steps so far, and wait for the device if it has not finished them."""

@@ -170,6 +170,7 @@ class Trainer(Training):
         """Answer the requests of a course by this run's own steps and outputs."""
         answer: StepSums | torch.Tensor | None = None
         assert isinstance(self.stepper, Stepper)
+        full = 0
         while True:
             try:
                 asked = course.send(answer)
@@ -178,7 +179,8 @@ class Trainer(Training):
             if isinstance(asked, str):
                 answer = self.outputs(asked)
                 continue
-            with recording(self.clock.start_step(self.step)):
+            full = max(full, len(asked))
+            with recording(self.clock.start_step(self.step, partial=len(asked) < full)):
                 answer = self.stepper.take(asked, self.step)
             self.clock.stop_step(preparing=self.stepper.preparing)
 

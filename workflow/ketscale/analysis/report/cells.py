@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -123,13 +122,10 @@ def cell(row: Mapping[str, Any], column: columns.Column, config: Config) -> str:
         return ""
     if column.unit == "s":
         return duration(value)
-    if column.name in ("value", "baseline_value", "chance"):
-        metric = config.family(row["workload"]).headline
-        low, high = (
-            row.get(f"{column.name.removesuffix('_value')}_{end}", math.nan) for end in ("low", "high")
-        )
+    if column.name in ("value", "baseline_value"):
+        metric, low, high = config.family(row["workload"]).headline, row["value_low"], row["value_high"]
         form = (lambda number: f"{100 * number:.1f}") if metric.is_share else (lambda number: f"{number:.3g}")
-        ends = "" if missing(low) or column.name == "chance" else f" ({form(low)} to {form(high)})"
+        ends = "" if missing(low) or column.name != "value" else f" ({form(low)} to {form(high)})"
         return f"{form(value)}{' %' if metric.is_share else ''}{ends}"
     if column.name in ("busy", "timed_out", "failed", "absent", "control_failed"):
         return f"{value:.0f}" if value else ""
