@@ -30,7 +30,7 @@ WORDS = {
     "no clear loss": OPEN, "better": {"better"}, "worse": {"worse"}, "equal": {"same"}, "cannot tell": {"cannot tell"},
     "no control": {"missing"}, "falls": {"falls"}, "does not fall": {"rises", *OPEN}, "no clear fall": OPEN, "held": {"same"},
     "not held": {"differs"}, "undecided: fewer than 3 seeds": {"cannot tell"}, "undecided: busy machine": {"cannot tell"},
-    "undecided: not comparable": {"not comparable"}, "undecided: failed seeds": {"failed"}, "open": {"missing"}, "": {""},
+    "undecided: not comparable": {"not comparable"}, "undecided: failed seeds": {"failed"}, "open": {"missing", "failed", "cannot tell"}, "": {""},
 }  # fmt: skip
 PROPORTION = {"less than in proportion", "about in proportion", "more than in proportion", "undecided"}
 GOLDEN: dict[tuple[str, str], list[Any]] = defaultdict(list)

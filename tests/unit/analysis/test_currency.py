@@ -136,3 +136,18 @@ def test_a_record_that_changes_or_comes_meanwhile_does_not_agree_with_the_tables
     assert currency.outdated(PARTIAL, made) is None
     factory.write(CONFIG, made, factory.record(CONFIG, LAST))
     assert other(made, PARTIAL)
+
+
+def test_the_order_of_studies_changes_nothing(tmp_path: Path) -> None:
+    """Snakemake hands the config over as text, whose studies are sorted."""
+    config = factory.partial(factory.default_config())
+    again = analysis.of({**json.loads(config.text), "partial": True})
+    assert [study.name for study in again.studies] != [study.name for study in config.studies]
+    assert currency.digest(again, tmp_path) == currency.digest(config, tmp_path)
+
+
+def test_what_was_made_while_runs_were_missing_is_made_again_for_all(made: Path) -> None:
+    (made / CONFIG.runs[0].path).unlink()
+    report.tables(factory.partial(CONFIG), made)
+    assert currency.outdated(factory.partial(CONFIG), made) is None
+    assert "no record that could be used" in (currency.outdated(CONFIG, made) or "")

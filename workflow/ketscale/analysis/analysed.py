@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.analysis import columns, completeness
-from ketscale.analysis.answers import answer, unlike_steps
+from ketscale.analysis.answers import answer
 from ketscale.analysis.collected import Collected, Searched
 from ketscale.analysis.columns import Trained
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.kinds import kinds
 from ketscale.analysis.points import Row
 from ketscale.config import Config
+from ketscale.errors import UserError
 from ketscale.files import read_csv
 from ketscale.grid import AXES, HISTORY, canonical
 from ketscale.jobs import baselines, records
@@ -67,9 +67,6 @@ class Analysed:
                     for row in kind.fits(study, here)
                 ]
                 made["answers"].append(answer(study, host, kind, own, here, states[study.name]))
-            if kind.table == "speed":
-                used = [row for group in collected.groups(study) for row in group]
-                made["answers"][-1]["notes"] += "".join(f"\n{note}" for note in unlike_steps(used))
             made[kind.table] += rows
             made["fits"] += fits
         return cls(config, {name: table.frame(made[name], config) for name, table in columns.TABLES.items()})
@@ -79,8 +76,13 @@ class Analysed:
         """From the files of the tables below `results`.
 
         Raises:
-            OSError: one is missing or cannot be read.
+            UserError: they are of another config, or there are none.
         """
+        file = results / CONFIG_FILE
+        if not file.exists() or file.read_text().strip() != config.text:
+            raise UserError(
+                f"{file}: missing, or of another config: make the tables first (`ketscale report`)"
+            )
         return cls(
             config,
             {
@@ -125,7 +127,14 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
             spans = {
                 f"span_{name}_s": span.median_s for name, span in sorted(finding.record.timing.spans.items())
             }
-            table.append({**row, "why": row["why"] or finding.why, **spans, **trials.get(finding.run, {})})
+            table.append(
+                {
+                    **row,
+                    **spans,
+                    **(trial := trials.get(finding.run, {})),
+                    "why": row["why"] or finding.why or trial.get("why"),
+                }
+            )
         else:
             axes = {name: getattr(finding.run, name) for name in AXES}
             sizes, family = config.sizes(finding.run), config.family(finding.run.workload).name
@@ -193,13 +202,3 @@ def _number(text: str) -> Any:
         with contextlib.suppress(ValueError):
             return kind(text)
     return text or None
-
-
-def settings(results: Path) -> dict[str, Any]:
-    """The config that the tables of a folder are of.
-
-    Raises:
-        OSError, ValueError: the file is missing or damaged.
-    """
-    given: dict[str, Any] = json.loads((results / CONFIG_FILE).read_text())
-    return given

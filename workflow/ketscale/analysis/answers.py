@@ -33,7 +33,12 @@ def answer(
     compared = [row for row in made if row.get("verdict")]
     known = [row for row in compared if row.get("effect") is not None]
     notes = [*kind.notes(list(made), study, collected), *_cautions(study, made, collected.config, states)]
-    if known:
+    notes += unlike_steps(row for group in collected.groups(study) for row in group)
+    whole = [row for row in compared if row.get("row") == "data sets"]
+    if whole:
+        (lead,) = whole
+        text = sentence(lead)
+    elif known:
         lead = kind.lead(known)
         text = kind.preface(list(made), lead) + sentence(lead)
     elif compared:

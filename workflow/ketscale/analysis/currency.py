@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from ketscale import grid
+from ketscale import __version__, grid
 from ketscale.config import Config, sources
 from ketscale.errors import UserError
 from ketscale.files import sha256
@@ -23,12 +23,13 @@ NOTE = "tables/made-from.txt"
 
 def digest(config: Config, results: Path) -> str:
     """SHA-256 of all that the tables are made of: the config, the records, the data, baselines, and the code of the analysis."""
-    parts: list[object] = [config.text, _code()]
-    for name in config.studied:
+    # Sorted: Snakemake hands the studies over by name, which is another order than that of a file.
+    parts: list[object] = [config.text, __version__, _code()]
+    for name in sorted(config.studied):
         manifest, file = prepared.manifest(config, results, name), baselines.path(config, results, name)
         parts += [prepared.features_hash(manifest), _source_files(config, results, name)]
-        parts.append(sha256(file) if file and file.exists() else None)
-    parts += [_record(results / run.path) for run in config.runs]
+        parts.append(file and _file(file))
+    parts += [_file(results / path) for path in sorted(run.path for run in config.runs)]
     return hashlib.sha256(msgspec.json.encode(parts)).hexdigest()
 
 
@@ -38,7 +39,10 @@ def outdated(config: Config, results: Path) -> str | None:
     if not note.exists():
         return f"{note}: is missing, so that nothing says what {tables[0]} is of" if tables else None
     # A folder may have been copied without its runs.
-    if not (results / grid.RUNS).is_dir() or note.read_text().strip() == digest(config, results):
+    made_from, _, partial = note.read_text(errors="replace").strip().partition(" ")
+    if partial and not config.partial:
+        return f"{results / 'tables'}: made while some runs had no record that could be used"
+    if not (results / grid.RUNS).is_dir() or made_from == digest(config, results):
         return None
     return f"{results / 'tables'}: made of another config, other records or data, or by another version of KetScale"
 
@@ -51,7 +55,7 @@ def _code() -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
-def _record(path: Path) -> str | None:
+def _file(path: Path) -> str | None:
     try:
         return sha256(path)
     except OSError as error:  # it is missing, or cannot be read

@@ -23,7 +23,8 @@ FREE_FROM = 15
 class Estimate:
     """A value with its 95 % interval (None with fewer than three seeds), in the values' unit.
 
-    n: the seeds that it is from. outliers: how many more were left out as such.
+    n: the seeds that it is from. outliers: how many more were left out as such. freedom: the degrees of freedom of the
+    interval; None for those that follow from these numbers.
     """
 
     value: float
@@ -31,6 +32,7 @@ class Estimate:
     high: float | None
     n: int
     outliers: int = 0
+    freedom: float | None = None
 
     def mapped(self, function: Callable[[float], float]) -> Estimate:
         """The estimate of a function that only rises, or only falls."""

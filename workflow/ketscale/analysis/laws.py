@@ -108,18 +108,20 @@ def slope(at: Any, logs: Any) -> tuple[Estimate, float | None]:
     (n, m), mean = logs.shape, float(slopes.mean())
     if n < FEWEST:
         return Estimate(mean, None, None, n), None
-    tail, p_value = (1 - LEVEL) / 2, None
+    tail, p_value, freedom = (1 - LEVEL) / 2, None, n - 1
     half = exceeded(tail, n - 1) * float(slopes.std(ddof=1)) / math.sqrt(n)
     if m > 2:
         centre = logs.mean(0)
         missed = float(((centre - centre.mean() - mean * apart) ** 2).sum()) / (m - 2)
-        half = max(half, exceeded(tail, m - 2) * math.sqrt(missed / float(apart @ apart)))
+        half, freedom = max(
+            (half, freedom), (exceeded(tail, m - 2) * math.sqrt(missed / float(apart @ apart)), m - 2)
+        )
         pure = logs - centre - logs.mean(1, keepdims=True) + logs.mean()
         variance = float((pure**2).sum()) / ((m - 1) * (n - 1))
         p_value = (
             float(special.fdtrc(m - 2, (m - 1) * (n - 1), n * missed / variance)) if variance > 0 else None
         )
-    return Estimate(mean, mean - half, mean + half, n), p_value
+    return Estimate(mean, mean - half, mean + half, n, freedom=freedom), p_value
 
 
 def exponents(axis: str, study: Study, collected: Collected) -> Iterator[dict[str, Any]]:

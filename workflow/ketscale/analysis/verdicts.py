@@ -102,7 +102,7 @@ def widened(ratio: Estimate, level: float) -> tuple[float, float]:
     too much alike, and the wider the interval, the more that matters.
     """
     assert ratio.low is not None and ratio.high is not None
-    freedom = max(0.5, ratio.n - 1 - 2 * ratio.outliers)
+    freedom = ratio.freedom or max(0.5, ratio.n - 1 - 2 * ratio.outliers)
     factor = exceeded((1 - level) / 2, freedom) / exceeded((1 - LEVEL) / 2, freedom)
     # Of two degrees of freedom and thousands of comparisons an end may be beyond all floats.
     ends = (factor * math.log(end / ratio.value) for end in (ratio.low, ratio.high))

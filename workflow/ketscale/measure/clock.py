@@ -247,14 +247,7 @@ class Clock:
     def write_trace(self, path: Path) -> None:
         """Write the spans of the sampled steps as a trace for chrome://tracing or Perfetto."""
         events = [
-            {
-                "name": e.name,
-                "ph": "X",
-                "ts": e.start_s * 1e6,
-                "dur": e.duration_s * 1e6,
-                "pid": 0,
-                "tid": 1 if e.name.endswith(".total") else 0,
-            }
+            {"name": e.name, "ph": "X", "ts": e.start_s * 1e6, "dur": e.duration_s * 1e6, "pid": 0, "tid": int(e.name.endswith(".total"))}
             for e in sorted(self.events, key=lambda e: (e.start_s, -e.duration_s))
-        ]
+        ]  # fmt: skip
         write_atomic(path, json.dumps({"traceEvents": events, "displayTimeUnit": "ms"}).encode())

@@ -93,8 +93,7 @@ class Trainer(Training):
         # This comes first, so that a batch that the sampler refuses raises an error before the ranks communicate.
         self.steps_per_epoch = problem.sampler.steps_per_epoch(batch)
         self.stepper: Stepper | Stack = Stepper(problem, world, protocol)
-        # Its row in the optimiser.
-        self._place = 0
+        self._place = 0  # its row in the optimiser
         self.pace = pace or Pace(protocol, world, stop_requested, save_requested)
         self.share_s = 0.0 if pace else None
         plateau = protocol.plateau
@@ -170,7 +169,6 @@ class Trainer(Training):
         """Answer the requests of a course by this run's own steps and outputs."""
         answer: StepSums | torch.Tensor | None = None
         assert isinstance(self.stepper, Stepper)
-        full = 0
         while True:
             try:
                 asked = course.send(answer)
@@ -179,7 +177,7 @@ class Trainer(Training):
             if isinstance(asked, str):
                 answer = self.outputs(asked)
                 continue
-            full = max(full, len(asked))
+            full = min(self.batch, self.problem.sampler.samples or self.batch)
             with recording(self.clock.start_step(self.step, partial=len(asked) < full)):
                 answer = self.stepper.take(asked, self.step)
             self.clock.stop_step(preparing=self.stepper.preparing)

@@ -34,13 +34,13 @@ def recommend(config: Config, runs: Sequence[Run], limit_s: float) -> str:
     for run, ratio, (word, why) in zip(order, ratios, [("fastest", ""), *found], strict=True):
         if run in trials.hopeless(steps):
             word, why = verdicts.SLOWER, "out after the first round"
-        near += [run] if word != verdicts.SLOWER else []
+        near += [run] if word != verdicts.SLOWER and run not in failed else []
         why = failed.get(run, why)
         step = paired(steps[run], dict.fromkeys(steps[run], 1.0), RESOLUTION)
         cells = _shown(step, duration), _shown(ratio, "{:.2f}".format)
         rows.append([run.simulator, run.layout, *cells, f"{word} ({why})" if why else word])
     rows += [[run.simulator, run.layout, "", "", why] for run, why in failed.items() if run not in steps]
-    best = min(near, key=lambda run: run.ranks * run.threads)
+    best = min(near or order, key=lambda run: run.ranks * run.threads)
     reason = f", with the fewest cores of {len(near)} that cannot be told apart" if len(near) > 1 else ""
     return "\n".join([*aligned(rows), "", f"take {best.simulator} on {best.layout}{reason}"])
 

@@ -96,7 +96,7 @@ def _fastest(part: pd.DataFrame) -> dict[str, object]:
     sure = part[part["verdict"] == verdicts.FASTER]
     among = sure if len(sure) else part
     best = among.sort_values(["effect", "layout"]).iloc[-1]
-    one = where(serial(best["backend"] if "backend" in best else layout(best["layout"])["backend"]))
+    one = where(serial(layout(best["layout"])["backend"]))
     fastest = (
         where(best["layout"]) if len(sure) else one if (part["verdict"] == verdicts.SLOWER).all() else UNSURE
     )

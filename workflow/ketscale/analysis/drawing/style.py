@@ -152,7 +152,9 @@ def name_lines(axes: Axes, ends: Iterable[tuple[float, str, Any]]) -> None:
         ends: of each line the y at its end, its name and its colour.
     """
     ordered = sorted(ends, key=lambda end: (-end[0], end[1]))
-    lines = [plt.Line2D([], [], color=colour, label=textwrap.fill(name, 22)) for _, name, colour in ordered if name]
+    lines = [
+        plt.Line2D([], [], color=colour, label=textwrap.fill(name, 22)) for _, name, colour in ordered if name
+    ]
     if lines:
         axes.legend(
             handles=lines,

@@ -30,7 +30,7 @@ ERRORS = (1e-3, 1e-6, 1e-9)
 
 
 def largest(made: Sequence[Row]) -> Row:
-    """The row with the largest effect: of those that an interval has decided, else of all. Of equal ones the first."""
+    """The row with the largest effect: of those that are surely not the same, else of decided ones, else of all."""
     return max(
         made,
         key=lambda row: (row["verdict"] in verdicts.DECIDED, row["verdict"] != verdicts.SAME, row["effect"]),
@@ -43,14 +43,18 @@ def nearest(made: Sequence[Row]) -> Row:
 
 
 def farthest(made: Sequence[Row]) -> Row:
-    """The row whose metric is farthest from its reference's; of decided ones, and of all data sets together where there is one."""
-    whole = [row for row in made if row.get("row") == "data sets"]
+    """The row whose metric is farthest from its reference's, of decided ones if there are some."""
 
     def rank(row: Row) -> tuple[bool, float, str]:
         size = abs(math.log(row["effect"])) if row["unit"] == "times" else abs(row["effect"])
         return row["verdict"] not in verdicts.DECIDED, -size, row["point"]
 
-    return min(whole or [row for row in made if row.get("row") != "rank"], key=rank)
+    return min(made, key=rank)
+
+
+def wrong(made: Sequence[Row]) -> Row:
+    """The misconfiguration with the largest effect."""
+    return largest([row for row in made if row["mistake"]] or made)
 
 
 def first(made: Sequence[Row]) -> Row:
@@ -117,7 +121,7 @@ def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str
 
 def _speed(name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: Any) -> Kind:
     made = kind or SPEED[name]
-    more = {"lead": nearest if made.slower and name != "mistakes" else largest, **more}
+    more = {"lead": nearest if made.slower else largest, **more}
     return Kind(
         name=name, table="speed", rows=partial(speed.rows, made), faults=faults, figure=figure, **more
     )
@@ -181,7 +185,7 @@ LAST = (
     _speed("mistakes", checks.mistakes, Figure(
         "mistakes", "Misconfigurations",
         "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without.",
-        partial(bars.ratios, "step time over that of one fair rank"))),
+        partial(bars.ratios, "step time over that of one fair rank")), lead=wrong),
     Kind(name="accuracy", table="quality", rows=quality.rows, faults=checks.quality, lead=farthest, notes=quality.notes,
          history=True, figure=Figure(
         "accuracy", "Test results and learning curves",

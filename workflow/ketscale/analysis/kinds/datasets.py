@@ -96,6 +96,8 @@ class Overall:
         if not words:
             return verdicts.MISSING, "no data set has both a model and a control with a result"
         typical = self._ranked(self.plain)
+        if not self.unit and any(head.effect() for head in self.heads.values()):
+            return verdicts.CANNOT_TELL, "the differences have no unit in common"
         if typical is None or typical.low is None:
             alike = len(words) == 1 and len(self.heads) == len(self.tasks)
             return (words.pop(), "") if alike else (verdicts.CANNOT_TELL, "signed ranks need six data sets")

@@ -140,9 +140,8 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
         **_ends("baseline", baseline.estimate() if baseline else None), **_ends("over_baseline", over),
     }  # fmt: skip
     if one.to:
-        named = {GUESSING: GUESSING, baseline.model if baseline else "": f"the baseline {one.to.model}"}
         row |= {
-            "reference": named.get(one.to.model, one.to.model), "control": one.to.model,
+            "reference": f"{'the baseline ' * (one.to is baseline)}{one.to.model}", "control": one.to.model,
             **_ends("control", one.to.estimate()), "control_failed": len(one.to.failed),
             "control_parameters": _parameters(one.to.group),
             "control_budget": one.to.budget and spent(one.to.budget),

@@ -215,6 +215,8 @@ class Comparison:
         overturn.
         """
         word = side(self.effect(level), self.unit, self.of.metric)
+        if word and level and side(self.effect(), self.unit, self.of.metric) not in (word, None):
+            return None  # a wider interval says nothing else
         sides = {verdicts.BETTER: (self.of,), verdicts.WORSE: (self.to,)}
         if not any(each and each.failed for each in sides.get(word or "", (self.of, self.to))):
             return word

@@ -204,8 +204,7 @@ def _named(kind: Speed, made: list[dict[str, Any]], study: Study, config: Config
     own = [kind.words(config, study, first[point(row)]) for row in made]
     frame = pd.DataFrame(made)
     names = variants(frame, config)
-    for name in ("layout", "simulator", "model"):
-        names = names.where(names != "", frame[name].map(where) if name == "layout" else frame[name])
+    names = names.where(names != "", frame["layout"].map(where))
     return [one or name for one, name in zip(own, names, strict=True)]
 
 
@@ -268,11 +267,7 @@ def _by(points: Points, key: Callable[[Group], Any]) -> dict[Any, list[Group]]:
 
 def _over_one(points: Points, of: Callable[[Group], Group | None]) -> References:
     """A reference that was measured, for each point of several workers; one of one worker is one itself."""
-    found = {key: group if workers(group[0]["layout"]) == 1 else of(group) for key, group in points.items()}
-    return {
-        key: other if other and (other is points[key] or usable(other)[0]) else None
-        for key, other in found.items()
-    }
+    return {key: group if workers(group[0]["layout"]) == 1 else of(group) for key, group in points.items()}
 
 
 def one_worker(points: Points, collected: Collected, study: Study) -> References:
@@ -311,13 +306,14 @@ def fair(points: Points, collected: Collected, study: Study) -> References:
     def key(row: Mapping[str, Any], layout: str) -> tuple[Any, ...]:
         return layout, *(row[name] for name in WORK)
 
-    first = _by(points, lambda group: key(group[0], group[0]["layout"]))
+    without = {name: group for name, group in points.items() if not group[0]["mistake"]}
+    first = _by(without, lambda group: key(group[0], group[0]["layout"]))
     found: dict[Point, Group | None] = {}
     for name, group in points.items():
         row = group[0]
         own = workers(row["layout"]) == 1 and not mistake(collected.config, row)
         other = group if own else first.get(key(row, serial(row["backend"])), [None])[0]
-        found[name] = other if other and (own or usable(other)[0]) else None
+        found[name] = other
     return found
 
 
@@ -335,9 +331,7 @@ def one_by_one(config: Config, name: str) -> bool:
 
 def baseline(points: Points, collected: Collected, study: Study) -> References:
     """The study's first point."""
-    first = point_of(study.runs[0])
-    other = points.get(first)
-    return {key: other if key == first or (other and usable(other)[0]) else None for key in points}
+    return dict.fromkeys(points, points.get(point_of(study.runs[0])))
 
 
 def samples(group: Group, other: Group, collected: Collected) -> float:

@@ -102,7 +102,7 @@ def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     for _, point in probed.iterrows():
         words_of = ", ".join(filter(None, (counted(point[axis.name], axis) for axis in CIRCUIT_SIZES)))
         for name in MEASURES:
-            if point[name] is not None:
+            if pd.notna(point[name]):
                 yield {
                     "study": study.name, "kind": study.kind, "on": "", "law": "probe", "parameter": name,
                     **{each: point[each] for each in (*POINT, *size_axes(collected.config), "hardware", "code", "n", "failed", "circuit_qubits")},

@@ -14,6 +14,8 @@ from ketscale.files import clear, write_atomic
 __all__ = ["PAGE", "PARTS", "build", "papers", "rendered"]
 
 PAGE, PAPERS = "report.html", "paper"
+_TABLES = ("scaling", "laws", "completeness", "trials", "parity", "spans", "curves", "claims")
+OF_EARLIER_VERSIONS = ("stamp.json", *(f"tables/{name}.csv" for name in _TABLES))
 
 
 def tables(config: Config, results: Path) -> None:
@@ -24,13 +26,11 @@ def tables(config: Config, results: Path) -> None:
     """
     # Records that change meanwhile do not agree with it.
     made_from = currency.digest(config, results)
-    files = Analysed.of(config, results).files()
-    _write(results, files)
-    # Earlier versions had other tables, and a stamp.
-    for path in (*(results / "tables").glob("*.csv"), results / "stamp.json"):
-        if str(path.relative_to(results)) not in files:
-            path.unlink(missing_ok=True)
-    write_atomic(results / currency.NOTE, f"{made_from}\n".encode())
+    analysed = Analysed.of(config, results)
+    _write(results, analysed.files())
+    for name in OF_EARLIER_VERSIONS:
+        (results / name).unlink(missing_ok=True)
+    write_atomic(results / currency.NOTE, f"{made_from}{'' if analysed.complete else ' partial'}\n".encode())
 
 
 def draw(config: Config, results: Path) -> None:
@@ -43,7 +43,7 @@ def draw(config: Config, results: Path) -> None:
     folder = results / figures.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.iterdir():
-        if f"{figures.FOLDER}/{path.name}" not in made:
+        if path.is_file() and f"{figures.FOLDER}/{path.name}" not in made:
             path.unlink()
     _write(results, made)
 
