@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from ketscale import analysis
-from ketscale.grid import Run
-from ketscale.jobs import baselines, cohorts
+from ketscale.jobs import baselines, cohorts, records
 from ketscale.problems.library import predictions
 from ketscale.problems.registry import FAMILIES
 from tests.tiny_study import Project
@@ -35,8 +34,7 @@ def test_every_run_is_finished_and_the_report_is_made(project: Project) -> None:
     assert all(record["status"] == "completed" for record in project.records())
     runs = {run.path for run in analysis.of(project.config).runs}
     assert runs <= {str(path.relative_to(project.results)) for path in project.results.rglob("metrics.json")}
-    states = {row["state"] for row in project.table("completeness")}
-    assert states == {"completed"}
+    assert {row["status"] for row in project.table("runs")} == {"completed"}
     page = (project.results / "report.html").read_text()
     assert 10_000 < len(page) < 5e6
     assert not [line for line in page.splitlines() if 'src="http' in line or '<link rel="stylesheet"' in line]
@@ -55,14 +53,14 @@ def test_each_model_takes_a_first_step_with_each_simulator(project: Project) -> 
 
 
 def test_numbers_are_the_same_on_all_ranks_and_under_all_simulators(project: Project) -> None:
-    rows = [row for row in project.table("parity") if row["precision"] == "fp64"]
+    compared = records.read(analysis.of(project.config), project.results).comparisons
     simulators, ranks = set(), set()
-    for row in rows:
-        assert row["held"] == "True", row
-        assert float(row["limit"]) <= 1e-9
-        run = Run.parse(row["run"])
-        simulators |= {run.simulator, Run.parse(row["reference"]).simulator}
-        ranks.add(run.ranks)
+    for each in compared:
+        assert each.held, each
+        if each.precision == "fp64":
+            assert each.limit <= 1e-9
+            simulators |= {each.run.simulator, each.reference.simulator}
+            ranks.add(each.run.ranks)
     assert {2, 3} <= ranks
     assert simulators == set(project.simulators)
 
