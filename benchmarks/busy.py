@@ -1,6 +1,6 @@
 """`python -m benchmarks.busy RESULTS [--seeds 6]`: what is measured beside a real load, against quiet runs of the same points.
 
-A process on one core works for a share of each 20 ms, in turns with quiet runs. Of every three seeds beside a load the ratio
+A process on one core works for a share of each 20 ms, in turns with quiet runs. For every three seeds beside a load the ratio
 of two points is compared with that of all quiet seeds: how often its interval contains that, and how often a verdict is
 wrong. RESULTS: a results folder of config.yaml with the prepared data of digits. Nothing else may run.
 """
@@ -87,7 +87,7 @@ def measured(results: Path, seeds: int) -> Iterator[dict[str, Any]]:
 
 
 def judged(rows: list[dict[str, Any]], share: float) -> Counter[str]:
-    """Of every three seeds of every two points: whether there is an interval, contains the quiet ratio, and decides rightly."""
+    """Counts over every three seeds of every two points: an interval, with the quiet ratio in it, and a right verdict."""
     counts: Counter[str] = Counter()
     groups = {key: _of(rows, key, share) for key in dict.fromkeys(map(point, rows))}
     quiet = {key: _of(rows, key, 0.0) for key in groups}

@@ -132,7 +132,7 @@ def test_a_sweep_has_the_exponent_of_its_growth_where_one_describes_it() -> None
 
 
 def test_the_slope_is_that_of_least_squares_with_students_interval() -> None:
-    """Of three seeds with the slopes 1, 2 and 3 it is 2 with a half width of 4.3027 / sqrt(3)."""
+    """Slopes 1, 2 and 3 of three seeds make 2 with a half width of 4.3027 / sqrt(3)."""
     at = np.array([0.0, 1.0, 3.0])
     found, p_value = laws.slope(at, np.array([1.0, 2.0, 3.0])[:, None] * at)
     assert (found.value, found.high - found.low) == pytest.approx((2.0, 2 * 4.302653 / 3**0.5))

@@ -230,7 +230,7 @@ def test_other_data_or_another_test_are_not_compared(
 def test_a_test_that_is_known_from_training_decides_nothing(
     controls: tuple[str, ...], shared: int, known: int, tmp_path: Path
 ) -> None:
-    """Of 180 samples up to 5 % may be known, whoever is beside the model; one run alone may say so."""
+    """Up to 5 % of 180 samples may be known, whoever is beside the model; one run alone may say so."""
     split = {"by": "labels", "fold": None, "folds": None, "held_out": None, "shared": shared}
     truth = shares(vqc=0.9, mlp=0.6)
     answer, rows = asked(

@@ -389,7 +389,7 @@ CHANGES: dict[str, tuple[dict[str, Any], float, float | None, float | None]] = {
 
 @pytest.mark.parametrize("learning_rate", [0.001, 0.02])
 def test_each_change_is_named_and_compared_with_the_first_point(tmp_path: Path, learning_rate: float) -> None:
-    """Where losses are chaotic only those of the same weights, the first ones, are compared."""
+    """Only the first losses, of the same weights, are compared if losses are chaotic."""
     settings = given("changes", [change for change, *_ in CHANGES.values()], **CONTROL)
     for name in ("double", "single"):
         settings["protocols"][name]["learning_rate"] = learning_rate

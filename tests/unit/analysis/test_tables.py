@@ -56,7 +56,7 @@ def state(found: dict[str, pd.DataFrame], run: Run) -> tuple[str, str]:
 
 
 def used(found: dict[str, pd.DataFrame], study: str = "strong") -> list[tuple[str, int, int, int]]:
-    """Of each point of a study of speed the layout, and how many seeds are in its time, failed, and have no record."""
+    """The layout of each point of a study of speed, and how many seeds are in its time, failed, and have no record."""
     rows = found["speed"][found["speed"]["study"] == study]
     return [tuple(row) for row in rows[["layout", "n", "failed", "absent"]].values.tolist()]
 

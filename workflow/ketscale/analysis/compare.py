@@ -17,6 +17,7 @@ from ketscale.analysis.comparison import FAILED, LEAST, STEP, Compared, hull, lo
 from ketscale.analysis.completeness import code
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import FEWEST
+from ketscale.analysis.kinds.selection import side
 from ketscale.analysis.points import BOUNDED, Group, median, mostly_failed, point_of, usable, worst
 from ketscale.config import Settings
 from ketscale.errors import UserError
@@ -158,17 +159,12 @@ def _metric(point: Sequence[Pair], mixed: str) -> Row | None:
     effect = metrics.difference(theirs, ours, metric)
     if not metric.better or not effect:
         return None
-    none = int(metrics.is_ratio(theirs, ours, metric))
-    unit, factor = ("times", 1) if none else ("points", 100) if metric.is_share else (metric.unit, 1)
+    ratio = metrics.is_ratio(theirs, ours, metric)
+    unit, factor = ("times", 1) if ratio else ("points", 100) if metric.is_share else (metric.unit, 1)
 
     def decide(level: float) -> str | None:
-        one = metrics.difference(theirs, ours, metric, level)
-        if one is None or one.low is None or one.high is None:
-            return None
-        if metric.is_share and factor * max(-one.low, one.high) < verdicts.POINTS:
-            return verdicts.SAME
-        more = verdicts.BETTER if (one.low > none) == (metric.better == "up") else verdicts.WORSE
-        return None if one.low <= none <= one.high else more
+        found = metrics.difference(theirs, ours, metric, level)
+        return side(found and found.times(factor), unit, metric)
 
     few = (verdicts.CANNOT_TELL, verdicts.FEW) if effect.n < FEWEST else None
     a, b = (getattr(metrics.estimate(side, metric), "value", None) for side in (ours, theirs))

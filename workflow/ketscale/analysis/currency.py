@@ -38,10 +38,10 @@ def outdated(config: Config, results: Path) -> str | None:
     note, tables = results / NOTE, [*(results / "tables").glob("*.csv")]
     if not note.exists():
         return f"{note}: is missing, so that nothing says what {tables[0]} is of" if tables else None
-    # A folder may have been copied without its runs.
     made_from, _, partial = note.read_text(errors="replace").strip().partition(" ")
     if partial and not config.partial:
         return f"{results / 'tables'}: made while some runs had no record that could be used"
+    # A folder may have been copied without its runs.
     if not (results / grid.RUNS).is_dir() or made_from == digest(config, results):
         return None
     return f"{results / 'tables'}: made of another config, other records or data, or by another version of KetScale"

@@ -42,7 +42,7 @@ MEANINGS = {
     FAILED: "Seeds diverged or ran out of memory: more than half of a side's, or so many that, counted as wrong, they decide.",
     MISSING: "There is no result to compare, or nothing to compare it with.",
 }  # fmt: skip
-# Those that an interval has decided.
+# An interval has decided these.
 DECIDED = (FASTER, SLOWER, BETTER, WORSE, SAME, FALLS, RISES)
 
 
@@ -104,7 +104,7 @@ def widened(ratio: Estimate, level: float) -> tuple[float, float]:
     assert ratio.low is not None and ratio.high is not None
     freedom = ratio.freedom or max(0.5, ratio.n - 1 - 2 * ratio.outliers)
     factor = exceeded((1 - level) / 2, freedom) / exceeded((1 - LEVEL) / 2, freedom)
-    # Of two degrees of freedom and thousands of comparisons an end may be beyond all floats.
+    # With two degrees of freedom and thousands of comparisons an end may be beyond all floats.
     ends = (factor * math.log(end / ratio.value) for end in (ratio.low, ratio.high))
     low, high = (ratio.value * math.exp(min(end, 700.0)) for end in ends)
     return low, high

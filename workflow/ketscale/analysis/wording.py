@@ -11,7 +11,7 @@ from ketscale.grid import BACKENDS, layout
 from ketscale.words import counted, spelled
 
 OPPOSITE = {"times as fast": "times as long", "times as long": "times as fast"}
-# How a ratio of 1 is told.
+# Words for a ratio of 1.
 AS = {"times as fast": "as fast", "times as long": "as long", "times": "as high"}
 
 

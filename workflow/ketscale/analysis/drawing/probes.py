@@ -7,8 +7,8 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.points import size_axes, variants
 
-# By measure: the label of its axis, and whether it is logarithmic.
-LABELS = {
+# By column of runs.csv: the label of its axis, and whether it is logarithmic.
+MEASURES = {
     "gradient_square": ("mean squared gradient", True),
     "frame_1": ("frame potential / Haar's, t = 1", True),
     "frame_2": ("frame potential / Haar's, t = 2", True),
@@ -32,7 +32,7 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         return None
     first = next(iter(of_axis))
     panels = [(name, "gradient_square") for name in of_axis]
-    panels += [(first, measure) for measure in LABELS if measure != "gradient_square"]
+    panels += [(first, measure) for measure in MEASURES if measure != "gradient_square"]
     drawn = [
         (axis, measure, title, part)
         for axis, measure in panels
@@ -53,7 +53,7 @@ def _panel(axes: Axes, axis: str, title: str, measure: str, part: pd.DataFrame) 
     random = {"gradient_square": haar.gradient, "entanglement": haar.meyer_wallach}.get(
         measure, lambda qubits: 1.0
     )
-    label, logarithmic = LABELS[measure]
+    label, logarithmic = MEASURES[measure]
     ends = plots.curves(axes, part, axis, "effect", ("low", "high"))
     reference = part.drop_duplicates(axis).sort_values(axis)
     if axis == "qubits" or part["circuit_qubits"].nunique() == 1:

@@ -1,4 +1,5 @@
-"""The kinds of studies, one value each. To add a kind, add a line below.
+"""The kinds of studies, one value each. To add a kind, add a line below, and of a kind that compares
+times its reference to `speed.SPEED`.
 
 Snakemake checks its config with them at every start, so they import what they need for drawing only when they draw.
 """
@@ -84,7 +85,7 @@ def faster_from(made: list[Row], study: Study, collected: Collected) -> list[str
     said, alone = [], {point(row): row["step_s"] for row in made}
 
     def work(row: Row) -> float | None:
-        """Of one worker's step; it is known where the two cannot be compared, too."""
+        """A worker's part of one worker's step, which is known even where the two cannot be compared."""
         one = alone.get(point({**row, "layout": serial(layout(row["layout"])["backend"])}))
         return one and one / row["workers"]
 

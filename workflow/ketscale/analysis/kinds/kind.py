@@ -41,7 +41,7 @@ class Kind:
     name: used in configs. table: of its rows. rows: of a study, a mapping for each point, with the columns of the table.
     faults: why the runs of a study do not allow its comparison, and what to do. lead: the row that answers the study's
     question, of those with an effect. preface: what the answer says before that row. notes: what a reader should know besides.
-    figure: its own, with the name of the kind. history: whether the epochs of its runs are tabulated too.
+    fits: rows of fits.csv, for a kind of another table. figure: its own; its files have the name of the study. history: whether the epochs of its runs are tabulated too.
     """
 
     name: str

@@ -59,7 +59,8 @@ class Speed(NamedTuple):
 
     reference: of all points. growth: how many times as much a step does as that of its reference, by which the ratio of
     times is multiplied. slower: whether the effect is how much longer a step takes, not how much faster. by_time: whether the
-    rows of the same work are in the order of their times. more: further columns of a point. words: a point in words, by default whatever varies in the study.
+    rows of the same work are in the order of their times. more: further columns of a point. words: a point in words, by default
+    whatever varies in the study.
     """
 
     reference: Reference
@@ -167,7 +168,7 @@ def _measured(group: Group, collected: Collected) -> dict[str, Any]:
 
 
 def _effect(kind: Speed, found: Compared | None, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The effect in its unit, and the reference's step by it, so that no reader finds two ratios in a row."""
+    """The effect with its interval, in its unit, and the worse of the two flags."""
     ratio = found.ratio if found else None
     shown = ratio.inverse() if ratio and kind.slower else ratio
     flags = [row["flag"], found.flag if found else ""]

@@ -3,25 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 from ketscale.analysis import comparability, laws, metrics, verdicts
 from ketscale.analysis.collected import Collected
+from ketscale.analysis.drawing.probes import MEASURES
 from ketscale.analysis.heavy import np, pd
 from ketscale.analysis.intervals import LEVEL, Estimate
 from ketscale.analysis.points import Row, counted, size_axes, variants
 from ketscale.engines.circuits.settings import CIRCUIT_SIZES
 from ketscale.grid import POINT, Study
 
-# Columns of runs.csv, and whether they are shown on a logarithmic axis.
-MEASURES: Mapping[str, tuple[str, bool]] = {
-    "gradient_square": ("mean squared gradient", True),
-    "frame_1": ("frame potential / Haar's, t = 1", True),
-    "frame_2": ("frame potential / Haar's, t = 2", True),
-    "entanglement": ("entanglement Q", False),
-}
 UNIT = "times the squared gradient"
 
 
