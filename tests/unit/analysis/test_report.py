@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from ketscale.analysis import figures, report
-from ketscale.analysis.drawing import plots, style
+from ketscale.analysis.drawing import overviews, plots, style
 from ketscale.analysis.report import provenance
 from ketscale.config import Config
 from ketscale.errors import UserError
@@ -121,7 +121,8 @@ def test_a_study_without_any_run_has_a_page_and_no_figure(tmp_path: Path) -> Non
     assert list((tmp_path / "figures").iterdir()) == []
 
 
-def test_figures_for_papers_have_two_widths_and_no_font_of_type_3(tmp_path: Path) -> None:
+def test_figures_for_papers_have_two_widths_and_no_font_of_type_3(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(overviews, "MOST", 1)
     axes = factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"], seed=[0])
     config = factory.small_config({"strong": {"kind": "strong", "question": "?", "axes": axes}})
     factory.write_all(config, tmp_path)
@@ -135,7 +136,8 @@ def test_figures_for_papers_have_two_widths_and_no_font_of_type_3(tmp_path: Path
         assert b"/Type3" not in fonts and b"/FontFile2" in fonts
     assert not (tmp_path / "report.html").exists()
     report.build(config, tmp_path)
-    assert "1 seed per point" in (tmp_path / "figures/spans.svg").read_text().split("</metadata>")[1]
+    note = (tmp_path / "figures/spans.svg").read_text().split("</metadata>")[1]
+    assert "1 seed per point" in note and "Not drawn: 1 point more" in note
 
 
 def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> None:

@@ -16,7 +16,7 @@ from ketscale.analysis.wording import device, digits, where
 from ketscale.config import Config
 from ketscale.files import read_csv
 from ketscale.grid import CURVES, POINT, Run, layout
-from ketscale.words import duration
+from ketscale.words import counted, duration
 
 SCALING = ("strong", "break-even")
 UNSURE = "none for sure"
@@ -122,21 +122,11 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     some_quiet = runs.groupby(bar)["quiet"].transform("any").astype(bool)
     runs = runs[runs["quiet"].astype(bool) | ~some_quiet]
     sizes = list(size_axes(inputs.config))
-    how: dict[str, Any] = {
-        **dict.fromkeys(columns, "median"),
-        "sampled_step_s": "median",
-        "quiet": "all",
-        "seed": "nunique",
-        "code": "first",
-    }
-    steps = (
-        runs.groupby(bar, as_index=False)
-        .agg({**how, **dict.fromkeys(sizes, "first")})
-        .rename(columns={"seed": "n"})
-    )
-    steps = steps.sort_values(
-        ["workload", "model", *sizes, "batch", "sampled_step_s"], ignore_index=True
-    ).head(MOST)
+    how: dict[str, Any] = {**dict.fromkeys([*columns, "sampled_step_s"], "median"), "quiet": "all"}
+    how |= {"seed": "nunique", **dict.fromkeys(["code", *sizes], "first")}
+    every = runs.groupby(bar, as_index=False).agg(how).rename(columns={"seed": "n"})
+    order = ["workload", "model", *sizes, "batch", "sampled_step_s"]
+    steps = every.sort_values(order, ignore_index=True).head(MOST)
     parts = steps[columns].fillna(0.0).rename(columns=lambda name: name[5:-2])
     parts[OTHER] = (steps["sampled_step_s"] - parts.sum(axis=1)).clip(lower=0)
     names = [name for name in SPANS if name in parts] + sorted({*parts} - {*SPANS, OTHER}) + [OTHER]
@@ -166,15 +156,21 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         name = textwrap.shorten(
             words or str(step["simulator"]), int(style.width() * 17) - len(time), placeholder=" …"
         )
-        axes.text(0, at - 0.25, f"{name}: {time}", va="bottom", fontsize=6.5, in_layout=False)
+        axes.text(0.004, at - 0.25, f"{name}: {time}", va="bottom", fontsize=6.5, in_layout=False)
     axes.set_yticks([])
     axes.set_ylim(len(steps) - 0.6, -0.8)
     axes.set(xlim=(0, 1), xlabel="share of a sampled step")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
     axes.grid(False, axis="y")
     figure.legend(loc="outside upper left", ncols=5 if style.width() > 5 else 2)
-    style.footnote(figure, steps, inputs, "Exclusive medians")
+    note = f"Exclusive medians{_left_out(len(every), 'point')}"
+    style.footnote(figure, steps, inputs, note)
     return figure, pd.concat([steps[[*bar, "n", "sampled_step_s", "quiet"]], shares], axis=1)
+
+
+def _left_out(count: int, what: str) -> str:
+    """How many are not drawn, in words; '' if all are."""
+    return f". Not drawn: {counted(count - MOST, what)} more" if count > MOST else ""
 
 
 SPANS_OF = ("simulator", "strong", "weak", "features")
@@ -212,7 +208,7 @@ def curves(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         axes.set(xlabel=time, ylabel=title)
         axes.set_title(textwrap.fill(name, 44), fontsize=7.5)
     note = "Of each point, the seed with the best headline metric on validation data; its value above is on test data"
-    style.footnote(figure, runs.assign(n=1), inputs, note)
+    style.footnote(figure, runs.assign(n=1), inputs, note + _left_out(len(panels), "panel"))
     return figure, pd.concat(drawn)
 
 
