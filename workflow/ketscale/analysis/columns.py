@@ -376,7 +376,7 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("node_hours", "Nodes times hours", lambda run: run.record.node_hours),
     Column("gpu_hours", "GPUs times hours", lambda run: run.record.gpu_hours),
     Column("replayed", "Steps that a GPU took as CUDA graphs", lambda run: run.record.replayed),
-    Column("imported", "The modules of the package that the run imported, with hashes of their bytecode; times are compared only where they agree", lambda run: run.record.code.imported, text=True),
+    Column("imported", "The modules of the package that the run imported, with hashes of their code; times are compared only where they agree", lambda run: run.record.code.imported, text=True),
 ))
 
 # The class of hosts of a row, in tables of studies.

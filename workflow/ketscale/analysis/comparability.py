@@ -11,7 +11,7 @@ import math
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from ketscale.jobs.provenance import BYTECODE, NAME
+from ketscale.jobs.provenance import NAME, SOURCE
 from ketscale.measure.form import Host
 
 Row = Mapping[str, Any]
@@ -91,7 +91,7 @@ def host_class(machine: Host) -> str:
 @functools.cache
 def modules(imported: str) -> Versions:
     """The modules of `Code.imported`, in short, with their trees."""
-    size = NAME + BYTECODE
+    size = NAME + SOURCE
     parts = (imported[at : at + size] for at in range(0, len(imported), size))
     return frozenset((part[:NAME], part[NAME:]) for part in parts)
 
