@@ -9,10 +9,10 @@ from __future__ import annotations
 import io
 import os
 import re
-import shlex
 import shutil
 import sys
 import textwrap
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -39,8 +39,8 @@ _NEWS = ("Nothing to be done", "Terminating processes on user request", "Will ex
 _FAILED = "RuleException:\nCalledProcessError"
 _KNOWN = ("At least one job did not", "Exiting because a job", "--keep-incomplete mode")
 _LOG = "Complete log(s): "
-# The end of a traceback, before the Snakefile is read.
-_NO_CONFIG = re.compile(r" in _load_configfile\n.*\nFileNotFoundError: [^\n]*'([^\n]+)'\s*$", re.DOTALL)
+# How often a call looks whether runs of its own wait for their host.
+_LOOK_S = 5.0
 # What SLURM's executor says of a job group, whose log is in a folder of its name.
 _SUBMITTED = re.compile(r"submitted with SLURM jobid (?P<job>\S+) \(log: .*/group_(?P<pack>\S+)_\w+/")
 
@@ -74,6 +74,7 @@ class LogHandler(LogHandlerBase):
         self._page = self._log = ""
         self._rests = 0.0
         self._group: dict[str, Any] | None = None
+        self._over = threading.Event()
 
     writes_to_stream = property(lambda self: True)
     writes_to_file = property(lambda self: False)
@@ -97,6 +98,18 @@ class LogHandler(LogHandlerBase):
             if self._reasons and not self.common_settings.dryrun and not self.common_settings.quiet:
                 self._print(f"runs to train: {len(self._reasons)}")
                 self._refresh()
+                threading.Thread(target=self._look, daemon=True).start()
+
+    def _look(self) -> None:
+        while not self._over.wait(_LOOK_S):
+            self.say_who_waits()
+
+    def say_who_waits(self) -> None:
+        """Print, once each, which runs wait for their host and who holds it: the call would be silent."""
+        assert self.lock is not None and self._progress is not None
+        with self.lock:
+            for text in self._progress.waiting(job.run for job in self._jobs.values() if job.run):
+                self._print(text)
 
     def say(self, text: str) -> None:
         """Print a message, from any thread."""
@@ -115,6 +128,7 @@ class LogHandler(LogHandlerBase):
 
     def close(self) -> None:
         """Say how the call ended."""
+        self._over.set()
         assert self.lock is not None
         with self.lock:
             if self._before and not self._executing:
@@ -147,8 +161,6 @@ class LogHandler(LogHandlerBase):
             self._plan(text)
         elif event == LogEvent.RUN_INFO:
             self.begin()
-        elif missing := _NO_CONFIG.search(text):
-            self._print(_taken_for_config(missing[1]), _RED, wrap=0)
         elif record.levelno >= WARNING:
             if not (text.startswith(_FAILED) or any(known in text for known in _KNOWN)):
                 self._print(text, _RED, LINES)
@@ -274,13 +286,8 @@ class LogHandler(LogHandlerBase):
         """Print what the new report says to each question."""
         from ketscale.analysis import terminal
 
-        try:
-            answers = terminal.answers(Path(self._page).parent)
-        except OSError as error:
-            answers = [f"its answers cannot be read: {error}"]
         columns = shutil.get_terminal_size().columns - 1 if self._live else WIDTH
-        if answers:
-            self._print("\n".join(answers), wrap=min(WIDTH, columns))
+        self._print("\n".join(terminal.answers(Path(self._page).parent)), wrap=min(WIDTH, columns))
 
     def _refresh(self, now: bool = False) -> None:
         """Tell how far the studies are: on a terminal all of them, in a log those of which another part is over.
@@ -351,14 +358,6 @@ class LogHandler(LogHandlerBase):
 def _colour(line: Line) -> str:
     """The colour of a study: red if runs failed, green if all have a result, however they ended."""
     return _RED if line.failed else _GREEN if line.over == line.runs else ""
-
-
-def _taken_for_config(path: str) -> str:
-    """What to type where a name was taken for a config that is not there."""
-    if Path(path).suffix in (".yaml", ".yml"):
-        return f"{path}: no such config"
-    typed = shlex.join(["snakemake", path, *(word for word in sys.argv[1:] if word != path)])
-    return f"--configfile takes all names after it; type: {typed}"
 
 
 def _last_words(logs: Sequence[str]) -> str:

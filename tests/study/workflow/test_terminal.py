@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 from snakemake_interface_logger_plugins.common import LogEvent
 
+from ketscale import process
 from ketscale.config import Config
 from ketscale.grid import Run
 from ketscale.jobs import supervise
+from ketscale.jobs.ownership import signs
 from ketscale.jobs.status.progress import Progress
 from snakemake_logger_plugin_ketscale import WIDTH, LogHandler
 from tests import record_maker as maker
@@ -215,10 +217,12 @@ def test_of_a_job_of_several_runs_only_those_failed_that_have_no_record(
     ]
 
 
-def test_a_reader_that_goes_away_is_no_error(call: Config, handler: LogHandler) -> None:
-    def gone(text: str) -> int:
-        raise BrokenPipeError
-
-    handler._stream.write = gone
-    event(handler, None, "Nothing to be done (all requested files are present and up to date).")
-    handler.close()
+def test_a_run_that_waits_for_its_host_is_named_once(call: Config, handler: LogHandler) -> None:
+    job(handler, call, 0)
+    folder = Path(call.results, call.runs[0].folder)
+    folder.mkdir(parents=True)
+    signs.Sign(folder).show("another study")
+    for _ in range(2):
+        handler.say_who_waits()
+    (said,) = [row for row in handler._stream.rows() if "wait" in row]
+    assert said == f"waiting: {call.runs[0].name}: {process.node_name()} is held by another study"
