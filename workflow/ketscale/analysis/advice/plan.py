@@ -23,7 +23,7 @@ from ketscale.jobs.status.spent import spent
 from ketscale.words import aligned, counted, rounded
 
 # Why runs are left out.
-_OVER, _LONG = "over the budget", "too long for a job, and no other can resume them"
+_OVER, _LONG = "over the budget", "too long for a job, and not resumed by another"
 _UNKNOWN, _INCOMPLETE = "whose cost no record tells", "of points that cannot be completed"
 
 
@@ -90,14 +90,15 @@ def make(
 
     budget = math.inf if node_hours is None else node_hours
     every = costs(missing)
-    points = order(config, have, {run: one.node_hours.middle for run, one in every.items()})
+    cost = {run: one.node_hours.middle for run, one in every.items()}
+    points = order(config, have, cost)
     completed = points[: paid([completion for completion, _ in points])]
     first = [run for completion, _ in completed for run in completion]
-    further = [run for _, seeds in completed for run in seeds]
+    further = sorted((run for _, seeds in completed for run in seeds), key=cost.__getitem__)
     chosen = [*first, *further[: paid([first, *([run] for run in further)]) - 1]]
-    left_out = dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(call.forecasts(), _LONG)
-    left_out |= dict.fromkeys(every, _INCOMPLETE)
-    left_out |= {run: _OVER for completion, seeds in points for run in (*completion, *seeds)}
+    over = {run: _OVER for completion, seeds in points for run in (*completion, *seeds)}
+    left_out = over | dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(call.forecasts(), _LONG)
+    left_out |= dict.fromkeys(every, _INCOMPLETE) | over
     for run in chosen:
         del left_out[run]
     probes = _probes(config, [run for run, why in left_out.items() if why == _UNKNOWN])
@@ -201,7 +202,7 @@ def as_text(plan: Plan) -> str:
 def _table(plan: Plan) -> list[str]:
     """A row for each point, those to do first on top, with its longest run and most memory. Trials share one."""
     points = dict[str, list[Forecast]]()
-    for run in dict.fromkeys((*plan.chosen, *plan.costs)):
+    for run in (run for run in (*plan.chosen, *plan.left_out) if run in plan.costs):
         trials = plan.config.trials.get(run.protocol)
         named = replace(run, protocol=f"trials of {trials[0]}") if trials else run
         points.setdefault(named.name.rpartition("/")[0], []).append(plan.costs[run])
