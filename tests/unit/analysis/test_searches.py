@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis.advice import plan, priority
+from ketscale.analysis.advice import plan
 from ketscale.analysis.report import provenance
 from ketscale.errors import UserError
 from ketscale.jobs.status import report
@@ -59,20 +59,16 @@ def test_status_has_the_trials_of_a_point_in_a_line_and_plan_counts_them(
         line for line in said.splitlines() if line.startswith("digits/vqc") and "trials of tuned" in line
     )
     assert line.split()[-3:] == ["4", ".", "4"]
-    made = plan.make(CONFIG, Path("config.yaml"), tmp_path)
-    assert len(made.missing) == 14 and sum(map(CONFIG.is_trial, made.missing)) == 8
+    made = plan.make(CONFIG, Path("config.yaml"), None, None, ())
+    assert len(made.left_out) == 14 and sum(map(CONFIG.is_trial, made.left_out)) == 8
     # What a search has chosen is known after its trials.
     assert all(map(CONFIG.is_trial, made.probes)) and made.probes
 
 
-def test_on_a_budget_trials_come_with_the_first_seeds_of_their_point() -> None:
+def test_trials_come_with_the_first_seeds_of_their_point() -> None:
     vqc = {run: 1.0 for run in CONFIG.runs if run.model == "vqc"}
-
-    def chosen(hours, budget):
-        ordered = priority.steps(CONFIG, [], hours)
-        return priority.choose(ordered, lambda run: run, lambda of: sum(hours[run] for run in of), budget)
-
-    assert [CONFIG.is_trial(run) for run in chosen(vqc, len(vqc))] == [True] * 4 + [False] * 3
-    assert chosen(vqc, 0.99 * len(vqc)) == []
-    without = {run: one for run, one in vqc.items() if run != TRIALS[0]}
-    assert chosen(without, len(vqc)) == [], "nothing is known of a trial"
+    [(completion, further)] = plan.order(CONFIG, set(), vqc)
+    assert [CONFIG.is_trial(run) for run in completion] == [True] * 4 + [False] * 3 and not further
+    for unknown in (completion[0], completion[-1]):
+        known = {run: one for run, one in vqc.items() if run != unknown}
+        assert plan.order(CONFIG, set(), known) == [], "nothing is known of a trial, or of one of three seeds"

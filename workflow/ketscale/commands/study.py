@@ -90,10 +90,6 @@ def add(command: Add) -> None:
     forms = plan.add_mutually_exclusive_group()
     for form, text in (
         ("targets", "print only the runs to do first, as targets of Snakemake"),
-        (
-            "limits",
-            "print only time and memory of the missing runs, as lines for `limits` in a cluster's site.yaml",
-        ),
         ("json", "print JSON, for scripts"),
     ):
         forms.add_argument(f"--{form}", dest="form", action="store_const", const=form, help=text)
@@ -225,8 +221,8 @@ def _plan(options: argparse.Namespace) -> None:
     for folder in options.records:
         if not (folder / grid.RUNS).is_dir():
             raise UserError(f"--records {folder}: not a results folder; it has no folder {grid.RUNS}")
-    made = plan.make(config, options.config, Path(), options.node_hours, options.wall, options.records)
-    forms = {"targets": plan.as_targets, "limits": plan.as_limits, "json": plan.as_json}
+    made = plan.make(config, options.config, options.node_hours, options.wall, options.records)
+    forms = {"targets": plan.as_targets, "json": plan.as_json}
     print(forms.get(options.form, plan.as_text)(made))
 
 

@@ -5,97 +5,55 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 
-from ketscale.analysis.advice import priority
+from ketscale.analysis.intervals import FEWEST
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import Run
-from ketscale.jobs.costs import Call, Costs, Forecast, Interval, total
-from ketscale.jobs.costs import records as samples
+from ketscale.jobs.costs import Call, Costs, Forecast, between, total
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status import report
-from ketscale.jobs.status.spent import Spent, spent
+from ketscale.jobs.status.spent import spent
 from ketscale.words import aligned, counted, rounded
 
-# Runs that are not to be started: they have a result, or are on their way to one.
-_COMING = ("done", "running", "waiting", "queued")
-_ROWS, _NAMED = 10, 12
-_LIMITED = ("workload", "model", "simulator", "backend", "protocol", "batch")
-# On top of the upper ends of the intervals, of which 5 % are exceeded. A retry asks for more, but starts again later.
-_MORE_TIME, _MORE_MEMORY = 1.5, 1.25
-_MEGABYTES = 100
-_COSTS = ("wall_s", "start_s", "step_s", "memory_bytes")
-_PLACES = {"repeat": "", "within": "between records", "beyond": "beyond the records"}
 # Why runs are left out.
-_UNKNOWN, _FITTED = "no record tells its cost", "fitted or probed: no steps tell its time"
-_OVER, _INCOMPLETE = "over the budget", "its point has seeds of unknown cost"
-
-
-@dataclass(frozen=True)
-class Cost:
-    """A missing run of which something is known. jobs: over which it is split; all but the first resume it."""
-
-    forecast: Forecast
-    jobs: int
-
-    @property
-    def start_hours(self) -> Interval:
-        """The node-hours that its processes take to start, its share of them where it is trained with others."""
-        one = self.forecast
-        return one.start_s.times(self.jobs * one.run.nodes / one.members / 3600)
-
-    @property
-    def node_hours(self) -> Interval:
-        """Time on all of its nodes, in all of its jobs."""
-        return self.forecast.node_hours + self.start_hours.times((self.jobs - 1) / self.jobs)
+_OVER, _LONG = "over the budget", "too long for a job, and not resumed by another"
+_UNKNOWN, _INCOMPLETE = "whose cost no record tells", "of points that cannot be completed"
 
 
 @dataclass(frozen=True)
 class Plan:
     """What is missing, what is known of its cost, and what to do first.
 
-    options: of this call, to repeat it. missing: runs to be started. costs: of those of which something is known. probes:
-    some of the others that would tell. spent: so far. budget, wall_s: node-hours, and the seconds of a job; None for no
-    limit. chosen: the runs to do first: on a budget those that it pays for, else all that are known. left_out: the others,
-    and why.
+    command: trains what is missing. told: what records tell. costs: of runs that they tell of and that fit into jobs.
+    budget: node-hours; None for no limit. chosen: the runs to do first. left_out: the others, and why. probes: what to
+    measure first.
     """
 
     config: Config
     command: str
-    options: str
-    records: int
-    machines: tuple[str, ...]
-    missing: tuple[Run, ...]
-    costs: Mapping[Run, Cost]
-    probes: tuple[Run, ...]
-    spent: Spent
+    told: Costs
+    costs: Mapping[Run, Forecast]
     budget: float | None
-    wall_s: float | None
-    chosen: tuple[Run, ...]
+    chosen: Sequence[Run]
     left_out: Mapping[Run, str]
+    probes: Sequence[Run]
 
     def target(self, run: Run) -> str:
         """A run as a target of Snakemake."""
         return f"{self.config.results}/{run.path}"
 
-    def hours(self, runs: Iterable[Run]) -> Interval:
-        """The node-hours of some runs of known cost, as an interval for the case that all err to the same side."""
-        return total(self.costs[run].node_hours for run in runs)
-
 
 def make(
-    config: Config,
-    configfile: Path,
-    root: Path,
-    node_hours: float | None = None,
-    wall_s: float | None = None,
-    folders: Sequence[Path] = (),
+    config: Config, configfile: Path, node_hours: float | None, wall_s: float | None, folders: Sequence[Path]
 ) -> Plan:
-    """The plan for what is missing of a config's runs below `root`.
+    """The plan for what is missing of a config's runs in this folder.
 
     Args:
         node_hours: the budget; None for what is left of that of the site file, if it has one.
@@ -105,108 +63,93 @@ def make(
     Raises:
         UserError: the site file exists but is invalid, or has a budget of which sacct does not say what is used.
     """
-    seen = report.states(config, root)[1]
-    so_far = spent(seen, root)
-    if node_hours is None and so_far.budget is not None and so_far.left is None:
-        raise UserError(
-            f"{so_far.problem}, so nothing tells what is left of node_hours in {sites.path_of(root)}: give --node-hours"
-        )
-    budget = so_far.left if node_hours is None else node_hours
-    coming = {one.run for one in seen if one.state in _COMING}
-    missing = tuple(one.run for one in seen if one.run not in coming)
-    known = report.known(config, seen, root)
-    told = Costs.of(root / config.results, *folders, known=known) if missing else Costs([])
-    call = Call(told, config, missing, root)
+    seen = report.states(config, Path())[1]
+    if node_hours is None:
+        so_far = spent(seen, Path())
+        if so_far.budget is not None and so_far.left is None:
+            where = f"node_hours in {sites.path_of(Path())}"
+            raise UserError(f"{so_far.problem}, so nothing tells what is left of {where}: give --node-hours")
+        node_hours = so_far.left
+    have = {one.run for one in seen if one.state in ("done", "running", "waiting", "queued")}
+    missing = [one.run for one in seen if one.run not in have]
+    told = Costs.of(Path(config.results), *folders, known=report.known(config, seen, Path()))
+    call = Call(told, config, missing, Path())
 
-    def costs(runs: Collection[Run] | None = None) -> tuple[dict[Run, Cost], dict[Run, str]]:
-        """What runs cost if the call trains only these (None: all), and why others are left out."""
-        found, long = dict[Run, Cost](), dict[Run, str]()
-        for run, one in call.forecasts(runs).items():
-            jobs = 1 if wall_s is None else _jobs(one, wall_s)
-            if jobs == 1 or (jobs and not (anew := _anew(config, run))):
-                found[run] = Cost(one, jobs)
-            else:
-                no_more = f"longer than a job, and {anew} has no checkpoints" if jobs else ""
-                long[run] = no_more or "starts longer than a job"
-        return found, long
+    def costs(runs: Iterable[Run]) -> dict[Run, Forecast]:
+        """What these runs cost if only they are trained: the more a process trains together, the less each costs."""
+        whole = call.forecasts(runs).values()
+        return {one.run: split for one in whole if (split := _split(config, one, wall_s))}
 
-    hours_of: dict[object, float] = {}
+    def hours(runs: Iterable[Run]) -> float:
+        return sum(one.node_hours.middle for one in costs(runs).values())
 
-    def together(runs: Sequence[Run]) -> float:
-        """The node-hours of runs that one process trains."""
-        alike = frozenset(Counter(map(call.alike, runs)).items())
-        if alike not in hours_of:
-            found = costs(runs)[0]
-            hours = sum(one.node_hours.middle for one in found.values())
-            hours_of[alike] = hours if len(found) == len(runs) else math.inf
-        return hours_of[alike]
+    def paid(parts: Sequence[Iterable[Run]]) -> int:
+        """How many of these parts the budget pays for, from the first on."""
+        numbers = range(1, len(parts) + 1)
+        return bisect_right(numbers, budget, key=lambda number: hours(chain(*parts[:number])))
 
-    known_costs, left_out = costs()
-    for run in missing:
-        if run not in known_costs and run not in left_out:
-            left_out[run] = _UNKNOWN if config.protocols[run.protocol].stepped else _FITTED
-    chosen = [run for run in missing if run in known_costs]
-    if budget is not None:
-        hours = {run: one.node_hours.middle for run, one in known_costs.items()}
-        ordered = priority.steps(config, coming, hours)
-        chosen = priority.choose(ordered, call.cohort, together, budget)
-        known_costs |= costs(chosen)[0]
-        paid, next_ones = {*chosen}, {run: _OVER for step in ordered for run in (*step.trials, *step.seeds)}
-        others = {**next_ones, **{run: _INCOMPLETE for run in known_costs if run not in next_ones}}
-        left_out = {run: why for run, why in others.items() if run not in paid} | left_out
-    return Plan(
-        config,
-        report.command(configfile),
-        _options(configfile, node_hours, wall_s, folders),
-        told.records,
-        told.machines,
-        missing,
-        known_costs,
-        _probes(config, [run for run, why in left_out.items() if why == _UNKNOWN]),
-        so_far,
-        budget,
-        wall_s,
-        tuple(chosen),
-        left_out,
-    )
+    budget = math.inf if node_hours is None else node_hours
+    every = costs(missing)
+    cost = {run: one.node_hours.middle for run, one in every.items()}
+    points = order(config, have, cost)
+    completed = points[: paid([completion for completion, _ in points])]
+    first = [run for completion, _ in completed for run in completion]
+    further = sorted((run for _, seeds in completed for run in seeds), key=cost.__getitem__)
+    chosen = [*first, *further[: paid([first, *([run] for run in further)]) - 1]]
+    over = {run: _OVER for completion, seeds in points for run in (*completion, *seeds)}
+    left_out = over | dict.fromkeys(missing, _UNKNOWN) | dict.fromkeys(call.forecasts(), _LONG)
+    left_out |= dict.fromkeys(every, _INCOMPLETE) | over
+    for run in chosen:
+        del left_out[run]
+    probes = _probes(config, [run for run, why in left_out.items() if why == _UNKNOWN])
+    every |= costs(chosen)
+    return Plan(config, report.command(configfile), told, every, node_hours, chosen, left_out, probes)
 
 
-def _anew(config: Config, run: Run) -> str:
-    """What starts from the beginning in each of its jobs, in words; '' for a run that has checkpoints."""
-    protocol = config.settings(run).protocol
-    return "a timed run" if protocol.timed else "l-bfgs" if protocol.optimiser == "l-bfgs" else ""
+def order(config: Config, have: set[Run], hours: dict[Run, float]) -> list[tuple[list[Run], list[Run]]]:
+    """For each point the missing runs that complete it, and its further seeds: the cheapest completion first.
 
+    A point is complete with the three seeds that an interval needs, or all that it has, and the trials of its search.
+    It is left out if runs of unknown cost are among them.
 
-def _jobs(one: Forecast, wall_s: float) -> int:
-    """Over how many jobs of a length in seconds a run is split; 0 if a job ends before it has started."""
-    start_s = one.start_s.middle
-    if one.wall_s.middle <= wall_s:
-        return 1
-    return 0 if wall_s <= start_s else math.ceil((one.wall_s.middle - start_s) / (wall_s - start_s))
-
-
-def _options(
-    configfile: Path, node_hours: float | None, wall_s: float | None, folders: Sequence[Path]
-) -> str:
-    budget = "" if node_hours is None else f" --node-hours {node_hours:g}"
-    wall = "" if wall_s is None else f" --wall {wall_s / 60:g}min"
-    records = "".join(f" --records {shlex.quote(str(folder))}" for folder in folders)
-    return f"{report.of_config(configfile)}{budget}{wall}{records}"
-
-
-def _probes(config: Config, unknown: Iterable[Run]) -> tuple[Run, ...]:
-    """A small run of each model, simulator and backend: with their records something is known of all the others.
-
-    Runs that train what a search chose are none: they come after its trials.
+    Args:
+        have: runs with a result, or under way. hours: the node-hours of the others, as far as they are known.
     """
+    points, found = dict[object, list[Run]](), []
+    for run in config.runs:
+        if not config.is_trial(run):
+            points.setdefault(run.without("seed"), []).append(run)
+    for seeds in points.values():
+        trials = [run for run in config.trials_of(seeds[0]) if run not in have]
+        known = sorted((run for run in seeds if run in hours), key=hours.__getitem__)
+        needed = max(0, min(FEWEST, len(seeds)) - sum(run in have for run in seeds))
+        if needed <= len(known) and hours.keys() >= {*trials}:
+            found.append(([*trials, *known[:needed]], known[needed:]))
+    return sorted(found, key=lambda point: sum(hours[run] for run in point[0]))
 
-    def size(run: Run) -> tuple[int, ...]:
-        return (run.seed, run.ranks * run.threads, sum(config.sizes(run).values()), run.batch)
 
+def _split(config: Config, one: Forecast, wall_s: float | None) -> Forecast | None:
+    """A forecast in jobs of such a length, each with a start; None if the run begins anew in each, or ends in none."""
+    start_s, whole_s = one.start_s.middle, one.wall_s.middle
+    if wall_s is None or whole_s <= wall_s:
+        return one
+    protocol = config.settings(one.run).protocol
+    if protocol.timed or protocol.optimiser == "l-bfgs" or wall_s <= start_s:
+        return None
+    more = math.ceil((whole_s - start_s) / (wall_s - start_s)) - 1
+    share_s = one.start_s.times(more / one.members)
+    return replace(one, seconds=one.seconds + share_s, others_s=one.others_s + share_s.times(one.members - 1))
+
+
+def _probes(config: Config, unknown: Iterable[Run]) -> list[Run]:
+    """A small run of each model, simulator and backend: with their records something is known of all the others."""
     smallest: dict[object, Run] = {}
-    for run in sorted((run for run in unknown if config.protocols[run.protocol].search is None), key=size):
-        smallest.setdefault(samples.known(config.settings(run).content), run)
-    return tuple(smallest.values())
+    for run in sorted(unknown, key=lambda run: (run.seed, run.ranks, run.batch, *config.sizes(run).values())):
+        protocol = config.protocols[run.protocol]
+        # Steps tell nothing of what is fitted, and what trains with the choice of a search comes after its trials.
+        if protocol.stepped and protocol.search is None:
+            smallest.setdefault((run.model, run.simulator, run.backend), run)
+    return [*smallest.values()]
 
 
 def as_targets(plan: Plan) -> str:
@@ -216,153 +159,71 @@ def as_targets(plan: Plan) -> str:
         UserError: there are none. Snakemake without a target would run the whole study.
     """
     if not plan.chosen:
-        known = "fits the budget: raise --node-hours, or" if plan.costs else "has a forecast:"
-        raise UserError(
-            f"no missing run {known} measure one of each kind first (`ketscale plan{plan.options}` names them)"
-            if plan.missing
-            else "nothing is missing, so there is no target"
-        )
-    return "\n".join(plan.target(run) for run in plan.chosen)
-
-
-def as_limits(plan: Plan) -> str:
-    """Lines for the site file: one for each model's size with a simulator, backend, batch and protocol, whatever the layout.
-
-    Runs beyond the records have none, since an upper end there is no promise. No time is longer than a job of `wall_s`.
-    """
-    alike: dict[str, list[Forecast]] = {}
-    for run, cost in plan.costs.items():
-        axes = {axis: getattr(run, axis) for axis in _LIMITED} | plan.config.sizes(run)
-        if cost.forecast.place != "beyond":
-            named = ", ".join(f"{name}: {value}" for name, value in axes.items())
-            alike.setdefault(named, []).append(cost.forecast)
-    said = []
-    for named, of in alike.items():
-        # A run that is lost starts from the beginning.
-        whole_s = max((one.wall_s + one.saved_s.times(one.members)).high for one in of)
-        longest_s = min(_MORE_TIME * whole_s, plan.wall_s or math.inf)
-        minutes = max(1, math.ceil(longest_s / 60))
-        memory = _MORE_MEMORY * max(one.memory_bytes.high for one in of) / 1e6
-        megabytes = _MEGABYTES * math.ceil(memory / _MEGABYTES)
-        said.append(f"  - {{{named}, minutes: {minutes}, memory_mb: {megabytes}}}")
-    if beyond := len(plan.costs) - sum(map(len, alike.values())):
-        runs = counted(beyond, "run")
-        said.append(f"# {runs} beyond the records: give their limits by hand, or measure smaller ones first")
-    none = "# no missing run has a forecast: measure first" if plan.missing else "# nothing is missing"
-    return "\n".join(said or [none])
+        raise UserError("nothing is to be done first: without --targets, `ketscale plan` says why")
+    return "\n".join(map(plan.target, plan.chosen))
 
 
 def as_json(plan: Plan) -> str:
-    """The plan for scripts."""
-    runs, chosen = [], set(plan.chosen)
-    for run in plan.missing:
-        cost, known_costs = plan.costs.get(run), dict[str, object]()
-        if cost:
-            one = cost.forecast
-            known_costs = {name: asdict(getattr(one, name)) for name in _COSTS}
-            known_costs |= {"node_hours": asdict(cost.node_hours), "jobs": cost.jobs}
-            known_costs |= {"place": one.place, "at_most": one.at_most, "members": one.members}
-        about = {"run": plan.target(run), "known": cost is not None, "chosen": run in chosen}
-        runs.append({**about, "left_out": plan.left_out.get(run), **known_costs})
-    starts = total(plan.costs[run].start_hours for run in plan.chosen)
-    said = {
-        "records": plan.records,
-        "machines": plan.machines,
-        "spent": {**asdict(plan.spent), "left": plan.spent.left},
-        "node_hours": plan.budget,
-        "wall_s": plan.wall_s,
-        "chosen": {"node_hours": asdict(plan.hours(plan.chosen)), "starts": asdict(starts)},
-        "runs": runs,
-    }
-    return json.dumps(said, indent=1)
+    """The plan for scripts; what is forecast has the ends of its 90 % interval."""
+    runs = []
+    for run in (*plan.chosen, *plan.left_out):
+        said: dict[str, object] = {"run": plan.target(run), "left_out": plan.left_out.get(run)}
+        if one := plan.costs.get(run):
+            gpu_hours = one.node_hours.times(sites.gpus_per_node(run))
+            said |= {"node_hours": asdict(one.node_hours), "gpu_hours": asdict(gpu_hours)}
+            said |= {"wall_s": asdict(one.wall_s), "memory_bytes": asdict(one.memory_bytes)}
+            said |= {"members": one.members, "place": one.place, "at_most": one.at_most}
+        runs.append(said)
+    about = {"records": plan.told.records, "machines": plan.told.machines, "budget": plan.budget}
+    return json.dumps({**about, "runs": runs}, indent=1)
 
 
 def as_text(plan: Plan) -> str:
-    """The plan for people: a table, three sentences, and the command."""
-    if not plan.missing:
+    """The plan for people: a table of the points, what comes first and what is left out, and the commands."""
+    if not plan.chosen and not plan.left_out:
         return "nothing is missing"
-    blocks = [_table(plan), _sentences(plan), _calls(plan)]
-    return "\n\n".join("\n".join(block) for block in blocks if block)
+    lines = _table(plan) if plan.costs else []
+    if plan.chosen:
+        budget = "" if plan.budget is None else f", on a budget of {rounded(plan.budget)}"
+        lines.append(f"First: {counted(len(plan.chosen), 'run')}, {_hours(plan, plan.chosen)}{budget}.")
+    for why in (_OVER, _LONG, _INCOMPLETE, _UNKNOWN):
+        if runs := [run for run, reason in plan.left_out.items() if reason == why]:
+            hours = f", {_hours(plan, runs)}" if why == _OVER else ""
+            lines.append(f"Left out: {counted(len(runs), 'run')} {why}{hours}.")
+    if plan.probes:
+        targets = [shlex.quote(plan.target(run)) for run in plan.probes]
+        lines += ["Measure first, one of each kind:", " \\\n    ".join([f"  {plan.command}", *targets])]
+    if plan.chosen:
+        only = f" $({shlex.join(['ketscale', *sys.argv[1:]])} --targets)" if plan.left_out else ""
+        lines += ["", f"  {plan.command}{only}"]
+    return "\n".join(lines)
 
 
 def _table(plan: Plan) -> list[str]:
-    """A row for each point: first those to do first, in their order; then what is left out, and why."""
-    first, left = dict[object, list[Run]](), dict[object, list[Run]]()
-    for run in plan.chosen:
-        first.setdefault(run.without("seed"), []).append(run)
-    for run, why in plan.left_out.items():
-        left.setdefault((run.without("seed"), why), []).append(run)
-    rows = [["runs", "node-hours", "each", "jobs", "memory", "point"]]
-    for runs in (*list(first.values())[:_ROWS], *list(left.values())[:_ROWS]):
-        why = plan.left_out.get(runs[0], "")
-        place = _PLACES[plan.costs[runs[0]].forecast.place] if runs[0] in plan.costs else ""
-        about = f" (left out: {why})" if why else f" ({place})" * bool(place)
-        rows.append([str(len(runs)), *_cells(plan, runs), runs[0].name.rpartition("/")[0] + about])
-    lines = aligned(rows, right=[0, 1, 3])
-    hidden = [(len(first) - _ROWS, "to do first"), (len(left) - _ROWS, "left out")]
-    more = [f"{number} more {words}" for number, words in hidden if number > 0]
-    if more:
-        lines.append(f"... and {' and '.join(more)} (--json names all)")
-    if plan.costs:
-        starts = sum(plan.costs[run].start_hours.middle for run in plan.chosen)
-        lines += [
-            "",
-            f"starts: {rounded(starts)} node-hours; a job's wait in the queue: {plan.spent.wait}; 90 % intervals, from "
-            f"{counted(plan.records, 'record')} ({'; '.join(plan.machines)})",
-        ]
-    return lines
+    """A row for each point, those to do first on top, with its longest run and most memory. Trials share one."""
+    points = dict[str, list[Forecast]]()
+    for run in (run for run in (*plan.chosen, *plan.left_out) if run in plan.costs):
+        trials = plan.config.trials.get(run.protocol)
+        named = replace(run, protocol=f"trials of {trials[0]}") if trials else run
+        points.setdefault(named.name.rpartition("/")[0], []).append(plan.costs[run])
+    rows = [["first", "node-hours", "longest run", "memory of a rank", "point"]]
+    for name, costs in points.items():
+        one = max(costs, key=lambda one: one.wall_s.high)
+        memory = max((one.memory_bytes.times(1e-6) for one in costs), key=lambda each: each.high)
+        number = f"{sum(one.run not in plan.left_out for one in costs)} of {len(costs)}"
+        node_hours = rounded(sum(one.node_hours.middle for one in costs))
+        longest = between(one.wall_s) + f", {one.members} together" * (one.members > 1)
+        most = f"{rounded(memory.middle)} MB (to {rounded(memory.high)})"
+        point = name + " (beyond the records)" * (one.place == "beyond")
+        rows.append([number, node_hours, "at most " * one.at_most + longest, most, point])
+    known = f"{counted(plan.told.records, 'record')} ({'; '.join(plan.told.machines)})"
+    return [*aligned(rows, right=[0, 1]), "", f"90 % intervals, from {known}", ""]
 
 
-def _cells(plan: Plan, runs: Sequence[Run]) -> list[str]:
-    """Node-hours of the runs of a point; and time, jobs and memory of each."""
-    if runs[0] not in plan.costs:
-        return ["?", "", "", ""]
-    cost = plan.costs[runs[0]]
-    one = cost.forecast
-    memory = one.memory_bytes.times(one.run.ranks / one.run.nodes / 1e6)
-    return [
-        rounded(plan.hours(runs).middle),
-        one.whole + f", {one.members} together" * (one.members > 1),
-        str(cost.jobs),
-        f"{rounded(memory.middle)} MB (to {rounded(memory.high)})",
-    ]
-
-
-def _sentences(plan: Plan) -> list[str]:
-    """What comes first, what is left out, and what one run takes."""
-    if {*plan.left_out.values()} <= {_UNKNOWN, _FITTED} and not plan.costs:
-        return [f"{counted(len(plan.missing), 'run')} missing, and no record tells what any of them costs."]
-    cost = plan.hours(plan.chosen)
-    of = "" if plan.budget is None else f" of {rounded(plan.budget)}"
-    said = [f"First: {counted(len(plan.chosen), 'run')} in {rounded(cost.middle)}{of} node-hours."]
-    if not plan.chosen:
-        said = [] if plan.budget is None else [f"{rounded(plan.budget)} node-hours complete no point."]
-    if plan.left_out:
-        most, number = Counter(plan.left_out.values()).most_common(1)[0]
-        others = counted(len(plan.left_out) - number, "other")
-        rest = f", and {others}" if number < len(plan.left_out) else ""
-        if most == _OVER:
-            more = plan.hours(run for run, why in plan.left_out.items() if why == _OVER).middle
-            most += f" by {rounded(more)} node-hours"
-        said.append(f"Left out: {counted(number, 'run')} ({most}){rest}.")
-    longest = report.longest(plan.config, [plan.costs[run].forecast for run in plan.chosen or plan.costs])
-    return [*said, *([f"The longest run: {longest}."] if longest else [])]
-
-
-def _calls(plan: Plan) -> list[str]:
-    """The commands that do first what is to be done first, or measured first."""
-    lines = []
-    if plan.probes:
-        lines += ["Measure first, one of each kind of which no record tells:", *_call(plan, plan.probes)]
-    if plan.chosen and (plan.budget is not None or plan.left_out):
-        lines += _call(plan, plan.chosen)
-    elif plan.chosen:
-        lines.append(f"  {plan.command}")
-    return lines
-
-
-def _call(plan: Plan, runs: Sequence[Run]) -> list[str]:
-    """The command that does these runs."""
-    if runs == plan.chosen and len(runs) > _NAMED:
-        return [f"  {plan.command} $(ketscale plan{plan.options} --targets)"]
-    return [" \\\n    ".join([f"  {plan.command}", *(shlex.quote(plan.target(run)) for run in runs)])]
+def _hours(plan: Plan, runs: Iterable[Run]) -> str:
+    """The node-hours of some runs, and their GPU-hours if there are any, in words."""
+    costs = [plan.costs[run] for run in runs]
+    nodes = total(one.node_hours for one in costs)
+    gpu_hours = sum(one.node_hours.middle * sites.gpus_per_node(one.run) for one in costs)
+    words = f"{rounded(nodes.middle)} node-hours ({rounded(nodes.low)} to {rounded(nodes.high)})"
+    return words + f" and {rounded(gpu_hours)} GPU-hours" * (gpu_hours > 0)

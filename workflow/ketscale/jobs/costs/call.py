@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -32,41 +31,25 @@ class Call:
             every = map(config.settings, dict.fromkeys([*config.runs, *self._settings]))
             dealt = cohorts.plan(every, *_places(config, root))
             self._cohorts = {one.run: number for number, cohort in enumerate(dealt) for one in cohort}
-        self._sizes = Counter(map(self.cohort, self._settings))
         numbers: dict[object, int] = {}
         self._points = {
             run: numbers.setdefault((run.without("seed"), one.choice), len(numbers))
             for run, one in self._settings.items()
         }
         self._parts: dict[tuple[int, int], Parts | None] = {}
-        self._asked = False
-
-    def cohort(self, run: Run) -> object:
-        """What is equal for the runs that one process trains, if the call trains them."""
-        return self._cohorts.get(run, run)
-
-    def alike(self, run: Run) -> tuple[int, int]:
-        """What is equal for runs that cost the same in equal cohorts."""
-        return self._points[run], self._done[run]
 
     def forecasts(self, runs: Iterable[Run] | None = None) -> dict[Run, Forecast]:
         """The forecasts of all runs of which anything is known, if the call trains only these of its runs."""
         found: dict[object, list[Run]] = {}
         for run in self._settings if runs is None else runs:
-            found.setdefault(self.cohort(run), []).append(run)
-        if runs is None:
-            self._ask((run, len(of)) for of in found.values() for run in of)
-        elif not self._asked:
-            # More and fewer of each cohort will be asked for, thousands of times.
-            self._asked = True
-            self._ask(
-                (run, each) for run in self._settings for each in range(1, self._sizes[self.cohort(run)] + 1)
-            )
+            found.setdefault(self._cohorts.get(run, run), []).append(run)
+        self._ask((run, len(of)) for of in found.values() for run in of)
         made: dict[Run, Forecast] = {}
         for of in found.values():
             parts = {run: self._parts[self._points[run], len(of)] for run in of}
             known = [part.of(run, self._done[run]) for run, part in parts.items() if part]
-            if len(known) > 1 and len({self.alike(one.run) for one in known}) > 1:
+            # Equal runs of a cohort are told equal.
+            if len({(self._points[one.run], self._done[one.run]) for one in known}) > 1:
                 whole = total(one.seconds for one in known)
                 known = [replace(one, others_s=whole.minus(one.seconds)) for one in known]
             made |= {one.run: one for one in known}

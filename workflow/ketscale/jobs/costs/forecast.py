@@ -15,7 +15,7 @@ from threadpoolctl import threadpool_limits
 from ketscale.config import Protocol, Settings
 from ketscale.grid import BACKENDS, Run, canonical
 from ketscale.jobs.costs import records
-from ketscale.jobs.costs.law import NOTHING, Interval, Law, between
+from ketscale.jobs.costs.law import NOTHING, Interval, Law
 from ketscale.jobs.costs.records import Case, Sample, case
 from ketscale.measure.form import Record
 
@@ -38,7 +38,7 @@ class Forecast:
     the process, which a further job of the run pays again. memory_bytes: host memory of the largest rank, all members
     included. place: where it is, seen from the records. at_most: it may stop early, and no record says when, so `seconds` are
     those of all epochs. members: how many runs one process trains together, this one included. others_s: what the others take
-    there. saved_s: what its checkpoint saves, and `seconds` leaves out.
+    there.
     """
 
     run: Run
@@ -50,7 +50,6 @@ class Forecast:
     at_most: bool = False
     members: int = 1
     others_s: Interval = NOTHING
-    saved_s: Interval = NOTHING
 
     @property
     def wall_s(self) -> Interval:
@@ -61,11 +60,6 @@ class Forecast:
     def node_hours(self) -> Interval:
         """Its time on all of its nodes."""
         return self.seconds.times(self.run.nodes / 3600)
-
-    @property
-    def whole(self) -> str:
-        """Its time in words."""
-        return f"{'at most ' * self.at_most}{between(self.seconds)}"
 
 
 @dataclass(frozen=True)
@@ -89,7 +83,7 @@ class Parts:
         step_s = costs["pace_s" if self.members > 1 or "step_s" not in costs else "step_s"]
         return Forecast(
             run, seconds, step_s, costs["start_s"].times(self.members), costs["memory_bytes"], self.place, self.at_most,
-            self.members, seconds.times(self.members - 1), self._seconds(0).minus(seconds) if done else NOTHING,
+            self.members, seconds.times(self.members - 1),
         )  # fmt: skip
 
     def _seconds(self, done: int) -> Interval:

@@ -10,7 +10,7 @@ from ketscale.errors import UserError
 from ketscale.jobs.slurm import accounting
 from ketscale.jobs.slurm import site as sites
 from ketscale.jobs.status.survey import Seen
-from ketscale.words import duration, rounded
+from ketscale.words import rounded
 
 
 @dataclass(frozen=True)
@@ -44,11 +44,6 @@ class Spent:
         if self.left is None or self.budget is None:
             return f"used: {used}"
         return f"used: {used}; {rounded(self.left)} of {rounded(self.budget)} are left"
-
-    @property
-    def wait(self) -> str:
-        """The wait in the queue, in words."""
-        return "unknown" if self.wait_s is None else f"about {duration(self.wait_s, 2)}"
 
 
 def spent(seen: Iterable[Seen], root: Path) -> Spent:
