@@ -29,9 +29,8 @@ def overviews(config: Config) -> tuple[Figure, ...]:
     """The figures of several of the config's studies."""
 
     def asked(figure: Figure) -> bool:
-        studies = (study for study in config.studies if study.kind in figure.kinds)
-        needs = figure.needs
-        return any(needs is None or any(needs(config, run) for run in study.runs) for study in studies)
+        studies = [study for study in config.studies if study.kind in figure.kinds]
+        return any(figure.needs(config, run) for study in studies for run in study.runs)
 
     return tuple(filter(asked, OVERVIEWS))
 
@@ -70,18 +69,11 @@ def name_of(analysed: Analysed, row: dict[str, object]) -> str:
 
 
 def check(config: Config) -> None:
-    """Check that no study has the name of a figure that is of several, or of another's narrow drawing.
+    """Check that no figure of a study has the files of another one, such as of those of several studies.
 
     Raises:
         UserError: names the study.
     """
-    taken = {figure.name for figure in OVERVIEWS}
     for study in config.studies:
-        if study.name.endswith(".narrow"):
-            raise UserError(
-                f"studies.{study.name}: files of narrow figures end in .narrow.svg; rename the study"
-            )
-        if study.name in taken:
-            raise UserError(
-                f"studies.{study.name}: {study.name} is the name of a figure of all studies; rename the study"
-            )
+        if study.name in {figure.name for figure in OVERVIEWS} or study.name.endswith(".narrow"):
+            raise UserError(f"studies.{study.name}: another figure has files of this name; rename the study")

@@ -120,7 +120,7 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     shares = parts[names].div(parts[names].sum(axis=1), axis=0)
     height = 0.9 + 0.34 * len(steps) + 0.2 * len(names) / style.width() * 2
     figure, axes = plt.subplots(figsize=(style.width(), height), layout="constrained")
-    colours = style.colours([name for name in names if name != OTHER], many="tab20") | {OTHER: style.PALE}
+    colours = style.colours([name for name in names if name != OTHER]) | {OTHER: style.PALE}
     bars = shares.rename(columns=lambda name: name.replace(".", " "))
     bars.plot.barh(stacked=True, color=[*colours.values()], width=0.42, lw=0, legend=False, ax=axes)
     words = variants(steps, inputs.config).where(lambda words: words != "", steps["simulator"])

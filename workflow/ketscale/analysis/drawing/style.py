@@ -26,7 +26,7 @@ WIDTHS = {"": 7.16, "narrow.": 3.5}
 # The most lines in a panel that can be told apart, and the height of a row in inches.
 SERIES, ROW = 8, 0.36
 # Characters in an inch of a title, of the name of a row, and of the note.
-TITLE_DENSITY, ROW_DENSITY, NOTE_DENSITY = 14, 16, 20
+TITLE_DENSITY, ROW_DENSITY, NOTE_DENSITY = 12, 16, 20
 DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
 BUSY = "Hollow: measured on a busy machine and left out of fits"
 TIMED_OUT = "Hollow: timed out, so the median of fewer steps than asked, and left out of fits"
@@ -37,12 +37,12 @@ def colour(number: int) -> str:
     return PALETTE[number % len(PALETTE)]
 
 
-def colours(names: Iterable[str], palette: str = "colorblind", many: str = "husl") -> dict[str, str]:
-    """A colour for each name, in their order; none comes twice. many: the palette of more than ten."""
+def colours(names: Iterable[str], palette: str = "colorblind") -> dict[str, str]:
+    """A colour for each name, in their order; none comes twice."""
     import seaborn as sns
 
     known = list(names)
-    found = sns.color_palette(palette if len(known) <= len(PALETTE) else many, len(known))
+    found = sns.color_palette(palette if len(known) <= len(PALETTE) else "husl", len(known))
     return dict(zip(known, found.as_hex(), strict=True))
 
 
@@ -87,6 +87,8 @@ def files(draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None], inputs:
 
 
 def _saved(figure: Drawing, forms: Sequence[str]) -> dict[str, bytes]:
+    figure.draw_without_rendering()
+    figure.set_layout_engine("none")  # It is laid out once, not once for each form.
     made = {}
     for form in forms:
         buffer = io.BytesIO()

@@ -77,29 +77,29 @@ def way(text: str) -> str:
 
 def _series(points: pd.DataFrame) -> pd.DataFrame:
     """The points of the ways to work side by side, next to each other. One that lacks one worker begins with the core or GPU
-    that its speedup is over; a core that nothing begins with stands alone.
+    that its speedup is over.
     """
-    points = points.assign(effect=points["effect"].mask(points["line"] == CORE, 1.0))
     ways = [(name, own) for name, own in points.groupby("line", sort=True) if name not in (CORE, GPU)]
-    found = []
+    found = [points.head(0)]
     for number, (name, own) in enumerate(ways):
         if own["workers"].min() > 1:
             alone = points[points["layout"] == serial(layout(own["layout"].iloc[0])["backend"])]
             own = pd.concat([alone.assign(line=name, effect=1.0), own])
         found.append(own.assign(x=own["workers"] * (1 + DODGE * (number - (len(ways) - 1) / 2))))
-    begun = {name for own in found for name in own["layout"]}
-    return pd.concat([points[(points["line"] == CORE) & ~points["layout"].isin(begun)], *found])
+    return pd.concat(found)
 
 
 def _times(axes: Axes, series: pd.DataFrame, points: pd.DataFrame, colours: Mapping[str, str]) -> None:
-    """The time of a step by workers; that of one GPU is a horizontal line with its interval."""
+    """The time of a step by workers; that of one GPU, or of a core with which no way begins, is a line with its interval."""
     drawn = series.assign(hollow=series["flag"].isin(HOLLOW))
     plots.curves(axes, drawn, "x", "step_s", ("step_low_s", "step_high_s"), colours)
-    for _, gpu in points[points["line"] == GPU].iterrows():
-        axes.axhline(gpu["step_s"], color=colours[GPU], lw=1.3)
-        if gpu["step_low_s"] < gpu["step_high_s"]:
-            axes.axhspan(gpu["step_low_s"], gpu["step_high_s"], color=colours[GPU], alpha=0.25, lw=0)
-        axes.annotate(GPU, (0.99, gpu["step_s"]), xycoords=("axes fraction", "data"), color=colours[GPU],
+    lone = points["line"].eq(GPU) | (points["line"].eq(CORE) & ~points["layout"].isin(series["layout"]))
+    for _, one in points[lone].iterrows():
+        colour = colours[one["line"]]
+        axes.axhline(one["step_s"], color=colour, lw=1.3)
+        if one["step_low_s"] < one["step_high_s"]:
+            axes.axhspan(one["step_low_s"], one["step_high_s"], color=colour, alpha=0.25, lw=0)
+        axes.annotate(one["line"], (0.99, one["step_s"]), xycoords=("axes fraction", "data"), color=colour,
                       ha="right", va="bottom", fontsize=7)  # fmt: skip
     _workers(axes, points)
     style.log_seconds(axes.yaxis)
@@ -125,7 +125,8 @@ def _ratios(
         last = own.iloc[-1]
         named[f"{name}: {100 * last['effect'] / last['workers']:.0f} %"] = colours[str(name)]
     _workers(axes, points)
-    style.log_numbers(axes.yaxis)
+    axes.set_yscale("log", base=2)
+    axes.yaxis.set_major_formatter("{x:g}")
     style.legend(axes, named)
 
 
