@@ -105,4 +105,4 @@ def test_csv_is_written_in_one_place() -> None:
         for path in package.rglob("*.py")
         if any(word in path.read_text() for word in ("csv.writer", "DictWriter", ".to_csv("))
     }
-    assert writers == {"files.py", "analysis/drawing/style.py"}
+    assert writers == {"files.py"}

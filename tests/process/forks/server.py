@@ -32,7 +32,7 @@ _TRAINS = ("ketscale.jobs.session", "ketscale.jobs.cohort_session", "safetensors
 _DRAWS = (
     "ketscale.analysis.report",
     "seaborn",
-    *(f"matplotlib.backends.backend_{name}" for name in ("agg", "pdf", "svg")),
+    *(f"matplotlib.backends.backend_{name}" for name in ("agg", "svg")),
 )
 _IMPORTS = {"train": _TRAINS, "prepare": _TRAINS, "report": _DRAWS}
 

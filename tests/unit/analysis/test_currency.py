@@ -61,9 +61,11 @@ def test_what_is_as_it_was_made_is_current_and_would_be_the_same(made: Path, mad
 def test_another_config_is_named_and_figures_of_an_earlier_report_go(made: Path) -> None:
     config = analysis.of({**factory.small_study({"other": STRONG}), "title": "Config A"})
     assert other(made, config) and other(made, analysis.of({**GIVEN, "title": "Config B"}))
+    (made / "figures/mine.svg").write_text("<svg/>")
     report.build(config, made)
     assert currency.outdated(config, made) is None and other(made)
-    assert not (made / "figures/strong.svg").exists() and (made / "figures/other.svg").exists()
+    assert not [*made.glob("figures/strong.*")] and len([*made.glob("figures/other.*")]) == 4
+    assert (made / "figures/mine.svg").exists()
 
 
 def other_record(results: Path) -> object:

@@ -14,6 +14,8 @@ import matplotlib.pyplot as plt
 import pandas as pd
 import pytest
 import yaml
+from matplotlib.collections import PathCollection
+from matplotlib.colors import to_hex
 
 from ketscale.analysis import figures, report
 from ketscale.analysis.drawing import overviews, plots, style
@@ -121,23 +123,24 @@ def test_a_study_without_any_run_has_a_page_and_no_figure(tmp_path: Path) -> Non
     assert list((tmp_path / "figures").iterdir()) == []
 
 
-def test_figures_for_papers_have_two_widths_and_no_font_of_type_3(tmp_path: Path, monkeypatch: Any) -> None:
+def test_figures_have_two_widths_and_say_what_they_show(tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setattr(overviews, "MOST", 1)
     axes = factory.point(backend=["cpu-n1r1t1", "mpi-n1r2t1"], seed=[0])
-    config = factory.small_config({"strong": {"kind": "strong", "question": "?", "axes": axes}})
+    other = factory.point(simulator="lightning.qubit", batch=8, protocol="quality", seed=[0])
+    studies = {
+        "strong": {"kind": "strong", "question": "?", "axes": axes},
+        "quality": {"kind": "accuracy", "question": "?", "axes": other},
+    }
+    config = factory.small_config(studies)
     factory.write_all(config, tmp_path)
-    report.papers(config, tmp_path)
-    for ending, width in style.WIDTHS.items():
-        text = (tmp_path / f"paper/spans.{ending}svg").read_text()
-        assert width <= float(text.split('width="')[1].split("pt")[0]) / 72 < width + 0.2
-        # A paper has the note as metadata alone.
-        assert "1 seed per point" not in text.split("</metadata>")[1]
-        fonts = (tmp_path / f"paper/spans.{ending}pdf").read_bytes()
-        assert b"/Type3" not in fonts and b"/FontFile2" in fonts
-    assert not (tmp_path / "report.html").exists()
     report.build(config, tmp_path)
-    note = (tmp_path / "figures/spans.svg").read_text().split("</metadata>")[1]
-    assert "1 seed per point" in note and "Not drawn: 1 point more" in note
+    for ending, width in style.WIDTHS.items():
+        text = (tmp_path / f"figures/spans.{ending}svg").read_text()
+        assert float(text.split('width="')[1].split("pt")[0]) / 72 == pytest.approx(width)
+        words = " ".join(re.findall(r"<text[^>]*>(.*?)</text>", text))
+        assert "1 seed per point" in words and "Not drawn: 1 point more" in words
+        # Of another study, whose points are not drawn.
+        assert "default.qubit: " in words and "lightning.qubit: " not in words
 
 
 def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> None:
@@ -146,12 +149,14 @@ def test_lines_have_intervals_and_are_hollow_where_the_machine_was_busy() -> Non
         {"line": [*"baaa"], "x": [1, 10, 8, 9], "y": [1.0, 2.0, 3.0, 2.5], "low": [float("nan"), 1.5, 2.5, 2.0],
          "high": [1.0, 2.5, 4.0, 3.0], "hollow": [False, True, False, False]}
     )  # fmt: skip
-    ends = plots.curves(axes, points, "x", "y", ("low", "high"))
-    assert [(height, name) for height, name, _ in ends] == [(2.0, "a"), (1.0, "b")]
+    plots.curves(axes, points, "x", "y", ("low", "high"))
     # 8 comes before 10, and a single point has no line.
-    assert [list(line.get_xdata()) for line in axes.lines if len(line.get_xdata()) > 1] == [[8, 9, 10]]
-    faces = {line.get_xdata()[0]: line.get_mfc() for line in axes.lines if line.get_marker() == "o"}
-    assert faces[10] == "white" and faces[8] == style.colour(0)
+    assert [list(line.get_xdata()) for line in axes.lines] == [[8, 9, 10]]
+    a, b = (marks for marks in axes.collections if isinstance(marks, PathCollection))
+    assert a.get_offsets()[:, 0].tolist() == [8, 9, 10] and b.get_offsets()[:, 0].tolist() == [1]
+    assert [to_hex(face) for face in a.get_facecolors()] == [style.colour(0), style.colour(0), "#ffffff"]
+    legend = axes.get_legend()
+    assert legend and [words.get_text() for words in legend.get_texts()] == ["a", "b"]
     plt.close(figure)
 
 

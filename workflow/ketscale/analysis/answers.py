@@ -72,7 +72,7 @@ def _cautions(study: Study, made: Iterable[Row], config: Config, states: Mapping
     """What of the study's runs has not completed, whose numbers are noisy, and which points a busy machine disturbed."""
     if text := unfinished(states):
         yield f"{text}."
-    yield from (f"{mode}." for mode in modes(config, study.name))
+    yield from (f"{mode}." for mode in modes(config, (run.simulator for run in study.runs)))
     flags = [row["flag"] for row in made if row.get("flag") and not row["flag"].startswith(TIMED_OUT)]
     if flags:
         yield f"{counted(len(flags), 'point')} not as good as it could be: {', '.join(sorted(set(flags)))}."

@@ -14,8 +14,8 @@ from ketscale.analysis.kinds import Figure, kinds
 from ketscale.config import Config
 from ketscale.errors import UserError
 
-# A figure NAME is figures/NAME.{svg,png,narrow.svg,csv} in the results folder; csv: the data drawn.
-FOLDER = "figures"
+# A figure NAME is NAME with each of these endings in this folder of the results; csv: the data drawn.
+FOLDER, ENDINGS = "figures", ("svg", "png", "narrow.svg", "csv")
 
 
 def figures_of(config: Config) -> tuple[Figure, ...]:
@@ -29,31 +29,28 @@ def overviews(config: Config) -> tuple[Figure, ...]:
     """The figures of several of the config's studies."""
 
     def asked(figure: Figure) -> bool:
-        studies = (study for study in config.studies if not figure.kinds or study.kind in figure.kinds)
-        needs = figure.needs
-        return any(needs is None or any(needs(config, run) for run in study.runs) for study in studies)
+        studies = [study for study in config.studies if study.kind in figure.kinds]
+        return any(figure.needs(config, run) for study in studies for run in study.runs)
 
     return tuple(filter(asked, OVERVIEWS))
 
 
-def drawn(analysed: Analysed, results: Path, paper: bool = False) -> dict[str, dict[str, bytes]]:
+def drawn(analysed: Analysed, results: Path) -> dict[str, dict[str, bytes]]:
     """The files of each figure that has something to show, by its name and their endings; a study on several classes of hosts
     has one for each.
-
-    Args:
-        paper: whether they are in the style for papers.
     """
     style.theme()
+    config = analysed.config
     tables = {name: frame for name, frame in analysed.tables.items() if name != "answers"}
-    inputs, known = Inputs(analysed.config, results, **tables), kinds(analysed.config.families)
+    inputs, known = Inputs(config, results, **tables), kinds(config.families)
     found = {}
     for row in columns.rows(analysed.tables["answers"]):
         if figure := known[row["kind"]].figure:
-            found[name_of(analysed, row)] = style.files(
-                figure.draw, inputs.only(row["study"], host_of(row)), paper
-            )
-    for figure in overviews(analysed.config):
-        found[figure.name] = style.files(figure.draw, inputs, paper)
+            own = inputs.only([row["study"]], host_of(row))
+            found[name_of(analysed, row)] = style.files(figure.draw, own)
+    for figure in overviews(config):
+        own = inputs.only([study.name for study in config.studies if study.kind in figure.kinds])
+        found[figure.name] = style.files(figure.draw, own)
     return {name: files for name, files in found.items() if files}
 
 
@@ -72,18 +69,11 @@ def name_of(analysed: Analysed, row: dict[str, object]) -> str:
 
 
 def check(config: Config) -> None:
-    """Check that no study has the name of a figure that is of several, or of another's narrow drawing.
+    """Check that no figure of a study has the files of another one, such as of those of several studies.
 
     Raises:
         UserError: names the study.
     """
-    taken = {figure.name for figure in OVERVIEWS}
     for study in config.studies:
-        if study.name.endswith(".narrow"):
-            raise UserError(
-                f"studies.{study.name}: files of narrow figures end in .narrow.svg; rename the study"
-            )
-        if study.name in taken:
-            raise UserError(
-                f"studies.{study.name}: {study.name} is the name of a figure of all studies; rename the study"
-            )
+        if study.name in {figure.name for figure in OVERVIEWS} or study.name.endswith(".narrow"):
+            raise UserError(f"studies.{study.name}: another figure has files of this name; rename the study")

@@ -113,10 +113,10 @@ def data(workload: str, config: Config) -> str:
     return f"{workload} (generated data)" if config.block(workload)[1].generated else workload
 
 
-def modes(config: Config, *studies: str) -> list[str]:
-    """What is to be said of the numbers of some studies' simulators, such as 'noisy: 100 shots, noisy value, exact gradient'."""
-    names = {run.simulator for study in config.studies if study.name in studies for run in study.runs}
-    known = ((name, config.simulators[name].mode) for name in sorted(names) if name in config.simulators)
+def modes(config: Config, simulators: Iterable[str]) -> list[str]:
+    """What is to be said of the numbers of some simulators, such as 'noisy: 100 shots, noisy value, exact gradient'."""
+    names = sorted({*simulators} & {*config.simulators})
+    known = ((name, config.simulators[name].mode) for name in names)
     return [f"{name}: {mode}" for name, mode in known if mode]
 
 

@@ -34,12 +34,6 @@ def add(command: Add) -> None:
         choices=("tables", "figures", "page"),
         help="make only these: the tables of the records, the figures of the tables, or the page of both",
     )
-    report.add_argument(
-        "--style",
-        choices=("page", "paper"),
-        default="page",
-        help="paper: write the figures for papers, into the folder paper, and nothing else",
-    )
 
     compare = command(
         "compare",
@@ -100,9 +94,6 @@ def _report(options: argparse.Namespace) -> None:
     from ketscale.analysis import report, terminal
 
     config, results = study(options)
-    if options.style == "paper":
-        report.papers(config, results)
-        return
     if options.only:
         report.PARTS[options.only](config, results)
         return

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Drawing, pd
 from ketscale.analysis.points import HOLLOW, HOLLOW_RATIOS
-from ketscale.analysis.wording import amount
 from ketscale.words import duration
 
 # A panel of more rows cannot be read; the table has them.
@@ -16,17 +13,19 @@ MOST = 60
 
 
 def times(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
-    """Step times with their intervals and seeds; of a point that timed out before it had a time, the words."""
+    """Step times with their intervals; of a point that timed out before it had a time, the words."""
     points = inputs.speed[inputs.speed["step_s"].notna() | (inputs.speed["timed_out"] > 0)]
     if points["step_s"].notna().sum() < 2:
         return None
-    columns = {"middle": points["step_s"], "low": points["step_low_s"], "high": points["step_high_s"]}
-    words = [duration(time) if time > 0 else "timed out" for time in points["step_s"]]
     drawn = points.assign(
-        **columns, words=words, hollow=points["flag"].isin(HOLLOW), dots=points.apply(inputs.seeds, axis=1)
+        value=points["step_s"],
+        low=points["step_low_s"],
+        high=points["step_high_s"],
+        words=[duration(time) if time > 0 else "timed out" for time in points["step_s"]],
+        hollow=points["flag"].isin(HOLLOW),
+        colour=style.colour(0),
     )
-    note = "Typical time of a step; small dots: seeds"
-    return _rows(drawn, inputs, "time per training step (log scale)", False, note)
+    return _rows(drawn, inputs, "time per training step (log scale)", "Typical time of a step")
 
 
 def ratios(label: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
@@ -34,34 +33,33 @@ def ratios(label: str, inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     points = inputs.speed[inputs.speed["effect"].notna()]
     if len(points) < 2:
         return None
-    columns = {"middle": points["effect"], "low": points["low"], "high": points["high"]}
-    words = [amount(row["effect"], None, None, row["unit"])[0] for _, row in points.iterrows()]
-    colours = points["mistake"].notna().map({True: 3, False: 0})
-    drawn = points.assign(**columns, words=words, hollow=points["flag"].isin(HOLLOW_RATIOS), colour=colours)
-    return _rows(drawn, inputs, f"{label} (log scale)", True, plots.RATIOS)
+    drawn = points.assign(
+        value=points["effect"],
+        words=plots.effects(points),
+        hollow=points["flag"].isin(HOLLOW_RATIOS),
+        colour=points["mistake"].notna().map({True: style.colour(3), False: style.colour(0)}),
+    )
+    return _rows(drawn, inputs, f"{label} (log scale)", plots.RATIOS, "x")
 
 
 def _rows(
-    points: pd.DataFrame, inputs: Inputs, label: str, factors: bool, note: str
+    points: pd.DataFrame, inputs: Inputs, label: str, note: str, unit: str = ""
 ) -> tuple[Drawing, pd.DataFrame] | None:
-    """The rows in the order of the table, on a logarithmic axis of factors or seconds; None of too many."""
+    """The rows in the order of the table, on a logarithmic axis of seconds, or with a unit of factors; None of too many."""
+    points = points.assign(name=points["point"])
     panels = list(plots.parts(points, inputs, "workload"))
     most = max(len(part) for _, part in panels)
     if most > MOST:
         return None
     figure, grid = style.panels(len(panels), height=style.ROW * most + 0.7, least=3.4)
     for axes, (title, part) in zip(grid, panels, strict=True):
-        for height, (_, row) in enumerate(part.iterrows()):
-            colour = style.colour(int(row.get("colour", 0)))
-            axes.hlines(height, row["low"], row["high"], color=colour, lw=2)
-            for dot in row.get("dots", ()):
-                style.dot(axes, dot, height, colour, row["hollow"], ms=3, alpha=0.5, mew=0.5)
-            style.dot(axes, row["middle"], height, colour, row["hollow"], ms=6)
-        (partial(style.log_numbers, unit="x") if factors else style.log_seconds)(axes.xaxis)
-        if factors:
+        plots.rows(axes, part)
+        if unit:
             axes.axvline(1, ls="--", color=style.FRAME, lw=1, zorder=0)
-        axes.set(title=title, xlabel=label)
-        axes.margins(x=0.1)
-        style.name_rows(axes, part["point"], part["words"])
+            style.log_numbers(axes.xaxis, unit)
+        else:
+            style.log_seconds(axes.xaxis)
+        style.title(axes, title)
+        axes.set_xlabel(label)
     style.footnote(figure, points, inputs, note)
-    return figure, points.drop(columns="dots", errors="ignore")
+    return figure, points

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
-from ketscale.analysis import metrics, verdicts
+from ketscale.analysis import columns, metrics, verdicts
 from ketscale.analysis.drawing import plots, style
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, pd
 from ketscale.analysis.points import variants
-from ketscale.analysis.wording import amount
 from ketscale.config import Config, Metric
 from ketscale.grid import POINT
 
@@ -21,17 +21,19 @@ def accuracy(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         return None
     panels = list(plots.parts(models, inputs, "line"))
     figure, grid = style.panels(2 * len(panels), least=3)
-    columns = ["n", "value", "value_low", "value_high", "chance", "baseline", "baseline_value"]
-    drawn = [models[["workload", "metric", "line", *columns]]]
-    for number, (title, part) in enumerate(panels):
+    shown = ["n", "value", "value_low", "value_high", "chance", "baseline", "baseline_value"]
+    drawn = [models[["workload", "metric", "line", *shown]]]
+    for (title, part), results, learning in zip(panels, grid[::2], grid[1::2], strict=True):
         metric = inputs.config.family(str(part["workload"].iloc[0])).headline
         ordered = part.sort_values(["value", "line"], ascending=[metric.better == "down", True])
-        _results(grid[2 * number], ordered, metric, title)
+        colours = style.colours(ordered["line"])
+        _results(results, ordered, metric, colours)
+        style.title(results, title)
         epochs = of_data(inputs.history, inputs.config).merge(
             ordered[[*POINT, "metric", "line"]], on=list(POINT)
         )
         epochs["validation"] = epochs.get(f"validation_{metric.name}", float("nan"))
-        _learning(grid[2 * number + 1], ordered["line"], metric, epochs)
+        _learning(learning, epochs, metric, colours)
         drawn.append(epochs[["workload", "metric", "line", "seed", "epoch", "validation"]])
     style.footnote(figure, models, inputs)
     return figure, pd.concat(drawn)
@@ -53,107 +55,73 @@ def of_data(runs: pd.DataFrame, config: Config) -> pd.DataFrame:
     return runs.assign(workload=data, seed=seeds)
 
 
-def _results(axes: Axes, models: pd.DataFrame, metric: Metric, title: str) -> None:
+def _results(axes: Axes, models: pd.DataFrame, metric: Metric, colours: Mapping[str, str]) -> None:
     """The test metric of each model with its interval; the best is at the top."""
-    for height, (_, row) in enumerate(models.iterrows()):
-        axes.hlines(height, row["value_low"], row["value_high"], lw=1.6, color=style.colour(height))
-        style.dot(axes, row["value"], height, style.colour(height), row["hollow"], ms=6)
+    ends = {"low": models["value_low"], "high": models["value_high"]}
+    words = models["value"].map("{:.3g}".format)
+    plots.rows(
+        axes, models.assign(name=models["line"], words=words, colour=models["line"].map(colours), **ends)
+    )
     marks = dict(zip(models["baseline"].dropna(), models["baseline_value"].dropna(), strict=True))
     marks |= {"guessing": models["chance"].mean()} if metric.is_share else {}
-    for height, (name, at) in enumerate(marks.items()):
+    for name, at in marks.items():
         # Far below all results it would hide their differences.
         if not metric.is_share or at > models["value_low"].min() - 0.1:
-            axes.axvline(at, color=style.SOFT, lw=1, ls=(0, (1, 2)))
-            aside = (2, "left") if at < sum(axes.get_xlim()) / 2 else (-2, "right")
-            axes.annotate(name, (at, 1), (aside[0], -2 - 8 * height), xycoords=("data", "axes fraction"), ha=aside[1],
-                          textcoords="offset points", fontsize=7, va="top", color=style.SOFT)  # fmt: skip
-    if not metric.is_share and models["value"].min() > 0:
-        style.log_numbers(axes.xaxis)
-    style.name_rows(axes, models["line"])
-    axes.set(title=title, xlabel=f"test {style.label(metric)}")
+            axes.axvline(at, color=style.SOFT, lw=1, ls=":")
+            axes.annotate(name, (at, 0.02), xycoords=("data", "axes fraction"), color=style.SOFT,
+                          rotation=90, ha="right", va="bottom", fontsize=7)  # fmt: skip
+    style.log_metric(axes.xaxis, metric, models["value"])
+    axes.set_xlabel(f"test {style.label(metric)}")
 
 
-def _learning(axes: Axes, names: pd.Series[str], metric: Metric, epochs: pd.DataFrame) -> None:
-    """The seeds' validation metric by epoch, as measured; a dot is the end of a seed's training. names: of the lines, in order."""
-    ends = []
-    for number, name in enumerate(names):
-        mine = epochs[epochs["line"] == name].dropna(subset="validation").sort_values(["seed", "epoch"])
-        for _, seed in mine.groupby("seed"):
-            axes.plot(seed["epoch"], seed["validation"], lw=0.9, alpha=0.6, color=style.colour(number))
-            axes.plot(
-                seed["epoch"].iloc[-1:], seed["validation"].iloc[-1:], "o", ms=2.5, color=style.colour(number)
-            )
-        if len(mine):
-            ends.append((mine.groupby("seed")["validation"].last().median(), name, style.colour(number)))
-    if metric.better == "down" and ends and style.wide(epochs["validation"]):
-        axes.set_yscale("log")
+def _learning(axes: Axes, epochs: pd.DataFrame, metric: Metric, colours: Mapping[str, str]) -> None:
+    """The seeds' validation metric by epoch, as measured; a dot is the end of a seed's training."""
+    epochs = epochs.dropna(subset="validation").sort_values(["line", "seed", "epoch"])
+    for _, seed in epochs.groupby(["line", "seed"]):
+        last = seed.iloc[-1]
+        axes.plot(seed["epoch"], seed["validation"], lw=0.9, alpha=0.6, color=colours[last["line"]])
+        axes.scatter(last["epoch"], last["validation"], 6, color=colours[last["line"]])
+    style.log_metric(axes.yaxis, metric, epochs["validation"])
     axes.locator_params(axis="x", integer=True)
     axes.set(xlabel="epoch", ylabel=f"validation {metric.title}")
-    style.name_lines(axes, ends)
+    style.legend(axes, colours)
 
 
 def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """The differences of the data sets with what is typical of them, and mean ranks with their critical difference."""
-    rows = inputs.quality[
-        inputs.quality["effect"].notna() & (inputs.quality["verdict"].notna() | inputs.quality["row"].notna())
-    ]
-    differences = rows[rows["row"] != "rank"].sort_values(["row", "workload", "size"], na_position="first")
-    ranks = rows[rows["row"] == "rank"].sort_values("effect")
+    rows = inputs.quality[inputs.quality["effect"].notna()]
+    rows = rows[rows["verdict"].notna() | rows["row"].notna()]
+    drawn = rows.assign(value=rows["effect"], hollow=False)
+    differences = drawn[rows["row"] != "rank"].sort_values(["row", "workload", "size"], na_position="first")
+    ranks = drawn[rows["row"] == "rank"].sort_values("effect")
     if differences.empty or len(differences) > 60:
         return None
     if len(differences) == 2:
         # One data set alone is the whole.
         differences = differences[differences["row"].isna()]
+    colours = {verdicts.BETTER: style.colour(0), verdicts.WORSE: style.colour(1)}
+    differences = differences.assign(
+        colour=differences["verdict"].map(colours).fillna(style.SOFT),
+        name=differences["point"],
+        words=plots.effects(differences),
+    )
     most = max(len(differences), len(ranks))
     figure, grid = style.panels(1 + (len(ranks) > 0), height=style.ROW * most + 0.7, least=3.4)
-    colours = {verdicts.BETTER: style.colour(0), verdicts.WORSE: style.colour(1)}
     metric = inputs.config.family(inputs.config.studies[0].runs[0].workload).headline
-    for axes, part, title in zip(
-        grid, (differences, ranks), ("Difference by data set", "Ranks of models and controls"), strict=False
-    ):
-        for height, (_, row) in enumerate(part.iterrows()):
-            colour = (
-                style.colour(pd.notna(row["control"]))
-                if row["row"] == "rank"
-                else colours.get(row["verdict"], style.SOFT)
-            )
-            axes.hlines(height, row["low"], row["high"], color=colour, lw=2)
-            style.dot(
-                axes,
-                row["effect"],
-                height,
-                colour,
-                False,
-                marker="o" if row["row"] != "data sets" else "D",
-                ms=6,
-            )
-        ratio = (part["unit"] == "times").all()
-        if ratio:
-            style.log_numbers(axes.xaxis, "x")
-        if title.startswith("Difference"):
-            axes.axvline(1 if ratio else 0, ls="--", color=style.FRAME, lw=1, zorder=0)
-        words = [
-            f"{row['effect']:.2f}"
-            if row["row"] == "rank"
-            else amount(row["effect"], None, None, row["unit"])[0]
-            for _, row in part.iterrows()
-        ]
-        axes.set(
-            title=title,
-            xlabel="mean rank"
-            if title.startswith("Ranks")
-            else f"test {metric.title} of model over control"
-            if ratio
-            else f"test {metric.title} of model less control (points)",
-        )
-        axes.margins(x=0.1)
-        style.name_rows(axes, part["point"], words)
-    style.footnote(
-        figure,
-        differences[differences["row"].isna()],
-        inputs,
-        "Intervals of differences hold together with 95 %",
-    )
+    ratio = (differences["unit"] == "times").all()
+    plots.rows(grid[0], differences)
+    grid[0].axvline(1 if ratio else 0, ls="--", color=style.FRAME, lw=1, zorder=0)
+    if ratio:
+        style.log_numbers(grid[0].xaxis, "x")
+    over = "over control" if ratio else "less control (points)"
+    grid[0].set(title="Difference by data set", xlabel=f"test {metric.title} of model {over}")
+    if len(ranks):
+        of_controls = ranks["control"].notna().map({True: style.colour(1), False: style.colour(0)})
+        words = ranks["effect"].map("{:.2f}".format)
+        plots.rows(grid[1], ranks.assign(colour=of_controls, name=ranks["point"], words=words))
+        grid[1].set(title="Ranks of models and controls", xlabel="mean rank")
+    note = "Intervals of differences hold together with 95 %"
+    style.footnote(figure, differences[differences["row"].isna()], inputs, note)
     return figure, rows
 
 
@@ -166,11 +134,10 @@ def adaptation(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
 
     def finish(axes: Axes, part: pd.DataFrame) -> None:
         family = inputs.config.family(str(part["workload"].iloc[0]))
-        for number, (_, line) in enumerate(part.groupby("line", sort=True)):
-            if line["after"].isna().all():
-                axes.axhline(line["value"].iloc[0], lw=1.6, ls="--", color=style.colour(number))
-        if part["value"].min() > 0:
-            axes.set_yscale("log")
+        colours = style.colours(sorted(part["line"].unique()))
+        for name, level in part[part["after"].isna()].set_index("line")["value"].items():
+            axes.axhline(level, lw=1.6, ls="--", color=colours[str(name)])
+        style.log_metric(axes.yaxis, family.headline, part["value"])
         axes.set_xticks(range(len(family.course)), [str(steps) for steps in family.course])
         axes.set_xlim(-0.3, len(family.course) - 0.7)
         axes.set(xlabel="adaptation steps", ylabel=f"test {style.label(family.headline)}")
@@ -178,28 +145,18 @@ def adaptation(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     return plots.lines(table, inputs, "at", "value", ("value_low", "value_high"), finish, "")
 
 
-def _course(models: pd.DataFrame, inputs: Inputs) -> Iterator[dict[str, object]]:
+def _course(models: pd.DataFrame, inputs: Inputs) -> Iterator[dict[str, Any]]:
     """The metric of each model over seeds `after` numbers of steps, the number `at` of all; `after` is empty for one that does not adapt."""
     runs = inputs.runs[inputs.runs["status"] == "completed"]
-    for _, point in models.iterrows():
-        own = runs[(runs[list(POINT)] == point[list(POINT)]).all(axis="columns")]
+    about = [*POINT, "study", "line", "hollow", "hardware", "code"]
+    for point in columns.rows(models[about]):
+        own = runs.merge(pd.DataFrame([point]), on=list(POINT))
         family = inputs.config.family(point["workload"])
         adapts = inputs.config.models[point["model"]][1].adapts
         # A level is named at its end.
         course = enumerate(family.course.values()) if adapts else [(len(family.course) - 1, family.headline)]
         for at, metric in course:
-            values = own[f"test_{metric.name}"].dropna().tolist()
-            if values:
-                mean = metrics.over_seeds(values)
-                about = {
-                    name: point[name] for name in ("study", "workload", "line", "hollow", "hardware", "code")
-                }
-                yield {
-                    **about,
-                    "after": metric.after,
-                    "at": at,
-                    "value": mean.value,
-                    "value_low": mean.low,
-                    "value_high": mean.high,
-                    "n": mean.n,
-                }
+            if found := own[f"test_{metric.name}"].dropna().tolist():
+                mean = metrics.over_seeds(found)
+                ends = {"value_low": mean.low, "value_high": mean.high}
+                yield {**point, "after": metric.after, "at": at, "value": mean.value, **ends, "n": mean.n}

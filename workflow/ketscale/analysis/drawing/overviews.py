@@ -8,15 +8,15 @@ from typing import Any
 
 from ketscale.analysis import verdicts
 from ketscale.analysis.drawing import style
-from ketscale.analysis.drawing.inputs import Inputs, of_studies
-from ketscale.analysis.heavy import Axes, Drawing, np, pd, plt
+from ketscale.analysis.drawing.inputs import Inputs
+from ketscale.analysis.heavy import Axes, Drawing, pd, plt
 from ketscale.analysis.kinds.kind import Figure
 from ketscale.analysis.points import serial, size_axes, size_words, variants, workers
 from ketscale.analysis.wording import device, digits, where
 from ketscale.config import Config
 from ketscale.files import read_csv
 from ketscale.grid import CURVES, POINT, Run, layout
-from ketscale.words import counted, duration
+from ketscale.words import duration
 
 SCALING = ("strong", "break-even")
 UNSURE = "none for sure"
@@ -34,60 +34,47 @@ OTHER = "outside any span"
 
 def layouts(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """Sizes against batches, a panel for each model and simulator: the layout that is surely the fastest, and its speedup."""
-    points = inputs.speed[inputs.speed["kind"].isin(SCALING) & inputs.speed["effect"].notna()]
+    import seaborn as sns
+
+    points = inputs.speed[inputs.speed["effect"].notna()]
     points = points.sort_values("study", kind="stable").drop_duplicates([*POINT, "hardware"])
     points = points.assign(device=points["layout"].map(device))
     panel = ["workload", "model", "simulator", "protocol", "device", "hardware"]
-    rows = [_fastest(part) for _, part in points.groupby([*panel, "size", "batch"], sort=False)]
-    cells = pd.DataFrame(rows)
+    cells = pd.DataFrame(_fastest(part) for _, part in points.groupby([*panel, "size", "batch"], sort=False))
     if cells.empty:
         return None
     # A row, a column or a diagonal is the figure of a study.
     panels = [
-        (of, part)
-        for of, part in cells.groupby(panel)
+        part
+        for _, part in cells.groupby(panel)
         if len(part) > max(part["size"].nunique(), part["batch"].nunique())
     ]
     if not panels:
         return None
     figure, grid = style.panels(len(panels), least=3.4, height=2.4)
-    names = [UNSURE, *sorted(set(cells["fastest"]) - {UNSURE})]
-    colours = ["#e4e6e8", *(style.colour(number) for number in range(len(names) - 1))]
-    for axes, (of, part) in zip(grid, panels, strict=True):
-        sizes, batches = list(dict.fromkeys(part["size"])), sorted(set(part["batch"]))
-        for _, row in part.iterrows():
-            x, y, name = batches.index(row["batch"]), sizes.index(row["size"]), names.index(row["fastest"])
-            axes.add_patch(
-                plt.Rectangle(
-                    (x - 0.48, y - 0.46), 0.96, 0.92, color=colours[name], alpha=0.45 if name else 1, lw=0
-                )
-            )
-            axes.text(x, y, f"{digits(row['effect'])}x", ha="center", va="center", fontsize=6.5)
-        axes.set_xticks(range(len(batches)), [f"{batch:g}" for batch in batches])
-        axes.set_yticks(
-            range(len(sizes)),
-            [size_words(inputs.config, str(part["workload"].iloc[0]), size) for size in sizes],
+    colours = {UNSURE: style.PALE} | style.colours(sorted(set(cells["fastest"]) - {UNSURE}), "pastel")
+    for axes, part in zip(grid, panels, strict=True):
+        part = part.assign(
+            colour=part["fastest"].map([*colours].index), words=part["effect"].map(digits) + "x"
         )
-        axes.set(
-            xlim=(-0.55, len(batches) - 0.45), ylim=(len(sizes) - 0.45, -0.55), xlabel="batch, of all workers"
+        sizes = list(dict.fromkeys(part["size"]))
+        colour, words = (
+            part.pivot(index="size", columns="batch", values=name).loc[sizes] for name in ("colour", "words")
         )
-        told = [
-            *of[:3],
-            *(name for column, name in zip(panel[3:], of[3:], strict=True) if cells[column].nunique() > 1),
-        ]
-        axes.set_title(textwrap.fill(", ".join(str(name) for name in told if name != "none"), 44))
-        axes.grid(False)
-    patches = [
-        plt.Rectangle((0, 0), 1, 1, color=colour, alpha=0.45 if number else 1)
-        for number, colour in enumerate(colours)
-    ]
-    figure.legend(patches, names, loc="outside upper left", ncols=4 if style.width() > 5 else 2)
-    style.footnote(
-        figure,
-        cells,
-        inputs,
-        "The speedup of the fastest layout over one worker. Grey: none is surely the fastest",
-    )
+        sns.heatmap(
+            colour, annot=words, fmt="", annot_kws={"size": 6.5, "color": style.FRAME}, cmap=[*colours.values()],
+            vmin=0, vmax=len(colours), cbar=False, linewidths=1, ax=axes,
+        )  # fmt: skip
+        first = part.iloc[0]
+        names = [size_words(inputs.config, first["workload"], size) for size in sizes]
+        axes.set_yticklabels([textwrap.fill(name, 18) for name in names], rotation=0)
+        axes.set(xlabel="batch, of all workers", ylabel="")
+        varied = [name for name in panel if name == "workload" or cells[name].nunique() > 1]
+        style.title(axes, ", ".join(first[name] for name in varied if first[name] != "none"))
+    patches = [plt.Rectangle((0, 0), 1, 1, color=colour, label=name) for name, colour in colours.items()]
+    figure.legend(handles=patches, loc="outside upper left", ncols=4 if style.width() > 5 else 2)
+    note = "The speedup of the fastest layout over one worker. Grey: none is surely the fastest"
+    style.footnote(figure, pd.concat(panels), inputs, note)
     return figure, cells
 
 
@@ -112,8 +99,7 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """The share of each part in a sampled step, a bar for each point, with the time of the whole step above it."""
     from matplotlib.ticker import PercentFormatter
 
-    asked = [study.name for study in inputs.config.studies if study.kind in SPANS_OF]
-    runs = of_studies(inputs.runs, asked)
+    runs = inputs.runs
     runs = runs[(runs["status"] == "completed") & (runs["timed"] == True) & runs["sampled_step_s"].notna()]  # noqa: E712
     columns = [name for name in map(str, runs) if name.startswith("span_") and not name.endswith(".total_s")]
     if runs.empty or not columns:
@@ -134,43 +120,18 @@ def spans(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     shares = parts[names].div(parts[names].sum(axis=1), axis=0)
     height = 0.9 + 0.34 * len(steps) + 0.2 * len(names) / style.width() * 2
     figure, axes = plt.subplots(figsize=(style.width(), height), layout="constrained")
-    left = np.zeros(len(steps))
-    for number, name in enumerate(names):
-        colour = "#d0d3d6" if name == OTHER else style.colour(number)
-        hatch = "//" if number >= len(style.PALETTE) and name != OTHER else None
-        axes.barh(
-            range(len(steps)),
-            shares[name],
-            left=left,
-            color=colour,
-            hatch=hatch,
-            label=name.replace(".", " "),
-            height=0.42,
-            lw=0,
-        )
-        left = left + shares[name].to_numpy()
-    for at, (words, (_, step)) in enumerate(
-        zip(variants(steps, inputs.config), steps.iterrows(), strict=True)
-    ):
-        time = duration(step["sampled_step_s"]) + ("" if step["quiet"] else " (busy)")
-        name = textwrap.shorten(
-            words or str(step["simulator"]), int(style.width() * 17) - len(time), placeholder=" …"
-        )
-        axes.text(0.004, at - 0.25, f"{name}: {time}", va="bottom", fontsize=6.5, in_layout=False)
-    axes.set_yticks([])
-    axes.set_ylim(len(steps) - 0.6, -0.8)
+    colours = style.colours([name for name in names if name != OTHER]) | {OTHER: style.PALE}
+    bars = shares.rename(columns=lambda name: name.replace(".", " "))
+    bars.plot.barh(stacked=True, color=[*colours.values()], width=0.42, lw=0, legend=False, ax=axes)
+    words = variants(steps, inputs.config).where(lambda words: words != "", steps["simulator"])
+    times = steps["sampled_step_s"].map(duration) + steps["quiet"].map({True: "", False: " (busy)"})
+    style.name_rows(axes, words, times)
     axes.set(xlim=(0, 1), xlabel="share of a sampled step")
     axes.xaxis.set_major_formatter(PercentFormatter(1))
-    axes.grid(False, axis="y")
     figure.legend(loc="outside upper left", ncols=5 if style.width() > 5 else 2)
-    note = f"Exclusive medians{_left_out(len(every), 'point')}"
+    note = f"Exclusive medians{style.left_out(len(every), MOST, 'point')}"
     style.footnote(figure, steps, inputs, note)
     return figure, pd.concat([steps[[*bar, "n", "sampled_step_s", "quiet"]], shares], axis=1)
-
-
-def _left_out(count: int, what: str) -> str:
-    """How many are not drawn, in words; '' if all are."""
-    return f". Not drawn: {counted(count - MOST, what)} more" if count > MOST else ""
 
 
 SPANS_OF = ("simulator", "strong", "weak", "features")
@@ -178,22 +139,20 @@ SPANS_OF = ("simulator", "strong", "weak", "features")
 
 def curves(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     """The curves over time of the best seed of each point on validation data, from the runs' own files."""
-    asked = [study.name for study in inputs.config.studies if study.kind == "accuracy"]
-    drawn, panels = [], []
-    runs = of_studies(inputs.runs, asked)
-    for _, part in runs[runs["status"] == "completed"].groupby(list(POINT), sort=True):
+    tables, shown, panels = [], [], []
+    runs = inputs.runs[inputs.runs["status"] == "completed"]
+    for _, part in runs.groupby(list(POINT), sort=True):
         family = inputs.config.families[part["family"].iloc[0]]
         metric = family.headline
-        ordered = part.sort_values(
-            [f"validation_{metric.name}", "seed"], ascending=[metric.better == "down", True]
-        )
-        best = ordered.iloc[0]
+        order = [metric.better == "down", True]
+        best = part.sort_values([f"validation_{metric.name}", "seed"], ascending=order).iloc[0]
         run = Run.of({str(name): value for name, value in best.items()})
         file = inputs.results / run.folder / CURVES
         if family.curves is None or not file.exists():
             continue
         table = pd.DataFrame(read_csv(file)).astype(float)
-        drawn.append(table.assign(run=run.name))
+        tables.append(table.assign(run=run.name))
+        shown.append(best)
         size = size_words(inputs.config, run.workload, run.size)
         value = f"{metric.title} {best[f'test_{metric.name}']:.3g}"
         name = f"{run.workload} {run.model}, {', '.join(filter(None, (size, f'seed {run.seed}')))}: {value}"
@@ -206,23 +165,28 @@ def curves(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
     for axes, (table, word, title, time, name) in zip(grid, panels, strict=False):
         _panel(axes, table, word)
         axes.set(xlabel=time, ylabel=title)
-        axes.set_title(textwrap.fill(name, 44), fontsize=7.5)
+        style.title(axes, name)
     note = "Of each point, the seed with the best headline metric on validation data; its value above is on test data"
-    style.footnote(figure, runs.assign(n=1), inputs, note + _left_out(len(panels), "panel"))
-    return figure, pd.concat(drawn)
+    note += style.left_out(len(panels), MOST, "panel")
+    style.footnote(figure, pd.DataFrame(shown).assign(n=1), inputs, note)
+    return figure, pd.concat(tables)
 
 
 def _panel(axes: Axes, table: pd.DataFrame, word: str) -> None:
-    """The curves of a panel: a number at the end of a name chooses the colour, the words before it the line style."""
+    """The curves of a panel: the end of a name, such as a number, chooses the colour, the words before it the line style."""
+    import seaborn as sns
+
     time, *names = table.columns
-    words = {name: name.split("_")[1:] for name in names if name.split("_")[0] == word}
-    styles = list(dict.fromkeys(tuple(parts[:-1]) for parts in words.values()))
-    for name, (*first, last) in words.items():
-        colour = style.colour(int(last)) if last.isdigit() else style.FRAME
-        ls = ("-", "--", ":", "-.")[styles.index(tuple(first)) % 4]
-        axes.plot(table[time], table[name], lw=1.4, color=colour, ls=ls, label=" ".join([*first, last]))
+    long = table.melt(time, [name for name in names if name.split("_")[0] == word])
+    parts = long["variable"].str.split("_").str[1:]
+    kinds = parts.map(lambda words: " ".join(words[:-1]))
+    colours = style.colours(dict.fromkeys(parts.str[-1]))
+    sns.lineplot(
+        x=long[time], y=long["value"], hue=parts.str[-1].rename(None), palette=colours, estimator=None,
+        style=kinds.rename(None) if kinds.nunique() > 1 else None, lw=1.4, ax=axes,
+    )  # fmt: skip
     axes.margins(x=0)
-    axes.legend(loc="center left", bbox_to_anchor=(1.01, 0.5))
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 
 def _kept(config: Config, run: Run) -> bool:

@@ -30,39 +30,37 @@ def draw(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
             of_axis[name] = named
     if not of_axis:
         return None
-    first = next(iter(of_axis))
-    panels = [(name, "gradient_square") for name in of_axis]
-    panels += [(first, measure) for measure in MEASURES if measure != "gradient_square"]
-    drawn = [
+    first, *others = of_axis
+    asked = [*((first, measure) for measure in MEASURES), *((axis, "gradient_square") for axis in others)]
+    panels = [
         (axis, measure, title, part)
-        for axis, measure in panels
+        for axis, measure in asked
         for title, part in plots.parts(of_axis[axis][of_axis[axis]["parameter"] == measure], inputs, "line")
     ]
-    figure, grid = style.panels(len(drawn), least=3.0)
-    for axes, (axis, measure, title, part) in zip(grid, drawn, strict=True):
-        _panel(axes, axis, size_axes(inputs.config)[axis].title, measure, part)
-        axes.set_title(title)
+    figure, grid = style.panels(len(panels), least=3.0)
+    for axes, (axis, measure, title, part) in zip(grid, panels, strict=True):
+        plots.curves(axes, part, axis, "effect", ("low", "high"))
+        if axis == "qubits" or part["circuit_qubits"].nunique() == 1:
+            _random(axes, axis, measure, part)
+        style.title(axes, title)
+        label, logarithmic = MEASURES[measure]
+        axes.set(xlabel=size_axes(inputs.config)[axis].title, ylabel=label)
+        style.values(axes, part[axis])
+        if logarithmic:
+            style.log_numbers(axes.yaxis)
+        else:
+            axes.set_ylim(-0.03, 1.03)
     style.footnote(figure, points, inputs, "Intervals are over seeds (none below 3)")
     return figure, of_axis[first]
 
 
-def _panel(axes: Axes, axis: str, title: str, measure: str, part: pd.DataFrame) -> None:
-    """One measure against one size, with what random unitaries have."""
+def _random(axes: Axes, axis: str, measure: str, points: pd.DataFrame) -> None:
+    """A dotted line of what random unitaries and states have."""
     from ketscale.engines.circuits import haar
 
-    random = {"gradient_square": haar.gradient, "entanglement": haar.meyer_wallach}.get(
+    of = {"gradient_square": haar.gradient, "entanglement": haar.meyer_wallach}.get(
         measure, lambda qubits: 1.0
     )
-    label, logarithmic = MEASURES[measure]
-    ends = plots.curves(axes, part, axis, "effect", ("low", "high"))
-    reference = part.drop_duplicates(axis).sort_values(axis)
-    if axis == "qubits" or part["circuit_qubits"].nunique() == 1:
-        heights = [random(int(qubits)) for qubits in reference["circuit_qubits"]]
-        axes.plot(reference[axis], heights, color=style.SOFT, lw=1, ls=(0, (1, 2)), zorder=1)
-    axes.set(xlabel=title, ylabel=label, xticks=sorted(set(part[axis])))
-    axes.xaxis.set_major_formatter("{x:g}")
-    if logarithmic:
-        style.log_numbers(axes.yaxis)
-    else:
-        axes.set_ylim(-0.03, 1.03)
-    style.name_lines(axes, ends)
+    known = points.drop_duplicates(axis).sort_values(axis)
+    heights = [of(int(qubits)) for qubits in known["circuit_qubits"]]
+    axes.plot(known[axis], heights, color=style.SOFT, lw=1, ls=":", zorder=1)

@@ -22,8 +22,7 @@ class Figure:
     """A figure of the report.
 
     name: of its files. title: text above it. caption: text below it, without the numbers of a study. draw: draws it.
-    kinds: of the studies that it shows; any if there are none. needs: what some run of these studies must be; None if any
-    run will do.
+    kinds: of the studies that it shows, if there may be several. needs: what some run of these studies must be.
     """
 
     name: str
@@ -31,7 +30,7 @@ class Figure:
     caption: str
     draw: Draw
     kinds: tuple[str, ...] = ()
-    needs: Callable[[Config, Run], bool] | None = None
+    needs: Callable[[Config, Run], bool] = lambda config, run: True
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,9 +11,9 @@ from ketscale.analysis.report.page import rendered
 from ketscale.config import Config
 from ketscale.files import clear, write_atomic
 
-__all__ = ["PAGE", "PARTS", "build", "papers", "rendered"]
+__all__ = ["PAGE", "PARTS", "build", "rendered"]
 
-PAGE, PAPERS = "report.html", "paper"
+PAGE = "report.html"
 _TABLES = ("scaling", "laws", "completeness", "trials", "parity", "spans", "curves", "claims")
 OF_EARLIER_VERSIONS = ("stamp.json", *(f"tables/{name}.csv" for name in _TABLES))
 
@@ -34,7 +34,7 @@ def tables(config: Config, results: Path) -> None:
 
 
 def draw(config: Config, results: Path) -> None:
-    """Write the figures of the tables below `results`; those of an earlier call go."""
+    """Write the figures of the tables below `results`; those of an earlier call go, and what else is in their folder stays."""
     made = {
         f"{figures.FOLDER}/{name}.{ending}": content
         for name, files in figures.drawn(Analysed.read(config, results), results).items()
@@ -42,9 +42,10 @@ def draw(config: Config, results: Path) -> None:
     }
     folder = results / figures.FOLDER
     folder.mkdir(parents=True, exist_ok=True)
-    for path in folder.iterdir():
-        if path.is_file() and f"{figures.FOLDER}/{path.name}" not in made:
-            path.unlink()
+    # Nothing else has a narrow drawing.
+    for narrow in folder.glob("*.narrow.svg"):
+        for ending in figures.ENDINGS:
+            narrow.with_name(f"{narrow.name.removesuffix('narrow.svg')}{ending}").unlink(missing_ok=True)
     _write(results, made)
 
 
@@ -64,23 +65,6 @@ def build(config: Config, results: Path) -> None:
     """
     for part in PARTS.values():
         part(config, results)
-
-
-def papers(config: Config, results: Path) -> None:
-    """Write the figures of the records below `results` in the style for papers, and nothing else.
-
-    Raises:
-        UserError: a run is missing, stale or refused, and the config is not `partial`.
-    """
-    found = figures.drawn(Analysed.of(config, results), results, paper=True)
-    _write(
-        results,
-        {
-            f"{PAPERS}/{name}.{ending}": content
-            for name, files in found.items()
-            for ending, content in files.items()
-        },
-    )
 
 
 def _write(results: Path, files: Mapping[str, bytes]) -> None:
