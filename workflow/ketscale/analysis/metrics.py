@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ketscale.analysis.heavy import np
-from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded, spread
 from ketscale.config import Metric
 from ketscale.measure.form import Quality, Record
 from ketscale.measure.right import unpacked, unpacked_numbers
@@ -88,9 +88,7 @@ def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | N
         return None
     rows = {seed: test.row for seed, test in sorted(tests.items()) if test.row is not None}
     if not metric.is_share:
-        if len(rows) == len(tests):
-            return _of_logarithms(tests, rows, level)
-        return _over(tests, {seed: test.value for seed, test in tests.items()}, level)
+        return _of_values({seed: test.value for seed, test in tests.items()}, rows, tests, level)
     share, half, samples = _spread(tests, rows, level)
     effective = float(samples)
     if half > 0 and 0 < share < 1:
@@ -105,30 +103,33 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
     Agresti & Min (Biometrics 61, 515, 2005), who add two. So n samples that never differ leave a difference of up to
     z^2 / (n + z^2), which is Wilson's limit of how often they do. Of a positive metric: the ratio.
     """
-    seeds = sorted(tests.keys() & control.keys())
-    if not seeds:
+    pairs = {seed: (tests[seed], control[seed]) for seed in sorted(tests.keys() & control.keys())}
+    if not pairs:
         return None
-    pairs = {seed: (tests[seed], control[seed]) for seed in seeds}
     rows = {
         seed: one.row - other.row
         for seed, (one, other) in pairs.items()
         if one.row is not None and other.row is not None
     }
     if not metric.is_share:
-        ratio = is_ratio(tests, control, metric)
-        if ratio and len(rows) == len(pairs):
-            return _of_logarithms(tests, rows, level)
-        apart = {
-            seed: one.value / other.value if ratio else one.value - other.value
-            for seed, (one, other) in pairs.items()
-        }
-        return _over(tests, apart, level, positive=ratio)
+        if is_ratio(tests, control, metric):
+            ratios = {seed: one.value / other.value for seed, (one, other) in pairs.items()}
+            return _of_values(ratios, rows, tests, level)
+        apart = {seed: one.value - other.value for seed, (one, other) in pairs.items()}
+        return _over(apart, tests, level, positive=False)
     mean, half, samples = _spread(tests, rows, level)
     more = _normal(level) ** 2
     centre = mean * samples / (samples + more)
     half = math.hypot(half * samples, more) / (samples + more)
     low, high = max(-1.0, min(centre - half, mean)), min(1.0, max(centre + half, mean))
     return Estimate(mean, low, high, len(pairs))
+
+
+def columns(found: Estimate | None, name: str, prefix: str | None = None) -> dict[str, float | None]:
+    """The columns of an estimate: `name`, and its interval as `low` and `high` after a prefix, by default `name_`."""
+    names = (name, *(f"{f'{name}_' if prefix is None else prefix}{end}" for end in ("low", "high")))
+    values = (found.value, found.low, found.high) if found else (None, None, None)
+    return dict(zip(names, values, strict=True))
 
 
 def is_ratio(tests: Tests, control: Tests, metric: Metric) -> bool:
@@ -161,7 +162,7 @@ def _spread(tests: Tests, rows: Mapping[Seed, Table], level: float) -> tuple[flo
         variance = len(apart) / (len(apart) - 1) * math.fsum(part**2 for part in apart)
         half = _student(level, len(apart)) * math.sqrt(variance)
         if len({split for split, _ in rows}) > 1:
-            mean, half = _over_splits(tests, {seed: float(row.mean()) for seed, row in rows.items()}, level)
+            mean, half, _ = _replicates({seed: float(row.mean()) for seed, row in rows.items()}, tests, level)
         # A few parts may be alike by chance, though their samples are not.
         alone = (
             math.fsum(float(((table - mean) ** 2).mean(1).sum()) for table in tables) / len(rows) / samples
@@ -194,53 +195,52 @@ def _row(cases: Sequence[tuple[int, int]]) -> Table:
     return right / counts.mean()
 
 
-def _of_logarithms(tests: Tests, rows: Mapping[Seed, Table], level: float) -> Estimate:
-    """The geometric mean of metrics, or of their ratios, from what each sample adds to their logarithms."""
+def _of_values(
+    values: Mapping[Seed, float], rows: Mapping[Seed, Table], tests: Tests, level: float
+) -> Estimate:
+    """The geometric mean of positive values, each of a test: if all have rows, from what each sample adds to their logarithms."""
+    if len(rows) < len(values):
+        return _over(values, tests, level)
     mean, half, _ = _spread(tests, rows, level)
     return _between(mean, half if half > 1e-12 * abs(mean) else None, len(rows), math.exp)
 
 
-def _over(tests: Tests, values: Mapping[Seed, float], level: float, positive: bool = True) -> Estimate:
-    """`over_seeds` of the values of some tests, or over the splits of these."""
-    splits = len({split for split, _ in values})
-    if splits == 1:
-        return over_seeds([*values.values()], level, positive)
+def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = True) -> Estimate:
+    """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal."""
+    return _over({("", seed): value for seed, value in enumerate(values)}, {}, level, positive)
+
+
+def _over(values: Mapping[Seed, float], tests: Tests, level: float, positive: bool = True) -> Estimate:
+    """The mean of the values of tests over the splits of these, or over the seeds of one split, as `over_seeds` has it."""
     logarithmic = positive and min(values.values()) > 0
-    back = math.exp if logarithmic else float
     scaled = {seed: math.log(value) for seed, value in values.items()} if logarithmic else values
-    mean, half = _over_splits(tests, scaled, level)
-    known = splits >= FEWEST and half > 1e-12 * abs(mean)
-    return _between(mean, half if known else None, len(values), back)
+    mean, half, count = _replicates(scaled, tests, level)
+    known = count >= FEWEST and half > 1e-12 * max(map(abs, scaled.values()))
+    return _between(mean, half if known else None, len(values), math.exp if logarithmic else float)
 
 
-def _over_splits(tests: Tests, values: Mapping[Seed, float], level: float) -> tuple[float, float]:
-    """The mean over splits, and the half width of its interval, from the values of tests of several seeds in each."""
+def _replicates(values: Mapping[Seed, float], tests: Tests, level: float) -> tuple[float, float, int]:
+    """The mean over splits, or over the seeds of one split, the half width of its interval, and the number of these."""
     of_split: dict[str, dict[int, float]] = {}
     for (split, seed), value in values.items():
         of_split.setdefault(split, {})[seed] = value
-    means = np.array([statistics.fmean(seeds.values()) for seeds in of_split.values()])
-    count, ratio = len(means), statistics.fmean(tests[seed].ratio for seed in values)
-    squared = _student(level, count) ** 2 * (1 / count + ratio) * float(means.var(ddof=1))
-    common = sorted(set.intersection(*(set(seeds) for seeds in of_split.values())))
-    if len(common) > 1:
+    splits, ratio, squared = len(of_split), 0.0, 0.0
+    if splits == 1:
+        means = [*values.values()]
+    else:
+        means = [statistics.fmean(seeds.values()) for seeds in of_split.values()]
+        ratio = statistics.fmean(tests[seed].ratio for seed in values)
+    common = sorted(set.intersection(*map(set, of_split.values())))
+    if splits > 1 and len(common) > 1:
         table = np.array([[seeds[seed] for seed in common] for seeds in of_split.values()])
         by_seed = table.mean(0)
         rest = table - table.mean(1, keepdims=True) - by_seed + table.mean()
-        inside = float((rest**2).sum()) / ((count - 1) * (len(common) - 1)) / count
+        inside = float((rest**2).sum()) / ((splits - 1) * (len(common) - 1)) / splits
         apart = max(0.0, float(by_seed.var(ddof=1)) - inside) / len(common)
-        squared += _student(level, len(common)) ** 2 * apart
-    return float(means.mean()), math.sqrt(squared)
-
-
-def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = True) -> Estimate:
-    """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal."""
-    logarithmic = positive and min(values) > 0
-    scaled = [math.log(value) for value in values] if logarithmic else list(values)
-    back = math.exp if logarithmic else float
-    mean, n = statistics.fmean(scaled), len(values)
-    spread = statistics.stdev(scaled) if n > 1 else 0.0
-    known = n >= FEWEST and spread > 1e-12 * max(map(abs, scaled))
-    return _between(mean, _student(level, n) * spread / math.sqrt(n) if known else None, n, back)
+        squared = _student(level, len(common)) ** 2 * apart
+    if len(means) > 1:
+        squared += _student(level, len(means)) ** 2 * (1 / len(means) + ratio) * spread(means) ** 2
+    return statistics.fmean(means), math.sqrt(squared), len(means)
 
 
 def _between(mean: float, half: float | None, n: int, back: Callable[[float], float]) -> Estimate:

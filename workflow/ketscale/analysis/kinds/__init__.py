@@ -14,7 +14,7 @@ from typing import Any
 from ketscale.analysis import laws, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing import bars, lines, models, probes, workers
-from ketscale.analysis.kinds import checks, parity, quality, speed, trainability
+from ketscale.analysis.kinds import checks, datasets, parity, quality, speed, trainability
 from ketscale.analysis.kinds.kind import Figure, Kind, Row
 from ketscale.analysis.kinds.speed import SPEED, Speed
 from ketscale.analysis.points import HOLLOW, point, serial
@@ -193,8 +193,8 @@ LAST = (
         "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by epoch: a "
         "line for each seed, which ends where its training ended. Hollow: some seeds failed. Dotted: the best baseline of "
         "the data, and guessing.", models.accuracy)),
-    Kind(name="comparison", table="quality", rows=quality.over_data_sets, faults=checks.comparison, lead=farthest,
-         notes=quality.notes_over_data_sets, figure=Figure(
+    Kind(name="comparison", table="quality", rows=datasets.rows, faults=checks.comparison, lead=farthest,
+         notes=datasets.notes, figure=Figure(
         "comparison", "Differences by data set, and ranks",
         "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold "
         "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks. Beside it, "
