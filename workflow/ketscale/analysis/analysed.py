@@ -157,15 +157,9 @@ def _states(runs: list[Row]) -> dict[str, Counter[str]]:
 
 
 def _searches(config: Config, found: Records) -> dict[str, Searched]:
-    """What each search has chosen, by the path of the choice, with the node-hours of its trials that have a record."""
-    made = {}
-    for path, run in {run.choice: run for run in config.runs if run.choice in found.choices}.items():
-        hours: dict[str, float | None] = {}
-        for trial in config.trials_of(run):
-            record, so_far = found.checked[trial].record, hours.get(trial.protocol, 0.0)
-            hours[trial.protocol] = so_far + record.node_hours if record and so_far is not None else None
-        made[path] = Searched(run, found.choices[path], [*hours.values()])
-    return made
+    """What each search has chosen, by the path of the choice."""
+    chosen = {run.choice: run for run in config.runs if run.choice in found.choices}
+    return {path: Searched(run, found.choices[path]) for path, run in chosen.items()}
 
 
 def _trials(config: Config, searches: Mapping[str, Searched]) -> Iterator[tuple[Any, Row]]:

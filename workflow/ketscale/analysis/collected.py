@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -23,19 +22,10 @@ SUBJECT = tuple(name for name in POINT if name not in ("batch", "protocol"))
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search has chosen for a run and the other seeds of its point.
-
-    hours: the node-hours of each trial; None without its records.
-    """
+    """What a search has chosen for a run and the other seeds of its point."""
 
     run: Run
     choice: Choice
-    hours: Sequence[float | None]
-
-    @property
-    def node_hours(self) -> float:
-        """The node-hours of all trials."""
-        return math.fsum(hours or 0.0 for hours in self.hours)
 
 
 @dataclass(frozen=True)

@@ -470,7 +470,7 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     _other_metrics,
     Column("epochs", "Mean number of epochs"),
     Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared"),
-    Column("budget", "How many settings validation chose it from, and what a search took", text=True),
+    Column("budget", "How many settings validation chose it from", text=True),
     Column("settings", "What a search chose", heading="chosen", text=True),
     Column("control", "The model of the reference: the best of its controls on validation data, without one the best baseline, or `guessing`", text=True),
     Column("control_value", "The reference's estimate"), *_ends("control_", "its 95 % interval"),

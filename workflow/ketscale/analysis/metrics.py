@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -88,7 +88,7 @@ def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | N
         return None
     rows = {seed: test.row for seed, test in sorted(tests.items()) if test.row is not None}
     if not metric.is_share:
-        return _of_values({seed: test.value for seed, test in tests.items()}, rows, tests, level)
+        return _mean({seed: test.value for seed, test in tests.items()}, rows, tests, level)
     share, half, samples = _spread(tests, rows, level)
     effective = float(samples)
     if half > 0 and 0 < share < 1:
@@ -112,11 +112,12 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
         if one.row is not None and other.row is not None
     }
     if not metric.is_share:
-        if is_ratio(tests, control, metric):
-            ratios = {seed: one.value / other.value for seed, (one, other) in pairs.items()}
-            return _of_values(ratios, rows, tests, level)
-        apart = {seed: one.value - other.value for seed, (one, other) in pairs.items()}
-        return _over(apart, tests, level, positive=False)
+        ratio = is_ratio(tests, control, metric)
+        apart = {
+            seed: one.value / other.value if ratio else one.value - other.value
+            for seed, (one, other) in pairs.items()
+        }
+        return _mean(apart, rows, tests, level, positive=ratio)
     mean, half, samples = _spread(tests, rows, level)
     more = _normal(level) ** 2
     centre = mean * samples / (samples + more)
@@ -171,14 +172,19 @@ def _spread(tests: Tests, rows: Mapping[Seed, Table], level: float) -> tuple[flo
     (table,) = tables
     seeds = table.shape[0]
     of_seed, of_sample = table.mean(1) - mean, table.mean(0) - mean
-    rest = table - mean - of_seed[:, None] - of_sample
     by_sample = seeds * float((of_sample**2).mean())
     squared = _normal(level) ** 2 * by_sample
     if seeds > 1:
-        inside = float((rest**2).sum()) / max(1, (seeds - 1) * (samples - 1))
         by_seed = samples * float((of_seed**2).sum()) / (seeds - 1)
-        squared = _student(level, seeds) ** 2 * by_seed + _normal(level) ** 2 * max(0.0, by_sample - inside)
+        squared = _student(level, seeds) ** 2 * by_seed
+        squared += _normal(level) ** 2 * max(0.0, by_sample - _rest(table))
     return mean, math.sqrt(squared / (seeds * samples)), samples
+
+
+def _rest(table: Table) -> float:
+    """The mean square of a table that is neither of its rows nor of its columns."""
+    rest = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
+    return float((rest**2).sum()) / max(1, (table.shape[0] - 1) * (table.shape[1] - 1))
 
 
 def _added(value: float, of: Quality | Baseline) -> Table | None:
@@ -195,28 +201,29 @@ def _row(cases: Sequence[tuple[int, int]]) -> Table:
     return right / counts.mean()
 
 
-def _of_values(
-    values: Mapping[Seed, float], rows: Mapping[Seed, Table], tests: Tests, level: float
-) -> Estimate:
-    """The geometric mean of positive values, each of a test: if all have rows, from what each sample adds to their logarithms."""
-    if len(rows) < len(values):
-        return _over(values, tests, level)
-    mean, half, _ = _spread(tests, rows, level)
-    return _between(mean, half if half > 1e-12 * abs(mean) else None, len(rows), math.exp)
-
-
 def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = True) -> Estimate:
     """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal."""
-    return _over({("", seed): value for seed, value in enumerate(values)}, {}, level, positive)
+    return _mean({("", seed): value for seed, value in enumerate(values)}, {}, {}, level, positive)
 
 
-def _over(values: Mapping[Seed, float], tests: Tests, level: float, positive: bool = True) -> Estimate:
-    """The mean of the values of tests over the splits of these, or over the seeds of one split, as `over_seeds` has it."""
+def _mean(
+    values: Mapping[Seed, float],
+    rows: Mapping[Seed, Table],
+    tests: Tests,
+    level: float,
+    positive: bool = True,
+) -> Estimate:
+    """The mean of values, each of a test; of positive ones the geometric mean, from what each sample adds if all have rows."""
     logarithmic = positive and min(values.values()) > 0
     scaled = {seed: math.log(value) for seed, value in values.items()} if logarithmic else values
-    mean, half, count = _replicates(scaled, tests, level)
-    known = count >= FEWEST and half > 1e-12 * max(map(abs, scaled.values()))
-    return _between(mean, half if known else None, len(values), math.exp if logarithmic else float)
+    if logarithmic and len(rows) == len(values):
+        mean, half, _ = _spread(tests, rows, level)
+        known = half > 1e-12 * abs(mean)
+    else:
+        mean, half, count = _replicates(scaled, tests, level)
+        known = count >= FEWEST and half > 1e-12 * max(map(abs, scaled.values()))
+    low, high = (mean - half, mean + half) if known else (None, None)
+    return Estimate(mean, low, high, len(values)).mapped(math.exp if logarithmic else float)
 
 
 def _replicates(values: Mapping[Seed, float], tests: Tests, level: float) -> tuple[float, float, int]:
@@ -224,29 +231,18 @@ def _replicates(values: Mapping[Seed, float], tests: Tests, level: float) -> tup
     of_split: dict[str, dict[int, float]] = {}
     for (split, seed), value in values.items():
         of_split.setdefault(split, {})[seed] = value
-    splits, ratio, squared = len(of_split), 0.0, 0.0
+    splits, means = len(of_split), [statistics.fmean(seeds.values()) for seeds in of_split.values()]
+    ratio, squared = statistics.fmean(tests[seed].ratio for seed in values) if splits > 1 else 0.0, 0.0
     if splits == 1:
         means = [*values.values()]
-    else:
-        means = [statistics.fmean(seeds.values()) for seeds in of_split.values()]
-        ratio = statistics.fmean(tests[seed].ratio for seed in values)
     common = sorted(set.intersection(*map(set, of_split.values())))
     if splits > 1 and len(common) > 1:
         table = np.array([[seeds[seed] for seed in common] for seeds in of_split.values()])
-        by_seed = table.mean(0)
-        rest = table - table.mean(1, keepdims=True) - by_seed + table.mean()
-        inside = float((rest**2).sum()) / ((splits - 1) * (len(common) - 1)) / splits
-        apart = max(0.0, float(by_seed.var(ddof=1)) - inside) / len(common)
+        apart = max(0.0, float(table.mean(0).var(ddof=1)) - _rest(table) / splits) / len(common)
         squared = _student(level, len(common)) ** 2 * apart
     if len(means) > 1:
         squared += _student(level, len(means)) ** 2 * (1 / len(means) + ratio) * spread(means) ** 2
     return statistics.fmean(means), math.sqrt(squared), len(means)
-
-
-def _between(mean: float, half: float | None, n: int, back: Callable[[float], float]) -> Estimate:
-    """The estimate of a mean with the half width of its interval, if it has one; back: from the scale of both."""
-    low, high = (None, None) if half is None else (mean - half, mean + half)
-    return Estimate(mean, low, high, n).mapped(back)
 
 
 def _student(level: float, n: int) -> float:

@@ -200,7 +200,5 @@ def parity(study: Study, config: Config) -> Iterator[str]:
         protocol = config.protocols[run.protocol]
         if protocol.precision != "fp64":
             yield f"parity compares losses in fp64, but protocol {run.protocol} has precision: {protocol.precision}"
-        if protocol.fitted:
-            yield f"parity compares the first steps, and {run.model} is fitted without any; leave it out"
-        elif protocol.steps is None:
+        if protocol.steps is None:
             yield f"parity compares the first steps, but protocol {run.protocol} has epochs; give it steps"

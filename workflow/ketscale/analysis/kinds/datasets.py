@@ -29,7 +29,7 @@ Tasks = Mapping[Task, set[str]]
 def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
     """The row of all data sets, those of configurations, and from five data sets and three models on one for each model's rank."""
     made, tasks = quality.configurations(study, collected), tasks_of(study, collected.config)
-    found = comparisons(made, study, collected, lambda config, model: True)
+    found = comparisons(made, study, collected)
     compared = by_task(found, tasks, collected.config)
     about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
     yield {**about, **over_all([one for one in compared if one.verdict], tasks)}

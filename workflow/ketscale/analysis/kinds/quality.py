@@ -6,17 +6,14 @@ model has one verdict, of the configuration that `selection` chose.
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
-
-from msgspec import structs
 
 from ketscale.analysis import comparability, metrics, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import other_metrics
-from ketscale.analysis.heavy import pd
+from ketscale.analysis.heavy import np, pd
 from ketscale.analysis.kinds.selection import (
     GUESSING,
     Comparison,
@@ -28,25 +25,15 @@ from ketscale.analysis.kinds.selection import (
     together,
 )
 from ketscale.analysis.points import Group, Point, Row, median, point_of, size_axes, size_words, variants
-from ketscale.analysis.wording import listed
-from ketscale.config import Config, Settings
 from ketscale.grid import POINT, Run, Study
 
-# From this ratio on, two numbers of parameters are unequal.
-UNEQUAL = 1.1
-# Settings of a protocol that change nothing of what is learned.
-_ASIDE = ("features", "timed", "warmup", "sampled_steps", "sharding", "parallel", "keep_model")
-
-Eligible = Callable[[Config, str], bool]
 QualityRow = dict[str, Any]
 
 
-def rows(
-    study: Study, collected: Collected, eligible: Eligible = lambda config, model: True
-) -> Iterator[QualityRow]:
+def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
     """Every configuration of the study that has a record; the chosen ones beside the best of their controls."""
     made = configurations(study, collected)
-    yield from table(study, made, together(comparisons(made, study, collected, eligible)), collected)
+    yield from table(study, made, together(comparisons(made, study, collected)), collected)
 
 
 def configurations(study: Study, collected: Collected) -> list[Configuration]:
@@ -128,11 +115,8 @@ def _errors(completed: Group, collected: Collected) -> str:
     errors = [found for one in qualities if one and isinstance(found := one.test.get("errors"), list)]
     if not errors:
         return ""
-    workload = collected.config.block(completed[0]["workload"])[1]
-    names = getattr(workload, "target_columns", ()) or [
-        f"target {number}" for number, _ in enumerate(errors[0], 1)
-    ]
-    means = (statistics.fmean(values) for values in zip(*errors, strict=True))
+    workload, means = collected.config.block(completed[0]["workload"])[1], np.mean(errors, axis=0)
+    names = getattr(workload, "target_columns", ()) or [f"target {n}" for n in range(1, len(means) + 1)]
     return ", ".join(f"{name} {mean:.3g}" for name, mean in zip(names, means, strict=True))
 
 
@@ -153,22 +137,18 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
         what = "the baseline " if strongest is one.baseline else ""
         yield f"{what}{strongest.model} is better than both"
     models = [each for each in one.sides if each.group]
-    sure = (each.estimate() for each in models)
-    for each, reached in zip(models, sure, strict=True):
-        if each.metric.is_share and reached and each.chance is not None and (reached.low or 0) <= each.chance:
+    for each in models:
+        reached = each.estimate() if each.metric.is_share and each.chance is not None else None
+        if reached and (reached.low or 0.0) <= (each.chance or 0.0):
             yield f"{each.model} is not surely better than guessing"
-    yield from (each.not_new(beyond=0.0) for each in models)
+        yield each.not_new(beyond=0.0)
     if one.to.model != GUESSING and not all(each.searched for each in models):
         yield "untuned"
     elif len({each.tried for each in models}) > 1:
         yield f"chosen out of {one.of.tried} settings, {one.to.model} out of {one.to.tried}"
-    if len(models) < 2:
-        return
-    ours, theirs = map(_parameters, models)
-    if ours and theirs and max(ours, theirs) > UNEQUAL * min(ours, theirs):
-        yield f"{ours:,.0f} parameters, {one.to.model} {theirs:,.0f}"
-    if apart := unequal_training(*(collected.config.settings(Run.of(each.group[0])) for each in models)):
-        yield f"trained with other {listed(apart)}"
+    protocols = list(dict.fromkeys(each.group[0]["protocol"] for each in models))
+    if len(protocols) > 1 and all(collected.config.protocols[name].by_epochs for name in protocols):
+        yield f"trained with protocol {protocols[0]}, {one.to.model} with {protocols[1]}"
 
 
 def notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
@@ -177,24 +157,6 @@ def notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
         yield from (f"{each.task[0]}: {clause}." for clause in lacking(each, collected))
 
 
-def unequal_training(ours: Settings, theirs: Settings) -> tuple[str, ...]:
-    """The settings in which the protocols of two sides differ; empty if they do not, or a side is fitted."""
-    # What is searched of a model is its own.
-    protocols = [
-        structs.replace(each, search=each.search and each.search.for_model(""))
-        for each in (ours.protocol, theirs.protocol)
-    ]
-    if ours.run.protocol == theirs.run.protocol or not all(each.by_epochs for each in protocols):
-        return ()
-    fields = [name for name in ours.protocol.__struct_fields__ if name not in _ASIDE]
-    return tuple(name for name in fields if getattr(protocols[0], name) != getattr(protocols[1], name))
-
-
 def _parameters(each: Configuration) -> int | None:
     """The number of parameters; None if no run of it had memory enough to have a model."""
     return next((row["parameters"] for row in each.group if row["parameters"] is not None), None)
-
-
-def adapting(config: Config, model: str) -> bool:
-    """Models that adapt to each sample; the others are trained on the test's own samples."""
-    return bool(config.models[model][1].adapts)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -20,6 +20,7 @@ from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate
 from ketscale.analysis.points import Group, Point, Row
 from ketscale.config import Config, Metric
 from ketscale.grid import Run, Study
+from ketscale.problems.baselines import Baseline
 from ketscale.words import counted
 
 # A test of which more than this share may be known from training decides nothing.
@@ -96,11 +97,6 @@ class Configuration:
         return [comparability.quality(row, row["workload"] if several else "") for row in self.completed]
 
     @property
-    def mostly_failed(self) -> bool:
-        """Whether it has lost more than half of its seeds, so that the rest are a choice."""
-        return len(self.failed) > len(self.tests)
-
-    @property
     def failures(self) -> str:
         """How many of its seeds failed, in words; '' of none."""
         every = len(self.failed) + len(self.tests)
@@ -154,16 +150,12 @@ class Configuration:
 
 def _settings(rows: Group, collected: Collected) -> str:
     """What a search chose: 'learning rate 0.003', or 'width 4 or 8' where splits have chosen differently."""
-    paths = sorted({Run.of(row).choice for row in rows} & collected.searches.keys())
-    chosen: dict[str, list[Any]] = {}
-    for path in paths:
+    chosen: dict[str, dict[str, None]] = {}
+    for path in sorted({Run.of(row).choice for row in rows} & collected.searches.keys()):
         for name, value in collected.searches[path].choice.trial.settings.items():
-            chosen.setdefault(name.replace("_", " "), []).append(value)
-    words = {
-        name: dict.fromkeys(f"{value:.3g}" if isinstance(value, float) else str(value) for value in values)
-        for name, values in chosen.items()
-    }
-    return ", ".join(f"{name} {' or '.join(values)}" for name, values in words.items())
+            text = f"{value:.3g}" if isinstance(value, float) else str(value)
+            chosen.setdefault(name.replace("_", " "), {})[text] = None
+    return ", ".join(f"{name} {' or '.join(values)}" for name, values in chosen.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +234,8 @@ class Comparison:
             return replace(self, verdict=verdicts.CANNOT_TELL, why=known)
         if self.to is None:
             return replace(self, verdict=verdicts.MISSING, why="no control")
-        if any(each.mostly_failed for each in self.sides):
+        if any(len(each.failed) > len(each.tests) for each in self.sides):
+            # The rest are a choice.
             return replace(self, verdict=verdicts.FAILED)
         effect = self.effect()
         few = effect is None or effect.n < FEWEST
@@ -275,20 +268,13 @@ def together(made: Iterable[Comparison]) -> list[Comparison]:
     return [one.decided(next(words)) if one.verdict is None else one for one in judged]
 
 
-def comparisons(
-    candidates: Iterable[Configuration],
-    study: Study,
-    collected: Collected,
-    eligible: Callable[[Config, str], bool],
-) -> list[Comparison]:
+def comparisons(candidates: Iterable[Configuration], study: Study, collected: Collected) -> list[Comparison]:
     """Each model of each task at its best configuration, with the best of its controls; nothing is decided yet.
 
-    eligible: whether a model of this name is compared; a control need not be. The others have no verdict, and neither has
-    what is nothing but a control, even if nothing that it controls has a result. Models of which every seed failed, and
-    controls, are compared if there is no other configuration: nothing stands in for them.
+    What is nothing but a control has no verdict, even if nothing that it controls has a result. Models of which every seed
+    failed, and controls, are compared if there is no other configuration: nothing stands in for them.
     """
     config, tried = collected.config, dict[tuple[Task, str], list[Configuration]]()
-    asked = {(config.data(run.workload), run.model) for run in study.runs}
     for each in candidates:
         if each.tests or each.failed:
             tried.setdefault((each.task, each.model), []).append(each)
@@ -297,26 +283,20 @@ def comparisons(
         for _, found in sorted(tried.items())
         if (one := best(found))
     ]
-
-    def control(each: Configuration) -> Configuration | None:
+    asked = {(config.data(run.workload), run.model) for run in study.runs}
+    made = []
+    for each in models:
         own = [one for one in models if one.task == each.task and controls(config, one.model, each.model)]
-        return best(own) if eligible(config, each.model) else None
-
-    made = [Comparison(each, control(each), standard(each, collected)) for each in models]
+        made.append(Comparison(each, best(own), standard(each, collected)))
     controlled = {one.of.task for one in made if one.to}
-
-    def compared(one: Comparison) -> Comparison:
-        if one.to:
-            return one
-        others = (model for name, model in asked if name == one.of.task[0])
-        alone = one.of.task not in controlled and not any(
-            controls(config, one.of.model, each) for each in others
-        )
-        if alone and one.of.tests and eligible(config, one.of.model):
-            return replace(one, to=one.baseline or one.of.guessing())
-        return replace(one, verdict="")
-
-    return [compared(one) for one in made]
+    for number, match in enumerate(made):
+        model, task = match.of.model, match.of.task
+        control = any(controls(config, model, other) for name, other in asked if name == task[0])
+        if match.to is None and match.of.tests and not control and task not in controlled:
+            made[number] = replace(match, to=match.baseline or match.of.guessing())
+        elif match.to is None:
+            made[number] = replace(match, verdict="")
+    return made
 
 
 def best(found: Sequence[Configuration]) -> Configuration | None:
@@ -350,12 +330,9 @@ def standard(each: Configuration, collected: Collected) -> Configuration | None:
 
     It is the one that its family names last, if several are equally good or there are no validation data.
     """
-    beside: dict[str, dict[metrics.Seed, Any]] = {}
+    beside: dict[str, dict[metrics.Seed, Baseline]] = {}
     for row in each.group:
-        found = collected.baselines.get(row["workload"])
-        if found is None or _of_other_data(row, collected):
-            return None
-        for one in found.results:
+        for one in _fitted(row, collected) or ():
             if one.test is not None and one.fold == row["fold"]:
                 beside.setdefault(one.name, {})[seed_of(row)] = one
     made, ratios = [], {split: test.ratio for (split, _), test in each.tests.items()}
@@ -374,19 +351,16 @@ def standard(each: Configuration, collected: Collected) -> Configuration | None:
 
 def lacking(each: Configuration, collected: Collected) -> Iterator[str]:
     """Why some baseline, or all, are not beside a configuration, in words."""
-    for workload in dict.fromkeys(row["workload"] for row in each.group):
-        found = collected.baselines.get(workload)
-        if collected.config.family(workload).baselines is None:
-            return
-        if found is None:
-            yield f"no baseline has been fitted to it: run `ketscale baseline {workload}`"
-        elif any(_of_other_data(row, collected) for row in each.group if row["workload"] == workload):
-            yield f"its baselines are of other data: run `ketscale baseline {workload}`"
-        else:
-            yield from dict.fromkeys(f"there is no {one.name}: {one.why}" for one in found.results if one.why)
+    for row in each.group:
+        if collected.config.family(row["workload"]).baselines is not None:
+            found = _fitted(row, collected)
+            yield from (f"there is no {one.name}: {one.why}" for one in found or () if one.why)
+            if found is None:
+                yield f"no baseline has been fitted to its data: run `ketscale baseline {row['workload']}`"
 
 
-def _of_other_data(row: Row, collected: Collected) -> bool:
-    """Whether a run was trained on other prepared data than the baselines of its workload."""
-    baselines = collected.baselines[row["workload"]]
-    return row["status"] == "completed" and row["features_hash"] != baselines.features
+def _fitted(row: Row, collected: Collected) -> Sequence[Baseline] | None:
+    """The baselines of a run's workload; None if there are none, or if they were fitted to other data."""
+    found = collected.baselines.get(row["workload"])
+    same = found and (row["status"] != "completed" or row["features_hash"] == found.features)
+    return found.results if found and same else None
