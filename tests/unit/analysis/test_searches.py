@@ -35,7 +35,7 @@ def test_a_report_has_the_trials_and_what_each_side_had(tmp_path: Path) -> None:
     # A trial is no answer.
     assert quality["n"].tolist() == [3, 3]
     assert quality.loc["vqc", ["budget", "control_budget"]].tolist() == ["4 settings"] * 2
-    assert quality.loc["vqc", "settings"].startswith("learning rate ") and pd.isna(quality.loc["vqc", "why"])
+    assert pd.isna(quality.loc["vqc", "why"])
 
 
 def test_a_missing_trial_is_missed_and_a_partial_report_does_without(tmp_path: Path) -> None:

@@ -471,7 +471,6 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("epochs", "Mean number of epochs"),
     Column("chosen", "Whether it is the model's configuration that does best on validation data, and so is compared"),
     Column("budget", "How many settings validation chose it from", text=True),
-    Column("settings", "What a search chose", heading="chosen", text=True),
     Column("control", "The model of the reference: the best of its controls on validation data, without one the best baseline, or `guessing`", text=True),
     Column("control_value", "The reference's estimate"), *_ends("control_", "its 95 % interval"),
     Column("control_budget", "How many settings it was chosen from", heading="its budget", text=True),

@@ -29,12 +29,11 @@ Tasks = Mapping[Task, set[str]]
 def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
     """The row of all data sets, those of configurations, and from five data sets and three models on one for each model's rank."""
     made, tasks = quality.configurations(study, collected), tasks_of(study, collected.config)
-    found = comparisons(made, study, collected)
-    compared = by_task(found, tasks, collected.config)
+    compared = heads(comparisons(made, study, collected), tasks, collected.config)
     about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
     yield {**about, **over_all([one for one in compared if one.verdict], tasks)}
     yield from quality.table(study, made, compared, collected)
-    yield from ({**about, **row} for row in ranked(compared, tasks, collected.config))
+    yield from ({**about, **row} for row in rank_rows(compared, tasks, collected.config))
 
 
 def notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
@@ -65,7 +64,7 @@ def _level(tasks: Collection[Task]) -> float:
     return 1 - (1 - LEVEL) / len(tasks)
 
 
-def by_task(found: Sequence[Comparison], tasks: Tasks, config: Config) -> list[Comparison]:
+def heads(found: Sequence[Comparison], tasks: Tasks, config: Config) -> list[Comparison]:
     """Comparisons of which each data set has one with a verdict, that of the model that validation chose.
 
     Nothing stands in for controls without a result. Where every seed of the models, or of their controls, failed, this is
@@ -82,18 +81,13 @@ def by_task(found: Sequence[Comparison], tasks: Tasks, config: Config) -> list[C
         made.append(one)
         if one.verdict is None:
             able.setdefault(one.of.task, []).append(one)
-    heads = {}
+    leads = {}
     for task, own in able.items():
         whole = [one for one in own if all(each.tests for each in one.sides)]
-        heads[task] = best([one.of for one in whole or own])
+        leads[task] = best([one.of for one in whole or own])
 
-    def judged(one: Comparison) -> Comparison:
-        if one.of is not heads.get(one.of.task):
-            return replace(one, verdict="")
-        one = one.judged()
-        return one.decided(one.decide()) if one.verdict is None else one
-
-    return [judged(one) for one in made]
+    made = [one.judge() if one.of is leads.get(one.of.task) else replace(one, verdict="") for one in made]
+    return [one.decided(one.decide()) if one.verdict is None else one for one in made]
 
 
 def over_all(heads: Sequence[Comparison], tasks: Tasks) -> QualityRow:
@@ -136,9 +130,9 @@ def _verdict(
         alike = len({*words}) == 1 and len(words) == len(tasks)
         return (words[0], "") if alike else (verdicts.CANNOT_TELL, "signed ranks need six data sets")
     word = side(effect, unit, metric)
-    # The same with seeds that failed as wrong, also where a side has no others.
-    lost = [head for head in heads if head.effect() or not all(each.tests for each in head.sides)]
-    cautious = [head.effect(failed=True) for head in lost]
+    # The same with seeds that failed as wrong, also where one side has no others.
+    known = [head for head in heads if head.effect() or len({bool(each.tests) for each in head.sides}) > 1]
+    cautious = [head.effect(failed=True) for head in known]
     overturned = word == verdicts.SAME or side(_typical(cautious, unit), unit, metric) != word
     if word and cautious != effects and overturned:
         return verdicts.FAILED, "with failed seeds counted as wrong nothing is decided"
@@ -156,7 +150,7 @@ def _typical(effects: Sequence[Estimate | None], unit: str) -> Estimate | None:
     return found and found.mapped(math.exp)
 
 
-def ranked(compared: Sequence[Comparison], tasks: Tasks, config: Config) -> Iterator[QualityRow]:
+def rank_rows(compared: Sequence[Comparison], tasks: Tasks, config: Config) -> Iterator[QualityRow]:
     """The mean ranks of the models that are asked for on all data sets, over those where all have a result."""
     models = set.intersection(*tasks.values())
     reached: dict[Task, dict[str, float]] = {}

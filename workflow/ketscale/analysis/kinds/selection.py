@@ -48,8 +48,7 @@ class Configuration:
     task: the data set, and the size if that is part of the task. tests: of its completed seeds, by `seed_of`. failed: the
     seeds that ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. tried: the number
     of settings that validation chose from, 0 of what had no choice; once a configuration is chosen, those of all of the
-    model's. searched: whether a search drew them, or a model that is fitted tried them by itself. settings: what a search
-    chose, in words.
+    model's. searched: whether a search drew them, or a model that is fitted tried them by itself.
     """
 
     point: Point
@@ -63,7 +62,6 @@ class Configuration:
     chance: float | None
     tried: int = 0
     searched: bool = False
-    settings: str = ""
 
     @classmethod
     def of(cls, point: Point, group: Group, collected: Collected) -> Configuration:
@@ -82,7 +80,7 @@ class Configuration:
             point, rows, metric, (point[0], first["size"] if family.work else ""), first["model"],
             metrics.scored(records, metric), tuple(seed_of(row) for row in rows if row["status"] != "completed"),
             mean(completed, f"validation_{metric.name}"), mean(completed, "test_chance"),
-            tried, tried > 1, _settings(rows, collected),
+            tried, tried > 1,
         )  # fmt: skip
 
     @property
@@ -146,16 +144,6 @@ class Configuration:
         }
         guessed = {seed: test.guessed(self.chance) for seed, test in {**self.tests, **failed}.items()}
         return replace(self, group=(), model=GUESSING, tests=guessed, failed=(), tried=0)
-
-
-def _settings(rows: Group, collected: Collected) -> str:
-    """What a search chose: 'learning rate 0.003', or 'width 4 or 8' where splits have chosen differently."""
-    chosen: dict[str, dict[str, None]] = {}
-    for path in sorted({Run.of(row).choice for row in rows} & collected.searches.keys()):
-        for name, value in collected.searches[path].choice.trial.settings.items():
-            text = f"{value:.3g}" if isinstance(value, float) else str(value)
-            chosen.setdefault(name.replace("_", " "), {})[text] = None
-    return ", ".join(f"{name} {' or '.join(values)}" for name, values in chosen.items())
 
 
 @dataclass(frozen=True, eq=False)
@@ -224,7 +212,7 @@ class Comparison:
             return word
         return word if word != verdicts.SAME and self.side(level, failed=True) == word else None
 
-    def judged(self) -> Comparison:
+    def judge(self) -> Comparison:
         """The same with its verdict, and why, if no interval can decide."""
         if self.verdict is not None:
             return self
@@ -263,9 +251,9 @@ def side(found: Estimate | None, unit: str, metric: Metric) -> str | None:
 
 def together(made: Iterable[Comparison]) -> list[Comparison]:
     """The same with the verdicts of a study, all of which hold together."""
-    judged = [one.judged() for one in made]
-    words = iter(verdicts.holm([one.decide for one in judged if one.verdict is None]))
-    return [one.decided(next(words)) if one.verdict is None else one for one in judged]
+    made = [one.judge() for one in made]
+    words = iter(verdicts.holm([one.decide for one in made if one.verdict is None]))
+    return [one.decided(next(words)) if one.verdict is None else one for one in made]
 
 
 def comparisons(candidates: Iterable[Configuration], study: Study, collected: Collected) -> list[Comparison]:
@@ -332,7 +320,7 @@ def standard(each: Configuration, collected: Collected) -> Configuration | None:
     """
     beside: dict[str, dict[metrics.Seed, Baseline]] = {}
     for row in each.group:
-        for one in _fitted(row, collected) or ():
+        for one in baselines_of(row, collected) or ():
             if one.test is not None and one.fold == row["fold"]:
                 beside.setdefault(one.name, {})[seed_of(row)] = one
     made, ratios = [], {split: test.ratio for (split, _), test in each.tests.items()}
@@ -353,13 +341,13 @@ def lacking(each: Configuration, collected: Collected) -> Iterator[str]:
     """Why some baseline, or all, are not beside a configuration, in words."""
     for row in each.group:
         if collected.config.family(row["workload"]).baselines is not None:
-            found = _fitted(row, collected)
+            found = baselines_of(row, collected)
             yield from (f"there is no {one.name}: {one.why}" for one in found or () if one.why)
             if found is None:
                 yield f"no baseline has been fitted to its data: run `ketscale baseline {row['workload']}`"
 
 
-def _fitted(row: Row, collected: Collected) -> Sequence[Baseline] | None:
+def baselines_of(row: Row, collected: Collected) -> Sequence[Baseline] | None:
     """The baselines of a run's workload; None if there are none, or if they were fitted to other data."""
     found = collected.baselines.get(row["workload"])
     same = found and (row["status"] != "completed" or row["features_hash"] == found.features)
