@@ -213,7 +213,7 @@ def _mean(
     level: float,
     positive: bool = True,
 ) -> Estimate:
-    """The mean of values, each of a test; of positive ones the geometric mean, from what each sample adds if all have rows."""
+    """The mean of values, each of a test; of positive ones the geometric mean, by samples if all have rows."""
     logarithmic = positive and min(values.values()) > 0
     scaled = {seed: math.log(value) for seed, value in values.items()} if logarithmic else values
     if logarithmic and len(rows) == len(values):

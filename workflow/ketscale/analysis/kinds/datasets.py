@@ -27,7 +27,7 @@ Tasks = Mapping[Task, set[str]]
 
 
 def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
-    """The row of all data sets, those of configurations, and from five data sets and three models on one for each model's rank."""
+    """The row of all data sets, those of configurations, and one for each model's rank."""
     made, tasks = quality.configurations(study, collected), tasks_of(study, collected.config)
     compared = heads(comparisons(made, study, collected), tasks, collected.config)
     about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
@@ -67,8 +67,8 @@ def _level(tasks: Collection[Task]) -> float:
 def heads(found: Sequence[Comparison], tasks: Tasks, config: Config) -> list[Comparison]:
     """Comparisons of which each data set has one with a verdict, that of the model that validation chose.
 
-    Nothing stands in for controls without a result. Where every seed of the models, or of their controls, failed, this is
-    the verdict.
+    Nothing stands in for controls without a result. Where every seed of the models, or of their controls, failed, this
+    is the verdict.
     """
     made, able = [], dict[Task, list[Comparison]]()
     for one in found:
@@ -114,7 +114,7 @@ def over_all(heads: Sequence[Comparison], tasks: Tasks) -> QualityRow:
 def _verdict(
     heads: Sequence[Comparison], tasks: Tasks, effects: Sequence[Estimate | None], unit: str
 ) -> tuple[str, str]:
-    """The word for all data sets, and why: that of signed ranks; where these are too few, the word that every data set has.
+    """The word for all data sets, and why: that of signed ranks, or of too few data sets the one that all have.
 
     It is none that seeds which failed would overturn, and none if they leave most data sets undecided.
     """
@@ -151,7 +151,10 @@ def _typical(effects: Sequence[Estimate | None], unit: str) -> Estimate | None:
 
 
 def rank_rows(compared: Sequence[Comparison], tasks: Tasks, config: Config) -> Iterator[QualityRow]:
-    """The mean ranks of the models that are asked for on all data sets, over those where all have a result."""
+    """The mean ranks of the models that are asked for on all data sets, over those where all have a result.
+
+    There are none of fewer than five data sets or three models.
+    """
     models = set.intersection(*tasks.values())
     reached: dict[Task, dict[str, float]] = {}
     for one in compared:

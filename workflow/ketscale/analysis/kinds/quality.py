@@ -92,7 +92,8 @@ def _compared(one: Comparison, others: Sequence[Comparison], collected: Collecte
     effect, to, baseline = one.effect(), one.to, one.baseline
     care = (one.why, *(each.failures for each in one.sides), *_care(one, others, collected))
     row = {
-        "chosen": True, "budget": one.of.budget, **metrics.columns(effect, "effect", ""), "unit": one.unit if effect else "",
+        "chosen": True, "budget": one.of.budget, **metrics.columns(effect, "effect", ""),
+        "unit": one.unit if effect else "",
         "pairs": effect.n if effect else 0 if to else None,
         "verdict": one.verdict, "why": "; ".join(dict.fromkeys(filter(None, care))),
         "baseline": baseline.model if baseline else "",

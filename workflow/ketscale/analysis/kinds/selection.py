@@ -46,9 +46,9 @@ class Configuration:
     """A configuration of a model, as a study tested it; or a baseline or guessing, which have no runs.
 
     task: the data set, and the size if that is part of the task. tests: of its completed seeds, by `seed_of`. failed: the
-    seeds that ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. tried: the number
-    of settings that validation chose from, 0 of what had no choice; once a configuration is chosen, those of all of the
-    model's. searched: whether a search drew them, or a model that is fitted tried them by itself.
+    seeds that ended otherwise. validation: the mean of the headline metric. chance: what guessing gives. tried: how many
+    settings validation chose from, 0 of what had no choice; once a configuration is chosen, of all of the model's.
+    searched: whether a search drew them, or a model that is fitted tried them by itself.
     """
 
     point: Point
@@ -102,7 +102,7 @@ class Configuration:
 
     @property
     def budget(self) -> str:
-        """From how many settings validation chose it: 'untuned', '3 settings, untuned', '32 settings'; '' without a choice."""
+        """How many settings it was chosen from: 'untuned', '3 settings, untuned', '32 settings'; '' without a choice."""
         chosen = [counted(self.tried, "setting")] if self.tried > 1 else []
         return ", ".join([*chosen, *(["untuned"] if self.tried and not self.searched else [])])
 
@@ -259,8 +259,8 @@ def together(made: Iterable[Comparison]) -> list[Comparison]:
 def comparisons(candidates: Iterable[Configuration], study: Study, collected: Collected) -> list[Comparison]:
     """Each model of each task at its best configuration, with the best of its controls; nothing is decided yet.
 
-    What is nothing but a control has no verdict, even if nothing that it controls has a result. Models of which every seed
-    failed, and controls, are compared if there is no other configuration: nothing stands in for them.
+    What is nothing but a control has no verdict, even if nothing that it controls has a result. Models of which every
+    seed failed, and controls, are compared if there is no other configuration: nothing stands in for them.
     """
     config, tried = collected.config, dict[tuple[Task, str], list[Configuration]]()
     for each in candidates:

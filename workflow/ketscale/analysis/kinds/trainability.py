@@ -28,10 +28,9 @@ def points(collected: Collected, study: Study) -> pd.DataFrame:
             continue
         names = (*POINT, *size_axes(collected.config), "hardware", "code", "circuit_qubits")
         keys = {comparability.quality(each) for each in done}
-        row = {name: done[0][name] for name in names} | {
-            "n": len(done), "failed": len(group) - len(done), "keys": keys,
-            "squares": {each["seed"]: each["gradient_square"] for each in done},
-        }  # fmt: skip
+        row = {name: done[0][name] for name in names}
+        row |= {"n": len(done), "failed": len(group) - len(done), "keys": keys}
+        row["squares"] = {each["seed"]: each["gradient_square"] for each in done}
         for name in MEASURES:
             values = [each[name] for each in done]
             apart = comparability.hindrance(keys)
@@ -54,11 +53,11 @@ def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
             group = group.sort_values(axis.name)
             first, last = group.iloc[0], group.iloc[-1]
             ends = f"{counted(first[axis.name], axis)} to {counted(last[axis.name], axis)}"
-            made.append({
-                **{name: last[name] for name in ("workload", "model", "simulator", "protocol", "hardware", "code")},
-                "point": f"{line or last['model']}, each of {ends}", "series": ends, "law": "decay",
-                "parameter": f"with each {axis.name.removesuffix('s')}",
-            })  # fmt: skip
+            names = ("workload", "model", "simulator", "protocol", "hardware", "code")
+            row = {name: last[name] for name in names} | {"law": "decay", "series": ends}
+            row["parameter"] = f"with each {axis.name.removesuffix('s')}"
+            row["point"] = f"{line or last['model']}, each of {ends}"
+            made.append(row)
             decays.append(decay(axis.name, group))
     words = verdicts.ratios([found for found, _ in decays], verdicts.RISES, verdicts.FALLS)
     for row, (found, bent), (word, why) in zip(made, decays, words, strict=True):
