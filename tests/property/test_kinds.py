@@ -223,8 +223,7 @@ def matched(draw: st.DrawFn) -> Matched:
 
 def of(match: Comparison) -> tuple[Estimate | None, str]:
     """The effect of two sides, and the verdict."""
-    verdict, why = match.undecided()
-    (found,) = together([replace(match, verdict=verdict, why=why)])
+    (found,) = together([match])
     return found.effect(), found.verdict
 
 

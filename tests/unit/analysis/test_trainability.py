@@ -139,7 +139,7 @@ def test_intervals_hold_as_often_as_they_say() -> None:
         logs = line + own + random.normal(0, 0.5, (3, 1))
         squares = [dict(enumerate(column)) for column in np.exp(logs).T]
         points = pd.DataFrame({"qubits": range(2, 13, 2), "squares": squares, "keys": [set()] * 6})
-        factor = kind.decay("qubits", points).factor
+        factor = kind.decay("qubits", points)[0].ratio
         assert factor is not None and factor.low is not None and factor.high is not None
         missed += not factor.low < 0.5 < factor.high
     assert missed / 400 < 0.08

@@ -11,7 +11,7 @@ from typing import Any
 
 from ketscale.analysis import columns, completeness
 from ketscale.analysis.answers import answer
-from ketscale.analysis.collected import Collected, Searched
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import Trained
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.kinds import kinds
@@ -112,8 +112,7 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
     findings = completeness.of(config, results, found)
     if not config.partial:
         completeness.demand_all(findings, config.results)
-    searches = _searches(config, found)
-    trials = dict(_trials(config, searches))
+    trials = dict(_trials(config, found))
     table, trained, usable = list[Row](), list[Row](), {}
     for finding in findings:
         studies = () if config.is_trial(finding.run) else finding.studies
@@ -144,7 +143,7 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
             })  # fmt: skip
     why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
     beside = baselines.of(config, results)
-    return Collected.of(config, trained, found.comparisons, usable, why, beside, searches), table
+    return Collected.of(config, trained, found.comparisons, usable, why, beside), table
 
 
 def _states(runs: list[Row]) -> dict[str, Counter[str]]:
@@ -156,29 +155,19 @@ def _states(runs: list[Row]) -> dict[str, Counter[str]]:
     return states
 
 
-def _searches(config: Config, found: Records) -> dict[str, Searched]:
-    """What each search has chosen, by the path of the choice, with the node-hours of its trials that have a record."""
-    made = {}
-    for path, run in {run.choice: run for run in config.runs if run.choice in found.choices}.items():
-        hours: dict[str, float | None] = {}
-        for trial in config.trials_of(run):
-            record, so_far = found.checked[trial].record, hours.get(trial.protocol, 0.0)
-            hours[trial.protocol] = so_far + record.node_hours if record and so_far is not None else None
-        made[path] = Searched(run, found.choices[path], [*hours.values()])
-    return made
-
-
-def _trials(config: Config, searches: Mapping[str, Searched]) -> Iterator[tuple[Any, Row]]:
+def _trials(config: Config, found: Records) -> Iterator[tuple[Any, Row]]:
     """What each trial of a search has drawn, and whether it was chosen."""
-    for found in searches.values():
-        drawn = {trial.name: trial for trial in found.choice.trials}
-        for run in config.trials_of(found.run):
+    searched = {run.choice: run for run in config.runs if run.choice in found.choices}
+    for path, first in searched.items():
+        choice = found.choices[path]
+        drawn = {trial.name: trial for trial in choice.trials}
+        for run in config.trials_of(first):
             if trial := drawn.get(run.protocol):
                 yield (
                     run,
                     {
                         "drawn": canonical(trial.settings),
-                        "chosen": trial is found.choice.trial,
+                        "chosen": trial is choice.trial,
                         "why": trial.why,
                     },
                 )

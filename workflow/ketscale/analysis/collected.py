@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from operator import attrgetter
@@ -12,7 +11,6 @@ from ketscale.analysis.points import Group, Point, Row, point, point_of
 from ketscale.config import Config
 from ketscale.grid import POINT, Run, Study
 from ketscale.jobs.baselines import Baselines
-from ketscale.jobs.choice import Choice
 from ketscale.measure.form import Record
 from ketscale.measure.parity import Comparison
 
@@ -22,30 +20,13 @@ SUBJECT = tuple(name for name in POINT if name not in ("batch", "protocol"))
 
 
 @dataclass(frozen=True)
-class Searched:
-    """What a search has chosen for a run and the other seeds of its point.
-
-    hours: the node-hours of each trial; None without its records.
-    """
-
-    run: Run
-    choice: Choice
-    hours: Sequence[float | None]
-
-    @property
-    def node_hours(self) -> float:
-        """The node-hours of all trials."""
-        return math.fsum(hours or 0.0 for hours in self.hours)
-
-
-@dataclass(frozen=True)
 class Collected:
     """What the tables of studies are made from.
 
     points: the rows of runs.csv by point. held: the precisions in which parity held, by values of `SUBJECT`. records: those
     of the rows. times: those of all points of the results folder. why: the state of every run without a record, with the
-    reason. baselines: of each workload that has a file of them. searches: by the paths of `Run.choice`. comparisons: of runs
-    that must train alike.
+    reason. baselines: of each workload that has a file of them. comparisons: of runs that must train
+    alike.
     """
 
     config: Config
@@ -55,7 +36,6 @@ class Collected:
     times: Times
     why: Mapping[Run, str]
     baselines: Mapping[str, Baselines]
-    searches: Mapping[str, Searched]
     comparisons: Sequence[Comparison] = ()
 
     @classmethod
@@ -67,7 +47,6 @@ class Collected:
         records: Mapping[Run, Record],
         why: Mapping[Run, str] | None = None,
         baselines: Mapping[str, Baselines] | None = None,
-        searches: Mapping[str, Searched] | None = None,
     ) -> Collected:
         """The rows of runs.csv, grouped; comparisons: of runs that must train alike."""
         points: dict[Point, list[Row]] = {}
@@ -78,9 +57,7 @@ class Collected:
             for run in (each.run, each.reference) if each.held else ():
                 precisions.setdefault(attrgetter(*SUBJECT)(run), set()).add(each.precision)
         held = {of: "+".join(sorted(found, reverse=True)) for of, found in precisions.items()}
-        return cls(
-            config, points, held, records, Times(points), why or {}, baselines or {}, searches or {}, compared
-        )
+        return cls(config, points, held, records, Times(points), why or {}, baselines or {}, compared)
 
     def groups(self, study: Study) -> list[Group]:
         """The rows of each point of a study that was measured, in its order."""

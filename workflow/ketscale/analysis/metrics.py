@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from ketscale.analysis.heavy import np
-from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
+from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded, spread
 from ketscale.config import Metric
 from ketscale.measure.form import Quality, Record
 from ketscale.measure.right import unpacked, unpacked_numbers
@@ -88,9 +88,7 @@ def estimate(tests: Tests, metric: Metric, level: float = LEVEL) -> Estimate | N
         return None
     rows = {seed: test.row for seed, test in sorted(tests.items()) if test.row is not None}
     if not metric.is_share:
-        if len(rows) == len(tests):
-            return _of_logarithms(tests, rows, level)
-        return _over(tests, {seed: test.value for seed, test in tests.items()}, level)
+        return _mean({seed: test.value for seed, test in tests.items()}, rows, tests, level)
     share, half, samples = _spread(tests, rows, level)
     effective = float(samples)
     if half > 0 and 0 < share < 1:
@@ -105,10 +103,9 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
     Agresti & Min (Biometrics 61, 515, 2005), who add two. So n samples that never differ leave a difference of up to
     z^2 / (n + z^2), which is Wilson's limit of how often they do. Of a positive metric: the ratio.
     """
-    seeds = sorted(tests.keys() & control.keys())
-    if not seeds:
+    pairs = {seed: (tests[seed], control[seed]) for seed in sorted(tests.keys() & control.keys())}
+    if not pairs:
         return None
-    pairs = {seed: (tests[seed], control[seed]) for seed in seeds}
     rows = {
         seed: one.row - other.row
         for seed, (one, other) in pairs.items()
@@ -116,19 +113,24 @@ def difference(tests: Tests, control: Tests, metric: Metric, level: float = LEVE
     }
     if not metric.is_share:
         ratio = is_ratio(tests, control, metric)
-        if ratio and len(rows) == len(pairs):
-            return _of_logarithms(tests, rows, level)
         apart = {
             seed: one.value / other.value if ratio else one.value - other.value
             for seed, (one, other) in pairs.items()
         }
-        return _over(tests, apart, level, positive=ratio)
+        return _mean(apart, rows, tests, level, positive=ratio)
     mean, half, samples = _spread(tests, rows, level)
     more = _normal(level) ** 2
     centre = mean * samples / (samples + more)
     half = math.hypot(half * samples, more) / (samples + more)
     low, high = max(-1.0, min(centre - half, mean)), min(1.0, max(centre + half, mean))
     return Estimate(mean, low, high, len(pairs))
+
+
+def columns(found: Estimate | None, name: str, prefix: str | None = None) -> dict[str, float | None]:
+    """The columns of an estimate: `name`, and its interval as `low` and `high` after a prefix, by default `name_`."""
+    names = (name, *(f"{f'{name}_' if prefix is None else prefix}{end}" for end in ("low", "high")))
+    values = (found.value, found.low, found.high) if found else (None, None, None)
+    return dict(zip(names, values, strict=True))
 
 
 def is_ratio(tests: Tests, control: Tests, metric: Metric) -> bool:
@@ -161,7 +163,7 @@ def _spread(tests: Tests, rows: Mapping[Seed, Table], level: float) -> tuple[flo
         variance = len(apart) / (len(apart) - 1) * math.fsum(part**2 for part in apart)
         half = _student(level, len(apart)) * math.sqrt(variance)
         if len({split for split, _ in rows}) > 1:
-            mean, half = _over_splits(tests, {seed: float(row.mean()) for seed, row in rows.items()}, level)
+            mean, half, _ = _replicates({seed: float(row.mean()) for seed, row in rows.items()}, tests, level)
         # A few parts may be alike by chance, though their samples are not.
         alone = (
             math.fsum(float(((table - mean) ** 2).mean(1).sum()) for table in tables) / len(rows) / samples
@@ -170,14 +172,19 @@ def _spread(tests: Tests, rows: Mapping[Seed, Table], level: float) -> tuple[flo
     (table,) = tables
     seeds = table.shape[0]
     of_seed, of_sample = table.mean(1) - mean, table.mean(0) - mean
-    rest = table - mean - of_seed[:, None] - of_sample
     by_sample = seeds * float((of_sample**2).mean())
     squared = _normal(level) ** 2 * by_sample
     if seeds > 1:
-        inside = float((rest**2).sum()) / max(1, (seeds - 1) * (samples - 1))
         by_seed = samples * float((of_seed**2).sum()) / (seeds - 1)
-        squared = _student(level, seeds) ** 2 * by_seed + _normal(level) ** 2 * max(0.0, by_sample - inside)
+        squared = _student(level, seeds) ** 2 * by_seed
+        squared += _normal(level) ** 2 * max(0.0, by_sample - _rest(table))
     return mean, math.sqrt(squared / (seeds * samples)), samples
+
+
+def _rest(table: Table) -> float:
+    """The mean square of a table that is neither of its rows nor of its columns."""
+    rest = table - table.mean(1, keepdims=True) - table.mean(0) + table.mean()
+    return float((rest**2).sum()) / max(1, (table.shape[0] - 1) * (table.shape[1] - 1))
 
 
 def _added(value: float, of: Quality | Baseline) -> Table | None:
@@ -194,59 +201,48 @@ def _row(cases: Sequence[tuple[int, int]]) -> Table:
     return right / counts.mean()
 
 
-def _of_logarithms(tests: Tests, rows: Mapping[Seed, Table], level: float) -> Estimate:
-    """The geometric mean of metrics, or of their ratios, from what each sample adds to their logarithms."""
-    mean, half, _ = _spread(tests, rows, level)
-    return _between(mean, half if half > 1e-12 * abs(mean) else None, len(rows), math.exp)
+def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = True) -> Estimate:
+    """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal."""
+    return _mean({("", seed): value for seed, value in enumerate(values)}, {}, {}, level, positive)
 
 
-def _over(tests: Tests, values: Mapping[Seed, float], level: float, positive: bool = True) -> Estimate:
-    """`over_seeds` of the values of some tests, or over the splits of these."""
-    splits = len({split for split, _ in values})
-    if splits == 1:
-        return over_seeds([*values.values()], level, positive)
+def _mean(
+    values: Mapping[Seed, float],
+    rows: Mapping[Seed, Table],
+    tests: Tests,
+    level: float,
+    positive: bool = True,
+) -> Estimate:
+    """The mean of values, each of a test; of positive ones the geometric mean, by samples if all have rows."""
     logarithmic = positive and min(values.values()) > 0
-    back = math.exp if logarithmic else float
     scaled = {seed: math.log(value) for seed, value in values.items()} if logarithmic else values
-    mean, half = _over_splits(tests, scaled, level)
-    known = splits >= FEWEST and half > 1e-12 * abs(mean)
-    return _between(mean, half if known else None, len(values), back)
+    if logarithmic and len(rows) == len(values):
+        mean, half, _ = _spread(tests, rows, level)
+        known = half > 1e-12 * abs(mean)
+    else:
+        mean, half, count = _replicates(scaled, tests, level)
+        known = count >= FEWEST and half > 1e-12 * max(map(abs, scaled.values()))
+    low, high = (mean - half, mean + half) if known else (None, None)
+    return Estimate(mean, low, high, len(values)).mapped(math.exp if logarithmic else float)
 
 
-def _over_splits(tests: Tests, values: Mapping[Seed, float], level: float) -> tuple[float, float]:
-    """The mean over splits, and the half width of its interval, from the values of tests of several seeds in each."""
+def _replicates(values: Mapping[Seed, float], tests: Tests, level: float) -> tuple[float, float, int]:
+    """The mean over splits, or over the seeds of one split, the half width of its interval, and the number of these."""
     of_split: dict[str, dict[int, float]] = {}
     for (split, seed), value in values.items():
         of_split.setdefault(split, {})[seed] = value
-    means = np.array([statistics.fmean(seeds.values()) for seeds in of_split.values()])
-    count, ratio = len(means), statistics.fmean(tests[seed].ratio for seed in values)
-    squared = _student(level, count) ** 2 * (1 / count + ratio) * float(means.var(ddof=1))
-    common = sorted(set.intersection(*(set(seeds) for seeds in of_split.values())))
-    if len(common) > 1:
+    splits, means = len(of_split), [statistics.fmean(seeds.values()) for seeds in of_split.values()]
+    ratio, squared = statistics.fmean(tests[seed].ratio for seed in values) if splits > 1 else 0.0, 0.0
+    if splits == 1:
+        means = [*values.values()]
+    common = sorted(set.intersection(*map(set, of_split.values())))
+    if splits > 1 and len(common) > 1:
         table = np.array([[seeds[seed] for seed in common] for seeds in of_split.values()])
-        by_seed = table.mean(0)
-        rest = table - table.mean(1, keepdims=True) - by_seed + table.mean()
-        inside = float((rest**2).sum()) / ((count - 1) * (len(common) - 1)) / count
-        apart = max(0.0, float(by_seed.var(ddof=1)) - inside) / len(common)
-        squared += _student(level, len(common)) ** 2 * apart
-    return float(means.mean()), math.sqrt(squared)
-
-
-def over_seeds(values: Sequence[float], level: float = LEVEL, positive: bool = True) -> Estimate:
-    """The mean with Student's interval; of positive values on the logarithm. No interval if all seeds are equal."""
-    logarithmic = positive and min(values) > 0
-    scaled = [math.log(value) for value in values] if logarithmic else list(values)
-    back = math.exp if logarithmic else float
-    mean, n = statistics.fmean(scaled), len(values)
-    spread = statistics.stdev(scaled) if n > 1 else 0.0
-    known = n >= FEWEST and spread > 1e-12 * max(map(abs, scaled))
-    return _between(mean, _student(level, n) * spread / math.sqrt(n) if known else None, n, back)
-
-
-def _between(mean: float, half: float | None, n: int, back: Callable[[float], float]) -> Estimate:
-    """The estimate of a mean with the half width of its interval, if it has one; back: from the scale of both."""
-    low, high = (None, None) if half is None else (mean - half, mean + half)
-    return Estimate(mean, low, high, n).mapped(back)
+        apart = max(0.0, float(table.mean(0).var(ddof=1)) - _rest(table) / splits) / len(common)
+        squared = _student(level, len(common)) ** 2 * apart
+    if len(means) > 1:
+        squared += _student(level, len(means)) ** 2 * (1 / len(means) + ratio) * spread(means) ** 2
+    return statistics.fmean(means), math.sqrt(squared), len(means)
 
 
 def _student(level: float, n: int) -> float:

@@ -7,10 +7,9 @@ Two sides are compared by Wilcoxon's signed ranks and several models by Friedman
 from __future__ import annotations
 
 import math
-import statistics
 from collections.abc import Mapping, Sequence
 
-from ketscale.analysis.heavy import np, special, stats
+from ketscale.analysis.heavy import np, pd, stats
 from ketscale.analysis.intervals import LEVEL, Estimate
 
 # Below this number of data sets nothing is ranked, and of fewer than three models there is no more than signed ranks say.
@@ -26,16 +25,15 @@ def signed_rank(differences: Sequence[float]) -> Estimate | None:
     """
     if not differences:
         return None
-    n, values = len(differences), sorted(differences)
-    averages = sorted((values[i] + values[j]) / 2 for i in range(n) for j in range(i, n))
-    below, least = 0.0, 0
-    for cases in _sums(n):
-        below += cases / 2**n
-        if below > (1 - LEVEL) / 2:
-            break
-        least += 1
-    low, high = (averages[least - 1], averages[-least]) if least else (None, None)
-    return Estimate(statistics.median(averages), low, high, n)
+    values, n = np.sort(differences), len(differences)
+    averages = np.sort(np.add.outer(values, values)[np.triu_indices(n)] / 2)
+    # The probability of each sum of ranks: each of the ranks from 1 to n is in it or not.
+    sums = np.ones(1)
+    for rank in range(1, n + 1):
+        sums = np.convolve(sums, [0.5, *[0.0] * (rank - 1), 0.5])
+    least = int(np.searchsorted(np.cumsum(sums), (1 - LEVEL) / 2, side="right"))
+    low, high = (float(averages[least - 1]), float(averages[-least])) if least else (None, None)
+    return Estimate(float(np.median(averages)), low, high, n)
 
 
 def mean_ranks(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
@@ -43,7 +41,7 @@ def mean_ranks(scores: Sequence[Mapping[str, float]]) -> dict[str, float]:
 
     scores: of each data set the score of every model; the models are the same.
     """
-    return dict(zip(sorted(scores[0]), _ranks(scores).mean(0).tolist(), strict=True))
+    return {str(model): float(rank) for model, rank in _ranks(scores).mean().items()}
 
 
 def friedman(scores: Sequence[Mapping[str, float]]) -> float:
@@ -52,34 +50,21 @@ def friedman(scores: Sequence[Mapping[str, float]]) -> float:
     It is never smaller than the chance that all data sets agree.
     """
     ranked = _ranks(scores)
-    if (ranked == ranked[:, :1]).all():
+    if (ranked.nunique(axis="columns") == 1).all():
         return 1.0  # all models tie on all data sets
     n, k = ranked.shape
-    chi = float(stats.friedmanchisquare(*ranked.T).statistic)
+    chi = float(stats.friedmanchisquare(*ranked.to_numpy().T).statistic)
     rest = n * (k - 1) - chi
-    tail = float(special.fdtrc(k - 1, (k - 1) * (n - 1), (n - 1) * chi / rest)) if rest > 1e-9 else 0.0
+    tail = float(stats.f.sf((n - 1) * chi / rest, k - 1, (k - 1) * (n - 1))) if rest > 1e-9 else 0.0
     return max(tail, math.factorial(k) ** (1.0 - n))
 
 
 def critical_difference(models: int, data: int) -> float:
     """The difference from which on mean ranks are told apart, all pairs together (Nemenyi, 1963)."""
-    return float(stats.studentized_range.ppf(LEVEL, models, math.inf)) * math.sqrt(
-        models * (models + 1) / (12 * data)
-    )
+    quantile = float(stats.studentized_range.ppf(LEVEL, models, math.inf))
+    return quantile * math.sqrt(models * (models + 1) / (12 * data))
 
 
-def _sums(n: int) -> list[int]:
-    """The number of the 2^n choices of ranks from 1 to n whose sum is 0, 1, 2, ..."""
-    counts = [1]
-    for rank in range(1, n + 1):
-        longer = [*counts, *[0] * rank]
-        counts = [
-            without + (counts[total - rank] if total >= rank else 0) for total, without in enumerate(longer)
-        ]
-    return counts
-
-
-def _ranks(scores: Sequence[Mapping[str, float]]) -> np.ndarray[tuple[int, int], np.dtype[np.float64]]:
-    """The ranks (data, models) on each data set, models by name; scores that differ by rounding tie."""
-    table = [[-round(row[model], 12) for model in sorted(row)] for row in scores]
-    return np.asarray(stats.rankdata(table, axis=1))
+def _ranks(scores: Sequence[Mapping[str, float]]) -> pd.DataFrame:
+    """The ranks on each data set, a column for each model; scores that differ by rounding tie."""
+    return pd.DataFrame(scores).round(12).rank(axis="columns", ascending=False)

@@ -14,7 +14,7 @@ from typing import Any
 from ketscale.analysis import laws, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing import bars, lines, models, probes, workers
-from ketscale.analysis.kinds import checks, parity, quality, speed, trainability
+from ketscale.analysis.kinds import checks, datasets, parity, quality, speed, trainability
 from ketscale.analysis.kinds.kind import Figure, Kind, Row
 from ketscale.analysis.kinds.speed import SPEED, Speed
 from ketscale.analysis.points import HOLLOW, point, serial
@@ -193,14 +193,14 @@ LAST = (
         "The headline metric on test data with the best weights, with its 95 % interval, and on validation data by epoch: a "
         "line for each seed, which ends where its training ended. Hollow: some seeds failed. Dotted: the best baseline of "
         "the data, and guessing.", models.accuracy)),
-    Kind(name="comparison", table="quality", rows=quality.over_data_sets, faults=checks.comparison, lead=farthest,
-         notes=quality.notes_over_data_sets, figure=Figure(
+    Kind(name="comparison", table="quality", rows=datasets.rows, faults=checks.comparison, lead=farthest,
+         notes=datasets.notes, figure=Figure(
         "comparison", "Differences by data set, and ranks",
         "On each data set the model that validation chose, less the control that it chose, on test data; the intervals hold "
         "together with 95 %. The last row: what is typical of the data sets, with the interval of signed ranks. Beside it, "
         "from five data sets on: mean ranks on test data, 1 for the best; models whose bars do not overlap differ by more "
         "than a critical difference.", models.comparison)),
-    Kind(name="adaptation", table="quality", rows=partial(quality.rows, eligible=quality.adapting), faults=checks.adaptation,
+    Kind(name="adaptation", table="quality", rows=quality.rows, faults=checks.adaptation,
          lead=farthest, notes=quality.notes, figure=Figure(
         "adaptation", "What adaptation brings",
         "The headline metric on test data after numbers of adaptation steps: geometric means over seeds, with 95 % "
@@ -235,10 +235,10 @@ def check(config: Config) -> None:
             )
         kind = known[study.kind]
         fitted = (run.model for run in study.runs if config.models[run.model][1].fitted)
-        if kind.table == "speed" and kind.name != "parity" and (model := next(fitted, None)):
+        if kind.table == "speed" and (model := next(fitted, None)):
             raise UserError(
-                f"studies.{study.name}: {study.kind} compares the times of steps, and {model} is fitted without any; leave it "
-                "out, or ask for kind accuracy"
+                f"studies.{study.name}: {study.kind} compares steps, and {model} is fitted without any; leave it out, or ask for "
+                "kind accuracy"
             )
         probes_ = (run.protocol for run in study.runs if config.protocols[run.protocol].probe)
         if kind.name != "trainability" and (protocol := next(probes_, None)):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import Any
 
 from ketscale.analysis.kinds.speed import WORK, one_by_one
@@ -12,6 +13,11 @@ from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.grid import LAYOUT, POINT, Run, Study
 
 Check = Callable[[Study, Config], Iterator[str]]
+
+
+def every(*checks: Check) -> Check:
+    """Require what several checks do, in their order."""
+    return lambda study, config: chain.from_iterable(check(study, config) for check in checks)
 
 
 def one_core(study: Study, config: Config) -> Iterator[str]:
@@ -61,10 +67,7 @@ def weak(study: Study, config: Config) -> Iterator[str]:
     yield from one_core(study, config)
 
 
-def break_even(study: Study, config: Config) -> Iterator[str]:
-    """Require several layouts, one of them on one core."""
-    yield from several(lambda run, config: run.layout, "layouts", "several backends")(study, config)
-    yield from one_core(study, config)
+break_even = every(several(lambda run, config: run.layout, "layouts", "several backends"), one_core)
 
 
 def features(study: Study, config: Config) -> Iterator[str]:
@@ -120,7 +123,7 @@ def convergence(study: Study, config: Config) -> Iterator[str]:
                 f"convergence needs a test and the time of a step, but protocol {run.protocol} has no epochs or is "
                 "not timed; give it epochs and timed: true"
             )
-    names = dict.fromkeys(run.simulator for run in study.runs)
+    names = {run.simulator for run in study.runs}
     steps = [config.simulators[name].step for name in names if name in config.simulators]
     if len(names) < 2 or not any(steps):
         yield (
@@ -132,16 +135,15 @@ def convergence(study: Study, config: Config) -> Iterator[str]:
 def sweep(axis: str) -> Check:
     """Require at least two values of an axis, and that every run has one."""
 
-    def check(study: Study, config: Config) -> Iterator[str]:
+    def has_one(study: Study, config: Config) -> Iterator[str]:
         for run in study.runs:
             if axis_of(config, run, axis) is None:
                 yield f"models of {run.workload} have no {axis}; give them a study of their own"
-        values = several(
-            lambda run, config: axis_of(config, run, axis), f"values of {axis}", "a list of them"
-        )
-        yield from values(study, config)
 
-    return check
+    return every(
+        has_one,
+        several(lambda run, config: axis_of(config, run, axis), f"values of {axis}", "a list of them"),
+    )
 
 
 def quality(study: Study, config: Config) -> Iterator[str]:
@@ -165,21 +167,19 @@ def comparison(study: Study, config: Config) -> Iterator[str]:
 def adaptation(study: Study, config: Config) -> Iterator[str]:
     """Require epochs, families that measure adaptation, and a model that adapts for each workload."""
     yield from quality(study, config)
-    adapted: dict[str, bool] = {}
-    for run in study.runs:
-        adapted[run.workload] = adapted.get(run.workload, False) or config.models[run.model][1].adapts
-    for workload, adapts in adapted.items():
+    adapted = {run.workload for run in study.runs if config.models[run.model][1].adapts}
+    for workload in dict.fromkeys(run.workload for run in study.runs):
         if not config.family(workload).course:
             yield (
                 f"adaptation compares a metric after numbers of adaptation steps, and models of {workload} have none; "
                 "leave it out"
             )
-        elif not adapts:
+        elif workload not in adapted:
             yield f"adaptation needs a model that adapts, and none is trained on {workload}; add one"
 
 
-def trainability(study: Study, config: Config) -> Iterator[str]:
-    """Require probes of circuits, and several sizes."""
+def probes(study: Study, config: Config) -> Iterator[str]:
+    """Require probes of circuits."""
     for run in study.runs:
         if config.protocols[run.protocol].probe is None:
             yield f"trainability needs a protocol with probe, and {run.protocol} trains; give it probe: {{weights: uniform}}"
@@ -187,8 +187,11 @@ def trainability(study: Study, config: Config) -> Iterator[str]:
         simulator = config.simulators.get(run.simulator)
         if simulator is not None and not isinstance(simulator, CircuitSimulator):
             yield f"trainability is about circuits, and {run.model} with simulator {run.simulator} evaluates none; leave it out"
-    if len({run.size for run in study.runs}) < 2:
-        yield "a study of kind trainability compares several numbers of qubits or layers; give a list of them"
+
+
+trainability = every(
+    probes, several(lambda run, config: run.size, "numbers of qubits or layers", "a list of them")
+)
 
 
 def parity(study: Study, config: Config) -> Iterator[str]:
@@ -197,7 +200,5 @@ def parity(study: Study, config: Config) -> Iterator[str]:
         protocol = config.protocols[run.protocol]
         if protocol.precision != "fp64":
             yield f"parity compares losses in fp64, but protocol {run.protocol} has precision: {protocol.precision}"
-        if protocol.fitted:
-            yield f"parity compares the first steps, and {run.model} is fitted without any; leave it out"
-        elif protocol.steps is None:
+        if protocol.steps is None:
             yield f"parity compares the first steps, but protocol {run.protocol} has epochs; give it steps"

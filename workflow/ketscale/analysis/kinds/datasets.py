@@ -1,192 +1,182 @@
-"""What several data sets say together: the verdict for all, by signed ranks, and the ranks of all models."""
+"""Studies of several data sets: a verdict for each and one for all, by signed ranks, and the ranks of all models.
+
+On each data set validation chooses one of the models that have a control, and its reference among that one's controls and
+the best baseline; the test compares the two. All intervals of differences are of one level, 1 - 5 % / (number of data
+sets), so that those of the data sets hold together, and decide.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from typing import Any
+from dataclasses import replace
 
-from ketscale.analysis import ranks, verdicts
+from ketscale.analysis import metrics, ranks, verdicts
+from ketscale.analysis.collected import Collected
 from ketscale.analysis.intervals import LEVEL, Estimate
-from ketscale.analysis.kinds.selection import Comparison, Configuration, Task, controls, side
+from ketscale.analysis.kinds import quality
+from ketscale.analysis.kinds.quality import QualityRow
+from ketscale.analysis.kinds.selection import Comparison, Task, best, comparisons, controls, side
+from ketscale.analysis.points import Row
+from ketscale.analysis.wording import listed
 from ketscale.config import Config
+from ketscale.grid import Study
+
+# Each data set with the models that are asked for on it.
+Tasks = Mapping[Task, set[str]]
 
 
-@dataclass(frozen=True, eq=False)
-class Overall:
-    """What all data sets of a study say together.
+def rows(study: Study, collected: Collected) -> Iterator[QualityRow]:
+    """The row of all data sets, those of configurations, and one for each model's rank."""
+    made, tasks = quality.configurations(study, collected), tasks_of(study, collected.config)
+    compared = heads(comparisons(made, study, collected), tasks, collected.config)
+    about = {"study": study.name, "kind": study.kind, "on": "", "chosen": False, "failed": 0}
+    yield {**about, **over_all([one for one in compared if one.verdict], tasks)}
+    yield from quality.table(study, made, compared, collected)
+    yield from ({**about, **row} for row in rank_rows(compared, tasks, collected.config))
 
-    tasks: each data set with the models that are asked for. made: the configurations. heads: the comparison of each data
-    set whose verdict is that of the data set. chosen: the configuration of each data set and model that validation chose.
+
+def notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
+    """The notes on each data set, and on what they say together."""
+    config, tasks = collected.config, tasks_of(study, collected.config)
+    yield from quality.notes(made, study, collected)
+    if len(tasks) > 1:
+        yield f"Intervals of differences are of {100 * _level(tasks):.4g} % each, so that all hold together with 95 %."
+    blocks = {name: config.block(name) for name, _ in tasks}
+    generated = sorted(name for name, (_, block) in blocks.items() if block.generated)
+    if generated:
+        yield f"Generated, not measured, data: {listed(generated)}."
+    if len(generated) > len({blocks[name][0] for name in generated}):
+        yield "Some of these are of one generator, and the verdict for all takes data sets as independent of each other."
+
+
+def tasks_of(study: Study, config: Config) -> dict[Task, set[str]]:
+    """The data sets of a study, each with the models that are asked for on it."""
+    tasks: dict[Task, set[str]] = {}
+    for run in study.runs:
+        size = run.size if config.family(run.workload).work else ""
+        tasks.setdefault((config.data(run.workload), size), set()).add(run.model)
+    return dict(sorted(tasks.items()))
+
+
+def _level(tasks: Collection[Task]) -> float:
+    """The level of intervals, one for each data set, that hold together with 95 %, whatever has been measured yet."""
+    return 1 - (1 - LEVEL) / len(tasks)
+
+
+def heads(found: Sequence[Comparison], tasks: Tasks, config: Config) -> list[Comparison]:
+    """Comparisons of which each data set has one with a verdict, that of the model that validation chose.
+
+    Nothing stands in for controls without a result. Where every seed of the models, or of their controls, failed, this
+    is the verdict.
     """
+    made, able = [], dict[Task, list[Comparison]]()
+    for one in found:
+        one = replace(one, level=_level(tasks))
+        if any(controls(config, other, one.of.model) for other in tasks[one.of.task]):
+            if one.to is None or not one.to.group:
+                one = replace(one, to=None, verdict="")
+            elif one.baseline and one.to.tests:
+                one = replace(one, to=best([one.to, one.baseline]))
+        made.append(one)
+        if one.verdict is None:
+            able.setdefault(one.of.task, []).append(one)
+    leads = {}
+    for task, own in able.items():
+        whole = [one for one in own if all(each.tests for each in one.sides)]
+        leads[task] = best([one.of for one in whole or own])
 
-    config: Config
-    tasks: Mapping[Task, set[str]]
-    made: Sequence[Configuration]
-    heads: Mapping[Task, Comparison]
-    chosen: Mapping[tuple[Task, str], Comparison]
+    made = [one.judge() if one.of is leads.get(one.of.task) else replace(one, verdict="") for one in made]
+    return [one.decided(one.decide()) if one.verdict is None else one for one in made]
 
-    @classmethod
-    def of(
-        cls,
-        config: Config,
-        tasks: Mapping[Task, set[str]],
-        made: Sequence[Configuration],
-        compared: Sequence[Comparison],
-    ) -> Overall:
-        """From a study's configurations and comparisons."""
-        ordered = sorted(compared, key=lambda one: one.of.point)
-        heads = {one.of.task: one for one in ordered if one.verdict}
-        chosen = {(one.of.task, one.of.model): one for one in ordered}
-        return cls(config, tasks, made, dict(sorted(heads.items())), chosen)
 
-    @staticmethod
-    def level(tasks: Collection[Task]) -> float:
-        """The level of intervals, one for each data set, that hold together with 95 %, whatever has been measured yet."""
-        return 1 - (1 - LEVEL) / len(tasks)
+def over_all(heads: Sequence[Comparison], tasks: Tasks) -> QualityRow:
+    """What the comparisons of all data sets say together, by signed ranks of their differences."""
+    told = [head for head in heads if head.effect()]
+    units = {head.unit for head in told}
+    unit = units.pop() if len(units) == 1 else ""
+    effects = [head.effect() for head in told if unit]
+    effect = _typical(effects, unit)
+    word, why = _verdict(heads, tasks, effects, unit)
+    if len(tasks) == 1:
+        effect = told[0].effect() if told else None
+    models = {head.of.model for head in told or heads}
+    references = {head.to.model for head in told or heads if head.to}
+    return {
+        "row": "data sets",
+        "point": f"{len(tasks)} data sets: {models.pop() if len(models) == 1 else 'the best model'}",
+        "reference": references.pop() if len(references) == 1 else "the best control",
+        **metrics.columns(effect, "effect", ""), "unit": unit if effect else "",
+        "pairs": len(effects), "n": len(effects), "verdict": word, "why": why,
+    }  # fmt: skip
 
-    @cached_property
-    def unit(self) -> str:
-        """The unit of the differences; '' if they have none in common."""
-        units = {head.unit for head in self.heads.values() if head.effect()}
-        return units.pop() if len(units) == 1 else ""
 
-    @cached_property
-    def plain(self) -> list[float]:
-        """The differences of the data sets, on the scale on which they add."""
-        effects = [effect for one in self.heads.values() if self.unit and (effect := one.effect())]
-        return [self._scaled(effect.value) for effect in effects]
+def _verdict(
+    heads: Sequence[Comparison], tasks: Tasks, effects: Sequence[Estimate | None], unit: str
+) -> tuple[str, str]:
+    """The word for all data sets, and why: that of signed ranks, or of too few data sets the one that all have.
 
-    @cached_property
-    def cautious(self) -> list[float | None]:
-        """The same where seeds that failed count as wrong; None of one for which that is no number."""
-        made: list[float | None] = []
-        for task in self.tasks if self.unit else ():
-            head = self.heads.get(task)
-            if head and head.effect():
-                failed = any(each.failed for each in head.sides)
-                counted = head.effect(failed=failed) if head.of.metric.is_share or not failed else None
-                made.append(self._scaled(counted.value) if counted else None)
-            elif lost := self.lost(task):
-                made.append(100 * lost if self.unit == "points" else None)
-        return made
+    It is none that seeds which failed would overturn, and none if they leave most data sets undecided.
+    """
+    words = [head.verdict or "" for head in heads]
+    if 2 * words.count(verdicts.FAILED) > len(tasks):
+        return verdicts.FAILED, "seeds failed on most data sets"
+    if not words:
+        return verdicts.MISSING, "no data set has both a model and a control with a result"
+    if not unit and any(head.effect() for head in heads):
+        return verdicts.CANNOT_TELL, "the differences have no unit in common"
+    effect, metric = _typical(effects, unit), heads[0].of.metric
+    if effect is None or effect.low is None:
+        alike = len({*words}) == 1 and len(words) == len(tasks)
+        return (words[0], "") if alike else (verdicts.CANNOT_TELL, "signed ranks need six data sets")
+    word = side(effect, unit, metric)
+    # The same with seeds that failed as wrong, also where one side has no others.
+    known = [head for head in heads if head.effect() or len({bool(each.tests) for each in head.sides}) > 1]
+    cautious = [head.effect(failed=True) for head in known]
+    overturned = word == verdicts.SAME or side(_typical(cautious, unit), unit, metric) != word
+    if word and cautious != effects and overturned:
+        return verdicts.FAILED, "with failed seeds counted as wrong nothing is decided"
+    return word or verdicts.CANNOT_TELL, ""
 
-    @cached_property
-    def effect(self) -> Estimate | None:
-        """What is typical of the differences, in `unit`; of one data set alone its own effect."""
-        if len(self.tasks) == 1:
-            return next((head.effect() for head in self.heads.values()), None)
-        return self._ranked(self.plain)
 
-    @property
-    def verdict(self) -> tuple[str, str]:
-        """The word for all data sets, and why: that of signed ranks; where these are too few, the word that every data set has.
+def _typical(effects: Sequence[Estimate | None], unit: str) -> Estimate | None:
+    """What is typical of the effects of data sets, of ratios on the logarithm; None if one is not known."""
+    known = [effect.value for effect in effects if effect]
+    if len(known) < len(effects):
+        return None
+    if unit != "times":
+        return ranks.signed_rank(known)
+    found = ranks.signed_rank([math.log(value) for value in known])
+    return found and found.mapped(math.exp)
 
-        It is none that seeds which failed would overturn, and none if they leave most data sets undecided.
-        """
-        failing = [
-            task for task in self.tasks
-            if (self.heads[task].verdict == verdicts.FAILED if task in self.heads else self.lost(task))
-        ]  # fmt: skip
-        if 2 * len(failing) > len(self.tasks):
-            return verdicts.FAILED, "seeds failed on most data sets"
-        words = {head.verdict for head in self.heads.values()}
-        if not words:
-            return verdicts.MISSING, "no data set has both a model and a control with a result"
-        typical = self._ranked(self.plain)
-        if not self.unit and any(head.effect() for head in self.heads.values()):
-            return verdicts.CANNOT_TELL, "the differences have no unit in common"
-        if typical is None or typical.low is None:
-            alike = len(words) == 1 and len(self.heads) == len(self.tasks)
-            return (words.pop(), "") if alike else (verdicts.CANNOT_TELL, "signed ranks need six data sets")
-        metric = next(iter(self.heads.values())).of.metric
-        plain = side(typical, self.unit, metric)
-        if self.cautious == self.plain:
-            return plain or verdicts.CANNOT_TELL, ""
-        known = [value for value in self.cautious if value is not None]
-        kept = len(known) == len(self.cautious) and side(self._ranked(known), self.unit, metric) == plain
-        if plain and (plain == verdicts.SAME or not kept):
-            return verdicts.FAILED, "with failed seeds counted as wrong nothing is decided"
-        return plain or verdicts.CANNOT_TELL, ""
 
-    @cached_property
-    def scores(self) -> list[dict[str, float]]:
-        """What every model that is asked for on all data sets reaches, the larger the better, where all have a result.
+def rank_rows(compared: Sequence[Comparison], tasks: Tasks, config: Config) -> Iterator[QualityRow]:
+    """The mean ranks of the models that are asked for on all data sets, over those where all have a result.
 
-        A seed that failed gets nothing right; of metrics that are no shares, a model with such a seed comes last.
-        """
-        models = set.intersection(*self.tasks.values())
-        rows = [{model: self._score(task, model) for model in sorted(models)} for task in self.tasks]
-        known = [{model: score for model, score in row.items() if score is not None} for row in rows]
-        return [row for row in known if row and len(row) == len(models)]
-
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """The row of all data sets, and from five data sets and three models on one for each model's rank."""
-        word, why = self.verdict
-        effect, count = self.effect, len(self.tasks)
-        ends = {"effect": effect.value, "low": effect.low, "high": effect.high} if effect else {}
-        names = {head.of.model for head in self.heads.values()}
-        theirs = {head.to.model for head in self.heads.values() if head.to}
+    There are none of fewer than five data sets or three models.
+    """
+    models = set.intersection(*tasks.values())
+    reached: dict[Task, dict[str, float]] = {}
+    for one in compared:
+        if one.of.model in models and (score := _score(one)) is not None:
+            reached.setdefault(one.of.task, {})[one.of.model] = score
+    scores = [row for row in reached.values() if len(row) == len(models)]
+    if len(scores) < ranks.FEWEST_DATA or len(models) < ranks.FEWEST_MODELS:
+        return
+    difference = ranks.critical_difference(len(models), len(scores))
+    why = f"Friedman's test: p = {ranks.friedman(scores):.2g}; ranks that are {difference:.2f} apart differ"
+    for model, rank in sorted(ranks.mean_ranks(scores).items(), key=lambda each: (each[1], each[0])):
+        is_control = any(controls(config, model, other) for asked in tasks.values() for other in asked)
         yield {
-            "row": "data sets", "point": f"{count} data sets: {names.pop() if len(names) == 1 else 'the best model'}",
-            "reference": theirs.pop() if len(theirs) == 1 else "the best control",
-            **ends, "unit": self.unit if effect else "", "pairs": len(self.plain), "n": len(self.plain),
-            "verdict": word, "why": why,
+            "row": "rank", "point": model, "model": model, "control": model if is_control else "",
+            "effect": rank, "low": rank - difference / 2, "high": rank + difference / 2, "unit": "mean rank",
+            "n": len(scores), "why": why,
         }  # fmt: skip
-        if len(self.scores) < ranks.FEWEST_DATA or len(self.scores[0]) < ranks.FEWEST_MODELS:
-            return
-        difference, p = (
-            ranks.critical_difference(len(self.scores[0]), len(self.scores)),
-            ranks.friedman(self.scores),
-        )
-        for model, rank in sorted(ranks.mean_ranks(self.scores).items(), key=lambda each: (each[1], each[0])):
-            yield {
-                "row": "rank", "point": model, "model": model, "effect": rank,
-                "control": model if any(self.is_control(model, task) for task in self.tasks) else "", "unit": "mean rank", "n": len(self.scores),
-                "low": rank - difference / 2, "high": rank + difference / 2,
-                "why": f"Friedman's test: p = {p:.2g}; ranks that are {difference:.2f} apart differ",
-            }  # fmt: skip
 
-    def lost(self, task: Task) -> float:
-        """-1 if every seed of every model on a data set failed but those of its controls, 1 if every one of these did, else 0."""
-        for sign, of_controls in ((-1.0, False), (1.0, True)):
-            models = [name for name in self.tasks[task] if self.is_control(name, task) == of_controls]
-            if models and all(self._score(task, name) == -math.inf for name in models):
-                return sign
-        return 0.0
 
-    def has_failed(self, each: Configuration) -> bool:
-        """Whether its side of a data set failed, so that the data set has no comparison."""
-        lost = self.lost(each.task)
-        return (
-            each.task not in self.heads and lost != 0 and self.is_control(each.model, each.task) == (lost > 0)
-        )
-
-    def is_control(self, model: str, task: Task) -> bool:
-        """Whether a model is the control of another one of a data set."""
-        return any(controls(self.config, model, other) for other in self.tasks[task])
-
-    def _score(self, task: Task, model: str) -> float | None:
-        """The score of a model on a data set from its configurations; None if it has none yet."""
-        own = [each for each in self.made if (each.task, each.model) == (task, model)]
-        if own and all(each.failed and not each.tests for each in own):
-            return -math.inf
-        one = self.chosen.get((task, model))
-        reached = one.of.estimate() if one else None
-        if one is None or reached is None or one.incomparable:
-            return None
-        metric, failed, n, value = one.of.metric, len(one.of.failed), len(one.of.tests), reached.value
-        if metric.is_share:
-            value = (value * n + (0 if metric.better == "up" else failed)) / (n + failed)
-        elif failed:
-            return -math.inf
-        return value if metric.better == "up" else -value
-
-    def _scaled(self, value: float) -> float:
-        return math.log(value) if self.unit == "times" else value
-
-    def _ranked(self, differences: Sequence[float]) -> Estimate | None:
-        typical = ranks.signed_rank(differences)
-        return typical.mapped(math.exp) if typical and self.unit == "times" else typical
+def _score(one: Comparison) -> float | None:
+    """What a model has reached on a data set, the larger the better; None if nothing can be said."""
+    if not one.of.tests:
+        return -math.inf
+    reached = one.of.estimate()
+    return None if reached is None or one.incomparable else one.of.standing(reached.value)
