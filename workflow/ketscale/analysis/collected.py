@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import attrgetter
 
 from ketscale.analysis.comparison import Times
@@ -23,40 +23,29 @@ SUBJECT = tuple(name for name in POINT if name not in ("batch", "protocol"))
 
 @dataclass(frozen=True)
 class Searched:
-    """What a search has chosen for a run and the other seeds of its point.
+    """What a search has chosen for the runs of a point, and the node-hours of its trials that have a record."""
 
-    hours: the node-hours of each trial; None without its records.
-    """
-
-    run: Run
     choice: Choice
-    hours: Sequence[float | None]
-
-    @property
-    def node_hours(self) -> float:
-        """The node-hours of all trials."""
-        return math.fsum(hours or 0.0 for hours in self.hours)
+    node_hours: float
 
 
 @dataclass(frozen=True)
 class Collected:
     """What the tables of studies are made from.
 
-    points: the rows of runs.csv by point. held: the precisions in which parity held, by values of `SUBJECT`. records: those
-    of the rows. times: those of all points of the results folder. why: the state of every run without a record, with the
-    reason. baselines: of each workload that has a file of them. searches: by the paths of `Run.choice`. comparisons: of runs
-    that must train alike.
+    points: the rows of runs.csv by point. comparisons: of runs that must train alike. records: those of the rows. times:
+    those of all points of the results folder. why: the state of every run without a record, with the reason. baselines: of
+    each workload that has a file of them. searches: by the paths of `Run.choice`.
     """
 
     config: Config
     points: Mapping[Point, Group]
-    held: Mapping[Point, str]
+    comparisons: Sequence[Comparison]
     records: Mapping[Run, Record]
     times: Times
     why: Mapping[Run, str]
     baselines: Mapping[str, Baselines]
     searches: Mapping[str, Searched]
-    comparisons: Sequence[Comparison] = ()
 
     @classmethod
     def of(
@@ -69,18 +58,21 @@ class Collected:
         baselines: Mapping[str, Baselines] | None = None,
         searches: Mapping[str, Searched] | None = None,
     ) -> Collected:
-        """The rows of runs.csv, grouped; comparisons: of runs that must train alike."""
+        """The rows of runs.csv, grouped, with all that is known of their runs."""
         points: dict[Point, list[Row]] = {}
         for row in rows:
             points.setdefault(point(row), []).append(row)
+        about = (why or {}, baselines or {}, searches or {})
+        return cls(config, points, (*comparisons,), records, Times(points), *about)
+
+    @cached_property
+    def held(self) -> Mapping[Point, str]:
+        """The precisions in which parity held, by values of `SUBJECT`."""
         precisions: dict[Point, set[str]] = {}
-        for each in (compared := tuple(comparisons)):
+        for each in self.comparisons:
             for run in (each.run, each.reference) if each.held else ():
                 precisions.setdefault(attrgetter(*SUBJECT)(run), set()).add(each.precision)
-        held = {of: "+".join(sorted(found, reverse=True)) for of, found in precisions.items()}
-        return cls(
-            config, points, held, records, Times(points), why or {}, baselines or {}, searches or {}, compared
-        )
+        return {subject: "+".join(sorted(found, reverse=True)) for subject, found in precisions.items()}
 
     def groups(self, study: Study) -> list[Group]:
         """The rows of each point of a study that was measured, in its order."""
