@@ -19,7 +19,8 @@ from ketscale.analysis import figures, report
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.columns import RUNS
 from ketscale.analysis.drawing import overviews, plots, style
-from ketscale.analysis.report import cells, page, provenance
+from ketscale.analysis.report import cells, provenance
+from ketscale.analysis.report.page import Pictures
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import CURVES, HISTORY, Run
@@ -95,21 +96,18 @@ def test_every_study_has_its_answer_and_its_verdict_which_the_page_explains(resu
     assert [verdict for _, verdict in rows] == answers["verdict"].tolist()
 
 
-def test_times_are_sorted_by_their_value_and_rows_without_room_are_in_the_file(results: Path) -> None:
+def test_times_are_sorted_by_their_value(results: Path) -> None:
     steps = re.findall(r'data-head="step" data-value="(.*?)">(.*?)<', (results / "report.html").read_text())
     found = {words.replace("\u00a0", " "): float(value) for value, words in steps}
     assert found["750 µs"] == pytest.approx(7.5e-4) and found["2 ms"] == pytest.approx(2e-3)
-    runs = pd.concat([Analysed.read(CONFIG, results).tables["runs"]] * 100)
+
+
+def test_rows_and_figures_without_room_are_in_their_files(results: Path) -> None:
+    runs = Analysed.read(CONFIG, results).tables["runs"]
     table = cells.of("runs", runs, RUNS, CONFIG, 7)
-    assert len(table.rows) == 7 and table.count == len(runs) > 1000 and table.file == "tables/runs.csv"
-
-
-def test_figures_without_room_are_paths(results: Path) -> None:
-    (figure,) = (each for each in figures.figures_of(CONFIG) if each.name == "strong")
-    one, pictures = page.Pictures(results).of("strong", figure), page.Pictures(results, left=9)
-    assert one and one["wide"].startswith("data:image/svg+xml;base64,")
-    two = pictures.of("strong", figure)
-    assert two and (two["wide"], two["narrow"]) == ("figures/strong.svg", "figures/strong.narrow.svg")
+    assert (len(table.rows), table.count, table.file) == (7, len(runs), "tables/runs.csv")
+    shown = Pictures(results, left=9).of("strong", figures.figures_of(CONFIG)[0])
+    assert shown and (shown["wide"], shown["narrow"]) == ("figures/strong.svg", "figures/strong.narrow.svg")
 
 
 def test_the_config_of_the_page_makes_the_same_runs() -> None:
