@@ -130,11 +130,10 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
             trial = trials.get(run, {})
             table.append({**known[run], **spans, **trial, "why": known[run]["why"] or trial.get("why")})
         else:
-            axes = {name: getattr(run, name) for name in (*AXES, "layout")}
+            axes = {name: getattr(run, name) for name in (*AXES, "layout")} | config.sizes(run)
             about = {"family": config.family(run.workload).name, "studies": " ".join(asked[run])}
-            table.append(
-                {**axes, **config.sizes(run), **about, **dict(zip(("status", "why"), lost[run], strict=True))}
-            )
+            status, reason = lost[run]
+            table.append({**axes, **about, "status": status, "why": reason})
     # A trial is no answer to a study's question.
     usable = {run: record for run, record in usable.items() if not config.is_trial(run)}
     measured = [known[run] for run in usable]

@@ -42,17 +42,20 @@ class Pictures:
 
     def of(self, name: str, figure: Figure) -> dict[str, Any] | None:
         """A figure with its wide and its narrow drawing, and its files by format; None if nothing was drawn."""
-        paths = {form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in ("svg", "png", "csv")}
-        files = {form: self.results / f"{figures.FOLDER}/{name}.{form}" for form in ("svg", "narrow.svg")}
-        if not files["svg"].exists():
-            return None
-        shown = {}
-        for form, file in files.items():
+        paths = {
+            form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in ("svg", "narrow.svg", "png", "csv")
+        }
+        shown = dict(paths)
+        for form in ("svg", "narrow.svg"):
+            file = self.results / f"{figures.FOLDER}/{name}.{form}"
+            if not file.exists():
+                return None
             data = f"data:image/svg+xml;base64,{base64.b64encode(file.read_bytes()).decode()}"
-            fits = len(data) <= self.left
-            self.left -= fits * len(data)
-            shown[form] = data if fits else f"{figures.FOLDER}/{quote(name)}.{form}"
-        about = {"title": figure.title, "caption": figure.caption, "files": paths}
+            if len(data) <= self.left:
+                self.left -= len(data)
+                shown[form] = data
+        files = {form: paths[form] for form in ("svg", "png", "csv")}
+        about = {"title": figure.title, "caption": figure.caption, "files": files}
         return {**about, "wide": shown["svg"], "narrow": shown["narrow.svg"]}
 
 
