@@ -29,8 +29,8 @@ from ketscale.jobs.records import Records
 # reported alone.
 TABLES = "tables"
 CONFIG_FILE = f"{TABLES}/config.json"
-# Runs in these states have no record that can be used; without `partial` they stop the collection. Diverged, out-of-memory
-# and timed-out runs are results: they are shown, but no fit includes them.
+# Runs in these states have no record that can be used; without `partial` they stop the collection. Diverged,
+# out-of-memory and timed-out runs are results: they are shown, but no fit includes them.
 FAULTS = ("missing", "stale", "refused")
 
 

@@ -22,7 +22,10 @@ LEADING = ("point", "reference", "effect", "low", "high", "unit", "verdict", "wh
 def answer(
     study: Study, kind: Kind, made: Sequence[Row], collected: Collected, states: Mapping[str, int]
 ) -> dict[str, Any]:
-    """The row of answers.csv of a study on one class of hosts; made: its rows. states: how many of its runs have which status."""
+    """The row of answers.csv of a study on one class of hosts.
+
+    made: its rows. states: how many of its runs have which status.
+    """
     compared = [row for row in made if row.get("verdict")]
     known = [row for row in compared if row.get("effect") is not None]
     runs = [row for group in collected.groups(study) for row in group]

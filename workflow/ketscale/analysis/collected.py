@@ -33,9 +33,9 @@ class Searched:
 class Collected:
     """What the tables of studies are made from.
 
-    points: the rows of runs.csv by point. comparisons: of runs that must train alike. records: those of the rows. times:
-    those of all points of the results folder. why: the state of every run without a record, with the reason. baselines: of
-    each workload that has a file of them. searches: by the paths of `Run.choice`.
+    points: the rows of runs.csv by point. comparisons: of runs that must train alike. records: those of the rows.
+    times: those of all points of the results folder. why: the state of every run without a record, with the reason.
+    baselines: of each workload that has a file of them. searches: by the paths of `Run.choice`.
     """
 
     config: Config

@@ -25,8 +25,8 @@ from ketscale.analysis.wording import listed
 from ketscale.words import counted
 
 TEMPLATE = "page.html.j2"
-# What figures may take of a page, and how many rows all its tables have together, so that it stays below 5 MB. Others are only
-# in their files, to which the page leads.
+# What figures may take of a page, and how many rows all its tables have together, so that it stays below 5 MB. Others
+# are only in their files, to which the page leads.
 FIGURES_BYTES, ROWS = 2_500_000, 2_000
 
 
