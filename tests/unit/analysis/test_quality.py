@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import columns, metrics, report, verdicts
+from ketscale.analysis import metrics, report, verdicts
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.kinds import selection
 from ketscale.config import Config, Metric
@@ -268,7 +268,7 @@ def test_no_order_changes_a_word_a_number_or_a_figure_of_the_report(kind: str, t
     rows = found[0].tables["quality"]
     assert {*rows[rows["verdict"].notna() & rows["row"].isna()]["control"]} == {"a"}, "ties break by name"
     for name in found[0].tables:
-        first, second = (columns.csv(each.tables[name]).splitlines() for each in found)
+        first, second = (each.csv[name].splitlines() for each in found)
         assert first == second or (name not in ("answers", "quality") and sorted(first) == sorted(second)), (
             name
         )

@@ -18,8 +18,11 @@ from matplotlib.collections import PathCollection
 from matplotlib.colors import to_hex
 
 from ketscale.analysis import figures, report
+from ketscale.analysis.analysed import Analysed
+from ketscale.analysis.columns import RUNS
 from ketscale.analysis.drawing import overviews, plots, style
-from ketscale.analysis.report import provenance
+from ketscale.analysis.report import cells, provenance
+from ketscale.analysis.report.page import Pictures
 from ketscale.config import Config
 from ketscale.errors import UserError
 from ketscale.grid import CURVES, HISTORY, Run
@@ -83,7 +86,7 @@ def test_the_page_loads_nothing_escapes_all_text_and_its_links_lead_somewhere(re
     runs = shown.split('id="runs"')[1].split("</table>")[0]
     assert runs.index("not run yet") < runs.index("completed"), "what is missing comes first"
     assert "A &lt;b&gt;bold&lt;/b&gt; &amp; risky title" in shown
-    assert "loss is <NaN>" not in shown and "loss is \\u003cNaN> at step 7" in shown
+    assert "loss is <NaN>" not in shown and "loss is &lt;NaN&gt; at step 7" in shown
     assert "<b>" not in shown
 
 
@@ -93,6 +96,20 @@ def test_every_study_has_its_answer_and_its_verdict_which_the_page_explains(resu
     rows = re.findall(r'data-head="answer">(.*?)</td><td.*?href="#verdict-.*?">(.*?)</a>', shown)
     assert {verdict for _, verdict in rows} <= {*re.findall(r'<dt id="verdict-[\w-]+">(.*?)</dt>', shown)}
     assert [verdict for _, verdict in rows] == answers["verdict"].tolist()
+
+
+def test_times_are_sorted_by_their_value(results: Path) -> None:
+    steps = re.findall(r'data-head="step" data-value="(.*?)">(.*?)<', (results / "report.html").read_text())
+    found = {words.replace("\u00a0", " "): float(value) for value, words in steps}
+    assert found["750 µs"] == pytest.approx(7.5e-4) and found["2 ms"] == pytest.approx(2e-3)
+
+
+def test_rows_and_figures_without_room_are_in_their_files(results: Path) -> None:
+    runs = Analysed.read(CONFIG, results).tables["runs"]
+    table = cells.of("runs", runs, RUNS, CONFIG, 7)
+    assert (len(table.rows), table.count, table.file) == (7, len(runs), "tables/runs.csv")
+    shown = Pictures(results, left=9).of("strong", figures.figures_of(CONFIG)[0])
+    assert shown and (shown["wide"], shown["narrow"]) == ("figures/strong.svg", "figures/strong.narrow.svg")
 
 
 def test_the_config_of_the_page_makes_the_same_runs() -> None:

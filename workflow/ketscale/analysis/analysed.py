@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
-from ketscale.analysis import columns, completeness
+from ketscale.analysis import columns
 from ketscale.analysis.answers import answer
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import Trained
@@ -18,8 +19,8 @@ from ketscale.analysis.kinds import kinds
 from ketscale.analysis.points import Row
 from ketscale.config import Config
 from ketscale.errors import UserError
-from ketscale.files import read_csv
-from ketscale.grid import AXES, HISTORY, canonical
+from ketscale.files import read_bytes, read_csv
+from ketscale.grid import AXES, HISTORY, Run, canonical
 from ketscale.jobs import baselines, records
 from ketscale.jobs.records import Records
 
@@ -27,14 +28,20 @@ from ketscale.jobs.records import Records
 # reported alone.
 TABLES = "tables"
 CONFIG_FILE = f"{TABLES}/config.json"
+# Runs in these states have no record that can be used; without `partial` they stop the collection. Diverged,
+# out-of-memory and timed-out runs are results: they are shown, but no fit includes them.
+FAULTS = ("missing", "stale", "refused")
 
 
 @dataclass(frozen=True)
 class Analysed:
-    """The tables of a config's studies, by the names of `columns.TABLES`; everything else is made of them."""
+    """The tables of a config's studies; everything else is made of them.
+
+    csv: the contents of their files, by the names of `columns.TABLES`.
+    """
 
     config: Config
-    tables: Mapping[str, pd.DataFrame]
+    csv: Mapping[str, bytes]
 
     @classmethod
     def of(cls, config: Config, results: Path) -> Analysed:
@@ -44,32 +51,23 @@ class Analysed:
             UserError: a run is missing, stale or refused, and the config is not `partial`; or a file of baselines is damaged.
         """
         collected, runs = read(config, results)
-        known, history = kinds(config.families), list(_history(config, collected, results))
-        made: dict[str, list[Any]] = {
-            "runs": runs,
-            "history": history,
-            "answers": [],
-            "speed": [],
-            "quality": [],
-            "fits": [],
-        }
-        states = _states(runs)
+        known = kinds(config.families)
+        made: defaultdict[str, list[Any]] = defaultdict(
+            list, runs=runs, history=[*_history(collected, results)]
+        )
+        status = {Run.of(row): row["status"] for row in runs}
         # Snakemake hands the studies over by name, so the config's order is not known everywhere.
         order = {name: number for number, name in enumerate(known)}
         for study in sorted(config.studies, key=lambda study: (order[study.kind], study.name)):
-            kind = known[study.kind]
-            rows, fits = list(kind.rows(study, collected)), []
+            kind, states = known[study.kind], Counter(status[run] for run in study.runs)
+            rows = list(kind.rows(study, collected))
             for host in dict.fromkeys(row["on"] for row in rows) or ("",):
-                here = collected.on(host)
-                own = [row for row in rows if row["on"] == host]
-                fits += [
-                    {"study": study.name, "kind": study.kind, "on": host, **row}
-                    for row in kind.fits(study, here)
-                ]
-                made["answers"].append(answer(study, host, kind, own, here, states[study.name]))
+                here, own = collected.on(host), [row for row in rows if row["on"] == host]
+                about = {"study": study.name, "kind": study.kind, "on": host}
+                made["fits"] += [{**about, **row} for row in kind.fits(study, here)]
+                made["answers"].append({**about, **answer(study, kind, own, here, states)})
             made[kind.table] += rows
-            made["fits"] += fits
-        return cls(config, {name: table.frame(made[name], config) for name, table in columns.TABLES.items()})
+        return cls(config, {name: table.csv(made[name], config) for name, table in columns.TABLES.items()})
 
     @classmethod
     def read(cls, config: Config, results: Path) -> Analysed:
@@ -83,22 +81,21 @@ class Analysed:
             raise UserError(
                 f"{file}: missing, or of another config: make the tables first (`ketscale report`)"
             )
-        return cls(
-            config,
-            {
-                name: table.read(results / f"{TABLES}/{name}.csv", config)
-                for name, table in columns.TABLES.items()
-            },
-        )
+        return cls(config, {name: read_bytes(results / f"{TABLES}/{name}.csv") for name in columns.TABLES})
+
+    @cached_property
+    def tables(self) -> dict[str, pd.DataFrame]:
+        """The tables, by their names."""
+        return {name: table.read(self.csv[name], self.config) for name, table in columns.TABLES.items()}
 
     @property
     def complete(self) -> bool:
         """Whether every run has a record that can be used."""
-        return not self.tables["runs"]["status"].isin(completeness.FAULTS).any()
+        return not self.tables["runs"]["status"].isin(FAULTS).any()
 
     def files(self) -> dict[str, bytes]:
         """The contents of the files of the tables, by their paths below the results folder."""
-        made = {f"{TABLES}/{name}.csv": columns.csv(frame) for name, frame in self.tables.items()}
+        made = {f"{TABLES}/{name}.csv": content for name, content in self.csv.items()}
         return {**made, CONFIG_FILE: f"{self.config.text}\n".encode()}
 
 
@@ -109,85 +106,70 @@ def read(config: Config, results: Path) -> tuple[Collected, list[Row]]:
         UserError: a run is missing, stale or refused, and the config is not `partial`; or a file of baselines is damaged.
     """
     found = records.read(config, results)
-    findings = completeness.of(config, results, found)
-    if not config.partial:
-        completeness.demand_all(findings, config.results)
-    trials = dict(_trials(config, found))
-    table, trained, usable = list[Row](), list[Row](), {}
-    for finding in findings:
-        studies = () if config.is_trial(finding.run) else finding.studies
-        if finding.record:
-            run = Trained(finding.record, config.settings(finding.run), studies or ("search",))
-            (row,) = columns.RUNS.of([run], config)
-            if studies:
-                # A trial is no answer to a study's question.
-                trained.append(row)
-                usable[finding.run] = finding.record
-            spans = {
-                f"span_{name}_s": span.median_s for name, span in sorted(finding.record.timing.spans.items())
-            }
-            table.append(
-                {
-                    **row,
-                    **spans,
-                    **(trial := trials.get(finding.run, {})),
-                    "why": row["why"] or finding.why or trial.get("why"),
-                }
-            )
+    asked: dict[Run, dict[str, None]] = {}
+    for study in config.studies:
+        for run in config.runs_of(study):
+            asked.setdefault(run, {})["search" if config.is_trial(run) else study.name] = None
+    runs = sorted(asked)
+    usable = {run: record for run in runs if (record := found.checked[run].record)}
+    lost = {run: (found.checked[run].state, _why(found, results, run)) for run in runs if run not in usable}
+    if lost and not config.partial:
+        raise UserError(
+            f"{len(lost)} of {len(runs)} runs cannot be used:",
+            *records.by_reason((*why, f"{config.results}/{run.path}") for run, why in lost.items()),
+            "Run Snakemake again (delete stale or refused records first), or do without: --partial, or in Snakemake --config partial=true",
+        )
+    trained = (Trained(record, config.settings(run), [*asked[run]]) for run, record in usable.items())
+    known = dict(zip(usable, columns.RUNS.of(trained, config), strict=True))
+    trials = _trials(config, found)
+    table: list[Row] = []
+    for run in runs:
+        if run in usable:
+            spans = {f"span_{name}_s": span.median_s for name, span in usable[run].timing.spans.items()}
+            trial = trials.get(run, {})
+            table.append({**known[run], **spans, **trial, "why": known[run]["why"] or trial.get("why")})
         else:
-            axes = {name: getattr(finding.run, name) for name in AXES}
-            sizes, family = config.sizes(finding.run), config.family(finding.run.workload).name
-            table.append({
-                **axes, **sizes, "family": family, "layout": finding.run.layout, "studies": " ".join(studies or ("search",)),
-                "status": finding.state, "why": finding.why,
-            })  # fmt: skip
-    why = {finding.run: f"{finding.state} ({finding.why})" for finding in findings if not finding.record}
+            axes = {name: getattr(run, name) for name in (*AXES, "layout")} | config.sizes(run)
+            about = {"family": config.family(run.workload).name, "studies": " ".join(asked[run])}
+            status, reason = lost[run]
+            table.append({**axes, **about, "status": status, "why": reason})
+    # A trial is no answer to a study's question.
+    usable = {run: record for run, record in usable.items() if not config.is_trial(run)}
+    measured = [known[run] for run in usable]
+    without = {run: f"{status} ({why})" for run, (status, why) in lost.items()}
     beside = baselines.of(config, results)
-    return Collected.of(config, trained, found.comparisons, usable, why, beside), table
+    return Collected.of(config, measured, found.comparisons, usable, without, beside), table
 
 
-def _states(runs: list[Row]) -> dict[str, Counter[str]]:
-    """How many runs of each study have which status."""
-    states: dict[str, Counter[str]] = {}
-    for row in runs:
-        for name in row["studies"].split():
-            states.setdefault(name, Counter())[row["status"]] += 1
-    return states
+def _why(found: Records, results: Path, run: Run) -> str:
+    """Why the record of a run cannot be used."""
+    checked = found.checked[run]
+    if checked.state == "missing" and not checked.why:
+        return records.why_missing(results / run.folder) or "not run yet"
+    return checked.why
 
 
-def _trials(config: Config, found: Records) -> Iterator[tuple[Any, Row]]:
+def _trials(config: Config, found: Records) -> dict[Run, Row]:
     """What each trial of a search has drawn, and whether it was chosen."""
-    searched = {run.choice: run for run in config.runs if run.choice in found.choices}
-    for path, first in searched.items():
+    trials: dict[Run, Row] = {}
+    for path, first in {run.choice: run for run in config.runs if run.choice in found.choices}.items():
         choice = found.choices[path]
         drawn = {trial.name: trial for trial in choice.trials}
         for run in config.trials_of(first):
             if trial := drawn.get(run.protocol):
-                yield (
-                    run,
-                    {
-                        "drawn": canonical(trial.settings),
-                        "chosen": trial is choice.trial,
-                        "why": trial.why,
-                    },
-                )
+                chosen = trial is choice.trial
+                trials[run] = {"drawn": canonical(trial.settings), "chosen": chosen, "why": trial.why}
+    return trials
 
 
-def _history(config: Config, collected: Collected, results: Path) -> Iterator[Row]:
+def _history(collected: Collected, results: Path) -> Iterator[Row]:
     """The epochs of the runs of studies that show them, with the columns of each run's own file."""
+    config = collected.config
     known = kinds(config.families)
     asked = {run for study in config.studies if known[study.kind].history for run in study.runs}
-    runs = [
-        Trained(record, config.settings(run)) for run, record in collected.records.items() if run in asked
-    ]
-    for run, about in zip(runs, columns.HISTORY.of(runs, config), strict=True):
-        for row in read_csv(results / run.settings.run.folder / HISTORY):
-            yield {**{name: _number(text) for name, text in row.items()}, **about}
-
-
-def _number(text: str) -> Any:
-    """The number that a cell of a run's own tables is, or else its text; None of an empty one."""
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text or None
+    names = [column.name for column in columns.HISTORY.columns(config) if column.of]
+    for row in chain(*collected.points.values()):
+        if (run := Run.of(row)) in asked:
+            about = {name: row[name] for name in names}
+            for epoch in read_csv(results / run.folder / HISTORY):
+                yield {**{name: text for name, text in epoch.items() if text != "nan"}, **about}

@@ -20,52 +20,40 @@ LEADING = ("point", "reference", "effect", "low", "high", "unit", "verdict", "wh
 
 
 def answer(
-    study: Study, host: str, kind: Kind, made: Sequence[Row], collected: Collected, states: Mapping[str, int]
+    study: Study, kind: Kind, made: Sequence[Row], collected: Collected, states: Mapping[str, int]
 ) -> dict[str, Any]:
     """The row of answers.csv of a study on one class of hosts.
 
-    Args:
-        host: '' where all of the study's points are of one class.
-        made: its rows.
-        states: how many of its runs have which status.
+    made: its rows. states: how many of its runs have which status.
     """
-    about = {"study": study.name, "kind": study.kind, "on": host, "question": study.question}
     compared = [row for row in made if row.get("verdict")]
     known = [row for row in compared if row.get("effect") is not None]
-    notes = [*kind.notes(list(made), study, collected), *_cautions(study, made, collected.config, states)]
-    notes += unlike_steps(row for group in collected.groups(study) for row in group)
-    whole = [row for row in compared if row.get("row") == "data sets"]
-    if whole:
+    runs = [row for group in collected.groups(study) for row in group]
+    preface = ""
+    if whole := [row for row in compared if row.get("row") == "data sets"]:
         (lead,) = whole
-        text = sentence(lead)
     elif known:
         lead = kind.lead(known)
-        text = kind.preface(list(made), lead) + sentence(lead)
+        preface = kind.preface(list(made), lead)
     elif compared:
         lead = compared[0]
-        text = sentence(lead)
+    elif runs and all(map(failed, runs)):
+        lead, preface = {"verdict": verdicts.FAILED}, f"Failed: all {len(runs)} runs."
     else:
-        runs = [row for group in collected.groups(study) for row in group]
-        lost = bool(runs) and all(map(failed, runs))
-        lead = {"verdict": verdicts.FAILED if lost else verdicts.MISSING}
-        text = f"Failed: all {len(runs)} runs." if lost else "Missing: there is nothing to compare yet."
-    text = " ".join((capital(text), *_tally(compared)))
-    n = lead.get("pairs") or lead.get("n")
+        lead, preface = {"verdict": verdicts.MISSING}, "Missing: there is nothing to compare yet."
+    text = capital(preface + (sentence(lead) if compared else ""))
+    counts = Counter(row["verdict"] for row in compared if not row.get("row"))
+    if counts.total() > 1:
+        listed = (f"{counts[word]} {word}" for word in verdicts.MEANINGS if counts[word])
+        text += f" Of {counts.total()} comparisons: {', '.join(listed)}."
+    notes = [*kind.notes(list(made), study, collected), *_cautions(study, made, collected.config, states)]
     return {
-        **about,
+        "question": study.question,
         "answer": text,
         **{name: lead.get(name) for name in LEADING},
-        "n": n,
-        "notes": "\n".join(dict.fromkeys(notes)),
+        "n": lead.get("pairs") or lead.get("n"),
+        "notes": "\n".join(dict.fromkeys([*notes, *unlike_steps(runs)])),
     }
-
-
-def _tally(compared: Sequence[Row]) -> Iterator[str]:
-    """How many comparisons have which verdict."""
-    words = Counter(row["verdict"] for row in compared if not row.get("row"))
-    if words.total() > 1:
-        counts = [f"{words[word]} {word}" for word in verdicts.MEANINGS if words[word]]
-        yield f"Of {words.total()} comparisons: {', '.join(counts)}."
 
 
 def _cautions(study: Study, made: Iterable[Row], config: Config, states: Mapping[str, int]) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from operator import attrgetter
 
 from ketscale.analysis.comparison import Times
@@ -23,20 +24,18 @@ SUBJECT = tuple(name for name in POINT if name not in ("batch", "protocol"))
 class Collected:
     """What the tables of studies are made from.
 
-    points: the rows of runs.csv by point. held: the precisions in which parity held, by values of `SUBJECT`. records: those
-    of the rows. times: those of all points of the results folder. why: the state of every run without a record, with the
-    reason. baselines: of each workload that has a file of them. comparisons: of runs that must train
-    alike.
+    points: the rows of runs.csv by point. comparisons: of runs that must train alike. records: those of the rows.
+    times: those of all points of the results folder. why: the state of every run without a record, with the reason.
+    baselines: of each workload that has a file of them.
     """
 
     config: Config
     points: Mapping[Point, Group]
-    held: Mapping[Point, str]
+    comparisons: Sequence[Comparison]
     records: Mapping[Run, Record]
     times: Times
     why: Mapping[Run, str]
     baselines: Mapping[str, Baselines]
-    comparisons: Sequence[Comparison] = ()
 
     @classmethod
     def of(
@@ -48,16 +47,20 @@ class Collected:
         why: Mapping[Run, str] | None = None,
         baselines: Mapping[str, Baselines] | None = None,
     ) -> Collected:
-        """The rows of runs.csv, grouped; comparisons: of runs that must train alike."""
+        """The rows of runs.csv, grouped, with all that is known of their runs."""
         points: dict[Point, list[Row]] = {}
         for row in rows:
             points.setdefault(point(row), []).append(row)
+        return cls(config, points, (*comparisons,), records, Times(points), why or {}, baselines or {})
+
+    @cached_property
+    def held(self) -> Mapping[Point, str]:
+        """The precisions in which parity held, by values of `SUBJECT`."""
         precisions: dict[Point, set[str]] = {}
-        for each in (compared := tuple(comparisons)):
+        for each in self.comparisons:
             for run in (each.run, each.reference) if each.held else ():
                 precisions.setdefault(attrgetter(*SUBJECT)(run), set()).add(each.precision)
-        held = {of: "+".join(sorted(found, reverse=True)) for of, found in precisions.items()}
-        return cls(config, points, held, records, Times(points), why or {}, baselines or {}, compared)
+        return {subject: "+".join(sorted(found, reverse=True)) for subject, found in precisions.items()}
 
     def groups(self, study: Study) -> list[Group]:
         """The rows of each point of a study that was measured, in its order."""

@@ -5,15 +5,14 @@ Imports nothing heavy: the Snakefile imports this.
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property, partial
 from operator import attrgetter
-from pathlib import Path
 from typing import Any
 
 from ketscale.analysis.comparability import host_class
-from ketscale.analysis.completeness import code
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.points import Row, metrics, size_axes
 from ketscale.config import Config, Settings
@@ -36,7 +35,7 @@ class Trained:
     @cached_property
     def row(self) -> Row:
         """What it has in those columns of runs.csv that every config has."""
-        return taken(RUNS, self)
+        return {part.name: part.of(self) for part in RUNS.parts if isinstance(part, Column) and part.of}
 
     def metric(self, split: str, name: str) -> Any:
         """A metric of the best weights; None for a protocol with steps."""
@@ -89,12 +88,21 @@ class Trained:
         found = {rank.shared_cores for rank in self.record.machine.ranks}
         return True if True in found else None if None in found else False
 
-    def trained_for(self, count: int | None, before_s: float = 0.0) -> float | None:
-        """The time of training and before it, divided by a count.
+    def step_with(self, before_s: float) -> float | None:
+        """The time of training and before it, divided by steps.
 
         None for a run that resumed: its time is that of the rest, and its steps are all.
         """
-        return (before_s + self.record.timing.train_s) / count if count and not self.record.resumed else None
+        timing = self.record.timing
+        return (
+            (before_s + timing.train_s) / timing.steps if timing.steps and not self.record.resumed else None
+        )
+
+
+def code(record: Record) -> str:
+    """The code that made a record: version and commit, marked where the tree was dirty."""
+    made = record.code
+    return f"{made.version} {(made.commit or 'no commit')[:10]}{'+dirty' if made.dirty else ''}"
 
 
 @dataclass(frozen=True)
@@ -103,8 +111,7 @@ class Column:
 
     name: in the file. meaning: in words, for the docs. of: how it is taken from what a row is made from, such as `Trained`;
     None where the rows of the table are made with it. heading: on the page, by default the name. unit: of its numbers, such
-    as 's' or 'bytes'. shown: whether the page has it among what it says of runs. text: whether it has names, even if no row
-    has one.
+    as 's', 'bytes' or 'seeds'. shown: whether the page has it. text: whether it has names, even if no row has one.
     """
 
     name: str
@@ -117,17 +124,15 @@ class Column:
 
     @property
     def title(self) -> str:
-        """Its heading with the unit in which the page shows its numbers."""
-        unit = SHOWN_IN.get(self.unit)
-        return (self.heading or self.name.replace("_", " ")) + (f" ({unit[0]})" if unit else "")
+        """Its heading; bytes are shown as MB."""
+        return (self.heading or self.name.replace("_", " ")) + (" (MB)" if self.unit == "bytes" else "")
 
     @property
     def factor(self) -> float:
-        """What numbers are multiplied by on the page."""
-        return SHOWN_IN[self.unit][1] if self.unit in SHOWN_IN else 1.0
+        """What numbers are multiplied by where they are shown."""
+        return 1e-6 if self.unit == "bytes" else 1.0
 
 
-SHOWN_IN = {"s": ("ms", 1e3), "bytes": ("MB", 1e-6)}
 # Functions give those of several columns that a config has.
 Columns = Callable[[Config], Iterable[Column]]
 
@@ -150,67 +155,38 @@ class Table:
         for one in made_from:
             yield {name: of(one) for name, of in taken}
 
-    def frame(self, rows: Iterable[Row], config: Config) -> pd.DataFrame:
-        """The rows as numbers and text, missing where there is no value or the text is empty.
+    def csv(self, rows: Iterable[Row], config: Config) -> bytes:
+        """The content of its file; a cell is empty where a row has no value.
 
-        The tables of runs and of epochs also have whatever columns the runs have.
+        The tables of runs and of epochs also have whatever columns the rows have.
 
         Raises:
             ValueError: a row has a value of no column.
         """
-        columns = {column.name: column for column in self.columns(config)}
-        rows, names = list(rows), [*columns]
-        more = sorted({name for row in rows for name in row} - {*names})
+        # NaN is no value.
+        known = [{name: value for name, value in row.items() if value == value} for row in rows]
+        names = [column.name for column in self.columns(config)]
         if self in (RUNS, HISTORY):
-            names += more
-        elif more:
-            raise ValueError(f"{self.name}: no columns {more}")
-        frame = pd.DataFrame([[row.get(name) for name in names] for row in rows], columns=names, dtype=object)
-        return self._typed(frame, config)
+            names += sorted({name for row in known for name in row} - {*names})
+        return csv_of(known, names)
 
-    def read(self, file: Path, config: Config) -> pd.DataFrame:
-        """The same from its file; nothing of it is lost there.
-
-        Raises:
-            OSError: it cannot be read.
-        """
-        text = {column.name: str for column in self.columns(config) if column.text}
-        found = pd.read_csv(file, dtype=text, low_memory=False, keep_default_na=False, na_values=[""])
-        for name in text.keys() & {*found}:
-            found[name] = found[name].map(of_cell, na_action="ignore")
-        return self._typed(found, config)
-
-    def _typed(self, frame: pd.DataFrame, config: Config) -> pd.DataFrame:
-        columns = {column.name: column for column in self.columns(config)}
-        found = frame.replace("", None).infer_objects()
-        for name in found:
-            known, empty = columns.get(str(name)), found[name].isna().all()
-            if known and known.text:
-                found[name] = (
-                    found[name].astype("str") if not empty else pd.Series(index=found.index, dtype="str")
-                )
-            elif empty:
-                found[name] = found[name].astype(float)
+    def read(self, content: bytes, config: Config) -> pd.DataFrame:
+        """Its rows from the content of its file: numbers, truth values and text, missing where a cell is empty."""
+        text = [column.name for column in self.columns(config) if column.text]
+        found = pd.read_csv(
+            io.BytesIO(content),
+            dtype=dict.fromkeys(text, "str"),
+            keep_default_na=False,
+            na_values=[""],
+            low_memory=False,
+        )
+        found[text] = found[text].map(of_cell, na_action="ignore").astype("str")
         return found
-
-
-def taken(table: Table, one: Any) -> dict[str, Any]:
-    """What one has in those columns of a table that every config has."""
-    return {part.name: part.of(one) for part in table.parts if isinstance(part, Column) and part.of}
 
 
 def rows(frame: pd.DataFrame) -> list[dict[str, Any]]:
     """The rows of a table."""
     return [{str(name): value for name, value in row.items()} for row in frame.to_dict("records")]
-
-
-def csv(frame: pd.DataFrame) -> bytes:
-    """The content of a table's file."""
-    names = list(map(str, frame))
-    known = frame.astype(object).where(frame.notna(), None)
-    return csv_of(
-        (dict(zip(names, row, strict=True)) for row in known.itertuples(index=False, name=None)), names
-    )
 
 
 def _sizes(config: Config) -> Iterator[Column]:
@@ -245,9 +221,8 @@ def _probed(config: Config) -> Iterator[Column]:
     """What probes find, if a protocol is one."""
     if any(protocol.probe for protocol in config.protocols.values()):
         for name, (meaning, part) in _PROBED.items():
-            yield Column(
-                name, meaning, partial(lambda of, run: (one := run.record.trainability) and of(one), part)
-            )
+            of = partial(lambda of, run: (one := run.record.trainability) and of(one), part)
+            yield Column(name, meaning, of)
 
 
 _PROBED: dict[str, tuple[str, Callable[[Trainability], float]]] = {
@@ -290,8 +265,8 @@ _AXES = {column.name: column for column in (
     _axis("seed", "The run's seed"),
 )}
 FAMILY = Column("family", "The problem family of the workload", lambda run: run.settings.family.name, text=True)
-STUDIES = Column("studies", "The studies that ask for the run, `search` for a trial", lambda run: " ".join(run.studies), text=True)
-STATUS = Column("status", "`completed`; `diverged`, `out_of_memory` and `timed_out`, which are results; `missing`, `stale` and `refused`, which are none", lambda run: run.record.status, text=True)
+STUDIES = Column("studies", "The studies that ask for the run, `search` for a trial", lambda run: " ".join(run.studies), shown=True, text=True)
+STATUS = Column("status", "`completed`; `diverged`, `out_of_memory` and `timed_out`, which are results; `missing`, `stale` and `refused`, which are none", lambda run: run.record.status, "state", shown=True, text=True)
 TIMED = Column("timed", "Whether the protocol asks for a machine to itself", lambda run: run.settings.protocol.timed)
 QUIET = Column("quiet", "Whether the run was timed alone, on each of its hosts", lambda run: run.record.quiet.quiet)
 FEATURES = Column("features", "`cached` or `inline`", lambda run: run.settings.protocol.features, text=True)
@@ -306,7 +281,7 @@ AT: tuple[Column | Columns, ...] = (*(_AXES[name] for name in POINT), FAMILY, _s
 
 RUNS = Table("runs", "One row per run of the studies and of their searches: its state, axes, quality, times and memory, and whether the machine was quiet. Columns `span_NAME_s` are the exclusive medians of the parts of a sampled step, `drawn` and `chosen` of the trials of a search.", (
     *RUN, STUDIES, STATUS,
-    Column("why", "Why the run was not completed, or has no record that can be used", lambda run: run.record.reason, text=True),
+    Column("why", "Why the run was not completed, or has no record that can be used", lambda run: run.record.reason, shown=True, text=True),
     Column("resumed", "How often it went on from a checkpoint", lambda run: run.record.resumed),
     Column("cohort", "How many runs one process trained together, this one included: 1 where it was alone", lambda run: 1 + len(run.record.cohort)),
     TIMED,
@@ -318,7 +293,6 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("test_samples", "Number of test samples", lambda run: run.test_samples),
     Column("epochs", "Number of epochs that were trained", lambda run: run.record.quality and run.record.quality.epochs, shown=True),
     Column("best_epoch", "The epoch with the best validation", lambda run: run.record.quality and run.record.quality.best_epoch),
-    Column("planned_epochs", "The number that the protocol allows", lambda run: run.settings.protocol.epochs),
     Column("split", "The unit that is never in two of training, validation and test", lambda run: run.record.split.by, text=True),
     Column("fold", "The fold that is the test set", lambda run: run.record.split.fold),
     Column("folds", "Number of folds", lambda run: run.record.split.folds),
@@ -335,30 +309,20 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("data_s", "Opening and verifying the data", lambda run: run.record.timing.data_s, unit="s"),
     Column("validation_s", "Median of a validation pass", lambda run: run.record.timing.validation_s, unit="s"),
     Column("steps", "All steps", lambda run: run.record.timing.steps),
-    Column("steps_per_epoch", "Steps in an epoch", lambda run: run.record.timing.steps_per_epoch),
     Column("epoch_s", "Median wall time of whole epochs of steady steps, validation left out; if there was none, steps in an epoch times the mean steady step", lambda run: run.record.timing.epoch_s, unit="s"),
     Column("epoch_estimated", "Whether it is such an estimate", lambda run: run.record.timing.epoch_s is not None and not run.record.timing.epoch.count),
     Column("samples_per_s", "Throughput at the median step", lambda run: run.record.timing.samples_per_s, "samples/s", shown=True),
     Column("sample_work", "Arithmetic of a sample relative to other sizes, in families where a larger batch needs a larger model", lambda run: run.settings.family.work and run.settings.family.work(run.settings.sizes)),
     Column("train_s", "Wall time of the training loop, of a cohort until the run had ended", lambda run: run.record.timing.train_s, unit="s"),
     Column("fit_s", "The one phase of a model that is fitted, with all that it tried; such a model has no steps", lambda run: run.record.timing.fit_s, unit="s"),
-    Column("step_with_first_s", "Training time divided by steps, as some publications report it", lambda run: run.trained_for(run.record.timing.steps), unit="s"),
-    Column("step_with_start_s", "The same with start-up and data", lambda run: run.trained_for(run.record.timing.steps, run.record.timing.startup_s + run.record.timing.data_s), unit="s"),
-    Column("epoch_by_planned_s", "Training time divided by planned epochs", lambda run: run.trained_for(run.settings.protocol.epochs), unit="s"),
+    Column("step_with_first_s", "Training time divided by steps, as some publications report it", lambda run: run.step_with(0.0), unit="s"),
+    Column("step_with_start_s", "The same with start-up and data", lambda run: run.step_with(run.record.timing.startup_s + run.record.timing.data_s), unit="s"),
     Column("peak_rss_bytes", "Largest resident memory, summed over ranks", lambda run: sum(rank.peak_rss_bytes or 0 for rank in run.record.machine.ranks) or None, "memory", "bytes", shown=True),
     Column("peak_device_bytes", "Largest memory of a GPU, of the rank with most", lambda run: max(rank.peak_device_bytes or 0 for rank in run.record.machine.ranks) or None, unit="bytes"),
     QUIET,
     Column("others_share", "Share of the cores that other processes used", lambda run: run.record.quiet.others_share),
-    Column("steal_share", "Share of the cores that the hypervisor gave to other guests", lambda run: run.record.quiet.steal_share),
-    Column("throttled_share", "Share of the run's time that a CPU quota stopped it, of all its CPUs together; empty where no control group is seen", lambda run: run.record.quiet.throttled_share),
-    Column("stalled_share", "Share of the training in which nothing went on, by the times of its steps; empty if they do not show it", lambda run: run.record.quiet.stalled_share),
-    Column("oversubscribed", "Whether the run had more threads than cores", lambda run: run.record.quiet.oversubscribed),
-    Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, text=True),
+    Column("busy_why", "Why it was not timed alone", lambda run: run.record.quiet.why, "busy", shown=True, text=True),
     Column("host", "Name of the host of rank 0", lambda run: run.record.machine.host, text=True),
-    Column("cpu", "Its processor", lambda run: run.record.machine.cpu, text=True),
-    Column("cores", "Its logical cores", lambda run: run.record.machine.cores),
-    Column("memory_bytes", "Its memory", lambda run: run.record.machine.memory_bytes, unit="bytes"),
-    Column("cache_bytes", "The last-level cache of a core", lambda run: run.record.machine.cache_bytes, unit="bytes"),
     Column("shared_cores", "Whether threads of the run shared a physical core", lambda run: run.shared_cores),
     Column("gpus", "Models of the GPUs", lambda run: "; ".join(sorted(gpu.name for gpu in run.record.machine.gpus)), text=True),
     HARDWARE, CODE,
@@ -369,10 +333,8 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
     Column("stopped", "Its end, UTC", lambda run: run.record.stopped.isoformat(), text=True),
     Column("parameters", "Number of trainable parameters", lambda run: run.record.parameters),
     Column("gradient_bytes", "What an all-reduce of the gradients sums on each rank", lambda run: run.record.gradient_bytes, unit="bytes"),
-    Column("config_hash", "SHA-256 of the resolved settings", lambda run: run.record.config_hash, text=True),
     Column("data_hash", "SHA-256 of the data", lambda run: run.record.data_hash, text=True),
     Column("features_hash", "SHA-256 of the prepared data", lambda run: run.record.features_hash, text=True),
-    Column("weights_hash", "SHA-256 of the trained weights", lambda run: run.record.weights_hash, text=True),
     Column("node_hours", "Nodes times hours", lambda run: run.record.node_hours),
     Column("gpu_hours", "GPUs times hours", lambda run: run.record.gpu_hours),
     Column("replayed", "Steps that a GPU took as CUDA graphs", lambda run: run.record.replayed),
@@ -381,14 +343,14 @@ RUNS = Table("runs", "One row per run of the studies and of their searches: its 
 
 # The class of hosts of a row, in tables of studies.
 ON = Column("on", "The class of hosts that the row is of, if some point of the study was measured on several; else empty", text=True)
-POINT_WORDS = Column("point", "The point in words: whatever varies in the study", text=True)
+POINT_WORDS = Column("point", "The point in words: whatever varies in the study", shown=True, text=True)
 # What every study says of a point, in its table and in answers.csv.
 COMPARED = (
-    Column("reference", "What the point is compared with; empty of a reference", heading="compared with", text=True),
+    Column("reference", "What the point is compared with; empty of a reference", heading="compared with", shown=True, text=True),
     Column("effect", "The ratio, difference or value, in its unit", shown=True), *_ends("", "its 95 % interval; none below three seeds"),
     Column("unit", "`times as fast` and `times as long` of ratios of times, `points` of differences of shares, `times` of ratios of metrics, else what it is", text=True),
-    Column("verdict", "What the interval says, all comparisons of the study together", text=True),
-    Column("why", "Why nothing can be told, or what limits the comparison", text=True),
+    Column("verdict", "What the interval says, all comparisons of the study together", shown=True, text=True),
+    Column("why", "Why nothing can be told, or what limits the comparison", shown=True, text=True),
 )
 
 ANSWERS = Table("answers", "The answer of each study: its leading row in a sentence, and how many comparisons have which verdict.", (
@@ -405,7 +367,7 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
     Column("workers", "Ranks times threads; on GPUs the ranks"),
     Column("step_s", "Steady step of the typical run", heading="step", unit="s", shown=True), *_ends("step_", "its 95 % interval over seeds; none below three", unit="s"),
     *COMPARED,
-    Column("pairs", "Number of pairs of the same seed", heading="n", shown=True),
+    Column("pairs", "Number of pairs of the same seed", heading="n", unit="pairs", shown=True),
     Column("outliers", "Number of outliers among the pairs, which below 15 pairs are left out"),
     Column("over_serial", "Speedup over the best that one process does on at most as many cores, with any simulator", heading="over best serial", shown=True), *_ends("over_serial_", "its 95 % interval"),
     Column("serial", "What that process is", text=True),
@@ -428,10 +390,10 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
     Column("losses", "Largest relative difference of the first losses from those of the reference, in studies of changes and of parity", heading="losses differ by", shown=True),
     Column("n", "Number of seeds in the step"),
     Column("timed_steps", "The smallest number of steady steps of a seed"),
-    Column("busy", "Number of seeds on a busy machine that no time includes, or of all if there is no other", shown=True),
-    Column("timed_out", "Number of seeds that timed out", shown=True),
-    Column("failed", "Number of seeds that diverged or ran out of memory", shown=True),
-    Column("absent", "Number of seeds without a record", shown=True),
+    Column("busy", "Number of seeds on a busy machine that no time includes, or of all if there is no other", unit="seeds", shown=True),
+    Column("timed_out", "Number of seeds that timed out", unit="seeds", shown=True),
+    Column("failed", "Number of seeds that diverged or ran out of memory", unit="seeds", shown=True),
+    Column("absent", "Number of seeds without a record", unit="seeds", shown=True),
     Column("flag", "Why the point or its reference is not ideal, such as `busy`, `bounded` (busy within known bounds), `timed_out`, `untimed` or `mixed` (runs that are not comparable)", text=True),
     Column("parity", "The precisions in which the same numbers were proved for this point, or `not run`", text=True),
     HARDWARE, CODE,
@@ -443,7 +405,7 @@ FITS = Table("fits", "What is fitted over several points, by seed: laws of scali
     Column("law", "Amdahl's and the universal scalability law (USL) of strong scaling, Gustafson's of weak, `power` of sweeps of a size, `decay` of gradients, `probe` of a single point", text=True),
     Column("parameter", "Name of the parameter", text=True),
     *COMPARED,
-    Column("n", "Number of seeds", shown=True),
+    Column("n", "Number of seeds", unit="seeds", shown=True),
     Column("points", "Number of points in the fit"),
     Column("circuit_qubits", "Qubits of the circuit that was probed"),
     Column("failed", "Number of seeds that were not probed"),
@@ -455,12 +417,12 @@ QUALITY = Table("quality", "The headline metric on test data with the best weigh
     Column("metric", "The headline metric of the family", text=True),
     Column("value", "Its estimate over splits, seeds and test samples, on test data with the best weights", shown=True), *_ends("value_", "its 95 % interval"),
     *COMPARED,
-    Column("pairs", "Number of pairs of seeds", heading="n", shown=True),
+    Column("pairs", "Number of pairs of seeds", heading="n", unit="pairs", shown=True),
     Column("errors", "The error of each of several targets", heading="error of each", shown=True, text=True),
     Column("splits", "Number of splits of the same data that are joined"),
     Column("n", "Number of seeds that were completed, of all splits"),
-    Column("failed", "Number of seeds that were not", shown=True),
-    Column("control_failed", "The same of the reference", heading="failed of it", shown=True),
+    Column("failed", "Number of seeds that were not", unit="seeds", shown=True),
+    Column("control_failed", "The same of the reference", heading="failed of it", unit="seeds", shown=True),
     Column("parameters", "Number of trainable parameters", shown=True),
     Column("control_parameters", "The same of the reference", heading="parameters of it"),
     Column("train_s", "Median time of training, of `cohort` runs together", unit="s"),

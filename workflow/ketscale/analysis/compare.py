@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ketscale.analysis import metrics, verdicts
-from ketscale.analysis.columns import Trained
+from ketscale.analysis.columns import Trained, code
 from ketscale.analysis.comparability import Key, hindrance, tested, times
 from ketscale.analysis.comparison import FAILED, LEAST, STEP, Compared, hull, logs, paired, pooled
-from ketscale.analysis.completeness import code
 from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import FEWEST
 from ketscale.analysis.kinds.selection import side

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 from ketscale.analysis.columns import Trained
@@ -32,11 +31,8 @@ def run(results: Path, form: str, out: Path) -> str:
         library = import_module("mlflow" if form == "mlflow" else "torch.utils.tensorboard")
     found = read(results).values()
     runs = [Trained(checked.record, settings) for checked, settings in found if checked.record and settings]
-    with TemporaryDirectory(dir=out.parent) as folder:
-        made = Path(folder, "made").absolute()
-        made.mkdir()
-        command = (_mlflow if form == "mlflow" else _tensorboard)(runs, results, made, library)
-        os.rename(made, out)
+    out.mkdir()
+    command = (_mlflow if form == "mlflow" else _tensorboard)(runs, results, out.absolute(), library)
     return f"{len(runs)} of {len(found)} records in {out}: {command.format(shlex.quote(str(out)))}"
 
 
@@ -62,11 +58,11 @@ def _settings(one: Trained) -> dict[str, Any]:
 
 def _tensorboard(runs: list[Trained], results: Path, made: Path, board: Any) -> str:
     for one in runs:
+        scalars = [*_scalars(one, results)]
         with board.SummaryWriter(str(made / one.settings.run.name)) as writer:
-            names = dict.fromkeys((name for name, *_ in _scalars(one, results)), 0.0)
-            for summary in board.summary.hparams(_settings(one), names):
+            for summary in board.summary.hparams(_settings(one), {name: 0.0 for name, *_ in scalars}):
                 writer.file_writer.add_summary(summary)
-            for name, value, at, step in _scalars(one, results):
+            for name, value, at, step in scalars:
                 writer.add_scalar(name, value, step, at)
     return "tensorboard --logdir {}"
 
@@ -80,8 +76,7 @@ def _mlflow(runs: list[Trained], results: Path, made: Path, mlflow: Any) -> str:
         found = _scalars(one, results)
         scalars = [entities.Metric(name, of, round(1000 * at), step) for name, of, at, step in found]
         params = [entities.Param(name, str(value)) for name, value in _settings(one).items()]
-        # The library takes 100 parameters at a time.
-        for part in (slice(at, at + 100) for at in range(0, max(len(scalars), len(params)), 100)):
-            client.log_batch(run_id, metrics=scalars[part], params=params[part])
+        for at in range(0, max(len(scalars), len(params)), 100):  # the library takes 100 parameters at a time
+            client.log_batch(run_id, metrics=scalars[at : at + 100], params=params[at : at + 100])
         client.set_terminated(run_id, "FINISHED" if one.record.status == "completed" else "FAILED", ended)
     return "mlflow ui --backend-store-uri sqlite:///{}/mlflow.db"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import base64
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,98 +15,92 @@ from urllib.parse import quote
 
 import jinja2
 
-from ketscale.analysis import columns, completeness, figures, verdicts
+from ketscale.analysis import columns, figures, verdicts
 from ketscale.analysis.analysed import Analysed
 from ketscale.analysis.columns import TABLES
-from ketscale.analysis.kinds import Figure, kinds
+from ketscale.analysis.heavy import pd
+from ketscale.analysis.kinds import Figure, Kind, kinds
 from ketscale.analysis.report import cells, provenance
-from ketscale.analysis.report.cells import LONG, NUMBER, RECORD, Cell, Head, Room, Table
-from ketscale.analysis.wording import listed, shown
-from ketscale.grid import RECORD as RECORD_FILE
-from ketscale.grid import RUNS, Run
+from ketscale.analysis.wording import listed
 from ketscale.words import counted
 
 TEMPLATE = "page.html.j2"
-# What figures, and rows beyond the first ones of each table, may take of a page, which stays below 5 MB with them. Others
+# What figures may take of a page, and how many rows all its tables have together, so that it stays below 5 MB. Others
 # are only in their files, to which the page leads.
-FIGURES_BYTES, ROWS_BYTES = 2_800_000, 1_200_000
-# The files of a figure that the page leads to, and those that it shows.
-FILES, WIDE, NARROW = ("svg", "png", "csv"), "svg", "narrow.svg"
+FIGURES_BYTES, ROWS = 2_500_000, 2_000
 
 
-@dataclass(frozen=True)
-class Picture:
-    """A figure: its wide and its narrow drawing as data, or as paths if the page has no room; its files by format."""
+@dataclass
+class Pictures:
+    """The figures of a page as data, or as paths where the page has no room left.
 
-    title: str
-    caption: str
-    wide: str
-    narrow: str
-    files: Mapping[str, str]
+    left: the bytes that there are for them.
+    """
 
+    results: Path
+    left: int = FIGURES_BYTES
 
-@dataclass(frozen=True)
-class Chapter:
-    """A study on the page, on one class of hosts: the id of its section, and its row of answers.csv."""
-
-    id: str
-    answer: Mapping[str, Any]
-    notes: Sequence[str]
-    host: str
-    runs: int
-    table: Table
-    picture: Picture | None
+    def of(self, name: str, figure: Figure) -> dict[str, Any] | None:
+        """A figure with its wide and its narrow drawing, and its files by format; None if nothing was drawn."""
+        paths = {
+            form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in ("svg", "narrow.svg", "png", "csv")
+        }
+        shown = dict(paths)
+        for form in ("svg", "narrow.svg"):
+            file = self.results / f"{figures.FOLDER}/{name}.{form}"
+            if not file.exists():
+                return None
+            data = f"data:image/svg+xml;base64,{base64.b64encode(file.read_bytes()).decode()}"
+            if len(data) <= self.left:
+                self.left -= len(data)
+                shown[form] = data
+        files = {form: paths[form] for form in ("svg", "png", "csv")}
+        about = {"title": figure.title, "caption": figure.caption, "files": files}
+        return {**about, "wide": shown["svg"], "narrow": shown["narrow.svg"]}
 
 
 def rendered(analysed: Analysed, results: Path) -> bytes:
     """The page of a results folder."""
     config, known, tables = analysed.config, kinds(analysed.config.families), analysed.tables
-    room, rows = Room(FIGURES_BYTES), Room(ROWS_BYTES)
-
-    def picture(name: str, figure: Figure) -> Picture | None:
-        paths = {form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in (*FILES, NARROW)}
-        if not (results / f"{figures.FOLDER}/{name}.{WIDE}").exists():
-            return None
-        wide, narrow = (
-            _source(results / f"{figures.FOLDER}/{name}.{form}", paths[form], room) for form in (WIDE, NARROW)
-        )
-        return Picture(figure.title, figure.caption, wide, narrow, {form: paths[form] for form in FILES})
-
+    answers, runs, pictures = columns.rows(tables["answers"]), tables["runs"], Pictures(results)
+    most = ROWS // (len(answers) + 1)
+    sizes = {study.name: len(study.runs) for study in config.studies}
     chapters = []
-    for answer in columns.rows(tables["answers"]):
-        answer = {name: None if cells.missing(value) else value for name, value in answer.items()}
-        kind, host, name = known[answer["kind"]], figures.host_of(answer), figures.name_of(analysed, answer)
-        own = tables[kind.table]
-        own = own[(own["study"] == answer["study"]) & (own["on"].fillna("") == host)]
-        own = own[own["law"] != "probe"] if kind.table == "fits" else own
-        if kind.table == "quality":
-            own = own[
-                own["chosen"].astype(bool) | own["row"].notna() | ((own["failed"] > 0) & (own["n"] == 0))
-            ]
-        table = cells.of_study(f"{name}-points", own, TABLES[kind.table], config, rows)
-        (study,) = [each for each in config.studies if each.name == answer["study"]]
-        chapters.append(Chapter(
-            f"study-{name.replace('@', '-')}", answer, cells.text(answer["notes"]).strip().splitlines(), host, len(study.runs),
-            table, picture(name, kind.figure) if kind.figure else None,
-        ))  # fmt: skip
+    for answer in answers:
+        kind, name = known[answer["kind"]], figures.name_of(analysed, answer)
+        own = _points(tables[kind.table], kind, answer["study"], host := figures.host_of(answer))
+        chapters.append(
+            {
+                "id": f"study-{name.replace('@', '-')}",
+                "answer": {**answer, "notes": "" if cells.missing(answer["notes"]) else answer["notes"]},
+                "host": host,
+                "runs": sizes[answer["study"]],
+                "table": cells.of(f"{name}-points", own, TABLES[kind.table], config, most),
+                "picture": pictures.of(name, kind.figure) if kind.figure else None,
+            }
+        )
+    states = [f"{n} {state.replace('_', ' ')}" for state, n in sorted(Counter(runs["status"]).items())]
+    # Those that were not completed are first.
+    listing = runs.iloc[(runs["status"] == "completed").argsort(kind="stable")]
+    words = {word for table in tables.values() if "verdict" in table for word in table["verdict"].dropna()}
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent), autoescape=True, undefined=jinja2.StrictUndefined,
-        trim_blocks=True, lstrip_blocks=True,
-    )  # fmt: skip
+        loader=jinja2.FileSystemLoader(Path(__file__).parent),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
     environment.filters["slug"] = slug
-    words = {*tables["answers"]["verdict"].dropna()}
-    words |= {word for name in ("speed", "quality", "fits") for word in tables[name]["verdict"].dropna()}
     return (
         environment.get_template(TEMPLATE)
         .render(
             config=config,
             complete=analysed.complete,
-            state=_state(tables["runs"]),
-            warning=completeness.warning(tables["runs"]),
+            state=f"{counted(len(runs), 'run')}: {listed(states)}" if states else "no runs",
             chapters=chapters,
-            overviews=[made for each in figures.overviews(config) if (made := picture(each.name, each))],
-            listing=_runs(analysed, rows),
-            runs=tables["runs"],
+            overviews=[made for each in figures.overviews(config) if (made := pictures.of(each.name, each))],
+            listing=cells.of("runs", listing, columns.RUNS, config, most),
+            runs=runs,
             provenance=provenance,
             counted=counted,
             tables=[name for name, frame in tables.items() if len(frame)],
@@ -122,32 +115,12 @@ def slug(text: str) -> str:
     return re.sub(r"\W+", "-", text).strip("-")
 
 
-def _source(svg: Path, path: str, room: Room) -> str:
-    data = f"data:image/svg+xml;base64,{base64.b64encode(svg.read_bytes()).decode()}"
-    return data if room.takes(data) else path
-
-
-def _state(runs: Any) -> str:
-    """How many runs ended how, for example '69 runs: 66 completed and 3 timed out'."""
-    counts = [
-        f"{count} {state.replace('_', ' ')}" for state, count in sorted(Counter(runs["status"]).items())
-    ]
-    return f"{counted(len(runs), 'run')}: {listed(counts)}" if counts else "no runs"
-
-
-def _runs(analysed: Analysed, room: Room) -> Table:
-    """Every run of the studies: its record, its state, what it measured; those without a record first."""
-    numbers = [column for column in columns.RUNS.columns(analysed.config) if column.shown]
-    heads = [
-        Head("run", RECORD, f"{RUNS}/{{}}/{RECORD_FILE}"), Head("state"),
-        *(Head(column.title, NUMBER) for column in numbers), Head("why", LONG), Head("studies"),
-    ]  # fmt: skip
-    made: list[list[Cell]] = []
-    for row in columns.rows(analysed.tables["runs"]):
-        name, status = Run.of(row).name, str(row["status"])
-        linked: Cell = [name] if status not in completeness.FAULTS else name
-        why = cells.text(row["why"]) or cells.text(row["busy_why"])
-        values = [shown(row[column.name], column.factor) for column in numbers]
-        made.append([linked, status.replace("_", " "), *values, why, cells.text(row["studies"])])
-    made.sort(key=lambda row: row[1] not in completeness.FAULTS)
-    return cells.of("runs", heads, made, "tables/runs.csv", room)
+def _points(table: pd.DataFrame, kind: Kind, study: str, host: str) -> pd.DataFrame:
+    """The rows of a study that its chapter has: no single probe, and of models those that were chosen or failed."""
+    own = table[(table["study"] == study) & (table["on"].fillna("") == host)]
+    if kind.table == "fits":
+        return own[own["law"] != "probe"]
+    if kind.table == "quality":
+        failed = (own["failed"] > 0) & (own["n"] == 0)
+        return own[own["chosen"].astype(bool) | own["row"].notna() | failed]
+    return own

@@ -1,4 +1,4 @@
-"""When, where and with what the runs were made, and how to cite them and make them again."""
+"""When, where and with what the runs were made, how to cite them and make them again."""
 
 from __future__ import annotations
 
@@ -6,24 +6,24 @@ import json
 import re
 
 import ketscale
+from ketscale.analysis import comparability
 from ketscale.analysis.heavy import pd
 from ketscale.config import Config
-
-# As in CITATION.cff, which an installed package does not have.
-AUTHOR = "The KetScale developers"
-TITLE = "KetScale: fast, honestly measured training of hybrid quantum-classical models"
-LICENCE = "Apache-2.0"
+from ketscale.words import counted
 
 
 def of(runs: pd.DataFrame) -> dict[str, list[str]]:
     """Date, machine, code and data of the runs' records, with all values if records differ."""
     searches_h = runs[runs["studies"] == "search"]["node_hours"].sum()
     cost = f"{runs['node_hours'].sum() - searches_h:.3g} node-hours, {runs['gpu_hours'].sum():.3g} GPU-hours"
+    codes, year = _distinct(runs, "code"), max(_distinct(runs, "stopped"), default="")[:4]
     found = {
         "measured": _dates(runs),
         "machine": _distinct(runs, "hardware"),
         "MPI": _distinct(runs, "mpi_library"),
-        "code": [f"KetScale {text}" for text in _distinct(runs, "code")],
+        "code": [f"KetScale {text}" for text in codes],
+        # As in CITATION.cff, which an installed package does not have.
+        "cite as": [f"The KetScale developers, KetScale {', '.join(codes)}, {year}"] if codes else [],
         # The version of this package, whatever trained the runs.
         "page": [f"KetScale {ketscale.__version__}"],
         "prepared data": [f"SHA-256 {value[:16]}…" for value in _distinct(runs, "features_hash")],
@@ -37,21 +37,19 @@ def packages(runs: pd.DataFrame) -> list[str]:
     return sorted({package for text in _distinct(runs, "packages") for package in text.split()})
 
 
-def bibtex(runs: pd.DataFrame, key: str) -> str:
-    """A BibTeX entry `key` of the software with version and commit, date and machine of these numbers."""
-    machines = "; ".join(_distinct(runs, "hardware"))
-    fields = {
-        "author": f"{{{AUTHOR}}}",
-        "title": f"{{{TITLE}}}",
-        "version": ", ".join(_distinct(runs, "code")) or ketscale.__version__,
-        "year": max(_distinct(runs, "stopped"), default="")[:4],
-        "license": LICENCE,
-        "note": "".join(f"Measured {date} on {machines}" for date in _dates(runs)),
-    }
-    # Characters that have a meaning in BibTeX; braces are kept.
-    escaped = {name: re.sub(r"([&%_#$])", r"\\\1", value) for name, value in fields.items() if value}
-    lines = [f"  {name} = {{{value}}}," for name, value in escaped.items()]
-    return "\n".join([f"@software{{{key},", *lines, "}"])
+def warning(runs: pd.DataFrame) -> str:
+    """That modules which runs imported differ between records, with the codes; '' if they do not.
+
+    Commits that changed only docs, or what no run imported, warn of nothing.
+    """
+    imported = runs["imported"].dropna()
+    if not comparability.hindrance(
+        (("code", comparability.modules(each)),) for each in sorted(imported.unique())
+    ):
+        return ""
+    counts = runs.loc[imported.index, "code"].value_counts().sort_index()
+    listed = ", ".join(f"{version} ({counted(int(count), 'run')})" for version, count in counts.items())
+    return f"Runs imported different code, and times or accuracies of such runs are not compared: {listed}"
 
 
 def commit(runs: pd.DataFrame) -> str:
