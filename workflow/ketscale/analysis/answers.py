@@ -40,7 +40,7 @@ def answer(
         text = sentence(lead)
     elif known:
         lead = kind.lead(known)
-        text = kind.preface(list(made), lead) + sentence(lead)
+        text = sentence(lead)
     elif compared:
         lead = compared[0]
         text = sentence(lead)

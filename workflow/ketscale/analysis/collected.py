@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from ketscale.analysis.comparison import Times
 from ketscale.analysis.points import Group, Point, Row, point, point_of
@@ -73,6 +73,8 @@ class Collected:
         points: dict[Point, list[Row]] = {}
         for row in rows:
             points.setdefault(point(row), []).append(row)
+        for group in points.values():
+            group.sort(key=itemgetter("seed"))
         precisions: dict[Point, set[str]] = {}
         for each in (compared := tuple(comparisons)):
             for run in (each.run, each.reference) if each.held else ():

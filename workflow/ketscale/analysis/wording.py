@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ketscale.analysis.heavy import pd
+from ketscale.analysis.intervals import Estimate
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, layout
 from ketscale.words import counted, spelled
@@ -52,30 +53,37 @@ def shown(value: object, factor: float = 1.0) -> str:
     return f"{number:,.0f}" if number == int(number) or abs(number) >= 1e4 else f"{number:,.4g}"
 
 
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """What differs, such as {'protocol.warmup': (2, 3)}; None stands for what is not there."""
+    before, after = (
+        pd.json_normalize({**each}).to_dict("records")[0] if one != other else {} for each in (one, other)
+    )
+    values = {str(name): (before.get(name), after.get(name)) for name in {**before, **after}}
+    return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
+
+
 def amount(value: float, low: float | None, high: float | None, unit: str) -> tuple[str, str]:
     """An effect in words, and its interval in the same direction; '' without one.
 
     A factor below one is that of the opposite: 0.5 times as fast is 2 times as long, and -2 points are 2 points lower.
     """
-    low, high = (None if end is None or end != end else end for end in (low, high))
-    if unit in OPPOSITE and value < 1:
-        return amount(1 / value, high and 1 / high, low and 1 / low, OPPOSITE[unit])
-    if unit in AS and digits(value) == "1":
-        unit, value = AS[unit], math.nan
-    lower = False
-    if unit == "times" and value < 1:
-        value, low, high, lower = 1 / value, high and 1 / high, low and 1 / low, True
+    ends = None if low is None or low != low else low, None if high is None or high != high else high
+    found, lower = Estimate(value, *ends, 0), False
+    if unit in (*OPPOSITE, "times") and value < 1:
+        found, unit, lower = found.inverse(), OPPOSITE.get(unit, unit), True
     elif unit == "points" and value < 0:
-        value, low, high, lower = -value, high and -high, low and -low, True
-    words = {
-        "times": "times lower" if lower else "times higher",
-        "points": "points lower" if lower else "points higher",
-    }
-    form = (lambda number: f"{number:.1f}") if unit == "points" else digits
-    form = (lambda number: f"{number:.2g}") if unit == "relative difference" else form
-    interval = "" if low is None or high is None else f"{form(low)} to {form(high)}"
-    number = "" if math.isnan(value) else "no" if unit == "relative difference" and not value else form(value)
-    return f"{number} {words.get(unit, unit)}".strip(), interval
+        found, lower = found.times(-1), True
+    write = {"points": "{:.1f}".format, "relative difference": "{:.2g}".format}.get(unit, digits)
+    number, words = (
+        write(found.value),
+        f"{unit} {'lower' if lower else 'higher'}" if unit in ("times", "points") else unit,
+    )
+    if unit in AS and number == "1":
+        number, words = "", AS[unit]
+    elif unit == "relative difference" and not value:
+        number = "no"
+    interval = "" if found.low is None or found.high is None else f"{write(found.low)} to {write(found.high)}"
+    return f"{number} {words}".strip(), interval
 
 
 def sentence(row: Mapping[str, Any]) -> str:
