@@ -15,10 +15,10 @@ from ketscale.analysis.columns import Trained
 from ketscale.analysis.comparability import Key, hindrance, tested, times
 from ketscale.analysis.comparison import STEP, by_seed, logs, pooled, speedup
 from ketscale.analysis.completeness import code
+from ketscale.analysis.heavy import pd
 from ketscale.analysis.kinds.selection import Comparison, Configuration
 from ketscale.analysis.kinds.speed import AS_LONG
 from ketscale.analysis.points import median, point_of, usable
-from ketscale.analysis.wording import differences
 from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.grid import POINT, RECORDS, RUNS, Run
@@ -71,7 +71,7 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
     rows.sort(key=lambda row: row["verdict"] not in REGRESSIONS)
     settings = [f"settings differ: {text}" for pair in pairs for text in _settings(pair).values()]
     software = [({"ketscale": code(one.record), **one.record.packages} for one in pair) for pair in pairs]
-    packages = ", ".join(dict.fromkeys(text for pair in software for text in _told(*pair).values()))
+    packages = ", ".join(dict.fromkeys(text for pair in software for text in _differences(*pair).values()))
     notes = [f"packages differ: {packages}"] if packages else []
     notes += [*dict.fromkeys(settings)][:10] + ([f"left out: {left_out}"] if left_out else [])
     notes += [f"completes in A and not in B: {name}" for name in failed]
@@ -112,12 +112,14 @@ def _pairs(a: Folder, b: Folder) -> tuple[list[Pair], list[str], str]:
 
 def _settings(pair: Pair) -> dict[str, str]:
     """The settings that differ. What a search chose counts, not what its trials reached."""
-    return _told(*({**one.settings.content, "choice": None} for one in pair))
+    return _differences(*({**one.settings.content, "choice": None} for one in pair))
 
 
-def _told(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, str]:
+def _differences(a: dict[str, Any], b: dict[str, Any]) -> dict[str, str]:
     """What differs, such as {'protocol.warmup': 'protocol.warmup 2 -> 3'}."""
-    return {name: f"{name} {old} -> {new}" for name, (old, new) in differences(one, other).items()}
+    old, new = (pd.json_normalize(each).to_dict("records")[0] if a != b else {} for each in (a, b))
+    names = [str(name) for name in {**old, **new} if old.get(name) != new.get(name)]
+    return {name: f"{name} {old.get(name)} -> {new.get(name)}" for name in names}
 
 
 def _rows(point: Sequence[Pair], least: float, threshold: float) -> Iterator[Row]:

@@ -48,11 +48,6 @@ def usl(p: Any, contention: float, coherency: float) -> Any:
     return p / (1 + contention * (p - 1) + coherency * p * (p - 1))
 
 
-def karp_flatt(speedup: float, workers: int) -> float | None:
-    """Experimental serial fraction e = (1/S - 1/p) / (1 - 1/p) (Karp & Flatt 1990); None for p = 1."""
-    return None if workers == 1 else (1 / speedup - 1 / workers) / (1 - 1 / workers)
-
-
 AMDAHL = Law("Amdahl", ("serial fraction",), amdahl, 1.0)
 GUSTAFSON = Law("Gustafson", ("serial fraction",), gustafson, 1.0)
 USL = Law("USL", ("contention", "coherency"), usl)

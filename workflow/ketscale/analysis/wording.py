@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ketscale.analysis.heavy import pd
 from ketscale.analysis.intervals import Estimate
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, layout
@@ -51,15 +50,6 @@ def shown(value: object, factor: float = 1.0) -> str:
         return {"True": "yes", "False": "no"}.get(str(value), str(value))
     number = float(value) * factor
     return f"{number:,.0f}" if number == int(number) or abs(number) >= 1e4 else f"{number:,.4g}"
-
-
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """What differs, such as {'protocol.warmup': (2, 3)}; None stands for what is not there."""
-    before, after = (
-        pd.json_normalize({**each}).to_dict("records")[0] if one != other else {} for each in (one, other)
-    )
-    values = {str(name): (before.get(name), after.get(name)) for name in {**before, **after}}
-    return {name: pair for name, pair in values.items() if pair[0] != pair[1]}
 
 
 def amount(value: float, low: float | None, high: float | None, unit: str) -> tuple[str, str]:

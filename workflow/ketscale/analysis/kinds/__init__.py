@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import takewhile
 from operator import itemgetter
 from typing import Any
 
@@ -72,22 +73,16 @@ def _as_exact(made: Sequence[Row], most: float) -> list[Row]:
 def faster_from(made: list[Row], study: Study, collected: Collected) -> list[str]:
     """From which work per worker on each layout is surely faster than one worker."""
     said, alone = [], {point(row): row["step_s"] for row in made}
-
-    def work(row: Row) -> float | None:
-        """A worker's part of one worker's step, which is known even where the two cannot be compared."""
-        one = alone.get(point({**row, "layout": serial(layout(row["layout"])["backend"])}))
-        return one and one / row["workers"]
-
-    for name in dict.fromkeys(row["layout"] for row in made if row["workers"] > 1):
-        points = ((work(row), row["verdict"]) for row in made if row["layout"] == name)
-        line = sorted((at, verdict) for at, verdict in points if at)
-        sure = len(line)
-        while sure and line[sure - 1][1] == verdicts.FASTER:
-            sure -= 1
-        if sure < len(line) and len(line) > 1:
-            said.append(
-                f"{capital(where(name))}: faster from {duration(line[sure][0])} of work per worker on."
-            )
+    lines: dict[str, list[tuple[float, bool]]] = {}
+    for row in (row for row in made if row["workers"] > 1):
+        # A worker's part of one worker's step is known even where the two cannot be compared.
+        if one := alone.get(point({**row, "layout": serial(layout(row["layout"])["backend"])})):
+            is_faster = row["verdict"] == verdicts.FASTER
+            lines.setdefault(row["layout"], []).append((one / row["workers"], is_faster))
+    for name, line in lines.items():
+        sure = [*takewhile(itemgetter(1), sorted(line, reverse=True))]
+        if sure and len(line) > 1:
+            said.append(f"{capital(where(name))}: faster from {duration(sure[-1][0])} of work per worker on.")
     return said
 
 

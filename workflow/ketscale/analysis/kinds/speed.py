@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from ketscale.analysis import laws, verdicts
+from ketscale.analysis import verdicts
 from ketscale.analysis.collected import SUBJECT, Collected
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.heavy import pd
@@ -25,6 +25,7 @@ from ketscale.analysis.points import (
     Point,
     Row,
     axis_names,
+    axis_of,
     axis_words,
     failed,
     line_of,
@@ -37,7 +38,7 @@ from ketscale.analysis.points import (
     workers,
     worst,
 )
-from ketscale.analysis.wording import differences, shown, where
+from ketscale.analysis.wording import where
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
 from ketscale.grid import BACKENDS, POINT, Run, Study
 from ketscale.measure import parity
@@ -112,7 +113,7 @@ def _compared(
         hosts = f"on {' and '.join(each.hosts)}" if each and len(each.hosts) > 1 else ""
         made[number] = row | _effect(kind, each, row) | {
             "point": row.get("point") or words[number] or where(row["layout"]),
-            "reference": _difference(row, collected.points[other][0], collected.config) if each and other else "",
+            "reference": _other(collected.points[other][0], row, collected.config) if each and other else "",
             "verdict": verdict, "why": "; ".join(filter(None, (why, hosts))),
         }  # fmt: skip
     if kind.by_time:
@@ -180,16 +181,14 @@ def _effect(kind: Speed, found: Compared | None, row: Row) -> dict[str, Any]:
         made["efficiency"] = ratio.value / row["workers"]
     if row["kind"] in ("strong", "break-even") and row["step_s"]:
         made["work_s"] = row["step_s"] * ratio.value / row["workers"]
-    if row["kind"] == "strong":
-        made["karp_flatt"] = laws.karp_flatt(ratio.value, row["workers"])
     return made
 
 
-def _difference(row: Row, other: Row, config: Config) -> str:
-    """A reference in words: the axes in which a point differs from it."""
-    differing = [name for name in axis_names(config) if row[name] != other[name]]
+def _other(row: Row, than: Row, config: Config) -> str:
+    """A point in words: the axes in which it differs from another."""
+    differing = [name for name in axis_names(config) if row[name] != than[name]]
     rest = [name for name in differing if name != "protocol"]
-    return ", ".join(axis_words(config, other, rest or differing))
+    return ", ".join(axis_words(config, row, rest or differing))
 
 
 def _work(row: Row) -> tuple[Any, ...]:
@@ -381,34 +380,14 @@ def method(simulator: Simulator) -> str:
 
 
 def losses(group: Group, collected: Collected, study: Study) -> dict[str, Any]:
-    """The change, and the largest relative difference of the first losses from those of the study's first point."""
-    base, records = study.runs[0], collected.records
+    """What is other than at the study's first point, and the largest relative difference of the first losses from its."""
+    base, config, records = study.runs[0], collected.config, collected.records
+    axes = {name: axis_of(config, base, name) for name in axis_names(config)}
     bases = {row["seed"]: Run.of(row) for row in usable(collected.points.get(point_of(base), ()))[0]}
     pairs = [(Run.of(row), bases[row["seed"]]) for row in usable(group)[0] if row["seed"] in bases]
     apart = [parity.between((run, records[run]), (other, records[other])) for run, other in pairs]
     largest = max((each for each in apart if each is not None), default=None)
-    return {"losses": largest, "point": change(collected.config, study, Run.of(group[0]))}
-
-
-def change(config: Config, study: Study, run: Run) -> str:
-    """In what a run differs from the study's first one, such as 'batch 4 → 1'.
-
-    It is an axis, a size, or the one setting in which two blocks of the config differ. The tolerance follows from the others.
-    """
-    base = study.runs[0]
-    axis = next((name for name in POINT if getattr(base, name) != getattr(run, name)), None)
-    if axis is None:
-        return "baseline"
-    blocks = [
-        config.sizes(each) if axis == "size" else config.settings(each).content.get(axis) or {}
-        for each in (base, run)
-    ]
-    found = differences(*({**each, TOLERANCE: None} for each in blocks))
-    name, values = (
-        next(iter(found.items())) if len(found) == 1 else (axis, (getattr(base, axis), getattr(run, axis)))
-    )
-    before, after = (shown(value) or "none" for value in values)
-    return f"{name.rpartition('.')[2]} {before} → {after}"
+    return {"losses": largest, "point": _other(group[0], axes, config) or "baseline"}
 
 
 SPEED: Mapping[str, Speed] = {
