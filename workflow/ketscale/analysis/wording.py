@@ -57,23 +57,20 @@ def amount(value: float, low: float | None, high: float | None, unit: str) -> tu
 
     A factor below one is that of the opposite: 0.5 times as fast is 2 times as long, and -2 points are 2 points lower.
     """
-    ends = None if low is None or low != low else low, None if high is None or high != high else high
-    found, lower = Estimate(value, *ends, 0), False
-    if unit in (*OPPOSITE, "times") and value < 1:
-        found, unit, lower = found.inverse(), OPPOSITE.get(unit, unit), True
-    elif unit == "points" and value < 0:
-        found, lower = found.times(-1), True
+    low, high = (None if end is None or end != end else end for end in (low, high))
+    found, words = Estimate(value, low, high, 0), unit
+    if unit in OPPOSITE and value < 1:
+        found, words = found.inverse(), OPPOSITE[unit]
+    elif unit == "times":
+        found, words = (found.inverse(), "times lower") if value < 1 else (found, "times higher")
+    elif unit == "points":
+        found, words = (found.times(-1), "points lower") if value < 0 else (found, "points higher")
     write = {"points": "{:.1f}".format, "relative difference": "{:.2g}".format}.get(unit, digits)
-    number, words = (
-        write(found.value),
-        f"{unit} {'lower' if lower else 'higher'}" if unit in ("times", "points") else unit,
-    )
-    if unit in AS and number == "1":
-        number, words = "", AS[unit]
-    elif unit == "relative difference" and not value:
-        number = "no"
+    number = "no" if unit == "relative difference" and not value else write(found.value)
     interval = "" if found.low is None or found.high is None else f"{write(found.low)} to {write(found.high)}"
-    return f"{number} {words}".strip(), interval
+    if unit in AS and number == "1":
+        return AS.get(words, AS[unit]), interval
+    return f"{number} {words}", interval
 
 
 def sentence(row: Mapping[str, Any]) -> str:

@@ -170,16 +170,16 @@ def _measured(group: Group, collected: Collected) -> dict[str, Any]:
 def _effect(kind: Speed, found: Compared | None, row: Row) -> dict[str, Any]:
     """The effect with its interval, in its unit; what it says about the workers; and the worse of the two flags."""
     ratio = found.ratio if found else None
-    if found is None or ratio is None:
-        return {"flag": worst([row["flag"], found.flag if found else ""])}
-    effect = ratio.inverse() if kind.slower else ratio
+    effect = ratio.inverse() if ratio and kind.slower else ratio
     made = {
-        "effect": effect.value, "low": effect.low, "high": effect.high, "unit": AS_LONG if kind.slower else AS_FAST,
-        "pairs": ratio.n, "outliers": ratio.outliers, "flag": worst([row["flag"], found.flag]),
+        "effect": effect and effect.value, "low": effect and effect.low, "high": effect and effect.high,
+        "unit": (AS_LONG if kind.slower else AS_FAST) if effect else "",
+        "pairs": effect and effect.n, "outliers": effect and effect.outliers,
+        "flag": worst([row["flag"], found.flag if found else ""]),
     }  # fmt: skip
-    if row["kind"] in ("strong", "weak", "break-even"):
+    if ratio and row["kind"] in ("strong", "weak", "break-even"):
         made["efficiency"] = ratio.value / row["workers"]
-    if row["kind"] in ("strong", "break-even") and row["step_s"]:
+    if ratio and row["kind"] in ("strong", "break-even") and row["step_s"]:
         made["work_s"] = row["step_s"] * ratio.value / row["workers"]
     return made
 
