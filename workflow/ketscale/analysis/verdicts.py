@@ -61,12 +61,11 @@ def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
     return [found.get(number) for number in range(len(decide))]
 
 
-def ratios(found: Sequence[Compared], within: float = WORTH) -> list[tuple[str, str]]:
+def ratios(found: Sequence[Compared]) -> list[tuple[str, str]]:
     """The verdicts on the speedups of one study, in their order, and why one cannot be told."""
-    able = [
-        partial(of_ratio, each.ratio, within=within) for each in found if each.ratio and not undecided(each)
-    ]
-    words = iter(holm(able))
+    words = iter(
+        holm([partial(of_ratio, each.ratio) for each in found if each.ratio and not undecided(each)])
+    )
     return [undecided(each) or (next(words) or CANNOT_TELL, "") for each in found]
 
 
