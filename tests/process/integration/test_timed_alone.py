@@ -151,4 +151,4 @@ def test_more_threads_than_cores_are_marked_and_decide_no_speed(tmp_path, digits
         "quiet": False,
         "least_step_s": None,
     }
-    assert points.usable([row]) == ([row], points.BUSY) and points.BUSY in points.BUSY_RATIOS
+    assert points.usable([row]) == ([row], points.BUSY) and points.BUSY in points.HOLLOW_RATIOS

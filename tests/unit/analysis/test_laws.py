@@ -38,14 +38,6 @@ def test_parameters_are_within_their_intervals_as_often_as_they_should(case: str
         assert least <= sum(found[i].low <= true <= found[i].high for found in fits) <= most
 
 
-def test_karp_and_flatt_recover_amdahls_serial_fraction() -> None:
-    for serial in (0.0, 0.1, 1.0):
-        for workers in (2, 64):
-            speedup = 1 / (serial + (1 - serial) / workers)
-            assert laws.karp_flatt(speedup, workers) == pytest.approx(serial, abs=1e-12)
-    assert laws.karp_flatt(1.0, 1) is None
-
-
 def test_a_law_needs_points_that_can_contradict_it() -> None:
     assert laws.fit(AMDAHL, (1, 2), [[1.0, 0.5]]) == () == laws.fit(USL, (1, 2, 4), [[1.0, 0.5, 0.25]])
     assert laws.fit(AMDAHL, (1, 2, 4), []) == ()

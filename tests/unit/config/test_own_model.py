@@ -10,7 +10,6 @@ import pytest
 import yaml
 
 from ketscale import analysis
-from ketscale.analysis.kinds import speed
 from ketscale.config import Config, FileModel
 from ketscale.errors import UserError
 from ketscale.grid import config_hash
@@ -144,16 +143,6 @@ def test_a_model_has_the_sizes_and_the_simulator_that_its_constructor_names(
     else:
         with pytest.raises(UserError, match=said):
             model(text, folder, **axes)
-
-
-def test_a_change_of_one_setting_is_named(folder: Path) -> None:
-    made = given(folder)
-    made["models"]["wide"] = {**BLOCK, "spread": 1.0}
-    made["studies"]["s"]["points"][0]["model"] = ["ring", "wide"]
-    config = analysis.of(made)
-    wide = next(run for run in config.runs if run.model == "wide")
-    assert config.studies[0].runs[0].model == "ring"
-    assert speed.change(config, config.studies[0], wide) == "spread 0.2 → 1"
 
 
 def test_dropout_is_for_models_that_name_it(folder: Path) -> None:

@@ -29,19 +29,18 @@ def answer(
     compared = [row for row in made if row.get("verdict")]
     known = [row for row in compared if row.get("effect") is not None]
     runs = [row for group in collected.groups(study) for row in group]
-    preface = ""
+    text = ""
     if whole := [row for row in compared if row.get("row") == "data sets"]:
         (lead,) = whole
     elif known:
         lead = kind.lead(known)
-        preface = kind.preface(list(made), lead)
     elif compared:
         lead = compared[0]
     elif runs and all(map(failed, runs)):
-        lead, preface = {"verdict": verdicts.FAILED}, f"Failed: all {len(runs)} runs."
+        lead, text = {"verdict": verdicts.FAILED}, f"Failed: all {len(runs)} runs."
     else:
-        lead, preface = {"verdict": verdicts.MISSING}, "Missing: there is nothing to compare yet."
-    text = capital(preface + (sentence(lead) if compared else ""))
+        lead, text = {"verdict": verdicts.MISSING}, "Missing: there is nothing to compare yet."
+    text = text or capital(sentence(lead))
     counts = Counter(row["verdict"] for row in compared if not row.get("row"))
     if counts.total() > 1:
         listed = (f"{counts[word]} {word}" for word in verdicts.MEANINGS if counts[word])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 
 from ketscale.analysis.comparison import Times
 from ketscale.analysis.points import Group, Point, Row, point, point_of
@@ -51,6 +51,8 @@ class Collected:
         points: dict[Point, list[Row]] = {}
         for row in rows:
             points.setdefault(point(row), []).append(row)
+        for group in points.values():
+            group.sort(key=itemgetter("seed"))
         return cls(config, points, (*comparisons,), records, Times(points), why or {}, baselines or {})
 
     @cached_property

@@ -13,11 +13,11 @@ from typing import Any
 from ketscale.analysis import metrics, verdicts
 from ketscale.analysis.columns import Trained, code
 from ketscale.analysis.comparability import Key, hindrance, tested, times
-from ketscale.analysis.comparison import FAILED, LEAST, STEP, Compared, hull, logs, paired, pooled
+from ketscale.analysis.comparison import STEP, by_seed, logs, pooled, speedup
 from ketscale.analysis.heavy import pd
-from ketscale.analysis.intervals import FEWEST
-from ketscale.analysis.kinds.selection import side
-from ketscale.analysis.points import BOUNDED, Group, median, mostly_failed, point_of, usable, worst
+from ketscale.analysis.kinds.selection import Comparison, Configuration
+from ketscale.analysis.kinds.speed import AS_LONG
+from ketscale.analysis.points import median, point_of, usable
 from ketscale.config import Settings
 from ketscale.errors import UserError
 from ketscale.grid import POINT, RECORDS, RUNS, Run
@@ -61,7 +61,7 @@ def compare(a: Path, b: Path, threshold: float) -> dict[str, Any]:
     # The runs are sorted, their seeds last.
     points = [[*group] for _, group in groupby(pairs, lambda pair: point_of(pair[0].settings.run))]
     used = [[usable(one.row for one in side) for side in zip(*point, strict=True)] for point in points]
-    least = pooled(logs(_seconds(new), _seconds(old)) for (old, one), (new, two) in used if not one + two)
+    least = pooled(logs(by_seed(new), by_seed(old)) for (old, one), (new, two) in used if not one + two)
     rows = [row for point in points for row in _rows(point, least, threshold)]
     words = iter(verdicts.holm([row["decide"] for row in rows if not row["known"]]))
     for row in rows:
@@ -138,43 +138,32 @@ def _rows(point: Sequence[Pair], least: float, threshold: float) -> Iterator[Row
 
 def _step(point: Sequence[Pair], mixed: str, least: float, threshold: float) -> Row:
     """The change of a step's time, from the runs that the report would use and with their bounds."""
-    sides = [[one.row for one in side] for side in zip(*point, strict=True)]
-    (ours, other), (theirs, flag) = map(usable, sides)
-    bounds = [(STEP, STEP), *([(LEAST, STEP), (STEP, LEAST)] if BOUNDED in (flag, other) else [])]
-    ratio = hull([paired(_seconds(theirs, one), _seconds(ours, two), least) for one, two in bounds])
-    flag = FAILED if any(map(mostly_failed, sides)) else worst((flag, other and f"{other} reference"))
-    known = verdicts.undecided(Compared(ratio, flag, mixed))
-    a, b = (median(row[STEP] for row in rows) for rows in (ours, theirs))
-    words = {"above": verdicts.SLOWER, "below": verdicts.FASTER}
-    decide = partial(verdicts.of_ratio, ratio, within=threshold, **words)  # type: ignore
-    ends = {**(vars(ratio) if ratio else {}), "unit": "times as long"}
-    return {"measure": STEP, "a": a, "b": b, **ends, "known": known, "decide": decide}
+    ours, theirs = ([one.row for one in side] for side in zip(*point, strict=True))
+    found = speedup(theirs, ours, least, lambda *_: mixed)
+    a, b = (median(row[STEP] for row in usable(rows)[0]) for rows in (ours, theirs))
+    decide = partial(verdicts.of_ratio, found.ratio, within=threshold)  # type: ignore[arg-type]
+    ends = {**(vars(found.ratio.inverse()) if found.ratio else {}), "unit": AS_LONG}
+    return {"measure": STEP, "a": a, "b": b, **ends, "known": verdicts.undecided(found), "decide": decide}
 
 
 def _metric(point: Sequence[Pair], mixed: str) -> Row | None:
     """The change of the headline metric on test data; None without one, or if no value of it is better."""
     metric = point[0][0].settings.family.headline
     ours, theirs = (metrics.scored((one.record for one in side), metric) for side in zip(*point, strict=True))
-    effect = metrics.difference(theirs, ours, metric)
+    first, second = (
+        Configuration((), (), metric, ("", ""), "", tests, (), None, None) for tests in (ours, theirs)
+    )
+    change = Comparison(second, first).judge()
+    effect = change.effect()
     if not metric.better or not effect:
         return None
-    ratio = metrics.is_ratio(theirs, ours, metric)
-    unit, factor = ("times", 1) if ratio else ("points", 100) if metric.is_share else (metric.unit, 1)
-
-    def decide(level: float) -> str | None:
-        found = metrics.difference(theirs, ours, metric, level)
-        return side(found and found.times(factor), unit, metric)
-
-    few = (verdicts.CANNOT_TELL, verdicts.FEW) if effect.n < FEWEST else None
+    known = (verdicts.NOT_COMPARABLE, mixed) if mixed else (change.verdict, change.why)
     a, b = (getattr(metrics.estimate(side, metric), "value", None) for side in (ours, theirs))
-    known, ends = (verdicts.NOT_COMPARABLE, mixed) if mixed else few, vars(effect.times(factor))
-    return {"measure": metric.name, "a": a, "b": b, **ends, "unit": unit, "known": known, "decide": decide}
+    return {
+        "measure": metric.name, "a": a, "b": b, **vars(effect), "unit": change.unit,
+        "known": known if known[0] else None, "decide": change.decide,
+    }  # fmt: skip
 
 
 def _key(one: Trained) -> Key:
     return tuple({**dict(times(one.row)), **dict(tested(one.row))}.items())
-
-
-def _seconds(rows: Group, column: str = STEP) -> dict[int, float]:
-    """The times of a step by seed: as measured, or the least that they can be alone."""
-    return {row["seed"]: (None if row["quiet"] else row[column]) or row[STEP] for row in rows}

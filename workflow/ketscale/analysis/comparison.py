@@ -7,7 +7,7 @@ estimated on the logarithm from pairs of runs of one seed; pairs that are outlie
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import combinations
@@ -15,7 +15,7 @@ from typing import Any
 
 from ketscale.analysis import comparability
 from ketscale.analysis.intervals import FEWEST, Estimate, inliers, spread, typical
-from ketscale.analysis.points import BOUNDED, Group, Point, mostly_failed, usable, worst
+from ketscale.analysis.points import BOUNDED, REFERENCE, Group, Point, mostly_failed, usable, worst
 from ketscale.grid import BACKENDS, POINT
 
 # Times of single runs are not told apart below this ratio, whatever the spread over few seeds.
@@ -49,38 +49,21 @@ class Times:
     points: Mapping[Point, Group]
 
     def speedup(self, of: Group, over: Group) -> Compared:
-        """How many times as fast the runs `of` are as `over`: t_over / t_of of the typical run, paired by seed.
-
-        of, over: all rows of one point each.
-        """
-        (ours, flag), (theirs, other) = usable(of), usable(over)
-        flags = flag, other
-        flag = worst((flag, other and f"{other} reference"))
-        flag = FAILED if any(map(mostly_failed, (of, over))) else flag
-        if not ours or not theirs:
-            return Compared(None, flag)
-        hosts = tuple(dict.fromkeys(row["hardware"] for row in (*theirs, *ours)))
-        if why := apart(ours, theirs):
-            return Compared(None, flag, why, hosts)
-        if not _varied(ours, theirs):
-            return Compared(Estimate(1.0, 1.0, 1.0, len(ours)), flag, "", hosts)  # a point beside itself
-        sides = [(STEP, STEP), (LEAST, STEP), (STEP, LEAST)] if BOUNDED in flags else [(STEP, STEP)]
-        found = [paired(_by_seed(theirs, one), _by_seed(ours, other), self.least) for one, other in sides]
-        return Compared(hull(found), flag, "", hosts)
+        """How many times as fast the runs `of` are as `over`, if they can be compared; see the function `speedup`."""
+        return speedup(of, over, self.least, apart)
 
     def typical(self, group: Group) -> Compared:
         """The time of a step of the typical run of a point, in seconds."""
-        ours, flag = usable(group)
-        why = comparability.hindrance(comparability.times(row) for row in ours)
-        hosts = tuple(dict.fromkeys(row["hardware"] for row in ours))
-        if not ours or why:
+        used, flag = usable(group)
+        why = comparability.hindrance(comparability.times(row) for row in used)
+        hosts = tuple(dict.fromkeys(row["hardware"] for row in used))
+        if not used or why:
             return Compared(None, flag, why, hosts)
         least = self.least / math.sqrt(2)  # of one time, not of a ratio of two
-        found = [
-            paired(seconds, dict.fromkeys(seconds, 1.0), least)
-            for seconds in (_by_seed(ours, STEP), *([_by_seed(ours, LEAST)] if flag == BOUNDED else []))
-        ]
-        return Compared(hull(found), flag, "", hosts)
+        sides = [by_seed(used, column) for column in ((STEP, LEAST) if flag == BOUNDED else (STEP,))]
+        return Compared(
+            hull([paired(side, dict.fromkeys(side, 1.0), least) for side in sides]), flag, "", hosts
+        )
 
     @cached_property
     def least(self) -> float:
@@ -94,7 +77,7 @@ class Times:
             used, flag = usable(group)
             if len(used) >= FEWEST and not flag and len({row["hardware"] for row in used}) == 1:
                 work = tuple(used[0][name] for name in POINT if name not in _LAYOUTS)
-                groups.setdefault((*work, used[0]["hardware"]), []).append(_by_seed(used))
+                groups.setdefault((*work, used[0]["hardware"]), []).append(by_seed(used))
         return pooled(logs(*two) for found in groups.values() for two in combinations(found, 2))
 
 
@@ -104,9 +87,30 @@ def pooled(samples: Iterable[Sequence[float]]) -> float:
     return max(RESOLUTION, found[len(found) // 10] if found else 0.0)
 
 
+def speedup(of: Group, over: Group, least: float, apart: Callable[[Group, Group], str]) -> Compared:
+    """How many times as fast the runs `of` are as `over`: t_over / t_of of the typical run, paired by seed.
+
+    of, over: all rows of one point each; beside itself it is 1. least: as of `Times.least`. apart: why their usable runs
+    cannot be compared, in words.
+    """
+    (ours, flag), (theirs, other) = usable(of), usable(over)
+    said = worst((flag, other and other + REFERENCE))
+    said = FAILED if any(map(mostly_failed, (of, over))) else said
+    if not ours or not theirs:
+        return Compared(None, said)
+    hosts = tuple(dict.fromkeys(row["hardware"] for row in (*theirs, *ours)))
+    if why := apart(ours, theirs):
+        return Compared(None, said, why, hosts)
+    if of is over:
+        return Compared(Estimate(1.0, 1.0, 1.0, len(ours)), said, "", hosts)
+    sides = [(STEP, STEP), *([(LEAST, STEP), (STEP, LEAST)] if BOUNDED in (flag, other) else [])]
+    found = [paired(by_seed(theirs, one), by_seed(ours, two), least) for one, two in sides]
+    return Compared(hull(found), said, "", hosts)
+
+
 def apart(ours: Group, theirs: Group) -> str:
     """Why the usable runs of two points cannot be compared, in words; '' if they can."""
-    varied = _varied(ours, theirs)
+    varied = {name for name in POINT if ours[0][name] != theirs[0][name]}
     if BACKENDS[ours[0]["backend"]].device != BACKENDS[theirs[0]["backend"]].device:
         varied.add("device")
     own = [comparability.hindrance(comparability.times(row) for row in side) for side in (ours, theirs)]
@@ -138,11 +142,6 @@ def hull(found: Sequence[Estimate | None]) -> Estimate | None:
     return replace(first, low=min([first.low, *ends]), high=max([first.high, *ends]))
 
 
-def _by_seed(rows: Group, column: str = STEP) -> dict[int, float]:
+def by_seed(rows: Group, column: str = STEP) -> dict[int, float]:
     """The times of a point by seed: as measured, or the least that they can be alone."""
     return {row["seed"]: (None if row["quiet"] else row[column]) or row[STEP] for row in rows}
-
-
-def _varied(ours: Group, theirs: Group) -> set[str]:
-    """The axes in which two points differ."""
-    return {name for name in POINT if ours[0][name] != theirs[0][name]}

@@ -66,15 +66,10 @@ def typical(values: Sequence[float], least: float = 0.0) -> Estimate | None:
         return Estimate(centre, None, None, n)
     free = n >= FREE_FROM
     half = exceeded((1 - LEVEL) / 2, n - 1) * max(least, 0.0 if free else spread(kept)) / math.sqrt(n)
-    # The shown median is inside in any case.
-    below = _below(n) if free else (n - 1) // 2
+    # As many lie below the interval of a median as the sign test allows; the shown median is inside in any case.
+    below = math.floor(float(special.bdtrik((1 - LEVEL) / 2, n, 0.5))) if free else (n - 1) // 2
     low, high = min(centre - half, kept[below]), max(centre + half, kept[-1 - below])
     return Estimate(centre, low, high, n, outliers)
-
-
-def _below(n: int) -> int:
-    """How many of n values lie below the interval of their median, as many as the sign test allows."""
-    return math.floor(float(special.bdtrik((1 - LEVEL) / 2, n, 0.5)))
 
 
 def spread(values: Sequence[float]) -> float:

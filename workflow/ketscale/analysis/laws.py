@@ -15,7 +15,7 @@ from ketscale.analysis import comparability
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.heavy import np, optimize, pd, special
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded, typical
-from ketscale.analysis.points import Group, Row, line_of, point, serial, usable, value_of, workers
+from ketscale.analysis.points import Group, Row, line_of, point, serial, usable, workers
 from ketscale.grid import BACKENDS, Study, layout
 
 # What the points of a fit share, and what the rows of a fit and its line in speed.csv have in common.
@@ -46,11 +46,6 @@ def gustafson(p: Any, serial: float) -> Any:
 def usl(p: Any, contention: float, coherency: float) -> Any:
     """S = p / (1 + sigma (p - 1) + kappa p (p - 1)), the universal scalability law (Gunther, Proc. CMG 1993, 1035)."""
     return p / (1 + contention * (p - 1) + coherency * p * (p - 1))
-
-
-def karp_flatt(speedup: float, workers: int) -> float | None:
-    """Experimental serial fraction e = (1/S - 1/p) / (1 - 1/p) (Karp & Flatt 1990); None for p = 1."""
-    return None if workers == 1 else (1 / speedup - 1 / workers) / (1 - 1 / workers)
 
 
 AMDAHL = Law("Amdahl", ("serial fraction",), amdahl, 1.0)
@@ -128,33 +123,22 @@ def exponents(axis: str, study: Study, collected: Collected) -> Iterator[dict[st
     """The exponent by which the step of each line grows with a size; nothing where one exponent does not describe the line, or
     too few sizes could contradict it.
     """
-    lines: dict[tuple[Any, ...], list[Group]] = {}
+    lines: dict[tuple[Any, ...], dict[float, Group]] = {}
     for group in collected.groups(study):
-        lines.setdefault(line_of(axis, group, collected.config), []).append(group)
+        lines.setdefault(line_of(axis, group[0], collected.config), {})[float(group[0][axis])] = group
     for groups in lines.values():
-        sound = {
-            value_of(axis, group, collected.config): times for group in groups if (times := _sound(group))
-        }
-        used = [row for group in groups for row in usable(group)[0]]
-        seeds = sorted(set.intersection(*map(set, sound.values()))) if sound else []
-        if (
-            len(sound) < FEWEST
-            or not seeds
-            or comparability.hindrance(comparability.times(row, ("size",)) for row in used)
-        ):
+        sizes, times = _joined(groups, "size")
+        if len(sizes) < FEWEST:
             continue
-        at = np.log(np.array(sorted(sound)))
-        found, p_value = slope(
-            at, np.log(np.array([[sound[size][seed] for size in sorted(sound)] for seed in seeds]))
-        )
+        found, p_value = slope(np.log(np.array(sizes)), np.log(np.array(times)))
         if found.low is None or p_value is None or p_value < 1 - LEVEL:
             continue
-        first = groups[0][0]
+        first = next(iter(groups.values()))[0]
         yield {
             **{name: first[name] for name in ("workload", "model", "batch", "simulator", "layout", "protocol", "hardware", "code")},
-            "point": f"{first['model']}, {first['simulator']}", "series": f"{min(sound):g} to {max(sound):g} {axis}",
+            "point": f"{first['model']}, {first['simulator']}", "series": f"{sizes[0]:g} to {sizes[-1]:g} {axis}",
             "law": "power", "parameter": "exponent", "effect": found.value, "low": found.low, "high": found.high,
-            "n": found.n, "points": len(sound),
+            "n": found.n, "points": len(sizes),
         }  # fmt: skip
 
 
@@ -165,39 +149,41 @@ def of_study(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     threads.
     """
     weak = study.kind == "weak"
-    series: dict[tuple[Any, ...], dict[int, Group]] = {}
+    series: dict[tuple[Any, ...], dict[float, Group]] = {}
     for group in collected.groups(study):
         first = group[0]
-        # Each row of weak scaling has a batch of its own.
-        alike = (*(first[name] for name in SAME), weak or first["batch"], series_of(first["layout"]))
-        series.setdefault(alike, {})[size_of(first["layout"])] = group
+        # A larger batch may need a larger model, and the law is of a fixed share of work.
+        if not (weak and collected.config.family(first["workload"]).work):
+            # Each row of weak scaling has a batch of its own.
+            alike = (*(first[name] for name in SAME), weak or first["batch"], series_of(first["layout"]))
+            series.setdefault(alike, {})[size_of(first["layout"])] = group
     for groups in series.values():
         first = next(iter(groups.values()))[0]
-        if weak and collected.config.family(first["workload"]).work:
-            continue  # A larger batch needs a larger model there, and the law is of a fixed share of work.
         share = first["batch"] // workers(first["layout"]) if weak else first["batch"]
         alone = collected.points.get(point({**first, "layout": serial(first["backend"]), "batch": share}))
-        if (
-            1 not in groups
-            and alone
-            and (first["threads"] == 1 or not BACKENDS[first["backend"]].several_ranks)
-        ):
-            groups[1] = alone
-        found = {count: _sound(groups[count]) for count in sorted(groups)}
-        found = {count: times for count, times in found.items() if times}
-        used = [row for count in found for row in usable(groups[count])[0]]
-        if comparability.hindrance(comparability.times(row, ("layout",)) for row in used):
-            continue
-        seeds = sorted(set.intersection(*map(set, found.values()))) if found else []
-        times = [[found[count][seed] for count in found] for seed in seeds]
+        if alone and (first["threads"] == 1 or not BACKENDS[first["backend"]].several_ranks):
+            groups.setdefault(1, alone)
+        counts, times = _joined(groups, "layout")
         named = {name: first[name] for name in (*SAME, "hardware", "code")} | {
             "batch": None if weak else first["batch"],
-            "series": series_of(first["layout"]), "points": len(found),
+            "series": series_of(first["layout"]), "points": len(counts),
         }  # fmt: skip
         for law in LAWS[study.kind]:
-            for name, each in zip(law.parameters, fit(law, [*found], times), strict=False):
+            for name, each in zip(law.parameters, fit(law, counts, times), strict=False):
                 ends = {"effect": each.value, "low": each.low, "high": each.high, "n": each.n}
                 yield {**named, "law": law.name, "parameter": name, **ends}
+
+
+def _joined(groups: Mapping[float, Group], varied: str) -> tuple[list[float], list[list[float]]]:
+    """Where the points are (m,) that can be fitted, in order, and their times (n, m), a row for each seed that all of them
+    have; none where their runs, which differ in the axis `varied`, cannot be compared.
+    """
+    found = {at: times for at in sorted(groups) if (times := _sound(groups[at]))}
+    used = [row for at in found for row in usable(groups[at])[0]]
+    if not found or comparability.hindrance(comparability.times(row, (varied,)) for row in used):
+        return [], []
+    seeds = sorted(set.intersection(*map(set, found.values())))
+    return [*found] if seeds else [], [[times[seed] for times in found.values()] for seed in seeds]
 
 
 def _sound(rows: Group) -> dict[int, float]:

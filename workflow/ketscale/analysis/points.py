@@ -18,18 +18,14 @@ Row = Mapping[str, Any]
 Point = tuple[Any, ...]
 Group = Sequence[Row]
 
-# Flags of a point whose ratios are from a busy machine: the point itself was busy, or its baseline.
-BUSY, TIMED_OUT = "busy", "timed_out"
-BUSY_RATIOS = (BUSY, "busy reference")
-# ... and of one whose ratios decide nothing: protocols that are not timed share the machine among themselves.
-SHARED_RATIOS = (*BUSY_RATIOS, "untimed", "untimed reference")
-# The flag of a point whose runs are not comparable, so that they have no median.
-MIXED = "mixed"
-# The flag of a point some of whose times are from a busy machine, but within known bounds.
-BOUNDED = "bounded"
+# Flags of a point, and of its ratios, with this after them if the other point has it. On a busy machine; some times on one,
+# but within known bounds; no seed ended within the time of its protocol; a protocol that is not timed, whose runs share the
+# machine; runs that are not comparable, so that they have no median.
+BUSY, BOUNDED, TIMED_OUT, UNTIMED, MIXED = "busy", "bounded", "timed_out", "untimed", "mixed"
+REFERENCE = " reference"
 # Flags of a point whose own time is hollow in figures and left out of fits, and of one whose ratios are hollow.
 HOLLOW = (BUSY, TIMED_OUT)
-HOLLOW_RATIOS = (*HOLLOW, *(f"{flag} reference" for flag in HOLLOW))
+HOLLOW_RATIOS = (*HOLLOW, *(flag + REFERENCE for flag in HOLLOW))
 
 
 def worst(flags: Iterable[str]) -> str:
@@ -82,7 +78,7 @@ def usable(rows: Iterable[Row]) -> tuple[list[Row], str]:
     if finished and not quiet:
         return finished, BUSY
     if not all(row["timed"] for row in quiet):
-        return quiet, "untimed"
+        return quiet, UNTIMED
     return quiet, TIMED_OUT if quiet and not completed else ""
 
 
@@ -104,9 +100,8 @@ def mostly_failed(rows: Group) -> bool:
 
 def size_words(config: Config, workload: str, size: str) -> str:
     """A size in words, such as '4 qubits, 3 circuit layers'; empty for a classical model."""
-    axes = config.family(workload).sizes
-    values = decode(axes, size)
-    return ", ".join(counted(values[axis.name], axis) for axis in axes if values[axis.name])
+    values = decode(config.family(workload).sizes, size)
+    return ", ".join(axis_words(config, values, values))
 
 
 def counted(value: float, axis: SizeAxis) -> str:
@@ -119,16 +114,14 @@ def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> p
 
     Where the model is among them, it stands for whatever every model has one value of.
     """
-    axes, left_out = size_axes(config), {*but}
-    every = [part for name in POINT for part in (axes if name == "size" else [name])]
     # A classical model has the simulator none, which its name implies.
     known = points.assign(simulator=points["simulator"].where(points["simulator"] != "none"))
-    several = [name for name in every if known[name].nunique() > 1]
+    several = [name for name in axis_names(config) if known[name].nunique() > 1]
     # A protocol that follows from all the others, such as fewer steps at a larger batch, tells nothing apart.
     rest = [name for name in several if name != "protocol"]
     if rest and "protocol" in several and known.groupby(rest, dropna=False)["protocol"].nunique().max() == 1:
         several = rest
-    varied = [name for name in several if name not in left_out]
+    varied = [name for name in several if name not in {*but}]
     if "model" in varied:
         differing = known.groupby("model")[varied].nunique().max() > 1
         varied = [name for name in varied if name == "model" or differing[name]]
@@ -138,19 +131,21 @@ def variants(points: pd.DataFrame, config: Config, but: Iterable[str] = ()) -> p
 
 def axis_words(config: Config, row: Mapping[Any, Any], names: Iterable[str]) -> list[str]:
     """The values that a row has of some axes, each in words."""
-    axes, words = size_axes(config), []
-    for name in names:
-        value = row[name]
-        if value is None or value != value:
-            continue
-        if name in axes:
-            # A classical model has no size.
-            words += [counted(value, axes[name])] if value else []
-        else:
-            words.append(
-                where(value) if name == "layout" else f"batch {value:,.0f}" if name == "batch" else str(value)
-            )
-    return words
+    axes = size_axes(config)
+    # A classical model has no size, or 0.
+    values = {name: row[name] for name in names if row[name] == row[name] and row[name] not in (None, 0)}
+    return [
+        counted(value, axes[name]) if name in axes
+        else where(value) if name == "layout"
+        else f"batch {value:,.0f}" if name == "batch"
+        else str(value)
+        for name, value in values.items()
+    ]  # fmt: skip
+
+
+def axis_names(config: Config) -> list[str]:
+    """The axes of points, with each size axis in place of the size."""
+    return [part for name in POINT for part in (size_axes(config) if name == "size" else [name])]
 
 
 def size_axes(config: Config) -> dict[str, SizeAxis]:
@@ -163,18 +158,11 @@ def axis_of(config: Config, run: Run, name: str) -> Any:
     return getattr(run, name) if hasattr(run, name) else config.sizes(run).get(name)
 
 
-def value_of(axis: str, group: Group, config: Config) -> float:
-    """The point's value of the axis of a sweep: its batch, or a size."""
-    return float(group[0][axis] if axis in POINT else config.sizes(Run.of(group[0]))[axis])
-
-
-def line_of(axis: str, group: Group, config: Config) -> tuple[Any, ...]:
-    """What the points of a line share. A larger batch may need a larger model; then the two grow together."""
-    first, sizes = group[0], config.sizes(Run.of(group[0]))
-    tied = config.family(first["workload"]).work is not None
-    fixed = {name: first[name] for name in POINT if name not in ("size", "batch", "protocol")}
-    fixed |= sizes | {"batch": None if tied else first["batch"]}
-    return tuple((name, value) for name, value in fixed.items() if name != axis)
+def line_of(axis: str, row: Row, config: Config) -> tuple[Any, ...]:
+    """What the points of a line along an axis share. A larger batch may need a larger model; then the two grow together."""
+    tied = config.family(row["workload"]).work is not None
+    grows = (axis, "protocol", *(["batch"] if tied else []))
+    return tuple((name, row[name]) for name in axis_names(config) if name not in grows)
 
 
 def metrics(config: Config) -> tuple[str, ...]:

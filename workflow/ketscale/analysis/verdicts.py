@@ -10,10 +10,9 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from ketscale.analysis import comparison
+from ketscale.analysis import comparison, points
 from ketscale.analysis.comparison import Compared
 from ketscale.analysis.intervals import FEWEST, LEVEL, Estimate, exceeded
-from ketscale.analysis.points import SHARED_RATIOS
 
 # A factor that is nearer to 1 is no reason to use more cores, or another simulator.
 WORTH = 1.05
@@ -62,13 +61,10 @@ def holm(decide: Sequence[Callable[[float], str | None]]) -> list[str | None]:
     return [found.get(number) for number in range(len(decide))]
 
 
-def ratios(
-    found: Sequence[Compared], above: str = FASTER, below: str = SLOWER, within: float = WORTH
-) -> list[tuple[str, str]]:
+def ratios(found: Sequence[Compared], above: str = FASTER, below: str = SLOWER) -> list[tuple[str, str]]:
     """The verdicts on the ratios of one study, in their order, and why one cannot be told."""
-    able = [partial(of_ratio, each.ratio, above=above, below=below, within=within)
-            for each in found if each.ratio and not undecided(each)]  # fmt: skip
-    words = iter(holm(able))
+    able = [each.ratio for each in found if each.ratio and not undecided(each)]
+    words = iter(holm([partial(of_ratio, ratio, above=above, below=below) for ratio in able]))
     return [undecided(each) or (next(words) or CANNOT_TELL, "") for each in found]
 
 
@@ -88,7 +84,7 @@ def undecided(found: Compared) -> tuple[str, str] | None:
     """The verdict on a comparison that decides nothing, and why; None if its interval may decide."""
     if found.why:
         return NOT_COMPARABLE, found.why
-    if found.flag in SHARED_RATIOS:
+    if found.flag.removesuffix(points.REFERENCE) in (points.BUSY, points.UNTIMED):
         return CANNOT_TELL, BUSY
     if found.flag == comparison.FAILED:
         return FAILED, MOST_FAILED

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from ketscale.analysis.intervals import Estimate
 from ketscale.config import Config
 from ketscale.grid import BACKENDS, layout
 from ketscale.words import counted, spelled
@@ -58,24 +58,19 @@ def amount(value: float, low: float | None, high: float | None, unit: str) -> tu
     A factor below one is that of the opposite: 0.5 times as fast is 2 times as long, and -2 points are 2 points lower.
     """
     low, high = (None if end is None or end != end else end for end in (low, high))
+    found, words = Estimate(value, low, high, 0), unit
     if unit in OPPOSITE and value < 1:
-        return amount(1 / value, high and 1 / high, low and 1 / low, OPPOSITE[unit])
-    if unit in AS and digits(value) == "1":
-        unit, value = AS[unit], math.nan
-    lower = False
-    if unit == "times" and value < 1:
-        value, low, high, lower = 1 / value, high and 1 / high, low and 1 / low, True
-    elif unit == "points" and value < 0:
-        value, low, high, lower = -value, high and -high, low and -low, True
-    words = {
-        "times": "times lower" if lower else "times higher",
-        "points": "points lower" if lower else "points higher",
-    }
-    form = (lambda number: f"{number:.1f}") if unit == "points" else digits
-    form = (lambda number: f"{number:.2g}") if unit == "relative difference" else form
-    interval = "" if low is None or high is None else f"{form(low)} to {form(high)}"
-    number = "" if math.isnan(value) else "no" if unit == "relative difference" and not value else form(value)
-    return f"{number} {words.get(unit, unit)}".strip(), interval
+        found, words = found.inverse(), OPPOSITE[unit]
+    elif unit == "times":
+        found, words = (found.inverse(), "times lower") if value < 1 else (found, "times higher")
+    elif unit == "points":
+        found, words = (found.times(-1), "points lower") if value < 0 else (found, "points higher")
+    write = {"points": "{:.1f}".format, "relative difference": "{:.2g}".format}.get(unit, digits)
+    number = "no" if unit == "relative difference" and not value else write(found.value)
+    interval = "" if found.low is None or found.high is None else f"{write(found.low)} to {write(found.high)}"
+    if unit in AS and number == "1":
+        return AS.get(words, AS[unit]), interval
+    return f"{number} {words}", interval
 
 
 def sentence(row: Mapping[str, Any]) -> str:

@@ -28,7 +28,7 @@ def recommend(config: Config, runs: Sequence[Run], limit_s: float) -> str:
         raise UserError(f"no trial ended; the first says: {next(iter(failed.values()))}")
     order = sorted(steps, key=lambda run: statistics.median(steps[run].values()))
     ratios = [paired(steps[run], steps[order[0]], RESOLUTION) for run in order]
-    found = verdicts.ratios([*map(Compared, ratios[1:])], above=verdicts.SLOWER, below=verdicts.FASTER)
+    found = verdicts.ratios([Compared(each and each.inverse()) for each in ratios[1:]])
     rows = [["simulator", "layout", "step (95 %)", "times as long (95 %)", "verdict"]]
     near = []
     for run, ratio, (word, why) in zip(order, ratios, [("fastest", ""), *found], strict=True):

@@ -14,6 +14,7 @@ from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, mpl, pd, plt
 from ketscale.analysis.wording import listed, modes, unfinished
 from ketscale.config import Metric
+from ketscale.files import csv_of
 from ketscale.words import counted, duration
 
 # Seaborn's "colorblind".
@@ -83,7 +84,8 @@ def files(draw: Callable[[Inputs], tuple[Drawing, pd.DataFrame] | None], inputs:
             figure, data = drawn
             forms = ("svg",) if ending else ("svg", "png")
             made |= {f"{ending}{form}": content for form, content in _saved(figure, forms).items()}
-    return {**made, "csv": columns.csv(data)}
+    known = data.astype(object).where(data.notna(), None)
+    return {**made, "csv": csv_of(columns.rows(known), list(map(str, data)))}
 
 
 def _saved(figure: Drawing, forms: Sequence[str]) -> dict[str, bytes]:

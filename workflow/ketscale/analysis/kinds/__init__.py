@@ -9,6 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import partial
+from itertools import takewhile
+from operator import itemgetter
 from typing import Any
 
 from ketscale.analysis import laws, verdicts
@@ -18,7 +20,7 @@ from ketscale.analysis.kinds import checks, datasets, parity, quality, speed, tr
 from ketscale.analysis.kinds.kind import Figure, Kind, Row
 from ketscale.analysis.kinds.speed import SPEED, Speed
 from ketscale.analysis.points import HOLLOW, point, serial
-from ketscale.analysis.wording import capital, listed, where
+from ketscale.analysis.wording import capital, where
 from ketscale.config import Config, Families, SizeAxis, suggestion
 from ketscale.errors import UserError
 from ketscale.grid import Study, layout
@@ -58,66 +60,36 @@ def wrong(made: Sequence[Row]) -> Row:
     return largest([row for row in made if row["mistake"]] or made)
 
 
-def first(made: Sequence[Row]) -> Row:
-    """The first row."""
-    return made[0]
-
-
 def cheapest(made: Sequence[Row]) -> Row:
     """The next to the cheapest at the smallest of `ERRORS` that a simulator reaches."""
-    able = [row for most in reversed(ERRORS) if (row := _next(made, most))]
-    return able[0] if able else nearest(made)
+    return nearest(next(filter(None, (_as_exact(made, most) for most in reversed(ERRORS))), made))
 
 
-def _next(made: Sequence[Row], most: float) -> Row | None:
-    exact = [row for row in made if row["error"] <= most and row["flag"] not in HOLLOW]
-    return min(exact, key=lambda row: row["effect"], default=None)
-
-
-def winners(made: list[Row], lead: Row) -> str:
-    """What is the fastest."""
-    names = sorted({row["reference"] for row in made if row["reference"]})
-    return f"Fastest: {listed(names)}. The next, " if names else ""
+def _as_exact(made: Sequence[Row], most: float) -> list[Row]:
+    exact = (row for row in made if row["error"] is not None and row["error"] <= most)
+    return [row for row in exact if row["step_s"] and row["flag"] not in HOLLOW]
 
 
 def faster_from(made: list[Row], study: Study, collected: Collected) -> list[str]:
     """From which work per worker on each layout is surely faster than one worker."""
     said, alone = [], {point(row): row["step_s"] for row in made}
-
-    def work(row: Row) -> float | None:
-        """A worker's part of one worker's step, which is known even where the two cannot be compared."""
-        one = alone.get(point({**row, "layout": serial(layout(row["layout"])["backend"])}))
-        return one and one / row["workers"]
-
-    for name in dict.fromkeys(row["layout"] for row in made if row["workers"] > 1):
-        points = ((work(row), row["verdict"]) for row in made if row["layout"] == name)
-        line = sorted((at, verdict) for at, verdict in points if at)
-        sure = len(line)
-        while sure and line[sure - 1][1] == verdicts.FASTER:
-            sure -= 1
-        if sure < len(line) and len(line) > 1:
-            said.append(
-                f"{capital(where(name))}: faster from {duration(line[sure][0])} of work per worker on."
-            )
+    lines: dict[str, list[tuple[float, bool]]] = {}
+    for row in (row for row in made if row["workers"] > 1):
+        # A worker's part of one worker's step is known even where the two cannot be compared.
+        if one := alone.get(point({**row, "layout": serial(layout(row["layout"])["backend"])})):
+            is_faster = row["verdict"] == verdicts.FASTER
+            lines.setdefault(row["layout"], []).append((one / row["workers"], is_faster))
+    for name, line in lines.items():
+        sure = [*takewhile(itemgetter(1), sorted(line, reverse=True))]
+        if sure and len(line) > 1:
+            said.append(f"{capital(where(name))}: faster from {duration(sure[-1][0])} of work per worker on.")
     return said
 
 
 def cheapest_at(made: list[Row], study: Study, collected: Collected) -> list[str]:
     """The cheapest simulator at each error that one reaches."""
-    said = []
-    for most in ERRORS:
-        able = [
-            row
-            for row in made
-            if row["error"] is not None
-            and row["error"] <= most
-            and row["step_s"]
-            and row["flag"] not in HOLLOW
-        ]
-        if able:
-            best = min(able, key=lambda row: row["step_s"])
-            said.append(f"At an error of at most {most:g} the cheapest is {best['point']}.")
-    return said
+    found = {most: min(able, key=itemgetter("step_s")) for most in ERRORS if (able := _as_exact(made, most))}
+    return [f"At an error of at most {most:g} the cheapest is {row['point']}." for most, row in found.items()]
 
 
 def _speed(name: str, faults: checks.Check, figure: Figure, kind: Speed | None = None, **more: Any) -> Kind:
@@ -161,8 +133,7 @@ KINDS = (
         "The time of a step, and the speedup over one worker at the same batch.",
         partial(workers.draw, "speedup over one worker")), notes=faster_from),
     _speed("simulator", checks.several(lambda run, config: run.simulator, "values of simulator", "a list of them"), Figure(
-        "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are left out.", bars.times),
-        preface=winners),
+        "simulator", "Simulators", "Time of one training step with each simulator. Warm-up steps are left out.", bars.times)),
     _speed("changes", checks.changes, Figure(
         "changes", "One change at a time",
         "What one change at a time does to the time of a sample, and whether the first losses remain those of the baseline. "
@@ -182,7 +153,7 @@ LAST = (
     _speed("features", checks.features, Figure(
         "features", "Cached and inline features",
         "The same training with features that are read from the cache, and with the feature network run in every step.",
-        bars.times), preface=winners),
+        bars.times)),
     _speed("mistakes", checks.mistakes, Figure(
         "mistakes", "Misconfigurations",
         "How more ranks come to be slower: the step time with one misconfiguration at a time (orange) and without.",
@@ -211,7 +182,7 @@ LAST = (
         "The mean squared derivative of an expectation value by an angle that it depends on (with uniform weights its "
         "variance), frame potentials of the final states over those of Haar-random ones, and Meyer and Wallach's "
         "entanglement: means over seeds with 95 % intervals. Dotted: random unitaries and states.", probes.draw)),
-    Kind(name="parity", table="speed", rows=parity.rows, faults=checks.parity, lead=first),
+    Kind(name="parity", table="speed", rows=parity.rows, faults=checks.parity, lead=itemgetter(0)),
 )  # fmt: skip
 
 

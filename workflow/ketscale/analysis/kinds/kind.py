@@ -39,7 +39,7 @@ class Kind:
 
     name: used in configs. table: of its rows. rows: of a study, a mapping for each point, with the columns of the table.
     faults: why the runs of a study do not allow its comparison, and what to do. lead: the row that answers the study's
-    question, of those with an effect. preface: what the answer says before that row. notes: what a reader should know besides.
+    question, of those with an effect. notes: what a reader should know besides.
     fits: rows of fits.csv, for a kind of another table. figure: its own; its files have the name of the study. history: whether the epochs of its runs are tabulated too.
     """
 
@@ -48,7 +48,6 @@ class Kind:
     rows: Callable[[Study, Collected], Iterable[Row]]
     faults: Callable[[Study, Config], Iterator[str]]
     lead: Callable[[list[Row]], Row]
-    preface: Callable[[list[Row], Row], str] = lambda rows, lead: ""
     notes: Callable[[list[Row], Study, Collected], Iterable[str]] = lambda rows, study, collected: ()
     fits: Callable[[Study, Collected], Iterable[Row]] = lambda study, collected: ()
     figure: Figure | None = None
