@@ -64,14 +64,14 @@ def _results(axes: Axes, models: pd.DataFrame, metric: Metric, colours: Mapping[
     )
     marks = dict(zip(models["baseline"].dropna(), models["baseline_value"].dropna(), strict=True))
     marks |= {"guessing": models["chance"].mean()} if metric.is_share else {}
+    label = f"test {style.label(metric)}"
     for name, at in marks.items():
         # Far below all results it would hide their differences.
         if not metric.is_share or at > models["value_low"].min() - 0.1:
             axes.axvline(at, color=style.SOFT, lw=1, ls=":")
-            axes.annotate(name, (at, 0.02), xycoords=("data", "axes fraction"), color=style.SOFT,
-                          rotation=90, ha="right", va="bottom", fontsize=7)  # fmt: skip
+            label += f"\ndotted: {name}, {at:.3g}"
     style.log_metric(axes.xaxis, metric, models["value"])
-    axes.set_xlabel(f"test {style.label(metric)}")
+    axes.set_xlabel(label)
 
 
 def _learning(axes: Axes, epochs: pd.DataFrame, metric: Metric, colours: Mapping[str, str]) -> None:
@@ -119,7 +119,7 @@ def comparison(inputs: Inputs) -> tuple[Drawing, pd.DataFrame] | None:
         of_controls = ranks["control"].notna().map({True: style.colour(1), False: style.colour(0)})
         words = ranks["effect"].map("{:.2f}".format)
         plots.rows(grid[1], ranks.assign(colour=of_controls, name=ranks["point"], words=words))
-        grid[1].set(title="Ranks of models and controls", xlabel="mean rank")
+        grid[1].set(title="Ranks of models and controls", xlabel="mean rank (orange: controls)")
     note = "Intervals of differences hold together with 95 %"
     style.footnote(figure, differences[differences["row"].isna()], inputs, note)
     return figure, rows

@@ -149,13 +149,18 @@ def name_rows(axes: Axes, names: Iterable[str], said: Iterable[str]) -> None:
     """Write above each row of the axes (at 0, 1, ... from above) its name, shortened if need be, and what is said of it."""
     most = int(ROW_DENSITY * _share(axes))
     labels = [
-        f"{textwrap.shorten(name, most - len(words), placeholder=' …')}: {words}"
-        for name, words in zip(names, said, strict=True)
+        f"{_shortened(name, most - len(words))}: {words}" for name, words in zip(names, said, strict=True)
     ]
     axes.set_yticks([row - 0.22 for row in range(len(labels))], labels, ha="left", va="bottom")
     axes.tick_params(axis="y", pad=-3, length=0)
     axes.set_ylim(len(labels) - 0.6, -0.95)
     axes.grid(False, axis="y")
+
+
+def _shortened(name: str, most: int) -> str:
+    """A name without its middle if it has more characters: its end tells it from the rows beside it."""
+    head = most // 3
+    return name if len(name) <= most else f"{name[:head].rstrip()} … {name[head + 3 - most :].lstrip()}"
 
 
 def footnote(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str = "") -> None:
@@ -198,7 +203,7 @@ def values(axes: Axes, found: Iterable[float], scale: str = "linear") -> None:
     every = sorted(set(found))
     ticks = every[:: -(-len(every) // 8)]
     axes.set_xscale(scale)
-    axes.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+    axes.set_xticks(ticks, [f"{tick:,g}" for tick in ticks])
     axes.minorticks_off()
 
 

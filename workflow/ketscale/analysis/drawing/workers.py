@@ -123,7 +123,7 @@ def _ratios(
             scale = statistics.geometric_mean(own["effect"] / found.speedup(own["workers"], *values))
             axes.plot(at, scale * found.speedup(at, *values), color=colours[str(name)], ls="--", lw=1)
         last = own.iloc[-1]
-        named[f"{name}: {100 * last['effect'] / last['workers']:.0f} %"] = colours[str(name)]
+        named[f"{name}: {100 * last['effect'] / last['workers']:.0f}\u00a0%"] = colours[str(name)]
     _workers(axes, points)
     axes.set_yscale("log", base=2)
     axes.yaxis.set_major_formatter("{x:g}")

@@ -25,7 +25,7 @@ def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
         yield {
             "study": study.name, "kind": study.kind, "on": "",
             **{name: getattr(each.run, name) for name in POINT}, **sizes,
-            "point": _named(each.run), "reference": _named(each.reference), "losses": each.difference,
+            "point": _named(each.run), "reference": _named(each.reference),
             "effect": each.difference, "unit": UNIT, "pairs": 1, "why": why,
             "verdict": verdicts.SAME if each.held else verdicts.DIFFERS,
         }  # fmt: skip

@@ -74,8 +74,9 @@ def cell(row: Mapping[str, Any], column: Column, config: Config) -> Cell:
         return Cell()
     if column.text:
         return Cell(value.replace("_", " ") if column.name == "status" else value)
-    # A number stays on the line of its unit; its interval may be below.
-    return Cell(_number(row, column, config).replace(" ", "\u00a0").replace("\u00a0(", " ("), float(value))
+    # A number stays on the line of its unit, and whole, such as 2e-16; its interval may be below.
+    text = _number(row, column, config).replace("e-", "e-\u2060").replace(" ", "\u00a0")
+    return Cell(text.replace("\u00a0(", " ("), float(value))
 
 
 def _number(row: Mapping[str, Any], column: Column, config: Config) -> str:
