@@ -107,7 +107,7 @@ CASES = {
         STRONG, by("layout", {"cpu-n1r1t1": 1.0, "cpu-n1r1t2": 1 / 1.01, TWO: 1 / 1.6, FOUR: 1.3}), "layout",
         {"cpu-n1r1t1": REFERENCE, "cpu-n1r1t2": (1.01, SAME), TWO: (1.6, FASTER), FOUR: (1 / 1.3, SLOWER)}, (1.6, FASTER),
         {"efficiency": {TWO: 0.8, FOUR: 1 / 5.2}, "work_s": {TWO: 0.5, FOUR: 0.25},
-         "over_serial": {TWO: 1.6 / 1.01}, "cost_s": {TWO: 1000 * 2 / 1.6 / 64}, "samples_per_s": {TWO: 64 * 1.6}}),
+         "over_serial": {TWO: 1.6 / 1.01}, "samples_per_s": {TWO: 64 * 1.6}}),
     "strong, none at all": Case(STRONG, lambda run: None, "layout", {}, (None, MISSING)),
     "strong, all failed": Case(STRONG, lambda run: DIVERGED, "layout", {
         "cpu-n1r1t1": REFERENCE, **dict.fromkeys(LAYOUTS[1:], (None, verdicts.FAILED))}, (None, verdicts.FAILED)),
@@ -419,7 +419,7 @@ def test_parity_says_by_how_much_losses_differ(tmp_path: Path, off: float, verdi
     tables = analysed(settings, tmp_path, lambda run: {"losses": losses[run.ranks]})
     (found,) = tables["speed"].to_dict("records")
     assert (found["verdict"], found["layout"]) == (verdict, TWO)
-    assert found["losses"] == found["effect"] == pytest.approx(off, rel=1e-9)
+    assert found["effect"] == pytest.approx(off, rel=1e-9)
     assert tables["answers"]["verdict"].tolist() == [verdict]
 
 

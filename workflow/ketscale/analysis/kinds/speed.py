@@ -136,7 +136,7 @@ def _speedup(kind: Speed, key: Point, other: Point | None, collected: Collected)
 
 def _measured(group: Group, collected: Collected) -> dict[str, Any]:
     """What was measured of a point."""
-    (used, flag), first, count = usable(group), group[0], workers(group[0]["layout"])
+    (used, flag), first = usable(group), group[0]
     typical = collected.times.typical(group)
     ratio = typical.ratio
     time = ratio and ratio.value
@@ -144,7 +144,7 @@ def _measured(group: Group, collected: Collected) -> dict[str, Any]:
     alike = [] if typical.why else used
     return {
         **{name: first[name] for name in (*axis_names(collected.config), "size", "family", "features", "code")},
-        "workers": count,
+        "workers": workers(first["layout"]),
         "step_s": time,
         "step_low_s": ratio and ratio.low,
         "step_high_s": ratio and ratio.high,
@@ -153,8 +153,6 @@ def _measured(group: Group, collected: Collected) -> dict[str, Any]:
         "epoch_s": median(row["epoch_s"] for row in alike),
         "epoch_estimated": any(row["epoch_estimated"] for row in alike),
         "samples_per_s": time and samples(used[0]) / time,
-        # Core-seconds, or GPU-seconds, of 1,000 samples.
-        "cost_s": time and 1000 * count * time / first["batch"],
         "n": len(used),
         "timed_steps": min((row["step_count"] for row in used), default=0),
         "busy": sum(not row["quiet"] and (flag == BUSY or row not in used) for row in group),
