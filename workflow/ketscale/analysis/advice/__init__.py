@@ -1,4 +1,4 @@
 """Advice before runs start: `plan`, which of them first on a budget; `recommend`, on which layout.
 
-`priority` orders runs, and `trials` trains candidates for some steps.
+`trials` trains candidates of the latter for some steps.
 """
