@@ -21,7 +21,7 @@ def rows(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
     pairs.sort(key=lambda each: (-each.difference / each.limit, each.run.path, each.reference.path))
     for each in pairs:
         sizes = {name: collected.config.sizes(each.run).get(name) for name in size_axes(collected.config)}
-        why = f"limit {each.limit:g}, {each.precision}, {each.steps} steps"
+        why = f"limit {each.limit:.3g}, {each.precision}, {each.steps} steps"
         yield {
             "study": study.name, "kind": study.kind, "on": "",
             **{name: getattr(each.run, name) for name in POINT}, **sizes,
