@@ -17,9 +17,9 @@ from ketscale.analysis import laws, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing import bars, lines, models, probes, workers
 from ketscale.analysis.kinds import checks, datasets, parity, quality, speed, trainability
-from ketscale.analysis.kinds.kind import Figure, Kind, Row
+from ketscale.analysis.kinds.kind import Figure, Kind
 from ketscale.analysis.kinds.speed import SPEED, Speed
-from ketscale.analysis.points import HOLLOW, point, serial
+from ketscale.analysis.points import HOLLOW, Row, point, serial
 from ketscale.analysis.wording import capital, where
 from ketscale.config import Config, Families, SizeAxis, suggestion
 from ketscale.errors import UserError

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Drawing, pd
+from ketscale.analysis.points import Row
 from ketscale.config import Config
 from ketscale.grid import Run, Study
 
-Row = Mapping[str, Any]
 # The drawing and the data that are drawn; None if there is nothing to see.
 Draw = Callable[[Inputs], "tuple[Drawing, pd.DataFrame] | None"]
 
@@ -39,8 +39,9 @@ class Kind:
 
     name: used in configs. table: of its rows. rows: of a study, a mapping for each point, with the columns of the table.
     faults: why the runs of a study do not allow its comparison, and what to do. lead: the row that answers the study's
-    question, of those with an effect. notes: what a reader should know besides.
-    fits: rows of fits.csv, for a kind of another table. figure: its own; its files have the name of the study. history: whether the epochs of its runs are tabulated too.
+    question, of those with an effect. notes: what a reader should know besides. fits: rows of fits.csv, for a kind of
+    another table. figure: its own; its files have the name of the study. history: whether the epochs of its runs are
+    tabulated too.
     """
 
     name: str
