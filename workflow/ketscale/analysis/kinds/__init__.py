@@ -77,8 +77,8 @@ def faster_from(made: list[Row], study: Study, collected: Collected) -> list[str
     for row in (row for row in made if row["workers"] > 1):
         # A worker's part of one worker's step is known even where the two cannot be compared.
         if one := alone.get(point({**row, "layout": serial(layout(row["layout"])["backend"])})):
-            is_faster = row["verdict"] == verdicts.FASTER
-            lines.setdefault(row["layout"], []).append((one / row["workers"], is_faster))
+            work_s = row.get("work_s") or one / row["workers"]
+            lines.setdefault(row["layout"], []).append((work_s, row["verdict"] == verdicts.FASTER))
     for name, line in lines.items():
         sure = [*takewhile(itemgetter(1), sorted(line, reverse=True))]
         if sure and len(line) > 1:
