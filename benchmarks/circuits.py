@@ -70,7 +70,6 @@ class Way(NamedTuple):
 IN_JIT = "jax.jit, vmap"
 OWN = {
     "fused": Way("own:Own", "torch, adjoint"),
-    "fused-literal": Way("own:Own", "torch, adjoint, gate by gate"),
     "fused-jax": Way("peers.in_jit:InJit", f"{IN_JIT}, adjoint"),
 }
 # A peer is one file and one line here: its name, and its class, which is made of the name and the device.
@@ -113,9 +112,7 @@ KNOWN = {**SIMULATORS, **ROUTES, **QNODES, **GROUPS}
 EMPTY = (FLOOR, QNODE_FLOOR)
 # The simulators that run on one kind of device only.
 BOUND_TO = {
-    **dict.fromkeys(
-        ("fused-literal", "fused-jax", "lightning.qubit", "lightning.qubit-vjp", "qulacs", FLOOR), "cpu"
-    ),
+    **dict.fromkeys(("fused-jax", "lightning.qubit", "lightning.qubit-vjp", "qulacs", FLOOR), "cpu"),
     **dict.fromkeys(("qnode-lightning.qubit", QNODE_FLOOR), "cpu"),
     "lightning.gpu": "cuda",
 }
@@ -433,9 +430,8 @@ def factors(rows: Rows) -> list[Factors]:
     for case, timed in times(rows).items():
         peers = {name: timed[name] for name in PEERS if name in timed}
         if "fused" in timed and peers:
-            peer, literal = min(peers, key=peers.__getitem__), timed.get("fused-literal")
-            algebra, kernel = literal and literal / timed["fused"], literal and peers[peer] / literal
-            out.append(Factors(case, peer, peers[peer] / timed["fused"], algebra, kernel))
+            peer = min(peers, key=peers.__getitem__)
+            out.append(Factors(case, peer, peers[peer] / timed["fused"]))
     return out
 
 
@@ -472,12 +468,10 @@ def summary(rows: Rows) -> list[str]:
         for case, ratio in _ratios(rows, "fused", FLOOR)
         if (case.qubits, case.batch) == (4, 1)
     ]
-    out += [
+    return out + [
         f"{SETS} sets of weights in one call of fused over one call each, {case}: {ratio:.3g}x"
         for case, ratio in _ratios(rows, "fused-apart", "fused-together")
     ]
-    parts = [(f, f.algebra, f.kernel) for f in every if f.algebra and f.kernel]
-    return out + [f"{f.case}: algebra {a:.3g}x, kernel {k:.3g}x over {f.peer}" for f, a, k in parts]
 
 
 def _ratios(rows: Rows, slower: str, faster: str) -> list[tuple[CircuitCase, float]]:

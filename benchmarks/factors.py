@@ -27,12 +27,8 @@ class Factors(NamedTuple):
     """A case where `fused` and a peer were timed.
 
     speedup: time of the fastest peer over that of `fused`.
-    algebra: what `fused` gains over its own literal route; None where that was not timed.
-    kernel: what the literal route gains over the fastest peer. algebra * kernel = speedup.
     """
 
     case: CircuitCase
     peer: str
     speedup: float
-    algebra: float | None
-    kernel: float | None

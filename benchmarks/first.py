@@ -1,7 +1,6 @@
 """`python -m benchmarks.first`: what a first call waits for, in `fused`: circuits of new structures, and a search over them.
 
-It runs in a process of its own, since the commands of `ketscale` always have circuits' own code. The first calls of a
-precision, which compile or load the code that reads circuits, come before and are said apart.
+The first calls of a precision, which compile the code that reads circuits, come before and are said apart.
 """
 
 from __future__ import annotations
@@ -18,13 +17,11 @@ from statistics import median
 import torch
 
 from benchmarks.machine import keep_freed_memory
-from ketscale.engines import specialised
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.fused.program import Rotation, reduce
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.compiled import background
 
 # Qubits, layers and batch: up to 50 rotations, 200, 600; and one sample alone.
 CASES = ((4, 3, 64), (6, 2, 1), (8, 7, 64), (8, 7, 1), (12, 5, 32), (8, 24, 64))
@@ -114,10 +111,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="ketscale-first-") as cache:
         os.environ["KETSCALE_CACHE"] = cache
         _once_for_a_processor(rng)
-        print(
-            "| circuit | qubits | batch | precision | gates | first calls | later | own code: first | later | ratio | default.qubit |"
-        )
-        print("| --- | ---: | ---: | --- | ---: | --- | ---: | ---: | ---: | ---: | ---: |")
+        print("| circuit | qubits | batch | precision | gates | first calls | later | default.qubit |")
+        print("| --- | ---: | ---: | --- | ---: | --- | ---: | ---: |")
         for qubits, layers, batch in CASES:
             for dtype in (torch.float32, torch.float64):
                 circuits = [drawn(qubits, layers, rng) for _ in range(STRUCTURES)]
@@ -130,7 +125,6 @@ def main() -> None:
 
 def _once_for_a_processor(rng: random.Random) -> None:
     for dtype in (torch.float32, torch.float64):
-        specialised.specialise("never")
         call = step(Fused(), drawn(3, 1, rng), 4, dtype)
         print(f"once for a processor, {dtype}: {seconds(call):.2f} s")
 
@@ -144,27 +138,12 @@ def _case(
     clock: Clock,
 ) -> None:
     qubits = circuits[0].qubits
-    specialised.specialise("never")
     simulator = Fused()
     calls = [step(simulator, circuit, batch, dtype) for circuit in circuits]
-    # What the last case's compiler has left would be collected in a first call of this one.
+    # What the last case has left would be collected in a first call of this one.
     gc.collect()
     firsts = [1e3 * seconds(call, clock) for call in calls]
-    reads = calls[-1]
-    specialised.specialise("always")
-    own = step(simulator, circuits[0], batch, dtype)
-    compiled_s = seconds(own, clock)
-    # In turns: the speed of a shared machine changes. The code that reads has been chosen for its circuit.
-    pairs: list[list[float]] = []
-    turns: tuple[tuple[specialised.When, Callable[[], object]], ...] = (("never", reads), ("always", own))
-    for _ in range(repeats):
-        pair = []
-        for when, call in turns:
-            specialised.specialise(when)
-            call()
-            pair.append(seconds(call, clock))
-        pairs.append(pair)
-    read_s, own_s = (median(times) for times in zip(*pairs, strict=True))
+    later_s = median(seconds(calls[-1], clock) for _ in range(repeats))
     steps = reduce(circuits[0], pauli_words(qubits)).rotations
     rotations = sum(isinstance(each, Rotation) for each in steps)
     limit = next(ms for most, ms in LIMITS_MS if rotations <= most)
@@ -172,27 +151,19 @@ def _case(
     peer_s = min(seconds(peer, clock) for _ in range(3))
     print(
         f"| {name} | {qubits} | {batch} | {str(dtype)[6:]} | {len(circuits[0].gates)} "
-        f"| {min(firsts):.1f} to {max(firsts):.1f} (limit {limit}) | {1e3 * read_s:.3f} "
-        f"| {1e3 * compiled_s:.0f} | {1e3 * own_s:.3f} | {read_s / own_s:.1f} | {1e3 * peer_s:.1f} |",
+        f"| {min(firsts):.1f} to {max(firsts):.1f} (limit {limit}) | {1e3 * later_s:.3f} "
+        f"| {1e3 * peer_s:.1f} |",
         flush=True,
     )
 
 
 def _search(structures: int, rng: random.Random) -> None:
-    """One step of each of many structures, with what users get who choose nothing."""
+    """One step of each of many structures."""
     circuits = [drawn(4, 3, rng) for _ in range(structures)]
-    specialised.specialise("again")
     for name in ("fused", "default.qubit"):
         steps = [step(named_simulator(name), circuit, 64, torch.float32) for circuit in circuits]
         total = sum(map(seconds, steps))
         print(f"{structures} structures, one step each, {name}: {total:.2f} s")
-    # The same circuit again and again, until its own code has taken over.
-    call, start = step(Fused(), drawn(8, 7, rng), 64, torch.float32), time.perf_counter()
-    times = [seconds(call) for _ in range(3)]
-    background_s = seconds(background.wait) + time.perf_counter() - start
-    print(
-        f"own code takes over after {background_s:.1f} s: {1e3 * times[-1]:.3f} ms before, {1e3 * median(seconds(call) for _ in range(15)):.3f} after"
-    )
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ PACKAGES = (
 
 @contextmanager
 def prepared(threads: int) -> Iterator[list[int]]:
-    """Threads and cores as asked, and an empty cache of compiled circuits; all as before afterwards. Yields the cores.
+    """Threads and cores as asked, and an empty cache of compiled code; all as before afterwards. Yields the cores.
 
     As in training, freed memory is kept, which stays so. Binding to cores limits JAX, which has no setting for its threads.
 
@@ -81,8 +81,7 @@ def child_environment(threads: int | None = None, given: Mapping[str, str] = os.
     """Variables of such a process: it finds the benchmarks, and has so many threads."""
     paths = os.pathsep.join(filter(None, (str(ROOT), given.get("PYTHONPATH"))))
     told = {} if threads is None else dict.fromkeys(THREAD_VARIABLES, str(threads))
-    # What is timed is circuits' own code, as in training.
-    return {**given, "PYTHONPATH": paths, "KETSCALE_SPECIALISE": "always", **told}
+    return {**given, "PYTHONPATH": paths, **told}
 
 
 def describe(

@@ -19,7 +19,7 @@ Parts = tuple[torch.Tensor, ...]
 
 
 class Own:
-    """What a model pays for `fused`, autograd included. Behind its name may be a route, as in fused-literal."""
+    """What a model pays for `fused`, autograd included. Behind its name may be a route, as in fused-sweep."""
 
     uncapturable: str | None = None
 

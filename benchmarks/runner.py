@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from statistics import median
@@ -19,7 +19,6 @@ import torch
 from benchmarks import ceiling, machine, stopwatch
 from benchmarks.options import all_cores, number, option
 from ketscale.engines.graphs import Refused, captured, nothing, release
-from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError
 from ketscale.words import duration
 
@@ -98,8 +97,6 @@ class Benchmark:
     # Whether times of smaller batches predict those of larger ones, and whether a first call has no more to compile.
     predicts: ClassVar[bool] = False
     first_counts: ClassVar[bool] = True
-    # Whether circuits have code of their own from the first call on, as in training.
-    specialised: ClassVar[bool] = True
     drawn: ClassVar[bool] = False
 
     repeats: int = option(7, number(5), "timed repeats of a case, at least 5")
@@ -209,8 +206,7 @@ class Benchmark:
         start, cases, rows, measured = time.monotonic(), list(self.cases()), Rows(), 0
         self.on = machine.device_of(self.device)
         self.capture = captured if self.on.type == "cuda" else None
-        code = specialised_at_once() if self.specialised else nullcontext()
-        with self.prepared() as self.cores, code:
+        with self.prepared() as self.cores:
             self.open()
             # Ctrl-C keeps the cases that are finished.
             with suppress(KeyboardInterrupt):

@@ -15,7 +15,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.func import functional_call, grad, hessian, jvp
 
-from ketscale import Layer, specialise
+from ketscale import Layer
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 
 # Qubits and batch.
@@ -88,7 +88,6 @@ def main() -> None:
     """Print a table."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    specialise("always")
     print("| qubits x batch | way | us | over the gradient | more, us |\n| --- | --- | ---: | ---: | ---: |")
     for qubits, batch in CASES:
         found = measured(qubits, batch, TURNS)

@@ -28,7 +28,6 @@ from benchmarks.circuits import (
 from benchmarks.factors import CircuitCase
 from benchmarks.options import SECONDS, names, option
 from benchmarks.runner import OVER_BUDGET, WRONG, Call, Row, Rows, Untimed, case_of, markdown_table
-from ketscale.engines.compiled import background
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -88,7 +87,7 @@ class Table(Simulators):
     """The table. A call over the budget is timed once."""
 
     text = "the table of simulators beside each other, each at its best"
-    predicts, specialised = False, False
+    predicts = False
 
     cells: tuple[str, ...] = option(tuple(GROUPS), names(GROUPS), "groups of cells")
     budget: float = option(3, SECONDS, "time a longer call once")
@@ -138,12 +137,9 @@ class Table(Simulators):
             raise Untimed(WRONG, f"off by {error:.1e} of the norm")
 
     def calls(self, case: CircuitCase, name: str, row: Row, call: Call) -> dict[str, Call]:
-        """The call, with its own code where it gets some; one that takes long is timed once."""
+        """The call; one that takes long is timed once."""
         once_s = row["first_s"]
         if name not in UNCOMPILED:
-            # Called again, a circuit of fused gets code of its own.
-            call()
-            background.wait()
             once_s = stopwatch.once(call)
         if once_s > self.budget:
             row["median_s"], row["repeats"] = once_s, 1

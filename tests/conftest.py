@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from ketscale.engines import specialised
 from ketscale.problems.registry import FAMILIES
 from ketscale.process import THREAD_VARIABLES
 from tests import shapes
@@ -34,9 +33,6 @@ if SIDE_BY_SIDE:
     os.environ.update(
         dict.fromkeys(THREAD_VARIABLES, "1"), OMP_WAIT_POLICY="PASSIVE", OMPI_MCA_mpi_yield_when_idle="1"
     )
-
-# What tests compare is circuits' own code, unless they say otherwise; nothing is compiled behind their backs.
-os.environ["KETSCALE_SPECIALISE"] = "always"
 
 shapes.install()
 
@@ -86,18 +82,6 @@ def without_cluster(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def slurm_of_this_machine(monkeypatch: pytest.MonkeyPatch, without_cluster: Path) -> None:
     """None, whatever is installed and configured here; tests/nightly/slurm has a cluster of its own instead."""
     monkeypatch.setenv("PATH", f"{without_cluster}{os.pathsep}{os.environ['PATH']}")
-
-
-@pytest.fixture(autouse=True)
-def mode(monkeypatch: pytest.MonkeyPatch) -> None:
-    """When circuits get code of their own: what a test chooses is not left to the next one."""
-    monkeypatch.setattr(specialised, "_chosen", list(specialised._chosen))
-
-
-@pytest.fixture
-def read_from_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No code of their own for circuits: where hundreds are translated it would take minutes, and is tested elsewhere."""
-    monkeypatch.setattr(specialised, "_chosen", ["never"])
 
 
 @pytest.fixture(scope="session")

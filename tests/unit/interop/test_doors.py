@@ -28,7 +28,6 @@ from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGra
 
 # Forward mode starts with a part of torch that torch deprecates.
 pytestmark = [
-    pytest.mark.usefixtures("read_from_tables"),
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),
 ]
 

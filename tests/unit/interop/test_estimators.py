@@ -16,7 +16,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from ketscale import Circuit, CircuitClassifier, CircuitRegressor
-from tests.unit.engines.circuits.test_simulators import dense_unitary, dense_word
+from tests.unit.engines.circuits.dense import dense_unitary, dense_word
 
 # As many features as iris has.
 FOUR = (

@@ -26,8 +26,6 @@ from ketscale.engines.circuits.circuit import Circuit
 from ketscale.errors import UserError
 from ketscale.interop.expressions import Expressions
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
-
 S, T = Parameter("s"), Parameter("t")
 VALUES = np.array([[0.7, 0.4], [1.3, 0.9], [0.2, 2.1]])
 EXPRESSIONS: dict[str, Any] = {

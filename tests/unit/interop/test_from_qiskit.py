@@ -41,8 +41,6 @@ from ketscale.interop.expressions import ParametrisedCircuit
 from ketscale.interop.qiskit import from_qasm2, from_qasm3, from_qiskit
 from tests.unit.interop.qasm_texts import QASM2, QASM3, VQE, Algorithm
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
-
 STANDARD = {
     name: gate
     for name, gate in get_standard_gate_name_mapping().items()

@@ -13,8 +13,6 @@ import torch
 from ketscale import from_qnode
 from ketscale.errors import UserError
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
-
 WIRES = 3
 DEVICE = qml.device("default.qubit", wires=WIRES)
 

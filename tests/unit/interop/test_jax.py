@@ -22,7 +22,7 @@ from ketscale.engines.compiled import foreign
 from ketscale.errors import UserError
 from ketscale.interop import jax_kernels
 from ketscale.interop.qnode import from_qnode
-from tests.unit.engines.circuits.test_simulators import dense_word
+from tests.unit.engines.circuits.dense import dense_word
 
 pytestmark = pytest.mark.usefixtures("exact_jax")
 

@@ -21,9 +21,8 @@ from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import pauli_words
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
+from tests.unit.engines.circuits.dense import dense_unitary, dense_word
 from tests.unit.engines.circuits.test_simulators import (
-    dense_unitary,
-    dense_word,
     random_circuit,
 )
 from tests.unit.interop.test_doors import CIRCUIT, OBSERVABLES, closed_form

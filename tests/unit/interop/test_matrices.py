@@ -17,7 +17,7 @@ from ketscale import from_qiskit, from_qnode
 from ketscale.errors import UserError
 
 # PennyLane warns of torch's numbers in a QNode of autograd.
-pytestmark = [pytest.mark.usefixtures("read_from_tables"), pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 WIRES = 4
 

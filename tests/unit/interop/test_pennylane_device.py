@@ -15,8 +15,6 @@ from pennylane.exceptions import DeviceError, QuantumFunctionError
 from ketscale.interop import known
 from ketscale.interop.device import FusedDevice
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
-
 WIRES = 4
 BATCHES = [(), (3,)]
 

@@ -22,8 +22,6 @@ from ketscale.errors import UserError
 from ketscale.interop import qiskit_primitives
 from ketscale.interop.qiskit_primitives import FusedEstimator, FusedEstimatorGradient, FusedSampler
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
-
 
 def uniform(*shape: int) -> np.ndarray:
     return np.random.default_rng(6).uniform(-3, 3, shape)

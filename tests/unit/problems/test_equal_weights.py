@@ -67,7 +67,6 @@ def problem(name: str) -> Classification:
     return Classification(model, filled(shape, 0), rows % 3, {"train": rows, "validation": rows}, seed=0)
 
 
-@pytest.mark.usefixtures("read_from_tables")
 @pytest.mark.parametrize("name", MODELS)
 def test_losses_from_equal_weights_are_what_they_were(name: str) -> None:
     loop = trainer(problem(name), {"steps": STEPS, "learning_rate": 1e-3}, batch=SAMPLES)

@@ -22,7 +22,6 @@ from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC, head
 from tests.process.parallel.worlds import ROOT
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
 CLASSICAL = (MLP, ClassicalMamba, ClassicalHydra)
 MODELS = (VQC, Hydra, HydraHybrid, Mamba, MambaHybrid, MambaLite, MambaHybridLite, *CLASSICAL)
 

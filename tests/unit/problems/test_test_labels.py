@@ -19,7 +19,6 @@ from ketscale.training.history import History
 from tests.own_files import ANIMALS, SIGNALS, VECTORS, given, npz
 from tests.toys import trainer
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
 PARTS = np.repeat(["train", "validation", "test"], [20, 10, 10])
 TEST = np.flatnonzero(PARTS == "test")
 NUMBERS = VECTORS[:, :2] * [1.0, 50.0]

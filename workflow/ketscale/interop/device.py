@@ -37,7 +37,7 @@ JAX = (Interface.JAX, Interface.JAX_JIT)
 @simulator_tracking
 @single_tape_support
 class FusedDevice(Device):
-    """Small circuits compiled whole, on the device of torch's parameters, in double precision.
+    """Small circuits in `fused`, on the device of torch's parameters, in double precision.
 
     Gradients are exact. With the interfaces of torch and of JAX these differentiate the device itself, twice, and JAX maps
     it, in any nesting. With the others, and with diff_method 'adjoint', the device computes

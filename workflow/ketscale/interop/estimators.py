@@ -18,7 +18,6 @@ from torch import nn
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.specialised import specialised_at_once
 from ketscale.interop.expressions import check_circuit
 from ketscale.interop.layer import Layer, Observable
 from ketscale.optional import needed_for
@@ -86,7 +85,7 @@ class _Estimator(BaseEstimator):
         angles = self._angles(x)
         optimiser = torch.optim.Adam(self.module_.parameters(), lr=self.learning_rate)
         self.loss_curve_ = []
-        with torch.enable_grad(), specialised_at_once():
+        with torch.enable_grad():
             for _ in range(self.epochs):
                 total = 0.0
                 for rows in torch.randperm(len(x), generator=generator).split(self.batch_size):

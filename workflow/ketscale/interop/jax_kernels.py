@@ -1,10 +1,10 @@
-"""How the circuits of `jax_primitive` are compiled: which columns samples share, and the foreign call of the kernel."""
+"""How the circuits of `jax_primitive` become calls of kernels: which columns samples share, and the foreign call."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -18,13 +18,10 @@ from jax.interpreters import mlir
 
 from ketscale.engines.circuits.circuit import Circuit, Column
 from ketscale.engines.circuits.fused import sweeps
-from ketscale.engines.circuits.fused.higher import MOST
-from ketscale.engines.circuits.fused.kernels import ARGUMENTS, forward, pull
-from ketscale.engines.circuits.fused.once import collect, prepare
-from ketscale.engines.circuits.fused.plan import Wanted
-from ketscale.engines.circuits.fused.tangents import TANGENTS, TangentPlan, bend, prepare_tangents, push
+from ketscale.engines.circuits.fused.higher import MOST, Wanted
+from ketscale.engines.circuits.fused.kernels import ARGUMENTS
 from ketscale.engines.compiled.foreign import TARGET, Place, Table
-from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
+from ketscale.engines.compiled.kernel import WORK_PER_THREAD
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.errors import UserError
 
@@ -215,16 +212,15 @@ def compiled(
     real, rows = np.dtype(dtype), shapes[0][0]
     batch = rows // groups
     kind = getattr(torch, dtype)
-    plan = sweeps.Request(circuit, words, kind, batch, not prepared, wanted or (), order=order).plan()
-    arguments = TANGENTS if order else ARGUMENTS
-    slots = {name: COUNTERS + number for number, name in enumerate(" ".join(arguments).split())}
-    sweep = (push if order else forward) if wanted is None else bend if order else pull
-    # Each function, and whether threads share it.
-    functions: dict[Callable[..., None], bool] = {prepare: False}
-    functions |= {prepare_tangents: False} if order else {}
-    functions |= {sweep: True} | ({collect: False} if wanted else {})
-    kernel = Kernel(tuple(functions), arguments, kind, plan.lanes, plan, sweeps.SOURCES)
-    made = sweeps.Compiled(plan, kernel, batch, groups)
+    made = sweeps.Compiled(
+        sweeps.Request(circuit, words, kind, batch, not prepared, wanted or (), None, groups, order)
+    )
+    plan = made.plan
+    slots = {name: COUNTERS + number for number, name in enumerate(" ".join(ARGUMENTS).split())}
+    if order:
+        functions = {"bend" if wanted else f"push{order}": True}
+    else:
+        functions = {"prepare": False, "pull" if wanted else "forward": True}
     several = made.group_tiles > 1
     # macOS binds no process to cores.
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
@@ -247,8 +243,8 @@ def compiled(
             results["weight_rows"] = (made.tiles, plan.weight_columns)
     results["scratch"] = (threads * plan.scratch_vectors * plan.lanes,)
     results["shared"] = (groups * plan.shared_stride,)
-    if isinstance(plan, TangentPlan):
-        results |= {f"moved{number}": (groups * plan.moved_stride,) for number in range(order)}
+    # The functions, and whether threads share them.
+    functions |= {"collect": False} if wanted and several else {}
     fixed = made.fixed | {
         "input_stride": circuit.inputs,
         "input_gradient_stride": circuit.inputs,
@@ -261,11 +257,7 @@ def compiled(
         at = len(names) + list(results).index("weight_gradient")
         places.append(Place(at, slots["weight_rows"]))
     table = Table(
-        [
-            (kernel.library.address(function.__name__), shared)
-            for function, shared in functions.items()
-            if several or function is not collect
-        ],
+        [(made.library.address(name), shared) for name, shared in functions.items()],
         threads,
         [0] * COUNTERS + [fixed.get(name, 0) for name in slots],
         places,

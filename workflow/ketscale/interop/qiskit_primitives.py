@@ -2,7 +2,7 @@
 
 An estimator's gradient comes by the adjoint method. Each angle of a circuit is a column, its value computed for all
 bindings of a pub at once: an input column if it depends on parameters, and else a weight column, so that a circuit whose
-parameters were bound before is compiled once, whatever their values.
+parameters were bound before is prepared once, whatever their values.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """PennyLane's tapes evaluated by `fused`: which operations it takes, and the results as torch tensors.
 
 A tape's operations become a `Circuit` whose angles are columns: the parameters with a batch are inputs, the others
-weights. So tapes that differ in numbers alone share one compiled circuit. Expectation values of sums of Pauli words are
+weights. So tapes that differ in numbers alone share one circuit. Expectation values of sums of Pauli words are
 measured by `fused` itself, everything else by PennyLane's own functions on the final state.
 """
 

@@ -12,7 +12,6 @@ import msgspec
 import torch
 
 from ketscale.config import Data, FileModel, Protocol, Settings
-from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError, in_words, short
 from ketscale.grid import BACKENDS
 from ketscale.jobs import reads, started
@@ -40,7 +39,6 @@ PART = 4
 SEEDS = 5
 
 
-@specialised_at_once(must_keep=True)
 def take(settings: Settings, manifest: Path | None) -> Tried:
     """Take the first step of a run on one rank, and evaluate as many samples of the test.
 

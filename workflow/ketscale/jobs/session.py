@@ -14,7 +14,6 @@ import torch
 
 from ketscale import process
 from ketscale.config import Protocol, Settings
-from ketscale.engines.specialised import specialised_at_once
 from ketscale.errors import UserError, in_words
 from ketscale.files import clear
 from ketscale.jobs import cohort_session, cohorts, outcome, prepared, results, started, supervise
@@ -36,7 +35,6 @@ from ketscale.training.loop import Stopped
 from ketscale.words import say
 
 
-@specialised_at_once(must_keep=True)
 def train(
     settings: Settings,
     folder: Path,

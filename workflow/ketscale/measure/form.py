@@ -268,7 +268,7 @@ class Evolved(_Part, frozen=True):
     """What evolved a quantum system: that of pulses or control at the end of the training.
 
     kernel: dense: the states of the whole system; chain: gates on its sites and pairs. method: the propagator or integrator.
-    code: compiled: machine code written for the system or its levels; table: machine code that reads the system from a table;
+    code: compiled: machine code written for the levels of its sites; table: machine code that reads the system from a table;
     torch: torch's operators; loop: torch's operators, one task after the other. states: the system's product states. steps: the
     number in a segment (dense) or in the pulse (chain); None where each segment's norm decides, or no pulse was possible any more.
     """

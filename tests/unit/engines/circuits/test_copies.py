@@ -34,8 +34,6 @@ from ketscale.problems.sentences.transformer import SuperpositionTransformer, Tr
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
-
 CPU = torch.device("cpu")
 
 
@@ -115,7 +113,7 @@ def test_a_model_is_averaged(make: Callable[[], nn.Module]) -> None:
 SIMULATORS: dict[str, Callable[[], Simulator]] = {
     **{name: partial(named_simulator, name) for name in REGISTERED if name != "lightning.gpu"},
     "fused by its matrix": lambda: Fused("matrix"),
-    "wrapped": lambda: Placed(Spanned(Looped(Fused("literal"))), CPU),
+    "wrapped": lambda: Placed(Spanned(Looped(Fused("sweep"))), CPU),
 }
 
 

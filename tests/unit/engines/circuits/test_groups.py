@@ -10,7 +10,6 @@ import torch
 from torch.func import functional_call, stack_module_state, vmap
 
 from benchmarks import steps
-from ketscale.engines import specialised
 from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
@@ -21,8 +20,6 @@ from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.errors import UserError
 from ketscale.measure import spans
 from tests.pairs import sampled
-
-pytestmark = pytest.mark.usefixtures("read_from_tables")
 
 CPU = torch.device("cpu")
 GROUPS = 3
@@ -76,14 +73,13 @@ CIRCUITS = [
 
 
 @pytest.mark.parametrize(
-    ("circuit", "dtype", "batch", "measured", "when"),
-    sampled(CIRCUITS, (torch.float64, torch.float32), (1, 2, 21), (True, False), ("never", "always")),
+    ("circuit", "dtype", "batch", "measured"),
+    sampled(CIRCUITS, (torch.float64, torch.float32), (1, 2, 21), (True, False)),
     ids=lambda each: f"{each.qubits} qubits, {len(each.gates)} gates" if isinstance(each, Circuit) else None,
 )
 def test_a_group_has_the_bits_that_it_has_alone(
-    circuit: Circuit, dtype: torch.dtype, batch: int, measured: bool, when: specialised.When
+    circuit: Circuit, dtype: torch.dtype, batch: int, measured: bool
 ) -> None:
-    specialised.specialise(when)
     words = pauli_words(circuit.qubits, "ZX")
     inputs = some(GROUPS, batch, circuit.inputs, dtype=dtype)
     weights = some(GROUPS, circuit.weights, dtype=dtype)
@@ -143,7 +139,7 @@ def test_more_columns_than_a_circuit_needs_have_no_gradient() -> None:
     assert not pairs[1][0][..., 2:].any() and not pairs[2][0][:, 2:].any()
 
 
-@pytest.mark.parametrize("route", ["auto", "sweep", "matrix", "literal"])
+@pytest.mark.parametrize("route", ["auto", "sweep", "matrix"])
 def test_a_group_takes_the_route_that_it_takes_alone(route: str) -> None:
     circuit, words = strongly_entangling_ansatz(2, 20), pauli_words(2)
     inputs, weights = some(GROUPS, 30, circuit.inputs), some(GROUPS, circuit.weights)

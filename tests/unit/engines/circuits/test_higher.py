@@ -10,7 +10,6 @@ import torch
 from torch.autograd import forward_ad
 from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
-from ketscale.engines import specialised
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.factory import named_simulator
@@ -22,7 +21,6 @@ from tests.unit.engines.circuits.test_simulators import random_circuit
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),  # torch's forward mode itself
-    pytest.mark.usefixtures("read_from_tables"),
 ]
 
 WORDS = ("ZIZ", "XYI", "IIZ")
@@ -102,7 +100,6 @@ OTHERS: dict[str, tuple[Simulator, Circuit, int]] = {
     "several tiles": (Fused("sweep"), CIRCUIT, 21),
     "one sample": (Fused(), CIRCUIT, 1),
     "as one matrix": (Fused("matrix"), CIRCUIT, 9),
-    "gate by gate": (Fused("literal"), CIRCUIT, 3),
     "sample by sample": (looped(), CIRCUIT, 2),
     "amplitudes in another order": (Fused(), strongly_entangling_ansatz(3, 2), 3),
     "all gates": (Fused(), random_circuit(3, 0), 2),
@@ -113,15 +110,6 @@ OTHERS: dict[str, tuple[Simulator, Circuit, int]] = {
     ),
     "no samples": (Fused(), CIRCUIT, 0),
 }
-
-
-@pytest.mark.parametrize("name", ["several tiles", "amplitudes in another order", "permutations"])
-def test_circuits_with_code_of_their_own(name: str) -> None:
-    each, circuit, batch = OTHERS[name]
-    given = points(circuit, batch)[:2]
-    expected = twice(scalar(named_simulator("default.qubit"), circuit, False), given)
-    with specialised.specialised_at_once():
-        torch.testing.assert_close(twice(scalar(each, circuit, False), given), expected)
 
 
 @pytest.mark.parametrize("state", [False, True])

@@ -17,7 +17,6 @@ from ketscale.engines.circuits.simulator import Simulator
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),
-    pytest.mark.usefixtures("read_from_tables"),
 ]
 
 jax = pytest.importorskip("jax", reason="JAX is not installed: make setup")

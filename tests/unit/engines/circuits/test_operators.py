@@ -14,8 +14,6 @@ from ketscale.engines.circuits import operators
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.factory import named_simulator
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
-
 CIRCUIT = (
     Circuit(2).ry(0, "x0").rx(1, 0.1 + 0.2).rot(0, "w0", "w1", "x1").unitary(np.diag([1, 1j]), 1).cnot(0, 1)
 )

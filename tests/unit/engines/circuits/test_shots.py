@@ -21,14 +21,11 @@ from ketscale.engines.circuits.shots import Shots, readouts
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.engines.randomness import keyed
 from ketscale.errors import UserError
+from tests.unit.engines.circuits.dense import dense_unitary, dense_word
 from tests.unit.engines.circuits.test_simulators import (
-    dense_unitary,
-    dense_word,
     random_circuit,
     random_words,
 )
-
-pytestmark = pytest.mark.usefixtures("read_from_tables")
 
 # One qubit turned by x + w: <Z> = cos, <X> = sin of it.
 TURN = Circuit(1).ry(0, "x0").ry(0, "w0")
@@ -52,7 +49,7 @@ def test_words_that_commute_are_diagonal_after_one_circuit(words: tuple[str, ...
     for readout in found:
         for one, other in itertools.combinations(readout.words, 2):
             assert commute(words[one], words[other])
-        turned = dense_unitary(Circuit(qubits, readout.gates), np.zeros(0), np.zeros(0))
+        turned = dense_unitary(Circuit(qubits, readout.gates), torch.zeros(0), torch.zeros(0))
         outcomes = [
             sum((index >> qubits - 1 - wire & 1) << at for at, wire in enumerate(reversed(readout.wires)))
             for index in range(2**qubits)

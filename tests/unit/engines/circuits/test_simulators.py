@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import random
-from functools import cache, reduce
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
 from msgspec.structs import replace
-from numpy.typing import NDArray
-from scipy.linalg import expm
 from scipy.stats import unitary_group
 
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
@@ -30,11 +28,7 @@ from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.measure.spans import Recorder, recording
-
-# Circuits' own code has the numbers of tables: test_universal.
-pytestmark = pytest.mark.usefixtures("read_from_tables")
-
-Matrix = NDArray[np.complex128]
+from tests.unit.engines.circuits.dense import final_states, means
 
 CPU = torch.device("cpu")
 FUSED = CircuitSimulator.usual("fused")
@@ -42,7 +36,6 @@ FUSED = CircuitSimulator.usual("fused")
 ELSEWHERE = ("lightning.gpu", "default.qubit-jit")
 SETTINGS = {
     **{name: CircuitSimulator.usual(name) for name in SIMULATORS if name not in ELSEWHERE},
-    "fused-literal": replace(FUSED, route="literal"),
     "fused-matrix": replace(FUSED, route="matrix"),
 }
 OTHERS = [name for name in SETTINGS if name != "default.qubit"]
@@ -114,57 +107,6 @@ def values_and_gradients(
     return [values.detach(), *gradients]
 
 
-# --- a dense reference of its own: gates as exponentials of their generators ---
-
-I2, X, Y, Z = (
-    np.array(m, dtype=complex)
-    for m in ([[1, 0], [0, 1]], [[0, 1], [1, 0]], [[0, -1j], [1j, 0]], [[1, 0], [0, -1]])
-)
-PAULI = {"I": I2, "X": X, "Y": Y, "Z": Z}
-ZERO, ONE = (I2 + Z) / 2, (I2 - Z) / 2
-FIXED = {
-    "Hadamard": (X + Z) / np.sqrt(2), "PauliX": X, "PauliY": Y, "PauliZ": Z,
-    "S": np.diag([1, 1j]), "T": np.diag([1, np.exp(0.25j * np.pi)]),
-    "CNOT": np.kron(ZERO, I2) + np.kron(ONE, X), "CZ": np.kron(ZERO, I2) + np.kron(ONE, Z),
-    "SWAP": sum(np.kron(p, p) for p in PAULI.values()) / 2,
-}  # fmt: skip
-GENERATORS = {
-    "RX": X / 2, "RY": Y / 2, "RZ": Z / 2, "PhaseShift": -ONE,
-    "CRX": np.kron(ONE, X / 2), "CRY": np.kron(ONE, Y / 2), "CRZ": np.kron(ONE, Z / 2),
-    "ControlledPhaseShift": -np.kron(ONE, ONE),
-    "IsingXX": np.kron(X, X) / 2, "IsingYY": np.kron(Y, Y) / 2, "IsingZZ": np.kron(Z, Z) / 2,
-}  # fmt: skip
-
-
-def gate_matrix(name: str, values: list[float]) -> Matrix:
-    if name == "Rot":
-        phi, theta, omega = values
-        return expm(-1j * omega * Z / 2) @ expm(-1j * theta * Y / 2) @ expm(-1j * phi * Z / 2)
-    return expm(-1j * values[0] * GENERATORS[name]) if values else FIXED[name]
-
-
-def dense_unitary(circuit: Circuit, inputs: torch.Tensor, weights: torch.Tensor) -> Matrix:
-    """The circuit's matrix, its columns evolved one gate at a time; wire 0 is the first tensor index."""
-    n = circuit.qubits
-    unitary = np.eye(2**n, dtype=complex).reshape([2] * n + [2**n])
-    for gate in circuit.gates:
-        values = [
-            c.value if c.kind == "constant" else float((inputs if c.kind == "input" else weights)[c.index])
-            for c in gate.columns
-        ]
-        k = len(gate.wires)
-        dense = gate_matrix(gate.name, values) if gate.matrix is None else np.array(gate.matrix)
-        matrix = dense.reshape([2] * 2 * k)
-        unitary = np.moveaxis(
-            np.tensordot(matrix, unitary, (range(k, 2 * k), gate.wires)), range(k), gate.wires
-        )
-    return unitary.reshape(2**n, 2**n)
-
-
-def dense_word(word: str) -> Matrix:
-    return reduce(np.kron, (PAULI[letter] for letter in word))
-
-
 # --- values and gradients ---
 
 
@@ -175,14 +117,12 @@ def test_default_qubit_agrees_with_dense_matrices(qubits: int) -> None:
         angles = detached(random_angles(circuit, 3))
         starts = random_states(3, 2**qubits)
         for initial in (None, starts[0], starts):
-            state = simulator("default.qubit").state(circuit, angles, initial).numpy()
-            values = simulator("default.qubit").expval(circuit, angles, words, initial).numpy()
-            for row in range(3):
-                start = np.eye(2**qubits)[0] if initial is None else initial.expand(3, -1)[row].numpy()
-                expected = dense_unitary(circuit, angles.inputs[row], angles.weights) @ start
-                np.testing.assert_allclose(state[row], expected, atol=1e-12)
-                means = [(expected.conj() @ dense_word(word) @ expected).real for word in words]
-                np.testing.assert_allclose(values[row], means, atol=1e-12)
+            state = simulator("default.qubit").state(circuit, angles, initial)
+            values = simulator("default.qubit").expval(circuit, angles, words, initial)
+            expected = final_states(circuit, *angles, initial)
+            torch.testing.assert_close(
+                [state, values], [expected, means(expected, words)], atol=1e-12, rtol=0
+            )
 
 
 @pytest.mark.parametrize("name", SETTINGS)
@@ -228,13 +168,14 @@ def test_the_initial_state_is_differentiated(name: str) -> None:
     circuit, word = random_circuit(3, 6), "XYZ"
     angles = detached(random_angles(circuit, 2))
     initial = random_states(2, 8).requires_grad_()
-    (gradient,) = torch.autograd.grad(
-        simulator(name).expval(circuit, angles, (word,), initial).sum(), initial
+    found, expected = (
+        torch.autograd.grad(values.sum(), initial)
+        for values in (
+            simulator(name).expval(circuit, angles, (word,), initial),
+            means(final_states(circuit, *angles, initial), (word,)),
+        )
     )
-    for row in range(2):  # of <s|A|s> it is 2 A s
-        unitary = dense_unitary(circuit, angles.inputs[row], angles.weights)
-        expected = 2 * unitary.conj().T @ dense_word(word) @ unitary @ initial[row].detach().numpy()
-        np.testing.assert_allclose(gradient[row].numpy(), expected, atol=1e-12)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=0)
 
 
 @pytest.mark.parametrize("name", SETTINGS)

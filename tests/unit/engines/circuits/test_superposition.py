@@ -5,11 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 
-from ketscale.engines import specialised
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
 from ketscale.engines.circuits.factory import build_simulator
-from ketscale.engines.circuits.fused import Fused, sweeps
+from ketscale.engines.circuits.fused import Fused, listing, sweeps
 from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
@@ -23,8 +22,6 @@ from ketscale.engines.circuits.superposition import (
 )
 from ketscale.engines.circuits.wrapper import Looped
 from ketscale.errors import UserError
-
-pytestmark = pytest.mark.usefixtures("read_from_tables")
 
 REFERENCE: Simulator = build_simulator(
     "default.qubit",
@@ -95,28 +92,24 @@ def test_a_superposition_is_what_its_definition_says() -> None:
     assert reversal(3) == (0, 4, 2, 6, 1, 5, 3, 7)
 
 
-OWN = ("one qubit", "odd", "with global phases", "with moves")  # which code of their own evaluates too
-
-
 @pytest.mark.parametrize(
-    "circuit, when, batch",
-    [
-        *((circuit, "never", 70) for circuit in CIRCUITS.values()),
-        *((CIRCUITS[name], "always", 70) for name in OWN),
-        (CIRCUITS["even"], "never", 1),
-    ],
+    "circuit, batch", [*((circuit, 70) for circuit in CIRCUITS.values()), (CIRCUITS["even"], 1)]
 )
 def test_fused_agrees_with_default_qubit(
-    circuit: Circuit, when: specialised.When, batch: int, monkeypatch: pytest.MonkeyPatch
+    circuit: Circuit, batch: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(specialised, "_chosen", [when])
-    torch.testing.assert_close(
-        evaluated(Fused(), circuit, batch), evaluated(REFERENCE, circuit, batch), atol=1e-10, rtol=1e-10
-    )
+    expected = evaluated(REFERENCE, circuit, batch)
+    torch.testing.assert_close(evaluated(Fused(), circuit, batch), expected, atol=1e-10, rtol=1e-10)
+    # A state in several blocks.
+    monkeypatch.setattr(listing, "WHOLE_BYTES", 0)
+    monkeypatch.setattr(listing, "BLOCK_BYTES", 1024)
+    sweeps.sweep.cache_clear()
+    torch.testing.assert_close(evaluated(Fused(), circuit, batch), expected, atol=1e-10, rtol=1e-10)
+    sweeps.sweep.cache_clear()
 
 
 @pytest.mark.parametrize(
-    "simulator", [Fused("literal"), Fused("matrix"), Looped(Fused()), Placed(Fused(), torch.device("cpu"))]
+    "simulator", [Fused("matrix"), Looped(Fused()), Placed(Fused(), torch.device("cpu"))]
 )
 def test_other_routes_agree(simulator: Simulator) -> None:
     circuit = CIRCUITS["even"]
@@ -156,7 +149,7 @@ def test_single_precision_is_close_to_double() -> None:
 
 def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sweeps, "WORK_PER_THREAD", 1)
-    sweeps.kernel.cache_clear()
+    sweeps.sweep.cache_clear()
     before, results = torch.get_num_threads(), []
     try:
         for threads in (1, 2, 5):
@@ -164,7 +157,7 @@ def test_the_number_of_threads_changes_no_bit(monkeypatch: pytest.MonkeyPatch) -
             results.append(evaluated(Fused(), CIRCUITS["odd"], 200, torch.float32))
     finally:
         torch.set_num_threads(before)
-        sweeps.kernel.cache_clear()
+        sweeps.sweep.cache_clear()
     for other in results[1:]:
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 

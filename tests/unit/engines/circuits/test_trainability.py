@@ -18,7 +18,6 @@ from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.transforms import inputs_only
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
 FUSED = named_simulator("fused")
 
 

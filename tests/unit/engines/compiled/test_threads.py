@@ -51,7 +51,7 @@ def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_
 ) -> None:
     monkeypatch.setattr(sweeps, "WORK_PER_THREAD", 1)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
-    sweeps.kernel.cache_clear()
+    sweeps.sweep.cache_clear()
     expected = values_and_slopes()
     assert threads.usable(3) == 3
     with torch_with_another_pool():
@@ -61,5 +61,5 @@ def test_without_torchs_pool_compiled_code_says_once_that_it_runs_on_one_thread_
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             values_and_slopes()
-    sweeps.kernel.cache_clear()
+    sweeps.sweep.cache_clear()
     assert all(torch.equal(a, b) for a, b in zip(expected, found, strict=True))

@@ -269,7 +269,6 @@ class Reference:
                 return self.linear("classifier", self.angle(self.linear("embed", self.pooled(x))))
 
 
-@pytest.mark.usefixtures("read_from_tables")
 @pytest.mark.parametrize("qubits", [3, 4])
 @pytest.mark.parametrize("name", QUANTUM)
 def test_a_model_agrees_with_its_circuits_in_pennylane(name: str, qubits: int) -> None:
@@ -292,7 +291,6 @@ def test_simulators_and_literal_circuits_give_the_same_numbers_and_gradients(nam
         torch.testing.assert_close(got, expected, atol=1e-10, rtol=1e-8)
 
 
-@pytest.mark.usefixtures("read_from_tables")
 @pytest.mark.parametrize("name", QUANTUM)
 def test_logits_do_not_depend_on_the_rest_of_the_batch_which_may_be_empty(name: str) -> None:
     x = torch.randn(5, 5, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(1))

@@ -25,7 +25,6 @@ from ketscale.training.history import History
 from tests import ROOT
 from tests.toys import trainer
 
-pytestmark = pytest.mark.usefixtures("read_from_tables")
 MODELS = {
     "reupload": {"file": "reupload.py", "class": "Reupload", "control": "mlp"},
     "dressed": {"file": "dressed.py", "class": "Dressed", "control": "mlp", "depth": 3},

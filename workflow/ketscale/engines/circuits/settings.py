@@ -62,11 +62,11 @@ class CircuitSimulator(Simulator, frozen=True, kw_only=True):
     ] = "model"
     route: (
         Annotated[
-            Literal["auto", "sweep", "matrix", "literal"],
+            Literal["auto", "sweep", "matrix"],
             Meta(
                 description="How fused evaluates a circuit. sweep: the gates are swept over the states; matrix: the "
                 "gates after the last input become one matrix; auto (the default): the one of these that its cost "
-                "model finds cheaper; literal: gate by gate, without algebra"
+                "model finds cheaper"
             ),
         ]
         | None

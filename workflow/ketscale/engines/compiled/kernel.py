@@ -15,7 +15,7 @@ import torch
 from llvmlite import ir
 
 from ketscale.engines.compiled.language import COUNTERS, REAL, Arguments, FunctionCode, Type
-from ketscale.engines.compiled.library import Library, Recipe, ensure, is_kept, vector_bytes
+from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
 from ketscale.engines.recorded import opened
 
 
@@ -26,9 +26,6 @@ class Kernel:
     arguments: their types; a name may be several, with spaces between them. plan: what the code is written for,
     besides; its repr is equal for equal code only. sources: modules that take part in writing, besides the functions'
     own and this package's.
-
-    Raises:
-        UserError: the cache folder cannot be written.
     """
 
     def __init__(
@@ -63,15 +60,6 @@ class Kernel:
     def library(self) -> Library:
         """The functions, which are found on disk or compiled when they are asked for first."""
         return Library(self._recipe)
-
-    def compile(self) -> None:
-        """Have the functions compiled for other processes."""
-        ensure(self._recipe)
-
-    @property
-    def is_kept(self) -> bool:
-        """Whether the functions have been compiled before."""
-        return is_kept(self._recipe)
 
     @cached_property
     def run(self) -> Callable[..., None]:

@@ -21,7 +21,7 @@ processor. With a vector, a scalar stands for a vector of it. Integers are not n
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
 from llvmlite import ir
@@ -113,6 +113,18 @@ class FunctionCode(Emitter):
                 first()
             with otherwise:
                 second()
+
+    def switch(self, number: Number, cases: Mapping[int, Callable[[], object]]) -> None:
+        """Write the body of each number; no other comes."""
+        after = self.b.append_basic_block("after")
+        found = self.b.switch(number.value, after)
+        for value, body in cases.items():
+            block = self.b.append_basic_block(f"case {value}")
+            found.add_case(ir.Constant(I64, value), block)
+            self.b.position_at_end(block)
+            body()
+            self.b.branch(after)
+        self.b.position_at_end(after)
 
     def call(self, name: str) -> None:
         """Call a function of the module that was written before, with the same arguments."""

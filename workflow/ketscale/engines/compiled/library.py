@@ -5,18 +5,15 @@ name is a hash of all that its code depends on: its recipe, the sources that wri
 processor's type and features. So a user's machines of different types can share a folder. Files are put in place by
 renaming and have a checksum against damage. Against other users, who could write a checksum too, the folder and its
 files must be the user's or root's, and nobody else may write to them. If many processes want the same code at once,
-one compiles it. The folder has a limit, beyond which the least recently used code goes; where it cannot be used, code
-stays in the process's memory.
+one compiles it. Where the folder cannot be used, each process compiles its own, and a warning says so.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import errno
 import hashlib
 import os
-import time
 import warnings
 from collections.abc import Callable
 from functools import cache
@@ -27,14 +24,9 @@ import llvmlite
 import llvmlite.binding as llvm
 
 from ketscale.engines.compiled.threads import pool
-from ketscale.engines.specialised import must_keep
-from ketscale.errors import UserError
 from ketscale.files import alone, clear, home, opened, write_atomic
 
 CHECKSUM = hashlib.sha256().digest_size
-# How much code the folder holds, unless KETSCALE_CACHE_MB says otherwise; a circuit takes 20 kB to some MB.
-CACHE_MB = 1000
-_HOUR_S = 3600.0
 # How long to wait for another process that compiles the same code, which takes seconds.
 _PATIENCE_S = 60.0
 
@@ -56,11 +48,7 @@ class Recipe(NamedTuple):
 
 
 class Library:
-    """The compiled functions of one recipe, which are called with the address of their arguments.
-
-    Raises:
-        UserError: the cache folder cannot be used, in a command of `ketscale`.
-    """
+    """The compiled functions of one recipe, which are called with the address of their arguments."""
 
     def __init__(self, recipe: Recipe) -> None:
         code = ensure(recipe)
@@ -98,6 +86,11 @@ def vector_bytes() -> int:
         if features.get(feature):
             return size
     return 16
+
+
+def has(feature: str) -> bool:
+    """Whether this processor has a feature, by LLVM's name."""
+    return bool(_features().get(feature))
 
 
 @cache
@@ -148,24 +141,12 @@ def _file(recipe: Recipe) -> Path:
     return cache_folder() / f"{name}.o"
 
 
-def is_kept(recipe: Recipe) -> bool:
-    """Whether its code is in the cache folder, or in this process's memory."""
-    file = _file(recipe)
-    return file.name in _in_memory or file.is_file()
-
-
 def ensure(recipe: Recipe) -> bytes:
     """The code of a recipe, which is compiled if it is not kept."""
     file = _file(recipe)
-    if file.name in _in_memory:
-        return _in_memory[file.name]
     code = None
     try:
         file.parent.mkdir(0o700, parents=True, exist_ok=True)
-        status = file.parent.stat()
-        if status.st_uid == os.geteuid() and status.st_mode & 0o022 and "KETSCALE_CACHE" not in os.environ:
-            # Made by an older version under a umask of 002; each file in it is looked at too.
-            file.parent.chmod(status.st_mode & 0o755)
         if (risk := _risk(file.parent.stat())) is not None:
             raise PermissionError(errno.EPERM, risk, str(file.parent))
         code = _read(file)
@@ -175,76 +156,17 @@ def ensure(recipe: Recipe) -> bytes:
                 if code is None:
                     code = compile_(recipe)
                     _write(file, code)
-                    _make_room(file.parent)
-        else:
-            _mark_used(file)
     except OSError as error:
-        reason = f"cannot keep compiled code in {file.parent} ({error.strerror})"
-        if must_keep():
-            raise UserError(f"{reason}: set KETSCALE_CACHE to a folder of your own") from error
-        _warn_unkept(reason)
-        code = compile_(recipe) if code is None else code
-        _in_memory[file.name] = code
-    return code
-
-
-# Code that the cache folder did not take, by the names of its files.
-_in_memory: dict[str, bytes] = {}
-
-
-def keep(codes: dict[str, bytes]) -> None:
-    """Have code that another process compiled, and its cache folder did not take, found in memory."""
-    _in_memory.update(codes)
-
-
-def taken() -> dict[str, bytes]:
-    """The code in this process's memory, which is forgotten here."""
-    codes = dict(_in_memory)
-    _in_memory.clear()
-    return codes
+        _warn_unkept(f"cannot keep compiled code in {file.parent} ({error.strerror})")
+    return compile_(recipe) if code is None else code
 
 
 @cache
 def _warn_unkept(reason: str) -> None:
     warnings.warn(
-        f"{reason}: every process compiles its circuits again, unless KETSCALE_CACHE is a folder of your own",
+        f"{reason}: every process compiles it again, unless KETSCALE_CACHE is a folder of your own",
         stacklevel=2,
     )
-
-
-def _mark_used(file: Path) -> None:
-    """Give a file the time of its last use, by the hour."""
-    with contextlib.suppress(OSError):  # it is root's
-        if time.time() - file.stat().st_mtime > _HOUR_S:
-            os.utime(file)
-
-
-def _make_room(folder: Path) -> None:
-    """Remove the code that has been unused longest, until the folder holds what it may."""
-    limit = _limit_bytes()
-    files = []
-    # A folder of thousands of files is read at every compilation.
-    with os.scandir(folder) as found:
-        for entry in found:
-            if entry.name.endswith(".o"):
-                with contextlib.suppress(OSError):  # another process was faster
-                    status = entry.stat()
-                    files.append((status.st_mtime, status.st_size, entry.path))
-    total = sum(size for _, size, _ in files)
-    for _, size, file in sorted(files):
-        if total <= limit:
-            return
-        for each in (Path(file), Path(file).with_suffix(".lock")):
-            with contextlib.suppress(OSError):
-                each.unlink()
-        total -= size
-
-
-def _limit_bytes() -> int:
-    written = os.environ.get("KETSCALE_CACHE_MB", str(CACHE_MB))
-    if not written.isdecimal():
-        raise UserError(f"KETSCALE_CACHE_MB is {written!r}: write a whole number of megabytes")
-    return int(written) * 10**6
 
 
 def compile_(recipe: Recipe) -> bytes:

@@ -2,6 +2,6 @@
 
 `ketscale.dynamics` is the front. `system` and `systems` define what evolves, `tasks` the pulses and environments of a batch.
 `settings` lists the `propagators`. The equations become real linear systems (`generators`, in the coordinates of `basis`),
-which are evolved by `cpu` with machine code, which reads the system from a table (`universal`) or is written for it
-(`kernels`), as in `plan`; or by `plain` with torch's operators. `literal` is the published way.
+which are evolved by `cpu` with machine code (`kernels`) that reads them from a table (`plan`), or by `plain` with torch's
+operators. `literal` is the published way.
 """

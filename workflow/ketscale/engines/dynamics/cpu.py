@@ -9,36 +9,26 @@ from __future__ import annotations
 
 import cmath
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.choice import CodeChoice
 from ketscale.engines.compiled.kernel import Kernel, lanes_of, threads_for
 from ketscale.engines.derivatives import Rows, one_gradient
-from ketscale.engines.dynamics import kernels, universal
-from ketscale.engines.dynamics import plan as plan_module
+from ketscale.engines.dynamics import kernels
 from ketscale.engines.dynamics.generators import Evolution, Generators
-from ketscale.engines.dynamics.plan import EvolutionPlan, Table
+from ketscale.engines.dynamics.plan import EvolutionPlan
 from ketscale.engines.dynamics.spectral import FinalKets
 from ketscale.engines.dynamics.tasks import as_array
 from ketscale.measure.spans import span
 from ketscale.private_torch import applied, forward_mode, transforms_active
 
-# Up to this many coordinates two vectors are interleaved, since one alone waits for its own results.
-FEW_COORDINATES = 4
-# A system with more entries has no code of its own, which would take many seconds to compile.
-MOST_WRITTEN = 1_000
-
 
 class Code(NamedTuple):
-    """Code that evolves a system in one precision, so many tasks in a vector.
-
-    plan: what the code is written for, or, with `arguments` that say the same, what code of any system reads.
-    """
+    """Code that evolves a system in one precision, so many tasks in a vector. arguments: of the plan, which it reads."""
 
     plan: EvolutionPlan
     lanes: int
@@ -47,72 +37,32 @@ class Code(NamedTuple):
 
     def saved(self, groups: int, segments: int, dtype: torch.dtype) -> torch.Tensor:
         """Memory for the states before each segment (groups, segments, kept coordinates, lanes)."""
-        return torch.empty(groups, segments, self.plan.changing, self.lanes, dtype=dtype)
-
-
-class _Needed(NamedTuple):
-    """What code is for."""
-
-    generators: Generators
-    degrees: tuple[int, ...]
-    reaches: tuple[float, ...]
-    dtype: torch.dtype
+        return torch.empty(groups, segments, self.plan.size, self.lanes, dtype=dtype)
 
 
 def code_of(evolution: Evolution, dtype: torch.dtype, tasks: int) -> Code:
-    """The code of the next call with so many tasks of one state each. Both kinds give the same bits."""
+    """The code of a call with so many tasks of one state each."""
     degrees, reaches, _ = evolution.division
-    needed = _Needed(evolution.generators, degrees, reaches, dtype)
-    if evolution.generators.entry_count > MOST_WRITTEN:
-        return _reading(needed, tasks)
-    choice = _choice(needed)
-    return choice.own or choice.now(tasks)
-
-
-@lru_cache(maxsize=256)
-def _choice(needed: _Needed) -> CodeChoice[Code]:
-    what = f"a linear system of {needed.generators.size} coordinates"
-    return CodeChoice(what, partial(_own_kernel, needed), partial(_own, needed), partial(_reading, needed))
-
-
-def _own_kernel(needed: _Needed) -> Kernel:
-    return _own(needed).kernel
+    plan, arguments = _table(evolution.generators, degrees, reaches, dtype)
+    lanes = _lanes(tasks, dtype)
+    return Code(plan, lanes, _kernel(dtype, lanes), arguments)
 
 
 @lru_cache(maxsize=64)
-def _own(needed: _Needed) -> Code:
-    plan = EvolutionPlan(*needed[:3])
-    lanes = (2 if plan.size <= FEW_COORDINATES else 1) * lanes_of(needed.dtype)
-    functions = (kernels.forward, kernels.backward)
-    return Code(
-        plan, lanes, Kernel(functions, kernels.ARGUMENTS, needed.dtype, lanes, plan, (plan_module,)), {}
-    )
+def _table(
+    generators: Generators, degrees: tuple[int, ...], reaches: tuple[float, ...], dtype: torch.dtype
+) -> tuple[EvolutionPlan, Mapping[str, Any]]:
+    plan = EvolutionPlan(generators, degrees, reaches)
+    return plan, plan.arguments(dtype)
 
 
-@lru_cache(maxsize=32)
-def _table(needed: _Needed) -> tuple[Table, Mapping[str, Any]]:
-    table = Table(*needed[:3])
-    return table, table.arguments(needed.dtype)
-
-
-def _reading(needed: _Needed, tasks: int) -> Code:
-    return _reading_lanes(needed, _lanes(tasks, needed.dtype))
-
-
-@lru_cache(maxsize=32)
-def _reading_lanes(needed: _Needed, lanes: int) -> Code:
-    table, arguments = _table(needed)
-    return Code(table, lanes, _reader(needed.dtype, lanes), arguments)
-
-
-@lru_cache(maxsize=8)
-def _reader(dtype: torch.dtype, lanes: int) -> Kernel:
-    functions = (universal.forward, universal.backward)
-    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(kernels, plan_module))
+@lru_cache(maxsize=16)
+def _kernel(dtype: torch.dtype, lanes: int) -> Kernel:
+    return Kernel((kernels.forward, kernels.backward), kernels.ARGUMENTS, dtype, lanes)
 
 
 def _lanes(tasks: int, dtype: torch.dtype) -> int:
-    """Tasks in a vector of the code that reads tables: two vectors side by side share what is looked up."""
+    """Tasks in a vector: two vectors side by side share what is looked up."""
     usual = lanes_of(dtype)
     return 1 if tasks == 1 else 2 * usual if tasks > usual else usual
 
@@ -154,7 +104,7 @@ def segment_ends(
     saved = call.saved()
     made = rows[:, None].repeat(1, controls.shape[1] + 1, 1)
     made[:, -1] = call.forward(rows.new_empty(rows.shape), saved)
-    made[:, :-1, call.code.plan.rows] = saved.permute(0, 3, 1, 2).flatten(0, 1)[: rows.shape[0]]
+    made[:, :-1] = saved.permute(0, 3, 1, 2).flatten(0, 1)[: rows.shape[0]]
     return made if initial.ndim == 2 else made.unflatten(0, initial.shape[:2]).transpose(1, 2)
 
 

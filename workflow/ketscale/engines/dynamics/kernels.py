@@ -1,13 +1,13 @@
-"""The compiled evolution of real linear systems, forward and backward, for `cpu`.
+"""The compiled evolution of real linear systems, forward and backward, which read the system from a table.
 
 In each segment exp(G t) r is a polynomial of G t / s applied s times, by Horner's rule: with products of G and vectors
-only, whose entries are written out, and the state in registers. The lanes of a vector hold tasks.
+only, whose entries are looked up in the lists of `plan.EvolutionPlan`. The lanes of a vector hold tasks.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from ketscale.engines.compiled.language import (
@@ -23,16 +23,19 @@ from ketscale.engines.compiled.language import (
     ceil_divided,
     chunk,
     fma,
-    fnma,
+    integers,
     largest_lane,
     maximum,
     reals,
     select,
 )
-from ketscale.engines.dynamics.plan import BLOCK, EvolutionPlan
+from ketscale.engines.dynamics.plan import BLOCK
 
 # steps: of a segment; not read where the norm decides. keep: 1 if the states before each segment are kept in `saved`, else 0.
 # tau: duration of a segment. A stride is the distance of tasks in floats, 0 for what they share.
+# last_reach, largest_norm: 0 and infinity where the division says how many steps a segment takes. Lists of the forms, rows,
+# columns and coefficients begin where their `starts` say; `by_row` has column and signed form, `by_column` row and signed
+# form, `by_form` row and column. A form's number plus the number of forms stands for its negative.
 ARGUMENTS = {
     "batch groups segments steps keep": INTEGER,
     "tau": REAL,
@@ -44,238 +47,261 @@ ARGUMENTS = {
     "final to_initial": reals("batch", "size"),
     "to_fixed": reals("batch", "fixed_count"),
     "to_controls": reals("batch", "segments", "control_count"),
-    "saved": aligned("groups", "segments", "changing"),
+    "saved": aligned("groups", "segments", "size"),
     "scratch": aligned("workers", "scratch_vectors"),
+    "size fixed_count control_count scratch_vectors": INTEGER,
+    "coefficients forms normed_rows reaching most_degree": INTEGER,
+    "per_reach largest_norm": REAL,
+    "degrees reaches": reals("reaching"),
+    "inverses": reals("most_degree"),
+    "term_starts row_starts column_starts form_starts coefficient_starts": integers("size"),
+    "terms chained": integers("terms"),
+    "term_values chained_values": reals("terms"),
+    "by_row by_column by_form": integers("entries", 2),
+    "signs": reals("entries"),
 }
 
-Vectors = dict[int, Number]  # by coordinate
 
-
-def forward(k: FunctionCode, args: Arguments, plan: EvolutionPlan) -> None:
+def forward(k: FunctionCode, args: Arguments) -> None:
     """final <- the state of each task at the end; saved <- those before each segment."""
+    state, given, forms, scaled, terms = args.scratch[k.worker()].split(
+        (args.size,), (args.coefficients,), (args.forms,), (args.forms * 2,), (2, args.size)
+    )
     with k.tasks(args.groups) as group:
-        tasks = _Tasks(k, args, plan, group)
-        state = k.variable({row: tasks.initial[row] for row in plan.forms.rows})
+        tasks = _Tasks(k, args, group, given, forms, scaled)
+        _loaded(tasks, args.initial, state)
         with k.loop(args.segments) as number:
             with k.when(args.keep != 0):
-                _store(args.saved[group, number], state.value)
+                _copy(tasks, state, args.saved[group, number])
             segment = _Segment(tasks, number)
             with k.loop(segment.most_steps) as step:
-                state.value = segment.advanced(state.value, segment.scaled(step)[0])
-        final = args.final[tasks.lanes]
-        for row, value in {**tasks.constants, **state.value}.items():
-            final[row] = value
+                segment.scale(step)
+                segment.advance(state, terms, alternating=True)
+        _stored(tasks, state, args.final)
 
 
-def backward(k: FunctionCode, args: Arguments, plan: EvolutionPlan) -> None:
+def backward(k: FunctionCode, args: Arguments) -> None:
     """to_fixed, to_controls, to_initial <- the gradients, from `cotangent`, that by `final`."""
-    terms, block = args.scratch[k.worker()].split((plan.degrees[-1], plan.changing), (BLOCK, plan.changing))
-    nothing = [k.vector(0.0) for _ in plan.forms.terms]
+    size, count = args.size, args.forms
+    (
+        adjoint, state, factors, power, given, forms, scaled, gradients, to_forms, totals, block, terms
+    ) = args.scratch[k.worker()].split(
+        (size,), (size,), (size,), (size,), (args.coefficients,), (count,), (count * 2,), (count,), (count,), (count,),
+        (BLOCK, size), (args.most_degree + 1, size),
+    )  # fmt: skip
     with k.tasks(args.groups) as group:
-        tasks = _Tasks(k, args, plan, group)
-        cotangent, to_controls = args.cotangent[tasks.lanes], args.to_controls[tasks.lanes]
-        adjoint, totals = k.variable({row: cotangent[row] for row in range(plan.size)}), k.variable(nothing)
+        tasks = _Tasks(k, args, group, given, forms, scaled)
+        _loaded(tasks, args.cotangent, adjoint)
+        to_fixed, to_controls = args.to_fixed[tasks.lanes], args.to_controls[tasks.lanes]
+        totals.zero(count)
         with k.loop(args.segments, backwards=True) as number:
             segment = _Segment(tasks, number)
-            to_forms = k.variable(nothing)
-            with segment.steps_back(args.saved[group, number], block) as (step, state):
-                scaled, part = segment.scaled(step)
-                adjoint.value, to_scaled = segment.reversed(adjoint.value, state, scaled, terms)
-                pairs = zip(to_scaled, to_forms.value, strict=True)
-                to_forms.value = [fma(part, gradient, total) for gradient, total in pairs]
-            totals.value = [a + b for a, b in zip(totals.value, to_forms.value, strict=True)]
-            for control in range(plan.control_count):
-                to_controls[number, control] = tasks.chained(to_forms.value, plan.fixed_count + control)
-        to_fixed, to_initial = args.to_fixed[tasks.lanes], args.to_initial[tasks.lanes]
-        for coefficient in range(plan.fixed_count):
-            to_fixed[coefficient] = tasks.chained(totals.value, coefficient)
-        for row, value in adjoint.value.items():
-            to_initial[row] = value
+            to_forms.zero(count)
+            with segment.steps_back(args.saved[group, number], state, block, terms) as (step, before):
+                part = segment.scale(step)
+                gradients.zero(count)
+                segment.reverse(adjoint, before, gradients, (factors, power, terms))
+                with k.loop(count) as form:
+                    to_forms[form] = fma(part, gradients[form], to_forms[form])
+            with k.loop(count) as form:
+                totals[form] = totals[form] + to_forms[form]
+            with k.each(args.control_count) as control:
+                to_controls[number, control] = tasks.chained(to_forms, args.fixed_count + control)
+        with k.each(args.fixed_count) as coefficient:
+            to_fixed[coefficient] = tasks.chained(totals, coefficient)
+        _stored(tasks, adjoint, args.to_initial)
 
 
 class _Tasks:
-    """The tasks of a group: their coefficients, and the coordinates that are constant."""
+    """The tasks of a group. given: tau times their coefficients; forms, scaled: of a segment and of a step, to be filled."""
 
-    def __init__(self, k: FunctionCode, args: Arguments, plan: EvolutionPlan, group: Number) -> None:
-        self.k, self.args, self.plan = k, args, plan
+    def __init__(
+        self, k: FunctionCode, args: Arguments, group: Number, given: Buffer, forms: Buffer, scaled: Buffer
+    ) -> None:
+        self.k, self.args, self.given, self.forms, self.scaled = k, args, given, forms, scaled
         self.lanes, _ = k.lanes_of(group, args.batch)
         self.tau = args.tau.splat()
         fixed = args.fixed[self.lanes]
-        scaled = {number: self.tau * fixed[number] for number in range(plan.fixed_count)}
-        self._fixed_parts = [_sum(terms, scaled) for terms in plan.forms.terms]
-        self._controls = args.controls[self.lanes].part((), args.segments, plan.control_count)
-        self.initial = args.initial[self.lanes]
-        self.constants = {row: self.initial[row] for row in range(plan.size) if row not in plan.forms.rows}
+        with k.each(args.fixed_count) as number:
+            given[number] = self.tau * fixed[number]
 
-    def forms(self, segment: Number) -> list[Number]:
-        """The forms of a segment, times tau."""
-        scaled = {
-            self.plan.fixed_count + number: self.tau * self._controls[segment, number]
-            for number in range(self.plan.control_count)
-        }
-        pairs = zip(self.plan.forms.terms, self._fixed_parts, strict=True)
-        return [_sum(terms, scaled, part) for terms, part in pairs]  # type: ignore[misc]
+    def evaluate(self, segment: Number) -> None:
+        """Fill the forms of a segment, times tau."""
+        k, args = self.k, self.args
+        controls = args.controls[self.lanes].part((), args.segments, args.control_count)
+        with k.each(args.control_count) as number:
+            self.given[args.fixed_count + number] = self.tau * controls[segment, number]
+        with k.loop(args.forms) as form:
+            self.forms[form] = self._sum(args.term_starts, args.terms, args.term_values, form, self.given)
 
-    def chained(self, gradients: list[Number], coefficient: int) -> Number:
+    def chained(self, gradients: Buffer, coefficient: Number) -> Number:
         """The gradient by a coefficient, from those by the forms."""
-        by_form = dict(enumerate(gradients))
-        terms = [
-            (form, value)
-            for form, each in enumerate(self.plan.forms.terms)
-            for number, value in each
-            if number == coefficient
-        ]
-        total = _sum(terms, by_form)
-        return self.k.vector(0.0) if total is None else self.tau * total
+        args = self.args
+        found = self._sum(args.coefficient_starts, args.chained, args.chained_values, coefficient, gradients)
+        return self.tau * found
+
+    def _sum(self, starts: Buffer, numbers: Buffer, values: Buffer, of: Number, vectors: Buffer) -> Number:
+        total = self.k.variable(self.k.vector(0.0))
+        with _list(self.k, starts, of) as at:
+            total.value = fma(values[at].splat(), vectors[numbers[at]], total.value)
+        found: Number = total.value
+        return found
 
 
 class _Segment:
-    """A segment of a group's tasks: its forms, times tau, and how it is divided.
-
-    steps, part, degree: how many steps each task takes, which part of the segment a step is, and the degree of its
-    polynomial. most_steps, most_terms: the largest of the group, as integers.
-    """
+    """A segment of a group's tasks: its forms, times tau, and how it is divided."""
 
     def __init__(self, tasks: _Tasks, number: Number) -> None:
-        self.k, self.plan, self.constants = tasks.k, tasks.plan, tasks.constants
-        self.forms = tasks.forms(number)
-        if self.plan.reaches:
-            self._divide()
-        else:
-            self.most_steps, self.most_terms = tasks.args.steps, self.k.integer(self.plan.degrees[0])
-            self.part = 1.0 / self.most_steps.as_float().splat()
-
-    def _divide(self) -> None:
-        """Decide by the norm of G t, which is at most the largest sum of its entries' sizes in a row."""
-        plan = self.plan
-        sums: Vectors = {}
-        for row, _, form, _ in plan.forms.entries:
-            if row < plan.generators.normed_rows:
-                size = absolute(self.forms[form])
-                sums[row] = sums[row] + size if row in sums else size
-        norm = self.k.vector(0.0)
-        for each in sums.values():
-            norm = maximum(each, norm)
-        small = norm <= plan.largest_norm
-        steps = ceil(norm * (1 / plan.reaches[-1]))
-        self.steps = select(small & (steps > 1.0), steps, 1.0)
+        k, args = tasks.k, tasks.args
+        self.k, self.args, self.tasks = k, args, tasks
+        tasks.evaluate(number)
+        norm = k.variable(k.vector(0.0))
+        with k.each(args.normed_rows) as row:
+            total = k.variable(k.vector(0.0))
+            with _list(k, args.row_starts, row) as at:
+                signed = args.by_row[at, 1]
+                form = select(signed < args.forms, signed, signed - args.forms)
+                total.value = total.value + absolute(tasks.forms[form])
+            norm.value = maximum(total.value, norm.value)
+        given = args.steps.as_float().splat()
+        small = norm.value <= args.largest_norm.splat()
+        steps = ceil(norm.value * args.per_reach.splat())
+        steps = select(small & (steps > 1.0), steps, 1.0)
+        self.steps = select(given > 0.0, given, steps)
         self.part = select(small, 1.0 / self.steps, math.nan)
-        length, self.degree = norm * self.part, self.k.vector(plan.degrees[0])
-        for degree, before in zip(plan.degrees[1:], plan.reaches, strict=False):
-            self.degree = select(length > before, float(degree), self.degree)
+        length = norm.value * self.part
+        degree = k.variable(args.degrees[0].splat())
+        with k.each(args.reaching) as reach:
+            degree.value = select(
+                length > args.reaches[reach].splat(), args.degrees[reach + 1].splat(), degree.value
+            )
+        self.degree = degree.value
         self.most_steps, self.most_terms = (
             largest_lane(each).as_integer() for each in (self.steps, self.degree)
         )
 
-    def scaled(self, step: Number) -> tuple[list[Number], Number]:
-        """The forms of a step, and their ratio to those of the segment: 0 in tasks that have fewer steps."""
-        part = self.part
-        if self.plan.reaches:
-            part = select(step.as_float().splat() < self.steps, part, 0.0)
-        return [part * form for form in self.forms], part
+    def scale(self, step: Number) -> Number:
+        """Fill the forms of a step, and then their negatives; their ratio to those of the segment: 0 after a task's last step."""
+        k, count, scaled = self.k, self.args.forms, self.tasks.scaled
+        part = select(step.as_float().splat() < self.steps, self.part, 0.0)
+        with k.loop(count) as form:
+            made = part * self.tasks.forms[form]
+            scaled[form] = made
+            scaled[count + form] = -made
+        return part
 
-    def advanced(self, state: Vectors, scaled: list[Number], terms: Buffer | None = None) -> Vectors:
-        """The state after a step; what Horner's rule multiplies by G is kept in `terms`, if given."""
-        horner = self.k.variable(state)
-        with self.k.loop(self.most_terms, backwards=True) as term:
-            inverse, now = self._inverse(term), horner.value
-            if terms is not None:
-                _store(terms[term], now)
-            image = self._product(scaled, {**self.constants, **now})
-            horner.value = {row: fma(image[row], inverse, state[row]) for row in self.plan.forms.rows}
-        found: Vectors = horner.value
-        return found
+    def advance(self, state: Buffer, terms: Buffer, alternating: bool = False) -> None:
+        """Let the state take a step. What Horner's rule multiplies by G^(n+1) is left in row n + 1 of `terms`.
 
-    def reversed(
-        self, adjoint: Vectors, state: Vectors, scaled: list[Number], terms: Buffer
-    ) -> tuple[Vectors, list[Number]]:
-        """The adjoint before a step that begins in `state`, and the gradients by the step's forms."""
-        k, rows, zero = self.k, self.plan.forms.rows, self.k.vector(0.0)
-        self.advanced(state, scaled, terms)
-        gradients = k.variable([zero for _ in scaled])
-        power, total = k.variable(adjoint), k.variable(adjoint)
+        alternating: `terms` has two rows only, which are used in turns.
+        """
+        k = self.k
+
+        def row_of(number: Number) -> Number:
+            return number & 1 if alternating else number
+
+        self._horner(state, terms, row_of)
+        _copy(self.tasks, terms[k.integer(0)], state)
+
+    def reverse(
+        self, adjoint: Buffer, state: Buffer, gradients: Buffer, places: tuple[Buffer, Buffer, Buffer]
+    ) -> None:
+        """Take the adjoint back over a step that begins in `state`, and add to the gradients by the step's forms."""
+        k, args, (factors, power, terms) = self.k, self.args, places
+        self._horner(state, terms, lambda number: number)
+        _copy(self.tasks, adjoint, power)
         with k.loop(self.most_terms) as term:
-            inverse, now = self._inverse(term), power.value
-            factors = {row: inverse * now[row] for row in rows}
-            gradients.value = self._outer(
-                gradients.value, factors, {**self.constants, **_load(terms[term], rows)}
-            )
-            image = self._transposed_product(scaled, factors)
-            power.value = {row: image.get(row, zero) for row in adjoint}
-            total.value = {row: value + image.get(row, zero) for row, value in total.value.items()}
-        return total.value, gradients.value
+            inverse, before = self._inverse(term), terms[term + 1]
+            with k.loop(args.size) as row:
+                factors[row] = inverse * power[row]
+            with k.loop(args.forms) as form:
+                total = k.variable(gradients[form])
+                with _list(k, args.form_starts, form) as at:
+                    left = args.signs[at].splat() * factors[args.by_form[at, 0]]
+                    total.value = fma(left, before[args.by_form[at, 1]], total.value)
+                gradients[form] = total.value
+
+            def pulled(column: Number, image: Number) -> None:
+                power[column] = image
+                adjoint[column] = adjoint[column] + image
+
+            self._product(args.column_starts, args.by_column, factors, pulled)
 
     @contextmanager
-    def steps_back(self, start: Buffer, block: Buffer) -> Iterator[tuple[Number, Vectors]]:
-        """Write the body for each step, the last one first, and the state before it.
+    def steps_back(
+        self, start: Buffer, state: Buffer, block: Buffer, terms: Buffer
+    ) -> Iterator[tuple[Number, Buffer]]:
+        """Write the body for each step, the last one first; the state before it is in `state`.
 
         The states within a block of steps are computed again from the one before the segment, `start`.
         """
-        k, rows = self.k, self.plan.forms.rows
+        k, tasks = self.k, self.tasks
+
+        def step_on(step: Number) -> None:
+            self.scale(step)
+            self.advance(state, terms)
+
         with k.loop(ceil_divided(self.most_steps, BLOCK), backwards=True) as number:
             first, count = chunk(number, BLOCK, self.most_steps)
-            state = k.variable(_load(start, rows))
+            _copy(tasks, start, state)
             with k.each(first) as step:
-                state.value = self.advanced(state.value, self.scaled(step)[0])
+                step_on(step)
             with k.each(count - 1) as own:
-                _store(block[own], state.value)
-                state.value = self.advanced(state.value, self.scaled(first + own)[0])
-            _store(block[count - 1], state.value)
+                _copy(tasks, state, block[own])
+                step_on(first + own)
+            _copy(tasks, state, block[count - 1])
             with k.loop(count, backwards=True) as own:
-                yield first + own, _load(block[own], rows)
+                yield first + own, block[own]
+
+    def _horner(self, state: Buffer, terms: Buffer, row_of: Callable[[Number], Number]) -> None:
+        k = self.k
+        _copy(self.tasks, state, terms[row_of(self.most_terms)])
+        with k.loop(self.most_terms, backwards=True) as term:
+            inverse, now, following = self._inverse(term), terms[row_of(term + 1)], terms[row_of(term)]
+
+            def added(row: Number, image: Number) -> None:
+                following[row] = fma(image, inverse, state[row])
+
+            self._product(self.args.row_starts, self.args.by_row, now, added)
+
+    def _product(
+        self, starts: Buffer, pairs: Buffer, vector: Buffer, put: Callable[[Number, Number], None]
+    ) -> None:
+        """G, or its transpose, times a vector, whose rows are `put` one after the other."""
+        k, scaled = self.k, self.tasks.scaled
+        with k.loop(self.args.size) as row:
+            total = k.variable(k.vector(0.0))
+            with _list(k, starts, row) as at:
+                total.value = fma(scaled[pairs[at, 1]], vector[pairs[at, 0]], total.value)
+            put(row, total.value)
 
     def _inverse(self, term: Number) -> Number:
         """1 / (term + 1), or 0 in tasks whose degree is not larger than `term`."""
-        inverses = self.k.table("inverses", [1 / number for number in range(1, self.plan.degrees[-1] + 1)])
-        inverse: Number = inverses[term].splat()
-        if len(self.plan.degrees) == 1:
-            return inverse
-        return select((term + 1).as_float().splat() <= self.degree, inverse, 0.0)
-
-    def _product(self, forms: list[Number], vectors: Vectors) -> Vectors:
-        """G times a vector, its rows with entries."""
-        made: Vectors = {}
-        for row, column, form, negative in self.plan.forms.entries:
-            made[row] = _added(negative, forms[form], vectors[column], made.get(row))
+        inverse: Number = self.args.inverses[term].splat()
+        made: Number = select((term + 1).as_float().splat() <= self.degree, inverse, 0.0)
         return made
 
-    def _transposed_product(self, forms: list[Number], vectors: Vectors) -> Vectors:
-        """The transpose of G times a vector, its nonzero coordinates."""
-        made: Vectors = {}
-        for row, column, form, negative in self.plan.forms.entries:
-            made[column] = _added(negative, forms[form], vectors[row], made.get(column))
-        return made
 
-    def _outer(self, gradients: list[Number], left: Vectors, right: Vectors) -> list[Number]:
-        """Gradients by the forms, with those of left^T G right added."""
-        found = list(gradients)
-        for row, column, form, negative in self.plan.forms.entries:
-            found[form] = _added(negative, left[row], right[column], found[form])
-        return found
+@contextmanager
+def _list(k: FunctionCode, starts: Buffer, number: Number) -> Iterator[Number]:
+    """Write the body for each place of a list."""
+    first = starts[number]
+    with k.each(starts[number + 1] - first) as index:
+        yield first + index
 
 
-def _added(negative: bool, a: Number, b: Number, total: Number | None) -> Number:
-    """total + a b, or total - a b; no total is 0."""
-    made: Number = (fnma if negative else fma)(a, b, total)
-    return made
+def _loaded(tasks: _Tasks, given: Buffer, state: Buffer) -> None:
+    rows = given[tasks.lanes]
+    with tasks.k.loop(tasks.args.size) as row:
+        state[row] = rows[row]
 
 
-def _sum(
-    terms: Iterable[tuple[int, float]], vectors: dict[int, Number], total: Number | None = None
-) -> Number | None:
-    """The sum of values times those vectors that there are, and of a total."""
-    for number, value in terms:
-        if number in vectors:
-            total = fma(value, vectors[number], total)
-    return total
+def _stored(tasks: _Tasks, state: Buffer, made: Buffer) -> None:
+    rows = made[tasks.lanes]
+    with tasks.k.loop(tasks.args.size) as row:
+        rows[row] = state[row]
 
 
-def _store(place: Buffer, values: Vectors) -> None:
-    """Store the changing coordinates side by side."""
-    for number, value in enumerate(values.values()):
-        place[number] = value
-
-
-def _load(place: Buffer, rows: list[int]) -> Vectors:
-    """What `_store` has stored."""
-    return {row: place[number] for number, row in enumerate(rows)}
+def _copy(tasks: _Tasks, source: Buffer, target: Buffer) -> None:
+    with tasks.k.loop(tasks.args.size) as row:
+        target[row] = source[row]

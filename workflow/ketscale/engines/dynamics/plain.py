@@ -20,7 +20,7 @@ from ketscale.private_torch import transforms_active
 KEPT_BYTES, MATRICES = 1 << 30, 24
 # Products of matrices of fewer levels are too small for the operators of torch.
 LEAST_DENSE = 8
-# Columns that the code of `universal` takes together.
+# Columns that the compiled code takes together.
 LANES = 16
 
 

@@ -1,4 +1,4 @@
-"""What the machine code of an evolution is written for: the entries of its generators, and its polynomials."""
+"""The table that the machine code of an evolution reads: the entries of its generators, and its polynomials."""
 
 from __future__ import annotations
 
@@ -14,13 +14,15 @@ from numpy.typing import NDArray
 from ketscale.engines.dynamics.generators import Generators
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 
+Integers = NDArray[np.int64]
+
 # States of so many steps of a segment are kept in the backward pass; with more, it recomputes them in blocks.
 BLOCK = 256
 
 
 @dataclass(frozen=True)
 class EvolutionPlan:
-    """What the code is written for. degrees, reaches: see `generators.Division`."""
+    """A system and its division. degrees, reaches: see `generators.Division`."""
 
     generators: Generators
     degrees: tuple[int, ...]
@@ -51,25 +53,62 @@ class EvolutionPlan:
         """Coefficients of a segment."""
         return len(self.generators.controlled)
 
-    @property
-    def rows(self) -> list[int]:
-        """The coordinates whose values are kept: those that change."""
-        return self.forms.rows
-
     @cached_property
-    def changing(self) -> int:
-        """How many these are."""
-        return len(self.rows)
+    def multiplications(self) -> int:
+        """Multiplications of one step of one task, in the forward pass."""
+        return self.degrees[-1] * (len(self.forms.arrays[0]) + self.size)
+
+    @property
+    def form_count(self) -> int:
+        """Forms, of which there is at least one, be it without terms."""
+        return max(1, len(self.forms.terms))
 
     @cached_property
     def scratch_vectors(self) -> int:
         """Vectors of a worker's scratch memory in the backward pass."""
-        return (self.degrees[-1] + BLOCK) * self.changing
+        own = self.fixed_count + self.control_count + 6 * self.form_count
+        return (5 + self.degrees[-1] + BLOCK) * self.size + own
 
-    @cached_property
-    def multiplications(self) -> int:
-        """Multiplications of one step of one task, in the forward pass."""
-        return self.degrees[-1] * (len(self.forms.entries) + self.changing)
+    def arguments(self, dtype: torch.dtype) -> dict[str, Any]:
+        """The arguments of `kernels` that are about the system and the division, with floats of this precision."""
+        forms, coefficients = self.form_count, self.fixed_count + self.control_count
+        rows, columns, form, negative = self.forms.arrays
+        signed = form + forms * negative
+        terms = [(number, of, value) for number, each in enumerate(self.forms.terms) for of, value in each]
+        of_form, of_coefficient = np.array([pair[:2] for pair in terms], dtype=np.int64).reshape(-1, 2).T
+        values = np.array([value for *_, value in terms])
+        (row_starts, _), (column_starts, by_column), (form_starts, by_form) = (
+            _lists(rows, self.size), _lists(columns, self.size), _lists(form, forms)
+        )  # fmt: skip
+        (term_starts, _), (coefficient_starts, by_coefficient) = (
+            _lists(of_form, forms), _lists(of_coefficient, coefficients)
+        )  # fmt: skip
+
+        def integers(*lists: Integers) -> torch.Tensor:
+            return torch.from_numpy(np.stack(lists, -1))
+
+        def reals(numbers: Any) -> torch.Tensor:
+            return torch.tensor(numbers, dtype=dtype)
+
+        return {
+            "size": self.size, "fixed_count": self.fixed_count, "control_count": self.control_count,
+            "scratch_vectors": self.scratch_vectors, "coefficients": coefficients, "forms": forms,
+            "normed_rows": self.generators.normed_rows if self.reaches else 0,
+            "reaching": len(self.degrees) - 1, "most_degree": self.degrees[-1],
+            "per_reach": 1 / self.reaches[-1] if self.reaches else 0.0,
+            "largest_norm": self.largest_norm if self.reaches else math.inf,
+            "degrees": reals(self.degrees), "reaches": reals(self.reaches),
+            "inverses": reals([1 / number for number in range(1, self.degrees[-1] + 1)]),
+            "term_starts": integers(term_starts), "row_starts": integers(row_starts),
+            "column_starts": integers(column_starts), "form_starts": integers(form_starts),
+            "coefficient_starts": integers(coefficient_starts),
+            "terms": integers(of_coefficient), "term_values": reals(values),
+            "chained": integers(of_form[by_coefficient]), "chained_values": reals(values[by_coefficient]),
+            "by_row": integers(columns, signed),
+            "by_column": integers(rows[by_column], signed[by_column]),
+            "by_form": integers(rows[by_form], columns[by_form]),
+            "signs": reals(1.0 - 2.0 * negative[by_form]),
+        }  # fmt: skip
 
 
 class Forms:
@@ -99,75 +138,6 @@ class Forms:
             for each in numbers
         ]
         self.rows: list[int] = rows[np.diff(rows, prepend=-1) > 0].tolist()
-
-    @cached_property
-    def entries(self) -> list[tuple[int, int, int, bool]]:
-        """(row, column, form, whether it is negative), by row and column."""
-        return list(zip(*(each.tolist() for each in self.arrays), strict=True))
-
-
-Integers = NDArray[np.int64]
-
-
-class Table(EvolutionPlan):
-    """A plan that is handed to `universal` as arguments, instead of being written into code."""
-
-    @property
-    def rows(self) -> list[int]:
-        """The coordinates whose values are kept: all."""
-        return list(range(self.size))
-
-    @property
-    def form_count(self) -> int:
-        """Forms, of which there is at least one, be it without terms."""
-        return max(1, len(self.forms.terms))
-
-    @cached_property
-    def scratch_vectors(self) -> int:
-        """Vectors of a worker's scratch memory in the backward pass."""
-        own = self.fixed_count + self.control_count + 6 * self.form_count
-        return (5 + self.degrees[-1] + BLOCK) * self.size + own
-
-    def arguments(self, dtype: torch.dtype) -> dict[str, Any]:
-        """The arguments of `universal` that are about the system and the division, with floats of this precision."""
-        forms, coefficients = self.form_count, self.fixed_count + self.control_count
-        rows, columns, form, negative = self.forms.arrays
-        signed = form + forms * negative
-        terms = [(number, of, value) for number, each in enumerate(self.forms.terms) for of, value in each]
-        of_form, of_coefficient = np.array([pair[:2] for pair in terms], dtype=np.int64).reshape(-1, 2).T
-        values = np.array([value for *_, value in terms])
-        (row_starts, _), (column_starts, by_column), (form_starts, by_form) = (
-            _lists(rows, self.size), _lists(columns, self.size), _lists(form, forms)
-        )  # fmt: skip
-        (term_starts, _), (coefficient_starts, by_coefficient) = (
-            _lists(of_form, forms), _lists(of_coefficient, coefficients)
-        )  # fmt: skip
-
-        def integers(*lists: Integers) -> torch.Tensor:
-            return torch.from_numpy(np.stack(lists, -1))
-
-        def reals(numbers: Any) -> torch.Tensor:
-            return torch.tensor(numbers, dtype=dtype)
-
-        return {
-            "size": self.size, "changing": self.size, "fixed_count": self.fixed_count, "control_count": self.control_count,
-            "scratch_vectors": self.scratch_vectors, "coefficients": coefficients, "forms": forms,
-            "normed_rows": self.generators.normed_rows if self.reaches else 0,
-            "reaching": len(self.degrees) - 1, "most_degree": self.degrees[-1],
-            "per_reach": 1 / self.reaches[-1] if self.reaches else 0.0,
-            "largest_norm": self.largest_norm if self.reaches else math.inf,
-            "degrees": reals(self.degrees), "reaches": reals(self.reaches),
-            "inverses": reals([1 / number for number in range(1, self.degrees[-1] + 1)]),
-            "term_starts": integers(term_starts), "row_starts": integers(row_starts),
-            "column_starts": integers(column_starts), "form_starts": integers(form_starts),
-            "coefficient_starts": integers(coefficient_starts),
-            "terms": integers(of_coefficient), "term_values": reals(values),
-            "chained": integers(of_form[by_coefficient]), "chained_values": reals(values[by_coefficient]),
-            "by_row": integers(columns, signed),
-            "by_column": integers(rows[by_column], signed[by_column]),
-            "by_form": integers(rows[by_form], columns[by_form]),
-            "signs": reals(1.0 - 2.0 * negative[by_form]),
-        }  # fmt: skip
 
 
 def _lists(keys: Integers, count: int) -> tuple[Integers, Integers]:

@@ -174,16 +174,7 @@ class Batched(Propagator):
     def evolution(self, system: System, tasks: Tasks, columns: bool = False) -> Evolved:
         """What evolves these tasks; columns: as kets."""
         fixed, controls, initial, evolution = self._linear(system, tasks, columns)
-        code: CodeKind = "torch"
-        if self._module(fixed, controls, initial, evolution) is not plain:
-            from ketscale.engines.dynamics.cpu import code_of
-
-            # What reads a table has it among its arguments.
-            code = (
-                "table"
-                if code_of(evolution, initial.dtype, initial.shape[:-1].numel()).arguments
-                else "compiled"
-            )
+        code: CodeKind = "torch" if self._module(fixed, controls, initial, evolution) is plain else "table"
         return Evolved(
             kernel="dense",
             method=self.scheme,

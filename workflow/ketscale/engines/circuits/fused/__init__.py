@@ -1,10 +1,9 @@
-"""`fused`: small circuits compiled whole, samples in the lanes of vectors, gradients by the adjoint method.
+"""`fused`: small circuits by fixed machine code, samples in the lanes of vectors, gradients by the adjoint method.
 
-`frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a
-state, and `plan` lays out the buffers. `block`, `rows`, `words`, `mixing`, `once` and `kernels` write the machine
-code that `engines.compiled` compiles, caches and loads, and `cpu` calls it from torch. `higher` has the rules of second
-derivatives and forward mode, `tangents` their kernels, and `tangent_sweeps` calls these. Until a circuit has code of
-its own, `universal` reads it from the table of `listing`. On a GPU `tables` puts the
+`frame` and `program` turn a circuit into rotations about Pauli words. `schedule` orders them into passes over a state, and
+`listing` writes them into a table, which the machine code of `kernels`, `rows`, `moves` and `mixing` reads: it is compiled
+once for a processor. `sweeps` has their memory, and `cpu` calls them from torch. `higher` has the rules of second
+derivatives and forward mode, and `tangent_sweeps` calls their kernels. On a GPU `tables` puts the
 program into device memory, and `gpu` launches the two kernels of `triton_kernels`, or beyond 12 qubits lets `stepwise`
 take one rotation after the other. `route` compares the costs of one matrix product and of a sweep.
 """
@@ -120,10 +119,11 @@ class Fused:
         more = weights.shape[-1] > circuit.weights
         if few or more or not inputs.is_cpu or self._route(circuit, inputs) == "matrix":
             return None
+        wanted = ("input", "weight")
         request = self._cpu.Request(
-            circuit, paulis, inputs.dtype, batch, True, ("input", "weight"), self.route == "literal", None, math.prod(groups)
-        )  # fmt: skip
-        return self._cpu.kernel(request)
+            circuit, paulis, inputs.dtype, batch, True, wanted, None, math.prod(groups)
+        )
+        return self._cpu.sweep(request)
 
     def superposed(
         self, circuit: Circuit, angles: Angles, paulis: Sequence[str], superposition: Superposition
@@ -133,9 +133,8 @@ class Fused:
         By way of the states on a GPU, for zero samples, with route `matrix`, or if Clifford gates leave powers of i.
         """
         inputs, weights = angles
-        literal = self.route == "literal"
         swept = inputs.is_cpu and len(inputs) > 0 and self.route != "matrix"
-        places = _places(circuit, literal) if swept else None
+        places = _places(circuit) if swept else None
         if places is None:
             return measured(self, mixed(self, circuit, angles, superposition), paulis)
         words = (*paulis, "I" * circuit.qubits)
@@ -146,7 +145,7 @@ class Fused:
         partners = places.partners
 
         def sums(i: torch.Tensor, w: torch.Tensor, m: torch.Tensor) -> torch.Tensor:
-            found: torch.Tensor = self._cpu.evaluate(circuit, i, w, words, None, literal, m, partners)
+            found: torch.Tensor = self._cpu.evaluate(circuit, i, w, words, None, m, partners)
             return found
 
         if transformed(*angles, *superposition):
@@ -201,9 +200,7 @@ class Fused:
         """See `Derivative.along`."""
         if not terms.point[0].is_cpu:
             raise UserError(f"simulator 'fused' on a GPU has first derivatives only: {gpu.BEYOND}")
-        found: tuple[torch.Tensor, ...] = self._cpu.along(
-            circuit, paulis, self.route == "literal", terms, wanted, valued
-        )
+        found: tuple[torch.Tensor, ...] = self._cpu.along(circuit, paulis, terms, wanted, valued)
         return found
 
     def _way(
@@ -216,7 +213,6 @@ class Fused:
     ) -> Way:
         """How a checked request is answered."""
         *groups, batch, _ = inputs.shape
-        literal = self.route == "literal"
         if batch == 0:
             columns = 2**circuit.qubits if paulis is None else len(paulis)
             dtype = inputs.dtype.to_complex() if paulis is None else inputs.dtype
@@ -228,16 +224,12 @@ class Fused:
             # A tile of a single sample would be mostly empty. The kernels of a GPU know no groups.
             evaluate = partial(_as_rows, evaluate)
         if alike:
-            return lambda i, w, s: evaluate(circuit, i[..., :1, :], w, paulis, s, literal).expand(
-                *groups, batch, -1
-            )
+            return lambda i, w, s: evaluate(circuit, i[..., :1, :], w, paulis, s).expand(*groups, batch, -1)
         if self._route(circuit, inputs) == "matrix":
             return lambda i, w, s: _through_matrix(evaluate, circuit, i, w, paulis, s)
         if inputs.is_cpu and not groups:
-            return partial(
-                self._cpu.call, self._cpu.kernel_for(circuit, inputs, weights, paulis, initial, literal)
-            )
-        return lambda i, w, s: evaluate(circuit, i, w, paulis, s, literal)
+            return partial(self._cpu.call, self._cpu.kernel_for(circuit, inputs, weights, paulis, initial))
+        return lambda i, w, s: evaluate(circuit, i, w, paulis, s)
 
     def _route(self, circuit: Circuit, inputs: torch.Tensor) -> str:
         """How samples that differ are evaluated: by "matrix", or else by a sweep."""
@@ -278,9 +270,9 @@ class _Places(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def _places(circuit: Circuit, literal: bool) -> _Places | None:
+def _places(circuit: Circuit) -> _Places | None:
     """None if the circuit's Clifford gates leave powers of i to apply, which a superposition would mix."""
-    program = reduce(circuit, None, literal)
+    program = reduce(circuit, None)
     if any(program.powers or ()):
         return None
     order = program.order or tuple(range(2**circuit.qubits))
@@ -296,7 +288,6 @@ def _as_rows(
     weights: torch.Tensor,
     paulis: tuple[str, ...] | None,
     initial: torch.Tensor | None,
-    literal: bool = False,
 ) -> torch.Tensor:
     """Evaluate groups, (groups, batch, ...), as one batch in which weights are inputs."""
     groups, batch, _ = inputs.shape
@@ -304,7 +295,7 @@ def _as_rows(
     if initial is not None:
         each = initial if initial.ndim == 3 else initial[:, None].expand(-1, batch, -1)
         initial = each.flatten(0, 1)
-    values = evaluate(alone, rows.flatten(0, 1), weights.new_empty(0), paulis, initial, literal)
+    values = evaluate(alone, rows.flatten(0, 1), weights.new_empty(0), paulis, initial)
     return values.unflatten(0, (groups, batch))
 
 

@@ -14,10 +14,9 @@ import torch
 
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused.higher import Derivative
+from ketscale.engines.circuits.fused.higher import Derivative, wanted_of
 from ketscale.engines.circuits.fused.kernels import CALL_ARGUMENTS
-from ketscale.engines.circuits.fused.plan import wanted_of
-from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Request, Sweep, kernel
+from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Request, sweep
 from ketscale.engines.circuits.fused.tangent_sweeps import along
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.compiled.language import COUNTERS
@@ -37,7 +36,6 @@ def evaluate(
     weights: torch.Tensor,
     paulis: tuple[str, ...] | None,
     initial: torch.Tensor | None,
-    literal: bool = False,
     mix: torch.Tensor | None = None,
     partners: tuple[int, ...] | None = None,
 ) -> torch.Tensor:
@@ -49,16 +47,21 @@ def evaluate(
     """
     *several, batch, _ = inputs.shape
     if not several:
-        sweep = kernel_for(circuit, inputs, weights, paulis, initial, literal, mix, partners)
-        return call(sweep, inputs, weights, initial, mix)
+        return call(
+            kernel_for(circuit, inputs, weights, paulis, initial, mix, partners),
+            inputs,
+            weights,
+            initial,
+            mix,
+        )
     (groups,) = several
     rows, own = inputs.flatten(0, 1), weights[:, : circuit.weights].flatten()
     if initial is not None:
         each = initial if initial.ndim == 3 else initial[:, None].expand(-1, batch, -1)
         initial = each.flatten(0, 1)
     mixes = None if mix is None else mix.flatten()
-    sweep = kernel_for(circuit, rows, own, paulis, initial, literal, mixes, partners, groups)
-    return call(sweep, rows, own, initial, mixes).unflatten(0, (groups, batch))
+    compiled = kernel_for(circuit, rows, own, paulis, initial, mixes, partners, groups)
+    return call(compiled, rows, own, initial, mixes).unflatten(0, (groups, batch))
 
 
 def kernel_for(
@@ -67,33 +70,29 @@ def kernel_for(
     weights: torch.Tensor,
     paulis: tuple[str, ...] | None,
     initial: torch.Tensor | None,
-    literal: bool,
     mix: torch.Tensor | None = None,
     partners: tuple[int, ...] | None = None,
     groups: int = 1,
-) -> Sweep[CompiledSweep]:
+) -> CompiledSweep:
     """The kernel for tensors of these shapes that want these gradients; `mix` and `partners` go together.
 
     Each of several groups has as many rows of the inputs, and as much of `weights` and `mix`.
     """
     wanted = wanted_of(initial=initial, input=inputs, weight=weights, mix=mix)
     batch = inputs.shape[0] // groups
-    return kernel(
-        Request(circuit, paulis, inputs.dtype, batch, initial is None, wanted, literal, partners, groups)
-    )
+    return sweep(Request(circuit, paulis, inputs.dtype, batch, initial is None, wanted, partners, groups))
 
 
 def call(
-    sweep: Sweep[CompiledSweep],
+    compiled: CompiledSweep,
     inputs: torch.Tensor,
     weights: torch.Tensor,
     initial: torch.Tensor | None,
     mix: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """The result of a kernel, with a gradient where it was made for one."""
-    compiled = sweep.own or sweep.now()
     if compiled.plan.wanted:
-        result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled, sweep)
+        result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled)
         return result
     return _forward(compiled, inputs, weights, initial, mix, None)
 
@@ -109,11 +108,10 @@ class _Sweep(torch.autograd.Function):
         initial: torch.Tensor | None,
         mix: torch.Tensor | None,
         compiled: CompiledSweep,
-        sweep: Sweep[CompiledSweep],
     ) -> torch.Tensor:
         saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
         ctx.save_for_backward(inputs, weights, initial, mix, saved)
-        ctx.compiled, ctx.sweep = compiled, sweep
+        ctx.compiled = compiled
         return _forward(compiled, inputs, weights, initial, mix, saved)
 
     @staticmethod
@@ -126,13 +124,13 @@ class _Sweep(torch.autograd.Function):
                     "simulator 'fused' has first derivatives only of superpositions: for create_graph=True, Hessians "
                     "and forward mode use simulator 'default.qubit'"
                 )
-            return *_differentiable(ctx, inputs, weights, initial, saved, cotangent), None, None, None
+            return *_differentiable(ctx, inputs, weights, initial, saved, cotangent), None, None
         to_inputs, to_weights, to_initial, to_mix = _gradients(
             ctx.compiled, inputs, weights, mix, saved, cotangent
         )
         if to_initial is not None and initial.ndim == 1:
             to_initial = to_initial.sum(0)
-        return to_inputs, to_weights, to_initial, to_mix, None, None
+        return to_inputs, to_weights, to_initial, to_mix, None
 
 
 def _differentiable(
@@ -144,7 +142,10 @@ def _differentiable(
     cotangent: torch.Tensor,
 ) -> list[torch.Tensor | None]:
     """The gradients by inputs, weights and initial state, in a graph of their own."""
-    request, given = ctx.sweep.request, [inputs, weights] if initial is None else [inputs, weights, initial]
+    request, given = (
+        ctx.compiled.request,
+        [inputs, weights] if initial is None else [inputs, weights, initial],
+    )
     wanted = tuple(ctx.needs_input_grad[: len(given)])
     alone = request.groups == 1
 
@@ -165,8 +166,8 @@ def _differentiable(
         return tuple(grouped(x) for x in summed if x is not None)
 
     function = Derivative(
-        lambda i, w, s=None: evaluate(request.circuit, i, w, request.paulis, s, request.literal),
-        partial(along, request.circuit, request.paulis, request.literal),
+        lambda i, w, s=None: evaluate(request.circuit, i, w, request.paulis, s),
+        partial(along, request.circuit, request.paulis),
         count=len(given),
         wanted=wanted,
         saved=None if transforms_active() else known,
@@ -180,13 +181,12 @@ def _differentiable(
 
 
 def vjp(
-    sweep: Sweep[CompiledSweep], inputs: torch.Tensor, weights: torch.Tensor
+    compiled: CompiledSweep, inputs: torch.Tensor, weights: torch.Tensor
 ) -> tuple[torch.Tensor, CircuitPullBack]:
     """See `simulator.vjp`; by a kernel of which just the gradients by inputs and weights are wanted.
 
     inputs, weights: of one group, or (groups, batch, columns) and (groups, columns).
     """
-    compiled = sweep.own or sweep.now()
     saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
     rows, own = inputs, weights
     if compiled.groups > 1:
@@ -279,8 +279,7 @@ def _forward(
         out.data_ptr(), first, stride, 0 if mix is None else mix.data_ptr(),
     )  # fmt: skip
     if opened:
-        # Code that reads circuits gives way to a circuit's own.
-        again = workspace.threads == 1 and not compiled.reads
+        again = workspace.threads == 1
         opened[-1].note(compiled.prepare_and_forward, workspace.arguments, again, compiled, workspace)
     if workspace.threads == 1:
         compiled.prepare_and_forward(workspace.address)

@@ -20,12 +20,11 @@ import torch
 from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.circuits.circuit import Circuit
 from ketscale.engines.circuits.fused import stepwise
-from ketscale.engines.circuits.fused.plan import Wanted, wanted_of
+from ketscale.engines.circuits.fused.higher import Wanted, wanted_of
 from ketscale.engines.circuits.fused.program import Move, Program, reduce
 from ketscale.engines.circuits.fused.schedule import between_moves
 from ketscale.engines.circuits.fused.tables import Tables, tabulate
 from ketscale.engines.derivatives import first_derivatives_only
-from ketscale.errors import UserError
 from ketscale.optional import needed_for
 
 # What the kernels take. At this size a state and its adjoint in fp64 fill half of a processor's registers; the other
@@ -42,7 +41,6 @@ def evaluate(
     weights: torch.Tensor,
     paulis: tuple[str, ...] | None,
     initial: torch.Tensor | None,
-    literal: bool = False,
 ) -> torch.Tensor:
     """Expectation values of `paulis`, or the state without any, differentiable in all tensors.
 
@@ -50,10 +48,8 @@ def evaluate(
     run, beyond MOST_QUBITS.
 
     Raises:
-        UserError: the route is `literal`, or Triton is needed and not installed.
+        UserError: Triton is needed and not installed.
     """
-    if literal:
-        raise UserError("simulator 'fused' takes the route 'literal' on the CPU only: set placement: cpu")
     result = initial
     for number in range(len(_programs(circuit, paulis))):
         result = _evaluate(circuit, paulis, number, inputs, weights, result)

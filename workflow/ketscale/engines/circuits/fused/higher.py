@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 
@@ -19,6 +19,8 @@ from ketscale.engines.circuits.checks import one_gradient
 from ketscale.engines.derivatives import Rows, paired
 from ketscale.errors import UserError
 from ketscale.private_torch import applied
+
+Wanted = Literal["input", "weight", "initial", "mix"]
 
 # How many tangents kernels take, with a cotangent one fewer.
 MOST = 2
@@ -34,6 +36,14 @@ class Terms(NamedTuple):
     point: Sequence[Any]
     tangents: Sequence[Sequence[Any]]
     cotangent: Any = None
+
+
+def wanted_of(**tensors: torch.Tensor | None) -> tuple[Wanted, ...]:
+    """The tensors by which a call must be differentiable, in their order."""
+    if not torch.is_grad_enabled():
+        return ()
+    found = (name for name, tensor in tensors.items() if tensor is not None and tensor.requires_grad)
+    return cast(tuple[Wanted, ...], tuple(found))
 
 
 def changes(terms: Terms, moves: Terms) -> Iterator[Terms]:

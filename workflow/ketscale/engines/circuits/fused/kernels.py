@@ -1,32 +1,37 @@
-"""The functions that a plan is compiled to: `prepare`, `forward`, `backward` and `collect`.
+"""The kernels of circuits, which read a circuit from the table of `listing`: compiled once for a processor.
 
-`prepare` and `collect` (in `once`) run once in each call, before and after the other two, which run on every thread and
-take tiles until none is left. `prepare_and_forward` saves a call if there is one thread. Each sample's arithmetic depends
-on neither the thread nor the other samples, and the kernel writes sums over samples tile by tile, so results are the
-same for any number of threads. A group's tiles are those that it would have alone, so it gets the same bits too.
+`prepare` and `collect` run once in each call, before and after the others, which run on every thread and take tiles until
+none is left. Each sample's arithmetic depends on neither the thread nor the other samples, and the kernel writes sums over
+samples tile by tile, so results are the same for any number of threads. A group's tiles are those that it would have alone,
+so it gets the same bits too.
 
-Gradients are adjoint (Jones and Gacon, arXiv:2009.02823): with psi the final state and
-adjoint = sum of cotangent times word on psi, each rotation is undone on both, and the derivative by its
-angle is Im <adjoint|P|psi>.
+A *step* is a rotation, a diagonal of rotations that all samples share, or a word that is measured or applied; a *pass* is
+steps on blocks of vectors that are closed under their flips. A block is copied to a place of its own, so its steps find it
+in the cache; a state that fits the cache is one block, and stays where it is. A pass without steps is a move (`moves`).
+With p = q ^ x, a step about the word P of X on mask `x` and Z on mask `z` takes (P psi)_q = i**-ys (-1)**(z.q) psi_p.
+
+Gradients are adjoint (Jones and Gacon, arXiv:2009.02823): with psi the final state and adjoint = sum of cotangent times
+word on psi, each rotation is undone on both, and the derivative by its angle is Im <adjoint|P|psi>.
+
+A state moves along a tangent as its angles do. With X the tangent's multiple of a step's generator (of exp(-i a/2 P), it is
+-i t/2 P), psi' = U psi moves by U psi_t + X psi'. Two tangents t and u add U psi_tu + X_u psi'_t + X_t U psi_u. Undoing a
+step reverses the sign of X. The gradient's change is the sum of the overlaps in which either state is the moved one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from itertools import product
+from typing import NamedTuple
 
-from ketscale.engines.circuits.fused.block import RegisterBlock, State, Turns, apply, deposit, overlaps
-from ketscale.engines.circuits.fused.mixing import mix, orbits, undo_mix
+from ketscale.engines.circuits.fused.higher import MOST
+from ketscale.engines.circuits.fused.mixing import mix, undo_mix
 from ketscale.engines.circuits.fused.moves import MoveTable, move
-from ketscale.engines.circuits.fused.plan import SweepPlan, rotations
-from ketscale.engines.circuits.fused.program import Flip, Move, Rotation, Word
 from ketscale.engines.circuits.fused.rows import Places, Rows
-from ketscale.engines.circuits.fused.schedule import Pass, Phases, Step, measurement_passes
-from ketscale.engines.circuits.fused.words import add_words, expectations, signed_sum
-from ketscale.engines.compiled.functions import sincos
+from ketscale.engines.compiled.functions import lanes_flipped, sincos
 from ketscale.engines.compiled.language import (
     I64,
     INTEGER,
@@ -45,6 +50,22 @@ from ketscale.engines.compiled.language import (
     reals,
     select,
 )
+
+# The fields of a step. KIND: the sum of ODD, LANES and PAIRS. MOVE: how a block's numbers are flipped; PIVOT: its highest
+# bit. WITHIN, BASE: the bits of a block's numbers, and of its base, whose parity gives the sign. FLIP, SIGNS: the flipped
+# lanes, and the bits of a lane's number that give its sign. NEGATIVE: 1 turns the sign. INDEX: of the angle, or the word.
+# COLUMN: where the gradient goes; of a diagonal, which of its pass's it is. SIZE: how many vectors are not 0, from the first
+# on; 0: all of the block. NEXT: the first of the steps that are done together with it.
+KIND, MOVE, PIVOT, WITHIN, BASE, FLIP, SIGNS, NEGATIVE, INDEX, COLUMN, SIZE, NEXT, STEP_FIELDS = range(13)
+# ODD: the image is i times the state. PAIRS: vectors exchange places. LANES: so do lanes. Or the step is a DIAGONAL. Two
+# rotations of PAIRS are done together as one of kind TWO, with a flag for each that is ODD, and one more if some exchange
+# LANES; their PIVOTs are those of both flips, ascending. Two that exchange no vectors are LOCAL, with flags for ODD. Words
+# of one flip are done together too: the row of kind WORDS, and ODD, has their flip and number.
+ODD, LANES, PAIRS, DIAGONAL, WORDS, LOCAL, TWO = 1, 2, 4, 8, 10, 12, 16
+# The fields of a pass: its steps, the dimensions of its blocks, where their pivots and offsets are listed, and the number of
+# blocks. Of a move: how many basis states it multiplies, 0, how many pairs it exchanges; where these are listed, and where
+# the factors are.
+FIRST, COUNT, DIMENSIONS, PIVOTS, OFFSETS, BLOCKS, PASS_FIELDS = range(7)
 
 # First the arguments of one call: `cpu` packs those before the cotangent in the forward pass, all in the backward pass.
 CALL_ARGUMENTS = {
@@ -66,6 +87,16 @@ CALL_ARGUMENTS = {
     "mix_rows": reals("tiles", "mix_size"),
     "mix_gradient": reals("groups", "mix_size"),
 }
+# A point's tangents.
+OPERANDS = {
+    name: kind
+    for number in range(MOST)
+    for name, kind in {
+        f"inputs{number}": reals("rows", "input_stride"),
+        f"weights{number}": reals("groups", "weight_columns"),
+        f"initial{number}": reals("rows", "initial_stride"),
+    }.items()
+}
 ARGUMENTS = CALL_ARGUMENTS | {
     "batch groups group_tiles tiles": INTEGER,  # samples of a group; groups, tiles of each, all tiles
     "scratch": aligned("workers", "scratch_vectors"),
@@ -73,6 +104,32 @@ ARGUMENTS = CALL_ARGUMENTS | {
     # The place of each true basis state in a tile, and its power of i.
     "sources": integers("states"),
     "powers": bytes_("states"),
+    # Sizes; all columns are those of inputs and weights, and one for constants.
+    "scratch_vectors input_columns weight_columns all_columns columns words": INTEGER,
+    # Angles of each sample, angles and diagonals that all samples of a group share; a diagonal's numbers; and of all pending.
+    "own_angles shared_angles diagonals qubits table_size pending field_vectors": INTEGER,
+    "mix_size shared_stride amplitude_floats size lane_bits samples vectors": INTEGER,
+    "kept_vectors block_vectors": INTEGER,  # of psi and of the adjoint if gradients are wanted; of a block
+    "from_zero mixed input_wanted weight_wanted initial_wanted mix_wanted": INTEGER,
+    "pairs singles": INTEGER,  # orbits of the reversal
+    "forward_passes word_passes backward_passes": INTEGER,
+    "passes": integers("passes", PASS_FIELDS),
+    "steps": integers("steps", STEP_FIELDS),
+    "blocks": integers("numbers"),  # pivots and offsets of passes; basis states of moves
+    "move_factors": reals("moved", 2),
+    "orbit_pairs": integers("pairs", 2),
+    "orbit_singles": integers("singles", 1),
+    "angle_columns": integers("angles"),
+    "half_factors": reals("angles"),
+    # Of each shared angle, and of each rotation of a diagonal after its word: a weight's number, or that of all for a constant.
+    "shared_columns": integers("shared_angles"),
+    "shared_factors": reals("shared_angles"),
+    "diagonal_parts": integers("diagonals", 2),  # the first rotation of each, and their number
+    "phases": integers("phases", 2),
+    "phase_factors": reals("phases"),
+    "factors": reals("steps"),  # of the gradients
+    **OPERANDS,
+    "valued": INTEGER,
 }
 
 
@@ -81,217 +138,927 @@ class Tile:
     """A tile that a thread has taken: samples of one group, which are rows of the batch from `first` on.
 
     number: among all tiles. present: how many samples it has. saved: its state after the forward pass, or the thread's.
-    buffers: the thread's, by their names in `SweepPlan.scratch`. psi, adjoint: states among them.
+    real: whether amplitudes are. states: psi, its tangents if there are any, and where gradients are wanted the adjoint and
+    its tangents; blocks: their places for a block. turns: cosine, sine, and half of each tangent, of every angle. signs, sines,
+    halves: two vectors each, of a step, with both signs; halves: for each tangent. overlaps: of pending diagonals, by basis
+    state.
     """
 
     k: FunctionCode
     args: Arguments
-    plan: SweepPlan
+    real: bool
     number: Number
     group: Number
     first: Number
     present: Number
     saved: Buffer
-    buffers: Mapping[str, Buffer]
-    turns: Turns
-
-    def state(self, name: str) -> Buffer:
-        """One of the thread's buffers as a state."""
-        return _state(self.plan, self.buffers[name])
+    columns: Buffer
+    turns: Buffer
+    words: Buffer
+    gradients: Buffer
+    overlaps: Buffer
+    states: list[Buffer]
+    blocks: list[Buffer]
+    signs: Buffer
+    sines: Buffer
+    two_signs: list[Buffer]
+    two_sines: list[Buffer]
+    field: Buffer
+    halves: list[Buffer]
 
     @property
-    def psi(self) -> Buffer:
-        """The state that the backward pass changes."""
-        return self.state("psi")
-
-    @property
-    def adjoint(self) -> Buffer:
-        """The adjoint state."""
-        return self.state("adjoint")
-
-    def block(self, base: Number | int = 0, basis: tuple[int, ...] = ()) -> RegisterBlock:
-        """The block of a base; without arguments the first vector alone."""
-        return RegisterBlock(self.k, self.plan, self.turns, self.k.integer(base), basis)
-
-    @contextmanager
-    def blocks(self, basis: tuple[int, ...]) -> Iterator[RegisterBlock]:
-        """Loop over the blocks that are closed under the flips of `basis`."""
-        with self.k.loop(self.plan.vectors >> len(basis)) as i:
-            pivots = sorted(vector.bit_length() - 1 for vector in basis)
-            yield self.block(deposit(i, pivots), basis)
-
-    def rows(self, rows: Buffer, in_order: bool) -> Rows:
-        """The samples' states in memory; a circuit's final states may have their amplitudes in another order."""
-        plan, size = self.plan, 1 << self.plan.program.qubits
-        reordered = not in_order and plan.program.order is not None
-        places = Places(self.args.sources, self.args.powers) if reordered else None
-        blocked = max(plan.lanes // 2, 1 << plan.lane_bits) <= size and not (reordered and plan.lane_bits)
-        return Rows(
-            self.k, rows, self.first, self.present, size, plan.lane_bits, blocked, plan.real, places,
-            powers=any(plan.program.powers or ()),
-        )  # fmt: skip
-
-    def columns(self, name: str, count: int) -> Buffer:
-        """One of the thread's buffers as floats (count, lanes)."""
-        return self.buffers[name].part((), count, self.k.lanes, element="real")
+    def lane_signs(self) -> Buffer:
+        """By a mask, the signs of the lanes: minus where an odd number of its bits is set in the lane's number."""
+        lanes = range(self.k.lanes)
+        return self.k.table(
+            "lane signs", [1.0 - 2 * parity(mask & lane) for mask in lanes for lane in lanes]
+        ).part((), len(lanes), len(lanes))
 
 
-def _state(plan: SweepPlan, vectors: Buffer) -> Buffer:
-    return vectors.part((), plan.vectors, element="aligned" if plan.real else "complex vector")
+@dataclass(frozen=True)
+class _Step:
+    """A step on a block of each state. odd, pairs: of its kind. negative: whether its sign is turned. across: whether
+    the two vectors of a pair differ in sign. flip: of lanes, None if these stay."""
+
+    blocks: list[Buffer]
+    odd: bool
+    pairs: bool
+    size: Number
+    negative: Number
+    across: Number
+    move: Number
+    pivot: Number
+    within: Number
+    flip: Number | None
+    index: Number
+    column: Number
+    factor: Number
+
+
+# Numbers q and p of vectors, and which sign q has.
+_Places = list[tuple[Number, Number, Number]]
+# Writes the code of a step of a kind.
+Body = Callable[[Tile, _Step], None]
+# An amplitude of every lane.
+Amplitude = Number | Complex
+
+
+def parity(bits: int) -> int:
+    """1 if an odd number of bits is set, else 0."""
+    return bits.bit_count() % 2
+
+
+def walsh(values: Sequence[Number]) -> list[Number]:
+    """H[f] = sum over j of (-1)**|f & j| values[j], for a number of vectors that is a power of 2."""
+    out = list(values)
+    distance = 1
+    while distance < len(out):
+        for i in range(len(out)):
+            if not i & distance:
+                a, b = out[i], out[i | distance]
+                out[i], out[i | distance] = a + b, a - b
+        distance *= 2
+    return out
+
+
+def of_amplitudes(table: Buffer, first: Number, lane_bits: int) -> Number:
+    """What a table of basis states has for a vector's amplitudes, of which the first has index `first`."""
+    amplitudes, lanes = 1 << lane_bits, table.code.lanes
+    if amplitudes == 1:
+        one: Number = table[first].splat()
+        return one
+    few: Number = table.part((first,), 1, element=table.code.few(amplitudes))[0]
+    return few.shuffled([lane % amplitudes for lane in range(lanes)])
+
+
+def _parity(bits: Number) -> Number:
+    return bits.code.intrinsic("ctpop", I64, bits) & 1
 
 
 @contextmanager
-def tiles(k: FunctionCode, args: Arguments, plan: SweepPlan) -> Iterator[Tile]:
-    """Write the body for each tile that this thread takes, whose angles are read."""
+def tiles(
+    k: FunctionCode, args: Arguments, order: int = 0, states: int = 2, real: bool = False
+) -> Iterator[Tile]:
+    """Write the body for each tile that this thread takes, whose angles are read, and `order` tangents of these."""
     worker = k.worker()
-    scratch = args.scratch[worker].split(*((size,) for size in plan.scratch.values()))
-    buffers = dict(zip(plan.scratch, scratch, strict=True))
-    own = buffers["turns"].part((), len(plan.sample_angles), 3)
+    signs, sines, *halves = (k.local(2) for _ in range(2 + order))
+    angles = args.own_angles + args.shared_angles
+    columns, turns, words, gradients, overlaps, field, *places = args.scratch[worker].split(
+        (args.all_columns,), (angles, 2 + order), (args.words,), (args.all_columns,), (args.pending,), (args.field_vectors,),
+        *[(args.kept_vectors,)] * states, *[(args.block_vectors,)] * states,
+    )  # fmt: skip
     with k.tasks(args.tiles) as number:
         group = number // args.group_tiles
-        before = (number - group * args.group_tiles) * plan.samples
+        before = (number - group * args.group_tiles) * args.samples
+        at = worker * args.states_per_worker + number * args.states_per_tile
         tile = Tile(
-            k=k,
-            args=args,
-            plan=plan,
-            number=number,
-            group=group,
-            first=group * args.batch + before,
-            present=minimum(plan.samples, args.batch - before),
-            saved=_state(
-                plan, args.states.part((worker * args.states_per_worker + number * args.states_per_tile,), 1)
-            ),
-            buffers=buffers,
-            turns=Turns(plan, args.shared[group], own),
-        )
-        if plan.sample_angles:
-            _read_angles(tile, own)
+            k=k, args=args, real=real, number=number, group=group,
+            first=group * args.batch + before, present=minimum(args.samples, args.batch - before),
+            saved=_state(args.states.part((at,), 1), real), columns=columns, turns=turns, words=words,
+            gradients=gradients, overlaps=overlaps, states=[_state(each, real) for each in places[:states]],
+            blocks=[_state(each, real) for each in places[states:]], signs=signs, sines=sines,
+            two_signs=[k.local(2), k.local(2)], two_sines=[k.local(2), k.local(2)], field=field,
+            halves=halves,
+        )  # fmt: skip
+        _read_angles(tile)
         yield tile
 
 
-def forward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
-    """States from angles, then expectation values or amplitudes."""
-    with tiles(k, args, plan) as tile:
-        psi = tile.saved
-        _evolve(tile, psi)
-        if plan.program.words is None:
-            tile.rows(args.out, in_order=False).write(psi, 1.0)
-        else:
-            if plan.partners is not None:
-                mix(k, orbits(k, plan), _factors(tile, args.mix[tile.group]), psi, tile.psi)
-                psi = tile.psi
-            measure(tile, plan.program.words, lambda block: partial(expectations, block, block.load(psi)))
+def _state(vectors: Buffer, real: bool = False) -> Buffer:
+    return vectors.part((), 1, element="aligned" if real else "complex vector")
 
 
-def _evolve(tile: Tile, psi: Buffer) -> None:
-    """The state after all rotations."""
-    if tile.plan.from_zero:
-        _make_product(tile, psi)
-    else:
-        tile.rows(tile.args.initial, in_order=True).read(psi, 1.0)
-    for pass_ in tile.plan.forward.passes:
-        run_pass(tile, pass_, [psi], apply)
+def _amplitude(k: FunctionCode, value: Number, real: bool) -> Amplitude:
+    return value if real else Complex(value, k.vector(0.0))
 
 
-def backward(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
-    """Gradients from cotangents: the sweep backwards."""
-    with tiles(k, args, plan) as tile:
-        psi, adjoint = tile.psi, tile.adjoint
-        no_gradients(tile)
-        if plan.partners is None:
-            _copy(tile, tile.saved, psi)
-        else:
-            mix(k, orbits(k, plan), _factors(tile, args.mix[tile.group]), tile.saved, psi)
-        begin_adjoint(tile, psi, adjoint)
-        if plan.partners is not None:
-            row = _factors(tile, args.mix_rows[tile.number]) if "mix" in plan.wanted else None
-            sums = tile.buffers["sums"].part((), 2, element="complex vector")
-            factors = _factors(tile, args.mix[tile.group])
-            undo_mix(k, orbits(k, plan), factors, tile.saved, adjoint, row, sums)
-            _copy(tile, tile.saved, psi)
-        _undo_all(tile, psi, adjoint)
+def prepare(k: FunctionCode, args: Arguments, real: bool) -> None:
+    """Cosines and sines of half of each group's shared angles, and its diagonals."""
+    with k.loop(args.groups) as group:
+        weights, shared = args.weights[group], args.shared[group]
+        cosines, sines = _shared_turns(args, shared)
+        with k.each(args.shared_angles) as i:
+            cosines[i] = _half(k, args, weights, args.shared_columns[i], args.shared_factors[i])
+        halves = _aligned(cosines)
+        with k.each((args.shared_angles + (k.lanes - 1)) // k.lanes) as v:
+            _turned(halves, _aligned(sines), v, halves[v])
+        if not real:
+            with k.each(args.diagonals) as number:
+                cosines, sines = _diagonal(args, shared, number)
+                _aligned(cosines).zero(args.table_size // k.lanes)
+                with _phases(k, args, number) as (word, column, factor):
+                    cosines[word] = cosines[word] - _half(k, args, weights, column, factor)
+                _transformed(k, args, _aligned(cosines), partial(_turned, _aligned(cosines), _aligned(sines)))
 
 
-def pull(k: FunctionCode, args: Arguments, plan: SweepPlan) -> None:
-    """Gradients from cotangents, forward and backward while a tile is in the cache: nothing was saved."""
-    with tiles(k, args, plan) as tile:
-        psi, adjoint = tile.psi, tile.adjoint
-        no_gradients(tile)
-        _evolve(tile, psi)
-        begin_adjoint(tile, psi, adjoint)
-        _undo_all(tile, psi, adjoint)
+def _half(k: FunctionCode, args: Arguments, weights: Buffer, column: Number, factor: Number) -> Number:
+    """Half of a shared angle, of which `factor` is half of the factor."""
+    half = k.variable(factor)
+    with k.when(column < args.weight_columns):
+        half.value = weights[column] * factor
+    found: Number = half.value
+    return found
 
 
-def no_gradients(tile: Tile) -> None:
-    """Set the gradients' accumulators to 0."""
-    if tile.plan.differentiated:
-        tile.buffers["gradients"].zero(len(tile.plan.differentiated))
+def _padded(args: Arguments, count: Number) -> Number:
+    """So many numbers, or more, that are whole vectors."""
+    lanes = count.code.lanes
+    found: Number = (count + (lanes - 1)) // lanes * lanes
+    return found
 
 
-def begin_adjoint(tile: Tile, psi: Buffer, adjoint: Buffer) -> None:
-    """The adjoint of the state that is measured."""
-    words = tile.plan.program.words
-    if words is None:
-        # Half of it, since derivatives are twice a product with the adjoint.
-        tile.rows(tile.args.cotangent, in_order=False).read(adjoint, 0.5)
-    else:
-        _start_adjoint(tile, psi, adjoint, words)
+def _shared_turns(args: Arguments, shared: Buffer) -> tuple[Buffer, Buffer]:
+    """Of a group: cosines and sines of half of its angles."""
+    return shared.part((), 1), shared.part((_padded(args, args.shared_angles),), 1)
 
 
-def _undo_all(tile: Tile, psi: Buffer, adjoint: Buffer) -> None:
-    """The sweep backwards, whose gradients are written."""
-    plan = tile.plan
-    for pass_ in plan.backward:
-        run_pass(tile, pass_, [psi, adjoint], partial(_undo, tile))
-    if plan.from_zero:
-        _undo_product(tile, psi, adjoint)
-    write_gradients(tile, adjoint)
+def _diagonal(args: Arguments, shared: Buffer, number: Number) -> tuple[Buffer, Buffer]:
+    """Of a group: the real and imaginary parts of a diagonal, by basis state."""
+    first = (_padded(args, args.shared_angles) + number * args.table_size) * 2
+    return shared.part((first,), 1), shared.part((first + args.table_size,), 1)
 
 
-def _copy(tile: Tile, source: Buffer, target: Buffer) -> None:
-    source, target = (state.part((), 1, element="aligned") for state in (source, target))
-    with tile.k.loop(tile.plan.state_vectors) as v:
-        target[v] = source[v]
-
-
-def _factors(tile: Tile, floats: Buffer) -> Buffer:
-    """A superposition's complex numbers, or their gradients."""
-    return floats.part((), tile.plan.mix_size // 2, element="complex")
-
-
-# --- angles in, gradients out ---
-
-
-def _read_angles(tile: Tile, turns: Buffer) -> None:
-    """Cosine, sine and minus sine of half of every angle that differs between samples."""
-    with sample_halves(tile, tile.args.inputs) as (i, half):
-        sine, cosine = sincos(half)
-        for entry, turn in enumerate((cosine, sine, -sine)):
-            turns[i, entry] = turn
+def _aligned(numbers: Buffer) -> Buffer:
+    return numbers.part((), 1, element="aligned")
 
 
 @contextmanager
-def sample_halves(tile: Tile, inputs: Buffer) -> Iterator[tuple[Number, Number]]:
-    """Loop over the angles that differ between samples: the number of each, and half of it, of these inputs."""
-    k, plan = tile.k, tile.plan
-    _transpose(tile, inputs, tile.columns("columns", plan.input_columns), plan.input_columns)
-    columns = k.table("columns", [angle.index for angle in plan.sample_angles], "integer")
-    factors = k.table("factors", [angle.factor / 2 for angle in plan.sample_angles])
-    with k.loop(len(plan.sample_angles)) as i:
-        yield i, _spread(tile, tile.buffers["columns"][columns[i]]) * factors[i]
+def _phases(k: FunctionCode, args: Arguments, number: Number) -> Iterator[tuple[Number, Number, Number]]:
+    """Loop over a diagonal's rotations: the word of each, its column, and half of its factor."""
+    first = args.diagonal_parts[number, 0]
+    with k.loop(args.diagonal_parts[number, 1]) as i:
+        phase = first + i
+        yield args.phases[phase, 0], args.phases[phase, 1], args.phase_factors[phase]
 
 
-def _transpose(tile: Tile, rows: Buffer, columns: Buffer, count: int) -> None:
-    """Put row elements of the tile's samples into lanes; lanes without a sample repeat the last sample."""
-    k, plan = tile.k, tile.plan
-    with k.loop(plan.samples) as sample:
-        row, lane = rows[tile.first + minimum(sample, tile.present - 1)], sample << plan.lane_bits
-        with k.loop(count) as i:
-            columns[i, lane] = row[i]
+def _turned(cosines: Buffer, sines: Buffer, place: Number, halves: Number) -> None:
+    """The cosines and sines of half angles."""
+    sines[place], cosines[place] = sincos(halves)
 
 
-def to_rows(tile: Any, vectors: Buffer, rows: Buffer, count: Operand, lane_bits: Operand) -> None:
-    """Put each sample's first lane of so many vectors into its row. tile: of this module or of `universal`."""
+# So many vectors go through several levels of a transform in registers.
+_AT_ONCE = 3
+
+
+def _transformed(
+    k: FunctionCode, args: Arguments, table: Buffer, finish: Callable[[Number, Number], None]
+) -> None:
+    """The Walsh-Hadamard transform of a table of all basis states, whose vectors `finish` is given with their places.
+
+    In lanes without a basis state there are zeros before, and copies after it.
+    """
+    low = k.lanes.bit_length() - 1
+    levels = select(args.qubits > low, args.qubits - low, 0)
+    inner = select(levels > _AT_ONCE, _AT_ONCE, 0)
+    vectors = args.table_size // k.lanes
+    with k.each((levels - inner) >> 1) as step:
+        _level(k, table, vectors, inner + step * 2, 2)
+    with k.when(((levels - inner) & 1) != 0):
+        _level(k, table, vectors, levels - 1, 1)
+
+    def last(count: int) -> None:
+        with k.loop(vectors >> (count.bit_length() - 1)) as i:
+            at = [i * count + number for number in range(count)]
+            for place, vector in zip(at, walsh([table[place] for place in at]), strict=True):
+                for bit in range(low):
+                    signs = k.vector([-1.0 if lane >> bit & 1 else 1.0 for lane in range(k.lanes)])
+                    vector = fma(vector, signs, vector.shuffled([lane ^ 1 << bit for lane in range(k.lanes)]))
+                finish(place, vector)
+
+    k.either(inner > 0, lambda: last(1 << _AT_ONCE), lambda: last(1))
+
+
+def prepare_and_forward(k: FunctionCode, args: Arguments, real: bool) -> None:
+    """One call instead of two, if there is one thread."""
+    k.call("prepare")
+    k.call("forward")
+
+
+def forward(k: FunctionCode, args: Arguments, real: bool) -> None:
+    """States from angles, then expectation values or amplitudes."""
+    with tiles(k, args, real=real) as tile:
+        _begin(tile, tile.saved)
+        evolve(tile, [tile.saved])
+        if not real:
+            with k.when(args.mixed != 0):
+                _copy(tile, tile.saved, tile.states[0])
+                mix(k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.states[0], tile.saved)
+        measure(tile, [tile.saved])
+        if not real:
+            with k.when(args.mixed != 0):
+                _copy(tile, tile.states[0], tile.saved)
+        write_results(tile, tile.saved)
+
+
+def backward(k: FunctionCode, args: Arguments, real: bool) -> None:
+    """Gradients from cotangents: the sweep backwards."""
+    with tiles(k, args, real=real) as tile:
+        psi = tile.states[0]
+        _copy(tile, tile.saved, psi)
+        if not real:
+            with k.when(args.mixed != 0):
+                mix(k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.saved, psi)
+        begin_adjoint(tile)
+        if not real:
+            with k.when(args.mixed != 0):
+                _undo_mix(tile)
+                _copy(tile, tile.saved, psi)
+        undo(tile)
+
+
+def pull(k: FunctionCode, args: Arguments, real: bool) -> None:
+    """Gradients from cotangents, forward and backward while a tile is in the cache: nothing was saved."""
+    with tiles(k, args, real=real) as tile:
+        _begin(tile, tile.states[0])
+        evolve(tile, tile.states[:1])
+        begin_adjoint(tile)
+        undo(tile)
+
+
+def _begin(tile: Tile, state: Buffer) -> None:
+    """The initial state."""
+    tile.k.either(
+        tile.args.from_zero != 0,
+        lambda: _zero_state(tile, state),
+        lambda: rows(tile, tile.args.initial, True, lambda rows: rows.read(state, 1.0)),
+    )
+
+
+def evolve(tile: Tile, states: list[Buffer]) -> None:
+    """A state, and its tangents, after all rotations."""
+    _run(tile, tile.k.integer(0), tile.args.forward_passes, _rotate, states)
+
+
+def measure(tile: Tile, states: list[Buffer]) -> None:
+    """Each sample's words, of a state; or their derivative along the tangents that come after it."""
+    with tile.k.when(tile.args.words > 0):
+        tile.words.zero(tile.args.words)
+    _run(tile, tile.args.forward_passes, tile.args.word_passes, _measure, states, kept=True)
+
+
+def write_results(tile: Tile, last: Buffer) -> None:
+    """The words that were measured, or a state."""
+    tile.k.either(
+        tile.args.words > 0,
+        lambda: _write_words(tile),
+        lambda: rows(tile, tile.args.out, False, lambda rows: rows.write(last, 1.0)),
+    )
+
+
+def begin_adjoint(tile: Tile) -> None:
+    """The adjoint of the cotangents and its tangent if there is one, and gradients of 0."""
+    k, args = tile.k, tile.args
+    first, *moved = tile.states[len(tile.states) // 2 :]
+    tile.gradients.zero(args.all_columns)
+    if not tile.halves and not tile.real:
+        with k.when(args.size < k.lanes), k.when(args.pending > 0):
+            tile.overlaps.zero(args.pending)
+    for tangent in moved:
+        tangent.zero(args.vectors)
+    k.either(
+        args.words > 0,
+        lambda: _read_words(tile, first),
+        lambda: rows(tile, args.cotangent, False, lambda rows: rows.read(first, 0.5)),
+    )
+    _run(tile, args.forward_passes, args.word_passes, _add, tile.states)
+
+
+def undo(tile: Tile) -> None:
+    """The gradients, by undoing all rotations."""
+    args = tile.args
+    _run(tile, args.forward_passes + args.word_passes, args.backward_passes, _undo, tile.states)
+    with tile.k.when(args.initial_wanted != 0):
+        rows(tile, args.initial_gradient, True, lambda rows: rows.write(tile.states[-1], 2.0))
+    _write_gradients(tile)
+
+
+def collect(k: FunctionCode, args: Arguments, real: bool = False) -> None:
+    """The gradients by what each group's samples share: its tiles' rows, added one after the other."""
+    for wanted, size, rows, sums in (
+        (args.weight_wanted, args.weight_columns, args.weight_rows, args.weight_gradient),
+        (args.mix_wanted, args.mix_size, args.mix_rows, args.mix_gradient),
+    ):
+        count = select(wanted != 0, size, 0)
+        with k.loop(args.groups) as group, k.each(count) as i:
+            total = k.variable(k.constant(0.0, k.real))
+            with k.loop(args.group_tiles) as tile:
+                total.value = total.value + rows[group * args.group_tiles + tile, i]
+            sums[group, i] = total.value
+
+
+# --- tangents ---
+
+
+def _push(k: FunctionCode, args: Arguments, order: int) -> None:
+    with tiles(k, args, order, 2**order) as tile:
+        _moved(tile, tile.states)
+        measure(tile, tile.states)
+        write_results(tile, tile.states[-1])
+
+
+def push1(k: FunctionCode, args: Arguments) -> None:
+    """The result's derivative along a tangent."""
+    _push(k, args, 1)
+
+
+def push2(k: FunctionCode, args: Arguments) -> None:
+    """The result's derivative along two tangents."""
+    _push(k, args, MOST)
+
+
+def bend(k: FunctionCode, args: Arguments) -> None:
+    """The derivative of the gradients along a tangent, for cotangents that stay; and of the result if `valued`."""
+    with tiles(k, args, 1, 4) as tile:
+        psi = tile.states[:2]
+        _moved(tile, psi)
+        with k.when(args.valued != 0):
+            measure(tile, psi)
+            write_results(tile, psi[1])
+        begin_adjoint(tile)
+        undo(tile)
+
+
+def _moved(tile: Tile, states: list[Buffer]) -> None:
+    """A state and its tangents after all rotations."""
+    args = tile.args
+    starts = [args.initial, *(getattr(args, f"initial{number}") for number in range(len(tile.halves)))]
+    for start, state in zip(starts, states, strict=False):
+        rows(tile, start, True, lambda rows, state=state: rows.read(state, 1.0))  # type: ignore[misc]
+    for state in states[len(starts) :]:
+        state.zero(args.vectors)
+    evolve(tile, states)
+
+
+# --- superpositions ---
+
+
+def _copy(tile: Tile, source: Buffer, target: Buffer) -> None:
+    with tile.k.loop(tile.args.vectors) as v:
+        target[v] = source[v]
+
+
+def _orbits(k: FunctionCode, args: Arguments) -> list[Buffer]:
+    return [args.orbit_pairs.part((), args.pairs, 2), args.orbit_singles.part((), args.singles, 1)]
+
+
+def _complexes(args: Arguments, reals: Buffer) -> Buffer:
+    return reals.part((), 1, element="complex")
+
+
+def _undo_mix(tile: Tile) -> None:
+    k, args, sums = tile.k, tile.args, _state(tile.k.local(4))
+    undo = partial(
+        undo_mix, k, _orbits(k, args), _complexes(args, args.mix[tile.group]), tile.saved, tile.states[1]
+    )
+    k.either(
+        args.mix_wanted != 0,
+        lambda: undo(_complexes(args, args.mix_rows[tile.number]), sums),
+        lambda: undo(None, sums),
+    )
+
+
+# --- passes ---
+
+
+def _run(
+    tile: Tile, first: Number, count: Number, body: Body, states: list[Buffer], kept: bool = False
+) -> None:
+    """Passes over states by a body for their steps. kept: the steps change nothing."""
+    k, args = tile.k, tile.args
+    pairs = list(zip(states, tile.blocks, strict=False))
+    with k.each(count) as number:
+        row = args.passes[first + number]
+
+        def moved() -> None:
+            multiplied, swapped = row[FIRST], row[DIMENSIONS]
+            table = MoveTable(
+                args.blocks.part((row[PIVOTS],), multiplied),
+                args.move_factors.part((row[OFFSETS], 0), multiplied, 2),
+                multiplied,
+                args.blocks.part((row[PIVOTS] + multiplied,), swapped, 2),
+                swapped,
+            )
+            for state, _ in pairs:
+                move(k, table, state, args.lane_bits, args.samples)
+
+        k.either(row[COUNT] > 0, lambda: _pass(tile, row, body, pairs, kept), moved)
+
+
+def _pass(tile: Tile, row: Buffer, body: Body, pairs: list[tuple[Buffer, Buffer]], kept: bool) -> None:
+    """Steps on each block of states, which are pairs with their places for a block; the only block stays where it is."""
+    k, args = tile.k, tile.args
+    size, alone = k.integer(1) << row[DIMENSIONS], row[BLOCKS] == 1
+    offsets, element = args.blocks.part((row[OFFSETS],), 1), "aligned" if tile.real else "complex vector"
+    blocks = [k.array_at(select(alone, state.address, block.address), element, 1) for state, block in pairs]
+    first_step, count = row[FIRST], row[COUNT]
+    with k.loop(row[BLOCKS]) as index:
+        base = _base(k, args, row, index)
+        with k.when(~alone), k.loop(size) as j:
+            place = offsets[j] ^ base
+            for (state, _), block in zip(pairs, blocks, strict=True):
+                block[j] = state[place]
+        with k.loop(count) as step:
+            _steps(tile, first_step + step, base, size, offsets, body, blocks)
+        if not kept:
+            with k.when(~alone), k.loop(size) as j:
+                for (state, _), block in zip(pairs, blocks, strict=True):
+                    state[offsets[j] ^ base] = block[j]
+    if body is _undo and not tile.real and not tile.halves:
+        with k.loop(count) as step:
+            fields = args.steps[first_step + step]
+            with k.when(fields[KIND] == DIAGONAL):
+                _phase_gradients(tile, fields)
+
+
+def _base(k: FunctionCode, args: Arguments, row: Buffer, index: Number) -> Number:
+    """`index` with a 0 inserted at each of the pass's pivots, in ascending order."""
+    base = k.variable(index)
+    with k.each(row[DIMENSIONS]) as number:
+        pivot = args.blocks[row[PIVOTS] + number]
+        high = base.value >> pivot
+        base.value = base.value + (high << pivot)
+    return base.value
+
+
+def _steps(
+    tile: Tile, number: Number, base: Number, size: Number, offsets: Buffer, body: Body, blocks: list[Buffer]
+) -> None:
+    """One step on a block, by the code of its kind."""
+    k, row = tile.k, tile.args.steps[number]
+    size = select(row[SIZE] > 0, row[SIZE], size)
+    cases: dict[int, Callable[[], None]] = {}
+    turns = body in (_rotate, _undo)
+    for kind in range(2 * PAIRS if turns else PAIRS):
+        # Odd steps would take real amplitudes to imaginary ones.
+        if not (kind & ODD and tile.real):
+            cases[kind] = partial(_alone, tile, row, number, kind, base, size, body, blocks)
+    if not tile.halves and not turns:
+        for odd in range(1 if tile.real else 2):
+            cases[WORDS + odd] = partial(_words, tile, row, base, size, body, blocks, bool(odd))
+    if not tile.halves and turns:
+        if not tile.real:
+            cases[DIAGONAL] = partial(_multiply, tile, row, base, size, offsets, body, blocks)
+        for first, second in [(0, 0)] if tile.real else product((0, 1), repeat=2):
+            flags, odds = first + 2 * second, (bool(first), bool(second))
+            cases[LOCAL + flags] = partial(
+                _two, tile, row, number, base, size, body, blocks, odds, True, True
+            )
+            for lanes in (0, 1):
+                turned = partial(_two, tile, row, number, base, size, body, blocks, odds, bool(lanes))
+                cases[TWO + flags + 4 * lanes] = turned
+    k.switch(row[KIND], cases)
+
+
+def _alone(
+    tile: Tile,
+    row: Buffer,
+    number: Number,
+    kind: int,
+    base: Number,
+    size: Number,
+    body: Body,
+    blocks: list[Buffer],
+) -> None:
+    """One rotation or word on a block, by the code of its kind."""
+    # All are read before the loop over the block, whose stores might change them as far as LLVM knows.
+    move, pivot, within, flip, index, column = (row[at] for at in (MOVE, PIVOT, WITHIN, FLIP, INDEX, COLUMN))
+    negative = row[NEGATIVE] ^ _parity(base & row[BASE])
+    across, factor = _parity(within & move), tile.args.factors[number]
+    lane_signs = tile.lane_signs.part((row[SIGNS], 0), 1, element="vector")[0]
+    tile.signs[0], tile.signs[1] = lane_signs, -lane_signs
+    step = _Step(
+        blocks=blocks, odd=bool(kind & ODD), pairs=bool(kind & PAIRS), size=size, negative=negative, across=across,
+        move=move, pivot=pivot, within=within, flip=flip if kind & LANES else None, index=index, column=column, factor=factor,
+    )  # fmt: skip
+    body(tile, step)
+
+
+def _words(
+    tile: Tile, row: Buffer, base: Number, size: Number, body: Body, blocks: list[Buffer], odd: bool
+) -> None:
+    """Words of one flip: a Walsh-Hadamard transform of the block gives, or takes, the sums with all of their signs."""
+    k, args, field = tile.k, tile.args, tile.field
+    move, flip, count, following = row[MOVE], row[FLIP], row[COLUMN], row[NEXT]
+    adds = body is _add
+
+    if adds:
+        field.zero(size)
+    else:
+        with k.loop(size) as q:
+            field[q] = _product(blocks[0][q], _image(blocks[0][q ^ move], odd, flip))
+        _walsh(k, field, size)
+    with k.loop(count) as member:
+        own = args.steps[following + member]
+        negative = own[NEGATIVE] ^ _parity(base & own[BASE])
+        signs = tile.lane_signs.part((own[SIGNS], 0), 1, element="vector")[0]
+        signs = signs * k.table("plus", [1.0, -1.0])[negative].splat()
+        to, of = (field, tile.words) if adds else (tile.words, field)
+        places = (own[WITHIN], own[INDEX]) if adds else (own[INDEX], own[WITHIN])
+        to[places[0]] = fma(of[places[1]], signs, to[places[0]])
+    if adds:
+        _walsh(k, field, size)
+        psi, adjoint = blocks
+        with k.loop(size) as q:
+            adjoint[q] = fma(_image(psi[q ^ move], odd, flip), field[q], adjoint[q])
+
+
+def _walsh(k: FunctionCode, field: Buffer, size: Number) -> None:
+    """The Walsh-Hadamard transform of so many vectors in place."""
+    levels = k.intrinsic("ctpop", I64, size - 1)
+    several = levels // _AT_ONCE
+    with k.each(several) as step:
+        _level(k, field, size, step * _AT_ONCE, _AT_ONCE)
+    with k.each(levels - several * _AT_ONCE) as step:
+        _level(k, field, size, several * _AT_ONCE + step, 1)
+
+
+def _level(k: FunctionCode, table: Buffer, size: Number, bit: Number, count: int) -> None:
+    """So many levels of a transform from a bit on, of vectors in place."""
+    with k.loop(size >> count) as i:
+        first = i + ((i >> bit) * ((1 << count) - 1) << bit)
+        at = [first + (k.integer(number) << bit) for number in range(1 << count)]
+        for place, vector in zip(at, walsh([table[place] for place in at]), strict=True):
+            table[place] = vector
+
+
+class _Turn(NamedTuple):
+    """One of two rotations that are done together. odd: see `ODD`. cosine: in every lane. sines, signs: two vectors each,
+    with both signs. within, flip: see `WITHIN` and `FLIP`. crosses: whether the sign changes where each of the flips leads.
+    """
+
+    odd: bool
+    cosine: Number
+    sines: Buffer
+    signs: Buffer
+    within: Number
+    flip: Number
+    crosses: list[Number]
+
+
+def _two(
+    tile: Tile,
+    row: Buffer,
+    number: Number,
+    base: Number,
+    size: Number,
+    body: Body,
+    blocks: list[Buffer],
+    odd: Sequence[bool],
+    lanes: bool,
+    local: bool = False,
+) -> None:
+    """Two rotations, or their inverses, on the four vectors that their flips connect; on one if they are local."""
+    k, args, undoes = tile.k, tile.args, body is _undo
+    numbers = [number, row[NEXT]]
+    fields = [args.steps[each] for each in numbers]
+    flips, pivots = [[] if local else [row[at] for row in fields] for at in (MOVE, PIVOT)]
+    turns = []
+    for row, is_odd, sines, signs in zip(fields, odd, tile.two_sines, tile.two_signs, strict=True):
+        negative = row[NEGATIVE] ^ _parity(base & row[BASE]) ^ int(undoes)
+        lane_signs = tile.lane_signs.part((row[SIGNS], 0), 1, element="vector")[0]
+        if undoes:
+            signs[0], signs[1] = lane_signs, -lane_signs
+        signed = tile.turns[row[INDEX], 1] * lane_signs
+        sines[negative], sines[negative ^ 1] = signed, -signed
+        crosses = [_parity(flip & row[WITHIN]) for flip in flips]
+        turns.append(_Turn(is_odd, tile.turns[row[INDEX], 0], sines, signs, row[WITHIN], row[FLIP], crosses))
+    members = range(1 << len(flips))
+    totals = [k.variable(k.vector(0.0)) for _ in turns]
+    with k.loop(size >> len(flips)) as i:
+        first = i
+        for pivot in pivots:
+            first = first + ((first >> pivot) << pivot)
+        places = [_combined(first, flips, member) for member in members]
+        states = [[block[place] for place in places] for block in blocks]
+        for which, turn in enumerate(turns):
+            own = _parity(first & turn.within)
+            # Pair by pair, so that few numbers are needed at a time.
+            for one in (at for at in members if not at >> which & 1):
+                pair = (one,) if local else (one, one | 1 << which)
+                sign = _combined(own, turn.crosses, one)
+                # Without exchanges of lanes a word of an odd number of Y has another sign at the other place, and it alone.
+                across = _combined(sign, turn.crosses, 1 << which) if lanes else sign
+                places_of, minus = (sign, across)[: len(pair)], not (lanes or turn.odd)
+                images = [
+                    [_image(state[at], turn.odd, turn.flip if lanes else None) for at in reversed(pair)]
+                    for state in states
+                ]
+                if undoes:
+                    products = [
+                        _product(states[1][at], image) for at, image in zip(pair, images[0], strict=True)
+                    ]
+                    if not lanes:
+                        products = [products[0] - products[1] if minus else products[0] + products[1]]
+                    for product, place in zip(products, places_of, strict=False):
+                        totals[which].value = fma(product, turn.signs[place], totals[which].value)
+                for state, image in zip(states, images, strict=True):
+                    image = [image[0], *(-each if minus else each for each in image[1:])]
+                    for at, other, place in zip(pair, image, places_of, strict=True):
+                        state[at] = fma(other, turn.sines[place], turn.cosine * state[at])
+        for block, state in zip(blocks, states, strict=True):
+            for place, amplitude in zip(places, state, strict=True):
+                block[place] = amplitude
+    for at, own, total in zip(numbers, fields, totals, strict=True) if undoes else ():
+        negative = own[NEGATIVE] ^ _parity(base & own[BASE])
+        factor = k.table("plus", [1.0, -1.0])[negative] * args.factors[at]
+        column = own[COLUMN]
+        tile.gradients[column] = fma(total.value, factor.splat(), tile.gradients[column])
+
+
+def _combined(first: Number, parts: Sequence[Number], member: int) -> Number:
+    """`first` with those parts that a member's number has the bits of."""
+    for bit, part in enumerate(parts):
+        first = first ^ part if member >> bit & 1 else first
+    return first
+
+
+def _multiply(
+    tile: Tile, row: Buffer, base: Number, size: Number, offsets: Buffer, body: Body, blocks: list[Buffer]
+) -> None:
+    """A block times a diagonal; or psi and adjoint before it, whose overlaps are kept for the diagonal's gradients."""
+    k, args = tile.k, tile.args
+    diagonal = _diagonal(args, args.shared[tile.group], row[INDEX])
+    overlaps = _overlaps(tile, row)
+    for lane_bits in range(k.lanes.bit_length()):
+        with k.when(args.lane_bits == lane_bits), k.loop(size) as j:
+            place = (offsets[j] ^ base) << lane_bits
+            factor = Complex(*(of_amplitudes(part, place, lane_bits) for part in diagonal))
+            if body is _rotate:
+                blocks[0][j] = factor * blocks[0][j]
+                continue
+            psi, adjoint = (block[j] for block in blocks)
+            overlap = fma(adjoint.real, psi.imag, -(adjoint.imag * psi.real))
+            few, distance = 1 << lane_bits, 1 << lane_bits
+            while distance < k.lanes:
+                overlap = overlap + overlap.shuffled([lane ^ distance for lane in range(k.lanes)])
+                distance *= 2
+            overlaps.part((place,), 1, element=k.few(few))[0] = overlap.shuffled(range(few))
+            for block, amplitude in zip(blocks, (psi, adjoint), strict=True):
+                block[j] = factor.conjugate() * amplitude
+
+
+def _overlaps(tile: Tile, row: Buffer) -> Buffer:
+    """Where a diagonal's overlaps are kept, by basis state."""
+    return tile.overlaps.part((), 1, element="real").part((row[COLUMN] * tile.args.table_size,), 1)
+
+
+def _phase_gradients(tile: Tile, row: Buffer) -> None:
+    """Add the gradients of a diagonal's rotations, whose overlaps are the transform of those of the basis states."""
+    k, args, overlaps = tile.k, tile.args, _overlaps(tile, row)
+    vectors = _aligned(overlaps)
+    _transformed(k, args, vectors, vectors.__setitem__)
+    own = tile.gradients.part((), args.all_columns, k.lanes, element="real")
+    with _phases(k, args, row[INDEX]) as (word, column, factor), k.when(column < args.weight_columns):
+        at = args.input_columns + column
+        own[at, 0] = fma(overlaps[word], factor * 2.0, own[at, 0])
+    # As the next pass with a diagonal needs them (`_transformed`).
+    with k.when(args.size < k.lanes):
+        vectors[0] = k.vector(0.0)
+
+
+def _image(amplitude: Amplitude, odd: bool, flip: Number | None) -> Amplitude:
+    """An amplitude's vectors, i times if it is odd, after the flip of their lanes if there is one."""
+    if isinstance(amplitude, Number):
+        return amplitude if flip is None else lanes_flipped(amplitude, flip)
+    turned = amplitude.times_i() if odd else amplitude
+    return (
+        turned
+        if flip is None
+        else Complex(*(lanes_flipped(part, flip) for part in (turned.real, turned.imag)))
+    )
+
+
+@contextmanager
+def _places(tile: Tile, step: _Step) -> Iterator[_Places]:
+    """Loop over a block: numbers q and p, and which sign q has; the two of a pair, or one alone."""
+    k = tile.k
+    if step.pairs:
+        with k.loop(step.size >> 1) as i:
+            q = i + ((i >> step.pivot) << step.pivot)
+            p, sign = q ^ step.move, _parity(q & step.within)
+            yield [(q, p, sign), (p, q, sign ^ step.across)]
+    else:
+        with k.loop(step.size) as q:
+            yield [(q, q ^ step.move, _parity(q & step.within))]
+
+
+def _product(left: Amplitude, right: Amplitude) -> Number:
+    """The real part of conj(left) right."""
+    if isinstance(left, Number) or isinstance(right, Number):
+        return left * right  # type: ignore[return-value]
+    made: Number = fma(left.imag, right.imag, left.real * right.real)
+    return made
+
+
+def _signed(tile: Tile, step: _Step, inverse: bool) -> Number:
+    """Keep the sine and the tangents' halves with both signs, first their own, or if negative the other; the cosine."""
+    turn, negative = tile.turns[step.index], step.negative ^ int(inverse)
+    for place, kept in enumerate([tile.sines, *tile.halves]):
+        _keep_signed(tile, kept, turn[1 + place], negative)
+    return turn[0]
+
+
+def _keep_signed(tile: Tile, kept: Buffer, vector: Number, negative: Number) -> None:
+    signed = vector * tile.signs[0]
+    kept[negative], kept[negative ^ 1] = signed, -signed
+
+
+def _loaded(
+    tile: Tile, step: _Step, places: _Places, blocks: Sequence[Buffer]
+) -> list[list[tuple[Amplitude, Amplitude]]]:
+    """For each place and block, the amplitude there and the image of the other place's."""
+    before = [[block[q] for block in blocks] for q, _, _ in places]
+    images = [[_image(amplitude, step.odd, step.flip) for amplitude in each] for each in before]
+    return [list(zip(each, images[at - 1], strict=True)) for at, each in enumerate(before)]
+
+
+def _turn(
+    tile: Tile,
+    step: _Step,
+    places: _Places,
+    blocks: Sequence[Buffer],
+    loaded: list[list[tuple[Amplitude, Amplitude]]],
+    cosine: Number,
+) -> None:
+    """psi'_q = c psi_q - i s (P psi)_q, and the same of its tangents, which move with the angles too."""
+
+    def added(at: int, source: Amplitude, signed: Buffer, to: Amplitude) -> Amplitude:
+        made: Amplitude = fma(_image(source, step.odd, step.flip), signed[places[at][2]], to)
+        return made
+
+    turned = [
+        [fma(image, tile.sines[places[at][2]], cosine * own) for own, image in each]
+        for at, each in enumerate(loaded)
+    ]
+    for at, (q, _, _) in enumerate(places):
+        after, other = list(turned[at]), turned[at - 1]
+        for number, half in enumerate(tile.halves):
+            after[number + 1] = added(at, other[0], half, after[number + 1])
+        if len(blocks) == 4:
+            first = added(at - 1, turned[at][0], tile.halves[0], other[1])
+            after[3] = added(at, first, tile.halves[1], after[3])
+            after[3] = added(at, other[2], tile.halves[0], after[3])
+        for block, amplitude in zip(blocks, after, strict=True):
+            block[q] = amplitude
+
+
+def _rotate(tile: Tile, step: _Step) -> None:
+    """A state and its tangents after a rotation."""
+    cosine, blocks = _signed(tile, step, inverse=False), step.blocks
+    with _places(tile, step) as places:
+        _turn(tile, step, places, blocks, _loaded(tile, step, places, blocks), cosine)
+
+
+def _undo(tile: Tile, step: _Step) -> None:
+    """psi and adjoint before a rotation, and Im <adjoint|P|psi>, or its derivative, which is added to the gradient."""
+    k, half = tile.k, len(step.blocks) // 2
+    psi, adjoint = step.blocks[:half], step.blocks[half:]
+    cosine, total = _signed(tile, step, inverse=True), k.variable(k.vector(0.0))
+    with _places(tile, step) as places:
+        ones, others = (_loaded(tile, step, places, blocks) for blocks in (psi, adjoint))
+        for at, (_, _, sign) in enumerate(places):
+            for (_, image), (amplitude, _) in zip(ones[at], reversed(others[at]), strict=True):
+                total.value = fma(_product(amplitude, image), tile.signs[sign], total.value)
+        _turn(tile, step, places, psi, ones, cosine)
+        _turn(tile, step, places, adjoint, others, cosine)
+    factor = k.table("plus", [1.0, -1.0])[step.negative] * step.factor
+    column = step.column
+    tile.gradients[column] = fma(total.value, factor.splat(), tile.gradients[column])
+
+
+# By how many tangents there are, the states whose products with words are summed; of tangents twice.
+_MEASURED = (((0, 0),), ((1, 0),), ((3, 0), (1, 2)))
+
+
+def _measure(tile: Tile, step: _Step) -> None:
+    """Add <psi|P|psi>, or its derivative, over the block to the word's sum."""
+    k, order, total = tile.k, len(tile.halves), tile.k.variable(tile.k.vector(0.0))
+    with _places(tile, step) as places:
+        for q, p, sign in places:
+            for left, right in _MEASURED[order]:
+                product = _product(step.blocks[left][q], _image(step.blocks[right][p], step.odd, step.flip))
+                total.value = fma(product, tile.signs[sign], total.value)
+    words, word = tile.words, step.index
+    signs = k.table("twice", [2.0, -2.0]) if order else k.table("plus", [1.0, -1.0])
+    words[word] = fma(total.value, signs[step.negative].splat(), words[word])
+
+
+def _add(tile: Tile, step: _Step) -> None:
+    """Add the word's weight times P psi to the adjoint, and the same of their tangents."""
+    half = len(step.blocks) // 2
+    _keep_signed(tile, tile.sines, tile.words[step.index], step.negative)
+    with _places(tile, step) as places:
+        for q, p, sign in places:
+            for psi, adjoint in zip(step.blocks[:half], step.blocks[half:], strict=True):
+                adjoint[q] = fma(_image(psi[p], step.odd, step.flip), tile.sines[sign], adjoint[q])
+
+
+# --- angles and words in, gradients and values out ---
+
+
+def _read_angles(tile: Tile) -> None:
+    """Cosine and sine of half of every angle, and half of its tangents. (With tangents, no angle is shared.)"""
+    k, args, columns, order = tile.k, tile.args, tile.columns, len(tile.halves)
+    _read_columns(tile, args.inputs, args.weights if order else None, 1.0)
+    with k.each(args.own_angles) as i:
+        sine, cosine = sincos(columns[args.angle_columns[i]] * args.half_factors[i])
+        tile.turns[i, 0], tile.turns[i, 1] = cosine, sine
+    if order == 0:
+        cosines, sines = _shared_turns(args, args.shared[tile.group])
+        with k.each(args.shared_angles) as i:
+            at = args.own_angles + i
+            tile.turns[at, 0], tile.turns[at, 1] = cosines[i].splat(), sines[i].splat()
+    for number in range(order):
+        _read_columns(tile, getattr(args, f"inputs{number}"), getattr(args, f"weights{number}"), 0.0)
+        with k.each(args.own_angles) as i:
+            tile.turns[i, 2 + number] = columns[args.angle_columns[i]] * args.half_factors[i]
+
+
+def _read_columns(tile: Tile, inputs: Buffer, weights: Buffer | None, constant: float) -> None:
+    """The columns that angles are multiples of, of which the last is a constant; without weights, those of inputs alone."""
+    k, args, columns = tile.k, tile.args, tile.columns
+    own = columns.part((), args.all_columns, k.lanes, element="real")
+    with k.loop(k.lanes) as lane:
+        row = inputs[tile.first + minimum(lane >> args.lane_bits, tile.present - 1)]
+        with k.each(args.input_columns) as i:
+            own[i, lane] = row[i]
+    if weights is None:
+        return
+    shared = weights[tile.group]
+    with k.each(args.weight_columns) as i:
+        columns[args.input_columns + i] = shared[i].splat()
+    columns[args.all_columns - 1] = k.vector(constant)
+
+
+def _sample_sum(tile: Tile, vector: Number) -> Number:
+    """The sum over each sample's lanes, in all of them."""
+    lanes = range(tile.k.lanes)
+    for bit in range(len(lanes).bit_length() - 1):
+        added = vector + vector.shuffled([lane ^ 1 << bit for lane in lanes])
+        vector = select(tile.args.lane_bits > bit, added, vector)
+    return vector
+
+
+def _write_words(tile: Tile) -> None:
+    with tile.k.loop(tile.args.words) as word:
+        tile.words[word] = _sample_sum(tile, tile.words[word])
+    _to_rows(tile, tile.words, tile.args.out, tile.args.words, tile.args.lane_bits)
+
+
+def _read_words(tile: Tile, adjoint: Buffer) -> None:
+    """The cotangents as the words' weights, 0 in lanes without a sample, and an adjoint of 0."""
+    k, args = tile.k, tile.args
+    own = tile.words.part((), args.words, k.lanes, element="real")
+    with k.loop(k.lanes) as lane:
+        sample = lane >> args.lane_bits
+        row = args.cotangent[tile.first + minimum(sample, tile.present - 1)]
+        with k.loop(args.words) as word:
+            own[word, lane] = select(sample < tile.present, row[word], k.constant(0.0, k.real))
+    adjoint.zero(args.vectors)
+
+
+def _to_rows(tile: Tile, vectors: Buffer, rows: Buffer, count: Operand, lane_bits: Operand) -> None:
+    """Put each sample's first lane of so many vectors into its row."""
     k = tile.k
     columns = vectors.part((), count, k.lanes, element="real")
     with k.loop(tile.present) as sample:
@@ -300,205 +1067,39 @@ def to_rows(tile: Any, vectors: Buffer, rows: Buffer, count: Operand, lane_bits:
             row[i] = columns[i, lane]
 
 
-def _spread(tile: Tile, vector: Number) -> Number:
-    """Each sample's first lane in all of its lanes."""
-    group = (1 << tile.plan.lane_bits) - 1
-    return vector.shuffled([lane & ~group for lane in range(tile.k.lanes)])
+def _write_gradients(tile: Tile) -> None:
+    """The gradients by the columns: per sample, or over the tile for weights."""
+    k, args = tile.k, tile.args
+    with k.when(args.weight_wanted != 0):
+        row = args.weight_rows[tile.number]
+        with k.each(args.weight_columns) as i:
+            row[i] = lane_sum(tile.gradients[args.input_columns + i]).lane(0)
+    with k.when(args.input_wanted != 0):
+        with k.each(args.input_columns) as i:
+            tile.gradients[i] = _sample_sum(tile, tile.gradients[i])
+        _to_rows(tile, tile.gradients, args.input_gradient, args.input_columns, args.lane_bits)
 
 
-def write_gradients(tile: Tile, adjoint: Buffer) -> None:
-    """Add each rotation's accumulated gradient to its column: per sample, or over the tile for weights.
-
-    adjoint: at the start of the circuit, which is half of the gradient by the initial state.
-    """
-    k, plan = tile.k, tile.plan
-    if "initial" in plan.wanted:
-        tile.rows(tile.args.initial_gradient, in_order=True).write(adjoint, 2.0)
-    if "weight" in plan.wanted:
-        row = tile.args.weight_rows[tile.number]
-        for index in range(plan.weight_columns):
-            total = _gradient(tile, "weight", index)
-            row[index] = 0.0 if total is None else lane_sum(total).lane(0)
-    if "input" in plan.wanted and plan.input_columns:
-        for index in range(plan.input_columns):
-            total = _gradient(tile, "input", index)
-            own = k.vector(0.0) if total is None else lane_sum(total, 1 << plan.lane_bits)
-            tile.buffers["columns"][index] = own
-        gradient = tile.args.input_gradient
-        to_rows(tile, tile.buffers["columns"], gradient, plan.input_columns, plan.lane_bits)
+# --- states ---
 
 
-def _gradient(tile: Tile, kind: str, index: int) -> Number | None:
-    """The gradient by a column, lane by lane; None if no rotation's angle has it."""
-    plan, total = tile.plan, None
-    for slot, rotation in enumerate(plan.differentiated):
-        angle = rotation.angle
-        if (angle.kind, angle.index) == (kind, index):
-            gathered = _lane_signed(tile, tile.buffers["gradients"][slot], rotation)
-            total = fma(gathered, angle.factor, total)
-    return total
+def _zero_state(tile: Tile, state: Buffer) -> None:
+    """|0...0>."""
+    k, args = tile.k, tile.args
+    state.zero(args.vectors)
+    index = k.vector(range(k.lanes), I64) & ((k.integer(1) << args.lane_bits) - 1).splat()
+    state[0] = _amplitude(k, select(index == 0, k.vector(1.0), 0.0), tile.real)
 
 
-def _lane_signed(tile: Tile, vector: Number, word: Rotation | Word) -> Number:
-    """A sum over blocks with the signs of the word in each lane."""
-    return tile.block().signed(vector, word.z, word.x & ((1 << tile.plan.lane_bits) - 1))
+def rows(tile: Tile, memory: Buffer, in_order: bool, act: Callable[[Rows], None]) -> None:
+    """Do something with the samples' states in memory, many amplitudes at a time if each has a vector of its own."""
+    k, args = tile.k, tile.args
+    places = None if in_order else Places(args.sources, args.powers)
 
+    def each(lane_bits: Operand, blocked: bool) -> None:
+        act(
+            Rows(k, memory, tile.first, tile.present, args.size, lane_bits, blocked, tile.real, places=places)
+        )
 
-# --- passes ---
-
-
-def run_pass(
-    tile: Tile,
-    pass_: Pass,
-    states: Sequence[Buffer],
-    stepped: Callable[[RegisterBlock, Step, Sequence[State]], Sequence[State]],
-) -> None:
-    """A pass over states, by a function that gives a block's states after a step."""
-    if pass_.move is not None:
-        for state in states:
-            move(tile.k, _table(tile, pass_.move), state, tile.plan.lane_bits, tile.plan.samples)
-        return
-    with tile.blocks(pass_.basis) as block:
-        loaded: Sequence[State] = [block.load(state) for state in states]
-        for step in pass_.steps:
-            loaded = stepped(block, step, loaded)
-        for vectors, state in zip(loaded, states, strict=True):
-            block.store(vectors, state)
-
-
-def _table(tile: Tile, step: Move) -> MoveTable:
-    """A move in the code's constants."""
-    name, swaps, (places, values) = f"{step}", step.swaps, step.factors()
-    k = tile.k
-    return MoveTable(
-        k.table(f"{name} places", places.tolist(), "integer"),
-        k.table(f"{name} factors", values.view(float).tolist()).part((), len(places), 2),
-        len(places),
-        k.table(f"{name} swaps", swaps.flatten().tolist(), "integer").part((), len(swaps), 2),
-        len(swaps),
-    )
-
-
-def _undo(
-    tile: Tile, block: RegisterBlock, step: Rotation | Flip | Phases, states: Sequence[State]
-) -> list[State]:
-    """psi and adjoint before a step, whose wanted gradients get the block's share."""
-    gather(tile, block, step, (states,))
-    return apply(block, step, states, inverse=True)
-
-
-def gather(
-    tile: Tile, block: RegisterBlock, step: Rotation | Flip | Phases, pairs: Sequence[Sequence[State]]
-) -> None:
-    """Add the block's share to a step's wanted gradients: the overlaps of a state and an adjoint, of all pairs together."""
-    if isinstance(step, Flip) or not any(map(tile.plan.wants, rotations(step))):
-        return
-    for (rotation, value), *others in zip(*(overlaps(block, step, *pair) for pair in pairs), strict=True):
-        if tile.plan.wants(rotation):
-            for _, other in others:
-                value = value + other
-            gradients, slot = tile.buffers["gradients"], tile.plan.differentiated.index(rotation)
-            gradients[slot] = signed_sum(block, rotation.z, value, gradients[slot])
-
-
-# --- product states ---
-
-
-def _make_product(tile: Tile, psi: Buffer) -> None:
-    """|0...0> after the first rotations: the support doubles with every bit."""
-    k, plan = tile.k, tile.plan
-    low, high = _product_bits(plan)
-    group, nothing = (1 << plan.lane_bits) - 1, k.vector(0.0)
-    one = k.vector([0.0 if lane & group else 1.0 for lane in range(k.lanes)])
-    zero = nothing if plan.real else Complex(nothing, nothing)
-    block = tile.block()
-    states: list[State] = [[one if plan.real else Complex(one, nothing)]]
-    for rotation in low:
-        states = apply(block, rotation, states)
-    block.store(states[0], psi)
-    for bit in range(plan.program.qubits - plan.lane_bits):
-        with k.loop(1 << bit) as v:
-            pair = tile.block(v, (1 << bit,))
-            states = [[psi[v], zero]]
-            if bit in high:
-                states = apply(pair, high[bit], states)
-            pair.store(states[0], psi)
-
-
-def _undo_product(tile: Tile, psi: Buffer, adjoint: Buffer) -> None:
-    """The backward pass through the first rotations: after each, only half of the amplitudes matter."""
-    plan = tile.plan
-    if not any(map(plan.wants, plan.forward.product)):
-        return
-    low, high = _product_bits(plan)
-    for bit in sorted(high, reverse=True):
-        with tile.k.loop(1 << bit) as v:
-            pair = tile.block(v, (1 << bit,))
-            states = _undo(tile, pair, high[bit], [pair.load(psi), pair.load(adjoint)])
-            pair.store(states[0][:1], psi)
-            pair.store(states[1][:1], adjoint)
-    block = tile.block()
-    states = [block.load(psi), block.load(adjoint)]
-    for rotation in reversed(low):
-        states = _undo(tile, block, rotation, states)
-
-
-def _product_bits(plan: SweepPlan) -> tuple[list[Rotation], dict[int, Rotation]]:
-    """The first rotations inside a vector, and those between vectors by the bit of the vector's index."""
-    bits = {r.x.bit_length() - 1 - plan.lane_bits: r for r in plan.forward.product}
-    return [r for bit, r in bits.items() if bit < 0], {bit: r for bit, r in bits.items() if bit >= 0}
-
-
-# --- measuring ---
-
-
-def measure(
-    tile: Tile,
-    words: Sequence[Word],
-    values: Callable[[RegisterBlock], Callable[[Mapping[int, Word]], dict[int, Number]]],
-) -> None:
-    """Values of words, written to `out` for the tile's samples. values: of a block, for words of one X mask."""
-    plan, sums = tile.plan, tile.buffers["words"]
-    sums.zero(len(words))
-    for basis, groups in _measurements(plan, words):
-        with tile.blocks(basis) as block:
-            of = values(block)
-            for group in groups:
-                for number, value in of(group).items():
-                    sums[number] = signed_sum(block, words[number].z, value, sums[number])
-    for number, word in enumerate(words):
-        value = lane_sum(_lane_signed(tile, sums[number], word), 1 << plan.lane_bits)
-        sums[number] = value if word.sign > 0 else -value
-    to_rows(tile, sums, tile.args.out, len(words), plan.lane_bits)
-
-
-def _measurements(
-    plan: SweepPlan, words: Sequence[Word]
-) -> list[tuple[tuple[int, ...], list[dict[int, Word]]]]:
-    """The bases of passes over the state, with the words that each measures, by their numbers, in groups of one X mask."""
-    # With real amplitudes, words with an odd number of Y are 0.
-    seen = {number: word for number, word in enumerate(words) if not (plan.real and word.ys % 2)}
-    width = min(plan.widths[0], plan.program.qubits - plan.lane_bits)
-    return [
-        (basis, [{number: word for number, word in seen.items() if word.x == mask} for mask in masks])
-        for basis, masks in measurement_passes(list(seen.values()), width, plan.lane_bits)
-    ]
-
-
-def _start_adjoint(tile: Tile, psi: Buffer, adjoint: Buffer, words: Sequence[Word]) -> None:
-    """adjoint = sum of cotangent times word on psi; lanes without a sample get 0."""
-    k, plan, weights = tile.k, tile.plan, tile.buffers["words"]
-    _transpose(tile, tile.args.cotangent, tile.columns("words", len(words)), len(words))
-    samples = k.vector([lane >> plan.lane_bits for lane in range(k.lanes)], I64)
-    exists = samples < tile.present
-    for number, word in enumerate(words):
-        weight = select(exists, _spread(tile, weights[number]), 0.0)
-        weights[number] = weight if word.sign > 0 else -weight
-    measurements = _measurements(plan, words)
-    if not measurements:
-        adjoint.part((), 1, element="aligned").zero(plan.state_vectors)
-    for number, (basis, groups) in enumerate(measurements):
-        with tile.blocks(basis) as block:
-            state = block.load(psi)
-            before = block.load(adjoint) if number else None
-            block.store(add_words(block, state, before, groups, weights), adjoint)
+    blocks = (args.lane_bits == 0) & (args.size * 2 >= k.lanes)
+    k.either(blocks, lambda: each(0, True), lambda: each(args.lane_bits, False))

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from ketscale.engines.circuits.fused.plan import SweepPlan
 from ketscale.engines.compiled.language import Buffer, Complex, FunctionCode, Number, fma, lane_sum
 
 
@@ -91,17 +90,6 @@ def orbits_of(partners: Sequence[int]) -> list[list[tuple[int, ...]]]:
     """The pairs of amplitudes that the reversal exchanges, and the single ones that it leaves."""
     pairs = [(p, q) for p, q in enumerate(partners) if p < q]
     return [[*pairs], [(p,) for p, q in enumerate(partners) if p == q]]
-
-
-def orbits(k: FunctionCode, plan: SweepPlan) -> list[Buffer]:
-    """The orbits (count, size) of a plan, in the code's constants."""
-    return [
-        k.table(f"orbits{len(found[0])}", [place for orbit in found for place in orbit], "integer").part(
-            (), len(found), len(found[0])
-        )
-        for found in orbits_of(plan.partners or ())
-        if found
-    ]
 
 
 @contextmanager

@@ -61,18 +61,6 @@ class Rotation:
         return (self.x & self.z).bit_count()
 
 
-@dataclass(frozen=True)
-class Flip:
-    """Exchange basis states p and p ^ x if an odd number of the bits of `control` is set in p, or always if it is 0.
-
-    Only the literal form of a circuit has flips: there CNOT and X move amplitudes.
-    """
-
-    x: int
-    control: int
-    real = True
-
-
 @dataclass(frozen=True, repr=False)
 class Move:
     """Basis state p becomes order[p] and is multiplied by i**quarters[p].
@@ -166,7 +154,7 @@ class Program:
     """
 
     qubits: int
-    rotations: tuple[Rotation | Flip | Move, ...]
+    rotations: tuple[Rotation | Move, ...]
     words: tuple[Word, ...] | None
     keeps_phase: bool
     order: tuple[int, ...] | None = None
@@ -179,17 +167,14 @@ class Program:
 
 
 @lru_cache(maxsize=256)
-def reduce(
-    circuit: Circuit, paulis: tuple[str, ...] | None, literal: bool = False, mixed: bool = False
-) -> Program:
+def reduce(circuit: Circuit, paulis: tuple[str, ...] | None, mixed: bool = False) -> Program:
     """The program of a circuit that measures `paulis`, or, without any, gives its state.
 
-    literal: keep every gate, with permutations as moves of amplitudes, to show what the frame saves. mixed: what is
-    measured is a superposition of the state with others, so its global phase counts.
+    mixed: what is measured is a superposition of the state with others, so its global phase counts.
     """
     keeps_phase = paulis is None or mixed
     frame = CliffordFrame(circuit.qubits)
-    rotations: list[Rotation | Flip | Move] = []
+    rotations: list[Rotation | Move] = []
 
     def moved() -> None:
         taken = frame.taken()
@@ -200,25 +185,20 @@ def reduce(
         if isinstance(part, Gate):
             if moves(part):
                 frame.move(part)
-                if literal:
-                    moved()
-                continue
-            if not literal:
+            else:
                 frame.absorb(part)
-                continue
-            rotations += _flips(part, circuit.qubits)
-        for turn in [part] if isinstance(part, Turn) else _turns(part):
-            spelt = ["I"] * circuit.qubits
-            for letter, wire in zip(turn.letters, turn.wires, strict=True):
-                spelt[wire] = letter
-            image = frame.pull_back(word("".join(spelt)))
-            if not (keeps_phase or image.x or image.z):
-                continue  # a global phase, on which no expectation value depends
-            moved()
-            angle = turn.angle
-            rotations.append(
-                Rotation(image.x, image.z, Angle(angle.kind, angle.index, image.sign * angle.factor))
-            )
+            continue
+        spelt = ["I"] * circuit.qubits
+        for letter, wire in zip(part.letters, part.wires, strict=True):
+            spelt[wire] = letter
+        image = frame.pull_back(word("".join(spelt)))
+        if not (keeps_phase or image.x or image.z):
+            continue  # a global phase, on which no expectation value depends
+        moved()
+        angle = part.angle
+        rotations.append(
+            Rotation(image.x, image.z, Angle(angle.kind, angle.index, image.sign * angle.factor))
+        )
     moved()
     if paulis is None:
         order, powers = frame.permutation()
@@ -230,18 +210,8 @@ def reduce(
     return Program(circuit.qubits, tuple(rotations), words, keeps_phase)
 
 
-def _flips(gate: Gate, qubits: int) -> list[Flip]:
-    """The moves of amplitudes in a gate that is kept literally."""
-    bits = [1 << (qubits - 1 - w) for w in gate.wires]
-    there, back = Flip(bits[-1], bits[0]), Flip(bits[0], bits[-1])
-    moves = {"CNOT": [there], "SWAP": [there, back, there]}
-    if gate.name in ("PauliX", "PauliY"):
-        return [Flip(bits[0], 0)]
-    return moves.get(gate.name, [])
-
-
 # Gates as rotations in the order of execution: the letters on the gate's wires, the column of the angle (None: the
-# factor is the angle), and its factor. S, CZ and the Paulis only if a circuit is kept literally, after their flips.
+# factor is the angle), and its factor.
 ROTATIONS: dict[str, tuple[tuple[str, int | None, float], ...]] = {
     **{f"R{letter}": ((letter, 0, 1.0),) for letter in "XYZ"},
     **{f"Ising{letter * 2}": ((letter * 2, 0, 1.0),) for letter in "XYZ"},
@@ -250,10 +220,6 @@ ROTATIONS: dict[str, tuple[tuple[str, int | None, float], ...]] = {
     "PhaseShift": (("Z", 0, 1.0), ("I", 0, -1.0)),
     "ControlledPhaseShift": (("ZI", 0, 0.5), ("IZ", 0, 0.5), ("ZZ", 0, -0.5), ("II", 0, -0.5)),
     "T": (("Z", None, pi / 4), ("I", None, -pi / 4)),
-    "S": (("Z", None, pi / 2), ("I", None, -pi / 2)),
-    "PauliY": (("Z", None, pi),),  # after X: Y = i X Z = -i Z X
-    "PauliZ": (("Z", None, pi), ("I", None, -pi)),
-    "CZ": (("ZI", None, pi / 2), ("IZ", None, pi / 2), ("ZZ", None, -pi / 2), ("II", None, -pi / 2)),
     "Hadamard": (("Y", None, pi / 2),),  # RY(pi/2) Z, where Z has been absorbed before
 }
 

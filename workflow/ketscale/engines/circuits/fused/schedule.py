@@ -15,12 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
-from typing import TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.engines.circuits.fused.program import Flip, Move, Program, Rotation, Word
+from ketscale.engines.circuits.fused.program import Move, Program, Rotation, Word
 
 
 @dataclass(frozen=True)
@@ -31,7 +30,7 @@ class Phases:
 
 
 # What a block of vectors goes through.
-Step = Rotation | Flip | Phases
+Step = Rotation | Phases
 
 
 @dataclass(frozen=True)
@@ -76,36 +75,32 @@ class Schedule:
     passes: tuple[Pass, ...]
 
 
-def schedule(
-    program: Program, width: int, lane_bits: int, from_zero: bool, literal: bool = False
-) -> Schedule:
+def schedule(program: Program, width: int, lane_bits: int, from_zero: bool, merged: bool = True) -> Schedule:
     """Order a program's rotations in passes of at most `width` dimensions.
 
     lane_bits: the number of lowest bits that are in a vector's lanes; flips of these need no other vector.
     from_zero: the initial state is |0...0>, so the first rotations may make a product state.
-    literal: keep the circuit's order, merge no phases and make no product state.
+    merged: whether rotations change places, and phases are merged.
     """
     product: list[Rotation] = []
     passes: list[Pass] = []
     for move, steps in between_moves(program):
         if move is not None:
             passes.append(Pass((), (), move))
-        if literal:
-            layers = [[Phases((step,)) if _is_phase(step) else step] for step in steps]
-        else:
-            # Only the literal form has flips.
-            rest = [step for step in steps if isinstance(step, Rotation)]
-            if from_zero and move is None:
-                product = _take_product(rest, program.keeps_phase)
-            layers = _layers(rest)
-        passes += _packed(layers, width, lane_bits)
+        rest = list(steps)
+        if from_zero and move is None:
+            product = _take_product(rest, program.keeps_phase)
+        lanes = (1 << lane_bits) - 1
+        # Neighbours that exchange no lanes are done together without such exchanges.
+        layers = [sorted(layer, key=lambda step: bool(_x(step) & lanes)) for layer in _layers(rest)]
+        passes += _packed(layers if merged else [[step] for step in rest], width, lane_bits)
     return Schedule(tuple(product), tuple(passes))
 
 
-def between_moves(program: Program) -> Iterator[tuple[Move | None, list[Rotation | Flip]]]:
+def between_moves(program: Program) -> Iterator[tuple[Move | None, list[Rotation]]]:
     """Each move and the steps after it; first the steps before all moves."""
     move: Move | None = None
-    steps: list[Rotation | Flip] = []
+    steps: list[Rotation] = []
     for step in program.rotations:
         if isinstance(step, Move):
             yield move, steps
@@ -143,9 +138,9 @@ def measurement_passes(
     return [(span.basis, masks) for span, masks in passes]
 
 
-def _is_phase(step: Rotation | Flip) -> TypeGuard[Rotation]:
+def _is_phase(step: Rotation) -> bool:
     """Whether the step only multiplies amplitudes by phases that all samples share."""
-    return isinstance(step, Rotation) and not step.x and step.angle.shared
+    return not step.x and step.angle.shared
 
 
 def _conflicts(steps: Sequence[Rotation]) -> NDArray[np.bool_]:
@@ -222,4 +217,8 @@ def _packed(layers: Sequence[Sequence[Step]], width: int, lane_bits: int) -> tup
 
 
 def _flip(step: Step, lane_bits: int) -> int:
-    return 0 if isinstance(step, Phases) else step.x >> lane_bits
+    return _x(step) >> lane_bits
+
+
+def _x(step: Step) -> int:
+    return 0 if isinstance(step, Phases) else step.x

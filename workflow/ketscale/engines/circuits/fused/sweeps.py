@@ -1,94 +1,81 @@
-"""The compiled code of circuits, and what it needs in memory: code written for one circuit, and code that reads it."""
+"""The kernels of a circuit's calls, and what they need in memory."""
 
 from __future__ import annotations
 
 from array import array
 from collections.abc import Callable
-from dataclasses import replace
-from functools import cache, lru_cache
+from functools import lru_cache
 from importlib import import_module
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import torch
 
-from ketscale.engines.choice import CodeChoice
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused import kernels, tangents, universal
-from ketscale.engines.circuits.fused.kernels import ARGUMENTS, backward, forward
-from ketscale.engines.circuits.fused.listing import Listing
-from ketscale.engines.circuits.fused.once import collect, prepare, prepare_and_forward
-from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted
-from ketscale.engines.circuits.fused.program import Program, reduce
-from ketscale.engines.circuits.fused.tangents import (
-    TANGENTS,
-    bend,
-    bend_at_once,
-    prepare_tangents,
-    push,
-    push_at_once,
-    tangent_plan,
-)
+from ketscale.engines.circuits.fused import kernels
+from ketscale.engines.circuits.fused.higher import Wanted
+from ketscale.engines.circuits.fused.listing import TILE_BYTES, Listing
+from ketscale.engines.circuits.fused.program import Move, Program, reduce
 from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.engines.compiled.library import vector_bytes
 
-# A tile's state and adjoint together take at most this many bytes, half of a core's second-level cache.
-TILE_BYTES = 512 * 1024
+# Of circuits with moves, whose samples should not share vectors, a tile's state and adjoint take at most this many bytes.
+MOVED_BYTES = 512 * 1024
 
 # Up to this many amplitudes a call takes a few microseconds with vectors of 256 bits. In a loop of such calls wider
 # vectors save one or two microseconds, but in a training step, between torch's kernels, they took 20 more.
 FEW_AMPLITUDES = 512
 
-# The modules that take part in writing, besides those of the functions.
-WRITERS = ("block", "mixing", "moves", "plan", "program", "frame", "rows", "schedule", "words")
-SOURCES = tuple(import_module(f"ketscale.engines.circuits.fused.{name}") for name in WRITERS)
+# The modules that take part in writing, besides that of the functions.
+SOURCES = tuple(
+    import_module(f"ketscale.engines.circuits.fused.{name}") for name in ("mixing", "moves", "rows")
+)
 
 
 class Compiled:
-    """Compiled functions for one circuit, one set of wanted gradients, one batch size and one number of groups.
+    """The kernels for one circuit, one set of wanted gradients, one batch size and one number of groups.
 
-    plan: of code that was written for the circuit, or the circuit that code reads. batch: samples in each group.
-    fixed: the arguments that all calls have. work: multiply-adds of a state's sweep there and back.
+    plan: the circuit that they read. batch: samples in each group. fixed: the arguments that all calls have. work:
+    multiply-adds of a state's sweep there and back.
     """
 
-    def __init__(self, plan: SweepPlan, kernel: Kernel, batch: int, groups: int) -> None:
-        self.plan = plan
-        self.batch = batch
-        self.groups = groups
-        self.group_tiles = -(-batch // plan.samples)
-        self.tiles = groups * self.group_tiles
+    def __init__(self, request: Request) -> None:
+        self.request = request
+        self.plan = plan = request.listing()
+        self.kernel = request.kernel(plan)
+        self.library = self.kernel.library
+        self.batch, self.groups = request.batch, request.groups
+        self.group_tiles = -(-self.batch // plan.samples)
+        self.tiles = self.groups * self.group_tiles
         self.work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
         self.real = torch.float64 if plan.double else torch.float32
-        self.reads = isinstance(plan, Listing)
-        self._tables: dict[str, torch.Tensor] = {}
-        self.fixed: dict[str, Any] = {}
-        self.library = kernel.library
-        if isinstance(plan, Listing):
-            counts, self._tables = plan.listed()
-            self.fixed = plan.sizes() | counts
+        counts, self._tables = plan.listed()
         words, size = plan.program.words, 2**plan.program.qubits
         order, powers = plan.program.order or (), plan.program.powers or ()
-        if self.reads and words is None and not order:
+        if words is None and not order:
             order, powers = tuple(range(size)), (0,) * size
         sources = torch.tensor(order, dtype=torch.int64).argsort()
         self._tables |= {"sources": sources, "powers": torch.tensor(powers, dtype=torch.int8)[sources]}
-        self.fixed |= {"batch": batch, "groups": groups, "group_tiles": self.group_tiles, "tiles": self.tiles}
+        self.fixed: dict[str, Any] = plan.sizes() | counts
+        self.fixed |= {"batch": self.batch, "groups": self.groups}
+        self.fixed |= {"group_tiles": self.group_tiles, "tiles": self.tiles}
         self.fixed |= {name: table.data_ptr() for name, table in self._tables.items()}
 
 
 class CompiledSweep(Compiled):
-    """The functions of `kernels` or `universal`."""
+    """The kernels of values and first derivatives."""
 
-    def __init__(self, plan: SweepPlan, kernel: Kernel, batch: int, groups: int) -> None:
-        super().__init__(plan, kernel, batch, groups)
-        self.names = " ".join(universal.ARGUMENTS if self.reads else ARGUMENTS).split()
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        plan = self.plan
+        self.names = " ".join(kernels.ARGUMENTS).split()
         run = self.library.on_one_thread
         self.prepare, self.prepare_and_forward = run["prepare"], run["prepare_and_forward"]
         if plan.wanted:
             self.backward, self.collect = run["backward"], run["collect"]
         self.complex = self.real.to_complex()
         words, size = plan.program.words, 2**plan.program.qubits
-        self.rows = groups * batch
+        self.rows = self.groups * self.batch
         self.shape = (self.rows, size if words is None else len(words))
         self.dtype = self.complex if words is None else self.real
         self.fixed |= {
@@ -96,7 +83,7 @@ class CompiledSweep(Compiled):
             "states_per_worker": 0 if plan.wanted else plan.state_vectors,
         }
         # The tables of shared angles come before the tiles' states, so that the backward pass can reuse them.
-        self.shared_floats = groups * plan.shared_stride
+        self.shared_floats = self.groups * plan.shared_stride
         self.shared_bytes = self.shared_floats * (8 if plan.double else 4)
         self.saved_floats = self.shared_floats + self.tiles * plan.state_vectors * plan.lanes
         self._most_threads = max(1, min(self.tiles, self.work // WORK_PER_THREAD))
@@ -136,24 +123,22 @@ class Workspace:
         self.address = self.arguments.buffer_info()[0]
 
 
-@lru_cache(maxsize=16)
-def _reader(dtype: torch.dtype, lanes: int, order: int, bends: bool) -> Kernel:
-    """The code that reads circuits, in one precision: without tangents, or with `order` of them."""
-    functions: tuple[Callable[..., None], ...] = (
-        universal.prepare, universal.forward, universal.prepare_and_forward, universal.backward, universal.collect,
-    )  # fmt: skip
+@lru_cache(maxsize=32)
+def _kernel(dtype: torch.dtype, lanes: int, order: int, bends: bool, real: bool) -> Kernel:
+    """The code for one precision: without tangents, or with `order` of them. real: the amplitudes."""
+    functions: tuple[Callable[..., None], ...]
     if order:
-        pushed = universal.push1 if order == 1 else universal.push2
-        functions = (universal.bend, universal.collect) if bends else (pushed,)
-    return Kernel(functions, universal.ARGUMENTS, dtype, lanes, sources=(*SOURCES, kernels, tangents))
-
-
-C = TypeVar("C", bound=Compiled)
-Plan = TypeVar("Plan", bound=SweepPlan)
+        pushed = kernels.push1 if order == 1 else kernels.push2
+        functions = (kernels.bend, kernels.collect) if bends else (pushed,)
+        return Kernel(functions, kernels.ARGUMENTS, dtype, lanes, sources=SOURCES)
+    functions = (
+        kernels.prepare, kernels.forward, kernels.prepare_and_forward, kernels.backward, kernels.collect, kernels.pull,
+    )  # fmt: skip
+    return Kernel(functions, kernels.ARGUMENTS, dtype, lanes, real, SOURCES)
 
 
 class Request(NamedTuple):
-    """What code is for: a circuit, the wanted result, and the wanted gradients; order, valued: see `TangentPlan`."""
+    """What a call is for: a circuit, the wanted result, and the wanted gradients; order: how many tangents there are."""
 
     circuit: Circuit
     paulis: tuple[str, ...] | None
@@ -161,107 +146,59 @@ class Request(NamedTuple):
     batch: int
     from_zero: bool
     wanted: tuple[Wanted, ...]
-    literal: bool = False
     partners: tuple[int, ...] | None = None
     groups: int = 1
     order: int = 0
-    valued: bool = False
-
-    def plan(self) -> SweepPlan:
-        """The plan of code that is written for it."""
-        real = self.from_zero and self._program.real and not self.literal and self.partners is None
-        plan = self._laid_out(SweepPlan, _lanes(self.batch << self.circuit.qubits, self._double), real)
-        return tangent_plan(plan, self.order, self.valued) if self.order else plan
 
     def listing(self) -> Listing:
         """The circuit as a table."""
-        lanes = vector_bytes() // (8 if self._double else 4)
-        return replace(self._laid_out(Listing, lanes, real=False), order=self.order)
+        program, qubits = self._program, self.circuit.qubits
+        real = self.from_zero and program.real and not (self.partners or self.order)
+        lanes = _lanes(self.batch << qubits, self.dtype.itemsize)
+        moves = any(isinstance(step, Move) for step in program.rotations)
+        most = MOVED_BYTES if moves else TILE_BYTES
+        bits = (
+            0
+            if self.partners
+            else _lane_bits(lanes, qubits, self.batch, self.dtype.itemsize * (2 - real), most)
+        )
+        return Listing(
+            program, self.circuit.inputs, self.circuit.weights, self.dtype == torch.float64, lanes, bits,
+            self.from_zero, self.wanted, self.partners, self.order,
+        )  # fmt: skip
 
-    def kernel(self, plan: SweepPlan) -> Kernel:
-        """The code that is written for a plan, or that reads it."""
-        if isinstance(plan, Listing):
-            return _reader(self.dtype, plan.lanes, self.order, bool(plan.wanted))
-        functions: tuple[Callable[..., None], ...]
-        if self.order:
-            after = (bend, collect, bend_at_once) if plan.wanted else (push, push_at_once)
-            functions = (prepare, prepare_tangents, *after)
-        else:
-            functions = (prepare, forward, prepare_and_forward, *((backward, collect) if plan.wanted else ()))
-        arguments = TANGENTS if self.order else ARGUMENTS
-        return Kernel(functions, arguments, self.dtype, plan.lanes, plan, SOURCES)
-
-    def own_kernel(self) -> Kernel:
-        """The code that is written for it."""
-        return self.kernel(self.plan())
-
-    @property
-    def _double(self) -> bool:
-        return self.dtype == torch.float64
+    def kernel(self, plan: Listing) -> Kernel:
+        """The code that reads it."""
+        return _kernel(self.dtype, plan.lanes, self.order, bool(plan.wanted), plan.real)
 
     @property
     def _program(self) -> Program:
-        return reduce(self.circuit, self.paulis, self.literal, self.partners is not None)
-
-    def _laid_out(self, kind: type[Plan], lanes: int, real: bool) -> Plan:
-        bits = lane_bits(lanes, self.circuit.qubits, self.batch, self._double, real)
-        return kind(
-            program=self._program,
-            input_columns=self.circuit.inputs,
-            weight_columns=self.circuit.weights,
-            double=self._double,
-            lanes=lanes,
-            lane_bits=bits if self.partners is None else 0,
-            # They fill the vector registers, in the forward and in the backward pass.
-            widths=(4, 3) if real else (3, 2),
-            from_zero=self.from_zero,
-            wanted=self.wanted,
-            literal=self.literal,
-            partners=self.partners,
-        )
-
-
-class Sweep(CodeChoice[C]):
-    """The code of one kind of calls. kind: what is made of a plan, its kernel, a batch size and a number of groups."""
-
-    def __init__(self, request: Request, kind: Callable[[SweepPlan, Kernel, int, int], C]) -> None:
-        self.request = request
-
-        def made(plan: SweepPlan) -> C:
-            return kind(plan, request.kernel(plan), request.batch, request.groups)
-
-        super().__init__(
-            f"a circuit of {request.circuit.qubits} qubits and {len(request.circuit.gates)} gates",
-            request.own_kernel,
-            lambda: made(request.plan()),
-            cache(lambda: made(request.listing())),
-        )
+        return reduce(self.circuit, self.paulis, self.partners is not None)
 
 
 @lru_cache(maxsize=4096)
-def kernel(request: Request) -> Sweep[CompiledSweep]:
-    """The code for a circuit, the wanted result and the wanted gradients, without tangents."""
-    return Sweep(request, CompiledSweep)
+def sweep(request: Request) -> CompiledSweep:
+    """The kernels for a circuit, the wanted result and the wanted gradients, without tangents."""
+    return CompiledSweep(request)
 
 
-def _lanes(amplitudes: int, double: bool) -> int:
+def _lanes(amplitudes: int, float_bytes: int) -> int:
     """Floats in a vector, for a batch with this many amplitudes."""
     width = min(vector_bytes(), 32) if amplitudes <= FEW_AMPLITUDES else vector_bytes()
-    return width // (8 if double else 4)
+    return width // float_bytes
 
 
-def lane_bits(lanes: int, qubits: int, batch: int, double: bool, real: bool) -> int:
+def _lane_bits(lanes: int, qubits: int, batch: int, amplitude_bytes: int, most: int) -> int:
     """How many bits of a basis index to put into a vector's lanes.
 
-    Few, since samples in lanes need no shuffles; more if the batch is smaller than a vector, or if the states of so
-    many samples would not fit the cache.
+    Few, since samples in lanes need no shuffles; more if the batch is smaller than a vector, or if the states and adjoints
+    of so many samples would take more than `most` bytes.
     """
-    size = (8 if double else 4) * (1 if real else 2) * 2
     bits = 0
     while (
         bits < qubits
         and lanes >> bits > 1
-        and (lanes >> (bits + 1) >= batch or (lanes >> bits) * size << qubits > TILE_BYTES)
+        and (lanes >> (bits + 1) >= batch or (lanes >> bits) * 2 * amplitude_bytes << qubits > most)
     ):
         bits += 1
     return bits

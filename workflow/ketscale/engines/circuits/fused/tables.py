@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from ketscale.engines.circuits.fused.plan import Wanted
+from ketscale.engines.circuits.fused.higher import Wanted
 from ketscale.engines.circuits.fused.program import Program, Rotation
 
 # The sources of angles, by their numbers in the table: INPUT, WEIGHT and CONSTANT of `triton_kernels`.

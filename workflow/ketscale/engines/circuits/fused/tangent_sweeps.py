@@ -1,26 +1,21 @@
-"""Sweeps with tangents: the kernels of `tangents`, as torch calls them."""
+"""Sweeps with tangents, as torch calls them."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import accumulate
 from typing import Any
 
 import torch
 
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused.higher import Terms
-from ketscale.engines.circuits.fused.listing import Listing
-from ketscale.engines.circuits.fused.plan import SweepPlan, Wanted
-from ketscale.engines.circuits.fused.sweeps import Compiled, Request, Sweep
-from ketscale.engines.circuits.fused.tangents import TangentPlan
-from ketscale.engines.compiled.kernel import Kernel, threads_for
+from ketscale.engines.circuits.fused.higher import Terms, Wanted
+from ketscale.engines.circuits.fused.sweeps import Compiled, Request
+from ketscale.engines.compiled.kernel import threads_for
 
 
 def along(
     circuit: Circuit,
     paulis: tuple[str, ...] | None,
-    literal: bool,
     terms: Terms,
     wanted: tuple[bool, ...] | None,
     valued: bool,
@@ -30,10 +25,8 @@ def along(
     *groups, batch, columns = inputs.shape
     kinds = tuple([kind for kind, there in zip(KINDS, wanted or (), strict=False) if there])
     number = groups[0] if groups else 1
-    request = Request(
-        circuit, paulis, inputs.dtype, batch, False, kinds, literal, None, number, len(terms.tangents), valued
-    )
-    sweep = kernel(request).now()
+    request = Request(circuit, paulis, inputs.dtype, batch, False, kinds, None, number, len(terms.tangents))
+    sweep = compiled(request)
     size, used = 2**circuit.qubits, circuit.weights
     # One state for all samples, or one for each.
     shared = not given or given[0].ndim == len(groups) + 1
@@ -48,8 +41,7 @@ def along(
         if shared and not one:
             first = first[:, None].expand(number, batch, size)
         arguments[f"initial{suffix}"] = first.contiguous()
-    if sweep.reads:
-        arguments["valued"] = int(valued)
+    arguments["valued"] = int(valued)
     results = []
     if "input" in kinds:
         to_inputs = torch.empty_like(arguments["inputs"])
@@ -85,51 +77,27 @@ KINDS: tuple[Wanted, ...] = ("input", "weight", "initial")
 
 
 class CompiledTangents(Compiled):
-    """The functions of `tangents` or `universal`.
+    """The kernels along tangents. zero, nothing: |0...0>, and a tangent of 0, (1, 2**n)."""
 
-    zero, nothing: |0...0>, and a tangent of 0, (1, 2**n).
-    """
-
-    def __init__(self, plan: SweepPlan, kernel: Kernel, batch: int, groups: int) -> None:
-        super().__init__(plan, kernel, batch, groups)
-        assert isinstance(plan, (TangentPlan, Listing))
-        self._run = kernel.run
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
+        plan = self.plan
         self.zero = torch.zeros(1, 2**plan.program.qubits, dtype=self.real.to_complex())
         self.nothing = self.zero.clone()
         self.zero[0, 0] = 1
-        self._sweep = "bend" if plan.wanted else "push"
-        if isinstance(plan, Listing):
-            self._before: tuple[str, ...] = ()
-            self._sweep = "bend" if plan.wanted else f"push{plan.order}"
-            self._alone, states, strides = None, plan.states, {}
-        else:
-            self._before = ("prepare", "prepare_tangents")
-            self._alone, states = f"{self._sweep}_at_once", len(plan.states)
-            strides = {"shared": plan.shared_stride}
-            strides |= {f"moved{number}": plan.moved_stride for number in range(plan.order)}
-        self.work = self.work * states // 2
-        # What groups share comes first, and then each thread's scratch.
-        ends = list(accumulate((groups * size for size in strides.values()), initial=0))
-        self._starts = dict(zip([*strides, "scratch"], ends, strict=True))
+        self._sweep = "bend" if plan.wanted else f"push{plan.order}"
+        self.work = self.work * plan.states // 2
 
     def run(self, arguments: dict[str, Any]) -> None:
         """Fill the results among a kernel's arguments."""
         threads = threads_for(self.tiles, self.work)
-        scratch = threads * self.plan.scratch_vectors * self.plan.lanes
-        own = torch.empty(self._starts["scratch"] + scratch, dtype=self.real)
-        address, size = own.data_ptr(), self.real.itemsize
-        arguments |= {name: address + size * start for name, start in self._starts.items()}
-        if threads == 1 and self._alone:
-            self._run(self._alone, **arguments)
-            return
-        for name in self._before:
-            self._run(name, **arguments)
-        self._run(self._sweep, threads, **arguments)
+        scratch = torch.empty(threads * self.plan.scratch_vectors * self.plan.lanes, dtype=self.real)
+        self.kernel.run(self._sweep, threads, **arguments, scratch=scratch)
         if self.plan.wanted and self.group_tiles > 1:
-            self._run("collect", **arguments)
+            self.kernel.run("collect", **arguments)
 
 
 @lru_cache(maxsize=1024)
-def kernel(request: Request) -> Sweep[CompiledTangents]:
-    """The code for a circuit, the wanted result and the wanted gradients, along tangents."""
-    return Sweep(request, CompiledTangents)
+def compiled(request: Request) -> CompiledTangents:
+    """The kernels for a circuit, the wanted result and the wanted gradients, along tangents."""
+    return CompiledTangents(request)

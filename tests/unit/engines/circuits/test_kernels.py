@@ -1,0 +1,221 @@
+"""The kernels' values and derivatives against dense matrices, for random circuits in every layout of their states."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+import torch
+from scipy.stats import unitary_group
+
+import ketscale
+from ketscale.engines.circuits.circuit import GATES, Angles, Circuit, Column, Gate, given
+from ketscale.engines.circuits.fused import Fused, listing, sweeps, tangent_sweeps
+from ketscale.engines.compiled import library
+from tests.unit.engines.circuits.dense import final_states, means
+
+# Bytes of a tile, of a state that is one block, and of a block. Lanes hold samples; but if tiles must be small, amplitudes.
+LAYOUTS = {
+    "one block": (2**20, 2**20, 2**14),
+    "blocks": (2**20, 0, 1024),
+    "amplitudes in lanes": (0, 2**20, 2**14),
+    "blocks of amplitudes in lanes": (0, 0, 512),
+}
+KINDS = {
+    "all gates": f"{' '.join(GATES)} C C C QFT Toffoli unitary permutation",
+    "real": "RY RY CNOT",
+    "phases": "RZ RZ CZ IsingZZ CRZ PhaseShift ControlledPhaseShift RX CNOT Hadamard permutation",
+}
+
+
+@pytest.fixture(autouse=True)
+def forgotten() -> Iterator[None]:
+    """No table of another layout is used again."""
+    for table in (sweeps.sweep, tangent_sweeps.compiled):
+        table.cache_clear()
+    yield
+    for table in (sweeps.sweep, tangent_sweeps.compiled):
+        table.cache_clear()
+
+
+def laid_out(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    tile, whole, block = LAYOUTS[layout]
+    monkeypatch.setattr(sweeps, "TILE_BYTES", tile)
+    monkeypatch.setattr(sweeps, "MOVED_BYTES", tile)
+    monkeypatch.setattr(listing, "WHOLE_BYTES", whole)
+    monkeypatch.setattr(listing, "BLOCK_BYTES", block)
+
+
+def drawn(rng: random.Random, kind: str, qubits: int, gates: int) -> Circuit:
+    """Random gates; columns of angles are used again, and some are not used at all."""
+
+    def angle(name: str) -> Column:
+        drawn = rng.choice(["input", "weight", "weight", "constant"])
+        if kind == "phases" and name != "RX":
+            drawn = "weight"
+        if drawn == "constant":
+            return Column("constant", 0, rng.uniform(-3, 3))
+        return Column("input" if drawn == "input" else "weight", rng.randrange(5))
+
+    def some(least: int) -> tuple[int, ...]:
+        return tuple(rng.sample(range(qubits), rng.randint(least, min(qubits, least + 2))))
+
+    circuit = Circuit(qubits)
+    for name in rng.choices(KINDS[kind].split(), k=gates):
+        if name == "QFT":
+            circuit = circuit.qft(*some(1))
+        elif name == "permutation":
+            wires = some(1)
+            circuit = circuit.permuted(rng.sample(range(2 ** len(wires)), 2 ** len(wires)), *wires)
+        elif name == "unitary":
+            wires = some(1)[:2]
+            matrix = unitary_group.rvs(2 ** len(wires), random_state=rng.randrange(2**20))
+            circuit = circuit.then(given(matrix, *wires))
+        elif name == "Toffoli" and qubits > 2:
+            circuit = circuit.toffoli(*rng.sample(range(qubits), 3))
+        elif name == "C" and qubits > 1:
+            base = rng.choice([name for name, kind in GATES.items() if kind.wires < qubits])
+            wires = some(GATES[base].wires + 1)
+            circuit = circuit.then(
+                Gate(f"C({base})", wires, tuple(angle(base) for _ in range(GATES[base].angles)))
+            )
+        elif name in GATES and GATES[name].wires <= qubits:
+            wires, angles = rng.sample(range(qubits), GATES[name].wires), GATES[name].angles
+            circuit = circuit.then(Gate(name, tuple(wires), tuple(angle(name) for _ in range(angles))))
+    return circuit
+
+
+def words_of(rng: random.Random, qubits: int) -> tuple[str, ...]:
+    """Single words of any letters, and several that flip the same qubits, which are measured together."""
+    words = ["".join(rng.choices("IXYZ", k=qubits)) for _ in range(3)]
+    flips = rng.choices([True, False], k=qubits)
+    words += [
+        "".join(rng.choice("XY" if flip else "IZ") for flip in flips) for _ in range(rng.choice([0, 8]))
+    ]
+    return tuple(rng.sample(words, len(words)))
+
+
+def leaves_of(
+    circuit: Circuit, batch: int, dtype: torch.dtype, initial: int, seed: int
+) -> list[torch.Tensor]:
+    """Inputs and weights, a column of each without a gate, and initial states of so many dimensions."""
+    generator = torch.Generator().manual_seed(seed)
+    found = [
+        torch.randn(*shape, dtype=dtype, generator=generator)
+        for shape in ((batch, circuit.inputs + 1), (circuit.weights + 1,))
+    ]
+    if initial:
+        shape = (batch, 2**circuit.qubits)[2 - initial :]
+        states = torch.randn(*shape, dtype=dtype.to_complex(), generator=generator)
+        found.append(states / states.norm(dim=-1, keepdim=True))
+    return found
+
+
+def answers(
+    circuit: Circuit,
+    words: tuple[str, ...] | None,
+    leaves: list[torch.Tensor],
+    wanted: list[bool],
+    dense: bool,
+) -> tuple[torch.Tensor, list[torch.Tensor]]:
+    """Values, or states, and the leaves that they are to be differentiated by."""
+    point = [leaf.clone().requires_grad_(want) for leaf, want in zip(leaves, wanted, strict=True)]
+    angles, initial = Angles(*point[:2]), point[2] if len(point) > 2 else None
+    needed = [leaf for leaf in point if leaf.requires_grad]
+    if dense:
+        states = final_states(circuit, *angles, initial)
+        return states if words is None else means(states, words), needed
+    fused = Fused("sweep")
+    if words is None:
+        return fused.state(circuit, angles, initial), needed
+    return fused.expval(circuit, angles, words, initial), needed
+
+
+def gradients(
+    values: torch.Tensor, leaves: list[torch.Tensor], cotangent: torch.Tensor, create_graph: bool = False
+) -> list[torch.Tensor]:
+    """Zeros for what the values do not depend on."""
+    if not values.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    found = torch.autograd.grad(
+        values, leaves, cotangent, create_graph=create_graph, allow_unused=True, materialize_grads=True
+    )
+    return list(found)
+
+
+def check(found: list[torch.Tensor], expected: list[torch.Tensor], tolerance: float, case: object) -> None:
+    for number, (one, other) in enumerate(zip(found, expected, strict=True)):
+        # A sum over the batch may be smaller than its terms, which are about 1.
+        largest = max([1.0, *other.detach().abs().flatten().tolist()])
+        torch.testing.assert_close(
+            one, other, rtol=0, atol=tolerance * largest, check_dtype=False,
+            msg=lambda text, number=number: f"result {number} of {case}: {text}",  # type: ignore[misc]
+        )  # fmt: skip
+
+
+# The vectors that this processor has, in bytes; the others are the usual ones.
+WIDTHS = [width for width in (16, 32, 64) if width <= library.vector_bytes()]
+
+
+@pytest.mark.parametrize("seeds", [1, pytest.param(8, marks=pytest.mark.nightly)])
+@pytest.mark.parametrize(
+    ("dtype", "kind", "layout", "width"),
+    [
+        *((torch.float64, *each, WIDTHS[-1]) for each in product(KINDS, LAYOUTS)),
+        *((torch.float64, *each) for each in zip(["all gates", "real"], LAYOUTS, WIDTHS[:-1], strict=False)),
+        *((torch.float32, *each) for each in zip(KINDS, LAYOUTS, reversed(WIDTHS), strict=False)),
+    ],
+)
+def test_random_circuits_agree_with_dense_matrices(
+    dtype: torch.dtype, kind: str, layout: str, width: int, seeds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Values, states, and the gradients by all that there is, or by one of them alone, or by none."""
+    laid_out(layout, monkeypatch)
+    monkeypatch.setattr(sweeps, "vector_bytes", lambda: width)
+    rng, tolerance = (
+        random.Random(f"{dtype} {kind} {layout} {seeds}"),
+        1e-12 if dtype == torch.float64 else 1e-5,
+    )
+    for qubits, batch, _ in product(range(1, 8), (1, 2, 7, 17, 33), range(seeds)):
+        if rng.random() < 0.5 and seeds == 1:
+            continue
+        circuit = drawn(rng, kind, qubits, rng.randint(0, 6 * qubits))
+        words = None if rng.random() < 0.3 else words_of(rng, qubits)
+        initial, seed = 0 if kind == "real" else rng.choice([0, 0, 1, 2]), rng.randrange(2**20)
+        leaves = leaves_of(circuit, batch, dtype, initial, seed)
+        only = rng.choice([None, None, None, 0, 1, 2, 3])
+        wanted = [only in (None, number) for number in range(len(leaves))]
+        exact = [leaf.to(torch.complex128 if leaf.is_complex() else torch.float64) for leaf in leaves]
+        results, generator = [], torch.Generator().manual_seed(seed)
+        for dense, point in ((False, leaves), (True, exact)):
+            values, needed = answers(circuit, words, point, wanted, dense)
+            if not dense:
+                cotangent = torch.randn(*values.shape, dtype=values.dtype, generator=generator)
+            results.append([values.detach(), *gradients(values, needed, cotangent.to(values.dtype))])
+        check(*results, tolerance, (seed, qubits, batch, circuit, words, initial, wanted))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_second_derivatives_agree_with_dense_matrices(layout: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    laid_out(layout, monkeypatch)
+    rng = random.Random(layout)
+    for qubits, batch in ((1, 2), (3, 1), (4, 17), (6, 2)):
+        circuit, words = drawn(rng, "all gates", qubits, 3 * qubits), words_of(rng, qubits)
+        leaves, results = leaves_of(circuit, batch, torch.float64, rng.choice([0, 1, 2]), batch), []
+        for dense in (False, True):
+            values, point = answers(circuit, words, leaves, [True] * len(leaves), dense)
+            first = gradients(values.exp(), point, torch.ones_like(values), create_graph=True)
+            total = sum((x.real * torch.linspace(0.1, 1, x.numel()).view_as(x)).sum() for x in first)
+            second = gradients(total, point, torch.ones_like(total))
+            results.append([*first, *second])
+        check(*results, 1e-11, (qubits, batch, circuit, words))
+
+
+def test_specialise_warns_and_changes_nothing() -> None:
+    circuit, angles = Circuit(2).ry(0, "x0").cnot(0, 1), Angles(torch.ones(3, 1), torch.zeros(0))
+    before = Fused().expval(circuit, angles, ("ZZ", "XY"))
+    with pytest.warns(FutureWarning, match="ketscale.specialise does nothing any more"):
+        ketscale.specialise("always")
+    assert torch.equal(Fused().expval(circuit, angles, ("ZZ", "XY")), before)
