@@ -628,7 +628,7 @@ def _steps(
     size = select(row[SIZE] > 0, row[SIZE], size)
     cases: dict[int, Callable[[], None]] = {}
     turns = body in (_rotate, _undo)
-    for kind in range(2 * PAIRS if turns else PAIRS):
+    for kind in range(2 * PAIRS):
         # Odd steps would take real amplitudes to imaginary ones.
         if not (kind & ODD and tile.real):
             cases[kind] = partial(_alone, tile, row, number, kind, base, size, body, blocks)
@@ -973,13 +973,15 @@ _MEASURED = (((0, 0),), ((1, 0),), ((3, 0), (1, 2)))
 def _measure(tile: Tile, step: _Step) -> None:
     """Add <psi|P|psi>, or its derivative, over the block to the word's sum."""
     k, order, total = tile.k, len(tile.halves), tile.k.variable(tile.k.vector(0.0))
+    # The two of a pair give the same number, but for tangents.
+    once = step.pairs and not order
     with _places(tile, step) as places:
-        for q, p, sign in places:
+        for q, p, sign in places[:1] if once else places:
             for left, right in _MEASURED[order]:
                 product = _product(step.blocks[left][q], _image(step.blocks[right][p], step.odd, step.flip))
                 total.value = fma(product, tile.signs[sign], total.value)
     words, word = tile.words, step.index
-    signs = k.table("twice", [2.0, -2.0]) if order else k.table("plus", [1.0, -1.0])
+    signs = k.table("twice", [2.0, -2.0]) if order or once else k.table("plus", [1.0, -1.0])
     words[word] = fma(total.value, signs[step.negative].splat(), words[word])
 
 

@@ -476,11 +476,11 @@ class _Table:
                 for number, word in seen:
                     if word.x == mask and word.ys % 2 == odd:
                         power = (1 - word.sign - word.ys) % 4
-                        self._step(word.x, word.z, power, number, 0, 0.0, pairs=False)
+                        self._step(word.x, word.z, power, number, 0, 0.0)
                 members = self.steps[first:]
                 if fewest is not None and len(members) >= fewest:
                     del self.steps[first:], self.factors[first:]
-                    self._step(mask, 0, odd, 0, len(members), 0.0, pairs=False)
+                    self._step(mask, 0, odd, 0, len(members), 0.0)
                     group = _with(self.steps[-1], KIND, WORDS + odd)
                     self.steps[-1] = self._followed(group, members, [0.0] * len(members))
             self.passes[-1] = _with(self.passes[-1], COUNT, len(self.steps) - begin)
@@ -493,7 +493,6 @@ class _Table:
         index: int,
         column: int,
         factor: float,
-        pairs: bool = True,
         size: int = 0,
     ) -> None:
         """A step about the word of masks x and z, times i**power, whose sign is that of z at the image's place."""
@@ -505,7 +504,7 @@ class _Table:
             within |= parity(functional & vector) << i
             if rest & pivot:
                 rest, move = rest ^ vector, move | 1 << i
-        kind = ODD * (power % 2) | LANES * bool(x & lanes) | PAIRS * (pairs and move > 0)
+        kind = ODD * (power % 2) | LANES * bool(x & lanes) | PAIRS * (move > 0)
         pivot = max(move.bit_length() - 1, 0)
         signs = within, functional & ~pivots, x & lanes, z & lanes, power // 2
         self.steps.append((kind, move, pivot, *signs, index, column, size, 0))
