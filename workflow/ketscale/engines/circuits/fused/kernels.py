@@ -980,9 +980,8 @@ def _measure(tile: Tile, step: _Step) -> None:
             for left, right in _MEASURED[order]:
                 product = _product(step.blocks[left][q], _image(step.blocks[right][p], step.odd, step.flip))
                 total.value = fma(product, tile.signs[sign], total.value)
-    words, word = tile.words, step.index
     signs = k.table("twice", [2.0, -2.0]) if order or once else k.table("plus", [1.0, -1.0])
-    words[word] = fma(total.value, signs[step.negative].splat(), words[word])
+    tile.words[step.index] = fma(total.value, signs[step.negative].splat(), tile.words[step.index])
 
 
 def _add(tile: Tile, step: _Step) -> None:
