@@ -282,5 +282,5 @@ def test_srun_starts_every_run_in_an_allocation(where, mpi, tasks, per_node, cor
 def test_a_shell_that_is_deaf_to_the_warning_passes_all_arguments_on():
     words = ["two words", "$HOME", "it's", '"']
     command = f'{launch._DEAF} sh -c \'kill -USR1 $$; printf "%s\\n" "$@"\' x {shlex.join(words)}'
-    done = subprocess.run(["sh", "-c", f"exec {command}"], capture_output=True, text=True, timeout=60)
+    done = subprocess.run(["sh", "-c", f"exec {command}"], capture_output=True, text=True, timeout=600)
     assert done.stdout.splitlines() == words, done.stderr

@@ -154,7 +154,7 @@ def launched(
 ) -> tuple[int, str, str]:
     """Launch a run in a process that is forked: its status and what it has said."""
     with launch(folder, wanted, features, *extra, env=forked(struck)) as process:
-        out, error = process.communicate(timeout=200)
+        out, error = process.communicate(timeout=600)
     return process.returncode, out, error
 
 

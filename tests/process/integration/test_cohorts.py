@@ -61,7 +61,7 @@ def test_the_first_job_trains_all_and_the_others_find_their_records(tmp_path, di
     # Its launch found no copy, but when it holds the run, there is one.
     command = ["ketscale", "train", study.record(wanted[1]), "--settings", study.settings(wanted[1]).text]
     command += ["--features", str(digits_features), "--cohort", str(cohorts.file_of(wanted[1]))]
-    subprocess.run(command, cwd=tmp_path, env=study.forked(), check=True, capture_output=True, timeout=200)
+    subprocess.run(command, cwd=tmp_path, env=study.forked(), check=True, capture_output=True, timeout=600)
     assert path.read_text() == text
     # A run of no cohort trains alone, and one target stays one target.
     call([wanted[0], wanted[2]], tmp_path / "alone")

@@ -12,7 +12,7 @@ from tests.process.parallel.worlds import environment
 
 def test_doctor_tries_everything_and_says_what_is_missing():
     done = subprocess.run(
-        ["ketscale", "doctor"], capture_output=True, text=True, env=environment(), timeout=300
+        ["ketscale", "doctor"], capture_output=True, text=True, env=environment(), timeout=600
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "ok       two ranks of mpi: one world of two ranks" in done.stdout

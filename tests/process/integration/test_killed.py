@@ -53,7 +53,9 @@ def test_a_timed_run_that_was_killed_is_timed_from_its_beginning(tmp_path, digit
     record = record_of(study.results(tmp_path, run))
     assert (status, record["status"], record["resumed"]) == (0, "completed", 0)
     assert how == signal.SIGTERM or "a timed run has no checkpoints: starting from the beginning" in error
-    assert record["timing"]["step"]["count"] == record["timing"]["steps"] - 2 == 10
+    # Steps in which another process took the processor are not in the step time.
+    counted = record["timing"]["step"]["count"] + (record["timing"]["preempted"] or 0)
+    assert counted == record["timing"]["steps"] - 2 == 10
 
 
 @pytest.mark.parametrize("place", ["mpi-n1r2t1", pytest.param("ddp-cpu-n1r2t1", marks=pytest.mark.nightly)])
@@ -82,7 +84,7 @@ def test_ranks_do_not_outlive_what_started_them(tmp_path, digits_features):
             assert process.poll() is None and time.monotonic() < end
             time.sleep(0.01)
         process.kill()
-        process.communicate(timeout=60)  # the ranks hold the pipes until they end
+        process.communicate(timeout=600)  # the ranks hold the pipes until they end
     assert not (folder / grid.RECORD).exists()
     assert json.loads((folder / NOTE).read_text())["reason"].startswith(
         "it was told to stop (SIGTERM); stopped at step"
@@ -109,7 +111,7 @@ def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digi
     # One that is told to stop says nothing about the first.
     with second() as stopped:
         stopped.terminate()
-        stopped.communicate(timeout=60)
+        stopped.communicate(timeout=600)
     assert stopped.returncode != 0 and not (folder / NOTE).exists()
     with second() as waits:
         for name in os.listdir(whole):
@@ -117,6 +119,6 @@ def test_a_second_writer_waits_for_the_first_and_takes_its_result(tmp_path, digi
                 shutil.copy(whole / name, folder / name)
         first.finished = True
         first.release()
-        _, error = waits.communicate(timeout=60)
+        _, error = waits.communicate(timeout=600)
     assert waits.returncode == 0, error
     assert record_of(folder) == record_of(whole)

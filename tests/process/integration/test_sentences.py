@@ -23,7 +23,7 @@ def prepared(tmp_path_factory):
     path = tmp_path_factory.mktemp("sentences") / "features.json"
     settings = json.dumps({"kind": "sentences", **study.CONFIG["workloads"]["sentences"]})
     command = ["ketscale", "prepare", "sentences", "--settings", settings, "--out", str(path)]
-    subprocess.run(command, check=True, env=study.forked(), timeout=60)
+    subprocess.run(command, check=True, env=study.forked(), timeout=600)
     return path
 
 
@@ -34,7 +34,7 @@ def test_ranks_started_by_hand_train_the_same(tmp_path, prepared):
     command = ["mpirun", "-n", "2", "ketscale", "train", study.record(run), "--features", str(prepared)]
     env = {name: value for name, value in environment().items() if not name.endswith("NUM_THREADS")}
     env |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # as containers are
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / study.record(run)).read_text())
     assert record["losses"] == pytest.approx(alone["losses"], abs=1e-12)

@@ -64,7 +64,7 @@ def test_a_timed_run_waits_for_the_host(tmp_path, digits_features, host):
         sign = until_waiting(process, tmp_path, run)
         said, ended = state_of(tmp_path, run), process.poll()
         fcntl.flock(host, fcntl.LOCK_UN)
-        out, error = process.communicate(timeout=60)
+        out, error = process.communicate(timeout=600)
     assert said.state == "waiting" and f"held by process {os.getpid()} of " in said.reason
     assert ended is None
     assert process.returncode == 0, out + error
@@ -84,7 +84,7 @@ def test_a_run_that_waits_for_the_host_ends_at_once_when_it_is_told_to(
     with study.launch(tmp_path, run, digits_features, env=study.forked()) as process:
         until_waiting(process, tmp_path, run)
         process.terminate()
-        process.communicate(timeout=60)
+        process.communicate(timeout=600)
     assert process.returncode == 143  # not 137: one that does not listen is killed
     said = state_of(tmp_path, run)
     assert said.state == "failed" and "told to stop" in said.reason

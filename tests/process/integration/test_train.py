@@ -25,7 +25,7 @@ def test_record_says_what_ran_and_how_long(tmp_path, digits_features):
     trace = tmp_path / "trace.json"
     # Not forked, since a fork has all that its server has imported.
     with study.launch(tmp_path, run, digits_features, "--trace", str(trace)) as process:
-        _, error = process.communicate(timeout=100)
+        _, error = process.communicate(timeout=600)
     assert process.returncode == 0, error
     record = json.loads((tmp_path / study.record(run)).read_text())
     settings, features = study.settings(run), json.loads(digits_features.read_text())["hash"]

@@ -29,7 +29,7 @@ def environment(**extra: str) -> dict[str, str]:
     }
 
 
-def start(where: str, command: str, timeout: float = 120, **extra: str) -> subprocess.CompletedProcess[str]:
+def start(where: str, command: str, timeout: float = 600, **extra: str) -> subprocess.CompletedProcess[str]:
     """Run a shell command in the world of a place."""
     return subprocess.run(
         ["sh", "-c", f"exec {prefix(run_at(where))} {command}"],

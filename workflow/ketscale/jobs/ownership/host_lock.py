@@ -129,15 +129,15 @@ def _try(file: int, kind: int) -> bool:
 def _holders(file: int) -> str:
     """The processes that hold the lock, in words, from the kernel's list of locks (proc_locks(5)).
 
-    Processes that wait have an arrow before FLOCK there.
+    Processes that wait have an arrow before FLOCK there. A line may come twice while other locks change.
     """
     status = os.fstat(file)
     device = f"{os.major(status.st_dev):02x}:{os.minor(status.st_dev):02x}"
-    pids = []
+    pids: list[int] = []
     with contextlib.suppress(OSError):
         for line in _LOCKS.read_text().splitlines():
             words = line.split()
-            if words[1] == "FLOCK" and words[5] == f"{device}:{status.st_ino}":
+            if words[1] == "FLOCK" and words[5] == f"{device}:{status.st_ino}" and int(words[4]) not in pids:
                 pids.append(int(words[4]))
     if not pids:  # in another container, or it has just ended
         return "a process that cannot be seen from here"
