@@ -319,7 +319,7 @@ def flops(tasks: ControlTasks, division: Division) -> int:
     else:
         steps, degrees = np.full_like(norms, division.steps), np.full_like(norms, division.degrees[0])
     forms = Forms(generators)
-    entries, rows = len(forms.arrays[0]), generators.size
+    entries, rows = len(forms.arrays[0]), len(np.unique(forms.arrays[0]))
     # Forward; again within a segment, in blocks; and each step back: forward once more, gradients and adjoint.
     blocks = np.ceil(steps / BLOCK)
     again = steps - 1 + BLOCK * blocks * (blocks - 1) / 2

@@ -46,10 +46,9 @@ def held(lock):
     def hold(kind):
         lock.touch()
         command = [sys.executable, "-c", HOLDER, str(lock), kind, "results/runs/a/seed0/metrics.json"]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        assert process.stdout.readline() == "held\n"
-        started.append(process)
-        return process
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
+        assert started[-1].stdout.readline() == "held\n"
+        return started[-1]
 
     yield hold
     for process in started:
@@ -58,9 +57,9 @@ def held(lock):
 
 @pytest.mark.parametrize("timed, kind", [(True, "LOCK_SH"), (False, "LOCK_EX")])
 def test_who_holds_the_host_is_said_once_with_user_and_run(held, timed, kind, tmp_path, monkeypatch):
-    process, locks = held(kind), tmp_path / "locks"
-    locks.write_text(2 * host_lock._LOCKS.read_text())  # as it is read, now and then, on a busy machine
-    monkeypatch.setattr(host_lock, "_LOCKS", locks)
+    process = held(kind)
+    (tmp_path / "locks").write_text(2 * host_lock._LOCKS.read_text())  # as it may be read on a busy machine
+    monkeypatch.setattr(host_lock, "_LOCKS", tmp_path / "locks")
     with pytest.raises(Waited) as said:
         take(timed)
     assert str(said.value) == f"process {process.pid} of {getpass.getuser()} (results/runs/a/seed0)"
@@ -102,9 +101,8 @@ def rank(lock):
     started = []
 
     def start(ranks):
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         command = [sys.executable, "-c", RANK, str(lock.parent), str(ranks)]
-        started.append(subprocess.Popen(command, **pipes))
+        started.append(subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True))
         return started[-1]
 
     yield start

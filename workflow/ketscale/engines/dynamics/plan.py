@@ -115,8 +115,7 @@ class Forms:
     """The entries of G as linear forms of the coefficients, equal ones shared, whatever their sign.
 
     terms: those of each form, (coefficient, value) with coefficients numbered through `fixed` and `controlled`.
-    arrays: row, column, form and whether it is negative, of each entry. rows: those with entries; other coordinates are
-        constant.
+    arrays: row, column, form and whether it is negative, of each entry. Coordinates of rows without entries are constant.
     """
 
     def __init__(self, generators: Generators) -> None:
@@ -137,7 +136,6 @@ class Forms:
             tuple((int(number), float(value)) for number, value in np.frombuffer(each).reshape(-1, 2))
             for each in numbers
         ]
-        self.rows: list[int] = rows[np.diff(rows, prepend=-1) > 0].tolist()
 
 
 def _lists(keys: Integers, count: int) -> tuple[Integers, Integers]:
