@@ -178,12 +178,6 @@ def test_kernels_of_states_do_not_spill(once: None) -> None:
 # --- what is refused ---
 
 
-def test_a_literal_circuit_is_refused() -> None:
-    circuit = vqc_ansatz(2, 1)
-    with pytest.raises(UserError, match="on the CPU only: set placement: cpu"):
-        gpu.evaluate(circuit, *random_angles(circuit, 1), ("ZZ",), None, literal=True)
-
-
 def test_without_triton_one_line_names_the_remedy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton", None)
     monkeypatch.delitem(sys.modules, "ketscale.engines.circuits.fused.triton_kernels", raising=False)
