@@ -51,7 +51,7 @@ class Costs(Benchmark):
 
     text = "value and gradient of dynamics: cost by levels, qubits, segments and tasks"
     case = CostsCase
-    # The first call waits for the compiler.
+    # The first call of a precision may wait for the compiler.
     first_counts = False
 
     evolves: tuple[Kind, ...] = option(tuple(LARGEST), names(LARGEST), "what is evolved")

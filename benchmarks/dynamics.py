@@ -17,7 +17,8 @@ from benchmarks.ceiling import product
 from benchmarks.options import SECONDS, names, number, numbers, option
 from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case, declared
 from ketscale.engines.dynamics.generators import Division
-from ketscale.engines.dynamics.plan import BLOCK, Forms
+from ketscale.engines.dynamics.kernels import BLOCK
+from ketscale.engines.dynamics.plan import Forms
 from ketscale.engines.dynamics.propagators import Batched, Propagator, propagator
 from ketscale.engines.dynamics.settings import SIMULATORS as PROPAGATORS
 from ketscale.engines.dynamics.settings import Route
@@ -301,10 +302,7 @@ class Dynamics(Benchmark):
 
 
 def flops(tasks: ControlTasks, division: Division) -> int:
-    """Floating point operations of value and gradient; a multiply-add counts as two.
-
-    Only the products of generators and vectors and their gradients are counted: what the mathematics asks for.
-    """
+    """Floating point operations, two for a multiply-add, of the products of generators and vectors and their gradients."""
     generators, given = tasks.system.generators, tasks.tensors
     fixed, controls, initial, _ = coefficients(tasks.system, given)
     shared, controlled = generators.dense(initial)

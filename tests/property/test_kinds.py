@@ -204,7 +204,7 @@ def matched(draw: st.DrawFn) -> Matched:
     splits, seeds, samples = draw(st.integers(1, 3)), draw(st.integers(1, 6)), draw(st.integers(5, 200))
     middle = draw(st.sampled_from([0.5, 0.9]))
     sides = []
-    for name in ("vqc", "mlp"):
+    for _ in ("vqc", "mlp"):
         level = middle + draw(st.sampled_from([0.0, 0.01, 0.08, -0.4]))
         lost = draw(st.sampled_from([0.0, 0.0, 0.2, 0.6]))
         tests: dict[metrics.Seed, metrics.Scored] = {}
@@ -217,7 +217,7 @@ def matched(draw: st.DrawFn) -> Matched:
             error = level * float(np.exp(generator.normal(0, 0.05)))
             value, known = (float(cases.mean()), cases) if metric is SHARE else (error, None)
             tests[seed] = metrics.Scored(value, known, None, 0.2)
-        sides.append(Configuration((name,), (), metric, ("set", ""), name, tests, tuple(failed), level, None))
+        sides.append(Configuration(metric=metric, tests=tests, failed=(*failed,), validation=level))
     return Matched(*sides)
 
 

@@ -1,4 +1,4 @@
-"""Where nothing is different, a study says so: at most one of twenty finds something, however many comparisons it makes.
+"""If nothing is different, a study says so: at most one of twenty finds something, however many comparisons it makes.
 
 Five times KETSCALE_EXAMPLES studies of each sort are simulated, from fixed seeds.
 """
@@ -57,7 +57,7 @@ def test_equal_times_are_seldom_faster_or_slower(seeds: int, points: int, noise:
 
 def side(name: str, metric: Metric, tests: dict[metrics.Seed, metrics.Scored]) -> Configuration:
     """A model by its tests."""
-    return Configuration((name,), (), metric, (name, ""), name, tests, (), None, None)
+    return Configuration(point=(name,), metric=metric, task=(name, ""), model=name, tests=tests)
 
 
 def accuracies(draw: np.random.Generator, seeds: int, samples: int) -> tuple[Any, Any]:

@@ -126,7 +126,7 @@ def test_losses_in_fp64_hold_on_two_nodes_and_are_those_of_the_local_study(finis
     assert (double["verdict"] == "same").all()
     for place in IN_FP64:
         rows = double[double["layout"] == place]
-        assert len(rows) > 0 and (rows["losses"] <= 1e-10).all()
+        assert len(rows) > 0 and (rows["effect"] <= 1e-10).all()
     both = [run for run in ASKED if run.protocol == "parity" and run in RUNS]
     assert len(both) == 6
     for run in both:

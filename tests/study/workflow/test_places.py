@@ -35,6 +35,11 @@ def test_the_package_of_another_checkout_is_refused(fresh: Path) -> None:
     assert "Traceback" not in done.stderr and files(fresh) == before
 
 
+def test_a_link_to_the_checkout_is_the_same_checkout(fresh: Path) -> None:
+    (fresh / "workflow/ketscale").symlink_to(ROOT / "workflow/ketscale")
+    assert planned(run_in(fresh, *LOCAL, "-n"))["train"] == len(RUNS)
+
+
 @pytest.mark.parametrize("version", [ketscale.__version__, "9.9.9"])
 def test_an_installed_package_is_taken_and_another_version_is_said(
     fresh: Path, tmp_path: Path, version: str
@@ -52,19 +57,11 @@ def test_an_installed_package_is_taken_and_another_version_is_said(
     assert (said in done.stderr) == (version == "9.9.9")
 
 
-@pytest.mark.parametrize(
-    ("script", "said"),
-    [
-        (
-            "#!/bin/sh\necho ketscale 0.4.0 from /elsewhere/ketscale\n",
-            "of another package (/elsewhere/ketscale)",
-        ),
-        (
-            f'#!/bin/sh\n[ "$1" = --version ] && exec {sys.executable} -m ketscale "$@"\nexec bin/stand-in "$@"\n',
-            "",
-        ),
-    ],
-)
+OTHER = "#!/bin/sh\necho ketscale 0.4.0 from /elsewhere/ketscale\n"
+OWN = f'#!/bin/sh\n[ "$1" = --version ] && exec {sys.executable} -m ketscale "$@"\nexec bin/stand-in "$@"\n'
+
+
+@pytest.mark.parametrize(("script", "said"), [(OTHER, "of another package (/elsewhere/ketscale)"), (OWN, "")])
 def test_jobs_call_the_package_that_the_snakefile_imports(fresh: Path, script: str, said: str) -> None:
     (fresh / "bin/ketscale").rename(fresh / "bin/stand-in")
     (fresh / "bin/ketscale").write_text(script)
@@ -81,23 +78,15 @@ def test_jobs_call_the_package_that_the_snakefile_imports(fresh: Path, script: s
 
 MODULE = """
 configfile: "config.yaml"
-
-
 rule all:
     input:
         "summary.txt",
-
-
 module ketscale:
     snakefile:
         "{snakefile}"
     config:
         config["ketscale"]
-
-
 use rule * from ketscale as ketscale_*
-
-
 rule summary:
     input:
         "results/report.html",

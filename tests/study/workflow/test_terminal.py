@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 from snakemake_interface_logger_plugins.common import LogEvent
@@ -226,3 +227,9 @@ def test_a_run_that_waits_for_its_host_is_named_once(call: Config, handler: LogH
         handler.say_who_waits()
     (said,) = [row for row in handler._stream.rows() if "wait" in row]
     assert said == f"waiting: {call.runs[0].name}: {process.node_name()} is held by another study"
+
+
+def test_a_reader_that_goes_away_is_no_error(call: Config, handler: LogHandler) -> None:
+    handler._stream.write = Mock(side_effect=BrokenPipeError)
+    event(handler, None, "Nothing to be done (all requested files are present and up to date).")
+    handler.close()

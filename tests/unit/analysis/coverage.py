@@ -18,6 +18,7 @@ from scipy.special import expit
 from ketscale.analysis.metrics import Scored, Seed, difference, estimate
 from ketscale.config import Metric
 
+Shares, Effects = tuple[float, float], tuple[float, float, float]
 ACCURACY = Metric("accuracy", "accuracy", "share correct", "up")
 SEEDS, SAMPLES = (3, 5, 8, 30), (9, 27, 180, 1000)
 # Accuracies of a model and its control.
@@ -45,8 +46,8 @@ def level(share: float, deviation: float) -> float:
 def drawn(
     seeds: int,
     samples: int,
-    shares: tuple[float, float],
-    effects: tuple[float, float, float],
+    shares: Shares,
+    effects: Effects,
     draw: np.random.Generator,
     nested: bool = False,
 ) -> Iterator[dict[Seed, Scored]]:
@@ -67,12 +68,7 @@ def drawn(
 
 
 def coverage(
-    seeds: int,
-    samples: int,
-    shares: tuple[float, float],
-    effects: tuple[float, float, float],
-    repeats: int,
-    **more: Any,
+    seeds: int, samples: int, shares: Shares, effects: Effects, repeats: int, **more: Any
 ) -> tuple[Covered, Covered]:
     """The coverage of the interval of a model's accuracy, and of its difference from the control."""
     draw, held, widths = np.random.default_rng(1), np.zeros(2), np.zeros(2)

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from ketscale import analysis
-from ketscale.analysis import verdicts
+from ketscale.analysis import verdicts, wording
 from ketscale.analysis.answers import unlike_steps
 from ketscale.config import Config
 from ketscale.grid import Run
@@ -38,6 +38,11 @@ PATHS = [
 
 
 @pytest.mark.parametrize("path", [factory.ROOT / "config.yaml", *PATHS])
+@pytest.mark.parametrize("unit", ["", float("nan")])
+def test_an_effect_without_a_unit_is_a_number(unit: Any) -> None:
+    assert wording.amount(0.3, 0.1, 0.5, unit) == ("0.3", "0.1 to 0.5")
+
+
 def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_path: Path) -> None:
     config = small(path)
     for name, change in factory.fates().items():

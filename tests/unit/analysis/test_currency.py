@@ -81,17 +81,12 @@ def other_baselines(results: Path) -> None:
 FEATURES = "features/digits/features.json"
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
-        other_record,
-        other_baselines,
-        lambda results: (results / FIRST.path).unlink(),
-        lambda results: (results / FIRST.path).write_text("{"),
-        lambda results: (results / FEATURES).write_text(json.dumps({"hash": "0" * 64})),
-        lambda results: (results / FEATURES).unlink(),
-    ],
-)
+@pytest.mark.parametrize("change", [
+    other_record, other_baselines,
+    lambda results: (results / FIRST.path).unlink(), lambda results: (results / FIRST.path).write_text("{"),
+    lambda results: (results / FEATURES).write_text(json.dumps({"hash": "0" * 64})),
+    lambda results: (results / FEATURES).unlink(),
+])  # fmt: skip
 def test_other_records_or_data_need_other_tables(made: Path, change: Callable[[Path], object]) -> None:
     change(made)
     assert other(made)

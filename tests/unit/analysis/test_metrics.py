@@ -27,17 +27,10 @@ def errors(*values: float) -> dict[Seed, Scored]:
     return {("", seed): Scored(value) for seed, value in enumerate(values)}
 
 
-@pytest.mark.parametrize(
-    ("count", "samples", "effects", "shares"),
-    [
-        (3, 9, EFFECTS[0], (0.5, 0.8)),
-        (3, 27, EFFECTS[7], (0.97, 0.9)),
-        (3, 180, EFFECTS[2], (0.5, 0.8)),
-        (8, 9, EFFECTS[7], (0.5, 0.8)),
-        (8, 27, EFFECTS[2], (0.97, 0.9)),
-        (8, 180, EFFECTS[7], (0.97, 0.9)),
-    ],
-)
+@pytest.mark.parametrize(("count", "samples", "effects", "shares"), [
+    (3, 9, EFFECTS[0], (0.5, 0.8)), (3, 27, EFFECTS[7], (0.97, 0.9)), (3, 180, EFFECTS[2], (0.5, 0.8)),
+    (8, 9, EFFECTS[7], (0.5, 0.8)), (8, 27, EFFECTS[2], (0.97, 0.9)), (8, 180, EFFECTS[7], (0.97, 0.9)),
+])  # fmt: skip
 def test_intervals_hold_the_truth(
     count: int, samples: int, effects: tuple[float, float, float], shares: tuple[float, float]
 ) -> None:

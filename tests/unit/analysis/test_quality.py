@@ -212,6 +212,20 @@ def test_other_data_or_another_test_are_not_compared(
     assert why in rows.loc["vqc", "why"]
 
 
+@pytest.mark.parametrize(("rate", "differs"), [(0.1, False), (0.2, True)])
+def test_what_is_searched_of_one_model_is_no_other_training(
+    rate: float, differs: bool, tmp_path: Path
+) -> None:
+    study, named = given(), ("one", "other")
+    study["studies"]["asked"]["axes"]["protocol"], study["studies"]["asked"]["points"][1]["protocol"] = named
+    study["protocols"]["quality"].pop("learning_rate")
+    for name, high, models in (("one", 0.1, {}), ("other", rate, {"mlp": {"width": [4, 5]}})):
+        search = {"trials": 2, "settings": {"learning_rate": [0.01, high]}, "models": models}
+        study["protocols"][name] = {**study["protocols"]["quality"], "search": search}
+    why = asked(study, tmp_path, shares(vqc=0.9, mlp=0.6))[1].loc["vqc", "why"]
+    assert ("trained with protocol one, mlp with other" in str(why)) == differs
+
+
 @pytest.mark.parametrize(
     ("controls", "shared", "known"), [(("mlp",), 9, 0), (("mlp",), 10, 10), ((), 350, 180)]
 )

@@ -156,7 +156,7 @@ def test_figures_have_two_widths_and_say_what_they_show(tmp_path: Path, monkeypa
         assert float(text.split('width="')[1].split("pt")[0]) / 72 == pytest.approx(width)
         words = " ".join(re.findall(r"<text[^>]*>(.*?)</text>", text))
         assert "1 seed per point" in words and "Not drawn: 1 point more" in words
-        # Of another study, whose points are not drawn.
+        # lightning.qubit is another study's, whose points are not drawn.
         assert "default.qubit: " in words and "lightning.qubit: " not in words
 
 

@@ -106,7 +106,7 @@ CASES = {
     "strong": Case(
         STRONG, by("layout", {"cpu-n1r1t1": 1.0, "cpu-n1r1t2": 1 / 1.01, TWO: 1 / 1.6, FOUR: 1.3}), "layout",
         {"cpu-n1r1t1": REFERENCE, "cpu-n1r1t2": (1.01, SAME), TWO: (1.6, FASTER), FOUR: (1 / 1.3, SLOWER)}, (1.6, FASTER),
-        {"efficiency": {TWO: 0.8, FOUR: 1 / 5.2}, "work_s": {TWO: 0.5, FOUR: 0.25},
+        {"efficiency": {TWO: 0.8, FOUR: 1 / 5.2}, "karp_flatt": {TWO: 0.25}, "work_s": {TWO: 0.5, FOUR: 0.25},
          "over_serial": {TWO: 1.6 / 1.01}, "samples_per_s": {TWO: 64 * 1.6}}),
     "strong, none at all": Case(STRONG, lambda run: None, "layout", {}, (None, MISSING)),
     "strong, all failed": Case(STRONG, lambda run: DIVERGED, "layout", {

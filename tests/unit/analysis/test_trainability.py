@@ -116,13 +116,10 @@ def test_probes_of_other_code_are_not_joined(seeds: list[int], tmp_path: Path) -
     assert fits.loc["probe"]["effect"].count() == 4 * (4 if seeds == SEEDS else 3)
 
 
-@pytest.mark.parametrize(
-    ("square", "seeds", "verdict", "why"),
-    [
-        (0.0, SEEDS, verdicts.NOT_COMPARABLE, "of some size no observable depends on any angle"),
-        (1.0, [0, 1], verdicts.CANNOT_TELL, verdicts.FEW),
-    ],
-)
+@pytest.mark.parametrize(("square", "seeds", "verdict", "why"), [
+    (0.0, SEEDS, verdicts.NOT_COMPARABLE, "of some size no observable depends on any angle"),
+    (1.0, [0, 1], verdicts.CANNOT_TELL, verdicts.FEW),
+])  # fmt: skip
 def test_what_hinders_a_decay_is_told(
     square: float, seeds: list[int], verdict: str, why: str, tmp_path: Path
 ) -> None:
@@ -138,7 +135,7 @@ def test_intervals_hold_as_often_as_they_say() -> None:
         line, own = math.log(0.5) * np.arange(2, 13, 2), random.normal(0, 0.1, (3, 6))
         logs = line + own + random.normal(0, 0.5, (3, 1))
         squares = [dict(enumerate(column)) for column in np.exp(logs).T]
-        points = pd.DataFrame({"qubits": range(2, 13, 2), "squares": squares, "keys": [set()] * 6})
+        points = pd.DataFrame({"qubits": range(2, 13, 2), "squares": squares, "keys": [[]] * 6})
         factor = kind.decay("qubits", points)[0].ratio
         assert factor is not None and factor.low is not None and factor.high is not None
         missed += not factor.low < 0.5 < factor.high

@@ -372,6 +372,7 @@ SPEED = Table("speed", "One row per point of every study of speed, and per pair 
     Column("over_serial", "Speedup over the best that one process does on at most as many cores, with any simulator", heading="over best serial", shown=True), *_ends("over_serial_", "its 95 % interval"),
     Column("serial", "What that process is", text=True),
     Column("efficiency", "Speedup, or gain in throughput, as a share of the number of workers", unit="share", shown=True),
+    Column("karp_flatt", "Serial fraction by Karp and Flatt"),
     Column("work_s", "Work per worker: the step of one worker by this speedup, over the number of workers", heading="work per worker", unit="s", shown=True),
     Column("first_s", "Median of the first step, with compiling", heading="first step", unit="s", shown=True),
     Column("circuit_s", "Median of the circuits alone", unit="s"),

@@ -150,9 +150,7 @@ def _metric(point: Sequence[Pair], mixed: str) -> Row | None:
     """The change of the headline metric on test data; None without one, or if no value of it is better."""
     metric = point[0][0].settings.family.headline
     ours, theirs = (metrics.scored((one.record for one in side), metric) for side in zip(*point, strict=True))
-    first, second = (
-        Configuration((), (), metric, ("", ""), "", tests, (), None, None) for tests in (ours, theirs)
-    )
+    first, second = (Configuration(metric=metric, tests=tests) for tests in (ours, theirs))
     change = Comparison(second, first).judge()
     effect = change.effect()
     if not metric.better or not effect:

@@ -15,7 +15,7 @@ from typing import Any
 
 from ketscale.analysis import comparability
 from ketscale.analysis.intervals import FEWEST, Estimate, inliers, spread, typical
-from ketscale.analysis.points import BOUNDED, REFERENCE, Group, Point, mostly_failed, usable, worst
+from ketscale.analysis.points import BOUNDED, REFERENCE, WORK, Group, Point, mostly_failed, usable, worst
 from ketscale.grid import BACKENDS, POINT
 
 # Times of single runs are not told apart below this ratio, whatever the spread over few seeds.
@@ -23,8 +23,6 @@ RESOLUTION = 0.005
 # The flag of a comparison of which a side has lost more than half of its seeds, so that the rest are a choice.
 FAILED = "failed"
 STEP, LEAST = "step_s", "least_step_s"
-# Points that differ in these alone do the same work.
-_LAYOUTS = ("simulator", "layout", "protocol")
 
 
 @dataclass(frozen=True)
@@ -76,7 +74,7 @@ class Times:
         for group in self.points.values():
             used, flag = usable(group)
             if len(used) >= FEWEST and not flag and len({row["hardware"] for row in used}) == 1:
-                work = tuple(used[0][name] for name in POINT if name not in _LAYOUTS)
+                work = tuple(used[0][name] for name in WORK)
                 groups.setdefault((*work, used[0]["hardware"]), []).append(by_seed(used))
         return pooled(logs(*two) for found in groups.values() for two in combinations(found, 2))
 

@@ -58,7 +58,7 @@ LAWS: Mapping[str, tuple[Law, ...]] = {"strong": (AMDAHL, USL), "weak": (GUSTAFS
 def fit(law: Law, counts: Sequence[float], times: Sequence[Sequence[float]]) -> tuple[Estimate, ...]:
     """The parameters, each typical of its fits to single seeds; none where the law does not describe the points.
 
-    That is where points are too few to contradict it, a fit does not converge, or a parameter is at the end of its range.
+    That is where points are too few to contradict it, a fit does not converge, or a parameter is at the upper end of its range.
 
     Args:
         law: what to fit. Errors are relative, which is how step times vary.
@@ -175,8 +175,8 @@ def of_study(study: Study, collected: Collected) -> Iterator[dict[str, Any]]:
 
 
 def _joined(groups: Mapping[float, Group], varied: str) -> tuple[list[float], list[list[float]]]:
-    """Where the points are (m,) that can be fitted, in order, and their times (n, m), a row for each seed that all of them
-    have; none where their runs, which differ in the axis `varied`, cannot be compared.
+    """The places (m,) of the points that can be fitted, in order, and their times (n, m), a row for each seed that all of
+    them have; none if their runs, which differ in the axis `varied`, cannot be compared.
     """
     found = {at: times for at in sorted(groups) if (times := _sound(groups[at]))}
     used = [row for at in found for row in usable(groups[at])[0]]

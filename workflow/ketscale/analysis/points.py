@@ -17,6 +17,8 @@ from ketscale.grid import BACKENDS, POINT, Run, decode, layout
 Row = Mapping[str, Any]
 Point = tuple[Any, ...]
 Group = Sequence[Row]
+# The columns that are equal for points that do the same work.
+WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
 
 # Flags of a point, and of its ratios, with this after them if the other point has it. On a busy machine; some times on one,
 # but within known bounds; no seed ended within the time of its protocol; a protocol that is not timed, whose runs share the

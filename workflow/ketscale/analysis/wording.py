@@ -53,12 +53,12 @@ def shown(value: object, factor: float = 1.0) -> str:
 
 
 def amount(value: float, low: float | None, high: float | None, unit: str) -> tuple[str, str]:
-    """An effect in words, and its interval in the same direction; '' without one.
+    """An effect in words, and its interval in the same direction; '' without one. unit: '' or NaN if there is none.
 
     A factor below one is that of the opposite: 0.5 times as fast is 2 times as long, and -2 points are 2 points lower.
     """
     low, high = (None if end is None or end != end else end for end in (low, high))
-    found, words = Estimate(value, low, high, 0), unit
+    found, words = Estimate(value, low, high, 0), unit if isinstance(unit, str) else ""
     if unit in OPPOSITE and value < 1:
         found, words = found.inverse(), OPPOSITE[unit]
     elif unit == "times":
@@ -70,7 +70,7 @@ def amount(value: float, low: float | None, high: float | None, unit: str) -> tu
     interval = "" if found.low is None or found.high is None else f"{write(found.low)} to {write(found.high)}"
     if unit in AS and number == "1":
         return AS.get(words, AS[unit]), interval
-    return f"{number} {words}", interval
+    return f"{number} {words}".rstrip(), interval
 
 
 def sentence(row: Mapping[str, Any]) -> str:
@@ -78,15 +78,10 @@ def sentence(row: Mapping[str, Any]) -> str:
     text, n = f"{row['point']}: {row['verdict']}", row.get("pairs") or row.get("n")
     if row.get("effect") is not None:
         effect, interval = amount(row["effect"], row.get("low"), row.get("high"), row["unit"])
-        joint = (
-            "as"
-            if row["unit"] in OPPOSITE or effect in AS.values()
-            else "than"
-            if row["unit"] in ("points", "times")
-            else "from"
-        )
+        joint = "than" if row["unit"] in ("points", "times") else "from"
+        joint = "as" if row["unit"] in OPPOSITE or effect in AS.values() else joint
         reference = f" {joint} {row['reference']}" if row.get("reference") else ""
-        seeds = f"{n:.0f} {'data sets' if row.get('row') else 'seed' if n == 1 else 'seeds'}" if n else ""
+        seeds = counted(int(n), "data set" if row.get("row") else "seed") if n else ""
         inside = ", ".join(filter(None, (interval, seeds)))
         text += f", {effect}{reference}" + (f" ({inside})" if inside else "")
     return text + (f"; {row['why']}." if row.get("why") else ".")

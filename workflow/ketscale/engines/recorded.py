@@ -34,7 +34,7 @@ class Recording:
     def note(self, function: Callable[[int], Any], arguments: array[int], again: bool, *kept: Any) -> None:
         """Note a call; `kept` holds the memory that its arguments lead to.
 
-        again: whether it may be made again as it is: on one thread, by code that no other will take the place of.
+        again: whether it may be made again as it is: on one thread.
         """
         own = array("q", arguments)
         self._calls.append((function, own, own.buffer_info()[0]))

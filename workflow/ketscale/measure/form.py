@@ -129,7 +129,7 @@ class Code(_Part, frozen=True):
     """The code that trained.
 
     version: the package's version. hash: SHA-256 of the sources that affect numbers and timing. imported: 4 characters of
-    the hash of the name and 4 of that of the code without docstrings, of each module of the package that the run
+    the hash of the name and 4 of that of the code without comments and docstrings, of each module of the package that the run
     imported, in Base64 and sorted. commit: the checkout's commit; None outside of one. dirty: whether the checkout had
     other changes.
     """

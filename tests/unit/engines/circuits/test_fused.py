@@ -60,7 +60,7 @@ def test_neither_threads_nor_groups_change_a_bit(monkeypatch: pytest.MonkeyPatch
         return Fused().expval(circuit, Angles(inputs, weights), words)
 
     try:
-        for threads in (1, 2, 3):
+        for threads in (1, 2, 5):
             torch.set_num_threads(threads)
             for values in (torch.stack([one(*angles) for angles in groups]), torch.func.vmap(one)(*together)):
                 gradients = torch.autograd.grad((values**3).sum(), leaves, retain_graph=True)
@@ -72,22 +72,19 @@ def test_neither_threads_nor_groups_change_a_bit(monkeypatch: pytest.MonkeyPatch
         assert all(torch.equal(a, b) for a, b in zip(results[0], other, strict=True))
 
 
-@pytest.mark.parametrize(
-    "ansatz, letters, qubits, batch", [(strongly_entangling_ansatz, "Z", 10, 64), (qlcu_ansatz, "XYZ", 9, 32)]
-)
-def test_a_call_needs_at_most_four_times_the_batch_of_states(
-    ansatz: Callable[[int, int], Circuit], letters: str, qubits: int, batch: int
+@pytest.mark.parametrize(("ansatz", "letters", "qubits", "batch", "times"), [
+    (strongly_entangling_ansatz, "Z", 10, 64, 4), (qlcu_ansatz, "XYZ", 9, 32, 4), (qlcu_ansatz, "XYZ", 8, 32, 4.1),
+])  # fmt: skip
+def test_a_call_needs_about_four_times_the_batch_of_states(
+    ansatz: Callable[[int, int], Circuit], letters: str, qubits: int, batch: int, times: float
 ) -> None:
-    """All that a call forward and back allocates beside its results, with two threads.
-
-    Below 9 qubits the angles and words of a tile may be larger than its states; they are a few KiB of each thread.
-    """
+    """All that a call forward and back allocates beside its results, with two threads: 4.05 times at 8 qubits."""
     circuit, words = ansatz(qubits, 2), pauli_words(qubits, letters)
     wanted: tuple[Wanted, ...] = ("input", "weight") if circuit.weights else ("input",)
     kernel = sweeps.sweep(sweeps.Request(circuit, words, torch.float32, batch, True, wanted))
     workspace = sweeps.Workspace(kernel, threads=2)
     kept = workspace._scratch.nbytes + workspace._weight_rows.nbytes + workspace.unsaved.nbytes
-    assert kept + 4 * kernel.saved_floats <= 4 * batch * 2**qubits * 8
+    assert kept + 4 * kernel.saved_floats <= times * batch * 2**qubits * 8
 
 
 def test_sixteen_qubits_are_evaluated() -> None:
@@ -216,19 +213,17 @@ def test_who_asks_for_code_that_is_being_compiled_waits_for_it(
     assert compiled == [True]
 
 
-@pytest.mark.parametrize("reason", ["there is a file", "others may write to it"])
+@pytest.mark.parametrize("reason", ["File exists", "others may write to it"])
 def test_a_cache_that_takes_no_code_is_one_warning(
     reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = tmp_path / "cache"
-    folder.touch() if reason == "there is a file" else folder.mkdir()
+    folder.touch() if reason == "File exists" else folder.mkdir()
     folder.chmod(0o777)
     monkeypatch.setenv("KETSCALE_CACHE", str(folder))
     monkeypatch.setattr(library, "compile_", lambda recipe: b"own")
     library._warn_unkept.cache_clear()
-    with pytest.warns(
-        UserWarning, match="every process compiles it again, unless KETSCALE_CACHE is a folder"
-    ):
+    with pytest.warns(UserWarning, match=f"{reason}.*compiles it again, unless KETSCALE_CACHE is a folder"):
         assert library.ensure(RECIPE) == b"own"
     with warnings.catch_warnings():
         warnings.simplefilter("error")

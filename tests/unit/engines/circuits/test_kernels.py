@@ -174,6 +174,7 @@ def test_random_circuits_agree_with_dense_matrices(
     """Values, states, and the gradients by all that there is, or by one of them alone, or by none."""
     laid_out(layout, monkeypatch)
     monkeypatch.setattr(sweeps, "vector_bytes", lambda: width)
+    monkeypatch.setattr(sweeps, "FEW_AMPLITUDES", 0)  # or small batches would have vectors of 32 bytes
     rng, tolerance = (
         random.Random(f"{dtype} {kind} {layout} {seeds}"),
         1e-12 if dtype == torch.float64 else 1e-5,

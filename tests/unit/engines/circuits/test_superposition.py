@@ -104,8 +104,10 @@ def test_fused_agrees_with_default_qubit(
     monkeypatch.setattr(listing, "WHOLE_BYTES", 0)
     monkeypatch.setattr(listing, "BLOCK_BYTES", 1024)
     sweeps.sweep.cache_clear()
-    torch.testing.assert_close(evaluated(Fused(), circuit, batch), expected, atol=1e-10, rtol=1e-10)
-    sweeps.sweep.cache_clear()
+    try:
+        torch.testing.assert_close(evaluated(Fused(), circuit, batch), expected, atol=1e-10, rtol=1e-10)
+    finally:
+        sweeps.sweep.cache_clear()
 
 
 @pytest.mark.parametrize(

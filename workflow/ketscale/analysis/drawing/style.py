@@ -12,6 +12,7 @@ from typing import Any
 from ketscale.analysis import columns
 from ketscale.analysis.drawing.inputs import Inputs
 from ketscale.analysis.heavy import Axes, Drawing, mpl, pd, plt
+from ketscale.analysis.points import BUSY, TIMED_OUT
 from ketscale.analysis.wording import listed, modes, unfinished
 from ketscale.config import Metric
 from ketscale.files import csv_of
@@ -29,8 +30,11 @@ SERIES, ROW = 8, 0.36
 # Characters in an inch of a title, of the name of a row, and of the note.
 TITLE_DENSITY, ROW_DENSITY, NOTE_DENSITY = 12, 16, 20
 DATELESS: dict[str, dict[str, Any]] = {"svg": {"Date": None, "Creator": None}, "png": {"Software": None}}
-BUSY = "Hollow: measured on a busy machine and left out of fits"
-TIMED_OUT = "Hollow: timed out, so the median of fewer steps than asked, and left out of fits"
+# By flags of points.
+NOTES = {
+    BUSY: "Hollow: measured on a busy machine and left out of fits",
+    TIMED_OUT: "Hollow: timed out, so the median of fewer steps than asked, and left out of fits",
+}
 
 
 def colour(number: int) -> str:
@@ -177,11 +181,7 @@ def footnote(figure: Drawing, points: pd.DataFrame, inputs: Inputs, note: str = 
     parts.append(f"n = {seeds if low == high else f'{low} to {seeds}'} per point")
     parts += [" and ".join(sorted(set(points[column].dropna()))) for column in ("hardware", "code")]
     flags = points["flag"].dropna() if "flag" in points else ()
-    parts += [
-        words
-        for word, words in (("busy", BUSY), ("timed_out", TIMED_OUT))
-        if any(flag.startswith(word) for flag in flags)
-    ]
+    parts += [note for word, note in NOTES.items() if any(flag.startswith(word) for flag in flags)]
     parts.append(unfinished(Counter(inputs.runs["status"])))
     lines = textwrap.wrap(". ".join(part for part in parts if part) + ".", int(NOTE_DENSITY * width()))
     figure.set_figheight(figure.get_figheight() + 0.05 + 0.125 * len(lines))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from ketscale.analysis.kinds.speed import WORK, one_by_one
-from ketscale.analysis.points import Point, axis_of, point_of, serial, workers
+from ketscale.analysis.kinds.speed import one_by_one
+from ketscale.analysis.points import WORK, Point, axis_of, point_of, serial, workers
 from ketscale.config import STEP, Config
 from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.grid import LAYOUT, POINT, Run, Study

@@ -21,6 +21,7 @@ from ketscale.analysis.points import Row
 from ketscale.analysis.wording import listed
 from ketscale.config import Config
 from ketscale.grid import Study
+from ketscale.words import counted
 
 # Each data set with the models that are asked for on it.
 Tasks = Mapping[Task, set[str]]
@@ -104,7 +105,7 @@ def over_all(heads: Sequence[Comparison], tasks: Tasks) -> QualityRow:
     references = {head.to.model for head in told or heads if head.to}
     return {
         "row": "data sets",
-        "point": f"{len(tasks)} data sets: {models.pop() if len(models) == 1 else 'the best model'}",
+        "point": f"{counted(len(tasks), 'data set')}: {models.pop() if len(models) == 1 else 'the best model'}",
         "reference": references.pop() if len(references) == 1 else "the best control",
         **metrics.columns(effect, "effect", ""), "unit": unit if effect else "",
         "pairs": len(effects), "n": len(effects), "verdict": word, "why": why,

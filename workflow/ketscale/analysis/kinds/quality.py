@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+from msgspec import structs
+
 from ketscale.analysis import comparability, metrics, verdicts
 from ketscale.analysis.collected import Collected
 from ketscale.analysis.columns import other_metrics
@@ -73,7 +75,9 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
         "study": study.name, "kind": study.kind, "on": "", **dict(zip(POINT, each.point, strict=True)),
         **{name: first[name] for name in ("family", *size_axes(config))},
         "splits": len({row["workload"] for row in each.group}),
-        "n": len(each.tests), "failed": len(each.failed), "parameters": _parameters(each),
+        "n": len(each.tests), "failed": len(each.failed),
+        # None if no run of it had memory enough to have a model.
+        "parameters": next((row["parameters"] for row in each.group if row["parameters"] is not None), None),
         "train_s": median(row["train_s"] for row in completed),
         "cohort": max((row["cohort"] for row in completed), default=1),
         "metric": each.metric.name, **metrics.columns(each.estimate(), "value"), "chance": each.chance,
@@ -90,7 +94,11 @@ def _reached(study: Study, each: Configuration, collected: Collected) -> Quality
 def _compared(one: Comparison, others: Sequence[Comparison], collected: Collected) -> QualityRow:
     """What comes of the comparisons of a chosen configuration with its control and with the best baseline."""
     effect, to, baseline = one.effect(), one.to, one.baseline
-    care = (one.why, *(each.failures for each in one.sides), *_care(one, others, collected))
+    care = (
+        one.why or comparability.hindrance(one.of.keys),
+        *(each.failures for each in one.sides),
+        *_care(one, others, collected),
+    )
     row = {
         "chosen": True, "budget": one.of.budget, **metrics.columns(effect, "effect", ""),
         "unit": one.unit if effect else "",
@@ -142,17 +150,15 @@ def _care(one: Comparison, others: Sequence[Comparison], collected: Collected) -
         yield "untuned"
     elif len({each.tried for each in models}) > 1:
         yield f"chosen out of {one.of.tried} settings, {one.to.model} out of {one.to.tried}"
-    protocols = list(dict.fromkeys(each.group[0]["protocol"] for each in models))
-    if len(protocols) > 1 and all(collected.config.protocols[name].by_epochs for name in protocols):
-        yield f"trained with protocol {protocols[0]}, {one.to.model} with {protocols[1]}"
+    names = [each.group[0]["protocol"] for each in models]
+    protocols = [collected.config.protocols[name] for name in names]
+    # What is searched of single models is their own.
+    same = [(each.search and each.search.settings, structs.replace(each, search=None)) for each in protocols]
+    if same[0] != same[-1] and all(each.by_epochs for each in protocols):
+        yield f"trained with protocol {names[0]}, {one.to.model} with {names[1]}"
 
 
 def notes(made: list[Row], study: Study, collected: Collected) -> Iterator[str]:
     """Which baselines are not beside the study's models; all else is in the rows."""
     for each in configurations(study, collected):
         yield from (f"{each.task[0]}: {clause}." for clause in lacking(each, collected))
-
-
-def _parameters(each: Configuration) -> int | None:
-    """The number of parameters; None if no run of it had memory enough to have a model."""
-    return next((row["parameters"] for row in each.group if row["parameters"] is not None), None)

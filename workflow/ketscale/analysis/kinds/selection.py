@@ -41,7 +41,7 @@ def mean(rows: Group, column: str) -> float | None:
     return statistics.fmean(known) if known else None
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class Configuration:
     """A configuration of a model, as a study tested it; or a baseline or guessing, which have no runs.
 
@@ -51,15 +51,15 @@ class Configuration:
     searched: whether a search drew them, or a model that is fitted tried them by itself.
     """
 
-    point: Point
-    group: Group
+    point: Point = ()
+    group: Group = ()
     metric: Metric
-    task: Task
-    model: str
+    task: Task = ("", "")
+    model: str = ""
     tests: metrics.Tests
-    failed: tuple[metrics.Seed, ...]
-    validation: float | None
-    chance: float | None
+    failed: tuple[metrics.Seed, ...] = ()
+    validation: float | None = None
+    chance: float | None = None
     tried: int = 0
     searched: bool = False
 
@@ -77,10 +77,10 @@ class Configuration:
         by_itself = max((each.quality.tried for each in records if each.quality), default=1)
         tried = by_itself * (search.trials if search else 1)
         return cls(
-            point, rows, metric, (point[0], first["size"] if family.work else ""), first["model"],
-            metrics.scored(records, metric), tuple(seed_of(row) for row in rows if row["status"] != "completed"),
-            mean(completed, f"validation_{metric.name}"), mean(completed, "test_chance"),
-            tried, tried > 1,
+            point=point, group=rows, metric=metric, task=(point[0], first["size"] if family.work else ""),
+            model=first["model"], tests=metrics.scored(records, metric), tried=tried, searched=tried > 1,
+            failed=tuple(seed_of(row) for row in rows if row["status"] != "completed"),
+            validation=mean(completed, f"validation_{metric.name}"), chance=mean(completed, "test_chance"),
         )  # fmt: skip
 
     @property

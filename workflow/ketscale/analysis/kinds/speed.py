@@ -21,6 +21,7 @@ from ketscale.analysis.points import (
     HOLLOW,
     MIXED,
     TIMED_OUT,
+    WORK,
     Group,
     Point,
     Row,
@@ -40,12 +41,10 @@ from ketscale.analysis.points import (
 )
 from ketscale.analysis.wording import where
 from ketscale.config import STEP, TOLERANCE, Config, Simulator
-from ketscale.grid import BACKENDS, POINT, Run, Study
+from ketscale.grid import BACKENDS, Run, Study
 from ketscale.measure import parity
 
 AS_FAST, AS_LONG = "times as fast", "times as long"
-# The columns that are equal for points that do the same work.
-WORK = tuple(name for name in POINT if name not in ("simulator", "layout", "protocol"))
 
 # What each point of a study is compared with: itself if it is a reference; no point that was measured if that says nothing.
 References = Iterable[Point | None]
@@ -177,6 +176,8 @@ def _effect(kind: Speed, found: Compared | None, row: Row) -> dict[str, Any]:
     }  # fmt: skip
     if ratio and row["kind"] in ("strong", "weak", "break-even"):
         made["efficiency"] = ratio.value / row["workers"]
+    if ratio and row["kind"] == "strong" and row["workers"] > 1:
+        made["karp_flatt"] = (row["workers"] / ratio.value - 1) / (row["workers"] - 1)
     if ratio and row["kind"] in ("strong", "break-even") and row["step_s"]:
         made["work_s"] = row["step_s"] * ratio.value / row["workers"]
     return made
@@ -234,7 +235,7 @@ def _alone(row: Row) -> dict[str, Any]:
 
 
 def _first(points: pd.DataFrame, able: pd.Series[bool], *same: str) -> pd.Series[Any]:
-    """Of each point the first in this order that is able, of those with the same values of these columns."""
+    """For each point, the first able one among those with the same values of these columns."""
     return points["key"].where(able).groupby([points[name] for name in same]).transform("first")
 
 

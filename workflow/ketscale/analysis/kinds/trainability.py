@@ -27,7 +27,7 @@ def points(collected: Collected, study: Study) -> pd.DataFrame:
         if not done:
             continue
         names = (*POINT, *size_axes(collected.config), "hardware", "code", "circuit_qubits")
-        keys = {comparability.quality(each) for each in done}
+        keys = [comparability.quality(each) for each in done]
         row = {name: done[0][name] for name in names}
         row |= {"n": len(done), "failed": len(group) - len(done), "keys": keys}
         row["squares"] = {each["seed"]: each["gradient_square"] for each in done}

@@ -42,9 +42,7 @@ class Pictures:
 
     def of(self, name: str, figure: Figure) -> dict[str, Any] | None:
         """A figure with its wide and its narrow drawing, and its files by format; None if nothing was drawn."""
-        paths = {
-            form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in ("svg", "narrow.svg", "png", "csv")
-        }
+        paths = {form: f"{figures.FOLDER}/{quote(name)}.{form}" for form in figures.ENDINGS}
         shown = dict(paths)
         for form in ("svg", "narrow.svg"):
             file = self.results / f"{figures.FOLDER}/{name}.{form}"
@@ -80,7 +78,7 @@ def rendered(analysed: Analysed, results: Path) -> bytes:
             }
         )
     states = [f"{n} {state.replace('_', ' ')}" for state, n in sorted(Counter(runs["status"]).items())]
-    # Those that were not completed are first.
+    # Runs that were not completed come first.
     listing = runs.iloc[(runs["status"] == "completed").argsort(kind="stable")]
     words = {word for table in tables.values() if "verdict" in table for word in table["verdict"].dropna()}
     environment = jinja2.Environment(

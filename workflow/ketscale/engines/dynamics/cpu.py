@@ -36,7 +36,7 @@ class Code(NamedTuple):
     arguments: Mapping[str, Any]
 
     def saved(self, groups: int, segments: int, dtype: torch.dtype) -> torch.Tensor:
-        """Memory for the states before each segment (groups, segments, kept coordinates, lanes)."""
+        """Memory for the states before each segment (groups, segments, coordinates, lanes)."""
         return torch.empty(groups, segments, self.plan.size, self.lanes, dtype=dtype)
 
 

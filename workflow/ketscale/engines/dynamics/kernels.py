@@ -29,11 +29,13 @@ from ketscale.engines.compiled.language import (
     reals,
     select,
 )
-from ketscale.engines.dynamics.plan import BLOCK
+
+# States of so many steps of a segment are kept in the backward pass; with more, it recomputes them in blocks.
+BLOCK = 256
 
 # steps: of a segment; not read where the norm decides. keep: 1 if the states before each segment are kept in `saved`, else 0.
 # tau: duration of a segment. A stride is the distance of tasks in floats, 0 for what they share.
-# last_reach, largest_norm: 0 and infinity where the division says how many steps a segment takes. Lists of the forms, rows,
+# per_reach, largest_norm: 0 and infinity where the division says how many steps a segment takes. Lists of the forms, rows,
 # columns and coefficients begin where their `starts` say; `by_row` has column and signed form, `by_column` row and signed
 # form, `by_form` row and column. A form's number plus the number of forms stands for its negative.
 ARGUMENTS = {

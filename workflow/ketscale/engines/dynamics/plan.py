@@ -12,12 +12,10 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.engines.dynamics.generators import Generators
+from ketscale.engines.dynamics.kernels import BLOCK
 from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 
 Integers = NDArray[np.int64]
-
-# States of so many steps of a segment are kept in the backward pass; with more, it recomputes them in blocks.
-BLOCK = 256
 
 
 @dataclass(frozen=True)

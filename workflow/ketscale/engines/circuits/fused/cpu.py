@@ -74,7 +74,7 @@ def kernel_for(
     partners: tuple[int, ...] | None = None,
     groups: int = 1,
 ) -> CompiledSweep:
-    """The kernel for tensors of these shapes that want these gradients; `mix` and `partners` go together.
+    """The table and kernels for tensors of these shapes that want these gradients; `mix` and `partners` go together.
 
     Each of several groups has as many rows of the inputs, and as much of `weights` and `mix`.
     """
@@ -90,7 +90,7 @@ def call(
     initial: torch.Tensor | None,
     mix: torch.Tensor | None = None,
 ) -> torch.Tensor:
-    """The result of a kernel, with a gradient where it was made for one."""
+    """The result of kernels, with a gradient if their table was made for one."""
     if compiled.plan.wanted:
         result: torch.Tensor = _Sweep.apply(inputs, weights, initial, mix, compiled)
         return result

@@ -121,7 +121,7 @@ ARGUMENTS = CALL_ARGUMENTS | {
     "orbit_singles": integers("singles", 1),
     "angle_columns": integers("angles"),
     "half_factors": reals("angles"),
-    # Of each shared angle, and of each rotation of a diagonal after its word: a weight's number, or that of all for a constant.
+    # Each shared angle, and after its word each rotation of a diagonal, has a weight's number, or that of all for a constant.
     "shared_columns": integers("shared_angles"),
     "shared_factors": reals("shared_angles"),
     "diagonal_parts": integers("diagonals", 2),  # the first rotation of each, and their number
@@ -308,12 +308,12 @@ def _padded(args: Arguments, count: Number) -> Number:
 
 
 def _shared_turns(args: Arguments, shared: Buffer) -> tuple[Buffer, Buffer]:
-    """Of a group: cosines and sines of half of its angles."""
+    """Cosines and sines of half of a group's angles."""
     return shared.part((), 1), shared.part((_padded(args, args.shared_angles),), 1)
 
 
 def _diagonal(args: Arguments, shared: Buffer, number: Number) -> tuple[Buffer, Buffer]:
-    """Of a group: the real and imaginary parts of a diagonal, by basis state."""
+    """The real and imaginary parts of a group's diagonal, by basis state."""
     first = (_padded(args, args.shared_angles) + number * args.table_size) * 2
     return shared.part((first,), 1), shared.part((first + args.table_size,), 1)
 
@@ -838,7 +838,7 @@ def _multiply(
 
 
 def _overlaps(tile: Tile, row: Buffer) -> Buffer:
-    """Where a diagonal's overlaps are kept, by basis state."""
+    """The memory of a diagonal's overlaps, by basis state."""
     return tile.overlaps.part((), 1, element="real").part((row[COLUMN] * tile.args.table_size,), 1)
 
 
@@ -1043,7 +1043,7 @@ def _sample_sum(tile: Tile, vector: Number) -> Number:
 def _write_words(tile: Tile) -> None:
     with tile.k.loop(tile.args.words) as word:
         tile.words[word] = _sample_sum(tile, tile.words[word])
-    _to_rows(tile, tile.words, tile.args.out, tile.args.words, tile.args.lane_bits)
+    _to_rows(tile, tile.words, tile.args.out, tile.args.words)
 
 
 def _read_words(tile: Tile, adjoint: Buffer) -> None:
@@ -1058,12 +1058,12 @@ def _read_words(tile: Tile, adjoint: Buffer) -> None:
     adjoint.zero(args.vectors)
 
 
-def _to_rows(tile: Tile, vectors: Buffer, rows: Buffer, count: Operand, lane_bits: Operand) -> None:
+def _to_rows(tile: Tile, vectors: Buffer, rows: Buffer, count: Operand) -> None:
     """Put each sample's first lane of so many vectors into its row."""
     k = tile.k
     columns = vectors.part((), count, k.lanes, element="real")
     with k.loop(tile.present) as sample:
-        row, lane = rows[tile.first + sample], sample << lane_bits
+        row, lane = rows[tile.first + sample], sample << tile.args.lane_bits
         with k.each(count) as i:
             row[i] = columns[i, lane]
 
@@ -1078,7 +1078,7 @@ def _write_gradients(tile: Tile) -> None:
     with k.when(args.input_wanted != 0):
         with k.each(args.input_columns) as i:
             tile.gradients[i] = _sample_sum(tile, tile.gradients[i])
-        _to_rows(tile, tile.gradients, args.input_gradient, args.input_columns, args.lane_bits)
+        _to_rows(tile, tile.gradients, args.input_gradient, args.input_columns)
 
 
 # --- states ---

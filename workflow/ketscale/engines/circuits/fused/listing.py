@@ -48,11 +48,11 @@ from ketscale.engines.circuits.fused.schedule import (
     schedule,
 )
 
-# A tile has as few samples as let a state and its adjoint take at most so many bytes together, about a first-level cache.
+# A tile has at most as many samples as let a state and its adjoint take at most so many bytes together, about a first-level cache.
 TILE_BYTES = 64 * 1024
 # They are one block if they take at most so many bytes, and else blocks of so many, each of which is copied there and back.
 WHOLE_BYTES, BLOCK_BYTES = 256 * 1024, 16 * 1024
-# So many words of one flip are done together.
+# So many words of one flip, or more, are done together.
 FEWEST_WORDS = 3
 
 

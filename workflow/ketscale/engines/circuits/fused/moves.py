@@ -51,7 +51,7 @@ class _Amplitudes:
             self._floats[vector, part, lane] = number
 
 
-def move(k: FunctionCode, table: MoveTable, state: Buffer, lane_bits: Operand, samples: Operand) -> None:
+def move(k: FunctionCode, table: MoveTable, state: Buffer, lane_bits: Number, samples: Operand) -> None:
     """Move the amplitudes of a state.
 
     lane_bits: of a basis index, that are in a vector's lanes. samples: in a tile, if there are such bits.
@@ -64,10 +64,7 @@ def move(k: FunctionCode, table: MoveTable, state: Buffer, lane_bits: Operand, s
     def whole() -> None:
         _move(k, table, _Amplitudes(k, state, 0, None))
 
-    if isinstance(lane_bits, Number):
-        k.either(lane_bits > 0, of_samples, whole)
-    else:
-        (of_samples if lane_bits else whole)()
+    k.either(lane_bits > 0, of_samples, whole)
 
 
 def _move(k: FunctionCode, table: MoveTable, amplitudes: _Amplitudes) -> None:

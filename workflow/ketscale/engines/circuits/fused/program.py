@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
-from hashlib import sha256
 from itertools import product
 from math import pi
 from typing import Literal
@@ -61,7 +60,7 @@ class Rotation:
         return (self.x & self.z).bit_count()
 
 
-@dataclass(frozen=True, repr=False)
+@dataclass(frozen=True)
 class Move:
     """Basis state p becomes order[p] and is multiplied by i**quarters[p].
 
@@ -75,10 +74,6 @@ class Move:
     def of(cls, order: Indices, quarters: Indices | NDArray[np.float64]) -> Move:
         """The move of arrays."""
         return cls(order.astype(np.int64).tobytes(), quarters.astype(np.float64).tobytes())
-
-    # Compiled code has its plan's text in its name.
-    def __repr__(self) -> str:
-        return f"Move({sha256(self.order + self.quarters).hexdigest()})"
 
     @cached_property
     def arrays(self) -> tuple[Indices, NDArray[np.float64]]:

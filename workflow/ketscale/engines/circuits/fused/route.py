@@ -2,7 +2,7 @@
 
 The tail is every gate after the last one with an input; it is the same for all samples. As a matrix its length no
 longer matters, but the product costs 2**n multiply-adds for each amplitude. The cost model is for one thread, with
-constants fitted to the times in docs/measurements/archive/2026-11-routes.md. Both ways scale alike with threads, and near the
+constants fitted to the times in docs/measurements/archive/2026-11-routes.md, which are of the version before fixed kernels. Both ways scale alike with threads, and near the
 break-even a wrong choice costs little.
 """
 

@@ -48,7 +48,7 @@ class Rows:
     rows: (rows of the batch, floats). first, present: the index of the tile's first sample, and how many it has.
     size: basis states. lane_bits: of a basis index, that are in a vector's lanes; known as the code is written if `blocked`,
     that is, if many amplitudes are moved at a time. real: the tile has no imaginary parts. places: of the amplitudes if they
-    are not in order. powers: whether any power of i was divided out.
+    are not in order.
     """
 
     k: FunctionCode
@@ -60,7 +60,6 @@ class Rows:
     blocked: bool
     real: bool = False
     places: Places | None = None
-    powers: bool = True
 
     def __post_init__(self) -> None:
         if not self.blocked:
@@ -141,7 +140,7 @@ class Rows:
         """Amplitudes times `scale` and the power of i of their basis state, or its inverse."""
         if scale != 1:
             amplitude = amplitude * scale
-        if not self.powers or self.places is None:
+        if self.places is None:
             return amplitude
         table = self.k.table("powers_of_i", [1.0, 0.0, 0.0, 1.0, -1.0, 0.0, 0.0, -1.0]).part((), 4, 2)
         power = self.places.powers[state].widened()

@@ -1,8 +1,7 @@
-"""Orders a program into passes over the state, each with its rotations in registers.
+"""Orders a program into passes over the state, block by block.
 
 Rotations that commute may change places. A pass loads blocks of 2**k vectors that are closed under the
-flips of all its rotations (the span of their X masks has dimension k), applies them in registers and
-stores the block. Rotations about words of Z alone flip nothing: those with shared angles are gathered,
+flips of all its rotations (the span of their X masks has dimension k), applies them and stores the block. Rotations about words of Z alone flip nothing: those with shared angles are gathered,
 across wires and layers, into one table of phases, which is one complex product for each amplitude. Nothing changes
 places with a move, which is a pass of its own.
 
@@ -84,16 +83,17 @@ def schedule(program: Program, width: int, lane_bits: int, from_zero: bool, merg
     """
     product: list[Rotation] = []
     passes: list[Pass] = []
+    lanes = (1 << lane_bits) - 1
     for move, steps in between_moves(program):
         if move is not None:
             passes.append(Pass((), (), move))
         rest = list(steps)
         if from_zero and move is None:
             product = _take_product(rest, program.keeps_phase)
-        lanes = (1 << lane_bits) - 1
         # Neighbours that exchange no lanes are done together without such exchanges.
-        layers = [sorted(layer, key=lambda step: bool(_x(step) & lanes)) for layer in _layers(rest)]
-        passes += _packed(layers if merged else [[step] for step in rest], width, lane_bits)
+        layers = _layers(rest) if merged else [[step] for step in rest]
+        layers = [sorted(layer, key=lambda step: bool(_x(step) & lanes)) for layer in layers]
+        passes += _packed(layers, width, lane_bits)
     return Schedule(tuple(product), tuple(passes))
 
 
@@ -111,7 +111,7 @@ def between_moves(program: Program) -> Iterator[tuple[Move | None, list[Rotation
 
 
 def reversed_passes(done: Schedule, width: int, lane_bits: int) -> tuple[Pass, ...]:
-    """The passes of a schedule in reverse, blocked for another width."""
+    """The passes of a schedule in reverse."""
     passes: list[Pass] = []
     for has_move, several in groupby(reversed(done.passes), lambda pass_: pass_.move is not None):
         if has_move:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable
 from functools import lru_cache
-from importlib import import_module
 from typing import Any, NamedTuple
 
 import torch
 
 from ketscale.engines.circuits.circuit import Circuit
-from ketscale.engines.circuits.fused import kernels
+from ketscale.engines.circuits.fused import kernels, mixing, moves, rows
 from ketscale.engines.circuits.fused.higher import Wanted
 from ketscale.engines.circuits.fused.listing import TILE_BYTES, Listing
 from ketscale.engines.circuits.fused.program import Move, Program, reduce
@@ -19,7 +18,7 @@ from ketscale.engines.compiled.kernel import WORK_PER_THREAD, Kernel
 from ketscale.engines.compiled.language import COUNTERS
 from ketscale.engines.compiled.library import vector_bytes
 
-# Of circuits with moves, whose samples should not share vectors, a tile's state and adjoint take at most this many bytes.
+# A tile's state and adjoint take at most this many bytes in circuits with moves, whose samples should not share vectors.
 MOVED_BYTES = 512 * 1024
 
 # Up to this many amplitudes a call takes a few microseconds with vectors of 256 bits. In a loop of such calls wider
@@ -27,15 +26,13 @@ MOVED_BYTES = 512 * 1024
 FEW_AMPLITUDES = 512
 
 # The modules that take part in writing, besides that of the functions.
-SOURCES = tuple(
-    import_module(f"ketscale.engines.circuits.fused.{name}") for name in ("mixing", "moves", "rows")
-)
+SOURCES = (mixing, moves, rows)
 
 
 class Compiled:
-    """The kernels for one circuit, one set of wanted gradients, one batch size and one number of groups.
+    """One circuit's table for a set of wanted gradients, a batch size and a number of groups, and the kernels that read it.
 
-    plan: the circuit that they read. batch: samples in each group. fixed: the arguments that all calls have. work:
+    plan: the table. batch: samples in each group. fixed: the arguments that all calls have. work:
     multiply-adds of a state's sweep there and back.
     """
 
@@ -47,7 +44,7 @@ class Compiled:
         self.batch, self.groups = request.batch, request.groups
         self.group_tiles = -(-self.batch // plan.samples)
         self.tiles = self.groups * self.group_tiles
-        self.work = 14 * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
+        self.work = 7 * plan.states * len(plan.steps) * plan.state_vectors * plan.lanes * self.tiles
         self.real = torch.float64 if plan.double else torch.float32
         counts, self._tables = plan.listed()
         words, size = plan.program.words, 2**plan.program.qubits
@@ -178,7 +175,7 @@ class Request(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def sweep(request: Request) -> CompiledSweep:
-    """The kernels for a circuit, the wanted result and the wanted gradients, without tangents."""
+    """The table of a circuit, for the wanted result and gradients, with its kernels; without tangents."""
     return CompiledSweep(request)
 
 

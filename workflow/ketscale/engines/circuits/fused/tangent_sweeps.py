@@ -86,7 +86,6 @@ class CompiledTangents(Compiled):
         self.nothing = self.zero.clone()
         self.zero[0, 0] = 1
         self._sweep = "bend" if plan.wanted else f"push{plan.order}"
-        self.work = self.work * plan.states // 2
 
     def run(self, arguments: dict[str, Any]) -> None:
         """Fill the results among a kernel's arguments."""
@@ -99,5 +98,5 @@ class CompiledTangents(Compiled):
 
 @lru_cache(maxsize=1024)
 def compiled(request: Request) -> CompiledTangents:
-    """The kernels for a circuit, the wanted result and the wanted gradients, along tangents."""
+    """The table of a circuit, for the wanted result and gradients along tangents, with its kernels."""
     return CompiledTangents(request)
