@@ -218,10 +218,10 @@ def test_what_is_searched_of_one_model_is_no_other_training(
 ) -> None:
     study, named = given(), ("one", "other")
     study["studies"]["asked"]["axes"]["protocol"], study["studies"]["asked"]["points"][1]["protocol"] = named
-    study["protocols"]["quality"].pop("learning_rate")
+    quality = {key: value for key, value in study["protocols"]["quality"].items() if key != "learning_rate"}
     for name, high, models in (("one", 0.1, {}), ("other", rate, {"mlp": {"width": [4, 5]}})):
         search = {"trials": 2, "settings": {"learning_rate": [0.01, high]}, "models": models}
-        study["protocols"][name] = {**study["protocols"]["quality"], "search": search}
+        study["protocols"][name] = {**quality, "search": search}
     why = asked(study, tmp_path, shares(vqc=0.9, mlp=0.6))[1].loc["vqc", "why"]
     assert ("trained with protocol one, mlp with other" in str(why)) == differs
 
