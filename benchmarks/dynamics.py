@@ -18,10 +18,10 @@ from benchmarks.options import SECONDS, names, number, numbers, option
 from benchmarks.runner import WRONG, Benchmark, Call, Column, Row, Rows, Untimed, by_case, declared
 from ketscale.engines.dynamics.generators import Division
 from ketscale.engines.dynamics.kernels import BLOCK
+from ketscale.engines.dynamics.methods import SIMULATORS as PROPAGATORS
+from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.plan import Forms
 from ketscale.engines.dynamics.propagators import Batched, Propagator, propagator
-from ketscale.engines.dynamics.settings import SIMULATORS as PROPAGATORS
-from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.systems import T1, T2, coupled_qubits, noise_rates, qubit, relaxation_rates
 from ketscale.engines.dynamics.tasks import Tasks, coefficients

@@ -18,10 +18,10 @@ import torch
 
 from benchmarks.machine import keep_freed_memory
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
-from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.fused.program import Rotation, reduce
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.simulators.factory import named_simulator
 
 # Qubits, layers and batch: up to 50 rotations, 200, 600; and one sample alone.
 CASES = ((4, 3, 64), (6, 2, 1), (8, 7, 64), (8, 7, 1), (12, 5, 32), (8, 24, 64))

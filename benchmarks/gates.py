@@ -17,7 +17,7 @@ from benchmarks.dynamics import EQUAL, Outcome, at_equal_error, compared, error_
 from benchmarks.options import SECONDS, names, numbers, option
 from benchmarks.runner import WRONG, Benchmark, Call, Row, Rows, Untimed, by_case, declared, markdown_table
 from ketscale import dynamics as kd
-from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.methods import Route
 from ketscale.errors import UserError
 from ketscale.words import duration
 

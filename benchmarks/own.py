@@ -13,7 +13,7 @@ from benchmarks.circuits import SETS, TOLERANCES, Call, Loss, distance, torch_ca
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.shots import Shots
-from ketscale.engines.circuits.spanned import Spanned
+from ketscale.simulators.spanned import Spanned
 
 Parts = tuple[torch.Tensor, ...]
 

@@ -23,9 +23,9 @@ from ketscale.grid import BACKENDS
 from ketscale.jobs import provenance
 from ketscale.jobs.launch import environment, prefix_here
 from ketscale.measure import host
-from ketscale.measure.spans import Recorder, recording
 from ketscale.parallel.world import World, open_world
 from ketscale.process import end, keep_freed_memory
+from ketscale.spans import Recorder, recording
 from ketscale.training.step import Stepper
 from ketscale.words import duration
 

@@ -12,13 +12,12 @@ import torch
 
 from benchmarks.options import names, numbers, option
 from benchmarks.runner import Benchmark
+from ketscale import spans
 from ketscale.config import Data, Model, Protocol, Settings, Simulator
-from ketscale.engines.circuits.factory import build_simulator
-from ketscale.engines.circuits.settings import CircuitSimulator
-from ketscale.engines.dynamics.settings import DynamicsSimulator
+from ketscale.config.simulators.circuits import CircuitSimulator
+from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.engines.randomness import DeviceStep, Step
 from ketscale.grid import Run, encode, layout
-from ketscale.measure import spans
 from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
 from ketscale.problems.control.workloads import QubitSpectrum
@@ -29,6 +28,7 @@ from ketscale.problems.sentences.next_word import NextWord, build_likelihood, tr
 from ketscale.problems.sentences.sentences import BUILT_IN, PreparedSentences
 from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer
+from ketscale.simulators.factory import build_simulator
 from ketscale.training.step import Stepper
 
 SEED = 20240229

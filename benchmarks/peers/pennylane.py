@@ -17,8 +17,8 @@ from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.pennylane import default_precision, quantum_function
 from ketscale.engines.circuits.registry import SIMULATORS
-from ketscale.engines.circuits.spanned import Spanned
 from ketscale.optional import needed_for
+from ketscale.simulators.spanned import Spanned
 
 QNODES = {
     "qnode-default.qubit": "default.qubit",

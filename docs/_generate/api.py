@@ -28,7 +28,7 @@ SECTIONS: dict[str, list[str]] = {
     "ketscale.engines.circuits": [
         *(f"{_CIRCUITS}.circuit.{name}" for name in ("Gate", "Column", "Angles", "given", "pauli_words")),
         f"{_CIRCUITS}.ansaetze", f"{_CIRCUITS}.simulator",
-        *(f"{_CIRCUITS}.factory.{name}" for name in ("named_simulator", "resolve_simulator")),
+        *(f"ketscale.simulators.factory.{name}" for name in ("named_simulator", "resolve_simulator")),
     ],
     "ketscale.engines.pulses": ["ketscale.engines.pulses"],
     "ketscale.problems": PLUG_INS,

@@ -1,4 +1,4 @@
-"""Numbers, durations, counted things, tables and messages as text for people. Imports next to nothing."""
+"""Numbers, durations, counted things, names, tables and messages as text for people. Imports next to nothing."""
 
 from __future__ import annotations
 
@@ -75,3 +75,15 @@ def aligned(rows: Sequence[Sequence[str]], right: Collection[int] = ()) -> list[
 def say(message: object) -> None:
     """Tell people on stderr what happens, in a line by itself."""
     print(f"ketscale: {message}", file=sys.stderr, flush=True)
+
+
+def suggestion(name: str, known: Collection[str]) -> str:
+    """'; did you mean ...?' for a misspelt name, else the choices."""
+    import difflib  # only a mistake needs it
+
+    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
+    return (
+        f"; did you mean {close[0]}?"
+        if close
+        else f"; choose from {', '.join(known) or 'nothing: none is defined'}"
+    )

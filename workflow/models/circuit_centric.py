@@ -16,8 +16,8 @@ from torch import nn
 
 import ketscale
 from ketscale.engines.circuits.circuit import Angles
-from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.errors import UserError
+from ketscale.simulators.factory import resolve_simulator
 
 
 def circuit_of(wires: int, depth: int) -> ketscale.Circuit:

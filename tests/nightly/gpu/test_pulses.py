@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.pulses import (
     Cosine,
     Pulses,

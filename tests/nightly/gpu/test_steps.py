@@ -16,7 +16,6 @@ from benchmarks import steps
 from benchmarks.steps import ModelCase
 from ketscale.engines.dynamics.propagators import Batched
 from ketscale.engines.graphs import Refused, captured
-from ketscale.measure.spans import Recorder, recording
 from ketscale.parallel.single import Single
 from ketscale.problems.control.grape import Grape, TaskPulses
 from ketscale.problems.control.meta_learning import Inner, MetaLearning
@@ -25,6 +24,7 @@ from ketscale.problems.control.problem import Objective
 from ketscale.problems.control.settings import Adaptation
 from ketscale.problems.control.workloads import QubitSpectrum
 from ketscale.problems.problem import Problem
+from ketscale.spans import Recorder, recording
 from ketscale.training.step import Stepper
 
 CELLS = [

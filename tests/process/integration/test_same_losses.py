@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from ketscale.engines.circuits.factory import build_simulator
 from ketscale.problems.registry import read_config
+from ketscale.simulators.factory import build_simulator
 from tests.process.parallel.worlds import ROOT
 from tests.toys import classification, trainer
 

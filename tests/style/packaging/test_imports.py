@@ -117,6 +117,7 @@ def test_a_layer_imports_circuits_and_the_settings_of_their_simulators_alone() -
         "private_torch",
         "process",
         "shapes",
+        "simulators",
         "words",
     }
     assert {name[1] for name in ours if name[0] == "interop" and name[1:]} == {"expressions", "layer"}

@@ -18,13 +18,13 @@ from packaging.requirements import Requirement
 
 import ketscale
 from ketscale.config import Config
-from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
 from ketscale.jobs import doctor
 from ketscale.jobs.provenance import git_state
 from ketscale.optional import EXTRAS
 from ketscale.problems.registry import FAMILIES
 from ketscale.process import THREAD_VARIABLES
+from ketscale.simulators.factory import named_simulator
 from tests import ROOT
 from tests.process.integration import study
 

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from ketscale import dynamics as kd
+from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.propagators import propagator
-from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.tasks import Tasks
 from tests.unit.engines.dynamics.reference import Array, Operators, Values, derivative, evolved
 

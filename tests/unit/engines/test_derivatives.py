@@ -11,11 +11,11 @@ import torch
 
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles
-from ketscale.engines.circuits.factory import named_simulator
-from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.pulses.plain import unitary
 from ketscale.errors import UserError
 from ketscale.problems.eeg.state_space import linear_scan
+from ketscale.simulators.factory import named_simulator
+from ketscale.simulators.placement import Placed
 
 FUNCTIONS = {
     "engines.circuits.fused.gpu": "_SweepOnGpu",

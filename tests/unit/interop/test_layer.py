@@ -19,8 +19,8 @@ from torch.utils.data import DataLoader
 from ketscale import Circuit, Layer
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import pauli_words
-from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
+from ketscale.simulators.factory import named_simulator
 from tests.unit.engines.circuits.dense import dense_unitary, dense_word
 from tests.unit.engines.circuits.test_simulators import (
     random_circuit,

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from benchmarks import steps
-from ketscale.engines.circuits.factory import named_simulator
 from ketscale.errors import UserError
 from ketscale.layers.dropout import SampleDropout
 from ketscale.problems import library, models
@@ -20,6 +19,7 @@ from ketscale.problems.problem import convert
 from ketscale.problems.registry import FAMILIES, read_config
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC, head
+from ketscale.simulators.factory import named_simulator
 from tests.process.parallel.worlds import ROOT
 
 CLASSICAL = (MLP, ClassicalMamba, ClassicalHydra)

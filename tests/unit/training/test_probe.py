@@ -17,7 +17,6 @@ import torch
 from ketscale import analysis
 from ketscale.config import Data, Settings
 from ketscale.engines.circuits import trainability
-from ketscale.engines.circuits.spanned import noted
 from ketscale.engines.circuits.transforms import inputs_only
 from ketscale.engines.randomness import uniform
 from ketscale.errors import UserError
@@ -26,6 +25,7 @@ from ketscale.measure import record
 from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
 from ketscale.problems.datasets import Dataset
+from ketscale.simulators.spanned import noted
 from ketscale.training import probe
 from ketscale.training.history import History
 from tests import ROOT, own_models

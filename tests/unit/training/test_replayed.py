@@ -11,12 +11,12 @@ from torch import nn
 
 from benchmarks import steps
 from benchmarks.steps import ModelCase
-from ketscale.engines.circuits.factory import build_simulator
-from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.graphs import Refused
-from ketscale.measure.spans import Recorder, recording
 from ketscale.parallel.single import Single
 from ketscale.problems.vectors.vqc import VQC
+from ketscale.simulators.factory import build_simulator
+from ketscale.spans import Recorder, recording
 from ketscale.training import replayed
 from ketscale.training.replayed import Replayed, may_replay
 from ketscale.training.step import Stepper

@@ -167,8 +167,8 @@ def _baseline(options: argparse.Namespace) -> None:
 
 def _workload(options: argparse.Namespace) -> tuple[Workload, Path]:
     """The workload's settings, and the results folder of its config."""
-    from ketscale.config import suggestion
     from ketscale.problems.registry import workload_of
+    from ketscale.words import suggestion
 
     if options.settings:
         given = json_object(options.settings, "--settings") | json_object(options.local, "--local")

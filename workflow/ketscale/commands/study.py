@@ -136,7 +136,7 @@ def add(command: Add) -> None:
 
 def _try(options: argparse.Namespace) -> int:
     from ketscale import analysis
-    from ketscale.config import suggestion
+    from ketscale.words import suggestion
 
     if options.study:
         config = analysis.of(json_object(options.study, "--study"), placed=False)

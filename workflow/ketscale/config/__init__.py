@@ -30,10 +30,11 @@ from ketscale.config.family import (
 )
 from ketscale.config.own_code import OwnCode
 from ketscale.config.own_model import FileModel
-from ketscale.config.parsing import at, checked, parse, resolved, suggestion
+from ketscale.config.parsing import at, checked, parse, resolved
 from ketscale.config.protocol import Plateau, Protocol
 from ketscale.config.published import published_schema, schema
 from ketscale.grid import SizeAxis
+from ketscale.words import suggestion
 
 # PyYAML is needed only to read a file, not to use settings.
 load: Callable[[Path | str], dict[str, Any]] = lazily("ketscale.config.yaml:load")

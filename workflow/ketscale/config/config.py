@@ -30,11 +30,12 @@ from ketscale.config.family import (
 )
 from ketscale.config.file import ConfigFile, StudyBlock, axes_block
 from ketscale.config.own_model import FileModel
-from ketscale.config.parsing import at, check, parse, suggestion
+from ketscale.config.parsing import at, check, parse
 from ketscale.config.protocol import Protocol
 from ketscale.errors import UserError
 from ketscale.files import expanded
 from ketscale.grid import FOLLOWING, MOST_RUNS, Run, Study, canonical, count, decode, expand, listed, schedule
+from ketscale.words import suggestion
 
 B = TypeVar("B", bound=Block)
 

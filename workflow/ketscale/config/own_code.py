@@ -20,9 +20,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple, Self
 
-from ketscale.config.parsing import suggestion
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import expanded, read_bytes
+from ketscale.words import suggestion
 
 # A statement that imports one of these names, and no relative one, never means a user's file.
 TAKEN = {*sys.stdlib_module_names, "ketscale"}

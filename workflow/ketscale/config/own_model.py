@@ -14,10 +14,11 @@ from msgspec import Meta
 from ketscale.config.block import Name, Text
 from ketscale.config.family import Model
 from ketscale.config.own_code import OwnCode
-from ketscale.config.parsing import parse, suggestion
+from ketscale.config.parsing import parse
 from ketscale.errors import UserError, short
 from ketscale.files import expanded, sha256
 from ketscale.grid import canonical
+from ketscale.words import suggestion
 
 # What a constructor gets from the run, besides sizes, if it names them.
 _OF_RUN = ("simulator", "dropout", "inputs", "outputs", "seed")

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import re
 import sys
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -16,6 +15,7 @@ from msgspec import inspect
 from ketscale.config.block import NAME_PATTERN, Block
 from ketscale.errors import UserError
 from ketscale.grid import LAYOUT_PATTERN
+from ketscale.words import suggestion
 
 B = TypeVar("B", bound=Block)
 
@@ -109,16 +109,6 @@ def at(where: str, fault: str) -> str:
     if not where:
         return fault
     return f"{where}.{fault}" if _FIELD.match(fault) else f"{where}: {fault}"
-
-
-def suggestion(name: str, known: Collection[str]) -> str:
-    """'; did you mean ...?' for a misspelt name, else the choices."""
-    close = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.6)
-    return (
-        f"; did you mean {close[0]}?"
-        if close
-        else f"; choose from {', '.join(known) or 'nothing: none is defined'}"
-    )
 
 
 class _Fault(NamedTuple):

@@ -12,13 +12,12 @@ from typing import Any, Literal, cast, get_args
 import numpy as np
 import torch
 
-from ketscale.config import suggestion
 from ketscale.engines.derivatives import uncompiled
 from ketscale.engines.dynamics.basis import hermitian_basis
 from ketscale.engines.dynamics.elements import together
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Scheme, substeps
+from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.propagators import Batched, check_route, check_step
-from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.spectral import LONG, ByEigenvectors, fastest, largest_size
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
@@ -30,12 +29,13 @@ from ketscale.engines.dynamics.tasks import (
     check_values,
     usual_parameters,
 )
+from ketscale.engines.evolved import Kernel
 from ketscale.engines.pulses.integrators import integrator
 from ketscale.engines.pulses.lattice import Chain
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
-from ketscale.measure.form import Kernel
 from ketscale.private_torch import applied, forward_mode, transforms_active, unwrapped
+from ketscale.words import suggestion
 
 Kind = Literal["ket", "unitary", "density", "channel"]
 # A tensor, an array, or numbers and tensors by name; names that are left out keep their usual value.

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from ketscale.engines.derivatives import ByOperators, uncompiled
-from ketscale.engines.dynamics.settings import Form
+from ketscale.engines.dynamics.methods import Form
 from ketscale.engines.dynamics.tasks import as_array, as_complex, as_states, check_batches
 from ketscale.engines.gates import UNITARY
 from ketscale.engines.pulses.frame import fidelity as fidelity_of_rows

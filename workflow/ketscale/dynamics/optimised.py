@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from ketscale.dynamics.evolution import error_estimate, evolve, kernel_of
 from ketscale.dynamics.pulses import Pulse, split
 from ketscale.engines.dynamics.system import System
+from ketscale.engines.evolved import Kernel
 from ketscale.errors import UserError
 from ketscale.files import write_csv
-from ketscale.measure.form import Kernel
 from ketscale.optional import needed_for
 from ketscale.shapes import Float64
 

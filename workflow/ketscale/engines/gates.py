@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from msgspec import Meta
 
-from ketscale.config import suggestion
 from ketscale.errors import UserError
+from ketscale.words import suggestion
 
 if TYPE_CHECKING:
     import torch

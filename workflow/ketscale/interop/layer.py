@@ -11,13 +11,9 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import torch
 from torch import nn
 
-from ketscale.engines.circuits import (
-    operators,  # noqa: F401, exported programs name them
-    transforms,
-)
+from ketscale.engines.circuits import transforms
 from ketscale.engines.circuits.checks import check_words
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
-from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.fused.frame import letters, word
 from ketscale.engines.circuits.shots import Shots
 from ketscale.engines.circuits.simulator import Simulator, probabilities
@@ -25,6 +21,8 @@ from ketscale.engines.derivatives import transformed
 from ketscale.errors import UserError
 from ketscale.interop.expressions import ParametrisedCircuit, check_circuit
 from ketscale.shapes import Float, Shaped
+from ketscale.simulators import operators  # noqa: F401, exported programs name them
+from ketscale.simulators.factory import resolve_simulator
 
 # A full-length Pauli word such as 'ZI', or a weighted sum of them such as {'ZI': 0.5, 'IZ': 0.5}.
 Observable = str | Mapping[str, float]

@@ -17,11 +17,11 @@ import torch
 
 from ketscale.engines.circuits.fused import Fused
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.derivatives import uncompiled
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.private_torch import pytree, transforms_active
+from ketscale.simulators.spanned import Spanned
 
 with needed_for("ketscale.from_qnode"):
     import pennylane as qml

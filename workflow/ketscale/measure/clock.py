@@ -16,7 +16,7 @@ import numpy as np
 import torch
 
 from ketscale.files import write_atomic
-from ketscale.measure.spans import Event, Recorder
+from ketscale.spans import Event, Recorder
 
 if TYPE_CHECKING:
     from ketscale.measure.quiet import Watch

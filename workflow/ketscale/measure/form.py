@@ -9,6 +9,7 @@ import msgspec
 from msgspec import Meta
 
 from ketscale.config import Protocol
+from ketscale.engines.evolved import Evolved
 from ketscale.measure.quiet import QUIET_SHARE, STALLED_SHARE, disturbance
 
 # Records of both are read; those of 8 lack what has a default.
@@ -258,26 +259,6 @@ class Route(_Part, frozen=True):
     route: Literal["sweep", "matrix"]
     sweep_s: Seconds | None
     matrix_s: Seconds | None
-
-
-Kernel = Literal["dense", "chain"]
-CodeKind = Literal["compiled", "table", "torch", "loop"]
-
-
-class Evolved(_Part, frozen=True):
-    """What evolved a quantum system: that of pulses or control at the end of the training.
-
-    kernel: dense: the states of the whole system; chain: gates on its sites and pairs. method: the propagator or integrator.
-    code: compiled: machine code written for the levels of its sites; table: machine code that reads the system from a table;
-    torch: torch's operators; loop: torch's operators, one task after the other. states: the system's product states. steps: the
-    number in a segment (dense) or in the pulse (chain); None where each segment's norm decides, or no pulse was possible any more.
-    """
-
-    kernel: Kernel
-    method: str
-    code: CodeKind
-    states: Annotated[int, Meta(ge=2)]
-    steps: Natural | None
 
 
 class Trainability(_Part, frozen=True):

@@ -24,8 +24,8 @@ from torch import nn
 from ketscale import process
 from ketscale.errors import UserError, short
 from ketscale.grid import BACKENDS, ONE_MESSAGE, Run
-from ketscale.measure.spans import active
 from ketscale.parallel.world import World, as_real, require_gpu
+from ketscale.spans import active
 
 # Variables that say where ranks find one another.
 _PLACES = ("MASTER_ADDR", "MASTER_PORT", "GLOO_SOCKET_IFNAME", "NCCL_SOCKET_IFNAME")

@@ -12,7 +12,7 @@ from torch import nn
 from ketscale import process
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, Run
-from ketscale.measure.spans import active, span
+from ketscale.spans import active, span
 
 # Variables in which launchers say how many processes they have started. The last, SLURM's, counts only in a job.
 _SIZES = ("WORLD_SIZE", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")

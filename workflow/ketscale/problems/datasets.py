@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ketscale.config import Data, Metric, Settings, Task
-from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.config.simulators.circuits import CircuitSimulator
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,10 +66,10 @@ def build(settings: Settings, data: Data, device: torch.device) -> Supervised:
     import numpy as np
     import torch
 
-    from ketscale.engines.circuits.factory import build_simulator
     from ketscale.problems import models
     from ketscale.problems.classification import Classification
     from ketscale.problems.regression import Regression
+    from ketscale.simulators.factory import build_simulator
 
     dataset: Dataset = data.content
     simulator = None

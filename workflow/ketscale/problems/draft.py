@@ -11,12 +11,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from ketscale.config import Draft, Family, FileModel, Model, OwnCode, suggestion
+from ketscale.config import Draft, Family, FileModel, Model, OwnCode
 from ketscale.errors import UserError
 from ketscale.grid import layout
 from ketscale.measure import host
 from ketscale.problems import arrays
 from ketscale.problems.registry import FAMILIES, workload_of
+from ketscale.words import suggestion
 
 # Sizes of a first model. More than these take longer than a first look needs.
 FIRST = {"qubits": 4, "layers": 2}

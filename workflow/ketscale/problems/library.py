@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ketscale import strict_json
-from ketscale.config import FileModel, OwnCode, Settings, model_kinds, suggestion
+from ketscale.config import FileModel, OwnCode, Settings, model_kinds
 from ketscale.errors import UserError, damaged, short
 from ketscale.files import opened, require_regular
 from ketscale.grid import CODE, PREDICTIONS, RECORD
@@ -17,6 +17,7 @@ from ketscale.measure.record import is_of_another, vouching
 from ketscale.problems import models
 from ketscale.problems.registry import FAMILIES
 from ketscale.shapes import Shaped
+from ketscale.words import suggestion
 
 if TYPE_CHECKING:
     from torch import nn

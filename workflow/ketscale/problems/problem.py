@@ -12,10 +12,10 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import nn
 
+from ketscale.engines.evolved import Evolved
 from ketscale.engines.randomness import Step
 from ketscale.engines.vjp import VJP
 from ketscale.errors import UserError
-from ketscale.measure.form import Evolved
 from ketscale.private_torch import mapped
 from ketscale.problems.fitted import Samples
 from ketscale.problems.samplers import Sampler

@@ -8,9 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ketscale.config import Config, Families, Family, Workload, at, load, resolved, suggestion, workload_kinds
+from ketscale.config import Config, Families, Family, Workload, at, load, resolved, workload_kinds
 from ketscale.errors import UserError
 from ketscale.grid import AXES, CONSTRAINTS, SizeAxis
+from ketscale.words import suggestion
 
 # A family is the folder of this name beside this file; its specification.py defines FAMILY.
 NAMES = (

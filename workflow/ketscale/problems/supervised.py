@@ -15,10 +15,10 @@ from ketscale.engines.members import selected
 from ketscale.engines.randomness import Step, keyed
 from ketscale.engines.vjp import VJP, offered, vjp_of
 from ketscale.layers.dropout import name_dropouts
-from ketscale.measure.spans import span
 from ketscale.problems.fitted import Samples
 from ketscale.problems.problem import Problem
 from ketscale.problems.samplers import Shuffled
+from ketscale.spans import span
 
 # In place of a training step's number: every evaluation draws the same shots, so that epochs are compared alike.
 EVALUATION = -1

@@ -20,9 +20,9 @@ from ketscale.config import Metric, Protocol
 from ketscale.errors import UserError
 from ketscale.measure.clock import Clock
 from ketscale.measure.form import LOSSES_KEPT
-from ketscale.measure.spans import recording
 from ketscale.parallel.world import World, shard
 from ketscale.problems.problem import Problem
+from ketscale.spans import recording
 from ketscale.training import lbfgs, optimiser, parts
 from ketscale.training.flat import state_of
 from ketscale.training.history import History

@@ -11,11 +11,9 @@ import torch
 
 from ketscale.config import Settings
 from ketscale.config.block import SEEDS
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits import haar, trainability
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
-from ketscale.engines.circuits.factory import build_simulator
-from ketscale.engines.circuits.settings import CircuitSimulator
-from ketscale.engines.circuits.spanned import Request, noted
 from ketscale.engines.circuits.transforms import inputs_only
 from ketscale.engines.randomness import RandomStream, uniform
 from ketscale.errors import UserError
@@ -23,6 +21,8 @@ from ketscale.measure.clock import Clock
 from ketscale.parallel.world import World
 from ketscale.problems import models
 from ketscale.problems.problem import Problem, convert
+from ketscale.simulators.factory import build_simulator
+from ketscale.simulators.spanned import Request, noted
 from ketscale.training.history import History
 from ketscale.training.training import Training
 

@@ -16,8 +16,8 @@ from torch.overrides import TorchFunctionMode
 from ketscale.engines.randomness import DeviceStep, Step
 from ketscale.engines.recorded import Recording, recording
 from ketscale.engines.vjp import watchers
-from ketscale.measure.spans import active
 from ketscale.problems.problem import Problem
+from ketscale.spans import active
 from ketscale.training.direct import Direct
 from ketscale.training.flat import Flat
 

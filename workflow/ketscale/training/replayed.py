@@ -17,8 +17,8 @@ import torch
 from ketscale.engines.graphs import Refused, captured, release
 from ketscale.engines.randomness import DeviceStep, Step
 from ketscale.engines.vjp import watchers
-from ketscale.measure.spans import active
 from ketscale.problems.problem import Problem
+from ketscale.spans import active
 from ketscale.training.step_sums import StepSums
 
 _LOG = logging.getLogger("ketscale")

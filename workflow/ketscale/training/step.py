@@ -10,10 +10,10 @@ import torch
 from ketscale.config import Protocol
 from ketscale.engines.randomness import Step
 from ketscale.engines.vjp import VJP, offered
-from ketscale.measure.spans import span
 from ketscale.parallel.world import World, shard
 from ketscale.private_torch import pull_back
 from ketscale.problems.problem import Problem
+from ketscale.spans import span
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat

@@ -14,15 +14,12 @@ import torch
 from torch import nn
 from torch.optim.swa_utils import AveragedModel
 
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles
-from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.fused import Fused
-from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.registry import SIMULATORS as REGISTERED
-from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.wrapper import Looped
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
@@ -33,6 +30,9 @@ from ketscale.problems.sentences.settings import LikelihoodSimulator
 from ketscale.problems.sentences.transformer import SuperpositionTransformer, Transitions
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
+from ketscale.simulators.factory import named_simulator
+from ketscale.simulators.placement import Placed
+from ketscale.simulators.spanned import Spanned
 
 CPU = torch.device("cpu")
 

@@ -16,19 +16,19 @@ import torch
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
-from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, routes_taken, sweeps
 from ketscale.engines.circuits.fused.listing import Wanted
-from ketscale.engines.circuits.placement import Placed
-from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.compiled import library
 from ketscale.errors import UserError
 from ketscale.files import alone
+from ketscale.simulators.factory import build_simulator
+from ketscale.simulators.placement import Placed
+from ketscale.simulators.spanned import Spanned
 
 CPU = torch.device("cpu")
 REFERENCE: Simulator = build_simulator(

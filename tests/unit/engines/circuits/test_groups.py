@@ -10,15 +10,15 @@ import torch
 from torch.func import functional_call, stack_module_state, vmap
 
 from benchmarks import steps
+from ketscale import spans
 from ketscale.engines.circuits import fused
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
 from ketscale.engines.circuits.fused import Fused, cpu, gpu
-from ketscale.engines.circuits.placement import Placed
-from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.errors import UserError
-from ketscale.measure import spans
+from ketscale.simulators.placement import Placed
+from ketscale.simulators.spanned import Spanned
 from tests.pairs import sampled
 
 CPU = torch.device("cpu")

@@ -12,11 +12,11 @@ from torch.func import grad, hessian, jacfwd, jacrev, jvp, vmap
 
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz, vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.fused import Fused, looped, tangent_sweeps
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.errors import UserError
+from ketscale.simulators.factory import named_simulator
 from tests.unit.engines.circuits.test_simulators import random_circuit
 
 pytestmark = [

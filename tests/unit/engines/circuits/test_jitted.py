@@ -11,9 +11,9 @@ from torch.func import grad, jacfwd, vmap
 
 from ketscale.engines.circuits import jitted
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.jitted import Jitted
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.simulators.factory import named_simulator
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated"),

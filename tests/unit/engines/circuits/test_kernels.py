@@ -88,8 +88,8 @@ def drawn(rng: random.Random, kind: str, qubits: int, gates: int) -> Circuit:
 
 
 def words_of(rng: random.Random, qubits: int) -> tuple[str, ...]:
-    """Single words of any letters, and several that flip the same qubits, which are measured together."""
-    words = ["".join(rng.choices("IXYZ", k=qubits)) for _ in range(3)]
+    """Words of any letters, added several at a time if many, and some of the same flips, measured together."""
+    words = ["".join(rng.choices("IXYZ", k=qubits)) for _ in range(rng.choice([3, 16]))]
     flips = rng.choices([True, False], k=qubits)
     words += [
         "".join(rng.choice("XY" if flip else "IZ") for flip in flips) for _ in range(rng.choice([0, 8]))

@@ -12,15 +12,15 @@ import torch
 
 from ketscale import Circuit, Layer
 from ketscale.config import checked
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits.ansaetze import strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles, pauli_words
-from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused
-from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.shots import Shots, readouts
 from ketscale.engines.circuits.superposition import Superposition, superposed
 from ketscale.engines.randomness import keyed
 from ketscale.errors import UserError
+from ketscale.simulators.factory import build_simulator
 from tests.unit.engines.circuits.dense import dense_unitary, dense_word
 from tests.unit.engines.circuits.test_simulators import (
     random_circuit,

@@ -11,6 +11,7 @@ import torch
 from msgspec.structs import replace
 from scipy.stats import unitary_group
 
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import (
     GATES,
@@ -21,13 +22,12 @@ from ketscale.engines.circuits.circuit import (
     given,
     pauli_words,
 )
-from ketscale.engines.circuits.factory import build_simulator
-from ketscale.engines.circuits.placement import Placed
 from ketscale.engines.circuits.registry import SIMULATORS
-from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
-from ketscale.measure.spans import Recorder, recording
+from ketscale.simulators.factory import build_simulator
+from ketscale.simulators.placement import Placed
+from ketscale.spans import Recorder, recording
 from tests.unit.engines.circuits.dense import final_states, means
 
 CPU = torch.device("cpu")

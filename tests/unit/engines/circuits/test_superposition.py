@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz, strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
-from ketscale.engines.circuits.factory import build_simulator
 from ketscale.engines.circuits.fused import Fused, listing, sweeps
-from ketscale.engines.circuits.placement import Placed
-from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.circuits.spanned import Spanned
 from ketscale.engines.circuits.superposition import (
     Superposition,
     measured,
@@ -22,6 +19,9 @@ from ketscale.engines.circuits.superposition import (
 )
 from ketscale.engines.circuits.wrapper import Looped
 from ketscale.errors import UserError
+from ketscale.simulators.factory import build_simulator
+from ketscale.simulators.placement import Placed
+from ketscale.simulators.spanned import Spanned
 
 REFERENCE: Simulator = build_simulator(
     "default.qubit",

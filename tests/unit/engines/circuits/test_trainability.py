@@ -15,8 +15,8 @@ from ketscale.engines.circuits import haar
 from ketscale.engines.circuits import trainability as of
 from ketscale.engines.circuits.ansaetze import BY_NAME, product_ansatz, strongly_entangling_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
-from ketscale.engines.circuits.factory import named_simulator
 from ketscale.engines.circuits.transforms import inputs_only
+from ketscale.simulators.factory import named_simulator
 
 FUSED = named_simulator("fused")
 

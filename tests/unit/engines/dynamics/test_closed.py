@@ -12,8 +12,8 @@ from scipy.linalg import expm
 from ketscale.dynamics import System
 from ketscale.engines.dynamics import basis, plain
 from ketscale.engines.dynamics.generators import EXACT, Evolution
+from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.dynamics.propagators import Batched
-from ketscale.engines.dynamics.settings import Route
 from ketscale.engines.dynamics.tasks import Tasks
 
 Tensors = list[torch.Tensor]

@@ -13,11 +13,12 @@ import pytest
 import torch
 
 from ketscale.config import parse
+from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.dynamics import qubit
 from ketscale.engines.dynamics.generators import substeps
 from ketscale.engines.dynamics.literal import PublishedLoop
-from ketscale.engines.dynamics.propagators import Batched, Propagator, build_propagator, propagator
-from ketscale.engines.dynamics.settings import SIMULATORS, DynamicsSimulator
+from ketscale.engines.dynamics.methods import SIMULATORS
+from ketscale.engines.dynamics.propagators import Batched, Propagator, of_method, propagator
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import Tasks
 from ketscale.errors import UserError
@@ -295,7 +296,9 @@ def test_settings_make_propagators() -> None:
         ({**rk4, "route": "torch"}, Batched("rk4", 0.01, "torch", strict=False)),
         ({**rk4, "batching": "loop", "cache": True}, PublishedLoop("rk4", 0.01, cache=True, strict=False)),
     ):
-        assert build_propagator(parse(DynamicsSimulator, given, "simulators.mine")) == made
+        settings = parse(DynamicsSimulator, given, "simulators.mine")
+        assert settings.method is not None
+        assert of_method(settings.method, settings.content()) == made
 
 
 @pytest.mark.parametrize(

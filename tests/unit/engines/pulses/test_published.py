@@ -10,7 +10,7 @@ import pytest
 import scipy.linalg
 import torch
 
-from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.pulses import Lattice, integrator
 from tests.unit.engines.pulses.test_integrators import hermitian, normal
 

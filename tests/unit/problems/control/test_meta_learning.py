@@ -10,8 +10,8 @@ import torch
 from torch.func import functional_call
 
 from ketscale.engines.dynamics.literal import PublishedLoop
+from ketscale.engines.dynamics.methods import Creation
 from ketscale.engines.dynamics.propagators import Propagator, propagator
-from ketscale.engines.dynamics.settings import Creation
 from ketscale.problems.control.meta_learning import Inner, MetaLearning
 from ketscale.problems.control.policy import Policy, RobustPulse
 from ketscale.problems.control.problem import Drawn, Objective, Outputs

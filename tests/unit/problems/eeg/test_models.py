@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.nn.functional import gelu, silu, softplus
 
-from ketscale.engines.circuits.factory import build_simulator
-from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.layers.complex_weights import parameter_count
 from ketscale.problems.eeg.hydra import Hydra, HydraHybrid
 from ketscale.problems.eeg.mamba import Mamba, MambaHybrid, MambaHybridLite, MambaLite
 from ketscale.problems.eeg.state_space import ClassicalHydra, ClassicalMamba, linear_scan
+from ketscale.simulators.factory import build_simulator
 
 Array = NDArray[Any]
 QUANTUM: dict[str, Any] = {

@@ -11,7 +11,7 @@ import torch
 from msgspec import structs
 
 from ketscale.config import Simulator as SimulatorSettings
-from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.errors import UserError
 from ketscale.problems.sentences.likelihood import Likelihood
 from ketscale.problems.sentences.next_word import build_likelihood

@@ -21,10 +21,10 @@ from ketscale.analysis.kinds.kind import Figure, Kind
 from ketscale.analysis.kinds.speed import SPEED, Speed
 from ketscale.analysis.points import HOLLOW, Row, point, serial
 from ketscale.analysis.wording import capital, where
-from ketscale.config import Config, Families, SizeAxis, suggestion
+from ketscale.config import Config, Families, SizeAxis
 from ketscale.errors import UserError
 from ketscale.grid import Study, layout
-from ketscale.words import duration
+from ketscale.words import duration, suggestion
 
 __all__ = ["Figure", "Kind", "check", "kinds"]
 

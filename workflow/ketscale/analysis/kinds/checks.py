@@ -9,7 +9,7 @@ from typing import Any
 from ketscale.analysis.kinds.speed import one_by_one
 from ketscale.analysis.points import WORK, Point, axis_of, point_of, serial, workers
 from ketscale.config import STEP, Config
-from ketscale.engines.circuits.settings import CircuitSimulator
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.grid import LAYOUT, POINT, Run, Study
 
 Check = Callable[[Study, Config], Iterator[str]]

@@ -13,7 +13,7 @@ from ketscale.analysis.drawing.probes import MEASURES
 from ketscale.analysis.heavy import np, pd
 from ketscale.analysis.intervals import LEVEL
 from ketscale.analysis.points import Row, counted, size_axes, variants
-from ketscale.engines.circuits.settings import CIRCUIT_SIZES
+from ketscale.config.simulators.circuits import CIRCUIT_SIZES
 from ketscale.grid import POINT, Study
 
 UNIT = "times the squared gradient"

@@ -23,8 +23,8 @@ from ketscale.engines.dynamics.generators import Evolution, Generators
 from ketscale.engines.dynamics.plan import EvolutionPlan
 from ketscale.engines.dynamics.spectral import FinalKets
 from ketscale.engines.dynamics.tasks import as_array
-from ketscale.measure.spans import span
 from ketscale.private_torch import applied, forward_mode, transforms_active
+from ketscale.spans import span
 
 
 class Code(NamedTuple):

@@ -19,7 +19,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ketscale.engines.dynamics.settings import MOST_STEPS
+from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.errors import UserError
 
 # (row, column, value), in the order of rows and columns.

@@ -17,9 +17,9 @@ from ketscale.engines.dynamics.generators import Scheme, substeps
 from ketscale.engines.dynamics.propagators import Propagator, check_norms, check_step
 from ketscale.engines.dynamics.system import Operators, System
 from ketscale.engines.dynamics.tasks import Tasks, as_complex, check_tasks, check_values, usual_parameters
+from ketscale.engines.evolved import Evolved
 from ketscale.errors import UserError
-from ketscale.measure.form import Evolved
-from ketscale.measure.spans import span
+from ketscale.spans import span
 
 SMALLEST_TRACE = 1e-10
 

@@ -12,7 +12,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from ketscale.engines.dynamics.generators import Division, Evolution
-from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
+from ketscale.engines.dynamics.methods import MOST_EXACT_STEPS
 from ketscale.private_torch import transforms_active
 
 # Bytes of matrices that a backward pass keeps, of which it needs so many for each segment; of longer pulses it computes

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ketscale.engines.dynamics.generators import Generators
 from ketscale.engines.dynamics.kernels import BLOCK
-from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
+from ketscale.engines.dynamics.methods import MOST_EXACT_STEPS
 
 Integers = NDArray[np.int64]
 

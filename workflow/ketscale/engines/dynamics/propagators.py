@@ -4,28 +4,19 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import ModuleType
-from typing import Any, get_args
+from typing import Any, Protocol, get_args
 
 import torch
-from msgspec.structs import asdict
 from numpy.typing import ArrayLike
 
-from ketscale.config import suggestion
 from ketscale.engines import registered
 from ketscale.engines.dynamics import plain
 from ketscale.engines.dynamics.basis import is_written_out
 from ketscale.engines.dynamics.elements import by_elements
 from ketscale.engines.dynamics.generators import DEGREES, EXACT, Division, Evolution, Scheme, substeps
-from ketscale.engines.dynamics.settings import (
-    MOST_EXACT_STEPS,
-    SIMULATORS,
-    DynamicsMethod,
-    DynamicsSimulator,
-    Route,
-)
+from ketscale.engines.dynamics.methods import MOST_EXACT_STEPS, SIMULATORS, DynamicsMethod, Route
 from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import (
     Tasks,
@@ -38,16 +29,29 @@ from ketscale.engines.dynamics.tasks import (
     matrices,
     times,
 )
+from ketscale.engines.evolved import CodeKind, Evolved
 from ketscale.engines.operators import check_hermitian
 from ketscale.errors import UserError, is_positive
-from ketscale.measure.form import CodeKind, Evolved
 from ketscale.private_torch import transforms_active
 from ketscale.shapes import Complex, Float
+from ketscale.words import suggestion
 
-# What evolves to the end alone, or also gives the states at the ends of segments.
-_WHEN = ("evolve", "segment_ends")
 # A state whose norm has grown by this much more than it can, or shrunk, is the integrator's.
 GROWTH = 1.5
+
+
+class LinearEvolution(Protocol):
+    """What evolves coordinates: the modules `cpu`, by machine code, and `plain`, by torch's operators."""
+
+    def evolve(
+        self, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+    ) -> torch.Tensor:
+        """The final coordinates."""
+
+    def segment_ends(
+        self, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
+    ) -> torch.Tensor:
+        """The coordinates at the start and at the end of each segment."""
 
 
 class Propagator(ABC):
@@ -133,14 +137,14 @@ class Batched(Propagator):
 
         trajectory: at the start and at the end of each segment, (tasks, segments + 1, ...).
         """
-        return self._matrices(_WHEN[trajectory], system, tasks)
+        return self._matrices(system, tasks, trajectory)
 
     def expval(
         self, system: System, tasks: Tasks, observables: ArrayLike
     ) -> Float[torch.Tensor, "{len(tasks.controls)} {len(observables)}"]:
         """See `Propagator.expval`."""
         given = self.observables(system, tasks, observables)
-        return times(self._evolved("evolve", system, tasks), coordinates(given))
+        return times(self._evolved(system, tasks), coordinates(given))
 
     def columns(
         self, system: System, tasks: Tasks, trajectory: bool = False
@@ -152,21 +156,21 @@ class Batched(Propagator):
         Raises:
             UserError: as for `state`, or there are rates.
         """
-        return kets(self._evolved(_WHEN[trajectory], system, tasks, columns=True)).mT
+        return kets(self._evolved(system, tasks, trajectory, columns=True)).mT
 
-    def _matrices(self, what: str, system: System, tasks: Tasks) -> torch.Tensor:
+    def _matrices(self, system: System, tasks: Tasks, trajectory: bool) -> torch.Tensor:
         initial = tasks.initial
         # The coordinates of many levels are those of any operator.
         if initial is None or is_written_out(system.dimension):
-            return matrices(self._evolved(what, system, tasks))
+            return matrices(self._evolved(system, tasks, trajectory))
         check_tasks(system, tasks, self.strict)
         each = initial.expand(tasks.controls.shape[0], 1, *initial.shape) if initial.ndim == 2 else initial
         each = each[:, None] if each.ndim == 3 else each
         skew = (each - each.mH) / 2j
         # A Hermitian operator has a derivative by its other part too.
         if not (transforms_active() or skew.requires_grad or skew.count_nonzero()):
-            return matrices(self._evolved(what, system, tasks))
-        both = matrices(self._evolved(what, system, tasks._replace(initial=torch.cat([each, skew], 1))))
+            return matrices(self._evolved(system, tasks, trajectory))
+        both = matrices(self._evolved(system, tasks._replace(initial=torch.cat([each, skew], 1)), trajectory))
         hermitian, other = both.chunk(2, -3)
         made = hermitian + 1j * other
         return made if initial.ndim > 3 else made.squeeze(-3)
@@ -196,10 +200,12 @@ class Batched(Propagator):
             generators = system.unitary_generators if tasks.rates is None else system.generators
         return fixed, controls, initial, Evolution(generators, tau, self.division(tasks, controls.dtype))
 
-    def _evolved(self, what: str, system: System, tasks: Tasks, columns: bool = False) -> torch.Tensor:
+    def _evolved(
+        self, system: System, tasks: Tasks, trajectory: bool = False, columns: bool = False
+    ) -> torch.Tensor:
         given = self._linear(system, tasks, columns)
-        evolve: Callable[..., torch.Tensor] = getattr(self._module(*given), what)
-        evolved = evolve(*given)
+        chosen = self._module(*given)
+        evolved = (chosen.segment_ends if trajectory else chosen.evolve)(*given)
         if self.strict and not transforms_active():
             self._check(evolved.detach(), given, system.dimension, tasks)
         return evolved
@@ -237,7 +243,7 @@ class Batched(Propagator):
 
     def _module(
         self, fixed: torch.Tensor, controls: torch.Tensor, initial: torch.Tensor, evolution: Evolution
-    ) -> ModuleType:
+    ) -> LinearEvolution:
         of_operators = not initial.is_cpu or plain.is_faster(fixed, controls, initial, evolution)
         if self.route == "torch" or (self.route == "auto" and of_operators):
             return plain
@@ -286,7 +292,7 @@ def check_route(route: str) -> None:
 
 
 def propagator(name: str, dt: float | None = None, route: Route = "auto", strict: bool = True) -> Propagator:
-    """The propagator of a usual name (`settings.SIMULATORS`).
+    """The propagator of a usual name (`methods.SIMULATORS`).
 
     dt: step of an integrator, a time in the same unit as the tasks' duration. route: of those that evolve a whole batch at
         once, see `Batched`. strict: whether impossible values are refused, see `Propagator`.
@@ -300,17 +306,12 @@ def propagator(name: str, dt: float | None = None, route: Route = "auto", strict
     method = SIMULATORS[name]
     if not method.routes and route != "auto":
         raise UserError(f"route: the propagator {name} has none; leave it out")
-    settings = DynamicsSimulator(device=method.device, batching=method.batching, dt=dt, route=route)
-    return _built(method, settings, strict)
+    return of_method(method, {"dt": dt, "route": route}, strict)
 
 
-def build_propagator(settings: DynamicsSimulator) -> Propagator:
-    """The propagator of settings that have been checked, for training: see `Propagator` on impossible values."""
-    assert settings.method is not None  # checked
-    return _built(settings.method, settings, strict=False)
-
-
-def _built(method: DynamicsMethod, settings: DynamicsSimulator, strict: bool) -> Propagator:
-    known = {**asdict(settings), "scheme": settings.device, "strict": strict}
-    made: Propagator = registered.build(method.implementation, known)
+def of_method(method: DynamicsMethod, settings: Mapping[str, Any], strict: bool = False) -> Propagator:
+    """The propagator of a method, with those of the settings that it takes; for training it is not strict."""
+    made: Propagator = registered.build(
+        method.implementation, {**settings, "scheme": method.device, "strict": strict}
+    )
     return made

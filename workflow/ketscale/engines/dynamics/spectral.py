@@ -13,8 +13,8 @@ import torch
 
 from ketscale.engines.derivatives import ByOperators, one_gradient
 from ketscale.engines.dynamics.generators import EXACT, Evolution, Generators
+from ketscale.engines.dynamics.methods import MOST_EXACT_STEPS
 from ketscale.engines.dynamics.plain import KEPT_BYTES, LEAST_DENSE, times
-from ketscale.engines.dynamics.settings import MOST_EXACT_STEPS
 from ketscale.private_torch import transforms_active
 
 # Few levels: from so many radians on, as one and 64 pulses of 2 to 7 levels took less time then (one core of a Xeon).

@@ -18,7 +18,7 @@ from ketscale.engines.dynamics.system import System
 from ketscale.engines.operators import Term, check_pairs
 from ketscale.engines.pulses.circuits import TWO_PI, Circuits, Fluxoniums, Levels, Transmons, spread
 from ketscale.engines.pulses.lattice import Chain, Lattice
-from ketscale.engines.pulses.settings import (
+from ketscale.engines.pulses.published import (
     CHAIN,
     CHAIN_COUPLINGS,
     CHARGING,

@@ -21,14 +21,14 @@ from typing import ClassVar, NamedTuple
 import torch
 
 from ketscale.engines.derivatives import ByOperators, paired
+from ketscale.engines.evolved import Kernel
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.plain import GateSequence, unitary
 from ketscale.engines.pulses.schemes import MagnusScheme
 from ketscale.errors import UserError
-from ketscale.measure.form import Kernel
-from ketscale.measure.spans import span
 from ketscale.private_torch import applied, transforms_active
+from ketscale.spans import span
 
 # Product states of a lattice whose steps are matrices for second derivatives: 200 steps of that size take some GiB.
 MOST_PLAIN = 256

@@ -20,7 +20,7 @@ from ketscale.engines.dynamics.system import System
 from ketscale.engines.dynamics.tasks import as_complex
 from ketscale.engines.pulses.eigenstates import eigenstates, eigensystem
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.settings import MOST_DRESSED
+from ketscale.engines.pulses.published import MOST_DRESSED
 from ketscale.engines.pulses.virtual_z import largest_overlap
 from ketscale.errors import UserError
 from ketscale.private_torch import is_mapped

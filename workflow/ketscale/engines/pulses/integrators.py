@@ -9,18 +9,18 @@ from typing import get_args
 
 import torch
 
-from ketscale.config import suggestion
 from ketscale.engines import registered
-from ketscale.engines.dynamics.settings import MOST_STEPS, Route
+from ketscale.engines.dynamics.methods import MOST_STEPS, Route
+from ketscale.engines.evolved import CodeKind, Evolved
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.drives import Pulses
 from ketscale.engines.pulses.evolution import SteppingMethod, evolve_columns
 from ketscale.engines.pulses.lattice import Lattice
 from ketscale.engines.pulses.schemes import REPLACED, SIMULATORS
 from ketscale.errors import UserError
-from ketscale.measure.form import CodeKind, Evolved
 from ketscale.private_torch import is_mapped
 from ketscale.shapes import Complex128, Float, Float64
+from ketscale.words import suggestion
 
 # A pulse that is longer than its steps by so little, relative to them, needs no further one.
 ROUNDING = 1e-9

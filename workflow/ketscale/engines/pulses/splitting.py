@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 import torch
 
-from ketscale.engines.dynamics.settings import Route
+from ketscale.engines.dynamics.methods import Route
 from ketscale.engines.pulses import plain
 from ketscale.engines.pulses.evolution import SteppingMethod
 from ketscale.engines.pulses.lattice import Lattice

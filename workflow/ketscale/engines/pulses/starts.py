@@ -13,7 +13,7 @@ from ketscale.engines.pulses.devices import Device
 from ketscale.engines.pulses.drives import Cosine, Pulses
 from ketscale.engines.pulses.frame import Frame, dressed_frame
 from ketscale.engines.pulses.lattice import Lattice
-from ketscale.engines.pulses.settings import CROSS_RESONANCE, ONE_QUBIT
+from ketscale.engines.pulses.published import CROSS_RESONANCE, ONE_QUBIT
 from ketscale.errors import UserError
 
 # How far the published start of a gate rotates each qubit, in turns.

@@ -10,11 +10,12 @@ from typing import Annotated, Any
 
 from msgspec import Meta
 
-from ketscale.config import Block, load, parse, suggestion
+from ketscale.config import Block, load, parse
 from ketscale.config.block import Text
 from ketscale.errors import UserError
 from ketscale.grid import BACKENDS, POINT, Run
 from ketscale.jobs import driver
+from ketscale.words import suggestion
 
 # The site file of this folder, or the one that KETSCALE_SITE names (set by the workflow if this folder has none).
 PATH = Path(os.environ.get("KETSCALE_SITE") or "profiles/slurm/site.yaml")

@@ -18,12 +18,12 @@ import torch
 
 from ketscale.engines.members import together
 from ketscale.engines.randomness import Step
-from ketscale.measure.spans import span
 from ketscale.problems.control.policy import Layers, Network, Update, linear
 from ketscale.problems.control.problem import ControlProblem, Drawn, Objective, Outputs
 from ketscale.problems.control.settings import SHOWN, Adaptation
 from ketscale.problems.control.workloads import Rates
 from ketscale.problems.samplers import Sampler, Shuffled, Stream
+from ketscale.spans import span
 
 # The losses (n,) of tasks' controls (n, segments, controls); each depends on its own task alone.
 Losses = Callable[[torch.Tensor], torch.Tensor]

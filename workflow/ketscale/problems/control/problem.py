@@ -22,16 +22,16 @@ from ketscale.dynamics.evolution import resolution_error
 from ketscale.dynamics.fidelities import FORMS
 from ketscale.engines import randomness
 from ketscale.engines.dynamics.basis import hermitian_basis
+from ketscale.engines.dynamics.methods import Creation
 from ketscale.engines.dynamics.propagators import Propagator, propagator
-from ketscale.engines.dynamics.settings import Creation
 from ketscale.engines.dynamics.tasks import Tasks, as_complex
+from ketscale.engines.evolved import Evolved
 from ketscale.engines.gates import as_rows, gate
 from ketscale.errors import UserError
-from ketscale.measure.form import Evolved
-from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.control.settings import DEVIATIONS, SHOWN
 from ketscale.problems.control.workloads import ControlWorkload, Rates
 from ketscale.problems.problem import Problem
+from ketscale.spans import span, with_backward_span
 
 # FRESH draws the training tasks of a step; FIXED draws fixed sets, which belong to the workload.
 FRESH = randomness.RandomStream("control.fresh")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from ketscale.config import Data, Family, Settings, SizeAxis, checked
-from ketscale.engines.circuits.settings import CIRCUIT_SIZES
-from ketscale.engines.dynamics.settings import DynamicsSimulator
+from ketscale.config.simulators.circuits import CIRCUIT_SIZES
+from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.problems.control.settings import METRICS, GrapeSettings, PolicySettings, RobustSettings
 from ketscale.problems.control.workloads import (
     ControlWorkload,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def build(settings: Settings, data: Data, device: torch.device) -> Problem:
     """The control problem of a run, whose model and propagator are those of its settings."""
-    from ketscale.engines.dynamics.propagators import build_propagator
+    from ketscale.engines.dynamics.propagators import of_method
     from ketscale.problems import models
     from ketscale.problems.control.grape import Grape, TaskPulses
     from ketscale.problems.control.meta_learning import Inner, MetaLearning
@@ -35,8 +35,9 @@ def build(settings: Settings, data: Data, device: torch.device) -> Problem:
 
     workload, model, simulator = settings.workload, settings.model, settings.simulator
     assert isinstance(workload, ControlWorkload) and isinstance(simulator, DynamicsSimulator)
-    propagator = build_propagator(checked(simulator, f"simulators.{settings.run.simulator}"))
-    objective = Objective(workload, propagator, simulator.creation)
+    chosen = checked(simulator, f"simulators.{settings.run.simulator}")
+    assert chosen.method is not None  # as checked
+    objective = Objective(workload, of_method(chosen.method, chosen.content()), chosen.creation)
     arguments: dict[str, Any] = {
         "controls": len(objective.system.controls),
         "amplitude": workload.amplitude,

@@ -16,8 +16,9 @@ from msgspec import Meta
 from msgspec.structs import fields
 
 from ketscale.config import Positive, Seed, Settings, Workload
+from ketscale.config.simulators.dynamics import DynamicsSimulator
 from ketscale.engines import quantities
-from ketscale.engines.dynamics.settings import MOST_STEPS, DynamicsSimulator, Form
+from ketscale.engines.dynamics.methods import MOST_STEPS, Form
 from ketscale.engines.gates import Gate, State, faults_of_numbers, qubits_of
 from ketscale.engines.quantities import AngularFrequency, Detuning, Lifetime, Time
 

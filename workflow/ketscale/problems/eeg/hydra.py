@@ -13,7 +13,6 @@ from torch import nn
 
 from ketscale.engines.circuits.ansaetze import qlcu_ansatz
 from ketscale.engines.circuits.circuit import Angles, Circuit, pauli_words
-from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.circuits.superposition import Superposition, measured, superposed
 from ketscale.layers.complex_weights import ComplexWeights
@@ -27,6 +26,7 @@ from ketscale.problems.eeg.per_step import (
     OverTime,
     SoftmaxSum,
 )
+from ketscale.simulators.factory import resolve_simulator
 
 # The published code's value of 2 pi.
 PUBLISHED_TURN = 2 * 3.14159

@@ -13,7 +13,6 @@ import torch
 from torch import nn
 
 from ketscale.engines.circuits.circuit import Angles, pauli_words
-from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.layers.dropout import SampleDropout
 from ketscale.problems.eeg.circuits import amplitude_circuits, angle_circuits
@@ -28,6 +27,7 @@ from ketscale.problems.eeg.per_step import (
     SoftmaxSum,
 )
 from ketscale.problems.shapes import check_inputs
+from ketscale.simulators.factory import resolve_simulator
 
 
 def _weights(count: int) -> nn.Parameter:

@@ -7,7 +7,7 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from ketscale.config import Family, FileModel, Model, lazily
-from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
+from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.datasets import CLASSIFICATION, build
 from ketscale.problems.eeg.workloads import Eegmmidb, EegSynthetic, OwnSeries
 

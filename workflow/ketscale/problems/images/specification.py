@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ketscale.config import Family, FileModel, lazily
-from ketscale.engines.circuits.settings import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
+from ketscale.config.simulators.circuits import CIRCUIT_SIZES, TINY_SIMULATORS, CircuitSimulator
 from ketscale.problems.datasets import CLASSIFICATION, build
 from ketscale.problems.images.workloads import Arrays, Digits, Idx, ImageFolder, Mnist
 from ketscale.problems.vectors.settings import MODELS

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from ketscale.engines.dynamics.settings import MOST_STEPS
+from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.engines.pulses import Lattice, Pulses, evolve, integrator
 from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.integrators import step_count

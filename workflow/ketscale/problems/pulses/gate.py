@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch.func import functional_call
 
+from ketscale.config.simulators.pulses import PulseSimulator
+from ketscale.engines.evolved import Evolved
 from ketscale.engines.gates import as_rows, gate
 from ketscale.engines.pulses import (
     Bounds,
@@ -23,17 +25,15 @@ from ketscale.engines.pulses import (
 )
 from ketscale.engines.pulses.frame import Frame
 from ketscale.engines.pulses.integrators import evolution, step_count
-from ketscale.engines.pulses.settings import PulseSimulator
 from ketscale.engines.randomness import Step
 from ketscale.errors import UserError
-from ketscale.measure.form import Evolved
-from ketscale.measure.spans import span, with_backward_span
 from ketscale.problems.problem import Problem
 from ketscale.problems.pulses.curves import deviations, trained_curves
 from ketscale.problems.pulses.metrics import DEVIATIONS
 from ketscale.problems.pulses.shapes import PulseModel
 from ketscale.problems.pulses.workloads import PulseWorkload
 from ketscale.problems.samplers import All
+from ketscale.spans import span, with_backward_span
 
 # Buffers with the lattice and the frame that training begins with.
 BEGIN = ("energies", "couplings", "drives", "states", "rates")

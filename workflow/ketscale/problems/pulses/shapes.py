@@ -25,7 +25,7 @@ from ketscale.engines.pulses import (
     segmented,
     together,
 )
-from ketscale.engines.pulses.settings import ONE_QUBIT
+from ketscale.engines.pulses.published import ONE_QUBIT
 from ketscale.engines.pulses.starts import HADAMARD_TURN, X_TURN
 
 START = randomness.RandomStream("pulses.start")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 from msgspec import Meta
 
 from ketscale.config import Curves, Data, Family, Model, Settings, SizeAxis
-from ketscale.engines.circuits.settings import CIRCUIT_SIZES
-from ketscale.engines.pulses.settings import PulseSimulator
+from ketscale.config.simulators.circuits import CIRCUIT_SIZES
+from ketscale.config.simulators.pulses import PulseSimulator
 from ketscale.problems.pulses.metrics import METRICS
 from ketscale.problems.pulses.workloads import (
     FluxoniumChain,

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from msgspec import Meta
 
 from ketscale.config import Seed, Settings, Workload
-from ketscale.engines.dynamics.settings import MOST_STEPS
+from ketscale.config.simulators.pulses import PulseSimulator
+from ketscale.engines.dynamics.methods import MOST_STEPS
 from ketscale.engines.gates import Gate, State, faults_of_numbers, qubits_of
-from ketscale.engines.pulses.settings import (
+from ketscale.engines.pulses.published import (
     CHAIN,
     CHAIN_COUPLINGS,
     CHARGING,
@@ -26,7 +27,6 @@ from ketscale.engines.pulses.settings import (
     SEED,
     SPREAD,
     TRANSMON_COUPLING,
-    PulseSimulator,
 )
 from ketscale.engines.quantities import AngularFrequency, Bandwidth, Coupling, Energy, Slope, Time
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ketscale.config import Draft, suggestion
+from ketscale.config import Draft
 from ketscale.errors import UserError, short
 from ketscale.files import opened, read_bytes
 from ketscale.optional import needed_for
@@ -22,7 +22,7 @@ from ketscale.problems.datasets import REGRESSION
 from ketscale.problems.labels import check_apart
 from ketscale.problems.rows.workloads import RowsWorkload
 from ketscale.problems.vectors.vectors import Vectors
-from ketscale.words import counted
+from ketscale.words import counted, suggestion
 
 if TYPE_CHECKING:
     import pandas as pd

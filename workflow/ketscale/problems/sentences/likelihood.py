@@ -18,7 +18,6 @@ from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import together
-from ketscale.measure.spans import active, span, with_backward_span
 from ketscale.problems.sentences.transformer import (
     PAIR,
     TINY,
@@ -27,6 +26,7 @@ from ketscale.problems.sentences.transformer import (
     whole_circuit,
     whole_unitary,
 )
+from ketscale.spans import active, span, with_backward_span
 
 
 class Likelihood(nn.Module, ABC):

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 from ketscale.config import Data, Family, Metric, Model, Settings, lazily
-from ketscale.engines.circuits.settings import CIRCUIT_SIZES, CircuitSimulator
+from ketscale.config.simulators.circuits import CIRCUIT_SIZES, CircuitSimulator
 from ketscale.problems.sentences.settings import LikelihoodSimulator, SentencesWorkload
 
 if TYPE_CHECKING:

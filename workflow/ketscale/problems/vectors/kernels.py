@@ -15,13 +15,13 @@ from torch.nn.functional import one_hot
 
 from ketscale.engines.circuits.ansaetze import iqp_ansatz
 from ketscale.engines.circuits.circuit import Angles
-from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.errors import UserError
 from ketscale.optional import needed_for
 from ketscale.problems.fitted import Fitted, Samples
 from ketscale.problems.shapes import check_inputs
 from ketscale.shapes import Float
+from ketscale.simulators.factory import resolve_simulator
 
 # Here, so that it is no part of the time of a fit.
 with needed_for("a support vector machine", "estimators"):

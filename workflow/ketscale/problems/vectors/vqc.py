@@ -8,13 +8,13 @@ from torch import nn
 from ketscale.engines.circuits import simulator
 from ketscale.engines.circuits.ansaetze import BY_NAME
 from ketscale.engines.circuits.circuit import Angles, pauli_words
-from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
 from ketscale.engines.compiled.rows import copy
 from ketscale.engines.vjp import VJP, Slots, offered, vjp_of
 from ketscale.layers.dense import Dense
 from ketscale.layers.dropout import SampleDropout
 from ketscale.problems.shapes import check_inputs
+from ketscale.simulators.factory import resolve_simulator
 
 
 def head(inputs: int, outputs: int, dropout: float) -> Dense:

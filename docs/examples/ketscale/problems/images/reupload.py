@@ -4,8 +4,8 @@ import torch
 from torch import nn
 
 from ketscale.engines.circuits.circuit import Angles, Circuit, Column, Gate, pauli_words
-from ketscale.engines.circuits.factory import resolve_simulator
 from ketscale.engines.circuits.simulator import Simulator
+from ketscale.simulators.factory import resolve_simulator
 
 
 def ansatz(qubits: int, layers: int) -> Circuit:

@@ -61,7 +61,9 @@ KIND, MOVE, PIVOT, WITHIN, BASE, FLIP, SIGNS, NEGATIVE, INDEX, COLUMN, SIZE, NEX
 # rotations of PAIRS are done together as one of kind TWO, with a flag for each that is ODD, and one more if some exchange
 # LANES; their PIVOTs are those of both flips, ascending. Two that exchange no vectors are LOCAL, with flags for ODD. Words
 # of one flip are done together too: the row of kind WORDS, and ODD, has their flip and number.
-ODD, LANES, PAIRS, DIAGONAL, WORDS, LOCAL, TWO = 1, 2, 4, 8, 10, 12, 16
+ODD, LANES, PAIRS, DIAGONAL, WORDS, LOCAL, TWO, SEVERAL = 1, 2, 4, 8, 10, 12, 16, 24
+# So many words of PAIRS are a row of kind SEVERAL, and ODD: a psi and an adjoint of 8 qubits are larger than the first cache.
+WORDS_AT_ONCE = 4
 # The fields of a pass: its steps, the dimensions of its blocks, where their pivots and offsets are listed, and the number of
 # blocks. Of a move: how many basis states it multiplies, 0, how many pairs it exchanges; where these are listed, and where
 # the factors are.
@@ -635,6 +637,7 @@ def _steps(
     if not tile.halves and not turns:
         for odd in range(1 if tile.real else 2):
             cases[WORDS + odd] = partial(_words, tile, row, base, size, body, blocks, bool(odd))
+            cases[SEVERAL + odd] = partial(_several, tile, row, base, size, body, blocks, bool(odd))
     if not tile.halves and turns:
         if not tile.real:
             cases[DIAGONAL] = partial(_multiply, tile, row, base, size, offsets, body, blocks)
@@ -700,6 +703,34 @@ def _words(
         psi, adjoint = blocks
         with k.loop(size) as q:
             adjoint[q] = fma(_image(psi[q ^ move], odd, flip), field[q], adjoint[q])
+
+
+def _several(
+    tile: Tile, row: Buffer, base: Number, size: Number, body: Body, blocks: list[Buffer], odd: bool
+) -> None:
+    """Words of several flips: all are added at once, and measured one after the other."""
+    k, args, following = tile.k, tile.args, row[NEXT]
+    if body is _measure:
+        with k.loop(WORDS_AT_ONCE) as member:
+            number = following + member
+            _alone(tile, args.steps[number], number, PAIRS + odd, base, size, body, blocks)
+        return
+    psi, adjoint = blocks
+    words = []
+    for at, signed in enumerate([*tile.two_sines, *tile.two_signs]):
+        own = args.steps[following + at]
+        signs = tile.lane_signs.part((own[SIGNS], 0), 1, element="vector")[0]
+        negative, weight = own[NEGATIVE] ^ _parity(base & own[BASE]), tile.words[own[INDEX]] * signs
+        signed[negative], signed[negative ^ 1] = weight, -weight
+        words.append((signed, own[MOVE], own[WITHIN]))
+    with k.loop(size >> 1) as i:
+        q = i << 1
+        made = [adjoint[q], adjoint[q + 1]]
+        for signed, move, within in words:
+            p, sign = q ^ move, _parity(q & within)
+            for at, (place, which) in enumerate([(p, sign), (p ^ 1, sign ^ (within & 1))]):
+                made[at] = fma(_image(psi[place], odd, None), signed[which], made[at])
+        adjoint[q], adjoint[q + 1] = made
 
 
 def _walsh(k: FunctionCode, field: Buffer, size: Number) -> None:

@@ -30,9 +30,12 @@ from ketscale.engines.circuits.fused.kernels import (
     ODD,
     PAIRS,
     PIVOT,
+    SEVERAL,
     SIZE,
+    STEP_FIELDS,
     TWO,
     WORDS,
+    WORDS_AT_ONCE,
     parity,
 )
 from ketscale.engines.circuits.fused.mixing import orbits_of
@@ -483,7 +486,22 @@ class _Table:
                     self._step(mask, 0, odd, 0, len(members), 0.0)
                     group = _with(self.steps[-1], KIND, WORDS + odd)
                     self.steps[-1] = self._followed(group, members, [0.0] * len(members))
+            if fewest is not None:
+                self._join_words(begin)
             self.passes[-1] = _with(self.passes[-1], COUNT, len(self.steps) - begin)
+
+    def _join_words(self, begin: int) -> None:
+        """Have words that exchange vectors, and no lanes, done together, several of one kind at a time."""
+        rows = self.steps[begin:]
+        for kind in (PAIRS, PAIRS + ODD):
+            alike = [row for row in rows if row[KIND] == kind]
+            rows = [row for row in rows if row[KIND] != kind]
+            while len(alike) >= WORDS_AT_ONCE:
+                members, alike = alike[:WORDS_AT_ONCE], alike[WORDS_AT_ONCE:]
+                group = _with((0,) * STEP_FIELDS, KIND, SEVERAL + kind - PAIRS)
+                rows.append(self._followed(group, members, [0.0] * len(members)))
+            rows += alike
+        self.steps[begin:], self.factors[begin:] = rows, [0.0] * len(rows)
 
     def _step(
         self,

@@ -10,9 +10,9 @@ import torch
 from torch.func import functional_call, grad, vmap
 
 from ketscale import Circuit, Layer
-from ketscale.engines.circuits import operators
 from ketscale.engines.circuits.circuit import Angles
-from ketscale.engines.circuits.factory import named_simulator
+from ketscale.simulators import operators
+from ketscale.simulators.factory import named_simulator
 
 CIRCUIT = (
     Circuit(2).ry(0, "x0").rx(1, 0.1 + 0.2).rot(0, "w0", "w1", "x1").unitary(np.diag([1, 1j]), 1).cnot(0, 1)

@@ -5,10 +5,10 @@ import time
 import pytest
 import torch
 
+from ketscale import spans
 from ketscale.engines.circuits.ansaetze import vqc_ansatz
 from ketscale.engines.circuits.circuit import Angles, pauli_words
-from ketscale.engines.circuits.factory import named_simulator
-from ketscale.measure import spans
+from ketscale.simulators.factory import named_simulator
 
 
 def recorder():

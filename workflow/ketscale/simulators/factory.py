@@ -9,9 +9,9 @@ import difflib
 from typing import TYPE_CHECKING
 
 from ketscale.config import checked
+from ketscale.config.simulators.circuits import CircuitSimulator
 from ketscale.engines import registered
 from ketscale.engines.circuits.registry import SIMULATORS
-from ketscale.engines.circuits.settings import CircuitSimulator
 from ketscale.errors import UserError
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def build_simulator(name: str, settings: CircuitSimulator, device: torch.device)
     target = _target(name, settings, device)
     if target == device:
         return simulator
-    from ketscale.engines.circuits.placement import Placed
+    from ketscale.simulators.placement import Placed
 
     return Placed(simulator, target)
 
@@ -48,7 +48,7 @@ def named_simulator(name: str) -> Simulator:
         raise UserError(f"unknown simulator {name!r}: choose one of {', '.join(SIMULATORS)}{meant}")
     import torch
 
-    from ketscale.engines.circuits.placement import Placed
+    from ketscale.simulators.placement import Placed
 
     simulator = _built(CircuitSimulator.usual(name))
     processor = SIMULATORS[name].processor
@@ -91,7 +91,7 @@ def _target(name: str, settings: CircuitSimulator, device: torch.device) -> torc
 
 def _built(settings: CircuitSimulator) -> Simulator:
     """The simulator of these settings, with its time recorded."""
-    from ketscale.engines.circuits.spanned import Spanned
+    from ketscale.simulators.spanned import Spanned
 
     assert settings.method is not None  # as checked
     built = registered.build(settings.method.implementation, settings.content())

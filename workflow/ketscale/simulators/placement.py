@@ -7,7 +7,7 @@ import torch
 from ketscale.engines.circuits.circuit import Angles
 from ketscale.engines.circuits.simulator import Simulator, stacks
 from ketscale.engines.circuits.wrapper import Evaluate, Wrapper
-from ketscale.measure.spans import span, with_backward_span
+from ketscale.spans import span, with_backward_span
 
 
 class Placed(Wrapper):

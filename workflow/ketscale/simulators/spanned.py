@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import torch
 
-from ketscale.engines.circuits import operators
 from ketscale.engines.circuits.circuit import Angles, Circuit
 from ketscale.engines.circuits.simulator import CircuitPullBack, Simulator, stacks, vjp
 from ketscale.engines.circuits.superposition import Superposition
 from ketscale.engines.circuits.wrapper import Evaluate, Wrapper
-from ketscale.measure.spans import active, span, with_backward_span
+from ketscale.simulators import operators
+from ketscale.spans import active, span, with_backward_span
 
 if TYPE_CHECKING:
-    from ketscale.engines.circuits.settings import CircuitSimulator
+    from ketscale.config.simulators.circuits import CircuitSimulator
 
 
 class Request(NamedTuple):

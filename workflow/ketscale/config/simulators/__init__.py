@@ -1,0 +1,1 @@
+"""The settings of simulators: of circuits, dynamics and pulses."""
