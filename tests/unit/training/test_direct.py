@@ -9,7 +9,7 @@ from ketscale.parallel.single import Single
 from ketscale.problems.classification import Classification
 from ketscale.problems.vectors.mlp import MLP
 from ketscale.problems.vectors.vqc import VQC
-from ketscale.training import direct, repeated
+from ketscale.training import direct
 from ketscale.training.stack import Stack, share
 from ketscale.training.step import Stepper
 from tests.toys import protocol_of, run_at
@@ -55,25 +55,13 @@ def batches(count, samples):
 
 def refused(monkeypatch):
     """No step is offered without autograd."""
-    unrepeated(monkeypatch)
     monkeypatch.setattr(direct.Direct, "sums", lambda self, indices, step: None)
-
-
-def unrepeated(monkeypatch):
-    """Every step is computed from the start."""
-    monkeypatch.setattr(repeated.Repeated, "sums", lambda self, indices, step, pull: None)
 
 
 @pytest.fixture
 def counted(monkeypatch):
-    """The number of samples of each step that was taken without autograd, by recorded calls too."""
-    taken, own, again = [], direct.Direct.sums, repeated._Recorded.sums
-
-    def recorded(self, indices, step):
-        taken.append(indices.shape[-1])
-        return again(self, indices, step)
-
-    monkeypatch.setattr(repeated._Recorded, "sums", recorded)
+    """The number of samples of each step that was taken without autograd."""
+    taken, own = [], direct.Direct.sums
 
     def sums(self, indices, step):
         found = own(self, indices, step)
@@ -145,63 +133,12 @@ def test_members_of_a_stack_have_their_own_numbers(model, dtype, tolerance, coun
     assert len(counted) == 5 + 2 * 3 + 3 * 2 and set(counted) == {8}
 
 
-def test_the_last_member_of_a_stack_has_the_bits_of_a_run_alone(counted, recordings):
+def test_the_last_member_of_a_stack_has_the_bits_of_a_run_alone(counted):
     together, chosen = left(stack("vqc", 2), [1]), batches(4, 8)
     alone = Stepper(posed("vqc", 1).train(), WORLD, protocol(1))
     for number, batch in enumerate(chosen):
         assert torch.equal(together.take([batch], number)[0].sums, alone.take(batch, number).sums)
-    assert counted == [8] * 8 and recordings == [True, True]
-
-
-@pytest.fixture
-def recordings(monkeypatch):
-    """Whether what was recorded is made again, of each recording."""
-    found, own = [], repeated._Recorded.record
-
-    def record(self, *arguments):
-        sums = own(self, *arguments)
-        found.append(self.calls.whole)
-        return sums
-
-    monkeypatch.setattr(repeated._Recorded, "record", record)
-    return found
-
-
-@pytest.mark.parametrize("model, dtype", [("vqc", torch.float64), ("mlp", torch.float32)])
-def test_recorded_calls_have_the_bits_of_a_step(model, dtype, recordings, monkeypatch):
-    """With other samples, masks and weights in each step, and a batch of another size between."""
-    chosen = batches(9, 8)
-    chosen[5] = chosen[5][:3]
-    mine = steps(stepper(posed(model, dtype=dtype)), chosen)
-    assert recordings == [True]
-    unrepeated(monkeypatch)
-    theirs = steps(stepper(posed(model, dtype=dtype)), chosen)
-    assert all(map(torch.equal, (*mine[0], mine[1]), (*theirs[0], theirs[1])))
-    assert len({float(each) for each in mine[0]}) == 9
-
-
-@pytest.mark.parametrize("model", ["vqc", "mlp"])
-def test_recorded_calls_of_a_stack_have_its_bits(model, recordings, monkeypatch):
-    """A member leaves the stack, which is evaluated between the steps."""
-
-    def losses():
-        together, found = stack(model, 3, torch.float32), []
-        members = [0, 1, 2]
-        for number in range(12):
-            if number == 6:
-                members = [0, 2]
-                together = left(together, members)
-            own = [chosen[number * 3 + member] for member in members]
-            found += [figures.sums for figures in together.take(own, number)]
-            if number % 4 == 3:
-                found += together.outputs("validation", SAMPLES)
-        return found
-
-    chosen = batches(3 * 12, 8)
-    mine = losses()
-    assert recordings == [True, True]
-    unrepeated(monkeypatch)
-    assert all(map(torch.equal, mine, losses()))
+    assert counted == [8] * 8
 
 
 def doubled(module, given, made):
@@ -225,7 +162,7 @@ def another_forward(problem):
     problem.model.__class__ = type("Changed", (VQC,), {"vjp": VQC.vjp, "forward": Shifted.forward})
 
 
-# Each makes the model another one: some may come after a recording, some may not be known to a vjp, some are both.
+# Each makes the model another one: some between steps, some beyond what a vjp knows, some are both.
 BOTH = {
     "inner hook": lambda problem: problem.model.head[3].register_forward_hook(doubled),
     "exchanged": lambda problem: problem.model.head.__setitem__(1, nn.GELU()),
@@ -252,40 +189,23 @@ UNKNOWN = {
 
 
 @pytest.mark.parametrize("change", LATER)
-def test_what_changes_after_a_recording_counts(change, recordings, monkeypatch):
-    def losses():
+def test_what_changes_between_steps_counts_as_with_autograd(change, counted, monkeypatch):
+    """And it counts: the losses differ from those of a model that stays as it is."""
+
+    def losses(change=None):
         problem = posed()
         taking = stepper(problem)
-        sums = [taking.take(batch, number).sums for number, batch in enumerate(chosen[:5])]
-        LATER[change](problem)
-        return sums + [taking.take(batch, number).sums for number, batch in enumerate(chosen[5:], 5)]
+        sums = [taking.take(batch, number).sums for number, batch in enumerate(chosen[:3])]
+        if change is not None:
+            LATER[change](problem)
+        return sums + [taking.take(batch, number).sums for number, batch in enumerate(chosen[3:], 3)]
 
-    chosen = batches(7, 8)
-    mine = losses()
-    assert recordings[0]
-    unrepeated(monkeypatch)
-    assert all(map(torch.equal, mine, losses()))
-
-
-class Halved(VQC):
-    """It computes with torch between the compiled calls."""
-
-    def forward(self, x):
-        return VQC.forward(self, x) / 2
-
-    @vjp_of(forward)
-    def vjp(self, x):
-        made = VQC.vjp(self, x)
-        return VJP(made.value / 2, lambda cotangent, slots: made.back(cotangent / 2, slots))
-
-
-def test_a_step_that_torch_takes_part_in_is_not_repeated(recordings, counted, monkeypatch):
-    chosen = batches(12, 8)
-    mine = steps(stepper(posed(of(Halved))), chosen)
-    assert recordings == [False] * repeated.MOST and len(counted) == 12
-    unrepeated(monkeypatch)
-    theirs = steps(stepper(posed(of(Halved))), chosen)
-    assert all(map(torch.equal, mine[0], theirs[0]))
+    chosen = batches(5, 8)
+    mine, plain = losses(change), losses()
+    assert len(counted) >= 3 + 5
+    assert not any(map(torch.equal, mine[3:], plain[3:]))
+    refused(monkeypatch)
+    assert all(map(torch.equal, mine, losses(change)))
 
 
 class Ours(Classification):

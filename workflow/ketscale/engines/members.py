@@ -38,13 +38,13 @@ def together(function: Callable[..., torch.Tensor], *tensors: torch.Tensor) -> t
 
 
 def selected(table: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-    """The rows (n, ...) of a table (rows, ...), for int64 (n,) on its device."""
-    if not only_mapped() or is_mapped(table):
-        # A third faster than indexing, which allows for more.
-        return table.index_select(0, rows)
+    """The rows (*n, ...) of a table (rows, ...), for int64 (*n) on its device."""
 
     def of_all(rows: torch.Tensor) -> torch.Tensor:
         return table.index_select(0, rows.flatten()).unflatten(0, rows.shape)
 
-    # torch's own rule copies the table's rows number by number.
-    return at_once(of_all, rows)
+    if only_mapped() and not is_mapped(table):
+        # torch's own rule copies the table's rows number by number.
+        return at_once(of_all, rows)
+    # A third faster than indexing, which allows for more.
+    return table.index_select(0, rows) if rows.ndim == 1 else of_all(rows)

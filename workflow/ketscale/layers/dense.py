@@ -21,7 +21,6 @@ from ketscale.engines.compiled.language import COUNTERS, NEXT_TASK
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.randomness import Step
-from ketscale.engines.recorded import opened
 from ketscale.engines.vjp import VJP, Slots, vjp_of, watchers
 from ketscale.layers.dense_kernels import ARGUMENTS, FIELDS, TASK_ROWS, compiled
 from ketscale.layers.dropout import MASKS, UNNAMED, SampleDropout
@@ -32,7 +31,7 @@ from ketscale.private_torch import transforms_active
 # The layers of a `Dense`, whose kinds are known.
 Layers: TypeAlias = tuple[Any, ...]
 
-# Multiply-adds for each thread. With fewer, a step is faster on one thread, on which its calls can be recorded and repeated.
+# Multiply-adds for each thread. With fewer, a step is faster on one thread.
 WORK_PER_THREAD = 16_000_000
 
 
@@ -299,8 +298,6 @@ class _Memory:
 
     def free(self) -> None:
         """Let other passes have it."""
-        if opened:
-            return
         self._kept = ()
         _free[self._sizes] = self
         while len(_free) > MOST_FREE:
@@ -310,8 +307,6 @@ class _Memory:
         """Run a function on one thread, or its parts in turn on several."""
         arguments = self._arguments
         arguments[NEXT_TASK] = 0
-        if opened:
-            opened[-1].note(self._library.on_one_thread[whole], arguments, self._alone, self, self._kept)
         if self._alone:
             self._library.on_one_thread[whole](self._address)
             return

@@ -24,7 +24,6 @@ from ketscale.engines.compiled.language import (
     reals,
     select,
 )
-from ketscale.engines.compiled.rows import scaled
 from ketscale.engines.derivatives import first_derivatives_only
 from ketscale.engines.members import at_once, only_mapped
 from ketscale.engines.vjp import VJP
@@ -111,7 +110,7 @@ def cross_entropy_vjp(logits: torch.Tensor, labels: torch.Tensor, classes: int) 
     if not _compiled(logits, classes):
         return None
     sums, gradient = _summed(logits, labels)
-    return VJP(sums, lambda cotangent, slots: scaled(gradient, cotangent))
+    return VJP(sums, lambda cotangent, slots: gradient.mul_(cotangent.unsqueeze(-1)))
 
 
 def squared_error_vjp(outputs: torch.Tensor, targets: torch.Tensor) -> VJP:
@@ -125,7 +124,7 @@ def squared_error_vjp(outputs: torch.Tensor, targets: torch.Tensor) -> VJP:
         outputs=outputs, targets=targets, gradient=gradient, sums=sums,
     )
     # fmt: on
-    return VJP(sums, lambda cotangent, slots: scaled(gradient, cotangent))
+    return VJP(sums, lambda cotangent, slots: gradient.mul_(cotangent.unsqueeze(-1)))
 
 
 def _compiled(logits: torch.Tensor, classes: int) -> bool:

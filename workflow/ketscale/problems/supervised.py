@@ -10,7 +10,6 @@ import torch
 from torch import nn
 
 from ketscale.engines.circuits.simulator import replays
-from ketscale.engines.compiled.rows import gathered
 from ketscale.engines.members import selected
 from ketscale.engines.randomness import Step, keyed
 from ketscale.engines.vjp import VJP, offered, vjp_of
@@ -62,7 +61,7 @@ class Supervised(Problem):
         self.sampler = Shuffled(self.splits["train"])
         scaled = self.scaled(targets, splits["train"])
         rows = {f"rows_{name}": each for name, each in splits.items()}
-        # Rows side by side, as `gathered` takes them: a user's arrays may have another order.
+        # Rows side by side, since a batch copies rows: a user's arrays may have another order.
         for name, tensor in {"inputs": inputs, "targets": scaled, **rows}.items():
             self.register_buffer(name, tensor.contiguous(), persistent=False)
 
@@ -93,10 +92,11 @@ class Supervised(Problem):
 
     def _batch(self, split: str, indices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         with span("data"):
-            rows = self.get_buffer(f"rows_{split}")
+            # `get_buffer` takes as long as a small copy.
+            buffers: Any = self._buffers
+            rows = buffers[f"rows_{split}"]
             rows = selected(rows, indices.to(rows.device))
-            inputs = selected(self.get_buffer("inputs"), rows)
-            targets = selected(self.get_buffer("targets"), rows)
+            inputs, targets = selected(buffers["inputs"], rows), selected(buffers["targets"], rows)
         if self.backbone is not None:
             with span("features"), torch.no_grad():
                 inputs = self.backbone(inputs)
@@ -115,11 +115,7 @@ class Supervised(Problem):
         model = offered(self.model)
         if model is None or self.backbone is not None:
             return None
-        with span("data"):
-            # `get_buffer` takes as long as a small copy.
-            buffers: Any = self._buffers
-            rows = gathered(buffers["rows_train"], indices)
-            inputs, targets = gathered(buffers["inputs"], rows), gathered(buffers["targets"], rows)
+        rows, inputs, targets = self._batch("train", indices)
         with keyed(self.seed, step, rows):
             made = model(inputs)
         loss = made and self.loss_vjp(made.value, targets)

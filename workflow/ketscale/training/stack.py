@@ -18,7 +18,6 @@ from ketscale.problems.problem import Problem
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
-from ketscale.training.repeated import Repeated
 from ketscale.training.step import cotangent, placed
 from ketscale.training.step_sums import StepSums
 
@@ -53,7 +52,6 @@ class Stack:
         self._slots = [_slot(self.problem, name) for name in (*names, *self._fixed)]
         able = not self._fixed and possible(first)
         self._direct = Direct(self._offered if able and offered(self.problem) else None, self._flat)
-        self._repeated = Repeated(self.problem, self._flat, self._direct if able and first.linear else None)
         # The cotangents of a linear problem, by the number of samples.
         self._pulls: dict[int, torch.Tensor] = {}
 
@@ -61,17 +59,12 @@ class Stack:
         """Update each member's parameters with its own global batch, int64 (n,), at step `step`; all n are equal."""
         count = len(batches[0])
         indices = torch.stack(list(batches))
-        pull = self._pulls.get(count)
-        if pull is not None and not self._fixed:
-            self._bind(self._flat.leaves)
-        sums, penalty = self._repeated.sums(indices, step, pull), None
-        if sums is None:
-            direct = self._direct.sums(indices, step)
-            if direct is None:
-                sums, penalty = self._by_autograd(indices, step)
-            else:
-                sums = direct.value
-                self._direct.back(direct, self._pull(sums, count))
+        direct = self._direct.sums(indices, step)
+        if direct is None:
+            sums, penalty = self._by_autograd(indices, step)
+        else:
+            sums, penalty = direct.value, None
+            self._direct.back(direct, self._pull(sums, count))
         norms = self._flat.norms()
         self.optimiser.step(norms)
         penalties = [None] * len(sums) if penalty is None else penalty.detach()

@@ -17,7 +17,6 @@ from ketscale.spans import span
 from ketscale.training import optimiser
 from ketscale.training.direct import Direct, possible
 from ketscale.training.flat import Flat
-from ketscale.training.repeated import Repeated
 from ketscale.training.replayed import Replayed, may_replay
 from ketscale.training.step_sums import StepSums
 
@@ -53,7 +52,6 @@ class Stepper:
             self._graphs = Replayed(self._take, lambda: self.optimiser.learning_rates, world.device)
         able = able and possible(problem)
         self._direct = Direct(self._offered if able else None, self.flat)
-        self._repeated = Repeated(problem, self.flat, self._direct if able and problem.linear else None)
 
     def take(self, indices: torch.Tensor, step: Step) -> StepSums:
         """Update the parameters with a global batch at global step `step`."""
@@ -81,9 +79,7 @@ class Stepper:
         world, count = self.world, indices.shape[0]
         with span("data"):
             mine = placed(self._share(indices), world.device)
-        sums, penalty = self._repeated.sums(mine, step, self._pulls.get(count)), None
-        if sums is None:
-            sums, penalty = self._by_way_of_sums(mine, step, count)
+        sums, penalty = self._sums(mine, step, count)
         with span("classical.backward"):
             own_norm = world.reduce_gradients(self.flat.gradients)
         with span("optimiser"):
@@ -98,7 +94,7 @@ class Stepper:
             norm if own_norm is None else own_norm,
         )
 
-    def _by_way_of_sums(
+    def _sums(
         self, indices: torch.Tensor, step: Step, count: int
     ) -> tuple[torch.Tensor, torch.Tensor | None]:
         """The sums of this rank's samples and the penalty, with their gradients."""

@@ -9,7 +9,6 @@ import torch
 from torch import nn
 
 from ketscale.engines.circuits.circuit import Angles, Circuit
-from ketscale.engines.recorded import opened
 from ketscale.shapes import Complex, Float
 
 # The gradients by inputs and by weights, for the cotangent of expectation values.
@@ -80,11 +79,7 @@ def vjp(
     See `engines.vjp`. Several runs have inputs (runs, batch, columns) and weights (runs, columns).
     """
     function: Any = getattr(simulator, "vjp", None)
-    calls = opened[-1].count if opened else -1
     found: tuple[torch.Tensor, CircuitPullBack] | None = function and function(circuit, angles, paulis)
-    if opened and opened[-1].count == calls:
-        # It computes with something else than compiled code.
-        opened[-1].whole = False
     return found
 
 

@@ -16,7 +16,6 @@ from llvmlite import ir
 
 from ketscale.engines.compiled.language import COUNTERS, REAL, Arguments, FunctionCode, Type
 from ketscale.engines.compiled.library import Library, Recipe, vector_bytes
-from ketscale.engines.recorded import opened
 
 
 class Kernel:
@@ -79,8 +78,6 @@ class Kernel:
 def run(function, threads=1, *, {", ".join(f"{name}=0" for name, _ in self._types)}):
     arguments = array("q", ({"0, " * COUNTERS}{", ".join(entries)},))
     address, _ = arguments.buffer_info()
-    if opened:
-        opened[-1].note(on_one_thread[function], arguments, threads == 1)
     if threads == 1:
         on_one_thread[function](address)
     else:
@@ -92,7 +89,6 @@ def run(function, threads=1, *, {", ".join(f"{name}=0" for name, _ in self._type
             "bits": lambda number: integer.unpack(real.pack(number))[0],
             "on_one_thread": self.library.on_one_thread,
             "on_threads": self.library.on_threads,
-            "opened": opened,
         }
         exec(source, names)
         run: Callable[..., None] = names["run"]

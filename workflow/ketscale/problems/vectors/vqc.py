@@ -9,7 +9,6 @@ from ketscale.engines.circuits import simulator
 from ketscale.engines.circuits.ansaetze import BY_NAME
 from ketscale.engines.circuits.circuit import Angles, pauli_words
 from ketscale.engines.circuits.simulator import Simulator
-from ketscale.engines.compiled.rows import copy
 from ketscale.engines.vjp import VJP, Slots, offered, vjp_of
 from ketscale.layers.dense import Dense
 from ketscale.layers.dropout import SampleDropout
@@ -97,7 +96,7 @@ class VQC(nn.Module):
             to_values = classifier.back(cotangent, slots)
             assert to_values is not None
             to_angles, to_weights = back(to_values)
-            copy(slots.slot(weights), to_weights)
+            slots.slot(weights).copy_(to_weights)
             head.back(to_angles, slots)
 
         return VJP(classifier.value, all_back)

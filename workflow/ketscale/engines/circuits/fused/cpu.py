@@ -20,8 +20,6 @@ from ketscale.engines.circuits.fused.sweeps import CompiledSweep, Request, sweep
 from ketscale.engines.circuits.fused.tangent_sweeps import along
 from ketscale.engines.circuits.simulator import CircuitPullBack
 from ketscale.engines.compiled.language import COUNTERS
-from ketscale.engines.compiled.rows import copy
-from ketscale.engines.recorded import opened
 from ketscale.errors import UserError
 from ketscale.private_torch import applied, transforms_active
 
@@ -190,8 +188,7 @@ def vjp(
     saved = torch.empty(compiled.saved_floats, dtype=compiled.real)
     rows, own = inputs, weights
     if compiled.groups > 1:
-        rows, own = inputs.flatten(0, 1), weights.new_empty(weights.numel())
-        copy(own.view_as(weights), weights)
+        rows, own = inputs.flatten(0, 1), weights.flatten()
 
     def back(cotangent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         to_rows, to_own, *_ = _gradients(compiled, rows, own, None, saved, cotangent)
@@ -241,11 +238,6 @@ def _gradients(
         0, 0, 0, 0 if mix is None else mix.data_ptr(), cotangent.data_ptr(),
         input_gradient, columns, rows, weight_gradient, initial_gradient, mix_rows, mix_gradient,
     )  # fmt: skip
-    if opened:
-        again = workspace.threads == 1
-        opened[-1].note(compiled.backward, workspace.arguments, again, compiled, workspace)
-        if compiled.group_tiles > 1:
-            opened[-1].note(compiled.collect, workspace.arguments, again)
     if workspace.threads == 1:
         compiled.backward(workspace.address)
     else:
@@ -278,9 +270,6 @@ def _forward(
         0, 0, inputs.data_ptr(), inputs.shape[1], weights.data_ptr(), shared, shared + compiled.shared_bytes,
         out.data_ptr(), first, stride, 0 if mix is None else mix.data_ptr(),
     )  # fmt: skip
-    if opened:
-        again = workspace.threads == 1
-        opened[-1].note(compiled.prepare_and_forward, workspace.arguments, again, compiled, workspace)
     if workspace.threads == 1:
         compiled.prepare_and_forward(workspace.address)
     else:
