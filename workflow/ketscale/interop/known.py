@@ -39,6 +39,19 @@ class _Unknown(Exception):
     """A tape has something of which a record could be wrong."""
 
 
+class _Hashed:
+    """A part of a key that knows its hash: that of hundreds of Pauli words takes longer than to measure them."""
+
+    def __init__(self, part: object) -> None:
+        self._part, self._hash = part, hash(part)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, _Hashed) and self._part == other._part)
+
+
 class KnownTapes:
     """The records of a device's tapes. Copies and pickles have none."""
 
@@ -46,6 +59,8 @@ class KnownTapes:
         self._simulator = simulator
         self._records = Records(simulator, torch.float64)
         self._wires = wires
+        # The keys of observables, by the identities of these, which are kept alive for that.
+        self._observables: dict[object, tuple[Operator, _Hashed]] = {}
         # How often a tape was seen, or infinitely often if it cannot be recorded.
         self._seen: dict[object, float] = {}
 
@@ -61,7 +76,7 @@ class KnownTapes:
         try:
             key = (
                 *[_operation(operation, tensors) for operation in tape.operations],
-                *[_measurement(measurement) for measurement in tape.measurements],
+                *[self._measurement(measurement) for measurement in tape.measurements],
                 *[(tensor.shape, tensor.dtype, tensor.device) for tensor in tensors],
             )
             way = self._records.known(key, tensors)
@@ -92,6 +107,20 @@ class KnownTapes:
             keep(self._seen, key, float("inf"))
             return None
         return way, tensors
+
+    def _measurement(self, measurement: Any) -> object:
+        kind, observable = type(measurement), measurement.obs
+        if kind in (ProbabilityMP, StateMP) and observable is None and measurement.mv is None:
+            return kind, measurement.wires.labels
+        if kind is not ExpectationMP or observable is None:
+            raise _Unknown
+        if observable.name in GATES:
+            return type(observable), observable.wires.labels
+        known = self._observables.get(id(observable))
+        if known is None or known[0] is not observable:
+            known = observable, _Hashed(_observable(observable))
+            keep(self._observables, id(observable), known)
+        return known[1]
 
 
 class Known(QuantumScript):
@@ -149,19 +178,11 @@ def _metadata(part: Any) -> object:
     return tuple(map(_metadata, part)) if isinstance(part, list | tuple) else None
 
 
-def _measurement(measurement: Any) -> object:
-    kind = type(measurement)
-    if kind is ExpectationMP and measurement.obs is not None:
-        return kind, _observable(measurement.obs)
-    if kind in (ProbabilityMP, StateMP) and measurement.obs is None and measurement.mv is None:
-        return kind, measurement.wires.labels
-    raise _Unknown
-
-
 def _observable(observable: Operator) -> object:
-    if not observable.data and observable.name in GATES:
-        return type(observable), observable.wires.labels
-    return _metadata(observable), *map(_value, observable.data)
+    words = observable.pauli_rep
+    if words is None:
+        return _metadata(observable), *map(_value, observable.data)
+    return tuple((word, _value(factor)) for word, factor in words.items())
 
 
 def _value(value: Any) -> object:

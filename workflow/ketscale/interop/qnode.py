@@ -7,6 +7,7 @@ reorders and scales entries of the arguments, it becomes one gather, or no opera
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Sequence
 from contextlib import nullcontext
 from enum import Enum
@@ -28,10 +29,10 @@ with needed_for("ketscale.from_qnode"):
     from pennylane.queuing import AnnotatedQueue
     from pennylane.tape import QuantumScript
 
+    from ketscale.interop import recording
     from ketscale.interop import tape as tapes
     from ketscale.interop.outside import Outside
     from ketscale.interop.reading import read_qnode, standard
-    from ketscale.interop.recording import Records
     from ketscale.interop.replay import Evaluator, Structure, precision
 
 # Devices whose exact results are those of a pure state.
@@ -52,9 +53,11 @@ def from_qnode(qnode: qml.QNode, trace: Literal["once", "always"] = "once") -> C
     at most twice, with respect to tensors among the arguments, nested or not, and tensors that the quantum function reads
     from outside. A result has the arguments' precision and device, and the QNode's nesting; it is NumPy's where the arguments are.
 
-    trace: `once` runs the quantum function at the first call with its shapes, and again where something else has changed
-        that it reads: another argument, or a number, text, array or function outside (`interop.outside`). `always`
-        runs it at every call, as PennyLane does, and lets it do what it likes with values.
+    trace: `once` takes the quantum function for a pure one, as jax.jit does: it runs at the first call with its shapes, and
+        again where another argument, or what it reads from outside, has changed. That is what its closure, its globals
+        and the object that it is a method of hold: numbers, texts, arrays up to 1 MiB, lists and dictionaries of these, functions
+        by their identity. What called functions read besides is not seen. `always` runs it at every call, as PennyLane
+        does, and lets it do what it likes with values.
 
     Raises:
         UserError: it is no QNode; it has shots, transforms, or a device of mixed states.
@@ -106,7 +109,7 @@ class Converted:
         self.trace = trace
         self._simulator: Simulator = Spanned(Fused())
         self._outside = Outside(qnode.func)
-        self._records = Records(self._simulator)
+        self._records = recording.Records(self._simulator)
 
     def __repr__(self) -> str:
         return f"<{self.qnode!r} on fused>"
@@ -170,6 +173,12 @@ class Converted:
                 self._outside.look()
                 outside, captured = self._outside.now()
                 way = self._records.record((key, outside), tensors, captured, run)
+            if len(self._records.ways) == recording.MOST_WAYS:
+                warnings.warn(
+                    f"from_qnode has recorded the quantum function {recording.MOST_WAYS} times, and forgets the oldest record: "
+                    "make a tensor argument of what changes at each call, or write from_qnode(qnode, trace='always')",
+                    stacklevel=2,
+                )
         self._records.check(way, tensors, captured, run)
         with way.alone():
             return way.nested(way([*tensors, *captured]))

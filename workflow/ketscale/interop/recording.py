@@ -156,7 +156,7 @@ def _compare(
         fresh = [tensor.detach().clone().requires_grad_(continuous(tensor)) for tensor in tensors]
         structure, values = run(fresh)
         given = [*fresh, *captured]
-        replayed = way.graph(*given)
+        replayed = way.numbers(given)
         trainable = [tensor for tensor in given if tensor.requires_grad]
         if structure.same(way.structure) and all(
             torch.allclose(a, b, rtol=1e-5, atol=1e-7, equal_nan=True)

@@ -77,7 +77,8 @@ class Evaluator:
         self._dtype = dtype
         self._device = device
         self._listed = structure.spec == pytree.tree_structure([0] * len(structure.measurements))
-        # Whether result i is the value of word i.
+        # The factors of the words (words, results), once they are known to be constant; none if result i is word i.
+        self._table: torch.Tensor | None = None
         self._plain = False
         self._write(structure.gates)
 
@@ -175,24 +176,25 @@ class Evaluator:
         state = state.to(self._device, self._dtype.to_complex())
         return state[0] if len(state) == 1 else state
 
-    def _factors(self, rest: Sequence[Any]) -> Sequence[Any]:
-        """The factors of the Pauli words, which come after the phases."""
-        return rest[self.structure.phases :][: sum(map(len, self.structure.places))]
-
     def _expectations(self, angles: Angles, rest: Sequence[Any]) -> Sequence[torch.Tensor]:
-        words, places = self.structure.words or (), self.structure.places
+        words = self.structure.words or ()
         last, initial = self._before(angles, rest)
         # A sum of no words is zero.
         values = self._simulator.expval(self._circuit, last, words or ("I" * self.structure.qubits,), initial)
         if not self._plain:
-            rows = [place for row in places for place in row]
-            columns = [number for number, row in enumerate(places) for _ in row]
-            matrix = values.new_zeros(values.shape[1], len(places))
-            if rows:
-                given = tapes.vector(self._factors(rest), self._dtype, self._device)
-                matrix = matrix.index_put((torch.tensor(rows), torch.tensor(columns)), given)
-            values = values @ matrix
+            values = values @ (self._factors(rest) if self._table is None else self._table)
         return values[0].unbind() if self.structure.batch is None else values.unbind(1)
+
+    def _factors(self, rest: Sequence[Any]) -> torch.Tensor:
+        """The factors of the Pauli words (words, results), which come after the phases."""
+        words, places = self.structure.words or ("",), self.structure.places
+        rows = [place for row in places for place in row]
+        columns = [number for number, row in enumerate(places) for _ in row]
+        table = torch.zeros(len(words), len(places), dtype=self._dtype, device=self._device)
+        if not rows:
+            return table
+        given = tapes.vector(rest[self.structure.phases :][: len(rows)], self._dtype, self._device)
+        return table.index_put((torch.tensor(rows), torch.tensor(columns)), given)
 
 
 def _first(circuit: Circuit, angles: Angles) -> Angles:
@@ -218,37 +220,51 @@ class Replay(Evaluator):
     ) -> None:
         dtype = dtype or precision(tensors[:arguments] or tensors)
         super().__init__(structure, simulator, dtype, tapes.device_of(tensors))
-        self.graph = graph
+        self._graph = graph
         # The values that have not been compared yet with what the quantum function makes of others.
         self._traced = {number: tensor.detach().clone() for number, tensor in enumerate(tensors)}
         self._arguments = arguments
         counts = (structure.inputs, structure.weights)
         *_, output = graph.graph.nodes
-        moving, results = dependent(graph), output.args[0][sum(counts) :]
-        found = None if moving.intersection(results) else entries(graph, tensors, sum(counts))
+        results = output.args[0]
+        self._rest: list[torch.Tensor] | None = None
         self._inputs = self._weights = None
+        if dependent(graph).intersection(results[self._angled :]):
+            return
+        self._rest = [value.detach() for value in graph(*tensors)[self._angled :]]
+        output.args = (results[: self._angled],)
+        graph.graph.eliminate_dead_code()
+        graph.recompile()
+        if structure.words is not None:
+            with torch.inference_mode(False):
+                self._table = self._factors(self._rest)
+            self._plain = torch.equal(self._table, torch.eye(*self._table.shape).to(self._table))
+        found = entries(graph, tensors, self._angled)
         if found is not None:
             batch = 1 if structure.batch is None else structure.batch
             self._inputs = Picked(found[: counts[0]], (batch,), tensors, self._dtype, self._device)
             self._weights = Picked(found[counts[0] :], (), tensors, self._dtype, self._device)
-            self._rest = [value.detach() for value in graph(*tensors)[sum(counts) :]]
             places = {"input": self._inputs.places, "weight": self._weights.places}
-            gates = tuple(
-                (name, wires, tuple((kind, places[kind][place]) for kind, place in columns if kind in places))
-                for name, wires, columns in structure.gates
-            )
-            self._write(gates)
-            factors = self._factors(self._rest)
-            alone = structure.places == tuple((place,) for place in range(len(structure.words or ())))
-            self._plain = (
-                alone and len(factors) == len(structure.places) and all(factor == 1 for factor in factors)
+            self._write(
+                [
+                    (
+                        name,
+                        wires,
+                        tuple((kind, places[kind][place]) for kind, place in columns if kind in places),
+                    )
+                    for name, wires, columns in structure.gates
+                ]
             )
 
     def __call__(self, tensors: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         """The results of all measurements."""
         if self._inputs is None or self._weights is None:
-            return self.evaluate(self.graph(*tensors))
-        return self._results(Angles(self._inputs(tensors), self._weights(tensors)), self._rest)
+            return self.evaluate(self.numbers(tensors))
+        return self._results(Angles(self._inputs(tensors), self._weights(tensors)), self._rest or ())
+
+    def numbers(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """The tape's numbers, in the order of `Evaluator`."""
+        return [*self._graph(*tensors), *(self._rest or ())]
 
     def new(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """Which tensors have other values than the record was compared at."""
