@@ -37,12 +37,12 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", [factory.ROOT / "config.yaml", *PATHS])
 @pytest.mark.parametrize("unit", ["", float("nan")])
 def test_an_effect_without_a_unit_is_a_number(unit: Any) -> None:
     assert wording.amount(0.3, 0.1, 0.5, unit) == ("0.3", "0.1 to 0.5")
 
 
+@pytest.mark.parametrize("path", [factory.ROOT / "config.yaml", *PATHS])
 def test_every_ready_made_study_is_answered_whatever_is_there(path: Path, tmp_path: Path) -> None:
     config = small(path)
     for name, change in factory.fates().items():
